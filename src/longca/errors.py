@@ -1,0 +1,28 @@
+"""The errors a user may see: each is one sentence that says what is wrong, with what value, and what to do."""
+
+from difflib import get_close_matches
+
+
+class LongcaError(Exception):
+    """Something the user can mend; the command line prints it as one sentence."""
+
+    exit_code = 2
+
+
+class BadInput(LongcaError, ValueError):
+    """A value, a file or a combination that makes no sense."""
+
+
+class Refused(LongcaError):
+    """A kernel, an encoding or a method says that it cannot do this, and why."""
+
+
+class Unavailable(LongcaError):
+    """A package or a device is missing; the sentence says what to install."""
+
+
+def unknown(kind: str, name: str, known: list[str]) -> BadInput:
+    """The answer to a name nobody knows: what was meant, or what there is."""
+    close = get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]!r}?" if close else f"known are: {', '.join(known)}."
+    return BadInput(f"unknown {kind} {name!r}; {hint}")

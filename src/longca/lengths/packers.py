@@ -1,0 +1,76 @@
+"""Packers: from a length distribution to the document lengths of one sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+from longca.errors import BadInput, unknown
+from longca.lengths.distributions import Distribution, Sampler, default_for, named
+
+PACKS = 20  # `chunked` draws this many packs at once, and cuts and shuffles across them
+
+
+def draw(seqlen: int, seed: int = 0, distribution: Distribution | None = None) -> list[int]:
+    """Lengths one after the other until the sequence is full; the last one is cut."""
+    return _fill(Sampler(distribution or default_for(seqlen), Random(seed)), seqlen)
+
+
+def mixed(seqlen: int, seed: int = 0, distribution: Distribution | None = None) -> list[int]:
+    """Two fifths of the tokens as `draw` does it, the rest in documents of 8K to 30K, shuffled together."""
+    rng = Random(seed)
+    short = int(0.4 * seqlen)
+    lengths = _fill(Sampler(distribution or default_for(seqlen), rng), short)
+    lengths += _fill(lambda: rng.randint(8192, 30720), seqlen - short)
+    rng.shuffle(lengths)
+    return lengths
+
+
+def chunked(seqlen: int, seed: int = 0, distribution: Distribution | None = None) -> list[int]:
+    """Documents cut to a quarter of the sequence and packed without gaps; the seed is the number of the pack.
+
+    Packs 0 to 19 come from one drawing, 20 to 39 from the next.
+    """
+    rng = Random(seed // PACKS)
+    quarter = max(1, seqlen // 4)
+    pieces: list[int] = []
+    for length in _fill(Sampler(distribution or named("chatqa2"), rng), PACKS * seqlen):
+        pieces += [quarter] * (length // quarter) + [length % quarter] * (length % quarter > 0)
+    rng.shuffle(pieces)
+    start, end = seed % PACKS * seqlen, (seed % PACKS + 1) * seqlen
+    pack, position = [], 0
+    for length in pieces:
+        inside = min(position + length, end) - max(position, start)
+        if inside > 0:
+            pack.append(inside)
+        position += length
+    return pack
+
+
+PACKERS: dict[str, Callable[[int, int, Distribution | None], list[int]]] = {"draw": draw, "mixed": mixed, "chunked": chunked}
+
+
+def pack(seqlen: int, seed: int = 0, packing: str = "draw", distribution: Distribution | None = None) -> list[int]:
+    """Document lengths that sum to `seqlen`, by the name of the packer."""
+    if packing not in PACKERS:
+        raise unknown("packing", packing, list(PACKERS))
+    return PACKERS[packing](seqlen, seed, distribution)
+
+
+def fit(lengths: Sequence[int], seqlen: int) -> list[int]:
+    """A user's own lengths, cut where the sequence ends; too few are refused."""
+    if any(length < 1 for length in lengths):
+        raise BadInput(f"document lengths must be 1 or more, not {min(lengths)}.")
+    if sum(lengths) < seqlen:
+        raise BadInput(f"the documents hold {sum(lengths)} tokens, fewer than the sequence length {seqlen}; give more of them.")
+    given = iter(lengths)
+    return _fill(lambda: next(given), seqlen)
+
+
+def _fill(next_length: Callable[[], int], seqlen: int) -> list[int]:
+    lengths: list[int] = []
+    left = seqlen
+    while left > 0:
+        lengths.append(min(next_length(), left))
+        left -= lengths[-1]
+    return lengths

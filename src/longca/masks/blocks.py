@@ -1,0 +1,173 @@
+"""BlockMask: a mask made of blocks, one pattern per KV head, under the same protocol as Mask."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longca.errors import BadInput
+from longca.masks.bands import Ints, Range, as_ranges, bands
+from longca.masks.mask import Mask, Shards
+from longca.masks.tiles import TileLists
+
+
+class BlockMask:
+    """Rows are cut at `row_edges`, keys at `col_edges` (both start with 0); `kept[head, row block, key block]` says what is visible.
+
+    Cuts never split a block: of each block only the kept tokens remain, and blocks left without tokens are dropped.
+    """
+
+    documents = None
+
+    def __init__(
+        self,
+        row_edges: Sequence[int] | Ints,
+        col_edges: Sequence[int] | Ints,
+        kept: NDArray[np.bool_],
+        *,
+        name: str = "",
+        params: Mapping[str, Any] | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self.row_edges, self.col_edges = (np.asarray(edges, np.int64) for edges in (row_edges, col_edges))
+        self.kept = np.asarray(kept, bool)
+        self.name, self.params, self.seed = name, dict(params or {}), seed
+        for edges in (self.row_edges, self.col_edges):
+            if len(edges) == 0 or edges[0] != 0 or (np.diff(edges) <= 0).any():
+                raise BadInput("block edges must start with 0 and rise.")
+        if self.kept.ndim != 3 or self.kept.shape[1:] != (len(self.row_edges) - 1, len(self.col_edges) - 1):
+            raise BadInput(f"the block pattern {self.kept.shape} does not fit its edges; give [heads, row blocks, key blocks].")
+
+    @property
+    def seqlen_q(self) -> int:
+        return int(self.row_edges[-1])
+
+    @property
+    def seqlen_k(self) -> int:
+        return int(self.col_edges[-1])
+
+    @property
+    def heads(self) -> int:
+        return len(self.kept)
+
+    @cached_property
+    def head_areas(self) -> list[int]:
+        """The realised visible pairs of each head."""
+        height, width = np.diff(self.row_edges), np.diff(self.col_edges)
+        return [int(height @ (head @ width)) for head in self.kept.astype(np.int64)]
+
+    @property
+    def area(self) -> int:
+        """Visible pairs of all heads together; for FLOPs of query heads, each counts as often as its group is large."""
+        return sum(self.head_areas)
+
+    @property
+    def density(self) -> float:
+        return self.area / (self.heads * self.seqlen_q * self.seqlen_k) if self.area else 0.0
+
+    @cached_property
+    def digest(self) -> str:
+        digest = hashlib.blake2b(digest_size=16)
+        for part in (np.array(self.kept.shape), self.row_edges, self.col_edges):
+            digest.update(np.ascontiguousarray(part, "<i8").tobytes())
+        digest.update(np.packbits(self.kept).tobytes())
+        return digest.hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BlockMask) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"<BlockMask {self.name or 'unnamed'} {self.heads} heads, {self.seqlen_q}x{self.seqlen_k}, density {self.density:.4f}>"
+
+    def dense(self) -> NDArray[np.bool_]:
+        """[heads, seqlen_q, seqlen_k] bools, for tests and small references."""
+        rows = np.repeat(np.arange(len(self.row_edges) - 1), np.diff(self.row_edges))
+        keys = np.repeat(np.arange(len(self.col_edges) - 1), np.diff(self.col_edges))
+        return self.kept[:, rows][:, :, keys]
+
+    def head(self, head: int) -> Mask:
+        """The pattern of one KV head as a static mask."""
+        edge = np.diff(np.pad(self.kept[head].astype(np.int8), ((0, 0), (1, 1))), axis=1)
+        block, first = np.nonzero(edge == 1)
+        _, last = np.nonzero(edge == -1)
+        runs = (self.row_edges[block], self.row_edges[block + 1], self.col_edges[first], 0, self.col_edges[last], 0)
+        return Mask.of(self.seqlen_q, self.seqlen_k, bands(runs))
+
+    def rows(self, ranges: Sequence[Range]) -> BlockMask:
+        edges, alive = _cut(self.row_edges, *as_ranges(ranges, self.seqlen_q, "row"))
+        return BlockMask(edges, self.col_edges, self.kept[:, alive])
+
+    def cols(self, ranges: Sequence[Range]) -> BlockMask:
+        edges, alive = _cut(self.col_edges, *as_ranges(ranges, self.seqlen_k, "key"))
+        return BlockMask(self.row_edges, edges, self.kept[:, :, alive])
+
+    def take_heads(self, heads: Sequence[int]) -> BlockMask:
+        return BlockMask(self.row_edges, self.col_edges, self.kept[list(heads)])
+
+    def transpose(self) -> BlockMask:
+        return BlockMask(self.col_edges, self.row_edges, self.kept.transpose(0, 2, 1))
+
+    def pair_areas(self, row_shards: Shards, col_shards: Shards) -> Ints:
+        """The area, over all heads, that each shard of queries sees in each shard of keys."""
+        rows = _shares(self.row_edges, row_shards, self.seqlen_q, "row")
+        keys = _shares(self.col_edges, col_shards, self.seqlen_k, "key")
+        return np.asarray(rows @ self.kept.sum(0) @ keys.T, np.int64)
+
+    def tiles(self, rows_per_tile: int, keys_per_tile: int) -> BlockTiles:
+        return BlockTiles(self, rows_per_tile, keys_per_tile)
+
+
+class BlockTiles:
+    """Full and partial tiles of every head: the lists of head h follow those of head h-1."""
+
+    def __init__(self, mask: BlockMask, rows_per_tile: int, keys_per_tile: int) -> None:
+        self._heads = [mask.head(head).tiles(rows_per_tile, keys_per_tile) for head in range(mask.heads)]
+        self.full = sum(tiles.full for tiles in self._heads)
+        self.partial = sum(tiles.partial for tiles in self._heads)
+
+    def by_row(self) -> TileLists:
+        return _stacked([tiles.by_row() for tiles in self._heads])
+
+    def by_col(self) -> TileLists:
+        return _stacked([tiles.by_col() for tiles in self._heads])
+
+
+def _stacked(lists: list[TileLists]) -> TileLists:
+    def joined(pointers: list[NDArray[np.int32]]) -> NDArray[np.int32]:
+        counts = np.concatenate([np.diff(pointer) for pointer in pointers])
+        return np.append(0, np.cumsum(counts)).astype(np.int32)
+
+    return TileLists(
+        joined([head.full_ptr for head in lists]),
+        np.concatenate([head.full_idx for head in lists]),
+        joined([head.partial_ptr for head in lists]),
+        np.concatenate([head.partial_idx for head in lists]),
+    )
+
+
+def _kept_before(points: Ints, start: Ints, end: Ints) -> Ints:
+    """How many tokens of the ranges lie before each point."""
+    before = np.append(0, np.cumsum(end - start))
+    index = np.searchsorted(start, points, side="right")
+    inside = np.minimum(points - np.append(0, start)[index], np.append(0, end - start)[index])
+    return np.asarray(before[np.maximum(index - 1, 0)] + np.where(index > 0, inside, 0), np.int64)
+
+
+def _cut(edges: Ints, start: Ints, end: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+    moved = _kept_before(edges, start, end)
+    alive = np.diff(moved) > 0
+    return np.append(0, moved[1:][alive]), alive
+
+
+def _shares(edges: Ints, shards: Shards, limit: int, what: str) -> Ints:
+    """How many tokens of each block each shard holds, [shards, blocks]."""
+    counts = [np.diff(_kept_before(edges, *as_ranges(shard, limit, what))) for shard in shards]
+    return np.array(counts, np.int64).reshape(len(counts), len(edges) - 1)

@@ -1,0 +1,170 @@
+"""Mask: which query sees which keys, written as bands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longca.errors import BadInput
+from longca.masks import area, encodings
+from longca.masks.bands import Bands, Ints, Range, as_ranges, bands, cut_keys, cut_rows, transposed, without_empty_rows
+from longca.masks.canonical import fingerprint, merged
+from longca.masks.tiles import Tiles
+
+Shards = Sequence[Sequence[Range]]
+
+
+class Mask:
+    """A static mask. `Mask(8, 8, [(0, 8, 0, 0, 1, 1)])` is causal over 8 tokens; rows of six numbers are (q0, q1, lo, a, hi, b).
+
+    The bands of a mask are disjoint, inside [0, seqlen_k), without empty rows, sorted by (q0, lo), and no two could be one;
+    `Mask.of` brings any disjoint bands into that form, the constructor only checks.
+    """
+
+    heads = 1
+
+    def __init__(
+        self,
+        seqlen_q: int,
+        seqlen_k: int,
+        rows: Bands | Sequence[Sequence[int]],
+        *,
+        name: str = "",
+        params: Mapping[str, Any] | None = None,
+        documents: Sequence[int] | None = None,
+        seed: int | None = None,
+    ) -> None:
+        if seqlen_q < 0 or seqlen_k < 0:
+            raise BadInput(f"a mask needs lengths of 0 and more, not {seqlen_q} queries and {seqlen_k} keys.")
+        self.seqlen_q, self.seqlen_k = int(seqlen_q), int(seqlen_k)
+        self.bands = rows if isinstance(rows, Bands) else bands(*rows)
+        self.name, self.params, self.seed = name, dict(params or {}), seed
+        self.documents = None if documents is None else tuple(int(n) for n in documents)
+        self._check()
+
+    @classmethod
+    def of(cls, seqlen_q: int, seqlen_k: int, rows: Bands | Sequence[Sequence[int]], **about: Any) -> Mask:
+        """A mask from any disjoint bands: sorted, joined, rows that see nothing left out."""
+        given = rows if isinstance(rows, Bands) else bands(*rows)
+        return cls(seqlen_q, seqlen_k, merged(without_empty_rows(given)), **about)
+
+    def _check(self) -> None:
+        b = self.bands
+        problems = {
+            "slopes must be 0 or 1": ((b.a | b.b) & ~1).any(),
+            "a band has no rows": (b.height <= 0).any(),
+            "a row of a band is empty": (np.minimum(b.hi - b.lo, b.hi_last - b.lo_last) <= 0).any(),
+            f"a band leaves the {self.seqlen_q} queries": (b.q0 < 0).any() or (b.q1 > self.seqlen_q).any(),
+            f"a band leaves the {self.seqlen_k} keys": (b.lo < 0).any() or (b.hi_last > self.seqlen_k).any(),
+        }
+        for problem, found in problems.items():
+            if found:
+                raise BadInput(f"not a mask: {problem}.")
+        if any((x != y).any() if x.shape == y.shape else True for x, y in zip(merged(b), b, strict=True)):
+            raise BadInput("not a mask: its bands are not sorted and joined; use Mask.of(...), which does both.")
+
+    # -- what it is ------------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def area(self) -> int:
+        """How many pairs are visible: exact, at any length."""
+        return area.total(self.bands)
+
+    @property
+    def density(self) -> float:
+        return self.area / (self.seqlen_q * self.seqlen_k) if self.area else 0.0
+
+    @cached_property
+    def digest(self) -> str:
+        """The same for all masks that show the same pairs, and for no others."""
+        return fingerprint(self.bands, self.seqlen_q, self.seqlen_k)
+
+    @property
+    def table(self) -> list[list[int]]:
+        """The bands as rows [q0, q1, lo, a, hi, b]."""
+        rows: list[list[int]] = np.stack(self.bands, 1).tolist() if len(self.bands.q0) else []
+        return rows
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mask) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"<Mask {self.name or 'unnamed'} {self.seqlen_q}x{self.seqlen_k}, {len(self.bands.q0)} bands, density {self.density:.4f}>"
+
+    def dense(self) -> NDArray[np.bool_]:
+        """Every pair as a bool, for tests and small references: seqlen_q x seqlen_k bytes."""
+        start, end = encodings.row_intervals(self)
+        key = np.arange(self.seqlen_k)
+        return np.asarray(((key >= start[:, :, None]) & (key < end[:, :, None])).any(0))
+
+    # -- cuts ------------------------------------------------------------------------------------------------------------------
+
+    def rows(self, ranges: Sequence[Range]) -> Mask:
+        """Only the queries of these sorted ranges, renumbered."""
+        start, end = as_ranges(ranges, self.seqlen_q, "row")
+        return Mask._trusted(int((end - start).sum()), self.seqlen_k, merged(cut_rows(self.bands, start, end)))
+
+    def cols(self, ranges: Sequence[Range]) -> Mask:
+        """Only the keys of these sorted ranges, renumbered."""
+        start, end = as_ranges(ranges, self.seqlen_k, "key")
+        return Mask._trusted(self.seqlen_q, int((end - start).sum()), merged(cut_keys(self.bands, start, end)))
+
+    def transpose(self) -> Mask:
+        """Keys become queries and queries keys."""
+        return Mask._trusted(self.seqlen_k, self.seqlen_q, merged(transposed(self.bands)))
+
+    def take_heads(self, heads: Sequence[int]) -> Mask:
+        """A static mask is the same for every head."""
+        return self
+
+    def pair_areas(self, row_shards: Shards, col_shards: Shards) -> Ints:
+        """The area that each shard of queries sees in each shard of keys, [row shards, key shards]; a shard is a list of ranges."""
+        edges = [as_ranges(shard, self.seqlen_k, "key") for shard in col_shards]
+        nothing = np.zeros(0, np.int64)
+        points, inverse = np.unique(np.concatenate([nothing, *(end for pair in edges for end in pair)]), return_inverse=True)
+        owner = np.repeat(np.arange(len(edges)), [2 * len(start) for start, _ in edges])
+        sign = np.concatenate([nothing, *(np.repeat([-1, 1], len(start)) for start, _ in edges)])
+        areas = np.zeros((len(row_shards), len(col_shards)), np.int64)
+        for shard, result in zip(row_shards, areas, strict=True):
+            start, end = as_ranges(shard, self.seqlen_q, "row")
+            seen = area.cumulative(cut_rows(self.bands, start, end), points)
+            np.add.at(result, owner, sign * seen[inverse])
+        return areas
+
+    @classmethod
+    def _trusted(cls, seqlen_q: int, seqlen_k: int, b: Bands) -> Mask:
+        """A mask from bands that an operation of this class has just joined: not checked a second time."""
+        mask = cls.__new__(cls)
+        mask.seqlen_q, mask.seqlen_k, mask.bands = seqlen_q, seqlen_k, b
+        mask.name, mask.params, mask.documents, mask.seed = "", {}, None, None
+        return mask
+
+    # -- what kernels want -----------------------------------------------------------------------------------------------------
+
+    def tiles(self, rows_per_tile: int, keys_per_tile: int) -> Tiles:
+        if rows_per_tile < 1 or keys_per_tile < 1:
+            raise BadInput(f"tiles must be at least 1x1, not {rows_per_tile}x{keys_per_tile}.")
+        return Tiles(self.bands, transposed(self.bands), self.seqlen_q, self.seqlen_k, rows_per_tile, keys_per_tile)
+
+    def row_intervals(self) -> tuple[encodings.Int32s, encodings.Int32s]:
+        return encodings.row_intervals(self)
+
+    def column_intervals(self) -> encodings.ColumnIntervals:
+        return encodings.column_intervals(self)
+
+    def slices(self) -> encodings.Slices:
+        return encodings.slices(self)
+
+    def varlen(self) -> encodings.Varlen:
+        return self._varlen
+
+    @cached_property
+    def _varlen(self) -> encodings.Varlen:
+        return encodings.varlen(self)

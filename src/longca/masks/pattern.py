@@ -1,0 +1,131 @@
+"""What a pattern is: a function from (Shape, parameters) to bands, and the decorator that makes it a named mask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from longca import lengths
+from longca.errors import BadInput
+from longca.masks.bands import Bands, Ints
+from longca.masks.mask import Mask
+
+
+class Shape(NamedTuple):
+    """What every pattern gets: the sequence length and, where it has documents, their lengths and prefix sums."""
+
+    seqlen: int
+    lengths: tuple[int, ...]
+    cu: Ints
+
+
+class Draw(NamedTuple):
+    """What a parameter may be drawn from: its own generator, the shape, and the parameters known so far."""
+
+    rng: Random
+    shape: Shape
+    params: Mapping[str, int]
+
+
+Default = int | Callable[[Draw], int]
+Lengths = Callable[[int, int, Mapping[str, int]], Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A static mask by name. Call it: `causal_document(32768, seed=0)`."""
+
+    name: str
+    group: str
+    about: str
+    bands: Callable[..., Bands]
+    defaults: Mapping[str, Default]
+    has_documents: bool
+    own_lengths: Lengths | None
+
+    def __call__(
+        self,
+        seqlen: int,
+        *,
+        seed: int = 0,
+        documents: Sequence[int] | None = None,
+        distribution: lengths.Distribution | str | None = None,
+        packing: str = "draw",
+        **params: int,
+    ) -> Mask:
+        """The mask over `seqlen` tokens. `documents` gives the lengths instead of drawing them; a parameter that is not given takes
+        its default or is drawn from the seed."""
+        if seqlen < 1:
+            raise BadInput(f"the sequence length must be 1 or more, not {seqlen}.")
+        check_params(self.name, params, list(self.defaults))
+        if isinstance(distribution, str):
+            distribution = lengths.find(distribution)
+        given: tuple[int, ...] = ()
+        if self.has_documents:
+            given = tuple(self._lengths(seqlen, seed, documents, distribution, packing, params))
+        elif documents is not None or distribution is not None:
+            raise BadInput(f"{self.name} has no documents, so it takes no lengths and no distribution.")
+        shape = Shape(seqlen, given, np.append(0, np.cumsum(given, dtype=np.int64)))
+        known = self._known(shape, seed, params)
+        about = {"name": self.name, "params": known, "seed": seed, "documents": given if self.has_documents else None}
+        return Mask.of(seqlen, seqlen, self.bands(shape, **known), **about)
+
+    def _lengths(
+        self,
+        seqlen: int,
+        seed: int,
+        documents: Sequence[int] | None,
+        distribution: lengths.Distribution | None,
+        packing: str,
+        params: Mapping[str, int],
+    ) -> Sequence[int]:
+        if documents is not None:
+            return lengths.fit(documents, seqlen)
+        if self.own_lengths is not None and distribution is None:
+            fixed = {name: value for name, value in self.defaults.items() if isinstance(value, int)}
+            return self.own_lengths(seqlen, seed, {**fixed, **params})
+        return lengths.pack(seqlen, seed, packing, distribution)
+
+    def _known(self, shape: Shape, seed: int, given: Mapping[str, int]) -> dict[str, int]:
+        rng = Random(f"{self.name}/{seed}")
+        known = dict(given)
+        for name, default in self.defaults.items():
+            if name not in known:
+                known[name] = default if isinstance(default, int) else default(Draw(rng, shape, known))
+        return {name: known[name] for name in self.defaults}
+
+
+PATTERNS: dict[str, Pattern] = {}
+
+
+def pattern(
+    group: str, about: str, *, documents: bool = False, own_lengths: Lengths | None = None, **defaults: Default
+) -> Callable[[Callable[..., Bands]], Pattern]:
+    """Make a function a mask: its name is the mask's name, `defaults` its parameters (a number, or a function that draws one)."""
+
+    def register(function: Callable[..., Bands]) -> Pattern:
+        made = Pattern(function.__name__, group, about, function, defaults, documents or own_lengths is not None, own_lengths)
+        PATTERNS[made.name] = made
+        return made
+
+    return register
+
+
+def check_params(mask: str, given: Mapping[str, Any], known: list[str]) -> None:
+    for name, value in given.items():
+        if name not in known:
+            there = f"it has {', '.join(known)}." if known else "it has none."
+            raise BadInput(f"{mask} has no parameter {name!r}; {there}")
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise BadInput(f"{mask}: {name} must be a number, not {value!r}.")
+
+
+def at_least(mask: str, name: str, value: int, least: int, most: int | None = None) -> None:
+    """Refuse a parameter outside its range, in a sentence."""
+    if value < least or (most is not None and value > most) or value != int(value):
+        wanted = f"a whole number from {least} to {most}" if most is not None else f"a whole number of {least} or more"
+        raise BadInput(f"{mask}: {name} must be {wanted}, not {value}.")

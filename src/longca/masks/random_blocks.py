@@ -1,0 +1,115 @@
+"""The two dynamic masks: every query block keeps the key blocks with the highest random scores, one pattern per KV head.
+
+Scores are a hash of (seed, head, row block, key block) in whole-number arithmetic, so that numpy and torch, CPU and GPU agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from longca.errors import BadInput
+from longca.lengths import Distribution
+from longca.masks.bands import Ints
+from longca.masks.blocks import BlockMask
+from longca.masks.pattern import at_least, check_params
+
+LOW32 = 0xFFFFFFFF
+COLUMN_BITS = 24  # a score is the hash, then the column: no two in a row are equal
+
+
+def block_scores(seed: int, head: Any, row: Any, column: Any) -> Any:
+    """Scores for whole arrays at once; numpy and torch int64 arrays give the same numbers."""
+    state: Any = seed & LOW32
+    for part in (head, row, column):
+        state = state + part * 0x9E3779B1 + 0x7F4A7C15
+        for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+            state = state & LOW32
+            state = (state ^ (state >> shift)) * factor  # overflow wraps in both libraries; only the low 32 bits are kept
+        state = state & LOW32
+        state = state ^ (state >> 16)
+    return (state << COLUMN_BITS) | column
+
+
+def top_blocks(seed: int, heads: int, rows: int, columns: int, count: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which blocks are kept, [heads, rows, columns]: in each row the `count` highest scores."""
+    kept = np.zeros((heads, rows, columns), bool)
+    row, column = np.arange(rows)[:, None], np.arange(columns)[None, :]
+    for head in range(heads):
+        scores = block_scores(seed, head, row, column)
+        best = np.argpartition(scores, columns - count, axis=1)[:, columns - count :]
+        np.put_along_axis(kept[head], best, True, axis=1)
+    return kept
+
+
+def uniform_edges(seqlen: int, block: int) -> Ints:
+    return np.append(np.arange(0, seqlen, block), seqlen)
+
+
+def variable_edges(seqlen: int, average: int, least: int, rng: Random) -> Ints:
+    """Edges of seqlen/average parts of random size, each at least `least`."""
+    parts = max(1, seqlen // average)
+    least = min(least, seqlen // parts)
+    free = seqlen - parts * least
+    cuts = np.sort([rng.randint(0, free) for _ in range(parts - 1)])
+    return np.concatenate([[0], cuts + least * np.arange(1, parts), [seqlen]]).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class BlockPattern:
+    """A dynamic mask by name. Call it: `uniform_block(32768, heads=8, b=64, ratio=.2)`; `ratio` is the part kept."""
+
+    name: str
+    about: str
+    defaults: dict[str, float]
+    edges: Callable[[int, dict[str, float], Random], tuple[Ints, Ints]]
+    group: str = "dynamic"
+
+    def __call__(
+        self,
+        seqlen: int,
+        *,
+        seed: int = 0,
+        documents: Sequence[int] | None = None,
+        distribution: Distribution | str | None = None,
+        **params: float,
+    ) -> BlockMask:
+        if seqlen < 1:
+            raise BadInput(f"the sequence length must be 1 or more, not {seqlen}.")
+        if documents is not None or distribution is not None:
+            raise BadInput(f"{self.name} has no documents, so it takes no lengths and no distribution.")
+        check_params(self.name, params, list(self.defaults))
+        known = {**self.defaults, **params}
+        for name in known:
+            if name != "ratio":
+                at_least(self.name, name, int(known[name]) if known[name] == int(known[name]) else -1, 1)
+        if not 0 < known["ratio"] <= 1:
+            raise BadInput(f"{self.name}: ratio is the part of the blocks that is kept, above 0 and up to 1, not {known['ratio']}.")
+        rows, columns = self.edges(seqlen, known, Random(f"{self.name}/{seed}"))
+        size = known.get("b") or seqlen / (len(columns) - 1)
+        count = min(max(1, int(known["ratio"] * seqlen / size)), len(columns) - 1)
+        kept = top_blocks(seed, int(known["heads"]), len(rows) - 1, len(columns) - 1, count)
+        return BlockMask(rows, columns, kept, name=self.name, params=known, seed=seed)
+
+
+def _uniform(seqlen: int, params: dict[str, float], rng: Random) -> tuple[Ints, Ints]:
+    edges = uniform_edges(seqlen, int(params["b"]))
+    return edges, edges
+
+
+def _variable(seqlen: int, params: dict[str, float], rng: Random) -> tuple[Ints, Ints]:
+    average, least = int(params["avg"]), int(params["least"])
+    return variable_edges(seqlen, average, least, rng), variable_edges(seqlen, average, least, rng)
+
+
+uniform_block = BlockPattern(
+    "uniform_block", "blocks of b x b tokens; each query block keeps the best of them", {"b": 64, "ratio": 0.5, "heads": 1}, _uniform
+)
+variable_block = BlockPattern(
+    "variable_block", "blocks of random size, avg on average", {"avg": 256, "ratio": 0.5, "heads": 1, "least": 128}, _variable
+)
+BLOCK_PATTERNS = {pattern.name: pattern for pattern in (uniform_block, variable_block)}
