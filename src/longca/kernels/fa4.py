@@ -1,0 +1,122 @@
+"""FlashAttention-4 in CuTe DSL: full, causal, windows and documents as it knows them; any other band mask through tile lists."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from longca.kernels.adapting import DocumentAttention, band_mask, documents_of
+from longca.kernels.base import Answer, Attention, Case, Kernel, No, Yes, refuse_shapes
+from longca.masks import Mask
+
+if TYPE_CHECKING:
+    import torch
+
+    from longca.kernels._fa4_bands import Tuning
+    from longca.masks import AnyMask
+
+HEAD_DIMS = (64, 96, 128, 192, 256)
+
+
+class Fa4(Kernel):
+    name = "fa4"
+    about = "FlashAttention-4 in CuTe DSL; bands: any static mask from row intervals and tile lists"
+    needs = "flash-attn-4==4.0.0b36 nvidia-cutlass-dsl[cu13]"
+    modules = ("flash_attn.cute", "cutlass")
+    capability = (9, 0)
+    variants = ("native", "varlen", "bands")
+
+    def __init__(self, variant: str = "", tuning: Tuning | None = None) -> None:
+        super().__init__(variant)
+        self.tuning = tuning
+
+    def supports(self, mask: AnyMask, case: Case) -> Answer:
+        refusal = refuse_shapes(case, dtypes=("bf16", "fp16"), dims=HEAD_DIMS)
+        if refusal is not None:
+            return refusal
+        if case.head_dim != case.head_dim_v and (case.head_dim, case.head_dim_v) != (192, 128):
+            return No(f"takes another head size for v only as 192/128, not {case.head_dim}/{case.head_dim_v}")
+        if case.backward and case.group > 1 and case.head_dim != case.head_dim_v:
+            return No(f"has no backward for grouped heads with head sizes {case.head_dim}/{case.head_dim_v}")
+        return self._supports_bands(mask, case) if self.variant == "bands" else self._supports_documents(mask)
+
+    def _supports_documents(self, mask: AnyMask) -> Answer:
+        documents = documents_of(mask)
+        if isinstance(documents, No):
+            return documents
+        several = len(documents.cu_q) > 2
+        if several and self.variant == "native":
+            return No(f"takes one document, and this mask has {len(documents.cu_q) - 1}; fa4:varlen takes several")
+        if not several and self.variant == "varlen":
+            return No("takes several documents, and this mask has one; fa4:native takes it")
+        return Yes()
+
+    def _supports_bands(self, mask: AnyMask, case: Case) -> Answer:
+        if not isinstance(mask, Mask):
+            return No("takes masks made of bands, not block patterns")
+        if case.deterministic and case.backward:
+            return No("has no deterministic backward with tile lists on Hopper")
+        return Yes("lowered")
+
+    def prepare(self, mask: AnyMask, case: Case) -> Attention:
+        attention = self._lowered(mask, case)
+        compile_ahead(attention, case)
+        return attention
+
+    def _lowered(self, mask: AnyMask, case: Case) -> Attention:
+        if self.variant == "bands":
+            from longca.kernels._fa4_bands import BandAttention, Tuning
+
+            return BandAttention(band_mask(mask), case, self.tuning or Tuning())
+        return Fa4Documents(mask, case)
+
+
+class Fa4Documents(DocumentAttention):
+    """What FA4 knows itself: one document, or several with prefix sums, and a window counted from the last query and key."""
+
+    def __init__(self, mask: AnyMask, case: Case) -> None:
+        from flash_attn.cute import interface
+
+        super().__init__(mask, case)
+        self.library = interface
+        self.options: dict[str, Any] = dict(
+            softmax_scale=case.softmax_scale,
+            causal=self.causal,
+            window_size_left=None if self.left < 0 else self.left,
+            window_size_right=None if self.right < 0 or self.causal else self.right,
+        )
+        if self.packed:
+            self.options |= dict(cu_seqlens_q=self.cu_q, cu_seqlens_k=self.cu_k, max_seqlen_q=self.max_q, max_seqlen_k=self.max_k)
+
+    def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        out, lse, *_ = self.library._flash_attn_fwd(*self.batched(q_LHD, k_LHD, v_LHD), return_lse=True, **self.options)
+        out_LHD, lse_HL = self.unbatched(out, lse)
+        return self.blind.after_forward(out_LHD, lse_HL)
+
+    def backward(
+        self,
+        dout_LHD: torch.Tensor,
+        q_LHD: torch.Tensor,
+        k_LHD: torch.Tensor,
+        v_LHD: torch.Tensor,
+        out_LHD: torch.Tensor,
+        lse_HL: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        dout_LHD, lse_HL = self.blind.before_backward(dout_LHD, lse_HL)
+        tensors = self.batched(q_LHD, k_LHD, v_LHD, out_LHD, dout_LHD, lse_HL)
+        dq, dk, dv = self.unbatched(*self.library._flash_attn_bwd(*tensors, deterministic=self.case.deterministic, **self.options))
+        return dq, dk, dv
+
+
+def compile_ahead(attention: Attention, case: Case) -> None:
+    """Let FA4 compile now, from shapes alone, so that the first call on data only runs; it keeps what it compiled."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[case.dtype]
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        q_LHD = torch.empty(case.seqlen_q, case.heads_q, case.head_dim, dtype=dtype, device=case.device)
+        k_LHD = torch.empty(case.seqlen_k, case.heads_kv, case.head_dim, dtype=dtype, device=case.device)
+        v_LHD = torch.empty(case.seqlen_k, case.heads_kv, case.head_dim_v, dtype=dtype, device=case.device)
+        out_LHD, lse_HL = attention.forward(q_LHD, k_LHD, v_LHD)
+        if case.backward and not case.deterministic:  # FA4 wants real semaphores to compile the deterministic backward
+            attention.backward(torch.empty_like(out_LHD), q_LHD, k_LHD, v_LHD, out_LHD, lse_HL)
