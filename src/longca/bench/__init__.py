@@ -1,0 +1,1 @@
+"""Measuring: the check, the clock, and what is made of them."""

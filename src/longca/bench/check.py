@@ -1,0 +1,153 @@
+"""The check that comes before the clock: is this kernel right, on this mask, at this length?
+
+Each data set is run forward and backward. Per token the rms error over the head size is compared, for every head, with `FACTOR`
+times the honest error of the tested precision. Memory that outputs may be made of is filled with NaN first, inputs must come out
+unchanged, and rows without gradient must get none.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+
+from longca.bench.reference import DATA_SETS, Reference, data
+from longca.kernels.base import Attention, Case, Kernel
+from longca.kernels.inputs import DTYPES, Inputs
+
+FACTOR = 8.0  # honest kernels stay under half of it in hundreds of seeds; a key dropped at a loud edge is far above
+LSE_ALLOWED = {"bf16": 1e-3, "fp16": 1e-3, "fp32": 2e-5, "fp64": 1e-10}  # 1e-3 in lse moves out by half a step of bf16
+
+
+@dataclass(frozen=True)
+class Error:
+    """The worst token of one tensor: its error, what is allowed there, and where it is."""
+
+    error: float
+    allowed: float
+    where: str
+
+    @property
+    def ratio(self) -> float:
+        return self.error / self.allowed if self.allowed else math.inf
+
+    @property
+    def ok(self) -> bool:
+        return self.error <= self.allowed
+
+
+@dataclass
+class Verdict:
+    """Per tensor the worst error of both data sets, and in words whatever else went wrong."""
+
+    errors: dict[str, Error] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems and all(error.ok for error in self.errors.values())
+
+    @property
+    def reason(self) -> str:
+        """Why it is wrong, in a sentence; empty where it is right."""
+        wrong = [f"{name} is off by {e.error:.2g} at {e.where}, allowed {e.allowed:.2g}" for name, e in self.errors.items() if not e.ok]
+        return "; ".join([*self.problems, *wrong])
+
+
+def check(kernel: Kernel, attention: Attention, case: Case, reference: Reference, seed: int = 0) -> Verdict:
+    """Run a prepared kernel on both data sets and compare."""
+    verdict = Verdict()
+    for which in DATA_SETS:
+        inputs = data(case, reference.probe, which, seed, kernel.layout)
+        before = [_fingerprint(x) for x in inputs]
+        tensors = _run(kernel, attention, case, inputs, verdict)
+        changed = [name for name, x, old in zip(inputs._fields, inputs, before, strict=True) if _fingerprint(x) != old]
+        if changed:
+            verdict.problems.append(f"it changes its input {' and '.join(changed)}")
+        _compare(tensors, reference, which, case, verdict)
+        if verdict.problems:
+            break
+    return verdict
+
+
+def _run(kernel: Kernel, attention: Attention, case: Case, inputs: Inputs, verdict: Verdict) -> dict[str, torch.Tensor]:
+    q, k, v, dout = inputs
+    if kernel.backward == "autograd" and case.backward:
+        q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
+    poison(case)
+    out, lse = attention.forward(q, k, v)
+    tensors = {"out": out.detach()} | ({"lse": lse.detach()} if lse is not None else {})
+    if lse is None and kernel.gives_lse:
+        verdict.problems.append("it returns no lse, though it says that it gives one")
+    if case.backward:
+        poison(case)
+        dq, dk, dv = attention.backward(dout, q, k, v, out, lse)
+        tensors |= {"dq": dq, "dk": dk, "dv": dv}
+    return tensors
+
+
+def poison(case: Case) -> None:
+    """Fill memory of the sizes the kernel is about to ask for with NaN, so that what it never writes is seen."""
+    sizes = [(case.seqlen_q, case.heads_q, case.head_dim_v), (case.seqlen_q, case.heads_q, case.head_dim)]
+    sizes += [(case.seqlen_k, case.heads_kv, case.head_dim), (case.seqlen_k, case.heads_kv, case.head_dim_v)]
+    held = [torch.full(size, float("nan"), dtype=DTYPES[case.dtype], device=case.device) for size in sizes]
+    held.append(torch.full((case.heads_q, case.seqlen_q), float("nan"), device=case.device))
+    del held
+
+
+def _fingerprint(x: torch.Tensor) -> int:
+    whole = x if x.is_contiguous() else x.transpose(0, 1)
+    flat = whole.detach().reshape(-1)
+    width = {2: torch.int16, 4: torch.int32, 8: torch.int64}[flat.element_size()]
+    return int(flat.view(width).sum(dtype=torch.int64))
+
+
+def _compare(tensors: dict[str, torch.Tensor], reference: Reference, which: str, case: Case, verdict: Verdict) -> None:
+    rows = torch.from_numpy(reference.probe.rows).to(case.device)
+    right, honest = reference.values[which], reference.honest[which]
+    shapes = {"out": (case.seqlen_q, case.heads_q, case.head_dim_v), "dq": (case.seqlen_q, case.heads_q, case.head_dim)}
+    shapes |= {"dk": (case.seqlen_k, case.heads_kv, case.head_dim), "dv": (case.seqlen_k, case.heads_kv, case.head_dim_v)}
+    shapes["lse"] = (case.heads_q, case.seqlen_q)
+    for name, tensor in tensors.items():
+        if tuple(tensor.shape) != shapes[name]:
+            verdict.problems.append(f"{name} has the shape {list(tensor.shape)}, not {list(shapes[name])}")
+            continue
+        if name == "lse":
+            found = _lse_error(tensor[:, rows].to(right["lse"].dtype), right["lse"], LSE_ALLOWED[case.dtype], rows)
+        else:
+            if name == "dq" and _any_outside(tensor, rows):
+                verdict.problems.append("dq is not 0 in rows whose dout is 0")
+            if name == "out" and not tensor.isfinite().all():
+                verdict.problems.append("out holds NaN or infinity")
+            part = tensor[rows] if name in ("out", "dq") else tensor
+            token = rows if name in ("out", "dq") else None
+            found = _worst(part, right[name], honest[name], token)
+        worst = verdict.errors.get(name)
+        if worst is None or found.ratio > worst.ratio or math.isnan(found.ratio):
+            verdict.errors[name] = found
+
+
+def _worst(got: torch.Tensor, right: torch.Tensor, honest: torch.Tensor, token: torch.Tensor | None) -> Error:
+    error = (got.to(right.dtype) - right).square_().mean(-1).sqrt_().nan_to_num_(nan=math.inf)  # [tokens, heads]
+    allowed = FACTOR * honest
+    ratio = error / allowed[:, None].clamp_min(1e-38)
+    index = int(ratio.argmax())
+    row, head = divmod(index, error.shape[1])
+    number = int(token[row]) if token is not None else row
+    return Error(float(error[row, head]), float(allowed[row]), f"token {number}, head {head}")
+
+
+def _lse_error(got: torch.Tensor, right: torch.Tensor, allowed: float, rows: torch.Tensor) -> Error:
+    same = got == right  # also where both are -inf
+    error = torch.where(same, 0.0, (got - right).abs()).nan_to_num_(nan=math.inf)
+    head, row = divmod(int(error.argmax()), error.shape[1])
+    size = float(right[head, row].abs())
+    return Error(float(error[head, row]), allowed * (1 + (size if math.isfinite(size) else 0)), f"token {int(rows[row])}, head {head}")
+
+
+def _any_outside(dq: torch.Tensor, rows: torch.Tensor) -> bool:
+    silent = torch.ones(len(dq), dtype=torch.bool, device=dq.device)
+    silent[rows] = False
+    nonzero = (dq != 0).flatten(1).any(1)
+    return bool((nonzero & silent).any())

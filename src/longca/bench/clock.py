@@ -1,0 +1,153 @@
+"""The clock: how long one call takes on the device, how sure that is, and whether the host was the bottleneck.
+
+On a GPU the call is timed by device events. Before each sample the L2 cache is flushed, and the device spins for as long as the host
+needs to enqueue the call, so that the events see the kernel and not the Python in front of it. Where that fails, `host_bound` says so.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+Call = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """When to stop: as soon as the median is known to `target` (half width of its interval, relative), or the budget is spent."""
+
+    warmup_s: float = 0.05
+    budget_s: float = 0.5
+    target: float = 0.005
+    least: int = 5
+    most: int = 200
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Milliseconds per call: median, the 20th and 80th percentile, and every sample in order."""
+
+    samples: tuple[float, ...]
+    host_bound: bool
+    call_ms: float  # what the host spends in one call
+    stop: str  # "target": the median is known well enough; "budget": time ran out first
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.samples)
+
+    def percentile(self, percent: int) -> float:
+        ordered = sorted(self.samples)
+        return ordered[round((len(ordered) - 1) * percent / 100)]
+
+    @property
+    def spread(self) -> float:
+        return half_width(self.samples)
+
+
+class Timer(Protocol):
+    """Takes one sample."""
+
+    def sample(self, call: Call) -> tuple[float, bool, float]:
+        """(milliseconds on the device, whether the host was too slow, milliseconds on the host)"""
+
+    def now(self) -> float:
+        """Seconds, for warm-up and budget."""
+
+
+def measure(call: Call, timer: Timer, settings: Settings | None = None) -> Timing:
+    """Warm up by time, then sample until the median is known well enough or the budget ends."""
+    settings = settings or Settings()
+    start = timer.now()
+    while True:
+        timer.sample(call)
+        if timer.now() - start >= settings.warmup_s:
+            break
+    taken, bound, host = list[float](), list[bool](), list[float]()
+    start, stop = timer.now(), "budget"
+    while len(taken) < settings.most:
+        ms, late, call_ms = timer.sample(call)
+        taken.append(ms)
+        bound.append(late)
+        host.append(call_ms)
+        if len(taken) >= settings.least:
+            if half_width(taken) <= settings.target:
+                stop = "target"
+                break
+            if timer.now() - start >= settings.budget_s:
+                break
+    return Timing(tuple(taken), sum(bound) * 2 > len(bound), statistics.median(host), stop)
+
+
+def half_width(samples: list[float] | tuple[float, ...]) -> float:
+    """Half the width of a 95 % interval of the median, relative to it, from order statistics."""
+    ordered, n = sorted(samples), len(samples)
+    reach = 0.98 * n**0.5  # ranks around the middle that hold the median with 95 %
+    low, high = max(0, int((n - 1) / 2 - reach)), min(n - 1, int((n - 1) / 2 + reach + 0.999))
+    middle = statistics.median(ordered)
+    return (ordered[high] - ordered[low]) / 2 / middle if middle else 0.0
+
+
+class HostTimer:
+    """For CPUs: the wall clock around the call."""
+
+    def sample(self, call: Call) -> tuple[float, bool, float]:
+        start = time.perf_counter()
+        call()
+        ms = (time.perf_counter() - start) * 1e3
+        return ms, False, ms
+
+    def now(self) -> float:
+        return time.perf_counter()
+
+
+class CudaTimer:
+    """For one GPU: events around the call, behind a flush of the L2 cache and a spin."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self._cuda = torch.cuda
+        properties = torch.cuda.get_device_properties(0)
+        self._flush = torch.empty(4 * properties.L2_cache_size, dtype=torch.int8, device="cuda")
+        self._spin_ms = 0.05
+        self._cycles_per_ms = self._calibrate()
+
+    @property
+    def flush_bytes(self) -> int:
+        """What the flush buffer occupies; not the kernel's memory."""
+        return self._flush.numel()
+
+    def _calibrate(self) -> float:
+        start, end = (self._cuda.Event(enable_timing=True) for _ in range(2))
+        cycles = 20_000_000
+        for _ in range(2):  # the first one wakes the clocks
+            start.record()
+            self._cuda._sleep(cycles)  # type: ignore[no-untyped-call]
+            end.record()
+            end.synchronize()
+        return cycles / float(start.elapsed_time(end))
+
+    def sample(self, call: Call) -> tuple[float, bool, float]:
+        start, end = (self._cuda.Event(enable_timing=True) for _ in range(2))
+        self._flush.zero_()
+        self._cuda._sleep(int(self._spin_ms * self._cycles_per_ms))  # type: ignore[no-untyped-call]
+        start.record()
+        began = time.perf_counter()
+        call()
+        call_ms = (time.perf_counter() - began) * 1e3
+        end.record()
+        late = start.query()  # the device is past the start although the host has only now finished: it may have waited
+        end.synchronize()
+        self._spin_ms = min(max(self._spin_ms, 1.3 * call_ms), 20.0)
+        return float(start.elapsed_time(end)), late, call_ms
+
+    def now(self) -> float:
+        return time.perf_counter()
+
+
+def timer_for(device: str) -> Timer:
+    return CudaTimer() if device == "cuda" else HostTimer()

@@ -1,0 +1,35 @@
+"""From a mask's area to FLOPs, from milliseconds to TFLOP/s."""
+
+from __future__ import annotations
+
+from longca.kernels.base import Case
+from longca.masks import AnyMask
+
+PASSES = ("fwd", "bwd", "fwd+bwd")
+
+# dense bf16/fp16 matrix peak on paper, TFLOP/s; nothing can be faster, so what claims to be is invalid
+PEAK_TFLOPS = {"H200": 989.0, "H100": 989.0, "H800": 989.0, "H20": 148.0, "A100": 312.0, "A800": 312.0, "B200": 2250.0, "L40S": 362.0}
+
+
+def pairs(mask: AnyMask, case: Case) -> int:
+    """Visible pairs over all query heads."""
+    return mask.area * case.heads_q // mask.heads
+
+
+def flops(mask: AnyMask, case: Case, which: str) -> int:
+    """Forward 2 matrix products of 2*pairs*D, backward 5; other head sizes for V counted as they are."""
+    forward = 2 * pairs(mask, case) * (case.head_dim + case.head_dim_v)
+    backward = 2 * pairs(mask, case) * (3 * case.head_dim + 2 * case.head_dim_v)
+    return {"fwd": forward, "bwd": backward, "fwd+bwd": forward + backward}[which]
+
+
+def tflops(work: int, ms: float) -> float:
+    return work / ms / 1e9
+
+
+def peak(device_name: str) -> float | None:
+    """The device's peak, longest name first; None where it is not known."""
+    for name in sorted(PEAK_TFLOPS, key=len, reverse=True):
+        if name in device_name:
+            return PEAK_TFLOPS[name]
+    return None

@@ -1,0 +1,146 @@
+"""What is right: out, lse, dq, dk, dv of the sampled rows in fp64, and how far an honest kernel may be from it.
+
+The same formulas are run twice: in fp64, and as a kernel of the tested precision would (fp32 sums, probabilities, score gradients
+and out rounded to bf16 or fp16). What the second run is off is the honest error; a tolerance is a small multiple of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from longca.bench.probe import LOUD, Probe, probe
+from longca.kernels.base import Case
+from longca.kernels.inputs import DTYPES, Inputs, make
+from longca.kernels.lower import Visibility
+from longca.masks import AnyMask
+
+DATA_SETS = ("plain", "loud")
+TENSORS = ("out", "lse", "dq", "dk", "dv")
+CHUNK_PAIRS = {"cpu": 1 << 22, "cuda": 1 << 28}
+
+Values = dict[str, torch.Tensor]
+
+
+@dataclass
+class Reference:
+    """Per data set the right values, and per token the honest error (rms over heads and head size).
+
+    out, dq: the probe's rows; dk, dv: all keys; lse: [heads, rows]. fp32 is enough: what is left out is far below any tolerance.
+    """
+
+    probe: Probe
+    values: dict[str, Values]
+    honest: dict[str, Values]
+
+    def save(self, path: Path) -> None:
+        arrays = {
+            f"{kind}/{which}/{name}": tensor.cpu().numpy()
+            for kind, sets in (("values", self.values), ("honest", self.honest))
+            for which, tensors in sets.items()
+            for name, tensor in tensors.items()
+        }
+        with path.open("wb") as file:
+            np.savez(file, rows=self.probe.rows, loud_keys=self.probe.loud_keys, **arrays)
+
+    @classmethod
+    def load(cls, path: Path, device: str) -> Reference:
+        read: dict[str, dict[str, Values]] = {"values": {}, "honest": {}}
+        with np.load(path, allow_pickle=False) as file:
+            for key in file.files:
+                if "/" in key:
+                    kind, data, name = key.split("/")
+                    read[kind].setdefault(data, {})[name] = torch.from_numpy(file[key]).to(device)
+            return cls(Probe(file["rows"], file["loud_keys"]), read["values"], read["honest"])
+
+
+def data(case: Case, points: Probe, which: str, seed: int, layout: str = "LHD") -> Inputs:
+    """The inputs of one data set: dout is zero except in the probe's rows; in `loud`, V is loud at the probe's keys."""
+    inputs = make(case, seed if which == "plain" else seed + 1_000_003, "HLD" if layout == "HLD" else "LHD")
+    silent = torch.ones(case.seqlen_q, dtype=torch.bool, device=case.device)
+    silent[torch.from_numpy(points.rows).to(case.device)] = False
+    inputs.dout[silent] = 0
+    if which == "loud":
+        keys = torch.from_numpy(points.loud_keys).to(case.device)
+        inputs.v[keys] = inputs.v[keys] * LOUD
+    return inputs
+
+
+def reference(mask: AnyMask, case: Case, seed: int = 0) -> Reference:
+    """Computed on the case's device, in chunks: nothing of size seqlen_q x seqlen_k is ever held."""
+    points = probe(mask, seed)
+    values, honest = {}, {}
+    for which in DATA_SETS:
+        inputs = data(case, points, which, seed)
+        exact = _attend(mask, case, points, inputs, torch.float64, lambda x: x)
+        lowered = DTYPES[case.dtype]
+        work = torch.float64 if case.dtype == "fp64" else torch.float32
+        rounded = _attend(mask, case, points, inputs, work, lambda x, to=lowered: x.to(to).to(x.dtype))
+        values[which] = {name: exact[name].float() if case.dtype != "fp64" else exact[name] for name in exact if name in TENSORS}
+        honest[which] = _honest(exact, rounded, case)
+    return Reference(points, values, honest)
+
+
+def _honest(exact: Values, rounded: Values, case: Case) -> Values:
+    """Per token the error of the rounded run; and, where luck made that small, what rounding each term of the sum is expected to
+    cost, and rounding the right value itself."""
+    step = torch.finfo(DTYPES[case.dtype]).eps / 4  # the rms of a rounding, relative to what is rounded
+    finite = exact["lse"][exact["lse"].isfinite()]
+    size = 1 + float(finite.abs().max()) if finite.numel() else 1.0
+    work = torch.finfo(rounded["lse"].dtype).eps * size / 2  # an lse that is off by a rounding moves all probabilities of its row
+    result = {}
+    for name in ("out", "dq", "dk", "dv"):
+        if name in exact:
+            error = (exact[name] - rounded[name].double()).square().mean((1, 2))
+            expected = (step * exact[name]).square().mean((1, 2)) + (step**2 + work**2) * exact[f"{name}_terms"].square()
+            result[name] = (error + expected).sqrt().to(torch.float64 if case.dtype == "fp64" else torch.float32)
+    return result
+
+
+def _attend(mask: AnyMask, case: Case, points: Probe, inputs: Inputs, work: torch.dtype, low: Callable[..., torch.Tensor]) -> Values:
+    """Forward and backward of the sampled rows. `low` rounds what a kernel of the tested precision would round.
+
+    `*_terms` is per token the root of the summed squares of the terms of its sum: what roundings act on.
+    """
+    visible, scale, group = Visibility(mask, case.device), case.softmax_scale, case.group
+    all_rows = torch.from_numpy(points.rows).to(case.device)
+    n, keys_total = len(all_rows), case.seqlen_k
+    zeros = lambda *shape: torch.zeros(*shape, dtype=work, device=case.device)  # noqa: E731
+    out, lse = zeros(n, case.heads_q, case.head_dim_v), zeros(case.heads_q, n).fill_(float("-inf"))
+    dq, dk, dv = zeros(n, case.heads_q, case.head_dim), zeros(keys_total, case.heads_kv, case.head_dim), zeros(keys_total, case.heads_kv, case.head_dim_v)
+    terms = {"out": zeros(n), "dq": zeros(n), "dk": zeros(keys_total), "dv": zeros(keys_total)}
+    step = max(1, CHUNK_PAIRS[case.device] // max(1, keys_total * group))
+    chunks = [slice(start, min(start + step, n)) for start in range(0, n, step)]
+    spans = [visible.span(points.rows[chunk]) for chunk in chunks]
+    for head in range(case.heads_kv):
+        mine = slice(head * group, (head + 1) * group)
+        for chunk, (first, last) in zip(chunks, spans, strict=True):
+            if last == first:
+                continue
+            rows, keys = all_rows[chunk], slice(first, last)
+            k_LD, v_LD = inputs.k[keys, head].to(work), inputs.v[keys, head].to(work)
+            q_GLD, dout_GLD = (x[rows][:, mine].transpose(0, 1).to(work) for x in (inputs.q, inputs.dout))
+            scores = (q_GLD @ k_LD.T).mul_(scale).masked_fill_(~visible(rows, first, last, head), float("-inf"))
+            row_lse = scores.logsumexp(-1)
+            p = scores.sub_(row_lse.clamp_min(-1e30)[..., None]).exp_()
+            row_out = low(low(p) @ v_LD)
+            out[chunk, mine], lse[mine, chunk] = row_out.transpose(0, 1), row_lse
+            terms["out"][chunk] += (p.square() @ v_LD.square()).mean((0, 2)) / case.heads_kv
+            if not case.backward:
+                continue
+            dp = dout_GLD @ v_LD.T
+            delta = (dout_GLD * row_out).sum(-1, keepdim=True)
+            dv[keys, head] += (low(p).transpose(-1, -2) @ dout_GLD).sum(0)
+            terms["dv"][keys] += (p.square().sum(1) * dout_GLD.square().mean((1, 2))[:, None]).sum(0) / case.heads_kv
+            sizes = (p * (dp.abs() + delta.abs())).square_().sum
+            terms["dq"][chunk] += sizes(-1).mean(0) * scale**2 / case.heads_kv
+            terms["dk"][keys] += sizes((0, 1)) * scale**2 / case.heads_kv
+            dscores = low(p.mul_(dp.sub_(delta)).mul_(scale))
+            dq[chunk, mine] = low(dscores @ k_LD).transpose(0, 1)
+            dk[keys, head] += (dscores.transpose(-1, -2) @ q_GLD).sum(0)
+    result = {"out": out, "lse": lse} | ({"dq": dq, "dk": low(dk), "dv": low(dv)} if case.backward else {})
+    return result | {f"{name}_terms": value.sqrt() for name, value in terms.items()}

@@ -1,0 +1,1 @@
+"""Kernels: one file each, all behind one interface (see base.py)."""

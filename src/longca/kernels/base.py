@@ -1,0 +1,181 @@
+"""What a kernel is: one class per file, found by the registry, checked and timed like any other.
+
+Shapes are letters in the names: L tokens, H heads, D head size; so `q_LHD` is [tokens, heads, head size].
+
+    class MyKernel(Kernel):
+        name, needs, modules = "mine", "my-package", ("my_package",)
+        def supports(self, mask, case): ...
+        def prepare(self, mask, case): return MyAttention(...)
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from longca.errors import Refused
+
+if TYPE_CHECKING:
+    import torch
+
+    from longca.masks import AnyMask
+
+BackwardKind = Literal["functional", "autograd", "none"]
+Layout = Literal["LHD", "HLD"]
+
+
+@dataclass(frozen=True)
+class Yes:
+    """Supported; `how` says whether the kernel knows the mask itself or gets it through a lowering."""
+
+    how: Literal["native", "lowered"] = "native"
+    note: str = ""
+
+    def __bool__(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class No:
+    """Not supported, and why, as a sentence for the user."""
+
+    reason: str
+
+    def __bool__(self) -> bool:
+        return False
+
+
+Answer = Yes | No
+
+
+@dataclass(frozen=True)
+class Case:
+    """Everything about one attention call except the mask and the numbers in it."""
+
+    seqlen_q: int
+    seqlen_k: int
+    heads_q: int
+    heads_kv: int
+    head_dim: int
+    head_dim_v: int
+    dtype: str = "bf16"  # bf16, fp16, fp32, fp64
+    device: str = "cpu"  # cpu, cuda
+    scale: float = 0.0  # 0: 1/sqrt(head_dim)
+    backward: bool = True  # whether dq, dk, dv will be asked for
+    partial_backward: bool = False  # backward from another call's out and lse, as a ring needs
+    deterministic: bool = False
+
+    @property
+    def softmax_scale(self) -> float:
+        return self.scale or float(self.head_dim) ** -0.5
+
+    @property
+    def group(self) -> int:
+        """Query heads per KV head; the KV head of query head h is h // group."""
+        return self.heads_q // self.heads_kv
+
+
+class Attention(ABC):
+    """One mask and one case, lowered and ready: functions of tensors, logically [L, H, D] whatever their memory order.
+
+    lse is fp32 [H, L], the natural log of the sum of exp of the scaled scores; -inf for rows that see nothing, whose out and
+    gradients are 0. `backward` takes the global out and lse, so that the same object serves one GPU and every step of a ring.
+    """
+
+    @abstractmethod
+    def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]: ...
+
+    def backward(
+        self,
+        dout_LHD: torch.Tensor,
+        q_LHD: torch.Tensor,
+        k_LHD: torch.Tensor,
+        v_LHD: torch.Tensor,
+        out_LHD: torch.Tensor,
+        lse_HL: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        raise Refused("this kernel has no backward.")
+
+
+class AutogradAttention(Attention):
+    """For kernels without a backward of their own: the graph that hangs on `out` is run, and kept for the next time."""
+
+    def backward(
+        self,
+        dout_LHD: torch.Tensor,
+        q_LHD: torch.Tensor,
+        k_LHD: torch.Tensor,
+        v_LHD: torch.Tensor,
+        out_LHD: torch.Tensor,
+        lse_HL: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        import torch
+
+        dq, dk, dv = torch.autograd.grad(out_LHD, (q_LHD, k_LHD, v_LHD), dout_LHD, retain_graph=True)
+        return dq, dk, dv
+
+
+class Kernel(ABC):
+    """A way to compute attention. `supports` and everything at class level work without torch; `prepare` may import anything.
+
+    A kernel with several ways lists them in `variants`, best first, and is instantiated once per variant.
+    """
+
+    name: ClassVar[str] = ""
+    about: ClassVar[str] = ""  # one line for `longca ls kernels`
+    needs: ClassVar[str] = ""  # what to pip install; empty: torch alone
+    modules: ClassVar[tuple[str, ...]] = ()  # importable when it is installed
+    devices: ClassVar[tuple[str, ...]] = ("cuda",)
+    capability: ClassVar[tuple[int, int]] = (8, 0)  # least compute capability on cuda
+    variants: ClassVar[tuple[str, ...]] = ()
+    layout: Layout = "LHD"
+    gives_lse: bool = True  # where the backend cannot, forward returns None for lse
+    backward: BackwardKind = "functional"
+    gqa: str = "native"  # or "expands": the adapter repeats KV heads
+    memory: Literal["linear", "quadratic"] = "linear"  # in the sequence length
+    tested: ClassVar[str] = ""  # where it ran through the check; empty: never, written from documentation
+
+    def __init__(self, variant: str = "") -> None:
+        self.variant = variant
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}:{self.variant}" if self.variant else self.name
+
+    def present(self) -> Answer:
+        """Whether what it needs beyond importable modules is there; asked only when the modules are."""
+        return Yes()
+
+    @abstractmethod
+    def supports(self, mask: AnyMask, case: Case) -> Answer: ...
+
+    @abstractmethod
+    def prepare(self, mask: AnyMask, case: Case) -> Attention:
+        """Lower the mask and compile; timed apart from forward and backward."""
+
+    def versions(self) -> dict[str, str]:
+        """Versions of the packages whose change would change the figures."""
+        from importlib.metadata import PackageNotFoundError, version
+
+        found = {}
+        for package in self.needs.split():
+            name = package.split("==")[0].split("[")[0]
+            try:
+                found[name] = version(name)
+            except PackageNotFoundError:
+                continue
+        return found
+
+
+def refuse_shapes(case: Case, *, dtypes: tuple[str, ...], dims: Any, equal_dims: bool = False) -> No | None:
+    """The refusals that almost every kernel shares; `dims` is a container of the head sizes it can do."""
+    if case.dtype not in dtypes:
+        return No(f"takes {', '.join(dtypes)}, not {case.dtype}")
+    if case.head_dim not in dims or case.head_dim_v not in dims:
+        return No(f"cannot do head size {case.head_dim}/{case.head_dim_v}")
+    if equal_dims and case.head_dim != case.head_dim_v:
+        return No(f"needs the same head size for q and v, not {case.head_dim}/{case.head_dim_v}")
+    if case.heads_q % case.heads_kv:
+        return No(f"{case.heads_q} query heads do not divide into {case.heads_kv} groups")
+    return None

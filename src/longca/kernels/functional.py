@@ -1,0 +1,67 @@
+"""Attention as a differentiable function, for user code: the same kernels, masks and lowering as in the benchmark."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from longca.errors import BadInput
+from longca.kernels import registry
+from longca.kernels.base import Attention, Case, Kernel
+from longca.kernels.inputs import DTYPES, in_layout
+from longca.masks import AnyMask
+
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+def attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask, *, kernel: str = "torch", scale: float = 0.0, deterministic: bool = False
+) -> torch.Tensor:
+    """Attention of q [Lq, Hq, D] over k [Lk, Hkv, D] and v [Lk, Hkv, Dv] under a mask; differentiable. Returns [Lq, Hq, Dv].
+
+    `kernel` is a name or name:variant; it is run, or refused with the reason, never replaced.
+    """
+    case = _case(q, k, v, mask, scale, deterministic)
+    chosen, prepared = _prepared(kernel, mask, case)
+    tensors = [in_layout(x, chosen.layout) for x in (q, k, v)]
+    if chosen.backward == "functional":
+        out: torch.Tensor = _Function.apply(prepared, *tensors)
+        return out
+    return prepared.forward(*tensors)[0]
+
+
+def _case(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask, scale: float, deterministic: bool) -> Case:
+    shapes = f"q {list(q.shape)}, k {list(k.shape)}, v {list(v.shape)}"
+    if {q.dim(), k.dim(), v.dim()} != {3} or k.shape[:2] != v.shape[:2] or q.shape[2] != k.shape[2]:
+        raise BadInput(f"attention takes q [Lq, Hq, D], k [Lk, Hkv, D] and v [Lk, Hkv, Dv], not {shapes}.")
+    if (len(q), len(k)) != (mask.seqlen_q, mask.seqlen_k):
+        raise BadInput(f"the mask is for {mask.seqlen_q} queries and {mask.seqlen_k} keys, the tensors are {shapes}.")
+    if q.dtype not in _NAMES or k.dtype != q.dtype or v.dtype != q.dtype:
+        raise BadInput(f"q, k and v must share one dtype of {', '.join(_NAMES.values())}, not {q.dtype}, {k.dtype}, {v.dtype}.")
+    backward = any(x.requires_grad for x in (q, k, v)) and torch.is_grad_enabled()
+    return Case(
+        len(q), len(k), q.shape[1], k.shape[1], q.shape[2], v.shape[2], _NAMES[q.dtype], q.device.type, scale, backward, False, deterministic
+    )
+
+
+@lru_cache(maxsize=32)
+def _prepared(label: str, mask: AnyMask, case: Case) -> tuple[Kernel, Attention]:
+    chosen = registry.choose(label, mask, case)
+    return chosen, chosen.prepare(mask, case)
+
+
+class _Function(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, prepared: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        out, lse = prepared.forward(q, k, v)
+        ctx.prepared = prepared
+        ctx.save_for_backward(q, k, v, out, lse)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        q, k, v, out, lse = ctx.saved_tensors
+        dout = grads[0] if grads[0].stride() == out.stride() else torch.empty_like(out).copy_(grads[0])
+        return (None, *ctx.prepared.backward(dout, q, k, v, out, lse))

@@ -1,0 +1,78 @@
+"""The numbers every kernel is checked and timed on.
+
+q, k, v and dout of a token depend only on (seed, tensor, token) and the shape of a token, so that any rank, any shard and any
+kernel sees the same numbers without anyone holding them all. They are made in blocks of 1,024 tokens on the device itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import torch
+
+from longca.kernels.base import Case, Layout
+
+if TYPE_CHECKING:
+    from longca.masks.bands import Range
+
+BLOCK = 1024
+Which = Literal["q", "k", "v", "dout"]
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp64": torch.float64}
+
+
+class Inputs(NamedTuple):
+    """Logically [L, H, D] each, in the memory order the kernel asked for."""
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    dout: torch.Tensor
+
+
+def make(case: Case, seed: int = 0, layout: Layout = "LHD") -> Inputs:
+    """All four tensors of a case."""
+    q, k, v, dout = (tokens(which, case, [(0, length_of(which, case))], seed, layout) for which in ("q", "k", "v", "dout"))
+    return Inputs(q, k, v, dout)
+
+
+def tokens(which: Which, case: Case, ranges: Sequence[Range], seed: int = 0, layout: Layout = "LHD") -> torch.Tensor:
+    """The tokens of the given ranges, one after the other."""
+    heads = case.heads_kv if which in "kv" else case.heads_q
+    size = case.head_dim if which in "qk" else case.head_dim_v
+    out = empty(sum(end - start for start, end in ranges), heads, size, case, layout)
+    position = 0
+    for start, end in ranges:
+        for block in range(start // BLOCK, -(-end // BLOCK)):
+            first, last = max(start, block * BLOCK), min(end, (block + 1) * BLOCK)
+            values = _block(which, seed, block, heads, size, case.device)[first - block * BLOCK : last - block * BLOCK]
+            out[position : position + len(values)] = values
+            position += len(values)
+    return out
+
+
+def empty(length: int, heads: int, size: int, case: Case, layout: Layout) -> torch.Tensor:
+    """An uninitialised [L, H, D] tensor, in the given memory order."""
+    dtype = DTYPES[case.dtype]
+    if layout == "LHD":
+        return torch.empty(length, heads, size, dtype=dtype, device=case.device)
+    return torch.empty(heads, length, size, dtype=dtype, device=case.device).transpose(0, 1)
+
+
+def in_layout(tensor_LHD: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """The same numbers in the given memory order; no copy where they are in it already."""
+    if layout == "LHD":
+        return tensor_LHD.contiguous()
+    return tensor_LHD.transpose(0, 1).contiguous().transpose(0, 1)
+
+
+def length_of(which: Which, case: Case) -> int:
+    return case.seqlen_k if which in "kv" else case.seqlen_q
+
+
+def _block(which: Which, seed: int, block: int, heads: int, size: int, device: str) -> torch.Tensor:
+    name = f"{seed}/{which}/{block}".encode()
+    number = int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little") >> 1
+    generator = torch.Generator(device).manual_seed(number)
+    return torch.randn(BLOCK, heads, size, generator=generator, device=device)

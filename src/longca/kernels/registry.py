@@ -1,0 +1,145 @@
+"""Finding kernels: every module of this package, every plugin file, every installed entry point. None of it imports torch."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+import sys
+from collections.abc import Iterable
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from longca import devices, kernels
+from longca.errors import BadInput, LongcaError, Refused, Unavailable, unknown
+from longca.kernels.base import Answer, Case, Kernel, No, Yes
+from longca.masks import AnyMask
+
+_NOT_KERNELS = {"base", "inputs", "lower", "registry", "functional", "plugin"}
+_plugins: dict[str, type[Kernel]] = {}
+
+
+@cache
+def _own() -> dict[str, type[Kernel]]:
+    found: dict[str, type[Kernel]] = {}
+    for module in pkgutil.iter_modules(kernels.__path__):
+        if module.name not in _NOT_KERNELS and not module.name.startswith("_"):
+            found |= _kernels_in(importlib.import_module(f"longca.kernels.{module.name}"))
+    return found
+
+
+@cache
+def _installed() -> dict[str, type[Kernel]]:
+    found: dict[str, type[Kernel]] = {}
+    for entry in entry_points(group="longca.kernels"):
+        loaded = entry.load()
+        found |= {loaded.name: loaded} if isinstance(loaded, type) else _kernels_in(loaded)
+    return found
+
+
+def _kernels_in(module: object) -> dict[str, type[Kernel]]:
+    classes = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Kernel) and value.name]
+    return {found.name: found for found in classes}
+
+
+def load_plugin(path: str | Path) -> list[str]:
+    """Take the kernels of a user's file; returns their names."""
+    path = Path(path).resolve()
+    if not path.is_file():
+        raise BadInput(f"there is no plugin file {path}; give the path of a Python file with a kernel in it.")
+    spec = importlib.util.spec_from_file_location(f"longca_plugin_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise BadInput(f"{path} is not a Python file.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except LongcaError:
+        raise
+    except Exception as error:
+        raise BadInput(f"the plugin {path} fails when it is imported: {type(error).__name__}: {error}") from error
+    found = {name: kernel for name, kernel in _kernels_in(module).items() if kernel.__module__ == spec.name or kernel.name not in _own()}
+    if not found:
+        raise BadInput(f"the plugin {path} has no kernel: write a class derived from longca.Kernel, or decorate a function with @longca.kernel.")
+    for name in found:
+        if name in _own():
+            raise BadInput(f"the plugin {path} calls its kernel {name!r}, which is a kernel of LongCA; choose another name.")
+    _plugins.update(found)
+    return list(found)
+
+
+def classes() -> dict[str, type[Kernel]]:
+    return {**_own(), **_installed(), **_plugins}
+
+
+def names() -> list[str]:
+    return sorted(classes())
+
+
+def labels(name: str) -> list[str]:
+    """The variants of a kernel, as one asks for them; the bare name where it has none."""
+    variants = classes()[name].variants
+    return [f"{name}:{variant}" for variant in variants] or [name]
+
+
+def get(label: str) -> Kernel:
+    """A kernel by name, or by name:variant; the bare name of a kernel with variants stands for all of them (see `choose`)."""
+    name, _, variant = label.partition(":")
+    if name not in classes():
+        raise unknown("kernel", name, names())
+    kernel = classes()[name]
+    if variant and variant not in kernel.variants:
+        raise unknown(f"variant of {name}", variant, list(kernel.variants))
+    return kernel(variant)
+
+
+def available(kernel: Kernel | type[Kernel], device: str) -> Answer:
+    """Whether its package is there and this device can run it."""
+    missing = [module for module in kernel.modules if importlib.util.find_spec(module.partition(".")[0]) is None]
+    if missing:
+        return No(f"pip install {kernel.needs}" if kernel.needs else f"needs {', '.join(missing)}")
+    if device not in kernel.devices:
+        return No(f"runs on {' and '.join(kernel.devices)} only")
+    if device == "cuda" and (found := devices.capability()) < kernel.capability:
+        least = ".".join(map(str, kernel.capability))
+        return No(f"needs compute capability {least}, this device has {'.'.join(map(str, found))}")
+    return kernel.present() if isinstance(kernel, Kernel) else kernel("").present()
+
+
+def choices(label: str) -> list[Kernel]:
+    """The concrete kernels that a label may mean, best first."""
+    kernel = get(label)
+    if kernel.variant or not kernel.variants:
+        return [kernel]
+    return [type(kernel)(variant) for variant in kernel.variants]
+
+
+def choose(label: str, mask: AnyMask, case: Case) -> Kernel:
+    """The kernel to run: the asked-for variant, or the first that can do this mask. Never another kernel."""
+    found = choices(label)
+    if not (answer := available(found[0], case.device)):
+        raise Unavailable(f"{label} is not available: {answer.reason}." if isinstance(answer, No) else "")
+    reasons = []
+    for kernel in found:
+        answer = supports(kernel, mask, case)
+        if answer:
+            return kernel
+        reasons.append(f"{kernel.label} {answer.reason}" if isinstance(answer, No) else "")
+    raise Refused(f"{label} cannot do this: {'; '.join(reasons)}.")
+
+
+def supports(kernel: Kernel, mask: AnyMask, case: Case) -> Answer:
+    """What the kernel answers, after the rules that hold for all of them."""
+    if case.partial_backward and kernel.backward != "functional":
+        return No("cannot start its backward from another call's out and lse, as a ring needs")
+    if case.backward and kernel.backward == "none":
+        return No("has no backward")
+    return kernel.supports(mask, case)
+
+
+def supported_masks(kernel: Kernel, case: Case, samples: Iterable[AnyMask]) -> dict[str, Answer]:
+    return {mask.name: supports(kernel, mask, case) for mask in samples}
+
+
+__all__ = ["Yes", "available", "choices", "choose", "classes", "get", "labels", "load_plugin", "names", "supported_masks", "supports"]

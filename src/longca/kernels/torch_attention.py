@@ -1,0 +1,166 @@
+"""Attention in plain torch: as everybody writes it first (all pairs at once), and in chunks that fit anywhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from longca.kernels.base import Answer, Attention, Case, Kernel, No, Yes
+
+if TYPE_CHECKING:
+    import torch
+
+    from longca.masks import AnyMask
+
+
+class TorchKernel(Kernel):
+    name = "torch"
+    about = "matmul, softmax, matmul in plain torch"
+    devices = ("cpu", "cuda")
+    capability = (0, 0)
+    variants = ("plain", "chunked")
+    tested = "CPU, H200"
+
+    def __init__(self, variant: str = "") -> None:
+        super().__init__(variant)
+        self.layout = "HLD"
+        self.memory = "linear" if variant == "chunked" else "quadratic"
+
+    def supports(self, mask: AnyMask, case: Case) -> Answer:
+        if case.heads_q % case.heads_kv:
+            return No(f"{case.heads_q} query heads do not divide into {case.heads_kv} groups")
+        return Yes("lowered", "every pair as a bool" if self.variant == "plain" else "a chunk of rows at a time")
+
+    def prepare(self, mask: AnyMask, case: Case) -> Attention:
+        return _Plain(mask, case) if self.variant == "plain" else _Chunked(mask, case)
+
+
+class _Plain(Attention):
+    """Holds all scores of all heads, in fp32 and more. Tensors inside are [KV head, query of group, ...]: no KV head is repeated."""
+
+    def __init__(self, mask: AnyMask, case: Case) -> None:
+        import torch
+
+        from longca.kernels.lower import Visibility
+
+        visible = Visibility(mask, case.device)
+        rows = torch.arange(mask.seqlen_q, device=case.device)
+        heads = range(mask.heads)
+        hidden = ~torch.stack([visible(rows, 0, mask.seqlen_k, head) for head in heads])
+        self.hidden_HLL = hidden[:, None]
+        self.case = case
+        self.work = torch.float64 if case.dtype == "fp64" else torch.float32
+
+    def _probabilities(self, q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        scores = q.to(self.work) @ k.to(self.work).transpose(-1, -2)
+        scores = (scores * self.case.softmax_scale).masked_fill_(self.hidden_HLL, float("-inf"))
+        lse = scores.logsumexp(-1)
+        return (scores - lse.clamp_min(-1e30)[..., None]).exp(), lse
+
+    def _grouped(self, x_LHD: torch.Tensor, groups: int) -> torch.Tensor:
+        length, _, size = x_LHD.shape
+        return x_LHD.transpose(0, 1).reshape(self.case.heads_kv, groups, length, size)
+
+    def _flat(self, x: torch.Tensor) -> torch.Tensor:
+        return x.flatten(0, 1).transpose(0, 1)
+
+    def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        q, k, v = self._grouped(q_LHD, self.case.group), self._grouped(k_LHD, 1), self._grouped(v_LHD, 1)
+        probabilities, lse = self._probabilities(q, k)
+        return self._flat(probabilities.to(v.dtype) @ v), lse.flatten(0, 1)
+
+    def backward(
+        self,
+        dout_LHD: torch.Tensor,
+        q_LHD: torch.Tensor,
+        k_LHD: torch.Tensor,
+        v_LHD: torch.Tensor,
+        out_LHD: torch.Tensor,
+        lse_HL: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        assert lse_HL is not None
+        group = self.case.group
+        q, k, v = self._grouped(q_LHD, group), self._grouped(k_LHD, 1), self._grouped(v_LHD, 1)
+        dout, out = self._grouped(dout_LHD, group), self._grouped(out_LHD, group)
+        lse = lse_HL.view(self.case.heads_kv, group, -1, 1)
+        scores = q.to(self.work) @ k.to(self.work).transpose(-1, -2) * self.case.softmax_scale
+        p = (scores - lse.clamp_min(-1e30)).exp_().masked_fill_(self.hidden_HLL, 0)
+        delta = (dout.to(self.work) * out).sum(-1, keepdim=True)
+        dp = dout.to(self.work) @ v.to(self.work).transpose(-1, -2)
+        dscores = (p * (dp - delta) * self.case.softmax_scale).to(q.dtype)
+        dv = (p.to(v.dtype).transpose(-1, -2) @ dout).sum(1, keepdim=True)
+        dk = (dscores.transpose(-1, -2) @ q).sum(1, keepdim=True)
+        return self._flat(dscores @ k), self._flat(dk), self._flat(dv)
+
+
+CHUNK_PAIRS = 1 << 22  # scores held at once: 16 MiB in fp32
+
+
+class _Chunked(Attention):
+    """One KV head and some rows at a time, in fp32 (fp64 for fp64): slow, exact, and never more than a few MiB of scores."""
+
+    def __init__(self, mask: AnyMask, case: Case) -> None:
+        import numpy as np
+        import torch
+
+        from longca.kernels.lower import Visibility
+
+        self.case, self.visible = case, Visibility(mask, case.device)
+        self.work = torch.float64 if case.dtype == "fp64" else torch.float32
+        step = max(1, CHUNK_PAIRS // max(1, mask.seqlen_k * case.group))
+        starts = range(0, mask.seqlen_q, step)
+        chunks = [(start, min(start + step, mask.seqlen_q)) for start in starts]
+        spans = [self.visible.span(np.arange(start, end)) for start, end in chunks]
+        self.chunks = [
+            (torch.arange(*chunk, device=case.device), slice(*chunk), slice(*span))
+            for chunk, span in zip(chunks, spans, strict=True)
+            if span[1] > span[0]
+        ]
+
+    def _scores(self, q_GLD: torch.Tensor, k_LD: torch.Tensor, rows: torch.Tensor, keys: slice, head: int) -> torch.Tensor:
+        seen = self.visible(rows, keys.start, keys.stop, head)
+        return (q_GLD @ k_LD.T * self.case.softmax_scale).masked_fill_(~seen, float("-inf"))
+
+    def _heads(self) -> list[tuple[int, slice]]:
+        return [(head, slice(head * self.case.group, (head + 1) * self.case.group)) for head in range(self.case.heads_kv)]
+
+    def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        import torch
+
+        out_HLD = torch.zeros(self.case.heads_q, len(q_LHD), v_LHD.shape[2], dtype=q_LHD.dtype, device=q_LHD.device)
+        lse_HL = torch.full(out_HLD.shape[:2], float("-inf"), dtype=self.work, device=q_LHD.device)
+        for head, group in self._heads():
+            k_LD, v_LD = k_LHD[:, head].to(self.work), v_LHD[:, head].to(self.work)
+            for rows, chunk, keys in self.chunks:
+                q_GLD = q_LHD[chunk, group].transpose(0, 1).to(self.work)
+                scores = self._scores(q_GLD, k_LD[keys], rows, keys, head)
+                lse = scores.logsumexp(-1)
+                p = (scores - lse.clamp_min(-1e30)[..., None]).exp_()
+                lse_HL[group, chunk] = lse
+                out_HLD[group, chunk] = (p @ v_LD[keys]).to(out_HLD.dtype)
+        return out_HLD.transpose(0, 1), lse_HL
+
+    def backward(
+        self,
+        dout_LHD: torch.Tensor,
+        q_LHD: torch.Tensor,
+        k_LHD: torch.Tensor,
+        v_LHD: torch.Tensor,
+        out_LHD: torch.Tensor,
+        lse_HL: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        import torch
+
+        assert lse_HL is not None
+        dq, dk, dv = (torch.zeros(x.shape, dtype=self.work, device=x.device) for x in (q_LHD, k_LHD, v_LHD))
+        for head, group in self._heads():
+            k_LD, v_LD = k_LHD[:, head].to(self.work), v_LHD[:, head].to(self.work)
+            for rows, chunk, keys in self.chunks:
+                q, dout, out = (x[chunk, group].transpose(0, 1).to(self.work) for x in (q_LHD, dout_LHD, out_LHD))
+                lse = lse_HL[group, chunk].to(self.work).clamp_min(-1e30)[..., None]
+                p = (self._scores(q, k_LD[keys], rows, keys, head) - lse).exp_()
+                delta = (dout * out).sum(-1, keepdim=True)
+                dscores = p * (dout @ v_LD[keys].T - delta) * self.case.softmax_scale
+                dq[chunk, group] = (dscores @ k_LD[keys]).transpose(0, 1)
+                dk[keys, head] += (dscores.transpose(-1, -2) @ q).sum(0)
+                dv[keys, head] += (p.transpose(-1, -2) @ dout).sum(0)
+        return dq.to(q_LHD.dtype), dk.to(k_LHD.dtype), dv.to(v_LHD.dtype)
