@@ -99,6 +99,6 @@ def from_file(path: Path) -> Distribution:
         pairs = [(int(high), float(weight)) for high, weight in rows]
     except OSError as error:
         raise BadInput(f"cannot read the length distribution {path}: {error.strerror}.") from error
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise BadInput(f"{path} is no length distribution: give pairs of upper bound and probability, as CSV or JSON ({error}).") from error
     return Distribution(path.name, tuple(high for high, _ in pairs), tuple(weight for _, weight in pairs))

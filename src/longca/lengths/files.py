@@ -18,13 +18,13 @@ def read_lengths(path: str | Path) -> list[int]:
         raise BadInput(f"cannot read document lengths from {path}: {why}.") from error
     try:
         entries = json.loads(text) if path.suffix == ".json" else text.replace(",", " ").split()
-    except json.JSONDecodeError as error:
-        raise BadInput(f"{path} line {error.lineno} is not JSON: {error.msg}.") from error
+    except ValueError as error:
+        raise BadInput(f"{path} is not JSON: {error}.") from error
     if not isinstance(entries, list) or not entries:
         raise BadInput(f"{path} holds no list of document lengths.")
     lengths = []
     for entry in entries:
-        if isinstance(entry, (bool, float)) or not str(entry).strip().isdecimal() or int(entry) < 1:
+        if isinstance(entry, (bool, float)) or not str(entry).strip().isdecimal() or not 1 <= len(str(entry)) <= 18 or int(entry) < 1:
             raise BadInput(f"{path} holds {entry!r} where a document length (a whole number of 1 or more) should be.")
         lengths.append(int(entry))
     return lengths

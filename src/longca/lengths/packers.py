@@ -13,11 +13,13 @@ PACKS = 20  # `chunked` draws this many packs at once, and cuts and shuffles acr
 
 def draw(seqlen: int, seed: int = 0, distribution: Distribution | None = None) -> list[int]:
     """Lengths one after the other until the sequence is full; the last one is cut."""
+    _check(seqlen)
     return _fill(Sampler(distribution or default_for(seqlen), Random(seed)), seqlen)
 
 
 def mixed(seqlen: int, seed: int = 0, distribution: Distribution | None = None) -> list[int]:
     """Two fifths of the tokens as `draw` does it, the rest in documents of 8K to 30K, shuffled together."""
+    _check(seqlen)
     rng = Random(seed)
     short = int(0.4 * seqlen)
     lengths = _fill(Sampler(distribution or default_for(seqlen), rng), short)
@@ -31,6 +33,7 @@ def chunked(seqlen: int, seed: int = 0, distribution: Distribution | None = None
 
     Packs 0 to 19 come from one drawing, 20 to 39 from the next.
     """
+    _check(seqlen)
     rng = Random(seed // PACKS)
     quarter = max(1, seqlen // 4)
     pieces: list[int] = []
@@ -59,12 +62,18 @@ def pack(seqlen: int, seed: int = 0, packing: str = "draw", distribution: Distri
 
 def fit(lengths: Sequence[int], seqlen: int) -> list[int]:
     """A user's own lengths, cut where the sequence ends; too few are refused."""
+    _check(seqlen)
     if any(length < 1 for length in lengths):
         raise BadInput(f"document lengths must be 1 or more, not {min(lengths)}.")
     if sum(lengths) < seqlen:
         raise BadInput(f"the documents hold {sum(lengths)} tokens, fewer than the sequence length {seqlen}; give more of them.")
     given = iter(lengths)
     return _fill(lambda: next(given), seqlen)
+
+
+def _check(seqlen: int) -> None:
+    if seqlen < 1:
+        raise BadInput(f"the sequence length must be 1 or more, not {seqlen}.")
 
 
 def _fill(next_length: Callable[[], int], seqlen: int) -> list[int]:

@@ -28,7 +28,7 @@ from longca.masks.patterns import (
     sliding_window,
     sliding_window_causal,
 )
-from longca.masks.random_blocks import BLOCK_PATTERNS, uniform_block, variable_block
+from longca.masks.random_blocks import BLOCK_PATTERNS, BlockPattern, uniform_block, variable_block
 from longca.masks.tiles import TileLists, Tiles
 
 AnyMask = Mask | BlockMask
@@ -44,6 +44,13 @@ def block_names() -> list[str]:
     return list(BLOCK_PATTERNS)
 
 
+def find(name: str) -> Pattern | BlockPattern:
+    """The pattern of that name."""
+    if name not in PATTERNS and name not in BLOCK_PATTERNS:
+        raise unknown("mask", name, names() + block_names())
+    return PATTERNS[name] if name in PATTERNS else BLOCK_PATTERNS[name]
+
+
 def build(
     name: str,
     seqlen: int,
@@ -51,15 +58,11 @@ def build(
     seed: int = 0,
     documents: Sequence[int] | None = None,
     distribution: Distribution | str | None = None,
-    packing: str = "draw",
+    packing: str | None = None,
     **params: Any,
 ) -> AnyMask:
     """Any of the fourteen masks, by name."""
-    if name in BLOCK_PATTERNS:
-        return BLOCK_PATTERNS[name](seqlen, seed=seed, documents=documents, distribution=distribution, **params)
-    if name not in PATTERNS:
-        raise unknown("mask", name, names() + block_names())
-    return PATTERNS[name](seqlen, seed=seed, documents=documents, distribution=distribution, packing=packing, **params)
+    return find(name)(seqlen, seed=seed, documents=documents, distribution=distribution, packing=packing, **params)
 
 
 __all__ = [
@@ -67,6 +70,7 @@ __all__ = [
     "PATTERNS",
     "AnyMask",
     "BlockMask",
+    "BlockPattern",
     "ColumnIntervals",
     "Mask",
     "Pattern",
@@ -80,6 +84,7 @@ __all__ = [
     "causal",
     "causal_blockwise",
     "causal_document",
+    "find",
     "full",
     "full_document",
     "global_sliding_window",

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from longca.errors import BadInput
 from longca.masks.bands import Bands, Ints, in_order, split_rows
 
-NO_LINK = 4  # slopes (a, b) are written as the number 2a + b; this one means: nothing continues here
+STARTS, ENDS = 4, 5  # slopes (a, b) are written as the number 2a + b; these mean: nothing comes from above, nothing goes on below
 
 
 def merged(old: Bands) -> Bands:
@@ -57,14 +57,14 @@ def _gaps(cut: Bands) -> tuple[NDArray[np.bool_], Ints, Ints, Ints]:
 
 
 def _links(sorted_bands: Bands) -> tuple[Ints, Ints]:
-    """For each band the one that continues it in the next row, and the slopes of that step as 2a + b (NO_LINK where none does)."""
+    """For each band the one that continues it in the next row, and the slopes of that step as 2a + b (ENDS where none does)."""
     stride = int(sorted_bands.hi_last.max(initial=0)) + 3
     key = sorted_bands.q0 * stride + sorted_bands.lo
     wanted = sorted_bands.q1 * stride + sorted_bands.lo_last
     found = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
     move_lo, move_hi = key[found] - wanted, sorted_bands.hi[found] - sorted_bands.hi_last
     linked = (move_lo >= 0) & (move_lo <= 1) & (move_hi >= 0) & (move_hi <= 1)
-    return np.where(linked, found, -1), np.where(linked, 2 * move_lo + move_hi, NO_LINK)
+    return np.where(linked, found, -1), np.where(linked, 2 * move_lo + move_hi, ENDS)
 
 
 def _join_downwards(old: Bands) -> Bands:
@@ -110,7 +110,7 @@ def fingerprint(sorted_bands: Bands, seqlen_q: int, seqlen_k: int) -> str:
 def _bends(s: Bands) -> Ints:
     own = 2 * s.a + s.b
     below, leaving = _links(s)
-    arriving = np.full(len(own), NO_LINK)
+    arriving = np.full(len(own), STARTS)
     arriving[below[below >= 0]] = leaving[below >= 0]
     tall = s.height > 1
     starts = np.stack([s.q0, s.lo, s.hi, arriving, np.where(tall, own, leaving)], 1)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longca.errors import Refused
-from longca.masks.bands import Bands, Ints, bands, cut_keys, split_rows, spread
+from longca.masks.bands import Bands, Ints, bands, cut_keys, in_order, split_rows, spread
 from longca.masks.canonical import fingerprint, merged
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class Slices(NamedTuple):
 
 
 def slices(mask: Mask) -> Slices:
+    _check_32_bits(mask)
     b = mask.bands
     pair = (np.stack([b.q0, b.q1], 1), np.stack([b.lo, b.hi_last], 1))
     return Slices(pair[0].astype(np.int32), pair[1].astype(np.int32), (2 * b.a + b.b).astype(np.int32))
@@ -57,6 +58,7 @@ def row_intervals(mask: Mask) -> tuple[Int32s, Int32s]:
 
     Unused places hold start == end == the end before them, so that endpoints never decrease along K.
     """
+    _check_32_bits(mask)
     b = mask.bands
     overlapping = len(b.q0) > 1 and not (np.maximum.accumulate(b.q1)[:-1] <= b.q0[1:]).all()
     pieces = split_rows(b, np.unique(np.concatenate([b.q0, b.q1]))) if overlapping else b
@@ -76,63 +78,96 @@ def row_intervals(mask: Mask) -> tuple[Int32s, Int32s]:
 
 
 def column_intervals(mask: Mask) -> ColumnIntervals:
+    """Per key the rows that do not see it: one part above the diagonal, one below it."""
     rows, keys = mask.seqlen_q, mask.seqlen_k
     if rows != keys:
         raise Refused(f"column intervals need as many queries as keys, not {rows} and {keys}.")
     start, end = row_intervals(mask.transpose())  # per key: the rows that see it
-    if len(start) > 2:
-        raise Refused(f"column intervals hold at most 2 intervals of rows per key; this mask has {len(start)}.")
-    if len(start) == 1:
-        start, end = np.concatenate([start, end]), np.concatenate([end, end])
-    diagonal = np.arange(keys, dtype=np.int32)
-    seen, two = end[0] > start[0], end[1] > start[1]
-    first, stop = np.where(seen, start[0], diagonal), np.where(seen, end[0], diagonal)
-    if (first == diagonal).all():
-        if not two.any():
-            return ColumnIntervals(True, np.stack([stop], 1))
-        if (end[1][two] == rows).all():
-            return ColumnIntervals(True, np.stack([stop, np.where(two, start[1], rows)], 1).astype(np.int32))
-    if not two.any():
-        return ColumnIntervals(False, np.stack([stop, first], 1))
-    if (two & (start[0] > 0) & (end[1] < rows)).any():
-        raise Refused("a key is hidden from rows before, between and after its two intervals; column intervals hold two hidden parts.")
-    # with two intervals the hidden parts are the gap, and what lies before the first or behind the second
-    opens_at_top = start[0] == 0
-    lower_start = np.where(two, np.where(opens_at_top, end[1], end[0]), stop)
-    lower_end = np.where(two & ~opens_at_top, start[1], rows)
-    upper_start = np.where(two & opens_at_top, end[0], 0)
-    upper_end = np.where(two, np.where(opens_at_top, start[1], start[0]), first)
-    return ColumnIntervals(False, np.stack([lower_start, lower_end, upper_start, upper_end], 1).astype(np.int32))
+    nothing, everything = np.zeros((1, keys), np.int32), np.full((1, keys), rows, np.int32)
+    gap_start, gap_end = np.concatenate([nothing, end]), np.concatenate([start, everything])
+    hidden = gap_end > gap_start
+    parts = int(hidden.sum(0).max(initial=0))
+    if parts > 2:
+        raise Refused(f"column intervals hold at most 2 hidden parts per key; this mask has {parts}.")
+    key = np.arange(keys, dtype=np.int32)
+    first, last = hidden.argmax(0), len(hidden) - 1 - hidden[::-1].argmax(0)
+    whole = (gap_start[first, key] == 0) & (gap_end[last, key] == rows) & (first == last)  # no row sees it: parted at the diagonal
+    has_upper = (hidden.sum(0) == 2) | (hidden[0] & ~whole)
+    has_lower = (hidden.sum(0) == 2) | (hidden.any(0) & ~hidden[0])
+    upper_start, upper_end = (
+        np.where(has_upper, gap_start[first, key], 0),
+        np.where(has_upper, gap_end[first, key], np.where(whole, key, 0)),
+    )
+    lower_start = np.where(has_lower, gap_start[last, key], np.where(whole, key, rows))
+    lower_end = np.where(has_lower, gap_end[last, key], rows)
+    causal = bool(((upper_start == 0) & (upper_end == key)).all())
+    to_the_end, from_the_start = bool((lower_end == rows).all()), bool((upper_start == 0).all())
+    if causal:
+        columns = [lower_start] if to_the_end else [lower_start, lower_end]
+    elif to_the_end and from_the_start:
+        columns = [lower_start, upper_end]
+    else:
+        columns = [lower_start, lower_end, upper_start, upper_end]
+    return ColumnIntervals(causal, np.stack(columns, 1).astype(np.int32))
 
 
 def varlen(mask: Mask) -> Varlen:
     """Read documents and window off the bands, build the mask they describe, and refuse unless it is this one."""
-    b = mask.bands
+    _check_32_bits(mask)
+    b = _without_diagonals(mask.bands)
     if len(b.q0) == 0:
         raise Refused("no query sees any key.")
-    cu_q, cu_k = _documents(b, mask.seqlen_q, mask.seqlen_k)
+    one = np.array([0, mask.seqlen_q]), np.array([0, mask.seqlen_k])
+    for cu_q, cu_k in (one, _documents(b, mask.seqlen_q, mask.seqlen_k)):
+        left, right = _window(b, cu_q, cu_k)
+        built = merged(window_bands(cu_q, cu_k, left, right))
+        if fingerprint(built, mask.seqlen_q, mask.seqlen_k) == mask.digest:
+            return Varlen(cu_q.astype(np.int32), cu_k.astype(np.int32), left, right)
+    raise Refused("it is not documents in a row with one window for all.")
+
+
+def _without_diagonals(b: Bands) -> Bands:
+    """The same bands with stripes of one key taken apart row by row: they may be documents of one token."""
+    diagonal = (b.a == 1) & (b.b == 1) & (b.hi - b.lo == 1)
+    stripe = b.take(diagonal)
+    which, row = spread(stripe.q0, stripe.q1)
+    key = stripe.lo[which] + row - stripe.q0[which]
+    return in_order(bands(b.take(~diagonal), (row, row + 1, key, 0, key + 1, 0)))
+
+
+def _documents(b: Bands, seqlen_q: int, seqlen_k: int) -> tuple[Ints, Ints]:
+    """The finest cut into blocks on the diagonal. Queries that see nothing and keys that nobody sees become documents without keys
+    and without queries."""
+    last_key = np.maximum.accumulate(b.hi_last)
+    last_row = np.maximum.accumulate(b.q1)
+    first_key = np.minimum.accumulate(b.lo[::-1])[::-1]
+    new = np.append(True, (last_row[:-1] <= b.q0[1:]) & (last_key[:-1] <= first_key[1:]))
+    old = np.append(new[1:], True)
+    # each block is its rows and keys, with the queries and then the keys left out before it
+    q0, k0, q1, k1 = b.q0[new], first_key[new], last_row[old], last_key[old]
+    cu_q = np.append(np.stack([q0, q0, q1], 1).ravel(), [seqlen_q, seqlen_q])
+    cu_k = np.append(np.stack([np.append(0, k1[:-1]), k0, k1], 1).ravel(), [k1[-1], seqlen_k])
+    cu_q, cu_k = np.append(0, cu_q), np.append(0, cu_k)
+    filled = np.append(True, (np.diff(cu_q) > 0) | (np.diff(cu_k) > 0))
+    return cu_q[filled], cu_k[filled]
+
+
+def _window(b: Bands, cu_q: Ints, cu_k: Ints) -> tuple[int, int]:
+    """The window these documents would need: as far as any query sees, or no limit where all see as far as their document goes."""
     document = np.searchsorted(cu_q, b.q0, side="right") - 1
     first_key, last_key = cu_k[document], cu_k[document + 1]
     shift = last_key - cu_q[document + 1]  # the key on the diagonal of query i is i + shift: aligned at the last query and key
     reach_left = np.maximum(b.q0 + shift - b.lo, b.q1 - 1 + shift - b.lo_last)
     reach_right = np.maximum(b.hi - 1 - b.q0 - shift, b.hi_last - b.q1 - shift)
-    left = -1 if (b.lo_last == first_key).all() and (b.a == 0).all() else int(reach_left.max())
-    right = -1 if (b.hi == last_key).all() and (b.b == 0).all() else int(reach_right.max())
-    built = merged(window_bands(cu_q, cu_k, left, right))
-    if fingerprint(built, mask.seqlen_q, mask.seqlen_k) != mask.digest:
-        raise Refused("it is not documents in a row with one window for all.")
-    return Varlen(cu_q.astype(np.int32), cu_k.astype(np.int32), left, right)
+    left = -1 if (b.lo_last == first_key).all() and (b.lo == first_key).all() else max(0, int(reach_left.max()))
+    right = -1 if (b.hi == last_key).all() and (b.hi_last == last_key).all() else max(0, int(reach_right.max()))
+    return left, right
 
 
-def _documents(b: Bands, seqlen_q: int, seqlen_k: int) -> tuple[Ints, Ints]:
-    """The finest cut into blocks on the diagonal: rows where everything before sees only keys before everything behind."""
-    order = np.argsort(b.q0, kind="stable")
-    q0, q1, lo, hi = b.q0[order], b.q1[order], b.lo[order], b.hi_last[order]
-    rows_done = np.maximum.accumulate(q1)[:-1]
-    keys_done = np.maximum.accumulate(hi)[:-1]
-    keys_to_come = np.minimum.accumulate(lo[::-1])[::-1][1:]
-    new = (rows_done <= q0[1:]) & (keys_done <= keys_to_come)
-    return np.concatenate([[0], q0[1:][new], [seqlen_q]]), np.concatenate([[0], keys_to_come[new], [seqlen_k]])
+def _check_32_bits(mask: Mask) -> None:
+    longest = max(mask.seqlen_q, mask.seqlen_k)
+    if longest > np.iinfo(np.int32).max:
+        raise Refused(f"kernels count in 32-bit numbers, which end before {longest} tokens.")
 
 
 def window_bands(cu_q: Ints, cu_k: Ints, left: int, right: int) -> Bands:

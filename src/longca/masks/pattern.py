@@ -54,41 +54,46 @@ class Pattern:
         seed: int = 0,
         documents: Sequence[int] | None = None,
         distribution: lengths.Distribution | str | None = None,
-        packing: str = "draw",
+        packing: str | None = None,
         **params: int,
     ) -> Mask:
         """The mask over `seqlen` tokens. `documents` gives the lengths instead of drawing them; a parameter that is not given takes
         its default or is drawn from the seed."""
-        if seqlen < 1:
-            raise BadInput(f"the sequence length must be 1 or more, not {seqlen}.")
-        check_params(self.name, params, list(self.defaults))
-        if isinstance(distribution, str):
-            distribution = lengths.find(distribution)
+        check_seqlen(seqlen)
+        self.check(params)
+        params = {name: int(value) if value % 1 == 0 else value for name, value in params.items()}
         given: tuple[int, ...] = ()
         if self.has_documents:
             given = tuple(self._lengths(seqlen, seed, documents, distribution, packing, params))
-        elif documents is not None or distribution is not None:
-            raise BadInput(f"{self.name} has no documents, so it takes no lengths and no distribution.")
+        else:
+            refuse_documents(self.name, documents, distribution, packing)
         shape = Shape(seqlen, given, np.append(0, np.cumsum(given, dtype=np.int64)))
         known = self._known(shape, seed, params)
         about = {"name": self.name, "params": known, "seed": seed, "documents": given if self.has_documents else None}
         return Mask.of(seqlen, seqlen, self.bands(shape, **known), **about)
+
+    def check(self, params: Mapping[str, Any]) -> None:
+        """Refuse parameters this mask does not have."""
+        check_params(self.name, params, list(self.defaults))
 
     def _lengths(
         self,
         seqlen: int,
         seed: int,
         documents: Sequence[int] | None,
-        distribution: lengths.Distribution | None,
-        packing: str,
+        distribution: lengths.Distribution | str | None,
+        packing: str | None,
         params: Mapping[str, int],
     ) -> Sequence[int]:
         if documents is not None:
+            if distribution is not None or packing is not None:
+                raise BadInput(f"{self.name}: give document lengths, or a distribution and a packing to draw them, not both.")
             return lengths.fit(documents, seqlen)
-        if self.own_lengths is not None and distribution is None:
+        if self.own_lengths is not None and distribution is None and packing is None:
             fixed = {name: value for name, value in self.defaults.items() if isinstance(value, int)}
             return self.own_lengths(seqlen, seed, {**fixed, **params})
-        return lengths.pack(seqlen, seed, packing, distribution)
+        chosen = lengths.find(distribution) if isinstance(distribution, str) else distribution
+        return lengths.pack(seqlen, seed, packing or "draw", chosen)
 
     def _known(self, shape: Shape, seed: int, given: Mapping[str, int]) -> dict[str, int]:
         rng = Random(f"{self.name}/{seed}")
@@ -124,8 +129,19 @@ def check_params(mask: str, given: Mapping[str, Any], known: list[str]) -> None:
             raise BadInput(f"{mask}: {name} must be a number, not {value!r}.")
 
 
-def at_least(mask: str, name: str, value: int, least: int, most: int | None = None) -> None:
+def check_seqlen(seqlen: int) -> None:
+    if seqlen < 1 or seqlen % 1:
+        raise BadInput(f"the sequence length must be a whole number of 1 or more, not {seqlen}.")
+
+
+def refuse_documents(mask: str, *given: object) -> None:
+    """Nobody should believe that lengths took effect where there are no documents."""
+    if any(item is not None for item in given):
+        raise BadInput(f"{mask} has no documents, so it takes no lengths, no distribution and no packing.")
+
+
+def at_least(mask: str, name: str, value: float, least: int, most: int | None = None) -> None:
     """Refuse a parameter outside its range, in a sentence."""
-    if value < least or (most is not None and value > most) or value != int(value):
+    if value < least or (most is not None and value > most) or value % 1 != 0:
         wanted = f"a whole number from {least} to {most}" if most is not None else f"a whole number of {least} or more"
         raise BadInput(f"{mask}: {name} must be {wanted}, not {value}.")

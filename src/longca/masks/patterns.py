@@ -9,7 +9,7 @@ import numpy as np
 
 from longca.masks.bands import Bands, Ints, bands, spread
 from longca.masks.encodings import window_bands
-from longca.masks.pattern import Shape, at_least, pattern
+from longca.masks.pattern import Draw, Shape, at_least, pattern
 
 
 def whole(shape: Shape) -> Ints:
@@ -77,10 +77,14 @@ def prefix_lm_document(shape: Shape, p: int) -> Bands:
     return bands((start, prefix, start, 0, prefix, 0), (prefix, end, start, 0, prefix + 1, 1))
 
 
+def drawn_width(draw: Draw) -> int:
+    return draw.rng.randint(1, max(1, draw.shape.seqlen // 3 - 1))
+
+
 @pattern(
     "irregular",
     "the first g queries see all and are seen by all; the others see w keys to each side",
-    g=lambda draw: draw.params["w"] if "w" in draw.params else draw.rng.randint(1, max(1, draw.shape.seqlen // 3 - 1)),
+    g=lambda draw: drawn_width(draw) if "w" not in draw.params else min(draw.params["w"], draw.shape.seqlen),
     w=lambda draw: draw.params["g"],
 )
 def global_sliding_window(shape: Shape, g: int, w: int) -> Bands:

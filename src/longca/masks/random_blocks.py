@@ -5,7 +5,7 @@ Scores are a hash of (seed, head, row block, key block) in whole-number arithmet
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -16,7 +16,7 @@ from longca.errors import BadInput
 from longca.lengths import Distribution
 from longca.masks.bands import Ints
 from longca.masks.blocks import BlockMask
-from longca.masks.pattern import at_least, check_params
+from longca.masks.pattern import at_least, check_params, check_seqlen, refuse_documents
 
 LOW32 = 0xFFFFFFFF
 COLUMN_BITS = 24  # a score is the hash, then the column: no two in a row are equal
@@ -76,17 +76,16 @@ class BlockPattern:
         seed: int = 0,
         documents: Sequence[int] | None = None,
         distribution: Distribution | str | None = None,
+        packing: str | None = None,
         **params: float,
     ) -> BlockMask:
-        if seqlen < 1:
-            raise BadInput(f"the sequence length must be 1 or more, not {seqlen}.")
-        if documents is not None or distribution is not None:
-            raise BadInput(f"{self.name} has no documents, so it takes no lengths and no distribution.")
-        check_params(self.name, params, list(self.defaults))
+        check_seqlen(seqlen)
+        refuse_documents(self.name, documents, distribution, packing)
+        self.check(params)
         known = {**self.defaults, **params}
         for name in known:
             if name != "ratio":
-                at_least(self.name, name, int(known[name]) if known[name] == int(known[name]) else -1, 1)
+                at_least(self.name, name, known[name], 1)
         if not 0 < known["ratio"] <= 1:
             raise BadInput(f"{self.name}: ratio is the part of the blocks that is kept, above 0 and up to 1, not {known['ratio']}.")
         rows, columns = self.edges(seqlen, known, Random(f"{self.name}/{seed}"))
@@ -94,6 +93,10 @@ class BlockPattern:
         count = min(max(1, int(known["ratio"] * seqlen / size)), len(columns) - 1)
         kept = top_blocks(seed, int(known["heads"]), len(rows) - 1, len(columns) - 1, count)
         return BlockMask(rows, columns, kept, name=self.name, params=known, seed=seed)
+
+    def check(self, params: Mapping[str, Any]) -> None:
+        """Refuse parameters this mask does not have."""
+        check_params(self.name, params, list(self.defaults))
 
 
 def _uniform(seqlen: int, params: dict[str, float], rng: Random) -> tuple[Ints, Ints]:

@@ -1,0 +1,38 @@
+# `make demo` and `make test` set up everything themselves, in .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+OUT ?= out
+# the tests run two at a time; more threads in each would only get in each other's way
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test test-all lint pictures clean
+
+demo: $(READY)  ## the main job on a CPU with small sizes; ends by naming the files it wrote
+	$(BIN)/longca ls masks
+	$(BIN)/longca mask causal_document --seqlen 8K --seed 42
+	$(BIN)/longca mask --gallery $(OUT) --seqlen 8K --seed 42
+
+test: lint  ## what every change must pass
+	$(BIN)/python -m pytest -q -n 2 -m "not slow"
+
+test-all: test  ## everything: what `test` runs, and the slow tests it leaves out
+	$(BIN)/python -m pytest -q -n 2 -m slow
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+pictures: $(READY)  ## the picture in the README
+	$(BIN)/longca mask --gallery docs/images --seqlen 8K --seed 42
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
+	[ -x $(BIN)/python ] || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q -c constraints.txt torch hatchling
+	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis $(OUT)

@@ -1,0 +1,71 @@
+"""The command `longca`: every module here whose name does not start with an underscore is a verb.
+
+A verb holds `HELP` (one line), `add_arguments(parser)` and `run(args) -> int`. It imports what is heavy inside `run`, so that
+`longca --help` and `longca ls` answer at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any, NoReturn
+
+from longca import __version__
+from longca.errors import BadInput, LongcaError, unknown
+
+INTERRUPTED, BROKEN_PIPE = 130, 141  # what a shell reports for SIGINT and SIGPIPE
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence, like every other error of this command."""
+
+    def error(self, message: str) -> NoReturn:
+        raise BadInput(f"{message.rstrip('.')}; see `{self.prog} --help`.")
+
+
+def verbs() -> list[str]:
+    return sorted(module.name for module in iter_modules(__path__) if not module.name.startswith("_"))
+
+
+def verb_module(verb: str) -> Any:
+    return import_module(f"{__name__}.{verb}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; errors of the user's are one sentence on stderr."""
+    try:
+        code = _dispatch(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+        return code
+    except LongcaError as error:
+        print(f"longca: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes at exit
+        return BROKEN_PIPE
+
+
+def _dispatch(argv: list[str]) -> int:
+    verb = argv[0] if argv else ""
+    if verb and not verb.startswith("-"):
+        if verb not in verbs():
+            raise unknown("command", verb, verbs())
+        module = verb_module(verb)
+        parser = Parser(prog=f"longca {verb}", description=module.HELP, formatter_class=argparse.RawDescriptionHelpFormatter)
+        module.add_arguments(parser)
+        return int(module.run(parser.parse_args(argv[1:])))
+    parser = Parser(prog="longca", description="Measures attention kernels and context parallelism for long sequences.")
+    parser.add_argument("--version", action="version", version=f"longca {__version__}")
+    parser.usage = "longca [-h] [--version] COMMAND ..."
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = "\n".join(["commands:", *(f"  {name:<12}{verb_module(name).HELP}" for name in verbs())])
+    parser.epilog += "\n\n`longca COMMAND --help` explains one of them."
+    parser.parse_args(argv)
+    parser.print_help()
+    return 0

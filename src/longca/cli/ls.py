@@ -1,0 +1,87 @@
+"""`longca ls`: what there is to choose from."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from longca.errors import unknown
+
+HELP = "list what there is: masks, distributions, packings"
+
+
+class Listing(NamedTuple):
+    """Something that can be listed: each entry is a dictionary, of which the table shows `columns`."""
+
+    about: str
+    columns: tuple[str, ...]
+    entries: Callable[[], list[dict[str, Any]]]
+
+
+def masks() -> list[dict[str, Any]]:
+    from longca.masks import BLOCK_PATTERNS, PATTERNS
+
+    static = [
+        {
+            "name": pattern.name,
+            "group": pattern.group,
+            "documents": pattern.has_documents,
+            "params": {name: default if isinstance(default, int) else "drawn" for name, default in pattern.defaults.items()},
+            "about": pattern.about,
+        }
+        for pattern in PATTERNS.values()
+    ]
+    dynamic = [
+        {"name": pattern.name, "group": pattern.group, "documents": False, "params": pattern.defaults, "about": pattern.about}
+        for pattern in BLOCK_PATTERNS.values()
+    ]
+    return static + dynamic
+
+
+def distributions() -> list[dict[str, Any]]:
+    from longca.lengths import named, names
+
+    return [{"name": name, "buckets": len(named(name).uppers), "longest": named(name).uppers[-1]} for name in names()]
+
+
+def packings() -> list[dict[str, Any]]:
+    from longca.lengths.packers import PACKERS
+
+    return [{"name": name, "about": (packer.__doc__ or "").strip().split("\n")[0]} for name, packer in PACKERS.items()]
+
+
+# what can be listed; a room that has more to offer adds its line here
+LISTINGS = {
+    "masks": Listing("the twelve static and two dynamic masks", ("name", "group", "params", "about"), masks),
+    "distributions": Listing("where document lengths are drawn from", ("name", "buckets", "longest"), distributions),
+    "packings": Listing("how drawn lengths fill a sequence", ("name", "about"), packings),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", nargs="?", help=f"one of {', '.join(LISTINGS)}; without it, these are listed")
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+
+
+def run(args: argparse.Namespace) -> int:
+    columns: tuple[str, ...] = ("name", "about")
+    if args.what is None:
+        entries = [{"name": name, "about": listing.about} for name, listing in LISTINGS.items()]
+    elif args.what in LISTINGS:
+        columns, entries = LISTINGS[args.what].columns, LISTINGS[args.what].entries()
+    else:
+        raise unknown("listing", args.what, list(LISTINGS))
+    if args.json:
+        import json
+
+        print(json.dumps(entries, indent=1))
+        return 0
+    from longca.cli._tables import show_table
+
+    show_table(columns, [[_cell(entry[column]) for column in columns] for entry in entries])
+    return 0
+
+
+def _cell(value: object) -> str:
+    return " ".join(f"{name}={item}" for name, item in value.items()) if isinstance(value, dict) else str(value)

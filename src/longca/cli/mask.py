@@ -1,0 +1,99 @@
+"""`longca mask`: one mask as a picture in the terminal, as a PNG or as JSON; or all of them in one picture."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from longca.errors import BadInput
+from longca.text import parse_settings, parse_size
+
+if TYPE_CHECKING:
+    from longca.masks import AnyMask
+
+HELP = "show one mask, or draw a gallery of all"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", help="the mask; `longca ls masks` lists them")
+    parser.add_argument("--seqlen", default="8K", metavar="S", help="tokens, such as 997, 8K or 1M (default 8K)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="what lengths and parameters are drawn from (default 0)")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter, such as w=512; repeatable")
+    parser.add_argument("--lengths", metavar="FILE", help="document lengths instead of drawn ones: a JSON list, or numbers in a text file")
+    parser.add_argument("--distribution", metavar="NAME|FILE", help="what lengths are drawn from: see `longca ls distributions`, or a file")
+    parser.add_argument("--packing", metavar="NAME", help="how lengths fill the sequence: draw, mixed or chunked (default draw)")
+    parser.add_argument("--json", action="store_true", help="print the mask as JSON, for programs")
+    parser.add_argument("--png", metavar="FILE", help="draw the mask into a PNG file")
+    parser.add_argument("--gallery", metavar="DIR", help="draw all masks, at this length and seed, into DIR/masks.png")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.gallery is not None:
+        return _gallery(args)
+    if args.name is None:
+        raise BadInput("name a mask (`longca ls masks` lists them), or give --gallery DIR for a picture of all.")
+    mask = _build(args)
+    if args.png is not None:
+        from longca.masks.draw import write_png
+
+        written = write_png(mask, args.png)
+        if not args.json:
+            print(f"wrote {written}")
+    if args.json:
+        import json
+
+        print(json.dumps(describe(mask)))
+    elif args.png is None:
+        from longca.masks.draw import terminal_picture
+
+        print(terminal_picture(mask))
+    return 0
+
+
+def _gallery(args: argparse.Namespace) -> int:
+    from longca.masks.draw import write_gallery
+
+    alone = ("name", "lengths", "distribution", "packing", "png")
+    if args.set or args.json or any(getattr(args, option) is not None for option in alone):
+        raise BadInput("--gallery draws every mask with its own parameters; beside it only --seqlen and --seed can be given.")
+    print(f"wrote {write_gallery(args.gallery, parse_size(args.seqlen), args.seed)}")
+    return 0
+
+
+def _build(args: argparse.Namespace) -> AnyMask:
+    from longca import masks
+    from longca.lengths import read_lengths
+
+    params = parse_settings(args.set)
+    masks.find(args.name).check(params)
+    return masks.build(
+        args.name,
+        parse_size(args.seqlen),
+        seed=args.seed,
+        documents=None if args.lengths is None else read_lengths(args.lengths),
+        distribution=args.distribution,
+        packing=args.packing,
+        **params,
+    )
+
+
+def describe(mask: AnyMask) -> dict[str, Any]:
+    """Everything about a mask as plain numbers and lists."""
+    from longca.masks import BlockMask
+
+    facts: dict[str, Any] = {
+        "name": mask.name,
+        "seqlen": mask.seqlen_q,
+        "seed": mask.seed,
+        "params": mask.params,
+        "documents": None if mask.documents is None else list(mask.documents),
+        "area": mask.area,
+        "density": mask.density,
+        "digest": mask.digest,
+        "bands": [] if isinstance(mask, BlockMask) else mask.table,
+    }
+    if isinstance(mask, BlockMask):
+        facts["heads"], facts["head_areas"] = mask.heads, mask.head_areas
+        facts["row_edges"], facts["col_edges"] = mask.row_edges.tolist(), mask.col_edges.tolist()
+        facts["blocks"] = [[row.nonzero()[0].tolist() for row in head] for head in mask.kept]  # kept key blocks per head and row block
+    return facts

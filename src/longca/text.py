@@ -1,0 +1,94 @@
+"""Reading what a user types: sizes such as 8K, and settings such as w=512."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from longca.errors import BadInput
+
+UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def parse_size(text: str) -> int:
+    """A whole number, with K, M or G for 1024, 1024² and 1024³: '8K' is 8192, '1.5K' is 1536, '997' is 997."""
+    digits, unit = text.strip(), 1
+    if digits[-1:].upper() in UNITS:
+        digits, unit = digits[:-1], UNITS[digits[-1].upper()]
+    try:
+        value = int(digits) * unit
+    except ValueError:
+        value = _whole(digits, unit, text)
+    return value
+
+
+def _whole(digits: str, unit: int, text: str) -> int:
+    try:
+        value = float(digits) * unit
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or value != int(value):
+        raise BadInput(f"{text!r} is no size; write a whole number such as 8192, 8K or 1M.")
+    return int(value)
+
+
+def format_size(size: int) -> str:
+    """The short form of a size where it is exact: 8192 is '8K', 997 stays '997'."""
+    for letter, unit in reversed(UNITS.items()):
+        if size and size % unit == 0:
+            return f"{size // unit}{letter}"
+    return str(size)
+
+
+def parse_number(text: str) -> int | float:
+    """A whole number, a size such as 1K, or a fraction such as 0.5."""
+    try:
+        return parse_size(text)
+    except BadInput:
+        pass
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise BadInput(f"{text!r} is no number; write one such as 512, 1K or 0.5.")
+    return value
+
+
+def parse_settings(entries: Iterable[str]) -> dict[str, int | float]:
+    """Settings from 'name=value' entries; several may stand in one entry, separated by commas."""
+    settings: dict[str, int | float] = {}
+    for entry in (part for text in entries for part in text.split(",") if part.strip()):
+        name, equals, value = (part.strip() for part in entry.partition("="))
+        if not (equals and name.isidentifier() and value):
+            raise BadInput(f"{entry.strip()!r} is no setting; write name=value, such as w=512.")
+        if name in settings:
+            raise BadInput(f"{name} is set twice; give it once.")
+        settings[name] = parse_number(value)
+    return settings
+
+
+def parse_list(text: str) -> list[str]:
+    """The entries between commas."""
+    return [entry.strip() for entry in text.split(",") if entry.strip()]
+
+
+def parse_heads(text: str) -> tuple[int, int]:
+    """'64:8' is 64 query heads and 8 KV heads; '8' is 8 of both."""
+    query, _, kv = text.partition(":")
+    heads_q, heads_kv = _positive(query, text, "heads such as 64:8"), _positive(kv or query, text, "heads such as 64:8")
+    if heads_q % heads_kv:
+        raise BadInput(f"{text}: the number of query heads must be a multiple of the number of KV heads.")
+    return heads_q, heads_kv
+
+
+def parse_dims(text: str) -> tuple[int, int]:
+    """'128' is the head size of q, k and v; '192/128' gives v its own."""
+    size, _, size_v = text.partition("/")
+    return _positive(size, text, "a head size such as 128 or 192/128"), _positive(size_v or size, text, "a head size such as 128 or 192/128")
+
+
+def _positive(digits: str, text: str, wanted: str) -> int:
+    if not digits.strip().isdecimal() or int(digits) < 1:
+        raise BadInput(f"{text!r} is not understood; write {wanted}.")
+    return int(digits)

@@ -1,0 +1,18 @@
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# the same examples in every run, so that a change is judged by itself; HYPOTHESIS_PROFILE=search looks for new ones
+settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("search", deadline=None, max_examples=3000, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
+
+
+@pytest.fixture(autouse=True)
+def _skip_without_gpu(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("gpu"):
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("this test needs a CUDA device, and this machine has none.")

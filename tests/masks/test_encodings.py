@@ -1,0 +1,238 @@
+"""What kernels get shows the same pairs as the mask, or is refused with the reason. Each form is decoded here by its own definition."""
+
+from contextlib import suppress
+from itertools import combinations_with_replacement, product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longca import masks
+from longca.errors import BadInput, Refused
+from longca.masks import ColumnIntervals, Mask, Varlen
+from longca.masks.tiles import TileLists
+from strategies import REGULAR, Dense, patterns, random_masks, runs_of
+
+MASKS = random_masks()
+Drawn = tuple[Mask, Dense]
+
+
+@given(MASKS)
+def test_row_intervals(drawn: Drawn) -> None:
+    mask, dense = drawn
+    starts, ends = mask.row_intervals()
+    assert starts.dtype == ends.dtype == np.int32
+    assert starts.shape == ends.shape == (max(1, *(len(runs_of(row)) for row in dense), 1), mask.seqlen_q)
+    for i, row in enumerate(dense):
+        runs = runs_of(row)
+        end = runs[-1][1] if runs else 0
+        padding = [(end, end)] * (len(starts) - len(runs))
+        assert list(zip(starts[:, i].tolist(), ends[:, i].tolist(), strict=True)) == runs + padding
+
+
+@given(MASKS)
+def test_slices(drawn: Drawn) -> None:
+    mask, dense = drawn
+    seen = np.zeros(dense.shape, int)
+    for (q0, q1), (k0, k1), kind in zip(*(field.tolist() for field in mask.slices()), strict=True):
+        causal, inverse = kind in (1, 3), kind in (2, 3)
+        for i in range(q0, q1):
+            # causal is aligned at the last query and key, inverse causal at the first
+            seen[i, k0 + (i - q0 if inverse else 0) : k1 - (q1 - 1 - i if causal else 0)] += 1
+    np.testing.assert_array_equal(seen, dense)
+
+
+def tile_lists(dense: Dense, rows_per_tile: int, keys_per_tile: int) -> TileLists:
+    """Full and partial tiles of every row tile, by looking at every pair."""
+    full: list[list[int]] = []
+    partial: list[list[int]] = []
+    for top in range(0, dense.shape[0], rows_per_tile):
+        tiles = [dense[top : top + rows_per_tile, left : left + keys_per_tile] for left in range(0, dense.shape[1], keys_per_tile)]
+        full.append([t for t, tile in enumerate(tiles) if tile.all()])
+        partial.append([t for t, tile in enumerate(tiles) if tile.any() and not tile.all()])
+    return TileLists(*(field for lists in (full, partial) for field in (np.cumsum([0, *map(len, lists)]), np.array(sum(lists, [])))))  # noqa: RUF017
+
+
+@given(MASKS, st.integers(1, 20), st.integers(1, 20))
+def test_tiles(drawn: Drawn, rows_per_tile: int, keys_per_tile: int) -> None:
+    mask, dense = drawn
+    tiles = mask.tiles(rows_per_tile, keys_per_tile)
+    by_row, by_col = tile_lists(dense, rows_per_tile, keys_per_tile), tile_lists(dense.T, keys_per_tile, rows_per_tile)
+    for found, expected in ((tiles.by_row(), by_row), (tiles.by_col(), by_col)):
+        for field, wanted in zip(found, expected, strict=True):
+            assert field.dtype == np.int32
+            np.testing.assert_array_equal(field, wanted)
+    assert (tiles.full, tiles.partial) == (len(by_row.full_idx), len(by_row.partial_idx))
+    assert tiles.grid == (len(by_row.full_ptr) - 1, len(by_col.full_ptr) - 1)
+
+
+@pytest.mark.parametrize("size", [(0, 4), (4, 0), (-1, 4)])
+def test_tiles_of_nothing_are_refused(size: tuple[int, int]) -> None:
+    with pytest.raises(BadInput, match="tiles must be at least 1x1"):
+        masks.causal(4).tiles(*size)
+
+
+def from_columns(columns: ColumnIntervals, length: int) -> Dense:
+    """Visible pairs by FlashMask's definition: per key, hidden rows below and above the diagonal."""
+    hidden = np.zeros((length, length), bool)
+    for j, bounds in enumerate(columns.rows.tolist()):
+        if columns.causal:
+            hidden[:j, j] = True
+            hidden[bounds[0] : bounds[1] if len(bounds) == 2 else length, j] = True
+        elif len(bounds) == 2:
+            hidden[bounds[0] :, j] = True
+            hidden[: bounds[1], j] = True
+        else:
+            hidden[bounds[0] : bounds[1], j] = True
+            hidden[bounds[2] : bounds[3], j] = True
+    return ~hidden
+
+
+@given(MASKS)
+def test_column_intervals_equal_the_mask_or_have_a_reason_to_refuse(drawn: Drawn) -> None:
+    mask, dense = drawn
+    hidden_parts = max((len(runs_of(~column)) for column in dense.T), default=0)
+    if mask.seqlen_q != mask.seqlen_k:
+        with pytest.raises(Refused, match=f"as many queries as keys, not {mask.seqlen_q} and {mask.seqlen_k}"):
+            mask.column_intervals()
+    elif hidden_parts > 2:
+        with pytest.raises(Refused, match=f"at most 2 hidden parts per key; this mask has {hidden_parts}"):
+            mask.column_intervals()
+    else:
+        columns = mask.column_intervals()
+        assert columns.rows.dtype == np.int32
+        assert columns.rows.shape[0] == mask.seqlen_k
+        assert columns.rows.shape[1] in ((1, 2) if columns.causal else (2, 4))
+        np.testing.assert_array_equal(from_columns(columns, mask.seqlen_k), dense)
+
+
+@given(patterns())
+def test_no_pattern_is_refused_by_the_forms_made_for_all(drawn: Drawn) -> None:
+    mask, _ = drawn
+    mask.column_intervals()
+    mask.row_intervals()
+    mask.slices()
+    mask.tiles(8, 8).by_row()
+    mask.tiles(8, 8).by_col()
+
+
+def test_patterns_take_flashmasks_short_forms() -> None:
+    documents = [5, 9, 3]
+    forms = {
+        "full": (False, 2),
+        "causal": (True, 1),
+        "sliding_window": (False, 2),
+        "sliding_window_causal": (True, 1),
+        "full_document": (False, 2),
+        "causal_document": (True, 1),
+        "share_question": (True, 1),
+        "causal_blockwise": (True, 2),
+        "prefix_lm_causal": (False, 2),
+        "prefix_lm_document": (False, 2),
+        "global_sliding_window": (False, 4),
+        "block_causal_document": (False, 2),
+    }
+    params = {"sliding_window": {"w": 4}, "sliding_window_causal": {"w": 4}, "global_sliding_window": {"g": 3, "w": 2}}
+    params |= {"block_causal_document": {"B": 2}, "prefix_lm_causal": {"p": 6}, "prefix_lm_document": {"p": 4}}
+    for name, form in forms.items():
+        has_documents = name.endswith(("document", "question", "blockwise"))
+        mask = masks.build(name, 17, documents=documents if has_documents else None, **params.get(name, {}))
+        columns = mask.column_intervals()  # type: ignore[union-attr]
+        assert (name, columns.causal, columns.rows.shape[1]) == (name, *form)
+
+
+def from_varlen(varlen: Varlen, rows: int, keys: int) -> Dense:
+    """Visible pairs by FlashAttention's definition of documents and window."""
+    dense = np.zeros((rows, keys), bool)
+    for q0, q1, k0, k1 in zip(varlen.cu_q[:-1], varlen.cu_q[1:], varlen.cu_k[:-1], varlen.cu_k[1:], strict=True):
+        for i, j in product(range(q1 - q0), range(k1 - k0)):
+            diagonal = i + (k1 - k0) - (q1 - q0)
+            left = varlen.left < 0 or j >= diagonal - varlen.left
+            right = varlen.right < 0 or j <= diagonal + varlen.right
+            dense[q0 + i, k0 + j] = left and right
+    return dense
+
+
+def assert_varlen(mask: Mask, dense: Dense) -> None:
+    varlen = mask.varlen()
+    assert varlen.cu_q.dtype == varlen.cu_k.dtype == np.int32
+    assert (varlen.cu_q[0], varlen.cu_q[-1], varlen.cu_k[0], varlen.cu_k[-1]) == (0, mask.seqlen_q, 0, mask.seqlen_k)
+    assert (np.diff(varlen.cu_q) >= 0).all()
+    assert (np.diff(varlen.cu_k) >= 0).all()
+    np.testing.assert_array_equal(from_varlen(varlen, *dense.shape), dense)
+
+
+@given(patterns(REGULAR))
+def test_the_regular_masks_are_documents_with_a_window(drawn: Drawn) -> None:
+    assert_varlen(*drawn)
+
+
+def test_regular_masks_read_as_a_user_would_write_them() -> None:
+    documents = [5, 9, 3]
+    cases = {
+        masks.full(17): ([0, 17], -1, -1),
+        masks.causal(17): ([0, 17], -1, 0),
+        masks.sliding_window(17, w=4): ([0, 17], 4, 4),
+        masks.sliding_window_causal(17, w=4): ([0, 17], 4, 0),
+        masks.full_document(17, documents=documents): ([0, 5, 14, 17], -1, -1),
+        masks.causal_document(17, documents=documents): ([0, 5, 14, 17], -1, 0),
+    }
+    for mask, (cu, left, right) in cases.items():
+        varlen = mask.varlen()
+        assert (varlen.cu_q.tolist(), varlen.cu_k.tolist(), varlen.left, varlen.right) == (cu, cu, left, right)
+        assert varlen.causal == ("causal" in mask.name and "sliding" not in mask.name)
+
+
+@pytest.mark.parametrize("name", [name for name in masks.names() if name not in REGULAR])
+def test_the_irregular_masks_are_refused_as_varlen(name: str) -> None:
+    params = {"global_sliding_window": {"g": 3, "w": 2}, "block_causal_document": {"B": 2}, "prefix_lm_causal": {"p": 6}}
+    has_documents = name.endswith(("document", "question", "blockwise"))
+    options = params.get(name, {"p": 4} if name == "prefix_lm_document" else {})
+    mask = masks.build(name, 17, documents=[5, 9, 3] if has_documents else None, **options)
+    with pytest.raises(Refused, match="it is not documents in a row with one window for all"):
+        mask.varlen()  # type: ignore[union-attr]
+
+
+@given(MASKS)
+def test_varlen_equals_the_mask_or_refuses(drawn: Drawn) -> None:
+    mask, dense = drawn
+    if not dense.any():
+        with pytest.raises(Refused, match="no query sees any key"):
+            mask.varlen()
+        return
+    with suppress(Refused):  # that it refuses too little would show here; that it refuses too much, in the test of all small ones
+        assert_varlen(mask, dense)
+
+
+def cuts(length: int, parts: int) -> list[tuple[int, ...]]:
+    return [(0, *inner, length) for inner in combinations_with_replacement(range(length + 1), parts - 1)]
+
+
+def every_varlen(rows: int, keys: int) -> dict[bytes, Varlen]:
+    """Every mask that documents with a window can make: up to three documents, empty ones included."""
+    found = {}
+    for parts in (1, 2, 3):
+        for cu_q, cu_k, left, right in product(cuts(rows, parts), cuts(keys, parts), range(-1, keys), range(-1, keys)):
+            varlen = Varlen(np.array(cu_q, np.int32), np.array(cu_k, np.int32), left, right)
+            found[from_varlen(varlen, rows, keys).tobytes()] = varlen
+    return found
+
+
+@pytest.mark.parametrize(("rows", "keys"), [(1, 1), (2, 3), (3, 2), (3, 3), (4, 3), (3, 4)])
+def test_varlen_refuses_nothing_that_documents_with_a_window_can_make(rows: int, keys: int) -> None:
+    for pairs, varlen in every_varlen(rows, keys).items():
+        dense = np.frombuffer(pairs, bool).reshape(rows, keys)
+        if dense.any():
+            bands = [(i, i + 1, start, 0, end, 0) for i, row in enumerate(dense) for start, end in runs_of(row)]
+            mask = Mask.of(rows, keys, bands)
+            try:
+                assert_varlen(mask, dense)
+            except Refused:
+                pytest.fail(f"refused {varlen}, whose pairs are\n{dense.astype(int)}")
+
+
+@pytest.mark.parametrize("encode", ["row_intervals", "column_intervals", "slices", "varlen"])
+def test_lengths_beyond_32_bits_are_refused(encode: str) -> None:
+    with pytest.raises(Refused, match="32-bit"):
+        getattr(masks.full(2**31), encode)()

@@ -1,0 +1,197 @@
+"""Cuts, transposition, areas and digests against the visible pairs of random masks."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longca import masks
+from longca.errors import BadInput
+from longca.masks import Mask
+from longca.masks.bands import Bands
+from longca.masks.canonical import merged
+from strategies import Dense, disjoint_bands, indices, random_masks, ranges_in, runs_of
+
+MASKS = random_masks()
+Drawn = tuple[Mask, Dense]
+
+
+def assert_is(mask: Mask, dense: Dense) -> None:
+    """It shows these pairs, and its bands are in the form that the constructor demands."""
+    assert (mask.seqlen_q, mask.seqlen_k) == dense.shape
+    np.testing.assert_array_equal(mask.dense(), dense)
+    Mask(mask.seqlen_q, mask.seqlen_k, mask.bands)
+
+
+def most_intervals(dense: Dense) -> int:
+    return max((len(runs_of(row)) for row in dense), default=0)
+
+
+@given(MASKS)
+def test_dense_area_and_density(drawn: Drawn) -> None:
+    mask, dense = drawn
+    assert_is(mask, dense)
+    assert mask.area == dense.sum()
+    assert mask.density == (dense.mean() if dense.size else 0)
+
+
+@given(MASKS, st.data())
+def test_cuts_keep_and_renumber(drawn: Drawn, data: st.DataObject) -> None:
+    mask, dense = drawn
+    rows, keys = data.draw(ranges_in(mask.seqlen_q)), data.draw(ranges_in(mask.seqlen_k))
+    assert_is(mask.rows(rows), dense[indices(rows)])
+    assert_is(mask.cols(keys), dense[:, indices(keys)])
+    both = mask.cols(keys).rows(rows)
+    assert_is(both, dense[indices(rows)][:, indices(keys)])
+    assert both == mask.rows(rows).cols(keys)
+    assert most_intervals(both.dense()) <= most_intervals(dense)
+
+
+@given(MASKS)
+def test_transposition(drawn: Drawn) -> None:
+    mask, dense = drawn
+    assert_is(mask.transpose(), dense.T)
+    assert mask.transpose().transpose() == mask
+    assert mask.transpose().area == mask.area
+
+
+@given(MASKS)
+def test_a_cut_to_everything_changes_nothing(drawn: Drawn) -> None:
+    mask, _ = drawn
+    whole = mask.rows([(0, mask.seqlen_q)]).cols([(0, mask.seqlen_k)])
+    assert whole == mask
+    assert hash(whole) == hash(mask)
+    assert whole.area == mask.area
+    assert mask.take_heads([0]) == mask
+
+
+@given(MASKS, st.data())
+def test_pair_areas_count_what_shards_see_of_each_other(drawn: Drawn, data: st.DataObject) -> None:
+    mask, dense = drawn
+    row_shards = data.draw(st.lists(ranges_in(mask.seqlen_q), max_size=4))
+    key_shards = data.draw(st.lists(ranges_in(mask.seqlen_k), max_size=4))
+    areas = mask.pair_areas(row_shards, key_shards)
+    assert areas.shape == (len(row_shards), len(key_shards))
+    expected = [[dense[indices(rows)][:, indices(keys)].sum() for keys in key_shards] for rows in row_shards]
+    np.testing.assert_array_equal(areas, np.array(expected).reshape(areas.shape))
+
+
+def pieces(dense: Dense, by: str) -> list[tuple[int, ...]]:
+    """The same pairs as other bands: one per pair, per interval of a row, or per interval of a column."""
+    if by == "pair":
+        return [(i, i + 1, j, 0, j + 1, 0) for i, j in np.argwhere(dense).tolist()]
+    if by == "row":
+        return [(i, i + 1, start, 0, end, 0) for i, row in enumerate(dense) for start, end in runs_of(row)]
+    return [(start, end, j, 0, j + 1, 0) for j, column in enumerate(dense.T) for start, end in runs_of(column)]
+
+
+@given(MASKS, st.sampled_from(["pair", "row", "column"]), st.randoms(use_true_random=False))
+def test_the_digest_depends_on_the_pairs_alone(drawn: Drawn, by: str, rng: object) -> None:
+    mask, dense = drawn
+    rows = pieces(dense, by)
+    rng.shuffle(rows)  # type: ignore[attr-defined]
+    rebuilt = Mask.of(*dense.shape, rows)
+    assert_is(rebuilt, dense)
+    assert rebuilt.digest == mask.digest
+
+
+@given(MASKS, st.data())
+def test_other_pairs_have_another_digest(drawn: Drawn, data: st.DataObject) -> None:
+    mask, dense = drawn
+    assert Mask.of(mask.seqlen_q + 1, mask.seqlen_k, mask.bands) != mask
+    assert Mask.of(mask.seqlen_q, mask.seqlen_k + 1, mask.bands) != mask
+    if dense.size:
+        changed = dense.copy()
+        changed.flat[data.draw(st.integers(0, dense.size - 1))] ^= True
+        assert Mask.of(*dense.shape, pieces(changed, "row")) != mask
+    assert mask != dense
+
+
+@given(disjoint_bands(), disjoint_bands())
+def test_equal_means_equal_pairs(one: Drawn, other: Drawn) -> None:
+    same = one[1].shape == other[1].shape and (one[1] == other[1]).all()
+    assert (one[0] == other[0]) == same
+
+
+def equal_bands(one: Bands, other: Bands) -> bool:
+    return all(np.array_equal(x, y) for x, y in zip(one, other, strict=True))
+
+
+@given(MASKS, st.data())
+def test_joining_twice_is_joining_once(drawn: Drawn, data: st.DataObject) -> None:
+    mask, _ = drawn
+    cuts = [(row, row) for row in range(mask.seqlen_q + 1)]
+    at = sorted(data.draw(st.sets(st.integers(0, mask.seqlen_q), max_size=6)))
+    split = [part for start, end in zip([0, *at], [*at, mask.seqlen_q], strict=True) for part in shifted(mask, start, end)]
+    once = merged(Mask.of(mask.seqlen_q, mask.seqlen_k, split).bands)
+    assert equal_bands(merged(once), once)
+    assert Mask.of(mask.seqlen_q, mask.seqlen_k, split) == mask
+    assert mask.rows(cuts).area == 0
+
+
+def shifted(mask: Mask, start: int, end: int) -> list[list[int]]:
+    return [[q0 + start, q1 + start, lo, a, hi, b] for q0, q1, lo, a, hi, b in mask.rows([(start, end)]).table]
+
+
+def test_the_canonical_form_is_short() -> None:
+    assert masks.causal(1000).table == [[0, 1000, 0, 0, 1, 1]]
+    assert masks.causal(1000).transpose().table == [[0, 1000, 0, 1, 1000, 0]]
+    assert masks.full(1000).table == [[0, 1000, 0, 0, 1000, 0]]
+    assert masks.full(1000).rows([(0, 300), (500, 1000)]).cols([(1, 2), (7, 9)]).table == [[0, 800, 0, 0, 3, 0]]
+    assert len(masks.causal_document(1000, documents=[10] * 100).table) == 100
+    assert Mask.of(9, 9, [(i, i + 1, i, 0, i + 1, 0) for i in range(9)]).table == [[0, 9, 0, 1, 1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("shape", "rows", "problem"),
+    [
+        ((4, 4), [(0, 4, 0, 2, 1, 1)], "slopes must be 0 or 1"),
+        ((4, 4), [(0, 4, 0, -1, 1, 0)], "slopes must be 0 or 1"),
+        ((4, 4), [(2, 2, 0, 0, 1, 0)], "a band has no rows"),
+        ((4, 4), [(0, 2, 1, 0, 1, 1)], "a row of a band is empty"),
+        ((4, 4), [(0, 2, 0, 1, 1, 0)], "a row of a band is empty"),
+        ((4, 4), [(0, 5, 0, 0, 1, 0)], "a band leaves the 4 queries"),
+        ((4, 4), [(-1, 2, 0, 0, 1, 0)], "a band leaves the 4 queries"),
+        ((4, 4), [(0, 4, 0, 0, 2, 1)], "a band leaves the 4 keys"),
+        ((4, 4), [(0, 4, -1, 0, 2, 0)], "a band leaves the 4 keys"),
+        ((4, 4), [(2, 4, 0, 0, 1, 0), (0, 1, 0, 0, 1, 0)], "its bands are not sorted and joined"),
+        ((4, 4), [(0, 1, 2, 0, 3, 0), (0, 1, 0, 0, 1, 0)], "its bands are not sorted and joined"),
+        ((4, 4), [(0, 2, 0, 0, 1, 0), (2, 4, 0, 0, 1, 0)], "its bands are not sorted and joined"),
+        ((4, 4), [(0, 2, 0, 0, 1, 0), (0, 2, 1, 0, 2, 0)], "its bands are not sorted and joined"),
+        ((4, 4), [(0, 1, 0, 1, 1, 1)], "its bands are not sorted and joined"),
+        ((4, 4), [(0, 2, 0, 0, 2, 0), (0, 2, 1, 0, 3, 0)], "bands overlap"),
+        ((4, 4), [(0, 4, 0, 0, 1, 1), (3, 4, 3, 0, 4, 0)], "bands overlap"),
+        ((-1, 4), [], "lengths of 0 and more"),
+        ((4, -1), [], "lengths of 0 and more"),
+    ],
+)
+def test_the_constructor_checks_every_promise(shape: tuple[int, int], rows: list[tuple[int, ...]], problem: str) -> None:
+    with pytest.raises(BadInput, match=problem):
+        Mask(*shape, rows)
+
+
+@pytest.mark.parametrize("ranges", [[(0, 5)], [(-1, 2)], [(3, 1)], [(2, 4), (0, 1)], [(0, 3), (2, 4)]])
+def test_bad_ranges_are_refused(ranges: list[tuple[int, int]]) -> None:
+    mask = masks.causal(4)
+    for cut in (mask.rows, mask.cols, masks.uniform_block(4, b=2).rows, masks.uniform_block(4, b=2).cols):
+        with pytest.raises(BadInput, match="ranges must"):
+            cut(ranges)
+    with pytest.raises(BadInput, match="ranges must"):
+        mask.pair_areas([ranges], [[(0, 4)]])
+    with pytest.raises(BadInput, match="ranges must"):
+        mask.pair_areas([[(0, 4)]], [ranges])
+
+
+def test_areas_are_exact_where_64_bits_end() -> None:
+    length = 2**33
+    assert masks.full(length).area == length**2
+    assert masks.causal(length).area == length * (length + 1) // 2
+    half = length // 2
+    assert masks.causal(length).rows([(half, length)]).cols([(0, half)]).area == half**2
+
+
+def test_what_a_mask_says_of_itself() -> None:
+    mask = masks.causal_document(100, seed=5, documents=[60, 40])
+    assert (mask.name, mask.seed, mask.documents, mask.heads) == ("causal_document", 5, (60, 40), 1)
+    assert repr(mask) == f"<Mask causal_document 100x100, 2 bands, density {mask.density:.4f}>"
+    assert mask.rows([(0, 10)]).documents is None

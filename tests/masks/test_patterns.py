@@ -1,0 +1,122 @@
+"""Each pattern shows what its definition says, pair by pair."""
+
+from itertools import pairwise
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longca import lengths, masks
+from longca.errors import BadInput
+from strategies import DOCUMENT_MASKS, LENGTHS, documents_of, patterns, sees
+
+
+@pytest.mark.parametrize("name", masks.names())
+@given(data=st.data())
+def test_every_pattern_is_its_formula(name: str, data: st.DataObject) -> None:
+    mask, dense = data.draw(patterns((name,)))
+    np.testing.assert_array_equal(mask.dense(), dense)
+    assert mask.area == dense.sum()
+    assert mask.name == name
+
+
+@pytest.mark.parametrize("name", masks.names())
+@given(seqlen=LENGTHS, seed=st.integers(0, 2**40))
+def test_drawn_documents_and_parameters_are_the_ones_it_reports(name: str, seqlen: int, seed: int) -> None:
+    mask = masks.build(name, seqlen, seed=seed)
+    documents = list(mask.documents or [])
+    assert (mask.documents is not None) == (name in DOCUMENT_MASKS)
+    assert sum(documents) == (seqlen if documents else 0)
+    dense = [[sees(name, i, j, seqlen, documents, mask.params) for j in range(seqlen)] for i in range(seqlen)]
+    np.testing.assert_array_equal(mask.dense(), dense)
+
+
+def test_parameters_are_drawn_from_their_own_generator() -> None:
+    for seed in range(20):
+        assert masks.prefix_lm_causal(1000, seed=seed).params == {"p": Random(f"prefix_lm_causal/{seed}").randint(1, 1000)}
+        first = lengths.draw(1000, seed)[0]
+        assert masks.prefix_lm_document(1000, seed=seed).params == {"p": Random(f"prefix_lm_document/{seed}").randint(1, first)}
+        width = Random(f"global_sliding_window/{seed}").randint(1, 332)
+        assert masks.global_sliding_window(1000, seed=seed).params == {"g": width, "w": width}
+
+
+def test_a_global_window_takes_g_from_w_and_w_from_g() -> None:
+    assert masks.global_sliding_window(100, w=7).params == {"g": 7, "w": 7}
+    assert masks.global_sliding_window(100, g=7).params == {"g": 7, "w": 7}
+    assert masks.global_sliding_window(100, g=3, w=7).params == {"g": 3, "w": 7}
+    assert masks.global_sliding_window(100, w=700).params == {"g": 100, "w": 700}
+    assert [masks.global_sliding_window(seqlen).params["g"] for seqlen in (1, 2, 5)] == [1, 1, 1]
+
+
+def test_block_documents_are_one_to_eight_blocks() -> None:
+    mask = masks.block_causal_document(100_000, seed=3)
+    assert mask.params == {"B": 1024}
+    assert mask.documents is not None
+    rng = Random(3)
+    assert all(length == rng.randint(1, 8) * 1024 for length in mask.documents[:-1])
+    assert {length // 1024 for length in mask.documents[:-1]} <= set(range(1, 9))
+    assert sum(mask.documents) == 100_000
+
+
+@given(data=st.data(), seqlen=LENGTHS, extra=st.integers(0, 50))
+def test_own_lengths_are_cut_where_the_sequence_ends(data: st.DataObject, seqlen: int, extra: int) -> None:
+    documents = data.draw(documents_of(seqlen + extra))
+    mask = masks.causal_document(seqlen, documents=documents)
+    assert mask.documents is not None
+    ends = np.minimum(np.cumsum(documents), seqlen)
+    assert list(mask.documents) == [b - a for a, b in pairwise([0, *ends.tolist()]) if b > a]
+
+
+def test_whole_numbers_may_come_as_floats() -> None:
+    assert masks.block_causal_document(50, B=8.0) == masks.block_causal_document(50, B=8)
+    assert masks.block_causal_document(50, B=8.0).params == {"B": 8}
+
+
+@pytest.mark.parametrize(
+    ("name", "seqlen", "options", "sentence"),
+    [
+        ("causl", 8, {}, "unknown mask 'causl'; did you mean 'causal'?"),
+        ("causal", 0, {}, "the sequence length must be a whole number of 1 or more, not 0."),
+        ("uniform_block", -1, {}, "the sequence length must be a whole number of 1 or more, not -1."),
+        ("causal", 8.5, {}, "the sequence length must be a whole number of 1 or more, not 8.5."),
+        ("sliding_window", 8, {"w": -1}, "sliding_window: w must be a whole number of 0 or more, not -1."),
+        ("sliding_window_causal", 8, {"w": 1.5}, "sliding_window_causal: w must be a whole number of 0 or more, not 1.5."),
+        ("sliding_window", 8, {"w": float("nan")}, "sliding_window: w must be a whole number of 0 or more, not nan."),
+        ("sliding_window", 8, {"w": "3"}, "sliding_window: w must be a number, not '3'."),
+        ("prefix_lm_causal", 8, {"p": 9}, "prefix_lm_causal: p must be a whole number from 0 to 8, not 9."),
+        ("prefix_lm_document", 8, {"p": 9}, "prefix_lm_document: p must be a whole number from 0 to 8, not 9."),
+        ("global_sliding_window", 8, {"g": 9}, "global_sliding_window: g must be a whole number from 0 to 8, not 9."),
+        ("global_sliding_window", 8, {"g": 1, "w": -3}, "global_sliding_window: w must be a whole number of 0 or more, not -3."),
+        ("block_causal_document", 8, {"B": 0}, "block_causal_document: B must be a whole number of 1 or more, not 0."),
+        ("block_causal_document", 8, {"B": 0, "documents": [8]}, "block_causal_document: B must be a whole number of 1 or more, not 0."),
+        ("causal", 8, {"w": 1}, "causal has no parameter 'w'; it has none."),
+        ("sliding_window", 8, {"q": 1}, "sliding_window has no parameter 'q'; it has w."),
+        ("causal", 8, {"documents": [8]}, "causal has no documents, so it takes no lengths, no distribution and no packing."),
+        ("causal", 8, {"packing": "mixed"}, "causal has no documents, so it takes no lengths, no distribution and no packing."),
+        (
+            "uniform_block",
+            8,
+            {"distribution": "pile"},
+            "uniform_block has no documents, so it takes no lengths, no distribution and no packing.",
+        ),
+        ("uniform_block", 8, {"ratio": 0}, "uniform_block: ratio is the part of the blocks that is kept, above 0 and up to 1, not 0."),
+        ("uniform_block", 8, {"b": 0}, "uniform_block: b must be a whole number of 1 or more, not 0."),
+        ("variable_block", 8, {"avg": 2.5}, "variable_block: avg must be a whole number of 1 or more, not 2.5."),
+        ("causal_document", 8, {"documents": [4, 3]}, "the documents hold 7 tokens, fewer than the sequence length 8; give more of them."),
+        ("causal_document", 8, {"documents": [8, 0]}, "document lengths must be 1 or more, not 0."),
+        ("causal_document", 8, {"packing": "tetris"}, "unknown packing 'tetris'; known are: draw, mixed, chunked."),
+        ("causal_document", 8, {"distribution": "pill"}, "unknown length distribution 'pill'; did you mean 'pile'?"),
+        (
+            "causal_document",
+            8,
+            {"documents": [8], "packing": "draw"},
+            "causal_document: give document lengths, or a distribution and a packing to draw them, not both.",
+        ),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence(name: str, seqlen: int, options: dict[str, object], sentence: str) -> None:
+    with pytest.raises(BadInput) as refusal:
+        masks.build(name, seqlen, **options)  # type: ignore[arg-type]
+    assert str(refusal.value) == sentence
