@@ -1,0 +1,221 @@
+"""The command: what it prints, what it refuses, and what it must not import."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from longca import __version__, cli, masks
+from longca.cli import main, verbs
+
+SRC = Path(__file__).parents[2] / "src"
+
+
+def in_a_process(
+    *arguments: str, code: str = "from longca.cli import main; sys.exit(main(sys.argv[1:]))"
+) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(SRC)}
+    command = [sys.executable, "-c", f"import sys; {code}", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(arguments) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return captured.out
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["ls"], ["ls", "masks"], ["mask", "causal", "--json"], ["mask", "--help"]])
+def test_quick_answers_do_not_import_what_is_heavy(arguments: list[str]) -> None:
+    code = """
+from longca.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit:
+    pass
+print([name for name in ("torch", "matplotlib", "scipy") if name in sys.modules], file=sys.stderr)"""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys{code}", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(SRC)},
+        check=True,
+    )
+    assert done.stderr.strip() == "[]"
+
+
+def test_it_runs_as_a_module() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "longca", "ls"], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(SRC)}, check=True
+    )
+    assert "masks" in done.stdout
+
+
+def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--help"], ["mask", "--help"], ["--version"]):
+        with pytest.raises(SystemExit) as end:
+            main(arguments)
+        assert end.value.code == 0
+    text = capsys.readouterr().out
+    assert f"longca {__version__}" in text
+    for verb in verbs():
+        assert f"\n  {verb} " in text
+        assert "\n" not in cli.verb_module(verb).HELP
+    assert "COMMAND" in answer(capsys)
+
+
+def test_ls_masks(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = answer(capsys, "ls", "masks").splitlines()
+    assert [line.split()[0] for line in lines[1:]] == masks.names() + masks.block_names()
+    entries = json.loads(answer(capsys, "ls", "masks", "--json"))
+    assert [entry["name"] for entry in entries] == masks.names() + masks.block_names()
+    assert {entry["name"]: entry["params"] for entry in entries}["global_sliding_window"] == {"g": "drawn", "w": "drawn"}
+    assert [entry["name"] for entry in entries if entry["documents"]] == [n for n in masks.names() if masks.build(n, 8).documents]
+    assert len({entry["about"] for entry in entries}) == 14
+
+
+def test_ls_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = [entry["name"] for entry in json.loads(answer(capsys, "ls", "--json"))]
+    assert {"masks", "distributions", "packings"} <= set(listed)
+    for what in ("distributions", "packings"):
+        assert len(json.loads(answer(capsys, "ls", what, "--json"))) == len(answer(capsys, "ls", what).splitlines()) - 1
+
+
+def test_tables_are_drawn_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    assert "─" in answer(capsys, "ls")
+
+
+@pytest.mark.parametrize("name", masks.names())
+def test_json_of_a_mask(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    facts = json.loads(answer(capsys, "mask", name, "--seqlen", "997", "--seed", "3", "--json"))
+    mask = masks.build(name, 997, seed=3)
+    assert isinstance(mask, masks.Mask)
+    assert list(facts) == ["name", "seqlen", "seed", "params", "documents", "area", "density", "digest", "bands"]
+    assert (facts["name"], facts["seqlen"], facts["seed"], facts["params"]) == (name, 997, 3, mask.params)
+    assert facts["documents"] == (None if mask.documents is None else list(mask.documents))
+    assert (facts["area"], facts["density"], facts["digest"]) == (mask.area, mask.density, mask.digest)
+    assert masks.Mask(997, 997, facts["bands"]) == mask
+
+
+def test_json_of_a_block_mask(capsys: pytest.CaptureFixture[str]) -> None:
+    facts = json.loads(answer(capsys, "mask", "variable_block", "--seqlen", "4K", "--set", "heads=2,ratio=0.3", "--json"))
+    mask = masks.variable_block(4096, heads=2, ratio=0.3)
+    assert (facts["bands"], facts["documents"], facts["heads"]) == ([], None, 2)
+    assert (facts["head_areas"], facts["area"], facts["params"]) == (mask.head_areas, mask.area, mask.params)
+    kept = np.zeros(mask.kept.shape, bool)
+    for head, rows in enumerate(facts["blocks"]):
+        for row, columns in enumerate(rows):
+            kept[head, row, columns] = True
+    assert masks.BlockMask(facts["row_edges"], facts["col_edges"], kept) == mask
+
+
+def test_settings_lengths_and_distributions_reach_the_mask(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    def facts(*arguments: str) -> dict[str, object]:
+        return dict(json.loads(answer(capsys, "mask", *arguments, "--json")))
+
+    assert facts("global_sliding_window", "--set", "w=16", "--set", "g=4")["params"] == {"g": 4, "w": 16}
+    (tmp_path / "lengths.txt").write_text("500 500 500")
+    assert facts("causal_document", "--seqlen", "1200", "--lengths", str(tmp_path / "lengths.txt"))["documents"] == [500, 500, 200]
+    (tmp_path / "tiny.csv").write_text("4,1\n")
+    tiny = facts("full_document", "--seqlen", "100", "--distribution", str(tmp_path / "tiny.csv"))["documents"]
+    assert max(tiny) <= 4  # type: ignore[call-overload]
+    packed = facts("causal_document", "--seqlen", "64K", "--packing", "chunked", "--seed", "7")["documents"]
+    assert packed == list(masks.causal_document(65536, seed=7, packing="chunked").documents or ())
+    assert facts("causal_document", "--distribution", "chatqa2")["documents"] != facts("causal_document")["documents"]
+
+
+def test_a_picture_in_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = answer(capsys, "mask", "causal", "--seqlen", "1M").splitlines()
+    assert len(lines) > 20
+    assert lines[-1].startswith("causal  1M tokens  area 549756338176  density 0.5000")
+
+
+def test_png_and_gallery(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    png, deep = tmp_path / "a.png", tmp_path / "new" / "folder"
+    assert answer(capsys, "mask", "share_question", "--png", str(png)) == f"wrote {png}\n"
+    assert json.loads(answer(capsys, "mask", "uniform_block", "--seqlen", "1K", "--set", "heads=5", "--png", str(png), "--json"))
+    assert answer(capsys, "mask", "--gallery", str(deep), "--seqlen", "997") == f"wrote {deep / 'masks.png'}\n"
+    for picture in (png, deep / "masks.png"):
+        assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+BAD = [
+    (["lss"], "unknown command 'lss'; did you mean 'ls'?"),
+    (["ls", "mask"], "unknown listing 'mask'; did you mean 'masks'?"),
+    (["ls", "--jsn"], "unrecognized arguments: --jsn; see `longca ls --help`."),
+    (["--nothing"], "unrecognized arguments: --nothing; see `longca --help`."),
+    (["mask"], "name a mask (`longca ls masks` lists them), or give --gallery DIR for a picture of all."),
+    (["mask", "causl"], "unknown mask 'causl'; did you mean 'causal'?"),
+    (["mask", "zzz"], "unknown mask 'zzz'; known are: " + ", ".join(masks.names() + masks.block_names()) + "."),
+    (["mask", "causal", "--seqlen", "0"], "the sequence length must be a whole number of 1 or more, not 0."),
+    (["mask", "causal", "--seqlen", "-8"], "the sequence length must be a whole number of 1 or more, not -8."),
+    (["mask", "causal", "--seqlen", "eight"], "'eight' is no size; write a whole number such as 8192, 8K or 1M."),
+    (["mask", "causal", "--seed", "x"], "argument --seed: invalid int value: 'x'; see `longca mask --help`."),
+    (["mask", "sliding_window", "--set", "w=-1"], "sliding_window: w must be a whole number of 0 or more, not -1."),
+    (["mask", "sliding_window", "--set", "w"], "'w' is no setting; write name=value, such as w=512."),
+    (["mask", "sliding_window", "--set", "w=wide"], "'wide' is no number; write one such as 512, 1K or 0.5."),
+    (["mask", "prefix_lm_causal", "--seqlen", "8", "--set", "p=9"], "prefix_lm_causal: p must be a whole number from 0 to 8, not 9."),
+    (["mask", "causal", "--set", "w=3"], "causal has no parameter 'w'; it has none."),
+    (["mask", "causal", "--set", "seed=3"], "causal has no parameter 'seed'; it has none."),
+    (["mask", "uniform_block", "--set", "documents=3"], "uniform_block has no parameter 'documents'; it has b, ratio, heads."),
+    (["mask", "causal_document", "--packing", "tetris"], "unknown packing 'tetris'; known are: draw, mixed, chunked."),
+    (["mask", "causal", "--packing", "draw"], "causal has no documents, so it takes no lengths, no distribution and no packing."),
+    (["mask", "causal_document", "--distribution", "pil"], "unknown length distribution 'pil'; did you mean 'pile'?"),
+    (
+        ["mask", "causal_document", "--distribution", "zero.csv"],
+        "distribution zero.csv: probabilities must be 0 or more and sum to more than 0",
+    ),
+    (
+        ["mask", "causal_document", "--lengths", "text.txt"],
+        "text.txt holds 'many' where a document length (a whole number of 1 or more) should be.",
+    ),
+    (["mask", "causal_document", "--lengths", "none.txt"], "cannot read document lengths from none.txt: No such file or directory."),
+    (
+        ["mask", "causal_document", "--lengths", "short.txt"],
+        "the documents hold 3 tokens, fewer than the sequence length 8192; give more of them.",
+    ),
+    (["mask", "causal", "--png", "short.txt/a.png"], "cannot write short.txt/a.png: "),
+    (
+        ["mask", "causal", "--gallery", "g"],
+        "--gallery draws every mask with its own parameters; beside it only --seqlen and --seed can be given.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), BAD, ids=[" ".join(arguments) for arguments, _ in BAD])
+def test_bad_input_is_one_sentence_and_exit_code_2(
+    arguments: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("zero.csv").write_text("10,0\n20,0\n")
+    Path("text.txt").write_text("10 many 20")
+    Path("short.txt").write_text("1 2")
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"longca: {sentence}")
+    assert err.endswith((".\n", "?\n"))
+    assert err.count("\n") == 1
+
+
+def test_a_process_ends_with_the_code_and_without_a_traceback() -> None:
+    done = in_a_process("mask", "causl")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "longca: unknown mask 'causl'; did you mean 'causal'?\n")
+
+
+def test_an_interrupted_command_is_quiet() -> None:
+    code = "import longca.cli as c, longca.cli.ls as ls\ndef stop(args): raise KeyboardInterrupt\nls.run = stop\nsys.exit(c.main(['ls']))"
+    done = in_a_process(code=code)
+    assert (done.returncode, done.stderr) == (130, "")
+
+
+def test_a_closed_pipe_is_quiet() -> None:
+    command = f"{sys.executable} -m longca mask causal_document --seqlen 1M --json | head -c 10; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(SRC)}, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ('{"name": "', "", 141)

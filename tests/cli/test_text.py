@@ -1,0 +1,45 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longca.errors import BadInput
+from longca.text import format_size, parse_number, parse_settings, parse_size
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("997", 997), ("8K", 8192), ("8k", 8192), ("1M", 1 << 20), ("2G", 1 << 31), (" 1.5K ", 1536), ("0", 0), ("-3", -3), ("1e3", 1000)],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@given(st.integers(0, 1 << 62))
+def test_a_size_survives_being_written(size: int) -> None:
+    assert parse_size(format_size(size)) == size
+
+
+@pytest.mark.parametrize("text", ["", "K", "8Q", "eight", "1.5", "nan", "inf", "1.0001K", "8 8", "infK"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(BadInput, match="is no size; write a whole number"):
+        parse_size(text)
+
+
+def test_numbers_may_be_fractions() -> None:
+    assert [parse_number(text) for text in ("0.5", "1K", "2.0", "-1")] == [0.5, 1024, 2, -1]
+    for text in ("x", "nan", "-inf", ""):
+        with pytest.raises(BadInput, match="is no number"):
+            parse_number(text)
+
+
+def test_settings() -> None:
+    assert parse_settings(["w=1K", " p = 3 ,g=0.5"]) == {"w": 1024, "p": 3, "g": 0.5}
+    assert parse_settings([]) == {}
+
+
+@pytest.mark.parametrize("entry", ["w", "=3", "w=", "1=2", "w w=2"])
+def test_what_is_no_setting(entry: str) -> None:
+    with pytest.raises(BadInput, match="is no setting; write name=value"):
+        parse_settings([entry])
+    with pytest.raises(BadInput, match="w is set twice"):
+        parse_settings(["w=1", "w=2"])

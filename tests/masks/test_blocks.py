@@ -1,0 +1,175 @@
+"""The two dynamic masks: their own type under the same protocol, the same numbers everywhere."""
+
+from itertools import product
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from longca import masks
+from longca.errors import BadInput
+from longca.masks import BlockMask, Mask
+from longca.masks.random_blocks import block_scores, variable_edges
+from strategies import indices, ranges_in
+
+Dense = NDArray[np.bool_]
+
+
+@st.composite
+def block_masks(draw: st.DrawFn) -> tuple[BlockMask, Dense]:
+    """Any blocks with any pattern per head."""
+    heads = draw(st.integers(1, 3))
+    sizes = [draw(st.lists(st.integers(1, 6), min_size=1, max_size=5)) for _ in range(2)]
+    shape = (heads, len(sizes[0]), len(sizes[1]))
+    kept = np.array(draw(st.lists(st.booleans(), min_size=int(np.prod(shape)), max_size=int(np.prod(shape))))).reshape(shape)
+    edges = [np.cumsum([0, *side]) for side in sizes]
+    dense = np.zeros((heads, edges[0][-1], edges[1][-1]), bool)
+    for head, row, key in np.argwhere(kept):
+        dense[head, edges[0][row] : edges[0][row + 1], edges[1][key] : edges[1][key + 1]] = True
+    return BlockMask(edges[0], edges[1], kept), dense
+
+
+def assert_is(mask: BlockMask, dense: Dense) -> None:
+    assert (mask.heads, mask.seqlen_q, mask.seqlen_k) == dense.shape
+    np.testing.assert_array_equal(mask.dense(), dense)
+    assert mask.head_areas == dense.sum((1, 2)).tolist()
+    assert mask.area == dense.sum()
+    assert mask.density == (dense.mean() if dense.size else 0)
+    assert mask.documents is None
+
+
+@given(block_masks(), st.data())
+def test_cuts_heads_and_transposition(drawn: tuple[BlockMask, Dense], data: st.DataObject) -> None:
+    mask, dense = drawn
+    rows, keys = data.draw(ranges_in(mask.seqlen_q)), data.draw(ranges_in(mask.seqlen_k))
+    assert_is(mask, dense)
+    assert_is(mask.rows(rows), dense[:, indices(rows)])
+    assert_is(mask.cols(keys), dense[:, :, indices(keys)])
+    assert_is(mask.rows(rows).cols(keys), dense[:, indices(rows)][:, :, indices(keys)])
+    assert_is(mask.transpose(), dense.transpose(0, 2, 1))
+    assert mask.transpose().transpose() == mask
+    heads = data.draw(st.lists(st.integers(0, mask.heads - 1), min_size=1, max_size=4))
+    assert_is(mask.take_heads(heads), dense[heads])
+
+
+@given(block_masks(), st.data())
+def test_pair_areas(drawn: tuple[BlockMask, Dense], data: st.DataObject) -> None:
+    mask, dense = drawn
+    row_shards = data.draw(st.lists(ranges_in(mask.seqlen_q), max_size=3))
+    key_shards = data.draw(st.lists(ranges_in(mask.seqlen_k), max_size=3))
+    areas = mask.pair_areas(row_shards, key_shards)
+    assert areas.shape == (len(row_shards), len(key_shards))
+    for (row, rows), (key, keys) in product(enumerate(row_shards), enumerate(key_shards)):
+        assert areas[row, key] == dense[:, indices(rows)][:, :, indices(keys)].sum()
+
+
+@given(block_masks(), st.integers(1, 8), st.integers(1, 8))
+def test_each_head_is_a_mask_and_tiles_follow_one_another(drawn: tuple[BlockMask, Dense], rows_per_tile: int, keys_per_tile: int) -> None:
+    mask, dense = drawn
+    tiles = mask.tiles(rows_per_tile, keys_per_tile)
+    by_row, by_col = tiles.by_row(), tiles.by_col()
+    row_tiles, key_tiles = -(-mask.seqlen_q // rows_per_tile), -(-mask.seqlen_k // keys_per_tile)
+    assert len(by_row.full_ptr) == len(by_row.partial_ptr) == mask.heads * row_tiles + 1
+    assert len(by_col.full_ptr) == len(by_col.partial_ptr) == mask.heads * key_tiles + 1
+    assert (tiles.full, tiles.partial) == (len(by_row.full_idx), len(by_row.partial_idx))
+    for head in range(mask.heads):
+        single = mask.head(head)
+        assert isinstance(single, Mask)
+        np.testing.assert_array_equal(single.dense(), dense[head])
+        own_tiles = single.tiles(rows_per_tile, keys_per_tile)
+        for lists, own, count in ((by_row, own_tiles.by_row(), row_tiles), (by_col, own_tiles.by_col(), key_tiles)):
+            for t in range(count):
+                start, end = lists.full_ptr[head * count + t], lists.full_ptr[head * count + t + 1]
+                assert lists.full_idx[start:end].tolist() == own.full_idx[own.full_ptr[t] : own.full_ptr[t + 1]].tolist()
+                start, end = lists.partial_ptr[head * count + t], lists.partial_ptr[head * count + t + 1]
+                assert lists.partial_idx[start:end].tolist() == own.partial_idx[own.partial_ptr[t] : own.partial_ptr[t + 1]].tolist()
+
+
+@given(st.integers(1, 500), st.integers(1, 64), st.floats(0.01, 1), st.integers(1, 3), st.integers(0, 99))
+def test_uniform_blocks_keep_the_best_of_every_row(seqlen: int, b: int, ratio: float, heads: int, seed: int) -> None:
+    mask = masks.uniform_block(seqlen, b=b, ratio=ratio, heads=heads, seed=seed)
+    edges = [*range(0, seqlen, b), seqlen]
+    assert mask.row_edges.tolist() == mask.col_edges.tolist() == edges
+    columns = len(edges) - 1
+    count = min(max(1, int(ratio * seqlen / b)), columns)
+    assert (mask.kept.sum(2) == count).all()
+    for head, row in product(range(heads), range(columns)):
+        scores = [int(block_scores(seed, head, row, column)) for column in range(columns)]
+        best = sorted(range(columns), key=lambda column: -scores[column])[:count]
+        assert sorted(best) == np.flatnonzero(mask.kept[head, row]).tolist()
+    assert (mask.name, mask.seed, mask.params) == ("uniform_block", seed, {"b": b, "ratio": ratio, "heads": heads})
+
+
+@given(st.integers(1, 20_000), st.sampled_from([128, 256, 512, 1024]), st.integers(0, 99))
+def test_variable_blocks_have_random_sizes_and_a_least_one(seqlen: int, avg: int, seed: int) -> None:
+    edges = variable_edges(seqlen, avg, 128, Random(seed))
+    assert (edges[0], edges[-1]) == (0, seqlen)
+    assert len(edges) - 1 == max(1, seqlen // avg)
+    assert np.diff(edges).min() >= min(128, seqlen)
+
+
+def test_variable_blocks_cut_rows_and_keys_apart() -> None:
+    mask = masks.variable_block(32768, seed=1, ratio=0.25)
+    assert mask.row_edges.tolist() != mask.col_edges.tolist()
+    assert (mask.kept.sum(2) == 32).all()
+    assert mask != masks.variable_block(32768, seed=2, ratio=0.25)
+    assert mask == masks.variable_block(32768, seed=1, ratio=0.25)
+
+
+def test_heads_differ_and_density_is_near_the_ratio() -> None:
+    mask = masks.uniform_block(16384, b=64, ratio=0.2, heads=4, seed=7)
+    assert len({mask.take_heads([head]).digest for head in range(4)}) == 4
+    assert mask.density == pytest.approx(51 / 256)
+    variable = masks.variable_block(131072, avg=512, ratio=0.2, heads=4)
+    assert variable.density == pytest.approx(0.2, abs=0.03)
+
+
+def test_scores_spread_evenly() -> None:
+    kept = masks.uniform_block(16384, b=64, ratio=0.25, heads=8).kept
+    per_column = kept.mean((0, 1))
+    assert per_column.min() > 0.18
+    assert per_column.max() < 0.32
+
+
+def score_grid(seed: int, index: object) -> object:
+    return block_scores(seed, 3, index.reshape(-1, 1), index.reshape(1, -1))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 42, 2**31, 2**40 + 5, -1])
+def test_torch_makes_the_same_scores(seed: int) -> None:
+    torch = pytest.importorskip("torch")
+    assert np.array_equal(score_grid(seed, np.arange(2048)), score_grid(seed, torch.arange(2048)).numpy())  # type: ignore[attr-defined]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("seed", [0, 42, 2**31])
+def test_a_gpu_makes_the_same_scores(seed: int) -> None:
+    import torch
+
+    on_gpu = score_grid(seed, torch.arange(2048, device="cuda"))
+    assert np.array_equal(score_grid(seed, np.arange(2048)), on_gpu.cpu().numpy())  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "shape", "problem"),
+    [
+        ([1, 4], [0, 4], (1, 1, 1), "block edges must start with 0 and rise"),
+        ([0, 4, 4], [0, 4], (1, 2, 1), "block edges must start with 0 and rise"),
+        ([0, 4], [], (1, 1, 1), "block edges must start with 0 and rise"),
+        ([0, 4], [0, 4], (1, 2, 1), "does not fit its edges"),
+        ([0, 4], [0, 4], (1, 1), "does not fit its edges"),
+    ],
+)
+def test_the_constructor_checks(rows: list[int], columns: list[int], shape: tuple[int, ...], problem: str) -> None:
+    with pytest.raises(BadInput, match=problem):
+        BlockMask(rows, columns, np.ones(shape, bool))
+
+
+def test_equality_and_words() -> None:
+    mask = masks.uniform_block(128, b=64, ratio=0.5, heads=2)
+    assert mask != masks.full(128)
+    assert len({mask, masks.uniform_block(128, b=64, ratio=0.5, heads=2)}) == 1
+    assert repr(mask) == "<BlockMask uniform_block 2 heads, 128x128, density 0.5000>"
