@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from longca import masks
 from longca.kernels._fa4_bands import BandAttention, Tuning
@@ -45,6 +46,7 @@ OPTIONS = {
     "coarse_lists": Option(Tuning(packed_lists=False), ("forward",)),
     "fine_lists": Option(Tuning(packed_lists=True), ("forward",)),
     "no_pack": Option(Tuning(pack_gqa=False), ("forward",)),
+    "no_overlap": Option(Tuning(overlap=False), ("forward",)),
     "tile_64_keys": Option(Tuning(forward_tile=(128, 64)), ("forward",)),
     "tile_96_keys": Option(Tuning(forward_tile=(128, 96)), ("forward",)),
     "tile_112_keys": Option(Tuning(forward_tile=(128, 112)), ("forward",)),
@@ -197,6 +199,23 @@ def run_options(arguments: argparse.Namespace) -> None:
         print(f"{name}: {time.perf_counter() - begun:.1f} s", flush=True)
 
 
+def compile_only(arguments: argparse.Namespace) -> None:
+    """Compile everything that a run needs, from shapes alone; FA4's cache on disk then carries it to the machine with the device.
+
+    FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED=1 and FLASH_ATTENTION_CUTE_DSL_CACHE_DIR say where; without a device also
+    CUTE_DSL_ARCH=sm_90a FLASH_ATTENTION_ARCH=sm_90 FLASH_ATTENTION_NUM_SMS=132.
+    """
+    for name in arguments.options[arguments.first :]:
+        begun = time.perf_counter()
+        for mask in (blind(), *(build(mask_name, length) for mask_name in arguments.masks for length in (SMALL, arguments.seqlen))):
+            case = Case(mask.seqlen_q, mask.seqlen_k, HEADS, KV_HEADS, HEAD_DIM, HEAD_DIM, device="cuda")
+            with FakeTensorMode(allow_non_fake_inputs=True):
+                kernel = kernel_for(OPTIONS[name], mask, case)
+                if kernel is not None:
+                    kernel.prepare(mask, case)
+        print(f"{name}: {time.perf_counter() - begun:.1f} s", flush=True)
+
+
 def device_works() -> bool:
     try:
         torch.zeros(1, device="cuda").item()
@@ -230,7 +249,11 @@ def main() -> None:
     parser.add_argument("--passes", type=lambda text: text.split(","), default=["forward", "backward"])
     parser.add_argument("--budget", type=float, default=150.0, help="seconds after which no further option is begun")
     parser.add_argument("--first", type=int, default=0, help="place of the first option to run")
+    parser.add_argument("--compile-only", action="store_true", help="fill FA4's cache on disk; needs no device")
     arguments = parser.parse_args()
+    if arguments.compile_only:
+        compile_only(arguments)
+        return
     run_options(arguments)
     print_tables(arguments)
     print("\nlowering at 131072 tokens, ms: " + ", ".join(f"{name} {ms:.0f}" for name, ms in lowering_ms(131072).items()))

@@ -35,6 +35,7 @@ class Tuning:
     backward_rows: int | None = None  # queries per tile of the backward pass: 64, 80 or 128 at head size 128
     packed_lists: bool | None = None  # a list per tile of packed heads (tile_m / G queries) instead of per tile_m queries
     pack_gqa: bool | None = None  # one tile holds all query heads of a KV head
+    overlap: bool | None = None  # softmax of one tile beside the products of the next, within a warp group
     per_fragment: bool = True  # mask a fragment at once, not a score at a time
     skip_ends: bool = True  # where the keys fill their last tile, full tiles of the backward pass are not tested for the end
     descending: bool = False  # list partial tiles from the last to the first
@@ -78,7 +79,7 @@ class BandAttention(Attention):
         lists, packed = forward_lists(mask, tile, case.group if packs else 1, tuning.packed_lists)
         options = self._intervals(mask, tile)
         options["block_sparse_tensors"] = self._lists(lists, tile, packed)
-        return options | dict(pack_gqa=packs, tile_mn=tuning.forward_tile)
+        return options | dict(pack_gqa=packs, tile_mn=tuning.forward_tile, intra_wg_overlap=tuning.overlap)
 
     def _lower_backward(self, mask: Mask) -> dict[str, Any]:
         case = self.case

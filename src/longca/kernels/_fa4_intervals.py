@@ -11,7 +11,9 @@ the library's compiler reads them.
 
 # mypy: disable-error-code="import-not-found,import-untyped,misc,no-untyped-call,untyped-decorator"
 
+import hashlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
 import cutlass
@@ -28,6 +30,7 @@ from flash_attn.cute.block_sparsity import (
 )
 from quack import layout_utils
 
+SOURCE = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
 TileListTensors = BlockSparseTensorsTorch
 PER_TILE_LISTS = 0  # a value of FA4's "list rows per tile" that it never uses itself: one list per tile of packed heads
 
@@ -42,7 +45,8 @@ class Intervals:
         self.count = count
         self.anchors_are_keys = anchors_are_keys
         self.per_fragment = per_fragment
-        self.__cute_hash__ = f"longca-intervals-{count}-{anchors_are_keys}-{per_fragment}"  # FA4's key of the compiled kernel
+        # FA4's key of the compiled kernel, which it may keep on disk: another version of this file must not find it
+        self.__cute_hash__ = f"longca-intervals-{SOURCE}-{count}-{anchors_are_keys}-{per_fragment}"
 
     def __call__(self, batch: Any, head: Any, q_idx: Any, kv_idx: Any, seqlen_info: Any, aux_tensors: Any) -> Any:
         anchor, other = (kv_idx, q_idx) if self.anchors_are_keys else (q_idx, kv_idx)
