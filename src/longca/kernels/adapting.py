@@ -1,0 +1,113 @@
+"""What several adapters share: documents with a window, rows that see nothing, repeated KV heads, torch's deterministic switch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from longca.errors import Refused
+from longca.kernels.base import Attention, Case, No
+from longca.masks import Mask
+
+if TYPE_CHECKING:
+    import torch
+
+    from longca.masks import AnyMask
+    from longca.masks.encodings import Varlen
+
+LSE_OF_BLIND_ROWS = 1e4  # exp(score - 1e4) is 0 in every dtype, so that a row with this lse gives no gradient
+
+
+def band_mask(mask: AnyMask) -> Mask:
+    """The mask, if it is made of bands; kernels that lower rows or documents can do nothing with block patterns."""
+    if isinstance(mask, Mask):
+        return mask
+    raise Refused("takes masks made of bands, not block patterns")
+
+
+def documents_of(mask: AnyMask) -> Varlen | No:
+    """The mask as documents with one window for all, or why it is not that."""
+    if not isinstance(mask, Mask):
+        return No("takes masks made of bands, not block patterns")
+    try:
+        return mask.varlen()
+    except Refused as refusal:
+        return No(f"knows documents with one window for all, and of this mask: {refusal}")
+
+
+class BlindRows:
+    """Puts rows that see nothing right after a library call; does nothing, at no cost, where a mask has none."""
+
+    def __init__(self, mask: Mask, device: str) -> None:
+        from longca.kernels.lower import sees_nothing, upload
+
+        rows = np.flatnonzero(sees_nothing(mask))
+        self.rows = upload(rows, device) if len(rows) else None
+
+    def after_forward(self, out_LHD: torch.Tensor, lse_HL: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        if self.rows is not None:
+            out_LHD.index_fill_(0, self.rows, 0.0)
+            lse_HL.index_fill_(1, self.rows, float("-inf"))
+        return out_LHD, lse_HL
+
+    def before_backward(self, dout_LHD: torch.Tensor, lse_HL: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Without a gradient and with vanishing probabilities such rows add nothing to dk and dv, and their dq is 0."""
+        assert lse_HL is not None
+        if self.rows is not None:
+            dout_LHD = dout_LHD.index_fill(0, self.rows, 0.0)
+            lse_HL = lse_HL.index_fill(1, self.rows, LSE_OF_BLIND_ROWS)
+        return dout_LHD, lse_HL
+
+
+class DocumentAttention(Attention):
+    """FlashAttention's calling convention: one document is a batch of one, several are packed with prefix sums."""
+
+    def __init__(self, mask: AnyMask, case: Case) -> None:
+        from longca.kernels.lower import upload
+
+        mask = band_mask(mask)
+        varlen = mask.varlen()
+        self.case, self.causal, self.left, self.right = case, varlen.causal, varlen.left, varlen.right
+        self.packed = len(varlen.cu_q) > 2
+        self.max_q, self.max_k = (int(np.diff(cu).max()) for cu in (varlen.cu_q, varlen.cu_k))
+        self.cu_q, self.cu_k = (upload(cu, case.device) if self.packed else None for cu in (varlen.cu_q, varlen.cu_k))
+        self.blind = BlindRows(mask, case.device)
+
+    def batched(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tensors if self.packed else tuple(tensor.unsqueeze(0) for tensor in tensors)
+
+    def unbatched(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tensors if self.packed else tuple(tensor.squeeze(0) for tensor in tensors)
+
+
+def repeat_heads(kv_LHD: torch.Tensor, group: int) -> torch.Tensor:
+    """Every KV head once per query head of its group, heads outermost in memory."""
+    return kv_LHD if group == 1 else kv_LHD.transpose(0, 1).repeat_interleave(group, dim=0).transpose(0, 1)
+
+
+def sum_heads(dkv_LHD: torch.Tensor, group: int) -> torch.Tensor:
+    """The gradient of `repeat_heads`."""
+    return dkv_LHD if group == 1 else dkv_LHD.unflatten(1, (-1, group)).sum(2)
+
+
+@contextmanager
+def deterministic_torch(wanted: bool) -> Iterator[None]:
+    """torch's own attention ops take no flag for a deterministic backward: they read the process-wide switch."""
+    if not wanted:
+        yield
+        return
+    import torch
+
+    memory: Any = torch.utils.deterministic
+    fill = memory.fill_uninitialized_memory
+    enabled, warn_only = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    try:
+        memory.fill_uninitialized_memory = False  # it would write every fresh buffer inside the timed region
+        torch.use_deterministic_algorithms(True)
+        yield
+    finally:
+        torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
+        memory.fill_uninitialized_memory = fill

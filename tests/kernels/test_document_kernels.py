@@ -1,0 +1,169 @@
+"""Kernels that know documents and windows: what they refuse, and what they hand to a library that counts as FlashAttention does.
+
+No GPU is here, so a stand-in takes FlashAttention's arguments and answers with a dense softmax of the windows they describe.
+"""
+
+import os
+import subprocess
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+
+from longca import masks
+from longca.kernels import fa3
+from longca.kernels.base import Case
+from longca.kernels.cudnn import Cudnn
+from longca.kernels.fa2 import Fa2
+from longca.kernels.fa3 import Fa3
+from longca.masks import Mask
+
+REGULAR = ("full", "causal", "sliding_window", "sliding_window_causal", "full_document", "causal_document")
+SEQLEN = 53
+DOCUMENTS = (9, 20, 1, 23)
+
+
+def build(name):
+    documents = DOCUMENTS if "document" in name or name in ("share_question", "causal_blockwise") else None
+    params = {"sliding_window": {"w": 6}, "sliding_window_causal": {"w": 6}, "block_causal_document": {"B": 8}}
+    return masks.build(name, SEQLEN, seed=1, documents=documents, **params.get(name, {}))
+
+
+def case_of(mask, dims=(128, 128), device="cuda", **more):
+    return Case(mask.seqlen_q, mask.seqlen_k, 4, 2, *dims, device=device, **more)
+
+
+@pytest.mark.parametrize("kernel", [Fa2("torch"), Fa2("package"), Fa3(), Cudnn()], ids=lambda kernel: kernel.label)
+def test_the_six_regular_masks_and_no_other(kernel):
+    for name in masks.names():
+        mask = build(name)
+        answer = kernel.supports(mask, case_of(mask))
+        assert bool(answer) == (name in REGULAR), (name, answer)
+    block = masks.build("uniform_block", 512, b=64, ratio=0.5, heads=2)
+    assert "block patterns" in kernel.supports(block, case_of(block)).reason
+
+
+def test_head_sizes_and_dtypes():
+    mask = build("causal")
+    for dims, fa2_answer, others in (((64, 64), True, True), ((128, 128), True, True), ((192, 128), False, True), ((256, 256), True, True)):
+        assert bool(Fa2("torch").supports(mask, case_of(mask, dims))) == fa2_answer
+        assert bool(Fa3().supports(mask, case_of(mask, dims))) == others
+        assert bool(Cudnn().supports(mask, case_of(mask, dims))) == others
+    for kernel in (Fa2("torch"), Fa3(), Cudnn()):
+        assert kernel.supports(mask, case_of(mask, dtype="fp16"))
+        assert "fp32" in kernel.supports(mask, case_of(mask, dtype="fp32")).reason
+    assert "deterministic" in Fa3().supports(mask, case_of(mask, (256, 256), deterministic=True)).reason
+    assert Fa3().supports(mask, case_of(mask, deterministic=True))
+
+
+def test_cudnn_refuses_windows_over_documents_with_more_queries_than_keys():
+    cut = build("causal").cols([(20, SEQLEN)])
+    assert Fa3().supports(cut, case_of(cut))
+    assert "no more queries than keys" in Cudnn().supports(cut, case_of(cut)).reason
+
+
+def windows(length_q, length_k, left, right):
+    """The pairs of one document as FlashAttention counts them: the last query and the last key lie on the diagonal."""
+    row, key = torch.arange(length_q)[:, None], torch.arange(length_k)
+    ahead = key - (row + length_k - length_q)
+    return (ahead <= right if right >= 0 else ahead == ahead) & (-ahead <= left if left >= 0 else ahead == ahead)
+
+
+def seen_by(q, k, cu_q, cu_k, left, right):
+    if cu_q is None:
+        return windows(len(q), len(k), left, right)
+    seen = torch.zeros(len(q), len(k), dtype=torch.bool)
+    for q0, q1, k0, k1 in zip(cu_q, cu_q[1:], cu_k, cu_k[1:], strict=False):
+        seen[q0:q1, k0:k1] = windows(int(q1 - q0), int(k1 - k0), left, right)
+    return seen
+
+
+def dense(q, k, v, seen, scale):
+    group = q.shape[1] // k.shape[1]
+    q, k, v = q.transpose(0, 1), *(t.transpose(0, 1).repeat_interleave(group, 0) for t in (k, v))
+    scores = (q @ k.mT * scale).masked_fill(~seen, float("-inf"))
+    lse = scores.logsumexp(-1)
+    p = (scores - lse.masked_fill(lse.isinf(), 0.0)[..., None]).exp()
+    return (p @ v).transpose(0, 1), lse
+
+
+def dense_backward(dout, q, k, v, out, lse, seen, scale):
+    group = q.shape[1] // k.shape[1]
+    dout, q, out = (t.transpose(0, 1) for t in (dout, q, out))
+    k, v = (t.transpose(0, 1).repeat_interleave(group, 0) for t in (k, v))
+    p = ((q @ k.mT * scale) - lse[..., None]).exp().masked_fill(~seen, 0.0)
+    ds = p * (dout @ v.mT - (dout * out).sum(-1, keepdim=True)) * scale
+    dk, dv = (t.unflatten(0, (-1, group)).sum(1).transpose(0, 1) for t in (ds.mT @ q, p.mT @ dout))
+    return (ds @ k).transpose(0, 1), dk, dv
+
+
+def unpacked(tensors, packed):
+    return tensors if packed else tuple(t.squeeze(0) for t in tensors)
+
+
+def stand_in_forward(q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, window_size_left=-1, window_size_right=-1, softmax_scale=1.0, **_):
+    packed = cu_seqlens_q is not None
+    q, k, v = unpacked((q, k, v), packed)
+    out, lse = dense(q, k, v, seen_by(q, k, cu_seqlens_q, cu_seqlens_k, window_size_left, window_size_right), softmax_scale)
+    lse = lse.masked_fill(lse.isinf(), float("inf"))  # FlashAttention-2 answers +inf for rows that see nothing
+    return (out, lse, None, None) if packed else (out[None], lse[None], None, None)
+
+
+def stand_in_backward(*tensors, cu_seqlens_q=None, cu_seqlens_k=None, window_size_left=-1, window_size_right=-1, softmax_scale=1.0, **_):
+    packed = cu_seqlens_q is not None
+    dout, q, k, v, out, lse = unpacked(tensors[:6], packed)
+    seen = seen_by(q, k, cu_seqlens_q, cu_seqlens_k, window_size_left, window_size_right)
+    grads = dense_backward(dout, q, k, v, out, lse, seen, softmax_scale)
+    for buffer, grad in zip(tensors[6:], grads, strict=bool(tensors[6:])):
+        buffer.copy_(grad if packed else grad[None])
+    return (*(grads if packed else tuple(grad[None] for grad in grads)), None)
+
+
+@pytest.fixture
+def libraries(monkeypatch):
+    package = ModuleType("flash_attn")
+    package.flash_attn_interface = SimpleNamespace(
+        _flash_attn_forward=stand_in_forward,
+        _flash_attn_varlen_forward=stand_in_forward,
+        _flash_attn_backward=stand_in_backward,
+        _flash_attn_varlen_backward=stand_in_backward,
+    )
+    monkeypatch.setitem(sys.modules, "flash_attn", package)
+    monkeypatch.setattr(fa3, "operators", lambda: SimpleNamespace(fwd=stand_in_forward, bwd=stand_in_backward))
+
+
+def masks_to_hand_over():
+    for name in REGULAR:
+        yield build(name)
+    documents = build("causal_document")
+    yield documents.rows([(5, SEQLEN)])
+    yield documents.cols([(12, SEQLEN)])
+    yield build("causal").cols([(20, SEQLEN)])
+    yield Mask.of(7, 31, [(0, 7, 0, 0, 31, 0)])
+
+
+@pytest.mark.parametrize("kernel", [Fa2("package"), Fa3()], ids=lambda kernel: kernel.label)
+@pytest.mark.usefixtures("libraries")
+def test_what_is_handed_over_describes_the_mask(kernel):
+    for mask in masks_to_hand_over():
+        case = case_of(mask, dims=(8, 8), device="cpu")
+        shapes = ((mask.seqlen_q, 4, 8), (mask.seqlen_k, 2, 8), (mask.seqlen_k, 2, 8), (mask.seqlen_q, 4, 8))
+        q, k, v, dout = (torch.randn(shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64) for shape in shapes)
+        attention = kernel.prepare(mask, case)
+        out, lse = attention.forward(q, k, v)
+        seen = torch.from_numpy(mask.dense())
+        wanted_out, wanted_lse = dense(q, k, v, seen, case.softmax_scale)
+        torch.testing.assert_close(out, wanted_out)
+        torch.testing.assert_close(lse, wanted_lse)  # -inf, not +inf, for rows that see nothing
+        finite = wanted_lse.masked_fill(wanted_lse.isinf(), 0.0)
+        wanted = dense_backward(dout, q, k, v, wanted_out, finite, seen, case.softmax_scale)
+        for got, right in zip(attention.backward(dout, q, k, v, out, lse), wanted, strict=True):
+            torch.testing.assert_close(got, right)
+
+
+def test_asking_needs_no_torch():
+    names = ", ".join(f"longca.kernels.{name}" for name in ("sdpa", "fa2", "fa3", "cudnn", "cudnn_flex", "flashmask", "ffa"))
+    program = f"import {names}, sys; print('torch' in sys.modules)"
+    paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=paths).stdout.strip() == "False"
