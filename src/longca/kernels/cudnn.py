@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,14 @@ class Cudnn(Kernel):
             raise Refused(f"cuDNN has no engine for this graph: {str(unsupported).strip().splitlines()[-1]}") from unsupported
 
 
+@cache
+def handle_of(_device: int) -> tuple[Any, Lock]:
+    """cuDNN's handle for the current device; the stream belongs to it, and ranks may be threads, hence the lock."""
+    import cudnn
+
+    return cudnn.create_handle(), Lock()
+
+
 class GraphAttention(Attention):
     """One graph for the forward and one for the backward, each bound to this mask's lengths.
 
@@ -57,6 +66,7 @@ class GraphAttention(Attention):
 
     def __init__(self, varlen: Varlen, case: Case) -> None:
         import cudnn
+        import torch
 
         from longca.kernels.lower import upload
 
@@ -76,8 +86,7 @@ class GraphAttention(Attention):
             "diagonal_band_left_bound": varlen.left + 1 if varlen.left >= 0 else None,  # cuDNN counts the diagonal itself
             "diagonal_band_right_bound": varlen.right if varlen.right >= 0 else None,
         }
-        self.handle: Any = cudnn.create_handle()
-        self.lock = Lock()
+        self.handle, self.lock = handle_of(torch.cuda.current_device())
         self.forward_graph = self._build_forward()
         self.backward_graph = self._build_backward() if case.backward else None
 
@@ -95,18 +104,14 @@ class GraphAttention(Attention):
         inputs = [graph.tensor(name, side) for name, side in names]
         options = graph.lengths() | {"use_deterministic_algorithm": self.case.deterministic}
         if self.ragged:  # bounds the workspace, in whole tiles
-            options |= {
-                f"max_total_seq_len_{name}": -(-int(total) // 64) * 64 for name, total in zip(("q", "kv"), self._totals(), strict=True)
-            }
+            totals = {"q": self.case.seqlen_q, "kv": self.case.seqlen_k}
+            options |= {f"max_total_seq_len_{name}": -(-total // 64) * 64 for name, total in totals.items()}
         grads = graph.graph.sdpa_backward(
             **dict(zip(("q", "k", "v", "o", "dO", "stats"), inputs, strict=True)), **self.mask_options, **options
         )
         for grad, name, side in zip(grads, ("dq", "dk", "dv"), ("q", "k", "k"), strict=True):
             graph.output(grad, name, side)
         return graph.built()
-
-    def _totals(self) -> tuple[int, int]:
-        return self.case.seqlen_q, self.case.seqlen_k
 
     def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         import torch
@@ -219,6 +224,6 @@ class Graph:
         handle = self.attention.handle
         workspace = torch.empty(max(self.workspace_bytes, 1), dtype=torch.uint8, device=tensors["q"].device)
         pack = {tensor: tensors[name] if name in tensors else self.attention.buffers[name] for name, tensor in self.by_name.items()}
-        with self.attention.lock:  # the stream belongs to the handle, and ranks may be threads
+        with self.attention.lock:
             cudnn.set_stream(handle=handle, stream=torch.cuda.current_stream().cuda_stream)
             self.graph.execute(pack, workspace, handle=handle)
