@@ -85,7 +85,8 @@ def parse_heads(text: str) -> tuple[int, int]:
 def parse_dims(text: str) -> tuple[int, int]:
     """'128' is the head size of q, k and v; '192/128' gives v its own."""
     size, _, size_v = text.partition("/")
-    return _positive(size, text, "a head size such as 128 or 192/128"), _positive(size_v or size, text, "a head size such as 128 or 192/128")
+    wanted = "a head size such as 128 or 192/128"
+    return _positive(size, text, wanted), _positive(size_v or size, text, wanted)
 
 
 def _positive(digits: str, text: str, wanted: str) -> int:

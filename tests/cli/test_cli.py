@@ -76,7 +76,7 @@ def test_ls_masks(capsys: pytest.CaptureFixture[str]) -> None:
     assert [entry["name"] for entry in entries] == masks.names() + masks.block_names()
     assert {entry["name"]: entry["params"] for entry in entries}["global_sliding_window"] == {"g": "drawn", "w": "drawn"}
     assert [entry["name"] for entry in entries if entry["documents"]] == [n for n in masks.names() if masks.build(n, 8).documents]
-    assert len({entry["about"] for entry in entries}) == 14
+    assert len({entry["about"] for entry in entries}) == len(entries)
 
 
 def test_ls_the_rest(capsys: pytest.CaptureFixture[str]) -> None:

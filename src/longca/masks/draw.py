@@ -107,17 +107,19 @@ def write_png(mask: AnyMask, path: str | Path) -> Path:
 
 
 def write_gallery(folder: str | Path, seqlen: int, seed: int) -> Path:
-    """All fourteen masks in one picture."""
+    """All masks in one picture."""
     from longca.masks import block_names, build, find, names
 
-    figure = _figure(13.2, 9.0)
-    for place, name in enumerate([*names(), *block_names()]):
+    drawn = [*names(), *block_names()]
+    rows, columns = -(-(len(drawn) + 1) // 5), 5  # one place more, for the legend
+    figure = _figure(13.2, 3.0 * rows)
+    for place, name in enumerate(drawn):
         mask = build(name, seqlen, seed=seed, **GALLERY_BLOCKS.get(name, {}))
-        axes = figure.add_subplot(3, 5, place + 1)
-        _panel(axes, shades(mask, 256, 256)[0], seqlen, seqlen)
+        axes = figure.add_subplot(rows, columns, place + 1)
+        _panel(axes, shades(mask, 200, 200)[0], seqlen, seqlen)
         axes.set_title(name, color=GROUPS[find(name).group], fontsize=11.5, fontweight="bold", pad=16)
         axes.text(0.5, 1.025, f"density {mask.density:.3f}", transform=axes.transAxes, ha="center", color=QUIET, fontsize=9)
-    _legend(figure.add_subplot(3, 5, 15), seqlen, seed)
+    _legend(figure.add_subplot(rows, columns, len(drawn) + 1), seqlen, seed)
     return _save(figure, Path(folder) / "masks.png", dpi=90)
 
 
@@ -142,7 +144,7 @@ def _panel(axes: Any, picture: Shades, seqlen_q: int, seqlen_k: int) -> None:
 
     # one hue from light to dark reads the same for every kind of colour vision, and in print
     ramp = LinearSegmentedColormap.from_list("visible", ["#eef1f5", "#9dbbdc", "#3d7cc0", "#123c70"])
-    axes.imshow(picture, cmap=ramp, vmin=0, vmax=1, extent=(0, seqlen_k, seqlen_q, 0), aspect="auto", interpolation="antialiased")
+    axes.imshow(picture, cmap=ramp, vmin=0, vmax=1, extent=(0, seqlen_k, seqlen_q, 0), aspect="auto", interpolation="nearest")
     axes.set_box_aspect(1)
     for axis, length in ((axes.xaxis, seqlen_k), (axes.yaxis, seqlen_q)):
         ticks = [0, length // 2, length] if length > 1 else [0, length]

@@ -1,0 +1,31 @@
+"""What a mask can tell: `python examples/masks.py`."""
+
+from longca import masks
+from longca.errors import Refused
+
+mask = masks.causal_document(8192, seed=42)
+print(mask)
+print("documents:", mask.documents)
+
+# two ranks of a ring, each with two pieces of the sequence: what the first one's queries see of the second one's keys
+mine, theirs = [(0, 2048), (6144, 8192)], [(2048, 6144)]
+step = mask.rows(mine).cols(theirs)
+print("one step of a ring:", step, "area", step.area)
+print("all steps at once:", mask.pair_areas([mine, theirs], [mine, theirs]).tolist())
+
+# the forms that kernels take
+varlen = mask.varlen()
+print(f"varlen: {len(varlen.cu_q) - 1} documents, window {varlen.left}, {varlen.right}")
+starts, ends = mask.row_intervals()
+print("row 1000 sees the keys from", starts[0, 1000], "to", ends[0, 1000])
+columns = mask.column_intervals()
+print("column intervals:", "causal," if columns.causal else "not causal,", columns.rows.shape[1], "per key")
+print("slices:", len(mask.slices().types))
+tiles = mask.tiles(128, 128)
+print(f"tiles of 128x128: {tiles.full} full, {tiles.partial} partial, of {tiles.grid[0] * tiles.grid[1]}")
+
+# a form that cannot show a mask says so
+try:
+    masks.prefix_lm_causal(8192, p=1000).varlen()
+except Refused as reason:
+    print("prefix_lm_causal as varlen:", reason)
