@@ -65,7 +65,8 @@ def check(kernel: Kernel, attention: Attention, case: Case, reference: Reference
         changed = [name for name, x, old in zip(inputs._fields, inputs, before, strict=True) if _fingerprint(x) != old]
         if changed:
             verdict.problems.append(f"it changes its input {' and '.join(changed)}")
-        _compare(tensors, reference, which, case, verdict)
+        if not verdict.problems:
+            _compare(tensors, reference, which, case, verdict)
         if verdict.problems:
             break
     return verdict
@@ -80,11 +81,22 @@ def _run(kernel: Kernel, attention: Attention, case: Case, inputs: Inputs, verdi
     tensors = {"out": out.detach()} | ({"lse": lse.detach()} if lse is not None else {})
     if lse is None and kernel.gives_lse:
         verdict.problems.append("it returns no lse, though it says that it gives one")
-    if case.backward:
+    _refuse_shapes(tensors, case, verdict)
+    if case.backward and not verdict.problems:
         poison(case)
         dq, dk, dv = attention.backward(dout, q, k, v, out, lse)
         tensors |= {"dq": dq, "dk": dk, "dv": dv}
+        _refuse_shapes(tensors, case, verdict)
     return tensors
+
+
+def _refuse_shapes(tensors: dict[str, torch.Tensor], case: Case, verdict: Verdict) -> None:
+    query, key = (case.seqlen_q, case.heads_q), (case.seqlen_k, case.heads_kv)
+    shapes = {"out": (*query, case.head_dim_v), "lse": query[::-1], "dq": (*query, case.head_dim)}
+    shapes |= {"dk": (*key, case.head_dim), "dv": (*key, case.head_dim_v)}
+    for name, tensor in tensors.items():
+        if tuple(tensor.shape) != shapes[name]:
+            verdict.problems.append(f"{name} has the shape {list(tensor.shape)}, not {list(shapes[name])}")
 
 
 def poison(case: Case) -> None:
@@ -106,13 +118,7 @@ def _fingerprint(x: torch.Tensor) -> int:
 def _compare(tensors: dict[str, torch.Tensor], reference: Reference, which: str, case: Case, verdict: Verdict) -> None:
     rows = torch.from_numpy(reference.probe.rows).to(case.device)
     right, honest = reference.values[which], reference.honest[which]
-    shapes = {"out": (case.seqlen_q, case.heads_q, case.head_dim_v), "dq": (case.seqlen_q, case.heads_q, case.head_dim)}
-    shapes |= {"dk": (case.seqlen_k, case.heads_kv, case.head_dim), "dv": (case.seqlen_k, case.heads_kv, case.head_dim_v)}
-    shapes["lse"] = (case.heads_q, case.seqlen_q)
     for name, tensor in tensors.items():
-        if tuple(tensor.shape) != shapes[name]:
-            verdict.problems.append(f"{name} has the shape {list(tensor.shape)}, not {list(shapes[name])}")
-            continue
         if name == "lse":
             found = _lse_error(tensor[:, rows].to(right["lse"].dtype), right["lse"], LSE_ALLOWED[case.dtype], rows)
         else:

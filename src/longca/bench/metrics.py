@@ -6,6 +6,7 @@ from longca.kernels.base import Case
 from longca.masks import AnyMask
 
 PASSES = ("fwd", "bwd", "fwd+bwd")
+COST = {"fwd": 1.0, "bwd": 2.5, "fwd+bwd": 3.5}  # of a pass in forwards, with one head size: for guesses
 
 # dense bf16/fp16 matrix peak on paper, TFLOP/s; nothing can be faster, so what claims to be is invalid
 PEAK_TFLOPS = {"H200": 989.0, "H100": 989.0, "H800": 989.0, "H20": 148.0, "A100": 312.0, "A800": 312.0, "B200": 2250.0, "L40S": 362.0}
@@ -27,9 +28,17 @@ def tflops(work: int, ms: float) -> float:
     return work / ms / 1e9
 
 
-def peak(device_name: str) -> float | None:
-    """The device's peak, longest name first; None where it is not known."""
+def peak(device_name: str, dtype: str = "bf16") -> float | None:
+    """The device's peak, longest name first; None where it is not known. fp32 may run as tf32, at half the speed of bf16."""
     for name in sorted(PEAK_TFLOPS, key=len, reverse=True):
         if name in device_name:
-            return PEAK_TFLOPS[name]
+            return PEAK_TFLOPS[name] * (1.0 if dtype in ("bf16", "fp16") else 0.5)
     return None
+
+
+def too_fast(speed: float, device_name: str, dtype: str) -> str:
+    """Why a speed cannot be true, in a sentence; empty where it can."""
+    limit = peak(device_name, dtype)
+    if limit is None or speed <= limit:
+        return ""
+    return f"{speed:.0f} TFLOP/s is above the {limit:.0f} that {device_name} can do in {dtype}: the work was not done, or not timed"

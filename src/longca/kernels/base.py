@@ -126,7 +126,7 @@ class Kernel(ABC):
     about: ClassVar[str] = ""  # one line for `longca ls kernels`
     needs: ClassVar[str] = ""  # what to pip install; empty: torch alone
     modules: ClassVar[tuple[str, ...]] = ()  # importable when it is installed
-    devices: ClassVar[tuple[str, ...]] = ("cuda",)
+    devices: tuple[str, ...] = ("cuda",)
     capability: ClassVar[tuple[int, int]] = (8, 0)  # least compute capability on cuda
     variants: ClassVar[tuple[str, ...]] = ()
     layout: Layout = "LHD"

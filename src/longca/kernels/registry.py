@@ -6,14 +6,13 @@ import importlib
 import importlib.util
 import pkgutil
 import sys
-from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
 from longca import devices, kernels
 from longca.errors import BadInput, LongcaError, Refused, Unavailable, unknown
-from longca.kernels.base import Answer, Case, Kernel, No, Yes
+from longca.kernels.base import Answer, Case, Kernel, No
 from longca.masks import AnyMask
 
 _NOT_KERNELS = {"base", "inputs", "lower", "registry", "functional", "plugin"}
@@ -83,6 +82,11 @@ def labels(name: str) -> list[str]:
     return [f"{name}:{variant}" for variant in variants] or [name]
 
 
+def available_labels(device: str) -> list[str]:
+    """Every variant of every kernel that this machine can run."""
+    return [label for name in names() for label in labels(name) if available(get(label), device)]
+
+
 def get(label: str) -> Kernel:
     """A kernel by name, or by name:variant; the bare name of a kernel with variants stands for all of them (see `choose`)."""
     name, _, variant = label.partition(":")
@@ -94,17 +98,17 @@ def get(label: str) -> Kernel:
     return kernel(variant)
 
 
-def available(kernel: Kernel | type[Kernel], device: str) -> Answer:
+def available(kernel: Kernel, device: str) -> Answer:
     """Whether its package is there and this device can run it."""
+    if device not in kernel.devices:
+        return No(f"runs on {' and '.join(kernel.devices)} only" + (f"; there: pip install {kernel.needs}" if kernel.needs else ""))
     missing = [module for module in kernel.modules if importlib.util.find_spec(module.partition(".")[0]) is None]
     if missing:
         return No(f"pip install {kernel.needs}" if kernel.needs else f"needs {', '.join(missing)}")
-    if device not in kernel.devices:
-        return No(f"runs on {' and '.join(kernel.devices)} only")
     if device == "cuda" and (found := devices.capability()) < kernel.capability:
         least = ".".join(map(str, kernel.capability))
         return No(f"needs compute capability {least}, this device has {'.'.join(map(str, found))}")
-    return kernel.present() if isinstance(kernel, Kernel) else kernel("").present()
+    return kernel.present()
 
 
 def choices(label: str) -> list[Kernel]:
@@ -117,16 +121,17 @@ def choices(label: str) -> list[Kernel]:
 
 def choose(label: str, mask: AnyMask, case: Case) -> Kernel:
     """The kernel to run: the asked-for variant, or the first that can do this mask. Never another kernel."""
-    found = choices(label)
-    if not (answer := available(found[0], case.device)):
-        raise Unavailable(f"{label} is not available: {answer.reason}." if isinstance(answer, No) else "")
-    reasons = []
-    for kernel in found:
-        answer = supports(kernel, mask, case)
-        if answer:
+    missing, refused = [], []
+    for kernel in choices(label):
+        if isinstance(answer := available(kernel, case.device), No):
+            missing.append(f"{kernel.label}: {answer.reason}")
+        elif isinstance(answer := supports(kernel, mask, case), No):
+            refused.append(f"{kernel.label} {answer.reason}")
+        else:
             return kernel
-        reasons.append(f"{kernel.label} {answer.reason}" if isinstance(answer, No) else "")
-    raise Refused(f"{label} cannot do this: {'; '.join(reasons)}.")
+    if refused:
+        raise Refused(f"{'; '.join(refused)}.")
+    raise Unavailable(f"{label} is not available here ({'; '.join(dict.fromkeys(missing))}).")
 
 
 def supports(kernel: Kernel, mask: AnyMask, case: Case) -> Answer:
@@ -136,10 +141,3 @@ def supports(kernel: Kernel, mask: AnyMask, case: Case) -> Answer:
     if case.backward and kernel.backward == "none":
         return No("has no backward")
     return kernel.supports(mask, case)
-
-
-def supported_masks(kernel: Kernel, case: Case, samples: Iterable[AnyMask]) -> dict[str, Answer]:
-    return {mask.name: supports(kernel, mask, case) for mask in samples}
-
-
-__all__ = ["Yes", "available", "choices", "choose", "classes", "get", "labels", "load_plugin", "names", "supported_masks", "supports"]

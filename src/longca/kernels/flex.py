@@ -1,0 +1,122 @@
+"""FlexAttention, compiled. Its block mask comes from the bands, so no mask is ever expanded and one compilation serves them all.
+
+A fallback to eager, or compiling again and again, would make its figures wrong; both are errors here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from longca.errors import LongcaError
+from longca.kernels.base import Answer, Attention, AutogradAttention, Case, Kernel, No, Yes, refuse_shapes
+from longca.masks import AnyMask, Mask
+
+if TYPE_CHECKING:
+    import torch
+
+BLOCK = 128
+MOST_COMPILATIONS = 64  # shapes in one process; more would mean that something recompiles for every call
+
+
+class FlexKernel(Kernel):
+    name = "flex"
+    about = "torch FlexAttention, compiled, block mask from bands"
+    devices = ("cpu", "cuda")
+    backward = "autograd"
+    tested = "CPU, H200"
+
+    def __init__(self, variant: str = "") -> None:
+        super().__init__(variant)
+        self.layout = "HLD"
+
+    def supports(self, mask: AnyMask, case: Case) -> Answer:
+        if not isinstance(mask, Mask):
+            return No("block patterns are not lowered to it yet")
+        if case.device == "cpu" and case.backward:
+            return No("has no backward on a CPU")
+        dtypes = ("bf16", "fp16", "fp32")
+        return refuse_shapes(case, dtypes=dtypes, dims=range(16, 257)) or self._lengths(mask) or Yes("lowered", "block mask from bands")
+
+    def _lengths(self, mask: Mask) -> No | None:
+        return No("needs at least one visible pair") if mask.area == 0 else None
+
+    def prepare(self, mask: AnyMask, case: Case) -> Attention:
+        assert isinstance(mask, Mask)
+        self.gives_lse = case.device != "cpu"  # the compiled CPU kernel has none
+        return _Flex(mask, case)
+
+
+class _Flex(AutogradAttention):
+    def __init__(self, mask: Mask, case: Case) -> None:
+        self.block_mask = block_mask(mask, case.device)
+        self.scale, self.gqa, self.with_lse = case.softmax_scale, case.group > 1, case.device != "cpu"
+
+    def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        q, k, v = (x.transpose(0, 1)[None] for x in (q_LHD, k_LHD, v_LHD))
+        result = _compiled()(q, k, v, block_mask=self.block_mask, scale=self.scale, enable_gqa=self.gqa, return_lse=self.with_lse)
+        out, lse = result if self.with_lse else (result, None)
+        return out[0].transpose(0, 1), None if lse is None else lse[0]
+
+
+@cache
+def _compiled() -> Callable[..., Any]:
+    import torch
+    from torch.nn.attention.flex_attention import flex_attention
+
+    torch._dynamo.config.cache_size_limit = MOST_COMPILATIONS
+    torch._dynamo.config.accumulated_cache_size_limit = MOST_COMPILATIONS
+    torch._dynamo.config.fail_on_recompile_limit_hit = True  # instead of running eager without a word
+    torch._functorch.config.donated_buffer = False  # the graph is kept, so that backward can be timed alone
+    compiled = torch.compile(flex_attention, fullgraph=True, dynamic=False)
+
+    def call(*args: Any, **options: Any) -> Any:
+        try:
+            return compiled(*args, **options)
+        except torch._dynamo.exc.FailOnRecompileLimitHit as error:
+            raise LongcaError(f"flex was compiled {MOST_COMPILATIONS} times in one process and would now run uncompiled.") from error
+
+    return call
+
+
+def block_mask(mask: Mask, device: str) -> Any:
+    """FlexAttention's BlockMask from tile lists and row intervals. Lists are as wide as the mask has tiles, so that all masks of
+    one length share one compiled kernel."""
+    from torch.nn.attention.flex_attention import BlockMask
+
+    from longca.kernels.lower import padded
+
+    tiles = mask.tiles(BLOCK, BLOCK)
+    rows, columns = tiles.grid
+    by_row = tiles.by_row()
+    partial = padded(by_row.partial_ptr, by_row.partial_idx, device, width=columns)
+    full = padded(by_row.full_ptr, by_row.full_idx, device, width=columns)
+    lists = [x[None, None] for pair in (partial, full) for x in pair]
+    lengths = (mask.seqlen_q, mask.seqlen_k)
+    return BlockMask.from_kv_blocks(*lists, BLOCK_SIZE=BLOCK, mask_mod=_mask_mod(mask, device), seq_lengths=lengths)
+
+
+def _mask_mod(mask: Mask, device: str) -> Callable[..., torch.Tensor]:
+    from longca.kernels.lower import intervals
+
+    starts, ends = intervals(mask, device)
+    if len(starts) == 1:  # the second interval is empty: one function for all masks with up to two
+        starts, ends = (x.expand(2, -1).contiguous() for x in (starts, ends))
+        starts[1] = ends[1]
+    if len(starts) == 2:
+        start, end, second_start, second_end = starts[0], ends[0], starts[1], ends[1]
+
+        def two_intervals(batch: Any, head: Any, row: Any, key: Any) -> torch.Tensor:
+            seen: torch.Tensor = ((key >= start[row]) & (key < end[row])) | ((key >= second_start[row]) & (key < second_end[row]))
+            return seen
+
+        return two_intervals
+
+    def many_intervals(batch: Any, head: Any, row: Any, key: Any) -> torch.Tensor:
+        seen: torch.Tensor = (key >= starts[0][row]) & (key < ends[0][row])
+        for place in range(1, len(starts)):
+            seen = seen | ((key >= starts[place][row]) & (key < ends[place][row]))
+        return seen
+
+    return many_intervals
