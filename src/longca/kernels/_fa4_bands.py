@@ -41,18 +41,20 @@ class Tuning:
     descending: bool = False  # list partial tiles from the last to the first
 
 
-class BandAttention(Attention):
-    def __init__(self, mask: Mask, case: Case, tuning: Tuning) -> None:
+class ListedAttention(Attention):
+    """FA4 with a list of tiles for each tile of queries (forward) and of keys (backward)."""
+
+    def __init__(self, case: Case) -> None:
         from flash_attn.cute import interface
 
         from longca.kernels import _fa4_intervals
 
         if interface._get_device_arch() // 10 != 9:
-            raise Refused("fa4:bands is written for Hopper's fragments; on other devices use fa4:native or fa4:varlen.")
+            raise Refused("fa4's tile lists are written for Hopper here; on other devices use fa4:native or fa4:varlen.")
         _fa4_intervals.install()
-        self.library, self.cute, self.case, self.tuning = interface, _fa4_intervals, case, tuning
-        self.forward_options = self._lower_forward(mask)
-        self.backward_options = self._lower_backward(mask) if case.backward else {}
+        self.library, self.cute, self.case = interface, _fa4_intervals, case
+        self.forward_options: dict[str, Any] = {}
+        self.backward_options: dict[str, Any] = {}
 
     def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         out, lse, *_ = self.library._flash_attn_fwd(q_LHD[None], k_LHD[None], v_LHD[None], return_lse=True, **self.forward_options)
@@ -71,6 +73,15 @@ class BandAttention(Attention):
         tensors = (tensor[None] for tensor in (q_LHD, k_LHD, v_LHD, out_LHD, dout_LHD, lse_HL))
         dq, dk, dv = self.library._flash_attn_bwd(*tensors, **self.backward_options)
         return dq[0], dk[0], dv[0]
+
+
+class BandAttention(ListedAttention):
+    def __init__(self, mask: Mask, case: Case, tuning: Tuning) -> None:
+        super().__init__(case)
+        self.tuning = tuning
+        self.forward_options = self._lower_forward(mask)
+        if case.backward:
+            self.backward_options = self._lower_backward(mask)
 
     def _lower_forward(self, mask: Mask) -> dict[str, Any]:
         case, tuning = self.case, self.tuning

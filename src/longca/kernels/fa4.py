@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from longca.kernels.adapting import DocumentAttention, band_mask, documents_of
 from longca.kernels.base import Answer, Attention, Case, Kernel, No, Yes, refuse_shapes
-from longca.masks import Mask
+from longca.masks import BlockMask, Mask
 
 if TYPE_CHECKING:
     import torch
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from longca.masks import AnyMask
 
 HEAD_DIMS = (64, 96, 128, 192, 256)
+BLOCK = 128  # queries and keys of a tile
 
 
 class Fa4(Kernel):
@@ -23,7 +24,7 @@ class Fa4(Kernel):
     needs = "flash-attn-4==4.0.0b36 nvidia-cutlass-dsl[cu13]"
     modules = ("flash_attn.cute", "cutlass")
     capability = (9, 0)
-    variants = ("native", "varlen", "bands")
+    variants = ("native", "varlen", "bands", "blocks")
 
     def __init__(self, variant: str = "", tuning: Tuning | None = None) -> None:
         super().__init__(variant)
@@ -37,7 +38,11 @@ class Fa4(Kernel):
             return No(f"takes another head size for v only as 192/128, not {case.head_dim}/{case.head_dim_v}")
         if case.backward and case.group > 1 and case.head_dim != case.head_dim_v:
             return No(f"has no backward for grouped heads with head sizes {case.head_dim}/{case.head_dim_v}")
-        return self._supports_bands(mask, case) if self.variant == "bands" else self._supports_documents(mask)
+        if self.variant in ("bands", "blocks"):
+            if case.deterministic and case.backward:
+                return No("has no deterministic backward with tile lists on Hopper")
+            return supports_blocks(mask, case) if self.variant == "blocks" else supports_bands(mask)
+        return self._supports_documents(mask)
 
     def _supports_documents(self, mask: AnyMask) -> Answer:
         documents = documents_of(mask)
@@ -50,13 +55,6 @@ class Fa4(Kernel):
             return No("takes several documents, and this mask has one; fa4:native takes it")
         return Yes()
 
-    def _supports_bands(self, mask: AnyMask, case: Case) -> Answer:
-        if not isinstance(mask, Mask):
-            return No("takes masks made of bands, not block patterns")
-        if case.deterministic and case.backward:
-            return No("has no deterministic backward with tile lists on Hopper")
-        return Yes("lowered")
-
     def prepare(self, mask: AnyMask, case: Case) -> Attention:
         attention = self._lowered(mask, case)
         compile_ahead(attention, case)
@@ -67,7 +65,27 @@ class Fa4(Kernel):
             from longca.kernels._fa4_bands import BandAttention, Tuning
 
             return BandAttention(band_mask(mask), case, self.tuning or Tuning())
+        if isinstance(mask, BlockMask):
+            from longca.kernels._fa4_blocks import BlockAttention
+
+            return BlockAttention(mask, case)
         return Fa4Documents(mask, case)
+
+
+def supports_bands(mask: AnyMask) -> Answer:
+    return Yes("lowered") if isinstance(mask, Mask) else No("takes masks made of bands; fa4:blocks takes block patterns")
+
+
+def supports_blocks(mask: AnyMask, case: Case) -> Answer:
+    if not isinstance(mask, BlockMask):
+        return No("takes block patterns; fa4:bands takes masks made of bands")
+    if mask.heads not in (1, case.heads_kv):
+        return No(f"takes one pattern or one per KV head, and this mask has {mask.heads} for {case.heads_kv} KV heads")
+    if case.head_dim != 128 or case.head_dim_v != 128:
+        return No(f"takes block patterns at head size 128, where blocks and tiles are the same in both passes, not {case.head_dim}")
+    if any((edges[:-1] % BLOCK).any() for edges in (mask.row_edges, mask.col_edges)):
+        return No(f"takes blocks of multiples of {BLOCK} tokens")
+    return Yes("lowered")
 
 
 class Fa4Documents(DocumentAttention):
