@@ -35,6 +35,7 @@ class Tuning:
     backward_rows: int | None = None  # queries per tile of the backward pass: 64, 80 or 128 at head size 128
     packed_lists: bool | None = None  # a list per tile of packed heads (tile_m / G queries) instead of per tile_m queries
     pack_gqa: bool | None = None  # one tile holds all query heads of a KV head
+    heavy_first: bool | None = None  # hand out the last queries first, where they see more than the first ones
     overlap: bool | None = None  # softmax of one tile beside the products of the next, within a warp group
     per_fragment: bool = True  # mask a fragment at once, not a score at a time
     skip_ends: bool = True  # where the keys fill their last tile, full tiles of the backward pass are not tested for the end
@@ -83,12 +84,16 @@ class BandAttention(ListedAttention):
         if case.backward:
             self.backward_options = self._lower_backward(mask)
 
+    def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        with self.cute.compiling(self.forward_options["mask_mod"]):
+            return super().forward(q_LHD, k_LHD, v_LHD)
+
     def _lower_forward(self, mask: Mask) -> dict[str, Any]:
         case, tuning = self.case, self.tuning
         tile = tuning.forward_tile or forward_tile(case)
         packs = case.group > 1 and tile[0] % case.group == 0 and tuning.pack_gqa is not False
         lists, packed = forward_lists(mask, tile, case.group if packs else 1, tuning.packed_lists)
-        options = self._intervals(mask, tile)
+        options = self._intervals(mask, tile, last_tile_first=ends_heavier(lists) if tuning.heavy_first is None else tuning.heavy_first)
         options["block_sparse_tensors"] = self._lists(lists, tile, packed)
         return options | dict(pack_gqa=packs, tile_mn=tuning.forward_tile, intra_wg_overlap=tuning.overlap)
 
@@ -101,9 +106,11 @@ class BandAttention(ListedAttention):
         options["block_sparse_tensors"] = self._lists(mask.tiles(*tile).by_col(), tile, packed=False)
         return options
 
-    def _intervals(self, mask: Mask, tile: tuple[int, int], *, anchors_are_keys: bool = False) -> dict[str, Any]:
+    def _intervals(
+        self, mask: Mask, tile: tuple[int, int], *, anchors_are_keys: bool = False, last_tile_first: bool = False
+    ) -> dict[str, Any]:
         starts, ends = lower.intervals(mask.transpose() if anchors_are_keys else mask, self.case.device)
-        mask_function = self.cute.Intervals(len(starts), anchors_are_keys, self.tuning.per_fragment)
+        mask_function = self.cute.Intervals(len(starts), anchors_are_keys, self.tuning.per_fragment, last_tile_first)
         ends_with_a_tile = self.tuning.skip_ends and anchors_are_keys and mask.seqlen_k % tile[1] == 0
         bounds = self.cute.bounds_tensors(starts, ends, tile[anchors_are_keys], ends_with_a_tile)
         return dict(mask_mod=mask_function, aux_tensors=bounds, softmax_scale=self.case.softmax_scale)
@@ -120,6 +127,13 @@ def descending(ptr: NDArray[np.int32], index: NDArray[np.int32]) -> NDArray[np.i
     """Each list of a CSR from its last entry to its first."""
     mirror = np.repeat(ptr[:-1] + ptr[1:] - 1, np.diff(ptr))
     return index[mirror - np.arange(len(index))]
+
+
+def ends_heavier(lists: TileLists) -> bool:
+    """Whether the last eighth of the lists is clearly longer than the first: begun first, it leaves no stragglers."""
+    length = np.diff(lists.full_ptr) + np.diff(lists.partial_ptr)
+    part = max(1, len(length) // 8)
+    return bool(length[-part:].sum() > 1.5 * length[:part].sum())
 
 
 def forward_tile(case: Case) -> tuple[int, int]:

@@ -12,7 +12,9 @@ the library's compiler reads them.
 # mypy: disable-error-code="import-not-found,import-untyped,misc,no-untyped-call,untyped-decorator"
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -28,10 +30,12 @@ from flash_attn.cute.block_sparsity import (
     NormalizedBlockSparseConfig,
     get_block_sparse_broadcast_pattern,
 )
+from flash_attn.cute.tile_scheduler import SingleTileScheduler
 from quack import layout_utils
 
 SOURCE = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
 TileListTensors = BlockSparseTensorsTorch
+_last_tile_first: ContextVar[bool] = ContextVar("last_tile_first", default=False)
 PER_TILE_LISTS = 0  # a value of FA4's "list rows per tile" that it never uses itself: one list per tile of packed heads
 
 
@@ -41,12 +45,13 @@ class Intervals:
     Called by FA4 like any mask function (one score at a time); on Hopper `apply` masks a whole fragment instead.
     """
 
-    def __init__(self, count: int, anchors_are_keys: bool, per_fragment: bool) -> None:
+    def __init__(self, count: int, anchors_are_keys: bool, per_fragment: bool, last_tile_first: bool = False) -> None:
         self.count = count
+        self.last_tile_first = last_tile_first
         self.anchors_are_keys = anchors_are_keys
         self.per_fragment = per_fragment
         # FA4's key of the compiled kernel, which it may keep on disk: another version of this file must not find it
-        self.__cute_hash__ = f"longca-intervals-{SOURCE}-{count}-{anchors_are_keys}-{per_fragment}"
+        self.__cute_hash__ = f"longca-intervals-{SOURCE}-{count}-{anchors_are_keys}-{per_fragment}-{last_tile_first}"
 
     def __call__(self, batch: Any, head: Any, q_idx: Any, kv_idx: Any, seqlen_info: Any, aux_tensors: Any) -> Any:
         anchor, other = (kv_idx, q_idx) if self.anchors_are_keys else (q_idx, kv_idx)
@@ -94,7 +99,7 @@ class PackedTileLists(BlockSparseTensorsTorch):
 
 
 class _Patches:
-    """Three functions of the library that step aside for the types above and are otherwise unchanged."""
+    """Functions of the library that step aside for the types above and are otherwise unchanged."""
 
     installed: ClassVar[bool] = False
 
@@ -106,6 +111,7 @@ class _Patches:
         library_mask.AttentionMask.apply_mask = _with_intervals(library_mask.AttentionMask.apply_mask)
         interface.normalize_block_sparse_config = _with_packed_lists(interface.normalize_block_sparse_config)
         sparse_loops.sparse_tensor_m_block = _with_row_per_tile(sparse_loops.sparse_tensor_m_block)
+        SingleTileScheduler.create = staticmethod(_with_order(SingleTileScheduler.create))
 
 
 install = _Patches.install
@@ -120,6 +126,27 @@ def _with_intervals(original: Callable[..., Any]) -> Callable[..., Any]:
             original(self, acc_S, *args, **kwargs)
 
     return apply_mask
+
+
+def _with_order(original: Callable[..., Any]) -> Callable[..., Any]:
+    def create(params: Any, *args: Any, **kwargs: Any) -> Any:
+        scheduler = original(params, *args, **kwargs)
+        if _last_tile_first.get():
+            tile, head, batch = scheduler._blk_coord
+            scheduler._blk_coord = (params.num_block - 1 - tile, head, batch)
+        return scheduler
+
+    return create
+
+
+@contextmanager
+def compiling(mask_function: Intervals) -> Iterator[None]:
+    """What FA4 compiles inside hands out tiles in the order of this mask: the scheduler itself never sees the mask."""
+    token = _last_tile_first.set(mask_function.last_tile_first)
+    try:
+        yield
+    finally:
+        _last_tile_first.reset(token)
 
 
 def _ends_with_a_tile(aux_data: Any) -> bool:
