@@ -1,0 +1,1 @@
+"""Context parallelism: one attention over many ranks, under any static mask, with any kernel."""

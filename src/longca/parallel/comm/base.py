@@ -1,0 +1,154 @@
+"""Comm: the small set of transfers that every method is written with.
+
+Posting and waiting are separate, every call brings the buffers it receives into, and buffers come from `empty`; so a program says
+everything a recorder needs to know about it. Messages between two ranks of one Comm arrive in the order they were posted.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+
+Message = tuple[int, torch.Tensor]  # a rank of this Comm, and what it gets or where its message goes: contiguous
+Operation = Literal["exchange", "all_to_all", "all_gather", "reduce_scatter"]
+Work = Literal["copy", "merge"]
+
+
+@dataclass
+class Traffic:
+    """What one rank did, counted over all Comms made from the same one."""
+
+    sent_bytes: int = 0
+    messages: int = 0
+    worked_bytes: dict[Work, int] = field(default_factory=lambda: {"copy": 0, "merge": 0})
+
+    def reset(self) -> None:
+        self.sent_bytes = self.messages = 0
+        self.worked_bytes = {"copy": 0, "merge": 0}
+
+
+@dataclass(frozen=True)
+class AttentionCall:
+    """One call of the local kernel, as recorders see it."""
+
+    backward: bool
+    area: int
+    rows: int
+    keys: int
+    heads_q: int
+    heads_kv: int
+    head_dim: int
+    head_dim_v: int
+    dtype: str
+
+
+class Transfer:
+    """Something under way. `wait` returns when its buffers may be read, and sent tensors written; a second wait does nothing."""
+
+    def __init__(self, wait: Callable[[], None] | None = None) -> None:
+        self._wait = wait
+
+    def wait(self) -> None:
+        wait, self._wait = self._wait, None  # forgetting it also lets go of the buffers
+        if wait is not None:
+            wait()
+
+    def then(self, finish: Callable[[], None]) -> Transfer:
+        """The same transfer with something to do once it has arrived."""
+
+        def both() -> None:
+            self.wait()
+            finish()
+
+        return Transfer(both)
+
+
+class Comm(ABC):
+    """Rank `rank` of `size` ranks; `members` are their numbers in the whole job."""
+
+    shapes_only = False
+
+    def __init__(self, members: Sequence[int], rank: int, device: torch.device, traffic: Traffic) -> None:
+        self.members, self.rank, self.size = tuple(members), rank, len(members)
+        self.device, self.traffic = device, traffic
+
+    # -- what a kind of Comm fills in -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _post(self, operation: Operation, sends: Sequence[Message], receives: Sequence[Message]) -> Transfer:
+        """Start these messages; none is to this rank itself."""
+
+    @abstractmethod
+    def sub(self, ranks: Sequence[int], label: str = "") -> Comm:
+        """A Comm of some ranks of this one, this one among them. Another label is another channel: it may overtake the first."""
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype, what: str = "") -> torch.Tensor:
+        """An uninitialised buffer; `what` says what for."""
+        return torch.empty(tuple(shape), dtype=dtype, device=self.device)
+
+    def note_work(self, work: Work, size: int) -> None:
+        """A copy or a merge read and wrote so many bytes."""
+        self.traffic.worked_bytes[work] += size
+
+    def note_attention(self, call: AttentionCall) -> None:
+        """The local kernel is about to be called. Only recorders care."""
+        return
+
+    # -- what methods call ------------------------------------------------------------------------------------------------------
+
+    def exchange(self, sends: Sequence[Message], receives: Sequence[Message], operation: Operation = "exchange") -> Transfer:
+        """Send tensors and receive into buffers, any number per rank; a message to oneself is copied at once."""
+        own = [buffer for rank, buffer in receives if rank == self.rank]
+        for (_, tensor), buffer in zip([send for send in sends if send[0] == self.rank], own, strict=True):
+            buffer.copy_(tensor)
+            self.note_work("copy", 2 * size_of(tensor))
+        sends = [send for send in sends if send[0] != self.rank]
+        receives = [receive for receive in receives if receive[0] != self.rank]
+        self.traffic.sent_bytes += sum(size_of(tensor) for _, tensor in sends)
+        self.traffic.messages += len(sends)
+        return self._post(operation, sends, receives) if sends or receives else Transfer()
+
+    def all_to_all(self, sends: Sequence[Sequence[torch.Tensor]], receives: Sequence[Sequence[torch.Tensor]]) -> Transfer:
+        """sends[r] go to rank r, receives[r] come from it; shapes may differ from rank to rank."""
+        return self.exchange(_by_rank(sends), _by_rank(receives), "all_to_all")
+
+    def all_gather(self, tensors: Sequence[torch.Tensor], receives: Sequence[Sequence[torch.Tensor]]) -> Transfer:
+        """Everybody gets everybody's tensors; receives[r] are rank r's, of whatever shapes it has."""
+        return self.exchange(_by_rank([tensors] * self.size), _by_rank(receives), "all_gather")
+
+    def reduce_scatter(self, parts: Sequence[Sequence[torch.Tensor]], totals: Sequence[torch.Tensor]) -> Transfer:
+        """totals = the sum of what all ranks have for this one; parts[r] go to rank r. Summed in the totals' own type, in rank order.
+
+        Each part travels once in its own type, so that nothing is rounded on the way, however many ranks there are.
+        """
+        buffers = [[self.empty(total.shape, mine.dtype, "parts") for total, mine in zip(totals, parts[0], strict=True)] for _ in parts]
+        buffers[self.rank] = list(parts[self.rank])
+        sends = [send for send in _by_rank(parts) if send[0] != self.rank]
+        receives = [receive for receive in _by_rank(buffers) if receive[0] != self.rank]
+
+        def add() -> None:
+            for index, total in enumerate(totals):
+                total.copy_(buffers[0][index])
+                for part in buffers[1:]:
+                    total.add_(part[index])
+                self.note_work("merge", len(buffers) * (size_of(buffers[0][index]) + 2 * size_of(total)))
+
+        return self.exchange(sends, receives, "reduce_scatter").then(add)
+
+    def barrier(self) -> None:
+        """Wait until all ranks are here."""
+        nothing = self.empty((1,), torch.uint8)
+        nothing.zero_()
+        self.all_gather([nothing], [[self.empty((1,), torch.uint8)] for _ in range(self.size)]).wait()
+
+
+def _by_rank(tensors: Sequence[Sequence[torch.Tensor]]) -> list[Message]:
+    return [(rank, tensor) for rank, several in enumerate(tensors) for tensor in several]
+
+
+def size_of(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()

@@ -1,0 +1,131 @@
+"""What a method is: how tokens are given to ranks, and the program that each rank runs. One class per file, found by the registry.
+
+class MyMethod(Method):
+    name, about, needs = "mine", "one line", "what it asks of heads and ranks"
+    def shards(self, mask, grid): ...
+    def program(self, plan, comm): ...
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from longca.errors import BadInput, Refused
+from longca.kernels.base import Answer, Case, No, Yes
+from longca.masks import AnyMask, Mask
+from longca.parallel.grid import Grid, default_heads, default_windows
+from longca.parallel.ranges import Ranges, Shards
+
+if TYPE_CHECKING:
+    import torch
+
+    from longca.parallel.comm.base import Comm
+    from longca.parallel.primitives.local import LocalKernel
+    from longca.parallel.primitives.program import Program
+
+KERNEL = "torch:chunked"  # runs everywhere, under every mask
+RANKS_PER_NODE = 8
+
+
+class Method(ABC):
+    """Everything at class level, `default_grid` and `supports` work without torch; `program` may import anything."""
+
+    name: ClassVar[str] = ""
+    about: ClassVar[str] = ""  # one line for `longca ls cp`
+    needs: ClassVar[str] = ""  # what it asks of heads and ranks, in words
+    splits_heads: ClassVar[bool] = False
+    has_ring: ClassVar[bool] = False
+    has_windows: ClassVar[bool] = False
+
+    def default_grid(self, case: Case, ranks: int, ranks_per_node: int = RANKS_PER_NODE) -> Grid:
+        if not self.has_ring:
+            return Grid(ranks, 1) if self.splits_heads else Grid(1, ranks)
+        heads = default_heads(ranks, case.heads_q, ranks_per_node) if self.splits_heads else 1
+        ring = ranks // heads
+        return Grid(heads, ring, default_windows(ring) if self.has_windows else 1)
+
+    def supports(self, mask: AnyMask, case: Case, ranks: int, grid: Grid) -> Answer:
+        if not isinstance(mask, Mask):
+            return No("takes static masks, not block patterns; choose one that `longca ls masks` does not call dynamic")
+        if mask.seqlen_q != mask.seqlen_k:
+            return No(f"shares one sequence among ranks, not {mask.seqlen_q} queries and {mask.seqlen_k} keys; give a square mask")
+        if case.heads_q % case.heads_kv:
+            return No(f"{case.heads_q} query heads do not divide into {case.heads_kv} groups; give a multiple of {case.heads_kv}")
+        if grid.ranks != ranks:
+            return No(f"the grid {grid} is for {grid.ranks} ranks, and there are {ranks}; {self._suggest(case, ranks)}")
+        if grid.heads > 1 and not self.splits_heads:
+            return No(f"does not split heads, so it cannot use the grid {grid}; {self._suggest(case, ranks)}")
+        if grid.ring > 1 and self.splits_heads and not self.has_ring:
+            return No(f"has no ring, so it cannot use the grid {grid}; {self._suggest(case, ranks)}")
+        if grid.windows > 1 and not self.has_windows:
+            return No(f"has no windows, so it cannot use the grid {grid}; leave the last number out, or use loongtrain")
+        if grid.heads > case.heads_q:
+            return No(f"{grid.heads} ranks cannot share {case.heads_q} query heads; {self._suggest(case, ranks)}")
+        return Yes()
+
+    def _suggest(self, case: Case, ranks: int) -> str:
+        """What would work."""
+        if self.splits_heads and not self.has_ring and ranks > case.heads_q:
+            return f"use usp with --grid {Grid(best := default_heads(ranks, case.heads_q, ranks), ranks // best)}, or ring_p2p"
+        return f"use --grid {self.default_grid(case, ranks)}"
+
+    @abstractmethod
+    def shards(self, mask: Mask, grid: Grid) -> Shards:
+        """The tokens of each rank, from mask and grid alone."""
+
+    @abstractmethod
+    def program(self, plan: Plan, comm: Comm) -> Program:
+        """What this rank of `comm` does. Kernels are prepared here, nothing is sent."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A method for one mask, one case and one grid; `program(comm)` is what a rank runs."""
+
+    method: Method
+    mask: Mask
+    case: Case
+    grid: Grid
+    kernel: str
+    shards: Shards
+    accumulate: torch.dtype | None = None  # of partial results: fp32, where no test asks for another
+
+    @property
+    def ranks(self) -> int:
+        return self.grid.ranks
+
+    def rows(self, rank: int) -> Ranges:
+        """The tokens that a rank has, in order."""
+        return self.shards[rank]
+
+    def program(self, comm: Comm) -> Program:
+        if comm.size != self.ranks:
+            raise BadInput(f"the plan is for {self.ranks} ranks and the group has {comm.size}; plan for {comm.size}.")
+        return self.method.program(self, comm)
+
+    def local_kernel(self, comm: Comm, case: Case | None = None) -> LocalKernel:
+        from longca.parallel.primitives.local import LocalKernel
+
+        return LocalKernel(self.kernel, case or self.case, comm, self.accumulate)
+
+
+def make_plan(
+    method: Method,
+    mask: AnyMask,
+    case: Case,
+    ranks: int,
+    grid: Grid | None = None,
+    kernel: str = KERNEL,
+    ranks_per_node: int = RANKS_PER_NODE,
+    accumulate: torch.dtype | None = None,
+) -> Plan:
+    """Decide everything that does not depend on the rank, or refuse with the reason."""
+    grid = grid or method.default_grid(case, ranks, ranks_per_node)
+    answer = method.supports(mask, case, ranks, grid)
+    if isinstance(answer, No):
+        raise Refused(f"{method.name} cannot do this: {answer.reason}.")
+    assert isinstance(mask, Mask)
+    case = replace(case, seqlen_q=mask.seqlen_q, seqlen_k=mask.seqlen_k, scale=case.softmax_scale, partial_backward=True)
+    return Plan(method, mask, case, grid, kernel, method.shards(mask, grid), accumulate)

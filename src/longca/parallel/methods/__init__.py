@@ -1,0 +1,1 @@
+"""The methods of context parallelism, one file each."""

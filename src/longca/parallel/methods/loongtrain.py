@@ -1,0 +1,12 @@
+"""loongtrain: usp with a double ring, whose slow transfers between windows have a whole round of time."""
+
+from __future__ import annotations
+
+from longca.parallel.methods.usp import Usp
+
+
+class LoongTrain(Usp):
+    name = "loongtrain"
+    about = "usp with a double ring: keys rotate inside windows, and between windows once per round"
+    needs = "a grid UxRxW with U·R ranks, at least U query heads, and W a divisor of R"
+    has_windows = True

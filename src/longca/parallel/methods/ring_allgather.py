@@ -1,0 +1,29 @@
+"""ring_allgather: all keys are gathered, backward reduce-scatters their gradients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from longca.masks import Mask
+from longca.parallel.grid import Grid
+from longca.parallel.method import Method, Plan
+from longca.parallel.ranges import Shards
+from longca.parallel.sharding import zigzag
+
+if TYPE_CHECKING:
+    from longca.parallel.comm.base import Comm
+    from longca.parallel.primitives.program import Program
+
+
+class RingAllgather(Method):
+    name = "ring_allgather"
+    about = "all-gather K and V, one attention; backward gathers again and reduce-scatters dK and dV"
+    needs = "nothing of heads; memory for the keys of all ranks"
+
+    def shards(self, mask: Mask, grid: Grid) -> Shards:
+        return zigzag(mask, grid.ring)
+
+    def program(self, plan: Plan, comm: Comm) -> Program:
+        from longca.parallel.primitives.gather import Gather
+
+        return Gather(plan.local_kernel(comm), comm, plan.mask, plan.shards, (0, plan.case.heads_q))

@@ -1,0 +1,40 @@
+"""usp: heads split over U neighbouring ranks, a ring over the R groups of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from longca.masks import Mask
+from longca.parallel.grid import Grid
+from longca.parallel.method import Method, Plan
+from longca.parallel.ranges import Shards, count
+from longca.parallel.sharding import split_each, zigzag
+
+if TYPE_CHECKING:
+    from longca.parallel.comm.base import Comm
+    from longca.parallel.primitives.program import Program
+
+
+class Usp(Method):
+    name = "usp"
+    about = "ulysses inside a node, ring_p2p across nodes"
+    needs = "a grid UxR with U·R ranks and at least U query heads; U inside a node"
+    splits_heads = True
+    has_ring = True
+
+    def shards(self, mask: Mask, grid: Grid) -> Shards:
+        return split_each(zigzag(mask, grid.ring), grid.heads)
+
+    def program(self, plan: Plan, comm: Comm) -> Program:
+        from longca.parallel.head_split import HeadSplit
+        from longca.parallel.primitives.heads import Heads
+        from longca.parallel.primitives.ring import DoubleRing
+
+        grid, split = plan.grid, HeadSplit.of(plan.case, plan.grid.heads)
+        place, group = grid.head_position(comm.rank), grid.head_group(comm.rank)
+        kernel = plan.local_kernel(comm, split.case(plan.case, place))
+        around = comm.sub(grid.ring_group(comm.rank), "ring")
+        ring = DoubleRing(kernel, around, plan.mask, zigzag(plan.mask, grid.ring), split.queries[place], grid.windows)
+        if grid.heads == 1:
+            return ring
+        return Heads(ring, kernel, comm.sub(group, "heads"), split, [count(plan.shards[rank]) for rank in group])

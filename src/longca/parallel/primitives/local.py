@@ -1,0 +1,138 @@
+"""Attention on one rank: any kernel of LongCA, prepared once per distinct mask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from longca.kernels import registry
+from longca.kernels.base import Attention, Case, Layout
+from longca.kernels.inputs import DTYPES, in_layout
+from longca.masks import Mask
+from longca.parallel.comm.base import AttentionCall, Comm
+from longca.parallel.primitives.merge import Merger, Total
+from longca.parallel.primitives.program import Gradients, Kept, Program
+from longca.parallel.ranges import Ranges, cut
+
+
+class LocalKernel:
+    """A kernel by label, for the heads that this rank computes. All tensors are born in `layout`.
+
+    `accumulate` is the type in which partial results are added up: fp32, except where a test shows what happens otherwise.
+    """
+
+    def __init__(self, label: str, case: Case, comm: Comm, accumulate: torch.dtype | None = None) -> None:
+        self.label, self.comm = label, comm
+        self.case = replace(case, partial_backward=True)
+        self.dtype = DTYPES[case.dtype]
+        self.accumulate = accumulate or torch.promote_types(self.dtype, torch.float32)
+        self.layout: Layout = registry.choices(label)[0].layout
+        self._prepared: dict[tuple[str, Case], tuple[Layout, Attention]] = {}
+
+    def over(self, mask: Mask) -> Piece | None:
+        """Attention under this mask, or None where nobody sees anything. Rows and keys at the edges that see nothing are cut off."""
+        bands = mask.bands
+        if not len(bands.q0):
+            return None
+        rows = slice(int(bands.q0.min()), int(bands.q1.max()))
+        keys = slice(int(bands.lo.min()), int(bands.hi_last.max()))
+        seen = mask.rows([(rows.start, rows.stop)]).cols([(keys.start, keys.stop)])
+        return Piece(self, seen, rows, keys, whole_rows=seen.seqlen_q == mask.seqlen_q)
+
+    def prepare(self, mask: Mask) -> tuple[Layout, Attention]:
+        case = replace(self.case, seqlen_q=mask.seqlen_q, seqlen_k=mask.seqlen_k)
+        if self.comm.shapes_only:
+            return self.layout, ShapesOnly(self)
+        key = (mask.digest, case)
+        if key not in self._prepared:
+            chosen = registry.choose(self.label, mask, case)
+            self._prepared[key] = (chosen.layout, chosen.prepare(mask, case))
+        return self._prepared[key]
+
+    def empty(self, shape_LHD: Sequence[int], dtype: torch.dtype | None = None, what: str = "") -> torch.Tensor:
+        """A buffer, logically [L, H, D], in this kernel's memory order."""
+        length, heads, size = shape_LHD
+        if self.layout == "LHD":
+            return self.comm.empty((length, heads, size), dtype or self.dtype, what)
+        return self.comm.empty((heads, length, size), dtype or self.dtype, what).transpose(0, 1)
+
+
+class Piece:
+    """Attention of some rows over some keys, both a slice of what the caller has."""
+
+    def __init__(self, kernel: LocalKernel, mask: Mask, rows: slice, keys: slice, whole_rows: bool) -> None:
+        self.rows, self.keys, self.area, self.whole_rows = rows, keys, mask.area, whole_rows
+        self.comm, self.case = kernel.comm, kernel.case
+        self.layout, self.attention = kernel.prepare(mask)
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        self._note(backward=False)
+        out, lse = self.attention.forward(self._cut(q, self.rows), self._cut(k, self.keys), self._cut(v, self.keys))
+        assert lse is not None  # kernels that serve a ring give it
+        return out, lse
+
+    def backward(
+        self, dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor
+    ) -> Gradients:
+        """dq of `rows`, dk and dv of `keys`."""
+        self._note(backward=True)
+        dout, q, out = (self._cut(x, self.rows) for x in (dout, q, out))
+        lse = lse if self.whole_rows else lse[:, self.rows].contiguous()
+        return self.attention.backward(dout, q, self._cut(k, self.keys), self._cut(v, self.keys), out, lse)
+
+    def _cut(self, x_LHD: torch.Tensor, part: slice) -> torch.Tensor:
+        return in_layout(x_LHD[part], self.layout)
+
+    def _note(self, backward: bool) -> None:
+        case, rows, keys = self.case, self.rows.stop - self.rows.start, self.keys.stop - self.keys.start
+        shape = (case.heads_q, case.heads_kv, case.head_dim, case.head_dim_v, case.dtype)
+        self.comm.note_attention(AttentionCall(backward, self.area, rows, keys, *shape))
+
+
+class ShapesOnly(Attention):
+    """Stands in for a kernel where only shapes matter."""
+
+    def __init__(self, kernel: LocalKernel) -> None:
+        self.kernel = kernel
+
+    def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        length, heads, _ = q_LHD.shape
+        lse_type = torch.promote_types(q_LHD.dtype, torch.float32)
+        return self.kernel.empty((length, heads, v_LHD.shape[2]), what="out"), self.kernel.comm.empty((heads, length), lse_type, "lse")
+
+    def backward(
+        self,
+        dout_LHD: torch.Tensor,
+        q_LHD: torch.Tensor,
+        k_LHD: torch.Tensor,
+        v_LHD: torch.Tensor,
+        out_LHD: torch.Tensor,
+        lse_HL: torch.Tensor | None,
+    ) -> Gradients:
+        dq, dk, dv = (self.kernel.empty(x.shape, what="gradient") for x in (q_LHD, k_LHD, v_LHD))
+        return dq, dk, dv
+
+
+class Local(Program):
+    """All rows over all keys on one rank: what is inside split heads when there is no ring."""
+
+    def __init__(self, kernel: LocalKernel, mask: Mask, rows: Ranges, heads: tuple[int, int]) -> None:
+        self.kernel, self.rows, self.heads = kernel, rows, heads
+        self.piece = kernel.over(cut(mask, rows, rows))
+
+    def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, Kept]:
+        merger = Merger(self.kernel, q_LHD, v_LHD)
+        if self.piece is not None:
+            merger.add(self.piece.rows, *self.piece.forward(q_LHD, k_LHD, v_LHD))
+        out, lse = merger.result()
+        return out, Kept(q_LHD, k_LHD, v_LHD, out, lse)
+
+    def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
+        dq, dk, dv = (Total(self.kernel, x.shape) for x in kept[:3])
+        if self.piece is not None:
+            parts = self.piece.backward(dout_LHD, *kept)
+            for total, part, where in zip((dq, dk, dv), parts, (self.piece.rows, self.piece.keys, self.piece.keys), strict=True):
+                total.add(where, part)
+        return dq.result(), dk.result(), dv.result()

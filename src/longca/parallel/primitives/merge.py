@@ -1,0 +1,84 @@
+"""Adding up partial results in fp32, online: one accumulator, however many parts there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from longca.parallel.comm.base import size_of
+
+if TYPE_CHECKING:
+    from longca.parallel.primitives.local import LocalKernel
+
+
+class Merger:
+    """Attention over several sets of keys, from the out and lse over each. Rows that see nothing: out 0, lse -inf."""
+
+    def __init__(self, kernel: LocalKernel, q_LHD: torch.Tensor, v_LHD: torch.Tensor) -> None:
+        self.kernel = kernel
+        self.shape = (*q_LHD.shape[:2], v_LHD.shape[2])
+        self.lse_type = torch.promote_types(kernel.dtype, torch.float32)
+        self.out: torch.Tensor | None = None
+        self.lse: torch.Tensor | None = None
+
+    def add(self, rows: slice, out_LHD: torch.Tensor, lse_HL: torch.Tensor) -> None:
+        """The result of `rows` over further keys."""
+        if self.out is None or self.lse is None:
+            self._first(rows, out_LHD, lse_HL)
+            return
+        if self.out.dtype != self.kernel.accumulate:  # only now: a single part needs no fp32
+            self.out = self.out.to(self.kernel.accumulate)
+        out, lse = self.out[rows], self.lse[:, rows]
+        # NaN only where neither has seen anything yet, and there the part's 0 is as good as the sum's
+        weight = torch.sigmoid(lse_HL - lse).nan_to_num_(0.0).T.unsqueeze(-1)
+        out.lerp_(out_LHD.to(out.dtype), weight.to(out.dtype))
+        lse.copy_(torch.logaddexp(lse, lse_HL))
+        self.kernel.comm.note_work("merge", 2 * size_of(out) + size_of(out_LHD))
+
+    def _first(self, rows: slice, out_LHD: torch.Tensor, lse_HL: torch.Tensor) -> None:
+        if len(out_LHD) == self.shape[0]:
+            self.out, self.lse = out_LHD, lse_HL.to(self.lse_type)
+            return
+        self.out, self.lse = self._nothing(self.kernel.accumulate)
+        self.out[rows] = out_LHD.to(self.out.dtype)
+        self.lse[:, rows] = lse_HL
+
+    def _nothing(self, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        length, heads, _ = self.shape
+        lse_HL = self.kernel.comm.empty((heads, length), self.lse_type, "lse").fill_(float("-inf"))
+        return self.kernel.empty(self.shape, dtype, "out").zero_(), lse_HL
+
+    def result(self) -> tuple[torch.Tensor, torch.Tensor]:
+        if self.out is None or self.lse is None:
+            return self._nothing(self.kernel.dtype)
+        return self.out.to(self.kernel.dtype), self.lse
+
+
+class Total:
+    """The sum of gradients that come in parts, each for a slice of the tokens."""
+
+    def __init__(self, kernel: LocalKernel, shape_LHD: Sequence[int], so_far: torch.Tensor | None = None) -> None:
+        self.kernel, self.shape, self.sum = kernel, shape_LHD, so_far
+
+    def add(self, where: slice, part_LHD: torch.Tensor) -> None:
+        if self.sum is None and len(part_LHD) == self.shape[0]:
+            self.sum = part_LHD
+            return
+        into = self.buffer()[where]
+        into += part_LHD.to(into.dtype)
+        self.kernel.comm.note_work("merge", 2 * size_of(into) + size_of(part_LHD))
+
+    def buffer(self) -> torch.Tensor:
+        """The sum in the type of accumulation, zero at first; it may be sent, received into and added to."""
+        if self.sum is None:
+            self.sum = self.kernel.empty(self.shape, self.kernel.accumulate, "total").zero_()
+        elif self.sum.dtype != self.kernel.accumulate:
+            self.sum = self.sum.to(self.kernel.accumulate)
+        return self.sum
+
+    def result(self) -> torch.Tensor:
+        if self.sum is None:
+            self.sum = self.kernel.empty(self.shape, what="total").zero_()
+        return self.sum.to(self.kernel.dtype)

@@ -1,0 +1,41 @@
+"""What one rank does: forward and backward as functions of its own tokens."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import torch
+
+from longca.parallel.ranges import Ranges
+
+
+class Kept(NamedTuple):
+    """What backward needs, as this program holds it: with split heads these are other tokens and heads than the rank's own.
+
+    q, k, v, out are [L, H, D], lse is [H, L]; it covers the program's `rows` and `heads`.
+    """
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    out: torch.Tensor
+    lse: torch.Tensor
+
+
+Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+class Program(ABC):
+    """Holds no numbers between calls, so one program serves all layers of a model."""
+
+    rows: Ranges  # the tokens that `Kept.out` and `Kept.lse` are of
+    heads: tuple[int, int]  # and the query heads
+
+    @abstractmethod
+    def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, Kept]:
+        """The rank's own rows of the result, and what backward needs."""
+
+    @abstractmethod
+    def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
+        """dq, dk, dv of the rank's own tokens."""

@@ -1,0 +1,136 @@
+"""Running a method on ranks that are threads, and what a single rank in fp64 says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+
+from longca import masks
+from longca.kernels import inputs
+from longca.kernels import registry as kernels
+from longca.kernels.base import Case
+from longca.masks import Mask
+from longca.parallel import registry
+from longca.parallel.comm.local import World
+from longca.parallel.comm.trace import TraceComm
+from longca.parallel.grid import Grid
+from longca.parallel.method import Plan, make_plan
+from longca.parallel.primitives.program import Program
+from longca.parallel.ranges import tokens
+
+SETTINGS: dict[str, dict[str, int]] = {
+    "sliding_window": {"w": 37},
+    "sliding_window_causal": {"w": 37},
+    "global_sliding_window": {"g": 19, "w": 23},
+    "block_causal_document": {"B": 16},
+}
+DOCUMENTS = (53, 1, 97, 2, 3, 41)  # that divide by nothing
+
+
+class Results(NamedTuple):
+    out: torch.Tensor
+    lse: torch.Tensor
+    dq: torch.Tensor
+    dk: torch.Tensor
+    dv: torch.Tensor
+
+
+@lru_cache(maxsize=64)
+def mask_of(name: str, seqlen: int = 197) -> Mask:
+    pattern = masks.PATTERNS[name]
+    documents = (*DOCUMENTS[:-1], seqlen - sum(DOCUMENTS[:-1])) if pattern.has_documents and pattern.own_lengths is None else None
+    return pattern(seqlen, seed=3, documents=documents, **SETTINGS.get(name, {}))
+
+
+def case_of(
+    seqlen: int, heads: tuple[int, int] = (4, 2), dtype: str = "fp32", head_dim: int = 8, head_dim_v: int = 0, device: str = "cpu"
+) -> Case:
+    return Case(seqlen, seqlen, *heads, head_dim, head_dim_v or head_dim, dtype, device, partial_backward=True)
+
+
+@lru_cache(maxsize=64)
+def reference(mask: Mask, case: Case) -> Results:
+    """One rank, fp64, of the same (rounded) numbers."""
+    data = inputs.make(case)
+    exact = replace(case, dtype="fp64")
+    attention = kernels.get("torch:chunked").prepare(mask, exact)
+    q, k, v, dout = (x.double() for x in data)
+    out, lse = attention.forward(q, k, v)
+    assert lse is not None
+    return Results(out, lse, *attention.backward(dout, q, k, v, out, lse))
+
+
+def step(program: Program, plan: Plan, rank: int, layout: Any) -> tuple[torch.Tensor, ...]:
+    """Forward and backward of one rank on its own tokens."""
+    ranges = [(int(first), int(last)) for first, last in plan.rows(rank)]
+    q, k, v, dout = (inputs.tokens(which, plan.case, ranges, 0, layout) for which in ("q", "k", "v", "dout"))
+    out, kept = program.forward(q, k, v)
+    return out, kept.lse, *program.backward(dout, kept)
+
+
+def assemble(plan: Plan, programs: list[Program], parts: list[tuple[torch.Tensor, ...]]) -> Results:
+    """The ranks' rows put together."""
+    case = plan.case
+    like = {"out": (case.heads_q, case.head_dim_v), "dq": (case.heads_q, case.head_dim), "dk": (case.heads_kv, case.head_dim)}
+    like["dv"] = (case.heads_kv, case.head_dim_v)
+    whole = {name: torch.full((case.seqlen_q, *shape), float("nan"), dtype=torch.float64) for name, shape in like.items()}
+    lse = torch.full((case.heads_q, case.seqlen_q), float("nan"), dtype=torch.float64)
+    for rank, (out, lse_part, *grads) in enumerate(parts):
+        own = torch.from_numpy(tokens(plan.rows(rank)))
+        for name, part in zip(("out", "dq", "dk", "dv"), (out, *grads), strict=True):
+            assert part.dtype == inputs.DTYPES[case.dtype]
+            whole[name][own] = part.double().cpu()
+        rows = torch.from_numpy(tokens(programs[rank].rows))
+        lse[slice(*programs[rank].heads), rows] = lse_part.double().cpu()
+    return Results(whole["out"], lse, whole["dq"], whole["dk"], whole["dv"])
+
+
+def plan_of(method: str, mask: Mask, case: Case, ranks: int, grid: str = "", kernel: str = "torch:chunked", **more: Any) -> Plan:
+    return make_plan(registry.get(method), mask, case, ranks, Grid.parse(grid) if grid else None, kernel, **more)
+
+
+def run_local(plan: Plan) -> Results:
+    world = World(plan.ranks, plan.case.device)
+    programs = [plan.program(comm) for comm in world.comms()]
+    layout = kernels.choices(plan.kernel)[0].layout
+    parts = world.run(lambda rank: step(programs[rank], plan, rank, layout))
+    return assemble(plan, programs, parts)
+
+
+def trace(plan: Plan, rank: int) -> tuple[TraceComm, int]:
+    """The recording of one rank's forward and backward, and at which event backward begins."""
+    comm = TraceComm(rank, plan.ranks)
+    program = plan.program(comm)
+    case, length = plan.case, len(tokens(plan.rows(rank)))
+    dtype = inputs.DTYPES[case.dtype]
+    shapes = [
+        (case.heads_q, case.head_dim),
+        (case.heads_kv, case.head_dim),
+        (case.heads_kv, case.head_dim_v),
+        (case.heads_q, case.head_dim_v),
+    ]
+    q, k, v, dout = (torch.empty(length, *shape, dtype=dtype, device="meta") for shape in shapes)
+    _, kept = program.forward(q, k, v)
+    turn = len(comm.events)
+    program.backward(dout, kept)
+    return comm, turn
+
+
+def rms(error: torch.Tensor) -> float:
+    return float(error.double().pow(2).mean().sqrt())
+
+
+def assert_right(results: Results, exact: Results, tolerance: float = 2e-5) -> None:
+    """Every value near the fp64 one, relative to the largest; rows that see nothing exactly 0 and -inf."""
+    for name, got, wanted in zip(Results._fields, results, exact, strict=True):
+        blind = torch.isneginf(wanted)
+        assert torch.equal(torch.isneginf(got), blind), f"{name}: -inf in other places"
+        got, wanted = got.masked_fill(blind, 0), wanted.masked_fill(blind, 0)
+        worst = float((got - wanted).abs().max())
+        assert worst <= tolerance * max(1.0, float(wanted.abs().max())), f"{name} is off by {worst}"
+    unseen = torch.isneginf(exact.lse).T.unsqueeze(-1)
+    assert (results.out.masked_select(unseen) == 0).all()
+    assert (results.dq.masked_select(unseen) == 0).all()
