@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from longca.bench.gauge import Gauge, Readings
+
 Call = Callable[[], object]
 
 
@@ -24,6 +26,7 @@ class Settings:
     target: float = 0.005
     least: int = 5
     most: int = 200
+    energy_s: float = 0.0  # how long to repeat the call for its energy; 0: not at all
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ class Timing:
     host_bound: bool
     call_ms: float  # what the host spends in one call
     stop: str  # "target": the median is known well enough; "budget": time ran out first
+    clock_mhz: float | None = None  # of the device, beside the samples
+    watts: float | None = None
 
     @property
     def median(self) -> float:
@@ -58,9 +63,9 @@ class Timer(Protocol):
         """Seconds, for warm-up and budget."""
 
 
-def measure(call: Call, timer: Timer, settings: Settings | None = None) -> Timing:
+def measure(call: Call, timer: Timer, settings: Settings | None = None, gauge: Gauge | None = None) -> Timing:
     """Warm up by time, then sample until the median is known well enough or the budget ends."""
-    settings = settings or Settings()
+    settings, readings = settings or Settings(), Readings(gauge, timer.now)
     start = timer.now()
     while True:
         timer.sample(call)
@@ -73,13 +78,14 @@ def measure(call: Call, timer: Timer, settings: Settings | None = None) -> Timin
         taken.append(ms)
         bound.append(late)
         host.append(call_ms)
+        readings.take()
         if len(taken) >= settings.least:
             if half_width(taken) <= settings.target:
                 stop = "target"
                 break
             if timer.now() - start >= settings.budget_s:
                 break
-    return Timing(tuple(taken), sum(bound) * 2 > len(bound), statistics.median(host), stop)
+    return Timing(tuple(taken), sum(bound) * 2 > len(bound), statistics.median(host), stop, readings.clock_mhz, readings.watts)
 
 
 def half_width(samples: list[float] | tuple[float, ...]) -> float:
@@ -126,7 +132,7 @@ class CudaTimer:
         cycles = 20_000_000
         for _ in range(2):  # the first one wakes the clocks
             start.record()
-            self._cuda._sleep(cycles)  # type: ignore[no-untyped-call]
+            self._cuda._sleep(cycles)
             end.record()
             end.synchronize()
         return cycles / float(start.elapsed_time(end))
@@ -134,7 +140,7 @@ class CudaTimer:
     def sample(self, call: Call) -> tuple[float, bool, float]:
         start, end = (self._cuda.Event(enable_timing=True) for _ in range(2))
         self._flush.zero_()
-        self._cuda._sleep(int(self._spin_ms * self._cycles_per_ms))  # type: ignore[no-untyped-call]
+        self._cuda._sleep(int(self._spin_ms * self._cycles_per_ms))
         start.record()
         began = time.perf_counter()
         call()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,7 +39,7 @@ class Reference:
     honest: dict[str, Values]
 
     def save(self, path: Path) -> None:
-        arrays = {
+        arrays: dict[str, Any] = {
             f"{kind}/{which}/{name}": tensor.cpu().numpy()
             for kind, sets in (("values", self.values), ("honest", self.honest))
             for which, tensors in sets.items()
@@ -92,7 +93,7 @@ def _honest(exact: Values, rounded: Values, case: Case) -> Values:
     finite = exact["lse"][exact["lse"].isfinite()]
     size = 1 + float(finite.abs().max()) if finite.numel() else 1.0
     work = torch.finfo(rounded["lse"].dtype).eps * size / 2  # an lse that is off by a rounding moves all probabilities of its row
-    result = {}
+    result: Values = {}
     for name in ("out", "dq", "dk", "dv"):
         if name in exact:
             error = (exact[name] - rounded[name].double()).square().mean((1, 2))
@@ -109,9 +110,16 @@ def _attend(mask: AnyMask, case: Case, points: Probe, inputs: Inputs, work: torc
     visible, scale, group = Visibility(mask, case.device), case.softmax_scale, case.group
     all_rows = torch.from_numpy(points.rows).to(case.device)
     n, keys_total = len(all_rows), case.seqlen_k
-    zeros = lambda *shape: torch.zeros(*shape, dtype=work, device=case.device)  # noqa: E731
+
+    def zeros(*shape: int) -> torch.Tensor:
+        return torch.zeros(*shape, dtype=work, device=case.device)
+
     out, lse = zeros(n, case.heads_q, case.head_dim_v), zeros(case.heads_q, n).fill_(float("-inf"))
-    dq, dk, dv = zeros(n, case.heads_q, case.head_dim), zeros(keys_total, case.heads_kv, case.head_dim), zeros(keys_total, case.heads_kv, case.head_dim_v)
+    dq, dk, dv = (
+        zeros(n, case.heads_q, case.head_dim),
+        zeros(keys_total, case.heads_kv, case.head_dim),
+        zeros(keys_total, case.heads_kv, case.head_dim_v),
+    )
     terms = {"out": zeros(n), "dq": zeros(n), "dk": zeros(keys_total), "dv": zeros(keys_total)}
     step = max(1, CHUNK_PAIRS[case.device] // max(1, keys_total * group))
     chunks = [slice(start, min(start + step, n)) for start in range(0, n, step)]

@@ -31,6 +31,7 @@ class Yes:
 
     how: Literal["native", "lowered"] = "native"
     note: str = ""
+    quadratic: bool = False  # needs memory for every pair, so that long sequences do not fit
 
     def __bool__(self) -> bool:
         return True
@@ -133,7 +134,6 @@ class Kernel(ABC):
     gives_lse: bool = True  # where the backend cannot, forward returns None for lse
     backward: BackwardKind = "functional"
     gqa: str = "native"  # or "expands": the adapter repeats KV heads
-    memory: Literal["linear", "quadratic"] = "linear"  # in the sequence length
     tested: ClassVar[str] = ""  # where it ran through the check; empty: never, written from documentation
 
     def __init__(self, variant: str = "") -> None:

@@ -88,13 +88,20 @@ def block_mask(mask: Mask, device: str) -> Any:
     from longca.kernels.lower import padded
 
     tiles = mask.tiles(BLOCK, BLOCK)
-    rows, columns = tiles.grid
+    columns = tiles.grid[1]
     by_row = tiles.by_row()
     partial = padded(by_row.partial_ptr, by_row.partial_idx, device, width=columns)
     full = padded(by_row.full_ptr, by_row.full_idx, device, width=columns)
-    lists = [x[None, None] for pair in (partial, full) for x in pair]
-    lengths = (mask.seqlen_q, mask.seqlen_k)
-    return BlockMask.from_kv_blocks(*lists, BLOCK_SIZE=BLOCK, mask_mod=_mask_mod(mask, device), seq_lengths=lengths)
+    partial_count, partial_index, full_count, full_index = (x[None, None] for pair in (partial, full) for x in pair)
+    return BlockMask.from_kv_blocks(
+        partial_count,
+        partial_index,
+        full_count,
+        full_index,
+        BLOCK_SIZE=BLOCK,
+        mask_mod=_mask_mod(mask, device),
+        seq_lengths=(mask.seqlen_q, mask.seqlen_k),
+    )
 
 
 def _mask_mod(mask: Mask, device: str) -> Callable[..., torch.Tensor]:

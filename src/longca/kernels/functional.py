@@ -17,7 +17,14 @@ _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask, *, kernel: str = "torch", scale: float = 0.0, deterministic: bool = False
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: AnyMask,
+    *,
+    kernel: str = "torch",
+    scale: float = 0.0,
+    deterministic: bool = False,
 ) -> torch.Tensor:
     """Attention of q [Lq, Hq, D] over k [Lk, Hkv, D] and v [Lk, Hkv, Dv] under a mask; differentiable. Returns [Lq, Hq, Dv].
 
@@ -27,7 +34,7 @@ def attention(
     chosen, prepared = _prepared(kernel, mask, case)
     tensors = [in_layout(x, chosen.layout) for x in (q, k, v)]
     if chosen.backward == "functional":
-        out: torch.Tensor = _Function.apply(prepared, *tensors)
+        out: torch.Tensor = _Function.apply(prepared, *tensors)  # type: ignore[no-untyped-call]
         return out
     return prepared.forward(*tensors)[0]
 
@@ -42,7 +49,18 @@ def _case(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask, scal
         raise BadInput(f"q, k and v must share one dtype of {', '.join(_NAMES.values())}, not {q.dtype}, {k.dtype}, {v.dtype}.")
     backward = any(x.requires_grad for x in (q, k, v)) and torch.is_grad_enabled()
     return Case(
-        len(q), len(k), q.shape[1], k.shape[1], q.shape[2], v.shape[2], _NAMES[q.dtype], q.device.type, scale, backward, False, deterministic
+        len(q),
+        len(k),
+        q.shape[1],
+        k.shape[1],
+        q.shape[2],
+        v.shape[2],
+        _NAMES[q.dtype],
+        q.device.type,
+        scale,
+        backward,
+        False,
+        deterministic,
     )
 
 

@@ -30,7 +30,6 @@ def _entry(kernel: Kernel, device: str, samples: list[Any]) -> dict[str, Any]:
         "needs": kernel.needs,
         "backward": kernel.backward,
         "gqa": kernel.gqa,
-        "memory": kernel.memory,
         "tested": kernel.tested or "untested: written from documentation",
         "about": kernel.about,
         "masks": answers,
@@ -44,5 +43,7 @@ def _answer(kernel: Kernel, mask: Any, device: str) -> dict[str, str]:
         case = Case(SAMPLE, SAMPLE, 64, 8, 128, 128, dtype, device, backward=backward)
         answer = registry.supports(kernel, mask, case)
         if isinstance(answer, Yes):
-            return {"answer": answer.how, "note": answer.note + ("" if backward else " (forward only)")}
-    return {"answer": "no", "note": answer.reason}
+            notes = [answer.note, "forward only" * (not backward), "memory for every pair" * answer.quadratic]
+            return {"answer": answer.how, "note": "; ".join(note for note in notes if note)}
+        reason = answer.reason
+    return {"answer": "no", "note": reason}

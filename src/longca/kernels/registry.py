@@ -33,12 +33,13 @@ def _installed() -> dict[str, type[Kernel]]:
     found: dict[str, type[Kernel]] = {}
     for entry in entry_points(group="longca.kernels"):
         loaded = entry.load()
-        found |= {loaded.name: loaded} if isinstance(loaded, type) else _kernels_in(loaded)
+        found |= _kernels_in(loaded)
     return found
 
 
-def _kernels_in(module: object) -> dict[str, type[Kernel]]:
-    classes = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Kernel) and value.name]
+def _kernels_in(module_or_class: object) -> dict[str, type[Kernel]]:
+    candidates = [module_or_class] if isinstance(module_or_class, type) else vars(module_or_class).values()
+    classes = [value for value in candidates if isinstance(value, type) and issubclass(value, Kernel) and value.name]
     return {found.name: found for found in classes}
 
 
@@ -60,7 +61,9 @@ def load_plugin(path: str | Path) -> list[str]:
         raise BadInput(f"the plugin {path} fails when it is imported: {type(error).__name__}: {error}") from error
     found = {name: kernel for name, kernel in _kernels_in(module).items() if kernel.__module__ == spec.name or kernel.name not in _own()}
     if not found:
-        raise BadInput(f"the plugin {path} has no kernel: write a class derived from longca.Kernel, or decorate a function with @longca.kernel.")
+        raise BadInput(
+            f"the plugin {path} has no kernel: write a class derived from longca.Kernel, or decorate a function with @longca.kernel."
+        )
     for name in found:
         if name in _own():
             raise BadInput(f"the plugin {path} calls its kernel {name!r}, which is a kernel of LongCA; choose another name.")

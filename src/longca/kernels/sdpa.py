@@ -33,21 +33,21 @@ def known_natively(mask: AnyMask) -> str:
 class Sdpa(Kernel):
     name = "sdpa"
     about = "torch's scaled_dot_product_attention; each backend is a variant of its own"
-    devices = ("cpu", "cuda")
+    devices: tuple[str, ...] = ("cpu", "cuda")
     variants = ("cudnn", "flash", "efficient", "math")
     tested = "CPU"
 
     def __init__(self, variant: str = "") -> None:
         super().__init__(variant)
+        if variant in ("cudnn", "efficient"):
+            self.devices = ("cuda",)
         if variant in ("efficient", "math"):
             self.gqa = "expands"
         if variant == "math":
-            self.layout, self.backward, self.memory, self.gives_lse = "HLD", "autograd", "quadratic", False
+            self.layout, self.backward, self.gives_lse = "HLD", "autograd", False
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
         on_cpu = case.device == "cpu"
-        if on_cpu and self.variant in ("cudnn", "efficient"):
-            return No(f"torch has the {self.variant} backend on cuda only")
         half: tuple[str, ...] = ("bf16", "fp16")
         dtypes = {"flash": half, "cudnn": half, "efficient": (*half, "fp32")}.get(self.variant, (*half, "fp32", "fp64"))
         any_size = on_cpu or self.variant == "math"
@@ -59,12 +59,12 @@ class Sdpa(Kernel):
         if case.deterministic and case.backward and self.variant == "cudnn":
             return No("torch offers no deterministic backward with the cudnn backend")
         if known_natively(mask):
-            return Yes()
+            return Yes(quadratic=self.variant == "math")
         if self.variant == "flash" and not on_cpu:
             return No("on cuda the flash backend knows only full, and causal with as many queries as keys")
         if not isinstance(mask, Mask):
             return No("takes masks made of bands, not block patterns")
-        return Yes("lowered", "through a dense mask, O(S²) memory")
+        return Yes("lowered", "through a dense mask", quadratic=True)
 
     def prepare(self, mask: AnyMask, case: Case) -> Attention:
         ways: dict[str, Any] = {"cudnn": CudnnBackend, "efficient": EfficientBackend, "math": MathBackend}

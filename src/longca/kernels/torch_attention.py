@@ -23,12 +23,12 @@ class TorchKernel(Kernel):
     def __init__(self, variant: str = "") -> None:
         super().__init__(variant)
         self.layout = "HLD"
-        self.memory = "linear" if variant == "chunked" else "quadratic"
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
         if case.heads_q % case.heads_kv:
             return No(f"{case.heads_q} query heads do not divide into {case.heads_kv} groups")
-        return Yes("lowered", "every pair as a bool" if self.variant == "plain" else "a chunk of rows at a time")
+        plain = self.variant == "plain"
+        return Yes("lowered", "every pair as a bool" if plain else "a chunk of rows at a time", quadratic=plain)
 
     def prepare(self, mask: AnyMask, case: Case) -> Attention:
         return _Plain(mask, case) if self.variant == "plain" else _Chunked(mask, case)

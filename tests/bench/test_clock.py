@@ -1,0 +1,83 @@
+"""The clock, with a fake timer: when it stops, what it records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from longca.bench.clock import HostTimer, Settings, half_width, measure
+
+
+class FakeTimer:
+    """Samples from a list; every sample takes its own time."""
+
+    def __init__(self, samples: Iterator[float], late: bool = False) -> None:
+        self.samples, self.late, self.time, self.calls = samples, late, 0.0, 0
+
+    def sample(self, call: Callable[[], object]) -> tuple[float, bool, float]:
+        call()
+        self.calls += 1
+        ms = next(self.samples)
+        self.time += ms / 1e3
+        return ms, self.late, ms / 10
+
+    def now(self) -> float:
+        return self.time
+
+
+def constant(ms: float) -> Iterator[float]:
+    while True:
+        yield ms
+
+
+def noisy(ms: float, noise: float) -> Iterator[float]:
+    sign = 1
+    while True:
+        sign = -sign
+        yield ms * (1 + sign * noise)
+
+
+def test_a_quiet_call_stops_at_the_least_number_of_samples() -> None:
+    timing = measure(lambda: None, FakeTimer(constant(2.0)), Settings(least=7))
+    assert (timing.median, len(timing.samples), timing.stop, timing.host_bound) == (2.0, 7, "target", False)
+    assert timing.call_ms == pytest.approx(0.2)
+
+
+def test_a_noisy_call_stops_at_the_budget_and_says_so() -> None:
+    timing = measure(lambda: None, FakeTimer(noisy(10.0, 0.3)), Settings(budget_s=0.5))
+    assert timing.stop == "budget"
+    assert 45 <= len(timing.samples) <= 55
+    assert timing.spread > 0.1
+
+
+def test_warm_up_is_by_time_and_not_recorded() -> None:
+    def slow_then_fast() -> Iterator[float]:
+        yield from [100.0] * 3
+        yield from constant(1.0)
+
+    timing = measure(lambda: None, FakeTimer(slow_then_fast()), Settings(warmup_s=0.3))
+    assert max(timing.samples) == 1.0
+
+
+def test_a_call_longer_than_the_budget_is_still_sampled() -> None:
+    timing = measure(lambda: None, FakeTimer(constant(5000.0)), Settings(least=3))
+    assert len(timing.samples) == 3
+
+
+def test_a_host_that_is_too_slow_is_said() -> None:
+    assert measure(lambda: None, FakeTimer(constant(1.0), late=True)).host_bound
+
+
+def test_percentiles_and_interval() -> None:
+    samples = tuple(float(x) for x in range(1, 102))
+    assert half_width(samples) == pytest.approx(10 / 51, rel=0.1)
+    timing = measure(lambda: None, FakeTimer(iter([1.0] + [float(x) for x in range(1, 12)])), Settings(warmup_s=0, least=11, budget_s=0))
+    assert (timing.percentile(20), timing.median, timing.percentile(80)) == (3.0, 6.0, 9.0)
+
+
+def test_the_host_timer_measures_the_call() -> None:
+    import time
+
+    timing = measure(lambda: time.sleep(0.01), HostTimer(), Settings(warmup_s=0, least=3, budget_s=0))
+    assert timing.median >= 10.0

@@ -1,0 +1,59 @@
+"""FlexAttention on a CPU: right on all masks, compiled once for all of them, and never silently eager."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from longca import masks
+from longca.bench.check import check
+from longca.bench.reference import reference
+from longca.errors import LongcaError
+from longca.kernels import flex, registry
+from longca.kernels.base import Case
+from longca.masks import Mask
+
+CASE = Case(300, 300, 2, 1, 16, 16, "fp32", backward=False)
+
+
+def test_all_masks_with_one_compilation() -> None:
+    before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    kernel = registry.get("flex")
+    for name in masks.names():
+        mask = masks.build(name, 300, seed=4)
+        verdict = check(kernel, kernel.prepare(mask, CASE), CASE, reference(mask, CASE))
+        assert verdict.ok, f"{name}: {verdict.reason}"
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] - before <= 1
+
+
+def test_too_many_compilations_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._dynamo.exc import FailOnRecompileLimitHit
+
+    def storm(*args: object, **options: object) -> None:
+        raise FailOnRecompileLimitHit("limit")
+
+    flex._compiled.cache_clear()
+    monkeypatch.setattr(torch, "compile", lambda function, **options: storm)
+    with pytest.raises(LongcaError, match="would now run uncompiled"):
+        flex._compiled()()
+    flex._compiled.cache_clear()
+
+
+@pytest.mark.parametrize("name", masks.names())
+def test_the_block_mask_shows_the_mask(name: str) -> None:
+    from torch.nn.attention.flex_attention import create_mask
+
+    mask = masks.build(name, 300, seed=9)
+    made = flex.block_mask(mask, "cpu")
+    seen = create_mask(made.mask_mod, 1, 1, 300, 300, device="cpu")[0, 0]
+    assert torch.equal(seen, torch.from_numpy(mask.dense()))
+    touched = made.to_dense()[0, 0].bool().repeat_interleave(128, 0).repeat_interleave(128, 1)[:300, :300]
+    assert not (seen & ~touched).any()
+
+
+def test_more_than_two_intervals() -> None:
+    mask = Mask.of(300, 300, [(0, 300, start, 0, start + 20, 0) for start in (0, 50, 100, 200)])
+    made = flex.block_mask(mask, "cpu")
+    from torch.nn.attention.flex_attention import create_mask
+
+    assert torch.equal(create_mask(made.mask_mod, 1, 1, 300, 300, device="cpu")[0, 0], torch.from_numpy(mask.dense()))

@@ -1,0 +1,69 @@
+"""longca.attention: differentiable, the same kernels as in the benchmark, clear refusals."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import longca
+from longca import masks
+from longca.kernels.base import Case
+from longca.kernels.inputs import BLOCK, make, tokens
+
+
+def textbook(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
+    group = q.shape[1] // k.shape[1]
+    scores = torch.einsum("ihd,jhd->hij", q, k.repeat_interleave(group, 1)) / q.shape[2] ** 0.5
+    scores = scores.masked_fill(~visible, float("-inf"))
+    return torch.einsum("hij,jhd->ihd", scores.softmax(-1), v.repeat_interleave(group, 1))
+
+
+@pytest.mark.parametrize("kernel", ["torch:plain", "torch:chunked", "sdpa:flash", "sdpa:math"])
+@pytest.mark.parametrize("name", masks.names())
+def test_value_and_gradients(kernel: str, name: str) -> None:
+    mask = masks.build(name, 79, seed=2)
+    inputs = make(Case(79, 79, 4, 2, 16, 16, "fp64"))
+    ours, theirs = ([x.clone().requires_grad_() for x in inputs[:3]] for _ in range(2))
+    out = longca.attention(*ours, mask, kernel=kernel)
+    right = textbook(*theirs, torch.from_numpy(mask.dense()))
+    torch.testing.assert_close(out, right, rtol=1e-6, atol=1e-8)
+    for mine, other in zip(torch.autograd.grad(out, ours, inputs.dout), torch.autograd.grad(right, theirs, inputs.dout), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-6, atol=1e-8)
+
+
+def test_gradcheck() -> None:
+    mask = masks.share_question(12, documents=[3, 5, 4])
+    inputs = [x.requires_grad_() for x in make(Case(12, 12, 2, 1, 4, 4, "fp64"))[:3]]
+    assert torch.autograd.gradcheck(lambda q, k, v: longca.attention(q, k, v, mask, kernel="torch:chunked"), inputs)
+
+
+@pytest.mark.parametrize("kernel", ["torch:plain", "torch:chunked", "sdpa:flash"])
+def test_head_sizes_that_differ(kernel: str) -> None:
+    mask = masks.causal(40)
+    q, k, v, _ = make(Case(40, 40, 4, 2, 24, 16, "fp64"))
+    if kernel == "sdpa:flash":
+        with pytest.raises(longca.Refused, match="same head size"):
+            longca.attention(q, k, v, mask, kernel=kernel)
+        return
+    torch.testing.assert_close(longca.attention(q, k, v, mask, kernel=kernel), textbook(q, k, v, torch.from_numpy(mask.dense())))
+
+
+def test_shapes_that_do_not_fit_are_one_sentence() -> None:
+    q, k, v, _ = make(Case(40, 40, 4, 2, 16, 16, "fp32"))
+    with pytest.raises(longca.BadInput, match="the mask is for 41 queries"):
+        longca.attention(q, k, v, masks.causal(41))
+    with pytest.raises(longca.BadInput, match="takes q"):
+        longca.attention(q[0], k, v, masks.causal(40))
+    with pytest.raises(longca.BadInput, match="share one dtype"):
+        longca.attention(q, k.double(), v, masks.causal(40))
+
+
+def test_inputs_of_a_token_do_not_depend_on_the_shard() -> None:
+    case = Case(3 * BLOCK, 3 * BLOCK, 2, 1, 8, 8, "fp32")
+    whole = make(case, seed=7)
+    ranges = [(5, 100), (BLOCK - 1, BLOCK + 1), (2 * BLOCK, 2 * BLOCK + 300)]
+    wanted = torch.cat([whole.k[start:end] for start, end in ranges])
+    assert torch.equal(tokens("k", case, ranges, seed=7), wanted)
+    assert torch.equal(make(case, seed=7, layout="HLD").q, whole.q)
+    assert not torch.equal(make(case, seed=8).q, whole.q)
+    assert not torch.equal(whole.q[:, :1], whole.k)

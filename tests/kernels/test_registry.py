@@ -1,0 +1,95 @@
+"""Names, variants, availability, and what is refused before anything runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from longca import masks
+from longca.cli import main
+from longca.errors import BadInput, Refused, Unavailable
+from longca.kernels import registry
+from longca.kernels.base import Case, No
+
+CASE = Case(64, 64, 4, 2, 32, 32, "fp32", "cpu")
+EXPECTED = {"torch", "sdpa", "fa2", "fa3", "fa4", "cudnn", "cudnn_flex", "flex", "flashmask", "ffa"}
+
+
+def test_every_kernel_of_the_specification_is_there() -> None:
+    assert set(registry.names()) >= EXPECTED
+
+
+def test_a_wrong_name_gets_a_suggestion() -> None:
+    with pytest.raises(BadInput, match="did you mean 'sdpa'"):
+        registry.get("spda")
+    with pytest.raises(BadInput, match="did you mean 'flash'"):
+        registry.get("sdpa:flsh")
+
+
+def test_a_bare_name_takes_the_first_variant_that_can() -> None:
+    assert registry.choose("sdpa", masks.causal(64), CASE).label == "sdpa:flash"
+    assert registry.choose("torch:chunked", masks.causal(64), CASE).label == "torch:chunked"
+
+
+def test_what_is_not_there_is_unavailable_and_never_replaced() -> None:
+    with pytest.raises(Unavailable, match="cuda only"):
+        registry.choose("fa3", masks.causal(64), CASE)
+
+
+def test_what_a_kernel_cannot_do_is_refused_with_the_reason() -> None:
+    with pytest.raises(Refused, match="no backward on a CPU"):
+        registry.choose("flex", masks.causal(64), CASE)
+
+
+def test_an_autograd_kernel_is_refused_in_a_ring() -> None:
+    ring = Case(64, 64, 4, 2, 32, 32, "fp32", "cpu", partial_backward=True)
+    with pytest.raises(Refused, match="another call's out and lse"):
+        registry.choose("sdpa:math", masks.causal(64), ring)
+
+
+IRREGULAR = [name for name, pattern in masks.PATTERNS.items() if pattern.group == "irregular"]
+
+
+@pytest.mark.parametrize("label", ["fa2:torch", "fa3", "cudnn"])
+def test_kernels_of_documents_and_windows_know_the_six_regular_masks(label: str) -> None:
+    kernel = registry.get(label)
+    case = Case(4096, 4096, 64, 8, 128, 128, "bf16", "cuda")
+    for name in masks.names():
+        answer = registry.supports(kernel, masks.build(name, 4096, seed=42), case)
+        assert bool(answer) == (name not in IRREGULAR), name
+        assert not isinstance(answer, No) or answer.reason
+
+
+@pytest.mark.parametrize("label", ["fa4:bands", "cudnn_flex", "flex", "ffa", "flashmask", "torch:plain", "torch:chunked"])
+def test_kernels_of_any_band_mask_know_all_twelve(label: str) -> None:
+    case = Case(4096, 4096, 64, 8, 128, 128, "bf16", "cuda")
+    kernel = registry.choices(label)[0]
+    for name in masks.names():
+        assert registry.supports(kernel, masks.build(name, 4096, seed=42), case), name
+
+
+def test_head_sizes_are_answered_by_every_kernel() -> None:
+    mask = masks.causal(4096)
+    for name in registry.names():
+        for label in registry.labels(name):
+            for sizes in ((64, 64), (128, 128), (192, 128), (256, 256), (100, 100)):
+                for dtype in ("fp16", "bf16", "fp32"):
+                    case = Case(4096, 4096, 64, 8, *sizes, dtype, "cuda")
+                    answer = registry.supports(registry.get(label), mask, case)
+                    assert answer or (isinstance(answer, No) and answer.reason), label
+
+
+def test_ls_kernels_needs_no_torch() -> None:
+    program = "import sys; from longca.cli import main; main(['ls', 'kernels']); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+def test_ls_kernels_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ls", "kernels", "--json"]) == 0
+    entries = json.loads(capsys.readouterr().out)
+    flex = next(entry for entry in entries if entry["kernel"] == "flex")
+    assert flex["masks"]["share_question"]["answer"] == "lowered"
+    assert {entry["kernel"].split(":")[0] for entry in entries} >= EXPECTED
