@@ -21,7 +21,7 @@ BLOCK = 128  # queries and keys of a tile
 class Fa4(Kernel):
     name = "fa4"
     about = "FlashAttention-4 in CuTe DSL; bands: any static mask from row intervals and tile lists"
-    needs = "flash-attn-4==4.0.0b36 nvidia-cutlass-dsl[cu13]"
+    needs = "flash-attn-4==4.0.0b36 nvidia-cutlass-dsl[cu13]==4.8.1"
     modules = ("flash_attn.cute", "cutlass")
     capability = (9, 0)
     variants = ("native", "varlen", "bands", "blocks")
