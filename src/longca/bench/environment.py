@@ -1,0 +1,98 @@
+"""Where something was measured: the device, the versions, the settings. Found without importing torch."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from longca import __version__, devices
+from longca.bench.cell import fingerprint
+from longca.bench.suite import Suite
+from longca.kernels import registry
+
+PACKAGES = ("torch", "triton", "numpy", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12")
+
+
+@cache
+def device_model(device: str) -> str:
+    """What two machines must share for their times to be the same measurement: the name of the GPU or of the CPU."""
+    if device == "cuda":
+        return devices.title()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+@cache
+def installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def kernel_versions(label: str) -> dict[str, str]:
+    """The versions that are part of a cell's key: torch's, and those of the kernel's own packages."""
+    found = {"torch": installed("torch") or ""}
+    with suppress(PackageNotFoundError):  # not here: the cell will say so, and there is no version to tell
+        found |= registry.get(label).versions()
+    return found
+
+
+def file_version(path: str) -> dict[str, str]:
+    """A plugin has no version but its text."""
+    return {"plugin": hashlib.blake2b(Path(path).read_bytes(), digest_size=8).hexdigest()}
+
+
+@cache
+def git_commit() -> str | None:
+    """The commit of LongCA's own source, where it runs from a checkout."""
+    here = Path(__file__).parent
+    command = ["git", "-C", str(here), "rev-parse", "HEAD"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() if answer.returncode == 0 else None
+
+
+def describe(device: str, suite: Suite, labels: Iterable[str] = ()) -> dict[str, Any]:
+    """Everything about this machine and these settings that may move a figure."""
+    gpus = devices.gpus() if device == "cuda" else []
+    packages = {name: installed(name) for name in PACKAGES if installed(name)}
+    for label in labels:
+        packages |= kernel_versions(label)
+    return {
+        "device": device_model(device),
+        "device_kind": device,
+        "gpus": len(gpus),
+        "gpu_memory_mib": gpus[0]["memory.total"] if gpus else None,
+        "driver": gpus[0]["driver_version"] if gpus else None,
+        "cpu": device_model("cpu"),
+        "cores": len(os.sched_getaffinity(0)),
+        "threads": os.environ.get("OMP_NUM_THREADS"),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "longca": __version__,
+        "commit": git_commit(),
+        "packages": packages,
+        "clock": asdict(suite.clock),
+        "limits": asdict(suite.limits),
+    }
+
+
+def name_of(environment: dict[str, Any]) -> str:
+    """A short id: the same for the same environment."""
+    return fingerprint(environment)[:10]

@@ -1,0 +1,83 @@
+"""What the device does beside the samples: its SM clock, its power, and the energy of one call."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+LEAST_S = 1.0  # the energy counter moves in steps; over less than a second it says nothing
+APART_S = 0.02  # between two readings
+
+
+class Gauge(Protocol):
+    def read(self) -> tuple[float, float]:
+        """(SM clock in MHz, power in W) now."""
+
+    def joules(self) -> float:
+        """Energy since some start."""
+
+
+class NvmlGauge:
+    """NVIDIA's management library, for the GPU that torch calls 0."""
+
+    def __init__(self) -> None:
+        import pynvml
+        import torch
+
+        pynvml.nvmlInit()
+        self._nvml: Any = pynvml
+        self._handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(0).uuid}")
+
+    def read(self) -> tuple[float, float]:
+        clock = self._nvml.nvmlDeviceGetClockInfo(self._handle, self._nvml.NVML_CLOCK_SM)
+        return float(clock), self._nvml.nvmlDeviceGetPowerUsage(self._handle) / 1e3
+
+    def joules(self) -> float:
+        return float(self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle)) / 1e3
+
+
+def gauge_for(device: str) -> Gauge | None:
+    """None on a CPU, and where the library is missing or may not be asked."""
+    if device != "cuda":
+        return None
+    try:
+        gauge = NvmlGauge()
+        gauge.read()
+    except Exception:  # the library has its own error types, which cannot be named where it is missing
+        return None
+    return gauge
+
+
+class Readings:
+    """Collects readings beside samples, not more often than is useful."""
+
+    def __init__(self, gauge: Gauge | None, now: Callable[[], float] = time.perf_counter) -> None:
+        self._gauge, self._now, self._last = gauge, now, float("-inf")
+        self._taken: list[tuple[float, float]] = []
+
+    def take(self) -> None:
+        if self._gauge is not None and self._now() - self._last >= APART_S:
+            self._taken.append(self._gauge.read())
+            self._last = self._now()
+
+    @property
+    def clock_mhz(self) -> float | None:
+        return statistics.median(clock for clock, _ in self._taken) if self._taken else None
+
+    @property
+    def watts(self) -> float | None:
+        return statistics.median(power for _, power in self._taken) if self._taken else None
+
+
+def joules_per_call(call: Callable[[], object], synchronize: Callable[[], object], gauge: Gauge, seconds: float) -> float:
+    """Back-to-back calls, as training would make them, for at least a second."""
+    synchronize()
+    start, before, calls = time.perf_counter(), gauge.joules(), 0
+    while time.perf_counter() - start < max(seconds, LEAST_S):
+        for _ in range(10):
+            call()
+        synchronize()  # or the host would run ahead by minutes
+        calls += 10
+    return (gauge.joules() - before) / calls

@@ -1,0 +1,192 @@
+"""The journal: DIR/results.jsonl (one JSON object per cell), DIR/masks.jsonl (each mask once), DIR/env.json (where it was measured).
+
+A record is on the disk before the next cell begins. A process killed while it writes leaves a torn last line, which is dropped and
+said; a damaged line in the middle is never guessed at.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from longca.bench.cell import SCHEMA
+from longca.errors import BadInput, LongcaError
+from longca.masks import AnyMask, BlockMask
+
+Record = dict[str, Any]
+RESULTS, MASKS, ENVIRONMENTS, LOCK = "results.jsonl", "masks.jsonl", "env.json", ".lock"
+
+
+class CannotWrite(LongcaError):
+    """The disk is full or may not be written; what was measured before is kept."""
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The entries of a JSONL file, how many bytes they take, and how many bytes of a torn last line follow."""
+
+    entries: list[Record]
+    whole: int
+    torn: int
+
+
+def read_lines(path: Path) -> Lines:
+    """All whole lines; a torn tail is left out, anything else that is no JSON object is refused."""
+    packed = path.with_name(path.name + ".gz")
+    try:
+        data = path.read_bytes() if path.exists() else gzip.decompress(packed.read_bytes()) if packed.exists() else b""
+    except (OSError, EOFError) as error:
+        raise BadInput(f"cannot read {path}: {getattr(error, 'strerror', None) or error}.") from error
+    whole = data.rfind(b"\n") + 1
+    entries = []
+    for number, line in enumerate(data[:whole].splitlines(), 1):
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            entry = None
+        if not isinstance(entry, dict):
+            raise BadInput(f"{path} is damaged in line {number}; repair or delete that line, every other line is kept.")
+        entries.append(entry)
+    return Lines(entries, whole, len(data) - whole)
+
+
+def load(folder: str | Path) -> list[Record]:
+    """The records of a journal, the last one of each key, in the order of their first appearance."""
+    path = Path(folder) / RESULTS
+    if not path.exists() and not path.with_name(RESULTS + ".gz").exists():
+        raise BadInput(f"there is no journal in {folder} ({RESULTS}); give a folder that `longca run --out` wrote.")
+    return list(_newest(read_lines(path).entries, path).values())
+
+
+def _newest(entries: list[Record], path: Path) -> dict[str, Record]:
+    found: dict[str, Record] = {}
+    for number, entry in enumerate(entries, 1):
+        if not isinstance(entry.get("key"), str) or not isinstance(entry.get("schema"), int):
+            raise BadInput(f"{path} is damaged in line {number}: a record needs a key and a schema; repair or delete that line.")
+        if entry["schema"] > SCHEMA:
+            raise BadInput(f"{path} line {number} has schema {entry['schema']}, this longca knows up to {SCHEMA}; install a newer longca.")
+        found[entry["key"]] = entry
+    return found
+
+
+def load_environments(folder: str | Path) -> dict[str, Record]:
+    path = Path(folder) / ENVIRONMENTS
+    if not path.exists():
+        return {}
+    try:
+        found: dict[str, Record] = json.loads(path.read_text())
+    except ValueError as error:
+        raise BadInput(f"{path} is not JSON: {error}.") from error
+    return found
+
+
+def load_masks(folder: str | Path) -> dict[str, Record]:
+    """Bands and document lengths by digest."""
+    return {entry["digest"]: entry for entry in read_lines(Path(folder) / MASKS).entries}
+
+
+class Appender:
+    """Adds lines to a JSONL file, each on the disk when `add` returns; what a failed write left behind is taken back."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        lines = read_lines(path)
+        self.entries, self.torn = lines.entries, lines.torn
+        try:
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            if lines.torn:
+                os.ftruncate(self._file, lines.whole)
+        except OSError as error:
+            raise CannotWrite(f"cannot write {path}: {error.strerror}; give another --out.") from error
+
+    def add(self, entry: Mapping[str, Any]) -> None:
+        line = json.dumps(entry, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        before = os.fstat(self._file).st_size
+        try:
+            written = 0
+            while written < len(line):
+                written += os.write(self._file, line[written:])
+            os.fsync(self._file)
+        except OSError as error:
+            os.ftruncate(self._file, before)
+            advice = "what was measured before is kept: make room and run again to go on"
+            raise CannotWrite(f"cannot write {self.path}: {error.strerror}; {advice}.") from error
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+class Journal:
+    """A journal opened for writing by one process; a second one is refused."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise CannotWrite(f"cannot write to {self.folder}: {error.strerror}; give another --out.") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._lock)
+            raise BadInput(f"another run is writing to {self.folder}; wait for it, or give another --out.") from error
+        if (self.folder / (RESULTS + ".gz")).exists():
+            raise BadInput(f"{self.folder} holds a packed journal ({RESULTS}.gz), which cannot grow; give another --out.")
+        self._results, self._masks = Appender(self.folder / RESULTS), Appender(self.folder / MASKS)
+        self.records = _newest(self._results.entries, self.folder / RESULTS)
+        self.torn = self._results.torn
+        self._known_masks = {entry["digest"] for entry in self._masks.entries}
+        self._environments = load_environments(self.folder)
+
+    def add(self, record: Record) -> None:
+        self._results.add(record)
+        self.records[record["key"]] = record
+
+    def add_mask(self, mask: AnyMask) -> None:
+        if mask.digest not in self._known_masks:
+            self.add_mask_entry(describe_mask(mask))
+
+    def add_mask_entry(self, entry: Record) -> None:
+        if entry["digest"] not in self._known_masks:
+            self._masks.add(entry)
+            self._known_masks.add(entry["digest"])
+
+    def add_environment(self, name: str, facts: Record) -> None:
+        if name in self._environments:
+            return
+        self._environments[name] = facts
+        path = self.folder / ENVIRONMENTS
+        fresh = path.with_suffix(".new")
+        try:
+            with fresh.open("w") as file:
+                json.dump(self._environments, file, indent=1, sort_keys=True)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(path)
+        except OSError as error:
+            raise CannotWrite(f"cannot write {path}: {error.strerror}; make room, or give another --out.") from error
+
+    def close(self) -> None:
+        self._results.close()
+        self._masks.close()
+        os.close(self._lock)
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def describe_mask(mask: AnyMask) -> Record:
+    bands = None if isinstance(mask, BlockMask) else mask.table
+    documents = None if mask.documents is None else list(mask.documents)
+    about = {"digest": mask.digest, "mask": mask.name, "seed": mask.seed, "params": mask.params, "documents": documents}
+    return about | {"seqlen_q": mask.seqlen_q, "seqlen_k": mask.seqlen_k, "area": mask.area, "bands": bands}

@@ -1,0 +1,182 @@
+"""One job of the level `kernel`, inside a worker: build the mask, prepare the kernel, check it, time its passes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from longca.bench import metrics
+from longca.bench.cell import Cell
+from longca.bench.outcome import Wrong, of_exception
+from longca.bench.plan import QUADRATIC
+from longca.errors import Refused, Unavailable
+from longca.kernels import registry
+from longca.kernels.base import Attention, Case, Kernel, Yes
+from longca.masks import AnyMask
+
+if TYPE_CHECKING:
+    import torch
+
+    from longca.bench.clock import Timing
+    from longca.bench.session import Session
+    from longca.kernels.inputs import Inputs
+
+Fields = dict[str, Any]
+GIB = 1 << 30
+
+
+def measure(cells: list[Cell], session: Session) -> Iterator[tuple[str, Fields]]:
+    """(pass, what was found) for every pass. Where forward and backward fail together, forward is tried alone."""
+    cell = cells[0]
+    session.phase("build")
+    start = time.perf_counter()
+    mask = cell.build_mask()
+    about: Fields = {"build_ms": (time.perf_counter() - start) * 1e3, "mask_digest": mask.digest}
+    case, passes = cell.case(mask), [entry.which for entry in cells]
+    if case.backward:
+        done = list[str]()
+        try:
+            for which, fields in _measure(cell, mask, case, passes, session):
+                done.append(which)
+                yield which, about | fields
+            return
+        except Unavailable:
+            raise
+        except Exception as error:
+            session.after_error(error)
+            if "fwd" in done or "fwd" not in passes:
+                raise
+            status, reason = of_exception(error)
+            failed = about | {"status": status, "reason": reason, "check": getattr(error, "check", None)}
+        for which in passes:
+            if which != "fwd":
+                yield which, failed
+    for which, fields in _measure(cell, mask, replace(case, backward=False), ["fwd"], session):
+        yield which, about | fields
+
+
+def _measure(cell: Cell, mask: AnyMask, case: Case, passes: list[str], session: Session) -> Iterator[tuple[str, Fields]]:
+    kernel = registry.choose(cell.kernel, mask, case)
+    refuse_quadratic(kernel, mask, case, session.quadratic)
+    session.start_device(case.device)
+    before = session.allocated()
+    start = time.perf_counter()
+    attention = kernel.prepare(mask, case)
+    session.synchronize()
+    about: Fields = {"variant": kernel.variant, "backward_kind": kernel.backward, "grad": case.backward}
+    about["plan_ms"] = (time.perf_counter() - start) * 1e3
+    prepared_bytes = session.allocated() - before
+    calls = Calls(kernel, attention, case, session.inputs(case, cell.seed, kernel.layout))
+    first_ms = {which: _first(calls, which, session) for which in calls.possible}
+    session.phase("check")
+    about["check"] = _check(kernel, attention, mask, case, cell, session)
+    for which in passes:
+        session.phase("time")
+        kept_bytes = calls.keep(which, session)
+        peak_bytes = session.peak(calls.of(which))
+        timing = session.time(calls.of(which))
+        energy = session.joules(calls.of(which))
+        calls.release()
+        fields = figures(timing, mask, case, which, session.device_model)
+        first = sum(first_ms[part] for part in which.split("+"))
+        steady = timing.median if case.device == "cuda" else timing.call_ms
+        fields |= {"compile_ms": max(0.0, first - steady), "joules": energy if fields["status"] == "ok" else None}
+        fields["peak_gib"] = None if peak_bytes is None else (prepared_bytes + kept_bytes + peak_bytes) / GIB
+        yield which, about | fields
+
+
+class Calls:
+    """The passes of a prepared kernel as functions without arguments. Gradients are returned, never accumulated."""
+
+    def __init__(self, kernel: Kernel, attention: Attention, case: Case, inputs: Inputs) -> None:
+        q, k, v, self._dout = inputs
+        if kernel.backward == "autograd" and case.backward:
+            q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
+        self._qkv, self._attention = (q, k, v), attention
+        self.possible = ("fwd", "bwd") if case.backward else ("fwd",)
+        self._kept: tuple[torch.Tensor, torch.Tensor | None] | None = None
+
+    def of(self, which: str) -> Callable[[], object]:
+        return {"fwd": self.forward, "bwd": self.backward, "fwd+bwd": self.both}[which]
+
+    def forward(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+        return self._attention.forward(*self._qkv)
+
+    def backward(self) -> object:
+        if self._kept is None:
+            self._kept = self.forward()
+        return self._attention.backward(self._dout, *self._qkv, *self._kept)
+
+    def both(self) -> object:
+        return self._attention.backward(self._dout, *self._qkv, *self.forward())
+
+    def keep(self, which: str, session: Session) -> int:
+        """Run the forward that a backward starts from; returns the bytes it keeps."""
+        self.release()
+        if which != "bwd":
+            return 0
+        before = session.allocated()
+        self._kept = self.forward()
+        session.synchronize()
+        return session.allocated() - before
+
+    def release(self) -> None:
+        self._kept = None
+
+
+def _first(calls: Calls, which: str, session: Session) -> float:
+    """The wall time of a first call, in which many kernels compile."""
+    calls.keep(which, session)
+    start = time.perf_counter()
+    calls.of(which)()
+    session.synchronize()
+    return (time.perf_counter() - start) * 1e3
+
+
+def _check(kernel: Kernel, attention: Attention, mask: AnyMask, case: Case, cell: Cell, session: Session) -> Fields:
+    from longca.bench.check import check
+
+    reference = session.reference(mask, replace(case, backward=cell.grad), cell.seed)
+    verdict = check(kernel, attention, case, reference, cell.seed)
+    found = {name: {"error": error.error, "allowed": error.allowed} for name, error in verdict.errors.items()}
+    if not verdict.ok:
+        raise Wrong(verdict.reason, found)
+    return found
+
+
+def figures(timing: Timing, mask: AnyMask, case: Case, which: str, device_model: str) -> Fields:
+    """What is made of the samples; a speed that no such device has is no measurement, so it gets no time."""
+    work = metrics.flops(mask, case, which)
+    speed = metrics.tflops(work, timing.median)
+    impossible = metrics.too_fast(speed, device_model, case.dtype)
+    if impossible:
+        return {"status": "invalid", "reason": impossible}
+    peak = metrics.peak(device_model, case.dtype)
+    ms = {"median": timing.median, "p20": timing.percentile(20), "p80": timing.percentile(80), "n": len(timing.samples)}
+    return {
+        "status": "ok",
+        "reason": "",
+        "ms": ms | {"samples": list(timing.samples), "spread": timing.spread, "stop": timing.stop},
+        "noisy": timing.stop != "target",
+        "call_ms": timing.call_ms,
+        "host_bound": timing.host_bound,
+        "tflops": speed,
+        "mfu": None if peak is None else speed / peak,
+        "clock_mhz": timing.clock_mhz,
+        "watts": timing.watts,
+    }
+
+
+def refuse_quadratic(kernel: Kernel, mask: AnyMask, case: Case, longest: int | None) -> None:
+    """What holds something for every pair of tokens stops at a length, with what it would need beyond."""
+    if longest is None or max(case.seqlen_q, case.seqlen_k) <= longest:
+        return
+    answer = kernel.supports(mask, case)
+    if not (isinstance(answer, Yes) and answer.quadratic):
+        return
+    width = {"fp32": 4, "fp64": 8}.get(case.dtype, 2)
+    heads = 1 if answer.note.startswith("through a dense mask") else case.heads_q
+    need = case.seqlen_q * case.seqlen_k * heads * (4 + width) / GIB
+    raise Refused(f"{QUADRATIC} memory, about {need:.1f} GiB at {case.seqlen_q} tokens: left out beyond {longest}; --full runs it")

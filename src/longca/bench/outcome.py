@@ -1,0 +1,59 @@
+"""What becomes of a cell, in words: a status and a reason."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+from longca.errors import Refused, Unavailable
+
+STATUSES = ("ok", "unsupported", "unavailable", "oom", "timeout", "wrong", "error", "invalid")
+LONGEST_REASON = 400
+OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "std::bad_alloc", "cudaerrormemoryallocation")
+
+
+class Wrong(Exception):
+    """The check failed; carries what it found."""
+
+    def __init__(self, reason: str, check: dict[str, Any]) -> None:
+        super().__init__(reason)
+        self.check = check
+
+
+def of_exception(error: BaseException) -> tuple[str, str]:
+    """(status, reason) for what a kernel raised."""
+    if isinstance(error, Wrong):
+        return "wrong", short(str(error))
+    if isinstance(error, Refused):
+        return "unsupported", short(str(error).rstrip("."))
+    if isinstance(error, Unavailable):
+        return "unavailable", short(str(error).rstrip("."))
+    text = str(error)
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or any(word in text.lower() for word in OUT_OF_MEMORY):
+        return "oom", short(text) or "out of memory"
+    return "error", short(f"{type(error).__name__}: {text}")
+
+
+def of_exit(code: int, phase: str, output: str) -> tuple[str, str]:
+    """(status, reason) for a worker that is gone."""
+    tail = last_words(output)
+    if code < 0:
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
+        how = f"its process was killed by {name}"
+    else:
+        how = f"its process ended with exit code {code}"
+    status = "oom" if any(word in output.lower() for word in OUT_OF_MEMORY) else "error"
+    return status, short(f"{how} during {phase}" + (f"; its last words: {tail}" if tail else ""))
+
+
+def last_words(output: str) -> str:
+    """The line of a dying process that says most: the last one that is no frame of a stack."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    telling = [line for line in lines if not line.startswith(("File ", "Current thread", "Thread ", "Extension modules", "...", "<"))]
+    return telling[-1][:200] if telling else ""
+
+
+def short(text: str) -> str:
+    """One line of bounded length."""
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST_REASON else line[: LONGEST_REASON - 1] + "…"

@@ -1,0 +1,158 @@
+"""From a suite to jobs: which cells, in which order, which of them are done already, and how long they may take.
+
+A job is what one worker does in one go: the passes of one kernel on one problem. Problems come one after the other, and within a
+problem the kernels: so the reference of a problem is made once and forgotten when the next one begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import groupby
+
+from longca import masks
+from longca.bench import metrics
+from longca.bench.cell import Cell, key
+from longca.bench.suite import Suite, pair
+from longca.errors import BadInput
+from longca.masks import AnyMask
+from longca.text import parse_size
+
+FAILED = ("oom", "timeout", "wrong", "error", "invalid", "unavailable")  # what `--retry failed` runs again
+QUADRATIC = "O(S²)"  # how the reason of a cell begins that --full would run
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A cell with what makes its key, known before it is run."""
+
+    cell: Cell
+    key: str
+    digest: str
+    area: int
+
+
+@dataclass(frozen=True)
+class Job:
+    """Passes of one kernel on one problem; `last` tells its worker that nothing more comes for this problem."""
+
+    planned: tuple[Planned, ...]
+    last: bool = True
+
+    @property
+    def cell(self) -> Cell:
+        return self.planned[0].cell
+
+
+def cells(suite: Suite, kernels: Sequence[str], device: str, steps: Sequence[Mapping[str, object]] = ()) -> list[Cell]:
+    """All cells of a suite. `steps` (a workload) takes the place of masks, lengths and seeds."""
+    grad = any(which != "fwd" for which in suite.passes)
+    found: dict[Cell, None] = {}
+    for heads_text, dim_text, dtype in ((h, d, t) for h in suite.heads for d in suite.head_dims for t in suite.dtypes):
+        (heads_q, heads_kv), (head_dim, head_dim_v) = pair(heads_text, "heads", "64:8"), pair(dim_text, "head size", "128")
+        for about in steps or _grid(suite):
+            for kernel in kernels:
+                for which in suite.passes:
+                    shape = dict(heads_q=heads_q, heads_kv=heads_kv, head_dim=head_dim, head_dim_v=head_dim_v, dtype=dtype, which=which)
+                    options = dict(deterministic=suite.deterministic, grad=grad, device=device, level=suite.level)
+                    found[Cell(kernel=kernel, **shape, **options, **about)] = None  # type: ignore[arg-type]
+    return list(found)
+
+
+def _grid(suite: Suite) -> Iterator[dict[str, object]]:
+    names = [name for given in suite.masks for name in (masks.names() if given == "all" else [given])]
+    for seqlen in sorted(parse_size(text) for text in suite.seqlens):
+        for name in names:
+            pattern = masks.find(name)
+            drawn = isinstance(pattern, masks.Pattern) and pattern.has_documents
+            options = {"distribution": suite.distribution or None, "packing": suite.packing or None} if drawn else {}
+            for seed in suite.seeds:
+                yield {"mask": name, "seqlen": seqlen, "seed": seed, "params": tuple(suite.params.get(name, {}).items()), **options}
+
+
+@lru_cache(maxsize=4)
+def mask_of(problem: Cell) -> AnyMask:
+    """The mask of the problem at hand: cells of one problem come one after the other."""
+    return problem.build_mask()
+
+
+@lru_cache(maxsize=4096)
+def _facts(problem: Cell) -> tuple[str, int]:
+    mask = mask_of(problem)
+    return mask.digest, mask.area
+
+
+def plan(found: Iterable[Cell], device_model: str, versions: Mapping[str, Mapping[str, str]]) -> list[Planned]:
+    """Keys for cells; where seeds give the same mask (full, causal, windows) only the first is kept."""
+    planned: dict[tuple[Cell, str], Planned] = {}
+    for cell in found:
+        digest, area = _facts(cell.problem)
+        same = (replace(cell, seed=0, params=(), documents=None), digest)
+        if same not in planned:
+            planned[same] = Planned(cell, key(cell, digest, device_model, versions[cell.kernel]), digest, area)
+    return list(planned.values())
+
+
+def jobs(planned: Iterable[Planned]) -> list[Job]:
+    """Grouped by problem, then by kernel; kernels of one worker (fa4:native, fa4:bands) next to each other."""
+    problems: dict[Cell, dict[Cell, list[Planned]]] = {}
+    for entry in planned:
+        problems.setdefault(entry.cell.problem, {}).setdefault(entry.cell.job, []).append(entry)
+    result: list[Job] = []
+    for kernels in problems.values():
+        ordered = sorted(kernels.values(), key=lambda passes: worker_of(passes[0].cell))
+        for _, same_worker in groupby(ordered, key=lambda passes: worker_of(passes[0].cell)):
+            group = [Job(tuple(passes), last=False) for passes in same_worker]
+            result += [*group[:-1], replace(group[-1], last=True)]
+    return result
+
+
+def worker_of(cell: Cell) -> str:
+    """The worker that runs a cell: one per kernel, shared by its variants."""
+    return f"{cell.level}/{cell.kernel.partition(':')[0]}"
+
+
+def shard(planned: list[Planned], text: str) -> list[Planned]:
+    """'3/8': the third of eight parts of about the same cost. A problem stays whole, so that its kernels are compared on one machine."""
+    try:
+        part, parts = (int(number) for number in text.split("/"))
+    except ValueError:
+        part = parts = 0
+    if not 1 <= part <= parts:
+        raise BadInput(f"{text!r} is no shard; write one such as 3/8, from 1/8 to 8/8.")
+    problems = {entry.cell.problem: entry.area for entry in planned}
+    by_cost = sorted(problems, key=lambda problem: -problems[problem])  # a stable sort: every machine deals the same way
+    mine = set(by_cost[part - 1 :: parts])
+    return [entry for entry in planned if entry.cell.problem in mine]
+
+
+def left_to_do(
+    planned: list[Planned], records: Mapping[str, Mapping[str, object]], *, retry: bool = False, full: bool = False
+) -> list[Planned]:
+    """What a journal does not hold yet, and what it should try again."""
+
+    def undone(entry: Planned) -> bool:
+        record = records.get(entry.key)
+        if record is None or (retry and record["status"] in FAILED):
+            return True
+        return full and str(record["reason"]).startswith(QUADRATIC)
+
+    return [entry for entry in planned if undone(entry)]
+
+
+def estimate_s(planned: Sequence[Planned], suite: Suite) -> float:
+    """A rough guess, for people: what the clock may spend, and what check and slow calls cost at a usual speed."""
+    total, seen = 0.0, set[Cell]()
+    for entry in planned:
+        cell = entry.cell
+        per_second = 4e14 if cell.device == "cuda" else 4e10
+        work = 2 * entry.area * cell.heads_q * (cell.head_dim + cell.head_dim_v) * metrics.COST[cell.which]
+        total += max(suite.clock.warmup_s + suite.clock.budget_s, (suite.clock.least + 1) * work / per_second) + 0.05
+        if cell.job not in seen:
+            seen.add(cell.job)
+            total += 0.2 + 6 * work / per_second
+        if cell.problem not in seen:
+            seen.add(cell.problem)
+            total += 0.2 + cell.seqlen**2 / 64 * cell.heads_q * cell.head_dim * 56 / (per_second / 10)
+    return total

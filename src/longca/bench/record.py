@@ -1,0 +1,54 @@
+"""A record: the one line that a cell becomes. docs/results.md says what each field means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from longca.bench import metrics
+from longca.bench.cell import SCHEMA
+from longca.bench.plan import Planned, mask_of
+
+# what exists only where something was measured
+MEASURED = ("ms", "noisy", "call_ms", "host_bound", "tflops", "mfu", "peak_gib", "clock_mhz", "watts", "joules", "compile_ms")
+PREPARED = ("build_ms", "plan_ms", "check")
+
+
+def make(planned: Planned, found: dict[str, Any], environment: str) -> dict[str, Any]:
+    """All fields, null where one does not apply. A time exists only where the status is ok."""
+    cell = planned.cell
+    mask = mask_of(cell.problem)
+    name, _, variant = cell.kernel.partition(":")
+    if found.get("mask_digest", planned.digest) != planned.digest:
+        found = {"status": "error", "reason": f"the worker built another mask ({found['mask_digest']}) than was planned ({planned.digest})"}
+    ok = found["status"] == "ok"
+    record = {
+        "schema": SCHEMA,
+        "key": planned.key,
+        "level": cell.level,
+        "kernel": name,
+        "variant": found.get("variant") or variant or None,
+        "asked": cell.kernel,
+        "backward_kind": found.get("backward_kind"),
+        "mask": cell.mask,
+        "params": mask.params,
+        "mask_digest": planned.digest,
+        "seed": cell.seed,
+        "seqlen": cell.seqlen,
+        "seqlen_q": mask.seqlen_q,
+        "seqlen_k": mask.seqlen_k,
+        "heads_q": cell.heads_q,
+        "heads_kv": cell.heads_kv,
+        "head_dim": cell.head_dim,
+        "head_dim_v": cell.head_dim_v,
+        "dtype": cell.dtype,
+        "deterministic": cell.deterministic,
+        "grad": found.get("grad", cell.grad),
+        "pass": cell.which,
+        "status": found["status"],
+        "reason": found["reason"],
+        "area": planned.area,
+        "flops": metrics.flops(mask, cell.case(mask), cell.which),
+    }
+    record |= {field: found.get(field) for field in PREPARED}
+    record |= {field: found.get(field) if ok else None for field in MEASURED}
+    return record | dict(cell.extra) | {"env": environment}

@@ -1,0 +1,82 @@
+"""One reference per problem, made once and used by the workers of all kernels.
+
+Within a worker it stays in memory while the problem stays the same. Between workers it travels as plain .npy files in the run's
+cache folder, which are mapped, not parsed: at 48K tokens reading one is several times faster than computing it again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from longca.bench.cell import fingerprint
+from longca.bench.probe import Probe
+from longca.bench.reference import Reference, Values, reference
+from longca.kernels.base import Case
+from longca.masks import AnyMask
+
+MOST_BYTES = 4 << 30  # a larger one is computed by every worker
+KINDS = ("values", "honest")
+
+
+class References:
+    def __init__(self) -> None:
+        self._name, self._held = "", None
+
+    _held: Reference | None
+
+    def get(self, mask: AnyMask, case: Case, seed: int, cache: Path | None) -> Reference:
+        """The reference of this problem, from memory, from the cache, or computed and put there."""
+        name = "reference-" + fingerprint(mask.digest, asdict(replace(case, deterministic=False)), seed)
+        if self._name != name or self._held is None:
+            self.forget()
+            path = None if cache is None else cache / name
+            if path is not None and path.exists():
+                self._held = load(path, case.device)
+            else:
+                self._held = reference(mask, case, seed)
+                if path is not None:
+                    save(self._held, path)
+            self._name = name
+        return self._held
+
+    def forget(self) -> None:
+        self._name, self._held = "", None
+
+
+def save(made: Reference, path: Path) -> None:
+    """Into a folder that appears only when it is complete; left out where it would be large, or the disk is short."""
+    tensors = {
+        f"{kind}.{which}.{name}": tensor
+        for kind in KINDS
+        for which, values in getattr(made, kind).items()
+        for name, tensor in values.items()
+    }
+    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    if size > MOST_BYTES or size > shutil.disk_usage(path.parent).free // 4:
+        return
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        fresh.mkdir()
+        np.save(fresh / "rows.npy", made.probe.rows)
+        np.save(fresh / "loud_keys.npy", made.probe.loud_keys)
+        for name, tensor in tensors.items():
+            np.save(fresh / f"{name}.npy", tensor.cpu().numpy())
+        fresh.rename(path)
+    except OSError:  # a full disk is no reason to stop: the next worker computes it again
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def load(path: Path, device: str) -> Reference:
+    read: dict[str, dict[str, Values]] = {kind: {} for kind in KINDS}
+    for file in path.glob("*.*.*.npy"):
+        kind, which, name, _ = file.name.split(".")
+        mapped = torch.from_numpy(np.load(file, mmap_mode="c", allow_pickle=False))
+        read[kind].setdefault(which, {})[name] = mapped.to(device)
+    rows, loud = (np.load(path / f"{name}.npy", allow_pickle=False) for name in ("rows", "loud_keys"))
+    return Reference(Probe(rows, loud), read["values"], read["honest"])

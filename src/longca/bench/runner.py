@@ -1,0 +1,93 @@
+"""The loop: job after job to the executor, record after record to the journal, until the end or until somebody says stop."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+from longca.bench import record as records
+from longca.bench.journal import Journal
+from longca.bench.plan import Job, Planned, jobs, mask_of
+from longca.bench.pool import Executor
+
+CACHE = ".cache"
+
+
+class Watcher(Protocol):
+    """Somebody who is told what happens."""
+
+    def begin(self, job: Job) -> None: ...
+
+    def finished(self, record: dict[str, Any]) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+
+class Stop:
+    """Ctrl-C once: stop after this cell. Twice, or a SIGTERM: at once. Either way the journal is whole."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.asked, self._say = False, say
+
+    def __call__(self, number: int, _: FrameType | None) -> None:
+        if self.asked or number == signal.SIGTERM:
+            raise KeyboardInterrupt
+        self.asked = True
+        self._say("stopping after this cell; press Ctrl-C again to stop at once.")
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        before = {number: signal.signal(number, self) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def cache_folder(folder: Path) -> Path:
+    """A fresh folder for what workers share; one that a killed run left behind is removed."""
+    cache = folder / CACHE
+    shutil.rmtree(cache, ignore_errors=True)
+    cache.mkdir()
+    return cache
+
+
+def execute(todo: Sequence[Planned], executor: Executor, journal: Journal, environment: str, watcher: Watcher) -> bool:
+    """Run what is left to do; returns whether everything was. The journal holds each record before the next cell begins."""
+    stop = Stop(watcher.say)
+    cache, problem = journal.folder / CACHE, None
+    try:
+        with stop.listening():
+            for job in jobs(todo):
+                if stop.asked:
+                    return False
+                if job.cell.problem != problem:
+                    problem = job.cell.problem
+                    _empty(cache)
+                    journal.add_mask(mask_of(problem))
+                watcher.begin(job)
+                _run(job, executor, journal, environment, watcher)
+        return True
+    finally:
+        executor.close()
+        shutil.rmtree(cache, ignore_errors=True)
+
+
+def _run(job: Job, executor: Executor, journal: Journal, environment: str, watcher: Watcher) -> None:
+    waiting = {entry.cell.which: entry for entry in job.planned}
+    for which, found in executor.run(job):
+        record = records.make(waiting.pop(which), found, environment)
+        journal.add(record)
+        watcher.finished(record)
+
+
+def _empty(cache: Path) -> None:
+    """The references of the last problem are of no use to the next."""
+    for entry in cache.iterdir():
+        shutil.rmtree(entry, ignore_errors=True)

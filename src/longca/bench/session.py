@@ -1,0 +1,109 @@
+"""What a worker keeps between jobs: the device, the timer, the reference of the problem at hand; and how it speaks to its parent."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from longca.bench.clock import Settings, Timer, Timing, measure, timer_for
+from longca.bench.gauge import Gauge, gauge_for, joules_per_call
+from longca.kernels.base import Case, Layout
+from longca.masks import AnyMask
+
+if TYPE_CHECKING:
+    from longca.bench.reference import Reference
+    from longca.kernels.inputs import Inputs
+
+Call = Callable[[], object]
+
+
+class Session:
+    """torch is imported only when the first kernel really runs, so that refusals cost nothing."""
+
+    def __init__(self, tell: Callable[[dict[str, Any]], None], device_model: str) -> None:
+        self._tell, self.device_model = tell, device_model
+        self.quadratic: int | None = None
+        self.settings, self.cache = Settings(), Path()
+        self.fatal = False  # the device will not work again in this process
+        self._timer: Timer | None = None
+        self._gauge: Gauge | None = None
+        self._references: Any = None
+        self._cuda: Any = None
+
+    def configure(self, job: dict[str, Any]) -> None:
+        self.settings, self.cache, self.quadratic = Settings(**job["clock"]), Path(job["cache"]), job["quadratic"]
+
+    def phase(self, name: str) -> None:
+        """Tells the parent which deadline runs now."""
+        self._tell({"phase": name})
+
+    def start_device(self, device: str) -> None:
+        if self._timer is not None:
+            return
+        import torch
+
+        from longca.bench.references import References
+
+        gc.freeze()  # what torch brought stays; looking through it after every job would cost more than a small job
+        self._cuda = torch.cuda if device == "cuda" else None
+        self._timer, self._gauge, self._references = timer_for(device), gauge_for(device), References()
+
+    def synchronize(self) -> None:
+        if self._cuda is not None:
+            self._cuda.synchronize()
+
+    def allocated(self) -> int:
+        return int(self._cuda.memory_allocated()) if self._cuda is not None else 0
+
+    def peak(self, call: Call) -> int | None:
+        """Bytes one call needs beyond what is there before it; not known on a CPU."""
+        if self._cuda is None:
+            return None
+        self._cuda.synchronize()
+        self._cuda.reset_peak_memory_stats()
+        before = self.allocated()
+        call()
+        self._cuda.synchronize()
+        return int(self._cuda.max_memory_allocated()) - before
+
+    def time(self, call: Call) -> Timing:
+        assert self._timer is not None
+        return measure(call, self._timer, self.settings, self._gauge)
+
+    def joules(self, call: Call) -> float | None:
+        if self._gauge is None or self.settings.energy_s <= 0:
+            return None
+        return joules_per_call(call, self.synchronize, self._gauge, self.settings.energy_s)
+
+    def inputs(self, case: Case, seed: int, layout: Layout) -> Inputs:
+        from longca.kernels.inputs import make
+
+        return make(case, seed, layout)
+
+    def reference(self, mask: AnyMask, case: Case, seed: int) -> Reference:
+        self.phase("reference")
+        found: Reference = self._references.get(mask, case, seed, self.cache)
+        self.phase("check")
+        return found
+
+    def after_error(self, error: BaseException) -> None:
+        """Give memory back; and find out whether the device still answers."""
+        error.__traceback__ = None  # its frames hold the tensors of the failed attempt
+        gc.collect()
+        if self._cuda is None:
+            return
+        try:
+            self._cuda.synchronize()
+            self._cuda.empty_cache()
+        except Exception:  # any answer but success means that the context is lost
+            self.fatal = True
+
+    def forget_problem(self) -> None:
+        """Nothing more comes for this problem: leave the device to the other workers."""
+        if self._references is not None:
+            self._references.forget()
+        gc.collect()
+        if self._cuda is not None and not self.fatal:
+            self._cuda.empty_cache()

@@ -1,0 +1,177 @@
+"""`longca run`: measure the cells of a suite, or of what the flags say; again on the same folder goes on where it stopped."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from longca.errors import BadInput
+
+if TYPE_CHECKING:
+    from longca.bench.catalogue import Catalogue
+    from longca.bench.plan import Planned
+    from longca.bench.suite import Suite
+
+HELP = "measure a suite of cells, or resume one"
+LISTS = ("kernels", "masks", "seqlens", "heads", "head_dims", "dtypes", "passes")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("suite", nargs="?", help="quick, paper-kernel, magi-kernel, or your own TOML file; flags change it")
+    parser.add_argument("--kernels", metavar="A,B", help="names or name:variant, or all (those that run here)")
+    parser.add_argument("--masks", metavar="A,B", help="names, or all (the twelve)")
+    parser.add_argument("--seqlens", metavar="S,S", help="tokens, such as 1K,8K,32K")
+    parser.add_argument("--heads", metavar="Q:KV", help="query and KV heads, such as 64:8,64:64")
+    parser.add_argument("--head-dim", dest="head_dims", metavar="D", help="head size, such as 128, or 192:128 for q and v apart")
+    parser.add_argument("--dtype", dest="dtypes", metavar="T", help="bf16, fp16, fp32, fp64")
+    parser.add_argument("--passes", metavar="P,P", help="fwd, bwd, fwd+bwd")
+    parser.add_argument("--seeds", metavar="N|A,B", help="how many seeds, counted from 0; or which, as 42,43 or 42,")
+    parser.add_argument("--distribution", metavar="NAME|FILE", help="what document lengths are drawn from")
+    parser.add_argument("--packing", metavar="NAME", help="draw, mixed or chunked")
+    parser.add_argument("--deterministic", action="store_true", default=None, help="ask for deterministic backwards")
+    parser.add_argument("--workload", metavar="FILE", help="your training steps, one JSON object per line, in place of masks and lengths")
+    parser.add_argument("--model", metavar="NAME", help="heads, head size and window of a well-known model")
+    parser.add_argument("--plugin", action="append", default=[], metavar="FILE", help="a Python file with kernels of yours; repeatable")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is a GPU")
+    parser.add_argument("--out", metavar="DIR", help="where the journal is written (default out/SUITE); an existing one is resumed")
+    parser.add_argument("--retry", choices=("failed",), help="run cells again that failed")
+    parser.add_argument("--full", action="store_true", help="run kernels with O(S²) memory at any length")
+    parser.add_argument("--shard", metavar="I/N", help="only the I-th of N parts; `longca merge` joins them")
+    parser.add_argument("--budget", type=float, metavar="S", help="seconds of sampling per cell")
+    parser.add_argument("--energy", type=float, metavar="S", help="repeat each call for S seconds (1 or more) to measure its energy")
+    parser.add_argument("--memory", metavar="SIZE", help="host memory a worker may take, such as 16G")
+    parser.add_argument("--deadline", type=float, metavar="S", help="seconds that each step of a cell may take")
+    parser.add_argument("--dry-run", action="store_true", help="list the cells and guess the time, measure nothing")
+    parser.add_argument("--print-config", action="store_true", help="print the settings as a TOML file that `longca run` takes")
+
+
+def run(args: argparse.Namespace) -> int:
+    from longca import devices
+    from longca.bench import suite as suites
+    from longca.bench.catalogue import catalogue
+
+    suite = resolve(args)
+    if args.print_config:
+        print(suites.to_toml(suite), end="")
+        return 0
+    device = args.device or devices.kind()
+    found = catalogue(suite.kernels, args.plugin, device, suite.limits)
+    planned = _plan(args, suite, found, device)
+    if args.dry_run:
+        return _dry_run(planned, suite, found)
+    return _execute(args, suite, found, planned, device)
+
+
+def resolve(args: argparse.Namespace) -> Suite:
+    """The suite that the command line asks for."""
+    from dataclasses import replace
+
+    from longca.bench import suite as suites
+    from longca.bench.workload import with_model
+
+    if args.suite is None and args.kernels is None and not args.plugin:
+        raise BadInput(f"name a suite ({', '.join(suites.names())}, or a TOML file), or give --kernels.")
+    suite = suites.find(args.suite) if args.suite else suites.Suite()
+    if args.model:
+        suite = with_model(suite, args.model)
+    lists = {name: _entries(getattr(args, name)) for name in LISTS if getattr(args, name) is not None}
+    suite = suite.changed(
+        **lists, seeds=_seeds(args.seeds), distribution=args.distribution, packing=args.packing, deterministic=args.deterministic
+    )
+    clock = {"budget_s": args.budget, "energy_s": args.energy}
+    limits: dict[str, Any] = {"memory": args.memory} | dict.fromkeys(("build_s", "check_s", "time_s", "start_s"), args.deadline)
+    suite = suite.changed(
+        clock=replace(suite.clock, **{name: value for name, value in clock.items() if value is not None}),
+        limits=replace(suite.limits, **{name: value for name, value in limits.items() if value is not None}),
+    )
+    suites.check(suite)
+    return suite
+
+
+def _entries(text: str) -> tuple[str, ...]:
+    return tuple(entry.strip() for entry in text.split(",") if entry.strip())
+
+
+def _seeds(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    entries = _entries(text)
+    if not entries or not all(entry.isdecimal() for entry in entries):
+        raise BadInput(f"{text!r} are no seeds; write how many, such as 3, or which, such as 42,43.")
+    return tuple(map(int, entries)) if "," in text else tuple(range(int(text)))
+
+
+def _plan(args: argparse.Namespace, suite: Suite, found: Catalogue, device: str) -> list[Planned]:
+    from longca.bench import plan
+    from longca.bench.environment import device_model
+    from longca.bench.workload import read_workload
+
+    steps = read_workload(args.workload) if args.workload else []
+    if not found.entries:
+        raise BadInput("no kernel runs here; `longca doctor` says what to install.")
+    planned = plan.plan(plan.cells(suite, list(found.entries), device, steps), device_model(device), found.versions)
+    return plan.shard(planned, args.shard) if args.shard else planned
+
+
+def _dry_run(planned: list[Planned], suite: Suite, found: Catalogue) -> int:
+    from longca.bench.plan import estimate_s
+    from longca.cli._tables import show_table
+    from longca.text import format_size
+
+    cells = [entry.cell for entry in planned]
+    columns = ("kernel", "mask", "length", "heads", "head size", "dtype", "pass", "seed")
+    show_table(
+        columns,
+        [(c.kernel, c.mask, format_size(c.seqlen), f"{c.heads_q}:{c.heads_kv}", c.head_dim, c.dtype, c.which, c.seed) for c in cells],
+    )
+    _say_left_out(found)
+    print(f"{len(planned)} cells, about {estimate_s(planned, suite):.0f} s")
+    return 0
+
+
+def _say_left_out(found: Catalogue) -> None:
+    import sys
+
+    if found.left_out:
+        reasons = "; ".join(f"{label}: {reason}" for label, reason in found.left_out.items())
+        print(f"left out, as they do not run here: {reasons}", file=sys.stderr)
+
+
+def _execute(args: argparse.Namespace, suite: Suite, found: Catalogue, planned: list[Planned], device: str) -> int:
+    from pathlib import Path
+
+    from longca.bench import environment, runner
+    from longca.bench.journal import Journal
+    from longca.bench.plan import left_to_do
+    from longca.bench.pool import Pool
+    from longca.bench.progress import progress
+
+    model = environment.device_model(device)
+    facts = environment.describe(device, suite, [label for label, entry in found.entries.items() if entry.plugin is None])
+    out = Path(args.out) if args.out else Path("out") / (Path(args.suite).stem if args.suite else "run")
+    _say_left_out(found)
+    with Journal(out) as journal:
+        journal.add_environment(environment.name_of(facts), facts)
+        todo = left_to_do(planned, journal.records, retry=args.retry == "failed", full=args.full)
+        cache = runner.cache_folder(journal.folder)
+        with progress(len(todo)) as watcher:
+            if journal.torn:
+                watcher.say(f"dropped a torn last line of {journal.torn} bytes; its cell is measured again.")
+            if len(todo) < len(planned):
+                watcher.say(f"resuming {out}: {len(planned) - len(todo)} of {len(planned)} cells are done.")
+            pool = Pool(suite, found, device, model, cache, args.full)
+            complete = runner.execute(todo, pool, journal, environment.name_of(facts), watcher)
+        records = [journal.records[entry.key] for entry in planned if entry.key in journal.records]
+    _summary(records, out)
+    return 0 if complete else 130
+
+
+def _summary(records: list[dict[str, Any]], out: object) -> None:
+    from longca.bench.summary import counts, failures, fastest
+    from longca.cli._tables import show_table
+
+    for table in [*fastest(records), failures(records)]:
+        if table.rows:
+            print(f"\n{table.title}")
+            show_table(table.columns, table.rows)
+    print(f"\n{len(records)} cells: {counts(records)}; written to {out}/results.jsonl")
