@@ -83,7 +83,13 @@ class TraceComm(Comm):
         sent, received = (tuple((self.members[rank], size_of(tensor)) for rank, tensor in messages) for messages in (sends, receives))
         size = sum(size for _, size in sent)
         self.recording.add(Event("post", number, size, operation, self.channel, self.members, sent, received))
-        return Transfer(lambda: self.recording.add(Event("wait", number)))
+        held = [*sends, *receives]  # as long as they are under way
+
+        def wait() -> None:
+            held.clear()
+            self.recording.add(Event("wait", number))
+
+        return Transfer(wait)
 
     def sub(self, ranks: Sequence[int], label: str = "") -> TraceComm:
         members = [self.members[rank] for rank in ranks]

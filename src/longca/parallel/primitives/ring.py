@@ -23,15 +23,16 @@ class Block(NamedTuple):
     v: torch.Tensor
 
 
-class Arriving(NamedTuple):
-    """A block on its way; `wait` gives it."""
+class Arriving:
+    """A block on its way; `wait` hands it over."""
 
-    transfer: Transfer
-    block: Block | None
+    def __init__(self, transfer: Transfer, block: Block | None) -> None:
+        self.transfer, self.block = transfer, block
 
     def wait(self) -> Block | None:
         self.transfer.wait()
-        return self.block
+        block, self.block = self.block, None  # whoever gets it decides how long it lives
+        return block
 
 
 class DoubleRing(Program):

@@ -1,0 +1,110 @@
+"""Context-parallel attention as a differentiable function, and the sharding that goes with it: for training scripts."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from longca.errors import BadInput
+from longca.kernels import registry as kernels
+from longca.kernels.base import Case
+from longca.kernels.inputs import DTYPES, in_layout
+from longca.masks import AnyMask
+from longca.parallel import registry
+from longca.parallel.comm.distributed import TorchComm
+from longca.parallel.grid import Grid
+from longca.parallel.method import KERNEL, Plan, make_plan
+from longca.parallel.primitives.program import Program
+from longca.parallel.ranges import Shards, count, tokens
+
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: AnyMask,
+    *,
+    method: str = "usp",
+    group: Any = None,
+    grid: str = "",
+    kernel: str = KERNEL,
+    scale: float = 0.0,
+) -> torch.Tensor:
+    """Attention of this rank's queries [L, Hq, D] over all ranks' keys, under the mask of the whole sequence; differentiable.
+
+    Every rank of the torch.distributed group calls it with the tokens that `shards` gives it (see `shard`), and gets their results
+    [L, Hq, Dv]. `kernel` is any kernel of LongCA with a functional backward.
+    """
+    case = Case(mask.seqlen_q, mask.seqlen_k, q.shape[1], k.shape[1], q.shape[2], v.shape[2], _NAMES[q.dtype], q.device.type, scale)
+    plan, program = _program(method, mask, case, group, grid, kernel, q.device)
+    length = count(plan.rows(dist.get_rank(group)))
+    if {len(q), len(k), len(v)} != {length}:
+        raise BadInput(
+            f"this rank owns {length} tokens under {method}, and got {len(q)}, {len(k)}, {len(v)}; cut them with parallel.shard."
+        )
+    layout = kernels.choices(kernel)[0].layout
+    tensors = [in_layout(x, layout) for x in (q, k, v)]
+    out: torch.Tensor = _Function.apply(program, layout, *tensors)  # type: ignore[no-untyped-call]
+    return out
+
+
+def shards(mask: AnyMask, heads_q: int, *, method: str = "usp", ranks: int, grid: str = "") -> Shards:
+    """The tokens of each rank, as ranges; the same on every rank."""
+    return _plan(method, mask, Case(mask.seqlen_q, mask.seqlen_k, heads_q, heads_q, 1, 1), ranks, grid, KERNEL).shards
+
+
+def shard(tensor: torch.Tensor, owned: Shards, rank: int) -> torch.Tensor:
+    """The tokens of a rank, from a tensor whose first axis is all tokens."""
+    return tensor.index_select(0, torch.from_numpy(tokens(owned[rank])).to(tensor.device))
+
+
+def unshard(pieces: list[torch.Tensor], owned: Shards) -> torch.Tensor:
+    """All tokens in order, from the pieces of all ranks."""
+    whole = torch.cat(pieces)
+    order = torch.cat([torch.from_numpy(tokens(ranges)) for ranges in owned]).argsort()
+    return whole.index_select(0, order.to(whole.device))
+
+
+def gather(piece: torch.Tensor, owned: Shards, group: Any = None) -> torch.Tensor:
+    """`unshard` of the pieces that the ranks of a group hold; every rank gets all tokens. Not differentiable."""
+    comm = _comm(group, piece.device)
+    pieces = [torch.empty((count(ranges), *piece.shape[1:]), dtype=piece.dtype, device=piece.device) for ranges in owned]
+    comm.all_gather([piece.detach().contiguous()], [[buffer] for buffer in pieces]).wait()
+    return unshard(pieces, owned)
+
+
+def _plan(method: str, mask: AnyMask, case: Case, ranks: int, grid: str, kernel: str) -> Plan:
+    return make_plan(registry.get(method), mask, case, ranks, Grid.parse(grid) if grid else None, kernel)
+
+
+@lru_cache(maxsize=8)
+def _comm(group: Any, device: torch.device) -> TorchComm:
+    if not dist.is_initialized():
+        raise BadInput("context parallelism needs ranks; call torch.distributed.init_process_group first.")
+    return TorchComm(group, device)
+
+
+@lru_cache(maxsize=32)
+def _program(method: str, mask: AnyMask, case: Case, group: Any, grid: str, kernel: str, device: torch.device) -> tuple[Plan, Program]:
+    comm = _comm(group, device)
+    plan = _plan(method, mask, case, comm.size, grid, kernel)
+    return plan, plan.program(comm)
+
+
+class _Function(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, program: Program, layout: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        out, kept = program.forward(q, k, v)
+        ctx.program, ctx.layout, ctx.kept_type = program, layout, type(kept)
+        ctx.save_for_backward(*kept)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        dout = in_layout(grads[0], ctx.layout)
+        return (None, None, *ctx.program.backward(dout, ctx.kept_type(*ctx.saved_tensors)))

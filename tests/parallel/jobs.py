@@ -1,0 +1,71 @@
+"""What tests have the ranks of a pool do."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any
+
+import torch
+
+from longca.kernels import registry as kernels
+from longca.parallel.comm.base import Comm
+from longca.parallel.comm.distributed import TorchComm
+from parallel.running import Results, case_of, mask_of, plan_of, reference, step
+
+
+def worst_error(
+    comm: TorchComm, method: str, mask: str, seqlen: int, heads: list[int], grid: str, kernel: str = "torch:chunked"
+) -> dict[str, Any]:
+    """Run a method on real ranks; each compares its own rows with the fp64 reference."""
+    cut, case = mask_of(mask, seqlen), case_of(seqlen, (heads[0], heads[1]))
+    plan = plan_of(method, cut, case, comm.size, grid, kernel)
+    program = plan.program(comm)
+    comm.traffic.reset()
+    out, _, *grads = step(program, plan, comm.rank, kernels.choices(kernel)[0].layout)
+    own = torch.cat([torch.arange(int(first), int(last)) for first, last in plan.rows(comm.rank)])
+    exact: Results = reference(cut, case)
+    wanted = [x[own] for x in (exact.out, exact.dq, exact.dk, exact.dv)]
+    errors = [float((got.double() - want).abs().max() / want.abs().max()) for got, want in zip((out, *grads), wanted, strict=True)]
+    return {"error": max(errors), "sent": comm.traffic.sent_bytes}
+
+
+def collectives(comm: Comm) -> list[list[float]]:
+    """Uneven all-gather, all-to-all and reduce-scatter: rank r has r+1 numbers."""
+    mine = torch.full((comm.rank + 1,), float(comm.rank))
+    gathered = [torch.empty(rank + 1) for rank in range(comm.size)]
+    comm.all_gather([mine], [[x] for x in gathered]).wait()
+    swapped = [torch.empty(comm.rank + 1) for _ in range(comm.size)]
+    comm.all_to_all([[torch.full((rank + 1,), 10.0 * comm.rank + rank)] for rank in range(comm.size)], [[x] for x in swapped]).wait()
+    total = torch.empty(comm.rank + 1)
+    comm.reduce_scatter([[torch.full((rank + 1,), float(rank))] for rank in range(comm.size)], [total]).wait()
+    comm.barrier()
+    return [torch.cat(gathered).tolist(), torch.cat(swapped).tolist(), total.tolist()]
+
+
+def die(comm: Comm, rank: int) -> str:
+    if comm.rank == rank:
+        print("the disk is full", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), 9)
+    comm.barrier()
+    return "survived"
+
+
+def hang(comm: Comm, rank: int) -> str:
+    if comm.rank == rank:
+        print("waiting for Godot", file=sys.stderr, flush=True)
+        time.sleep(1000)
+    return "done"
+
+
+def fail(comm: Comm, rank: int) -> str:
+    if comm.rank == rank:
+        raise ValueError("seven is not prime enough")
+    comm.barrier()
+    return "done"
+
+
+def greet(comm: Comm) -> list[int]:
+    comm.barrier()
+    return [comm.rank, os.getpid()]

@@ -1,0 +1,97 @@
+"""Every method, every mask, forward and backward, against one rank in fp64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from longca import masks
+from longca.errors import Refused
+from longca.masks import Mask
+from longca.parallel import registry
+from parallel.running import assert_right, case_of, mask_of, plan_of, reference, run_local
+
+SEQLEN = 197  # a prime
+RANKS = (1, 2, 3, 4, 8)
+MANY_HEADS = ((8, 2), (9, 3), (8, 8))  # fewer KV heads than ranks; heads that no number of ranks divides; no groups
+GRIDS = {"usp": ("2x2", "2x4", "3x2"), "loongtrain": ("1x4x2", "2x4x2", "1x6x3", "2x3x3")}
+
+
+def check(method: str, mask: Mask, heads: tuple[int, int], ranks: int, grid: str = "", kernel: str = "torch:chunked") -> None:
+    case = case_of(mask.seqlen_q, heads)
+    assert_right(run_local(plan_of(method, mask, case, ranks, grid, kernel)), reference(mask, case))
+
+
+@pytest.mark.parametrize("method", registry.names())
+@pytest.mark.parametrize("name", masks.names())
+def test_every_mask_on_three_and_eight_ranks(name: str, method: str) -> None:
+    check(method, mask_of(name), (9, 3), 3)
+    check(method, mask_of(name), (8, 2), 8)
+
+
+@pytest.mark.parametrize("grid", ["1x4x2", "2x4x2"])
+@pytest.mark.parametrize("name", masks.names())
+def test_double_rings(name: str, grid: str) -> None:
+    check("loongtrain", mask_of(name), (4, 2), 4 * int(grid[0]), grid)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("method", registry.names())
+@pytest.mark.parametrize("name", masks.names())
+def test_every_mask_heads_and_number_of_ranks(name: str, method: str, ranks: int) -> None:
+    for heads in MANY_HEADS:
+        check(method, mask_of(name), heads, ranks)
+    check(method, mask_of(name, 401), (8, 4), ranks)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "grid"), [(method, grid) for method, grids in GRIDS.items() for grid in grids])
+@pytest.mark.parametrize("name", masks.names())
+def test_every_mask_and_grid(name: str, method: str, grid: str) -> None:
+    heads, ring = (int(number) for number in grid.split("x")[:2])
+    for count in MANY_HEADS:
+        check(method, mask_of(name), count, heads * ring, grid)
+
+
+@pytest.mark.parametrize("method", registry.names())
+def test_rows_that_see_nothing_are_zero_and_never_nan(method: str) -> None:
+    """Queries 60..139 see nothing, and keys 100..149 are seen by nobody."""
+    mask = Mask.of(SEQLEN, SEQLEN, [(0, 60, 0, 0, 1, 1), (140, SEQLEN, 0, 0, 100, 0), (150, SEQLEN, 150, 0, 151, 1)])
+    case = case_of(SEQLEN, (4, 2))
+    results = run_local(plan_of(method, mask, case, 4))
+    assert_right(results, reference(mask, case))
+    assert torch.isneginf(results.lse[:, 60:140]).all()
+    assert (results.dk[100:140] == 0).all()
+
+
+@pytest.mark.parametrize("method", registry.names())
+def test_a_mask_that_shows_nothing_at_all(method: str) -> None:
+    mask = Mask(50, 50, [])
+    results = run_local(plan_of(method, mask, case_of(50), 3))
+    assert torch.isneginf(results.lse).all()
+    assert all((x == 0).all() for x in (results.out, results.dq, results.dk, results.dv))
+
+
+@pytest.mark.parametrize("method", registry.names())
+def test_fewer_tokens_than_ranks(method: str) -> None:
+    """Some ranks own nothing."""
+    check(method, masks.causal(5), (8, 2), 8)
+
+
+@pytest.mark.parametrize("method", registry.names())
+def test_another_head_size_for_v(method: str) -> None:
+    mask, case = mask_of("share_question"), case_of(SEQLEN, (6, 3), head_dim=16, head_dim_v=8)
+    assert_right(run_local(plan_of(method, mask, case, 3)), reference(mask, case))
+
+
+@pytest.mark.parametrize("method", registry.names())
+def test_other_kernels_serve_as_well(method: str) -> None:
+    """sdpa wants another memory order than torch:chunked."""
+    check(method, mask_of("causal_document"), (4, 2), 4, kernel="sdpa:flash")
+    check(method, mask_of("causal"), (8, 2), 3, kernel="torch:plain")
+
+
+def test_a_kernel_without_a_functional_backward_is_refused() -> None:
+    with pytest.raises(Refused, match="ring"):
+        run_local(plan_of("ring_p2p", mask_of("causal"), case_of(SEQLEN), 2, kernel="sdpa:math"))
