@@ -6,15 +6,18 @@ Plugins are loaded by a worker, never by the run itself: importing one may do an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from longca.bench.environment import file_version, kernel_versions
-from longca.bench.suite import Limits
+from longca.bench.plan import cells
+from longca.bench.suite import Limits, Suite
 from longca.bench.supervisor import Gone, Worker
 from longca.errors import BadInput
 from longca.kernels import registry
 from longca.kernels.base import No
+
+MINIATURE = 2048  # tokens: long enough for several documents and a window that hides something
 
 
 @dataclass(frozen=True)
@@ -40,55 +43,67 @@ class Catalogue:
         return {label: entry.versions for label, entry in self.entries.items()}
 
 
-def catalogue(asked: Sequence[str], plugins: Sequence[str], device: str, limits: Limits) -> Catalogue:
-    offered, failed = _plugins(plugins, device, limits)
+def catalogue(suite: Suite, plugins: Sequence[str], device: str, only_named: bool = False) -> Catalogue:
+    """The kernels of a suite and, unless only named ones are wanted, all kernels of the plugins."""
+    offered, failed = _plugins(plugins, device, suite.limits)
     found = Catalogue()
-    for label in asked:
+    for label in suite.kernels:
         name = label.partition(":")[0]
         if label == "all":
-            _add_all(found, device)
-        elif label in offered:
-            found.add(offered[label])
-        elif mine := [entry for entry in offered.values() if entry.label.partition(":")[0] == name and label == name]:
-            found.add(*mine)
+            _add_all(found, suite, device)
+        elif plugin := next((entry for known, entry in offered.items() if label in (known, known.partition(":")[0])), None):
+            found.add(replace(plugin, label=label))
         elif failed and name not in registry.names():
-            found.add(Entry(label, {}, failure=next(iter(failed.values())).failure))
+            found.add(replace(failed.get(name) or next(iter(failed.values())), label=label))
         else:
             registry.get(label)  # refuses what nobody knows
             found.add(Entry(label, kernel_versions(label)))
-    if "all" in asked:
+    if not only_named:
         found.add(*offered.values(), *failed.values())
     return found
 
 
-def _add_all(found: Catalogue, device: str) -> None:
+def _add_all(found: Catalogue, suite: Suite, device: str) -> None:
     for name in registry.names():
         for label in registry.labels(name):
-            answer = registry.available(registry.get(label), device)
-            if isinstance(answer, No):
-                found.left_out[label] = answer.reason
+            reason = "the suite leaves it out" if label in suite.without or name in suite.without else _obstacle(label, suite, device)
+            if reason:
+                found.left_out[label] = reason
             else:
                 found.add(Entry(label, kernel_versions(label)))
 
 
+def _obstacle(label: str, suite: Suite, device: str) -> str:
+    """Why a kernel can do no cell of a suite: it is not installed, or refuses all of its masks in miniature. Empty: it can."""
+    kernel = registry.get(label)
+    answer = registry.available(kernel, device)
+    if isinstance(answer, No):
+        return answer.reason
+    trial = suite.changed(seqlens=(str(MINIATURE),), passes=("fwd",), seeds=suite.seeds[:1])
+    refusals = []
+    for cell in cells(trial, [label], device):
+        mask = cell.build_mask()
+        answer = registry.supports(kernel, mask, cell.case(mask))
+        if answer:
+            return ""
+        refusals += [answer.reason] if isinstance(answer, No) else []
+    return refusals[0] if refusals else ""
+
+
 def _plugins(paths: Sequence[str], device: str, limits: Limits) -> tuple[dict[str, Entry], dict[str, Entry]]:
-    """The kernels of plugins by label, and an entry under the file's name for each plugin that fails."""
+    """The kernels of plugins by label, and by the file's name an entry for each plugin that cannot be loaded."""
     offered: dict[str, Entry] = {}
     failed: dict[str, Entry] = {}
     for path in paths:
         if not Path(path).is_file():
             raise BadInput(f"there is no plugin file {path}; give the path of a Python file with a kernel in it.")
-        versions = kernel_version_of(path)
+        versions = {"torch": kernel_versions("torch")["torch"], **file_version(path)}
         worker = Worker(limits, device, "", path)
         try:
             worker.wait_ready()
         except Gone as gone:
-            failed[path] = Entry(Path(path).stem, versions, path, (gone.status, gone.reason))
+            failed[Path(path).stem] = Entry(Path(path).stem, versions, path, (gone.status, gone.reason))
         finally:
             worker.kill()
         offered |= {label: Entry(label, versions, path) for label in worker.labels}
     return offered, failed
-
-
-def kernel_version_of(path: str) -> dict[str, str]:
-    return {"torch": kernel_versions("torch")["torch"], **file_version(path)}

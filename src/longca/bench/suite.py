@@ -36,6 +36,7 @@ class Suite:
 
     about: str = ""
     kernels: tuple[str, ...] = ("all",)
+    without: tuple[str, ...] = ()  # what `all` leaves out
     masks: tuple[str, ...] = ("all",)
     seqlens: tuple[str, ...] = ("1K",)
     heads: tuple[str, ...] = ("64:8",)

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         print(suites.to_toml(suite), end="")
         return 0
     device = args.device or devices.kind()
-    found = catalogue(suite.kernels, args.plugin, device, suite.limits)
+    found = catalogue(suite, args.plugin, device, only_named=args.kernels is not None)
     planned = _plan(args, suite, found, device)
     if args.dry_run:
         return _dry_run(planned, suite, found)

@@ -1,0 +1,93 @@
+"""Records for other programs: flat rows for CSV and Parquet, a Markdown table, PyTorch's benchmark format."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from typing import Any
+
+from longca.bench.summary import label, speed
+from longca.errors import Unavailable
+from longca.text import format_size
+
+Record = dict[str, Any]
+TENSORS = ("out", "lse", "dq", "dk", "dv")
+
+
+def flat(record: Record, environments: Mapping[str, Record]) -> Record:
+    """One level of plain values: what is nested gets a name with a line in between; samples are left out."""
+    row = {name: value for name, value in record.items() if name not in ("ms", "check", "params")}
+    row["params"] = json.dumps(record["params"], sort_keys=True)
+    row |= {f"ms_{part}": (record["ms"] or {}).get(part) for part in ("median", "p20", "p80", "n", "spread", "stop")}
+    for tensor in TENSORS:
+        found = (record["check"] or {}).get(tensor) or {}
+        row |= {f"check_{tensor}_{part}": found.get(part) for part in ("error", "allowed")}
+    facts = environments.get(record["env"], {})
+    return row | {"device": facts.get("device"), "torch": facts.get("packages", {}).get("torch"), "commit": facts.get("commit")}
+
+
+def to_csv(records: Iterable[Record], environments: Mapping[str, Record]) -> str:
+    rows = [flat(record, environments) for record in records]
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def to_markdown(records: Iterable[Record], environments: Mapping[str, Record]) -> str:
+    """A table per pass and shape: a row per mask and length, a column per kernel, TFLOP/s or the status."""
+    tables: dict[str, dict[tuple[str, int], dict[str, str]]] = {}
+    for record in records:
+        device = environments.get(record["env"], {}).get("device", "unknown device")
+        shape = f"{record['heads_q']}:{record['heads_kv']} heads, head size {record['head_dim']}, {record['dtype']}"
+        title = f"{record['pass']}, {shape}, {device} (TFLOP/s)"
+        row = tables.setdefault(title, {}).setdefault((record["mask"], record["seqlen"]), {})
+        row[label(record)] = speed(record["tflops"]) if record["status"] == "ok" else record["status"]
+    parts = []
+    for title, rows in tables.items():
+        kernels = sorted({kernel for row in rows.values() for kernel in row})
+        lines = [f"### {title}", "", f"| mask | tokens | {' | '.join(kernels)} |", f"|---|---|{'---|' * len(kernels)}"]
+        lines += [
+            f"| {mask} | {format_size(n)} | {' | '.join(row.get(kernel, '') for kernel in kernels)} |" for (mask, n), row in rows.items()
+        ]
+        parts.append("\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def to_hud(records: Iterable[Record], environments: Mapping[str, Record]) -> str:
+    """PyTorch's benchmark format, version 3: a JSON list with one entry per figure."""
+    entries = []
+    for record in records:
+        if record["status"] != "ok":
+            continue
+        facts = environments.get(record["env"], {})
+        names = ("mask", "mask_digest", "seed", "seqlen", "heads_q", "heads_kv", "head_dim", "head_dim_v", "pass", "deterministic")
+        about = {name: record[name] for name in names} | {"device": facts.get("device"), "arch": facts.get("device")}
+        mode = "training" if record["grad"] else "inference"
+        benchmark = {"name": "longca", "mode": mode, "dtype": record["dtype"], "extra_info": about}
+        kind = f"attention-{record['level']}"
+        model = {
+            "name": f"{record['mask']}-{record['seqlen']}-{record['pass']}",
+            "type": kind,
+            "backend": label(record),
+            "origins": ["longca"],
+        }
+        for name, unit, values in (("tflops", "TFLOP/s", [record["tflops"]]), ("latency", "ms", record["ms"]["samples"])):
+            metric = {"name": name, "unit": unit, "benchmark_values": values, "target_value": None, "extra_info": {"unit": unit}}
+            versions = {package: {"version": number} for package, number in facts.get("packages", {}).items()}
+            entries.append({"schema_version": "v3", "benchmark": benchmark, "model": model, "metric": metric, "dependencies": versions})
+    return json.dumps(entries, indent=1) + "\n"
+
+
+def write_parquet(records: Iterable[Record], environments: Mapping[str, Record], path: str) -> None:
+    try:
+        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise Unavailable("writing Parquet needs pyarrow; pip install pyarrow, or use --csv.") from error
+    rows = [flat(record, environments) for record in records]
+    parquet.write_table(arrow.Table.from_pylist(rows), path)

@@ -1,0 +1,80 @@
+"""What disturbs measuring on this machine. Every finding is a sentence with advice; none of it imports torch."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from longca import devices
+
+FEW_CORES = 4
+THROTTLING = {  # bits of clocks_event_reasons.active that say the device is slower than it could be
+    0x4: "its power cap",
+    0x8: "a hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "a hardware power brake",
+}
+
+
+def ask_gpu(query: str, fields: Sequence[str]) -> list[dict[str, str]]:
+    """One dictionary per GPU or process; empty where the driver does not answer."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    command = [program, f"--query-{query}={','.join(fields)}", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    rows = [[value.strip() for value in line.split(",")] for line in answer.stdout.splitlines()]
+    return [dict(zip(fields, row, strict=True)) for row in rows if answer.returncode == 0 and len(row) == len(fields)]
+
+
+def number(text: str) -> float | None:
+    try:
+        return float(int(text, 16)) if text.startswith("0x") else float(text)
+    except ValueError:
+        return None
+
+
+def gpu_findings() -> list[str]:
+    found = []
+    for process in ask_gpu("compute-apps", ("pid", "process_name", "used_memory")):
+        found.append(f"process {process['pid']} ({process['process_name']}) uses the GPU; end it, or its work is in your times.")
+    fields = ("clocks_event_reasons.active", "power.limit", "power.default_limit", "temperature.gpu", "utilization.gpu", "persistence_mode")
+    for gpu in ask_gpu("gpu", fields):
+        active = int(number(gpu["clocks_event_reasons.active"]) or 0)
+        found += [f"the GPU is held back by {why}; let it cool or raise the limit." for bit, why in THROTTLING.items() if active & bit]
+        limit, default = number(gpu["power.limit"]), number(gpu["power.default_limit"])
+        if limit is not None and default is not None and limit < default:
+            found.append(f"the power cap is {limit:.0f} W of {default:.0f} W; raise it with `nvidia-smi -pl {default:.0f}`.")
+        if (busy := number(gpu["utilization.gpu"])) is not None and busy > 5:
+            found.append(f"the GPU is busy ({busy:.0f} %) before anything is measured; wait until it is idle.")
+        if gpu["persistence_mode"] == "Disabled":
+            found.append("persistence mode is off, so the driver sleeps between processes; `nvidia-smi -pm 1` keeps it awake.")
+    return found
+
+
+def host_findings() -> list[str]:
+    found = []
+    cores = len(os.sched_getaffinity(0))
+    if cores < FEW_CORES:
+        found.append(f"only {cores} cores: times of CPU kernels are noisy, and compiling is slow.")
+    load = os.getloadavg()[0]
+    if load > cores / 2:
+        found.append(f"the load is {load:.1f} on {cores} cores; other processes disturb the host's part of each call.")
+    governor = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+    if governor.exists() and (name := governor.read_text().strip()) != "performance":
+        found.append(f"the CPU frequency governor is {name!r}; `cpupower frequency-set -g performance` makes times steadier.")
+    free = shutil.disk_usage(".").free
+    if free < 1 << 30:
+        found.append(f"only {free >> 20} MiB are free here; journals and references need about a gigabyte.")
+    return found
+
+
+def findings() -> list[str]:
+    return (gpu_findings() if devices.gpus() else []) + host_findings()

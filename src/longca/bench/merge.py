@@ -1,0 +1,54 @@
+"""Joining journals of several machines or shards."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from longca.bench.journal import LOCK, MASKS, RESULTS, CannotWrite, Journal, Record, load, load_environments, load_masks
+
+
+class Merged(NamedTuple):
+    added: int
+    replaced: int
+    kept: int  # records that OUT had already, or had better
+
+
+def merge(out: str | Path, folders: Sequence[str | Path]) -> Merged:
+    """Add the records of `folders` to `out`. Of two with the same key the later counts, but a failure never hides a measurement."""
+    best: dict[str, Record] = {}
+    for folder in folders:  # all are read before anything is written
+        for record in load(folder):
+            if record["key"] not in best or _better(record, best[record["key"]]):
+                best[record["key"]] = record
+    with Journal(out) as journal:
+        for folder in folders:
+            for name, facts in load_environments(folder).items():
+                journal.add_environment(name, facts)
+            for entry in load_masks(folder).values():
+                journal.add_mask_entry(entry)
+        old = dict(journal.records)
+        new = {key: record for key, record in best.items() if key not in old or _better(record, old[key])}
+        for record in new.values():
+            journal.add(record)
+    replaced = sum(key in old for key in new)
+    return Merged(len(new) - replaced, replaced, len(best) - len(new))
+
+
+def _better(new: Record, old: Record) -> bool:
+    return new != old and (new["status"] == "ok" or old["status"] != "ok")
+
+
+def pack(folder: str | Path) -> None:
+    """Compress a finished journal in place, for keeping: it can be read as before, but not added to."""
+    for name in (RESULTS, MASKS):
+        path = Path(folder) / name
+        try:
+            with path.with_name(name + ".gz").open("wb") as file:
+                file.write(gzip.compress(path.read_bytes(), mtime=0))
+            path.unlink()
+            (Path(folder) / LOCK).unlink(missing_ok=True)
+        except OSError as error:
+            raise CannotWrite(f"cannot pack {path}: {error.strerror}.") from error

@@ -1,0 +1,44 @@
+"""`longca doctor`: what this machine can do, what disturbs measuring, what to install."""
+
+from __future__ import annotations
+
+import argparse
+
+HELP = "say what this machine can measure, what disturbs it, and what to install"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="the device to judge for (default: cuda where there is a GPU)")
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+
+
+def run(args: argparse.Namespace) -> int:
+    from longca import devices
+    from longca.bench import environment, health
+    from longca.bench.suite import Suite
+    from longca.kernels import registry
+    from longca.kernels.base import No
+
+    device = args.device or devices.kind()
+    facts = environment.describe(device, Suite())
+    answers = {label: registry.available(registry.get(label), device) for name in registry.names() for label in registry.labels(name)}
+    kernels = {label: answer.reason if isinstance(answer, No) else "" for label, answer in answers.items()}
+    found = health.findings()
+    if args.json:
+        import json
+
+        print(json.dumps({"environment": facts, "kernels": kernels, "findings": found}, indent=1))
+        return 0
+    packages = ", ".join(f"{name} {number}" for name, number in facts["packages"].items())
+    print(f"device    {facts['device']}" + (f", driver {facts['driver']}, {facts['gpu_memory_mib']} MiB" if device == "cuda" else ""))
+    print(f"host      {facts['cpu']}, {facts['cores']} cores, {facts['system']}, Python {facts['python']}")
+    print(f"packages  {packages or 'torch is missing: pip install torch'}")
+    print(f"kernels   {', '.join(label for label, why in kernels.items() if not why) or 'none'}")
+    for label, why in kernels.items():
+        if why:
+            print(f"  without {label}: {why}")
+    for finding in found:
+        print(f"disturbs  {finding}")
+    if not found:
+        print("nothing disturbs measuring that could be found.")
+    return 0

@@ -1,0 +1,46 @@
+"""`longca export`: a journal for other programs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from longca.errors import BadInput
+
+HELP = "write a journal as CSV, Parquet, Markdown or PyTorch's benchmark format"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="DIR", help="a folder that `longca run` wrote")
+    for name, about in (("csv", "one row per cell"), ("md", "tables for people"), ("hud", "PyTorch's benchmark format v3, JSON")):
+        parser.add_argument(f"--{name}", nargs="?", const="-", metavar="FILE", help=f"{about}; without FILE, printed")
+    parser.add_argument("--parquet", metavar="FILE", help="one row per cell; needs pyarrow")
+
+
+def run(args: argparse.Namespace) -> int:
+    from longca.bench import export, journal
+
+    ways = {"csv": export.to_csv, "md": export.to_markdown, "hud": export.to_hud}
+    asked = {name: getattr(args, name) for name in ways if getattr(args, name) is not None}
+    if not asked and args.parquet is None:
+        raise BadInput("say what to write: --csv, --parquet, --md or --hud.")
+    records, environments = journal.load(args.folder), journal.load_environments(args.folder)
+    for name, target in asked.items():
+        text = ways[name](records, environments)
+        if target == "-":
+            sys.stdout.write(text)
+        else:
+            _write(target, text)
+    if args.parquet is not None:
+        export.write_parquet(records, environments, args.parquet)
+        print(f"wrote {args.parquet}")
+    return 0
+
+
+def _write(target: str, text: str) -> None:
+    try:
+        Path(target).write_text(text)
+    except OSError as error:
+        raise BadInput(f"cannot write {target}: {error.strerror}; give another file.") from error
+    print(f"wrote {target}")

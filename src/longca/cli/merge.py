@@ -1,0 +1,23 @@
+"""`longca merge`: join the journals of shards and machines."""
+
+from __future__ import annotations
+
+import argparse
+
+HELP = "join the journals of several runs into one"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("out", metavar="OUT", help="the folder to write; an existing journal is added to")
+    parser.add_argument("folders", nargs="+", metavar="DIR", help="folders that `longca run` wrote; a later one wins over an earlier one")
+    parser.add_argument("--pack", action="store_true", help="compress the result for keeping; it can be read, not added to")
+
+
+def run(args: argparse.Namespace) -> int:
+    from longca.bench.merge import merge, pack
+
+    done = merge(args.out, args.folders)
+    if args.pack:
+        pack(args.out)
+    print(f"{args.out}: {done.added} cells added, {done.replaced} replaced by newer ones, {done.kept} were there already")
+    return 0

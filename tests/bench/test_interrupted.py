@@ -1,0 +1,129 @@
+"""Runs that are cut short: killed twenty times, stopped with Ctrl-C, started twice; what is there in the end is always the same."""
+
+import json
+import random
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longca.bench import journal
+
+GRID = ["--masks", "all", "--seqlens", "16,17,18,19,20,21,22,23", "--passes", "fwd", "--kernels", "cheap"]
+
+
+@pytest.fixture
+def cheap(start_run: Any, plugins: Path) -> Any:
+    def start(out: Path, seconds: float = 0.0, *more: object, **environment: object) -> Any:
+        arguments = ["--plugin", plugins / "cheap.py", *GRID, "--out", out, *more]
+        return start_run(*arguments, CHEAP_S=seconds, **environment)
+
+    return start
+
+
+def keys(folder: Path) -> list[str]:
+    return [entry["key"] for entry in journal.read_lines(folder / "results.jsonl").entries]
+
+
+def finish(process: Any) -> str:
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    return str(output + errors)
+
+
+def test_killed_twenty_times_and_resumed_gives_the_same_cells(cheap: Any, tmp_path: Path) -> None:
+    finish(cheap(tmp_path / "whole"))
+    out, log, rng, kills = tmp_path / "killed", tmp_path / "log", random.Random(0), 0
+    for _ in range(20):
+        process = cheap(out, 0.04, CHEAP_LOG=log)
+        before = log.stat().st_size if log.exists() else 0
+        while process.poll() is None and (log.stat().st_size if log.exists() else 0) == before:
+            time.sleep(0.01)  # until it works
+        time.sleep(rng.uniform(0.0, 0.25))
+        process.kill()
+        process.communicate()
+        kills += process.returncode == -signal.SIGKILL
+    text = finish(cheap(out, CHEAP_LOG=log))
+    assert kills == 20
+    assert "resuming" in text
+    assert sorted(keys(out)) == sorted(keys(tmp_path / "whole"))
+    assert len(set(keys(out))) == len(keys(out)) > 60
+    asked = Counter(tuple(line.split()[1:]) for line in log.read_text().splitlines())
+    assert sum(asked.values()) - len(keys(out)) <= kills  # cells that were begun and lost: at most one per kill
+
+
+def test_ctrl_c_once_ends_after_the_cell_and_twice_at_once(cheap: Any, tmp_path: Path) -> None:
+    for presses in (1, 2):
+        out = tmp_path / str(presses)
+        process = cheap(out, 0.5)
+        while not (out / "results.jsonl").exists() or not keys(out):
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        if presses == 2:
+            time.sleep(0.1)
+            process.send_signal(signal.SIGINT)
+        start, (_, errors) = time.monotonic(), process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert "stopping after this cell" in errors
+        assert time.monotonic() - start < 5
+        assert 1 <= len(journal.load(out)) <= 4
+        assert not (out / ".cache").exists()
+
+
+def test_a_second_runner_on_the_same_folder_is_refused(cheap: Any, tmp_path: Path) -> None:
+    first = cheap(tmp_path, 1.0)
+    while not (tmp_path / "results.jsonl").exists():
+        time.sleep(0.02)
+    second = cheap(tmp_path)
+    _, errors = second.communicate(timeout=60)
+    first.kill()
+    first.communicate()
+    assert second.returncode == 2
+    assert errors == f"longca: another run is writing to {tmp_path}; wait for it, or give another --out.\n"
+
+
+def test_finished_cells_are_skipped_and_failed_ones_tried_again_when_asked(start_run: Any, tmp_path: Path, plugins: Path) -> None:
+    arguments = ["--plugin", plugins / "hostile.py", "--kernels", "raises,good", "--passes", "fwd", "--out", tmp_path]
+    finish(start_run(*arguments))
+    assert len(keys(tmp_path)) == 2
+    finish(start_run(*arguments))
+    assert len(keys(tmp_path)) == 2
+    finish(start_run(*arguments, "--retry", "failed"))
+    assert Counter(keys(tmp_path)).most_common(1)[0][1] == 2
+    assert [record["status"] for record in journal.load(tmp_path)] == ["ok", "error"]
+
+
+def test_shards_joined_are_the_whole(cheap: Any, tmp_path: Path) -> None:
+    from longca.bench.merge import merge
+
+    finish(cheap(tmp_path / "whole"))
+    parts = [tmp_path / f"part{i}" for i in (1, 2, 3)]
+    for number, part in enumerate(parts, 1):
+        finish(cheap(part, 0.0, "--shard", f"{number}/3"))
+    sizes = [len(keys(part)) for part in parts]
+    assert max(sizes) - min(sizes) <= 1
+    merged = merge(tmp_path / "joined", parts)
+    assert merged.added == sum(sizes)
+    assert sorted(keys(tmp_path / "joined")) == sorted(keys(tmp_path / "whole"))
+    assert merge(tmp_path / "joined", parts) == (0, 0, sum(sizes))
+
+
+def test_a_kernel_whose_worker_breaks_again_and_again_is_given_up(start_run: Any, tmp_path: Path, plugins: Path) -> None:
+    arguments = [
+        "--plugin",
+        plugins / "hostile.py",
+        "--kernels",
+        "exits",
+        "--passes",
+        "fwd",
+        "--seqlens",
+        "16,17,18,19,20",
+        "--out",
+        tmp_path,
+    ]
+    finish(start_run(*arguments))
+    reasons = [json.loads(line)["reason"] for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    assert ["not tried" in reason for reason in reasons] == [False, False, False, True, True]
