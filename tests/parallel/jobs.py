@@ -9,6 +9,9 @@ from typing import Any
 
 import torch
 
+import longca
+from longca import masks, parallel
+from longca.errors import BadInput
 from longca.kernels import registry as kernels
 from longca.parallel.comm.base import Comm
 from longca.parallel.comm.distributed import TorchComm
@@ -69,3 +72,24 @@ def fail(comm: Comm, rank: int) -> str:
 def greet(comm: Comm) -> list[int]:
     comm.barrier()
     return [comm.rank, os.getpid()]
+
+
+def gradients(comm: TorchComm) -> dict[str, Any]:
+    """Errors of out and of the gradients of the inputs, of this rank's rows, through autograd; and what a wrong call is told."""
+    mask = masks.causal_document(100, documents=[33, 67])
+    generator = torch.Generator().manual_seed(0)
+    whole = [torch.randn(100, 4, 8, generator=generator, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    wanted = longca.attention(*whole, mask, kernel="torch:chunked")
+    wanted.sin().sum().backward()
+    owned = parallel.shards(mask, 4, method="ring_p2p", ranks=comm.size)
+    mine = [parallel.shard(x.detach(), owned, comm.rank).requires_grad_() for x in whole]
+    out = parallel.attention(*mine, mask, method="ring_p2p")
+    out.sin().sum().backward()
+    pairs = [(parallel.gather(out, owned), wanted)]
+    pairs += [(part.grad, parallel.shard(x.grad, owned, comm.rank)) for part, x in zip(mine, whole, strict=True)]
+    try:
+        parallel.attention(*(x[:-1] for x in mine), mask, method="ring_p2p")
+        refusal = ""
+    except BadInput as error:
+        refusal = str(error)
+    return {"errors": [float((got - want).abs().max()) for got, want in pairs], "refusal": refusal}
