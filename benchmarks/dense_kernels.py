@@ -16,7 +16,7 @@ from typing import Any
 from longca import masks
 from longca.text import parse_list, parse_size
 
-KERNELS = "fa4:native,fa4:varlen,fa4:bands,cudnn_flex,fa3,flex,fa2:torch,sdpa:cudnn,cudnn"
+KERNELS = "fa4:native,fa4:varlen,fa4:bands,cudnn_flex,fa3,flex"
 ANY_BAND, NATIVE = ("fa4:bands", "cudnn_flex"), ("fa3", "fa4:native", "fa4:varlen")
 HEADS_Q, HEADS_KV, HEAD_DIM, SEED = 64, 8, 128, 42
 
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> None:
     from longca.kernels.base import Case
 
     done = {(record["asked"], record["mask"], record["seqlen"]) for record in load(args.out)}
-    timer, settings = clock.timer_for("cuda"), clock.Settings(budget_s=args.budget, warmup_s=0.03)
+    timer, settings = clock.timer_for("cuda"), clock.Settings(budget_s=args.budget, warmup_s=0.02, least=4)
     environment = {"device": devices.title(), "torch": torch.__version__}
     with args.out.open("a") as journal:
         for seqlen in map(parse_size, parse_list(args.seqlens)):

@@ -62,10 +62,18 @@ CUTS = {
     "later queries": lambda: build("causal_document").rows([(700, S)]),
     "rows that see nothing": lambda: build("causal_document").cols([(400, 1200)]),
     "causal, fewer queries": lambda: masks.causal(S).rows([(1000, S)]),
-    "causal, fewer keys": lambda: masks.causal(S).cols([(600, S)]),
+    "causal, first keys": lambda: masks.causal(S).cols([(0, 600)]),
+    "causal, last keys": lambda: masks.causal(S).cols([(600, S)]),
     "full, other lengths": lambda: Mask.of(333, 1111, [(0, 333, 0, 0, 1111, 0)]),
     "one query": lambda: masks.causal(S).rows([(S - 1, S)]),
 }
+
+
+@pytest.mark.parametrize("label", HERE)
+@pytest.mark.parametrize("seqlen", [2048, 1920 + 64])
+def test_block_patterns(label: str, seqlen: int) -> None:
+    mask = masks.uniform_block(seqlen, b=128, ratio=0.3, heads=2, seed=1)
+    run(label, mask, Case(seqlen, seqlen, 8, 2, 128, 128, "bf16", "cuda"))
 
 
 @pytest.mark.parametrize("label", HERE)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from longca.masks.tiles import TileLists
 
 FORWARD_TILE = {64: (192, 128), 96: (192, 128), 128: (128, 128), 192: (128, 112), 256: (128, 80)}  # FA4's own choice for dense attention
-SPEED_OF_80_ROWS = 1.06  # of the backward pass at head size 128, against 64 rows: worth it where it cuts few tiles more
 FEW_PARTIAL_TILES = 0.05  # of all tiles: below, finer lists skip nothing and cost the host time
 LARGEST_LIST = 1 << 22  # entries of a padded list: larger ones take too long to build
 
@@ -99,7 +98,7 @@ class BandAttention(ListedAttention):
 
     def _lower_backward(self, mask: Mask) -> dict[str, Any]:
         case = self.case
-        rows = self.tuning.backward_rows or backward_rows(mask, case)
+        rows = self.tuning.backward_rows or backward_rows(case)
         chosen = self.library._tile_size_bwd_sm90(case.head_dim, case.head_dim_v, False, False, sparse_block_size_q=rows)
         tile = rows, chosen.n_block_size
         options = self._intervals(mask, tile, anchors_are_keys=chosen.SdP_swapAB)
@@ -158,12 +157,6 @@ def forward_lists(mask: Mask, tile: tuple[int, int], group: int, packed: bool | 
     return coarse.by_row(), False
 
 
-def backward_rows(mask: Mask, case: Case) -> int:
-    """Queries per tile: at head size 128 larger tiles are faster, and cut more of the mask's edges."""
-    if case.head_dim <= 64:
-        return 128
-    if not 96 < case.head_dim <= 128:
-        return 64
-    small, large = mask.tiles(64, 128), mask.tiles(80, 128)
-    work = 64 * (small.full + small.partial), 80 * (large.full + large.partial) / SPEED_OF_80_ROWS
-    return 64 if work[0] <= work[1] else 80
+def backward_rows(case: Case) -> int:
+    """Queries per tile, as the library's table for each head size allows; of the two at head size 128, 64 beat 80 on all masks."""
+    return 128 if case.head_dim <= 64 else 64

@@ -134,7 +134,7 @@ class Kernel(ABC):
     gives_lse: bool = True  # where the backend cannot, forward returns None for lse
     backward: BackwardKind = "functional"
     gqa: str = "native"  # or "expands": the adapter repeats KV heads
-    tested: ClassVar[str] = ""  # where it ran through the check; empty: never, written from documentation
+    tested: str = ""  # where it ran through the check; empty: never, written from documentation
 
     def __init__(self, variant: str = "") -> None:
         self.variant = variant

@@ -25,6 +25,7 @@ class Cudnn(Kernel):
     needs = "nvidia-cudnn-frontend"
     modules = ("cudnn",)
     capability = (9, 0)  # ragged batches
+    tested = "H200"
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
         refusal = refuse_shapes(case, dtypes=("bf16", "fp16"), dims=range(8, 257, 8))

@@ -31,9 +31,7 @@ HEAD_DIMS = (*range(8, 129, 8), 192, 256)
 
 @dataclass(frozen=True)
 class Tuning:
-    pack_gqa: bool | None = (
-        None  # query heads of a group share a forward tile, which makes it group times shorter; None: the library's choice
-    )
+    pack_gqa: bool | None = None  # query heads of a group share a forward tile; None: the library's choice
     mask_through_smem: bool = True  # forward: prefetch the mask bits of partial tiles into shared memory
     forward_tile: tuple[int, int] | None = None  # (queries times packed heads, keys) on Hopper; None: the library's table
 
@@ -84,7 +82,8 @@ class CudnnFlex(Kernel):
     needs = "nvidia-cudnn-frontend==1.32.0 nvidia-cutlass-dsl[cu13]"
     modules = ("cudnn", "cutlass", "tvm_ffi")
     capability = (9, 0)
-    variants = ("rows", "documents")
+    variants = ("documents", "rows")
+    tested = "H200"
     tuning = Tuning()
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from longca.kernels.adapting import DocumentAttention, deterministic_torch, documents_of
 from longca.kernels.base import Answer, Attention, Case, Kernel, No, Yes, refuse_shapes
 
@@ -21,6 +23,10 @@ class Fa2(Kernel):
     about = "FlashAttention-2 with documents and windows: torch's own build, or the flash-attn package"
     variants = ("torch", "package")
 
+    def __init__(self, variant: str = "") -> None:
+        super().__init__(variant)
+        self.tested = "" if variant == "package" else "H200"
+
     def present(self) -> Answer:
         """flash-attn 4 has the same top-level name, so the package is known by its C++ module."""
         missing = self.variant == "package" and find_spec("flash_attn_2_cuda") is None
@@ -36,7 +42,11 @@ class Fa2(Kernel):
         if refusal is not None:
             return refusal
         documents = documents_of(mask)
-        return documents if isinstance(documents, No) else Yes()
+        if isinstance(documents, No):
+            return documents
+        if documents.right >= np.diff(documents.cu_k).max():
+            return No("takes a window as wide as the keys for no window, which hides nothing from the first of many queries")
+        return Yes()
 
     def prepare(self, mask: AnyMask, case: Case) -> Attention:
         return PackageAttention(mask, case) if self.variant == "package" else TorchAttention(mask, case)

@@ -66,6 +66,7 @@ class Fa3(Kernel):
     about = "FlashAttention-3 for Hopper, with documents and windows"
     needs = "xformers==0.0.34 nvidia-cuda-runtime-cu12"
     capability = (9, 0)
+    tested = "H200"
     tuning = Tuning()
 
     def present(self) -> Answer:

@@ -28,7 +28,7 @@ class Fa4(Kernel):
 
     def __init__(self, variant: str = "", tuning: Tuning | None = None) -> None:
         super().__init__(variant)
-        self.tuning = tuning
+        self.tuning, self.tested = tuning, "H200"
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
         refusal = refuse_shapes(case, dtypes=("bf16", "fp16"), dims=HEAD_DIMS)

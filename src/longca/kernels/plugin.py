@@ -17,7 +17,12 @@ Lowering = Callable[["AnyMask", Case], Any]
 
 
 def kernel(
-    *, name: str = "", devices: tuple[str, ...] = ("cpu", "cuda"), layout: Layout = "LHD", lower: Lowering | None = None, differentiable: bool = True
+    *,
+    name: str = "",
+    devices: tuple[str, ...] = ("cpu", "cuda"),
+    layout: Layout = "LHD",
+    lower: Lowering | None = None,
+    differentiable: bool = True,
 ) -> Callable[[Callable[..., Any]], type[Kernel]]:
     """Make `f(q_LHD, k_LHD, v_LHD, lowered, scale) -> out` or `-> (out, lse)` a kernel.
 

@@ -105,13 +105,23 @@ def available(kernel: Kernel, device: str) -> Answer:
     """Whether its package is there and this device can run it."""
     if device not in kernel.devices:
         return No(f"runs on {' and '.join(kernel.devices)} only" + (f"; there: pip install {kernel.needs}" if kernel.needs else ""))
-    missing = [module for module in kernel.modules if importlib.util.find_spec(module.partition(".")[0]) is None]
+    missing = [module for module in kernel.modules if not _importable(module)]
     if missing:
         return No(f"pip install {kernel.needs}" if kernel.needs else f"needs {', '.join(missing)}")
     if device == "cuda" and (found := devices.capability()) < kernel.capability:
         least = ".".join(map(str, kernel.capability))
         return No(f"needs compute capability {least}, this device has {'.'.join(map(str, found))}")
     return kernel.present()
+
+
+def _importable(module: str) -> bool:
+    """Whether a module is installed, without importing it or its package: some packages take seconds, or a GPU."""
+    package, _, rest = module.partition(".")
+    spec = importlib.util.find_spec(package)
+    if spec is None or not rest:
+        return spec is not None
+    places = [Path(place, *rest.split(".")) for place in spec.submodule_search_locations or []]
+    return any(place.is_dir() or place.with_suffix(".py").is_file() for place in places)
 
 
 def choices(label: str) -> list[Kernel]:

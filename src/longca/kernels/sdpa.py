@@ -35,12 +35,12 @@ class Sdpa(Kernel):
     about = "torch's scaled_dot_product_attention; each backend is a variant of its own"
     devices: tuple[str, ...] = ("cpu", "cuda")
     variants = ("cudnn", "flash", "efficient", "math")
-    tested = "CPU"
+    tested = "CPU, H200"
 
     def __init__(self, variant: str = "") -> None:
         super().__init__(variant)
         if variant in ("cudnn", "efficient"):
-            self.devices = ("cuda",)
+            self.devices, self.tested = ("cuda",), "H200"
         if variant in ("efficient", "math"):
             self.gqa = "expands"
         if variant == "math":

@@ -27,6 +27,8 @@ class TorchKernel(Kernel):
     def supports(self, mask: AnyMask, case: Case) -> Answer:
         if case.heads_q % case.heads_kv:
             return No(f"{case.heads_q} query heads do not divide into {case.heads_kv} groups")
+        if mask.heads not in (1, case.heads_kv):
+            return No(f"the block pattern has {mask.heads} heads, the tensors {case.heads_kv} KV heads")
         plain = self.variant == "plain"
         return Yes("lowered", "every pair as a bool" if plain else "a chunk of rows at a time", quadratic=plain)
 
