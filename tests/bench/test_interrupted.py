@@ -58,17 +58,17 @@ def test_killed_twenty_times_and_resumed_gives_the_same_cells(cheap: Any, tmp_pa
 def test_ctrl_c_once_ends_after_the_cell_and_twice_at_once(cheap: Any, tmp_path: Path) -> None:
     for presses in (1, 2):
         out = tmp_path / str(presses)
-        process = cheap(out, 0.5)
+        process = cheap(out, 0.5 if presses == 1 else 2.0)
         while not (out / "results.jsonl").exists() or not keys(out):
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
         if presses == 2:
-            time.sleep(0.1)
+            time.sleep(0.2)
             process.send_signal(signal.SIGINT)
         start, (_, errors) = time.monotonic(), process.communicate(timeout=60)
         assert process.returncode == 130
         assert "stopping after this cell" in errors
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 10
         assert 1 <= len(journal.load(out)) <= 4
         assert not (out / ".cache").exists()
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import groupby
 
 from longca import masks
 from longca.bench import metrics
@@ -38,6 +37,7 @@ class Job:
     """Passes of one kernel on one problem; `last` tells its worker that nothing more comes for this problem."""
 
     planned: tuple[Planned, ...]
+    worker: str
     last: bool = True
 
     @property
@@ -94,23 +94,24 @@ def plan(found: Iterable[Cell], device_model: str, versions: Mapping[str, Mappin
     return list(planned.values())
 
 
-def jobs(planned: Iterable[Planned]) -> list[Job]:
-    """Grouped by problem, then by kernel; kernels of one worker (fa4:native, fa4:bands) next to each other."""
+def jobs(planned: Iterable[Planned], workers: str = "kernel") -> list[Job]:
+    """Grouped by problem, then by worker, so that `last` can tell a worker when a problem is over for it."""
     problems: dict[Cell, dict[Cell, list[Planned]]] = {}
     for entry in planned:
         problems.setdefault(entry.cell.problem, {}).setdefault(entry.cell.job, []).append(entry)
     result: list[Job] = []
     for kernels in problems.values():
-        ordered = sorted(kernels.values(), key=lambda passes: worker_of(passes[0].cell))
-        for _, same_worker in groupby(ordered, key=lambda passes: worker_of(passes[0].cell)):
-            group = [Job(tuple(passes), last=False) for passes in same_worker]
-            result += [*group[:-1], replace(group[-1], last=True)]
+        groups = [tuple(passes) for passes in kernels.values()]
+        names = [worker_of(group[0].cell, workers) for group in groups]
+        for name in sorted(set(names)):
+            mine = [Job(group, name, last=False) for group, worker in zip(groups, names, strict=True) if worker == name]
+            result += [*mine[:-1], replace(mine[-1], last=True)]
     return result
 
 
-def worker_of(cell: Cell) -> str:
-    """The worker that runs a cell: one per kernel, shared by its variants."""
-    return f"{cell.level}/{cell.kernel.partition(':')[0]}"
+def worker_of(cell: Cell, workers: str) -> str:
+    """The name of the worker that runs a cell: one per kernel, shared by its variants; or one for all."""
+    return f"{cell.level}/{cell.kernel.partition(':')[0]}" if workers == "kernel" else cell.level
 
 
 def shard(planned: list[Planned], text: str) -> list[Planned]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
-from longca.bench.catalogue import Catalogue
-from longca.bench.plan import Job, worker_of
+from longca.bench.catalogue import Catalogue, Entry
+from longca.bench.plan import Job
 from longca.bench.suite import Suite
 from longca.bench.supervisor import Gone, Worker
 from longca.text import parse_size
@@ -39,43 +39,55 @@ class Pool:
         self._last_words: dict[str, Gone] = {}
         self.busy_s = 0.0
 
+    def start(self, jobs: Iterable[Job]) -> None:
+        """Start the workers of these jobs together: on a GPU each takes many seconds, most of them waiting."""
+        for job in jobs:
+            entry = self._found.entries[job.cell.kernel]
+            if entry.failure is None and self._name(job, entry) not in self._workers:
+                self._spawn(self._name(job, entry), entry)
+
     def run(self, job: Job) -> Iterator[tuple[str, Fields]]:
         left = [entry.cell.which for entry in job.planned]
-        name, entry = worker_of(job.cell), self._found.entries[job.cell.kernel]
+        kernel = job.cell.kernel.partition(":")[0]
+        entry = self._found.entries[job.cell.kernel]
         try:
             if entry.failure is not None:
                 raise Gone(*entry.failure)
-            if self._strikes.get(name, 0) >= STRIKES:
-                last = self._last_words[name]
+            if self._strikes.get(kernel, 0) >= STRIKES:
+                last = self._last_words[kernel]
                 raise Gone(last.status, f"not tried, its worker broke {STRIKES} times in a row; the last time: {last.reason}")
-            for which, fields in self._ask(name, entry.plugin, job):
+            for which, fields in self._ask(kernel, entry, job):
                 left.remove(which)
                 yield which, fields
         except Gone as gone:
             yield from ((which, {"status": gone.status, "reason": gone.reason}) for which in left)
 
-    def _ask(self, name: str, plugin: str | None, job: Job) -> Iterator[tuple[str, Fields]]:
+    def _ask(self, kernel: str, entry: Entry, job: Job) -> Iterator[tuple[str, Fields]]:
+        name = self._name(job, entry)
         try:
-            worker = self._worker(name, plugin)
-            for message in worker.run(self._message(job)):
+            if name not in self._workers:
+                self._spawn(name, entry)
+            self._workers[name].wait_ready()
+            for message in self._workers[name].run(self._message(job)):
                 if "pass" in message:
                     yield message["pass"], message["fields"]
                 else:
                     self.busy_s += message["busy_s"]
-                    self._strikes[name] = 0
+                    self._strikes[kernel] = 0
                     if message["fatal"]:
                         self._drop(name)
         except Gone as gone:
             self._drop(name)
-            self._strikes[name] = self._strikes.get(name, 0) + 1
-            self._last_words[name] = gone
+            self._strikes[kernel] = self._strikes.get(kernel, 0) + 1
+            self._last_words[kernel] = gone
             raise
 
-    def _worker(self, name: str, plugin: str | None) -> Worker:
-        if name not in self._workers:
-            self._workers[name] = Worker(self._suite.limits, self._device, self._model, plugin)
-            self._workers[name].wait_ready()
-        return self._workers[name]
+    def _name(self, job: Job, entry: Entry) -> str:
+        """A plugin never shares its worker with other files' kernels: importing it may harm them."""
+        return job.worker if entry.plugin is None else f"{job.worker}/{entry.plugin}"
+
+    def _spawn(self, name: str, entry: Entry) -> None:
+        self._workers[name] = Worker(self._suite.limits, self._device, self._model, entry.plugin)
 
     def _message(self, job: Job) -> Fields:
         cells = [entry.cell.to_json() for entry in job.planned]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, Protocol
 
 from longca.bench import record as records
 from longca.bench.journal import Journal
-from longca.bench.plan import Job, Planned, jobs, mask_of
+from longca.bench.plan import Job, mask_of
 from longca.bench.pool import Executor
 
 CACHE = ".cache"
@@ -29,15 +30,20 @@ class Watcher(Protocol):
 
 
 class Stop:
-    """Ctrl-C once: stop after this cell. Twice, or a SIGTERM: at once. Either way the journal is whole."""
+    """Ctrl-C once, or a limit of time: stop after this cell. Twice, or a SIGTERM: at once. Either way the journal is whole."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self.asked, self._say = False, say
+    def __init__(self, say: Callable[[str], None], limit_s: float | None = None) -> None:
+        self.pressed, self._say = False, say
+        self._end = float("inf") if limit_s is None else time.monotonic() + limit_s
+
+    @property
+    def asked(self) -> bool:
+        return self.pressed or time.monotonic() >= self._end
 
     def __call__(self, number: int, _: FrameType | None) -> None:
-        if self.asked or number == signal.SIGTERM:
+        if self.pressed or number == signal.SIGTERM:
             raise KeyboardInterrupt
-        self.asked = True
+        self.pressed = True
         self._say("stopping after this cell; press Ctrl-C again to stop at once.")
 
     @contextmanager
@@ -58,13 +64,15 @@ def cache_folder(folder: Path) -> Path:
     return cache
 
 
-def execute(todo: Sequence[Planned], executor: Executor, journal: Journal, environment: str, watcher: Watcher) -> bool:
-    """Run what is left to do; returns whether everything was. The journal holds each record before the next cell begins."""
-    stop = Stop(watcher.say)
+def execute(
+    todo: Sequence[Job], executor: Executor, journal: Journal, environment: str, watcher: Watcher, limit_s: float | None = None
+) -> bool:
+    """Run jobs; returns whether all were. The journal holds each record before the next cell begins."""
+    stop = Stop(watcher.say, limit_s)
     cache, problem = journal.folder / CACHE, None
     try:
         with stop.listening():
-            for job in jobs(todo):
+            for job in todo:
                 if stop.asked:
                     return False
                 if job.cell.problem != problem:

@@ -16,6 +16,7 @@ from longca.text import parse_size
 
 DTYPES = ("bf16", "fp16", "fp32", "fp64")
 PASSES = ("fwd", "bwd", "fwd+bwd")
+WORKERS = ("kernel", "one")
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Limits:
     time_s: float = 120.0
     memory: str = ""  # of the host, per worker, such as 16G; empty: most of what is free
     quadratic: str = "8K"  # longest sequence for what needs memory in O(S²); --full lifts it
+    workers: str = "kernel"  # a process per kernel, or "one" for all: faster where references are large, as they stay in its memory
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,8 @@ def check(suite: Suite) -> None:
     if suite.limits.memory:
         parse_size(suite.limits.memory)
     parse_size(suite.limits.quadratic)
+    if suite.limits.workers not in WORKERS:
+        raise unknown("kind of workers", suite.limits.workers, list(WORKERS))
     if suite.clock.least < 1 or suite.clock.most < suite.clock.least:
         raise BadInput(f"the clock needs 1 <= least <= most, not least={suite.clock.least} and most={suite.clock.most}.")
 

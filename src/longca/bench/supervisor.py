@@ -49,7 +49,8 @@ class Worker:
 
     def __init__(self, limits: Limits, device: str, device_model: str, plugin: str | None = None) -> None:
         self.limits, self.memory = limits, memory_limit(limits)
-        self.labels: list[str] = []
+        self.labels: list[str] = []  # the kernels of its plugin, known when it is ready
+        self._ready = False
         self._phase, self._output, self._pending = "start", b"", b""
         self._seconds = {"start": limits.start_s, "build": limits.build_s, "reference": limits.build_s}
         self._seconds |= {"check": limits.check_s, "time": limits.time_s}
@@ -82,16 +83,16 @@ class Worker:
         self._selector.register(self._process.stdout, selectors.EVENT_READ, "output")
         # a CUDA context maps more than any limit on a CPU allows; there only the resident size is watched
         limited = self.memory if device == "cpu" else 0
-        self._send({"memory": limited, "plugin": plugin, "device_model": device_model})
+        self._send({"memory": limited, "plugin": plugin, "device_model": device_model, "device": device})
 
     def wait_ready(self) -> None:
-        """Until it has loaded its plugin; raises Gone where that fails."""
-        for message in self._messages():
+        """Until it has loaded torch and its plugin; raises Gone where that fails."""
+        for message in () if self._ready else self._messages():
             if "failed" in message:
                 self.kill()
                 raise Gone("error", message["failed"])
             if "ready" in message:
-                self.labels = message["ready"]
+                self.labels, self._ready = message["ready"], True
                 return
 
     def run(self, job: Message) -> Iterator[Message]:

@@ -58,14 +58,16 @@ def main(commands: int, replies: int, parent: int) -> None:
 def serve(lines: Iterator[bytes], hello: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> None:
     """Loads the plugin, then answers jobs until the pipe closes."""
     tell({"phase": "start"})
+    session = Session(tell, hello["device_model"])
     try:
+        if hello["device"] == "cuda" and hello["device_model"]:  # seconds, which many workers can spend together
+            session.start_device("cuda")
         names = registry.load_plugin(hello["plugin"]) if hello["plugin"] else []
     except Exception as error:
         tell({"failed": of_exception(error)[1]})
         return
     labels = [label for name in names for label in registry.labels(name)]
     tell({"ready": labels})
-    session = Session(tell, hello["device_model"])
     for line in lines:
         job = json.loads(line)
         start = time.perf_counter()

@@ -41,6 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--energy", type=float, metavar="S", help="repeat each call for S seconds (1 or more) to measure its energy")
     parser.add_argument("--memory", metavar="SIZE", help="host memory a worker may take, such as 16G")
     parser.add_argument("--deadline", type=float, metavar="S", help="seconds that each step of a cell may take")
+    parser.add_argument("--workers", choices=("kernel", "one"), help="a process per kernel, or one for all")
+    parser.add_argument("--stop-after", type=float, metavar="S", help="stop after S seconds, at the end of a cell; run again to go on")
     parser.add_argument("--dry-run", action="store_true", help="list the cells and guess the time, measure nothing")
     parser.add_argument("--print-config", action="store_true", help="print the settings as a TOML file that `longca run` takes")
 
@@ -79,7 +81,9 @@ def resolve(args: argparse.Namespace) -> Suite:
         **lists, seeds=_seeds(args.seeds), distribution=args.distribution, packing=args.packing, deterministic=args.deterministic
     )
     clock = {"budget_s": args.budget, "energy_s": args.energy}
-    limits: dict[str, Any] = {"memory": args.memory} | dict.fromkeys(("build_s", "check_s", "time_s", "start_s"), args.deadline)
+    limits: dict[str, Any] = {"memory": args.memory, "workers": args.workers} | dict.fromkeys(
+        ("build_s", "check_s", "time_s", "start_s"), args.deadline
+    )
     suite = suite.changed(
         clock=replace(suite.clock, **{name: value for name, value in clock.items() if value is not None}),
         limits=replace(suite.limits, **{name: value for name, value in limits.items() if value is not None}),
@@ -142,7 +146,7 @@ def _execute(args: argparse.Namespace, suite: Suite, found: Catalogue, planned: 
 
     from longca.bench import environment, runner
     from longca.bench.journal import Journal
-    from longca.bench.plan import left_to_do
+    from longca.bench.plan import jobs, left_to_do
     from longca.bench.pool import Pool
     from longca.bench.progress import progress
 
@@ -154,15 +158,20 @@ def _execute(args: argparse.Namespace, suite: Suite, found: Catalogue, planned: 
         journal.add_environment(environment.name_of(facts), facts)
         todo = left_to_do(planned, journal.records, retry=args.retry == "failed", full=args.full)
         cache = runner.cache_folder(journal.folder)
+        todo_jobs = jobs(todo, suite.limits.workers)
         with progress(len(todo)) as watcher:
             if journal.torn:
                 watcher.say(f"dropped a torn last line of {journal.torn} bytes; its cell is measured again.")
             if len(todo) < len(planned):
                 watcher.say(f"resuming {out}: {len(planned) - len(todo)} of {len(planned)} cells are done.")
             pool = Pool(suite, found, device, model, cache, args.full)
-            complete = runner.execute(todo, pool, journal, environment.name_of(facts), watcher)
+            if device == "cuda":
+                pool.start(todo_jobs)
+            complete = runner.execute(todo_jobs, pool, journal, environment.name_of(facts), watcher, args.stop_after)
         records = [journal.records[entry.key] for entry in planned if entry.key in journal.records]
     _summary(records, out)
+    if not complete:
+        print(f"stopped with {len(planned) - len(records)} cells left; the same command goes on.")
     return 0 if complete else 130
 
 

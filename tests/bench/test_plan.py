@@ -1,0 +1,209 @@
+"""From suites to cells: what is asked for is what is planned, and what makes no sense is refused in a sentence."""
+
+import argparse
+import json
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longca.bench import plan, suite
+from longca.bench.cell import Cell, key
+from longca.bench.suite import Suite
+from longca.bench.workload import read_workload, with_model
+from longca.cli import run as run_verb
+from longca.errors import BadInput
+
+SMALL = Suite(kernels=("torch",), masks=("causal", "causal_document"), seqlens=("1K", "512"), heads=("4:2",), head_dims=("32",))
+VERSIONS = {"torch": {"torch": "2"}, "sdpa": {"torch": "2"}}
+
+
+def planned(which: Suite, kernels: tuple[str, ...] = ("torch",)) -> list[plan.Planned]:
+    return plan.plan(plan.cells(which, kernels, "cpu"), "a CPU", VERSIONS)
+
+
+def arguments(*given: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    run_verb.add_arguments(parser)
+    return parser.parse_args(given)
+
+
+@pytest.mark.parametrize("name", suite.names())
+def test_every_suite_of_the_package_is_sound(name: str) -> None:
+    found = suite.find(name)
+    cells = plan.cells(found, ["torch"], "cpu")
+    assert {cell.mask for cell in cells} == set(__import__("longca").masks.names())
+    assert suite.from_table(tomllib.loads(suite.to_toml(found)), "printed") == found
+
+
+def test_paper_kernel_is_the_papers_grid() -> None:
+    cells = plan.cells(suite.find("paper-kernel"), ["fa3"], "cuda")
+    assert len(cells) == 12 * 9 * 2
+    assert {(cell.heads_q, cell.heads_kv, cell.head_dim, cell.dtype) for cell in cells} == {(64, 8, 128, "bf16")}
+    assert sorted({cell.seqlen >> 10 for cell in cells}) == [1, 2, 4, 8, 16, 24, 32, 40, 48]
+
+
+def test_a_cell_survives_json() -> None:
+    for entry in planned(replace(SMALL, params={"causal": {}}, distribution="pile")):
+        assert Cell.from_json(json.loads(json.dumps(entry.cell.to_json()))) == entry.cell
+
+
+def test_keys_tell_measurements_apart_and_nothing_else() -> None:
+    cell = plan.cells(SMALL, ["torch"], "cpu")[0]
+    base = key(cell, "digest", "H200", {"torch": "2"})
+    assert key(replace(cell), "digest", "H200", {"torch": "2"}) == base
+    others = [
+        key(replace(cell, which="bwd"), "digest", "H200", {"torch": "2"}),
+        key(replace(cell, dtype="fp16"), "digest", "H200", {"torch": "2"}),
+        key(cell, "other", "H200", {"torch": "2"}),
+        key(cell, "digest", "H100", {"torch": "2"}),
+        key(cell, "digest", "H200", {"torch": "3"}),
+    ]
+    assert len({base, *others}) == 6
+
+
+def test_seeds_that_draw_the_same_mask_are_measured_once() -> None:
+    entries = planned(replace(SMALL, seeds=(0, 1, 2), passes=("fwd",)))
+    seeds = {
+        (name, size): [e.cell.seed for e in entries if (e.cell.mask, e.cell.seqlen) == (name, size)]
+        for name in SMALL.masks
+        for size in (512, 1024)
+    }
+    assert seeds["causal", 512] == seeds["causal", 1024] == [0]
+    assert seeds["causal_document", 1024] == [0, 1, 2]
+
+
+def test_jobs_hold_the_passes_of_a_kernel_and_problems_come_one_by_one() -> None:
+    jobs = plan.jobs(planned(SMALL, ("torch", "sdpa")))
+    assert [tuple(entry.cell.which for entry in job.planned) for job in jobs] == [("fwd", "bwd")] * len(jobs)
+    problems = [job.cell.problem for job in jobs]
+    assert problems == sorted(problems, key=problems.index)  # every problem once, in a row
+    assert all(job.last for job in jobs)  # each worker has one job per problem here
+    shared = plan.jobs(planned(SMALL, ("torch", "sdpa")), "one")
+    assert [job.last for job in shared] == [False, True] * (len(jobs) // 2)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 7])
+def test_shards_split_everything_and_share_nothing(parts: int) -> None:
+    entries = planned(replace(SMALL, masks=("all",)), ("torch", "sdpa"))
+    found = [plan.shard(entries, f"{part}/{parts}") for part in range(1, parts + 1)]
+    assert sorted(entry.key for part in found for entry in part) == sorted(entry.key for entry in entries)
+    problems = [{entry.cell.problem for entry in part} for part in found]
+    assert sum(map(len, problems)) == len(set().union(*problems))
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "1", "a/b", "1/2/3"])
+def test_a_wrong_shard_is_refused(text: str) -> None:
+    with pytest.raises(BadInput, match="is no shard"):
+        plan.shard([], text)
+
+
+def test_what_is_left_to_do() -> None:
+    entries = planned(SMALL)
+    ok, failed, long, other = (entry.key for entry in entries[:4])
+    records = {
+        ok: {"status": "ok", "reason": ""},
+        failed: {"status": "oom", "reason": "out of memory"},
+        long: {"status": "unsupported", "reason": f"{plan.QUADRATIC} memory, about 9 GiB"},
+        other: {"status": "unsupported", "reason": "no"},
+    }
+    rest = {entry.key for entry in entries[4:]}
+    assert {entry.key for entry in plan.left_to_do(entries, records)} == rest
+    assert {entry.key for entry in plan.left_to_do(entries, records, retry=True)} == rest | {failed}
+    assert {entry.key for entry in plan.left_to_do(entries, records, full=True)} == rest | {long}
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"masks": ["causl"]}, "did you mean 'causal'"),
+        ({"mask": ["causal"]}, "did you mean 'masks'"),
+        ({"seqlens": ["8Q"]}, "no size"),
+        ({"seqlens": ["0"]}, "1 or more"),
+        ({"heads": ["7:2"]}, "do not divide"),
+        ({"heads": ["x"]}, "is no heads"),
+        ({"passes": ["forward"]}, "unknown pass"),
+        ({"dtypes": ["int4"]}, "unknown dtype"),
+        ({"seqlens": []}, "has no seqlens"),
+        ({"kernels": "torch"}, "must be a list"),
+        ({"seeds": [-1]}, "a seed must be"),
+        ({"params": {"causal": {"w": 1}}}, "causal has no parameter 'w'"),
+        ({"clock": {"budget": 1}}, "did you mean 'budget_s'"),
+        ({"clock": {"budget_s": "long"}}, "must be a number"),
+        ({"clock": {"least": 9, "most": 3}}, "least <= most"),
+        ({"limits": {"memory": "lots"}}, "no size"),
+        ({"limits": 3}, "must be a table"),
+    ],
+)
+def test_a_wrong_suite_is_refused_in_a_sentence(table: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        suite.from_table(table, "mine.toml")
+
+
+def test_a_users_file_is_a_suite_and_flags_change_it(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('kernels = ["torch"]\nseqlens = ["2K"]\n[clock]\nbudget_s = 0.1\n')
+    found = run_verb.resolve(
+        arguments(str(file), "--masks", "full,causal", "--heads", "8:4", "--seeds", "3", "--budget", "0.2", "--memory", "1G")
+    )
+    assert (found.kernels, found.masks, found.seqlens, found.heads) == (("torch",), ("full", "causal"), ("2K",), ("8:4",))
+    assert (found.seeds, found.clock.budget_s, found.limits.memory) == ((0, 1, 2), 0.2, "1G")
+    assert run_verb.resolve(arguments("quick", "--seeds", "42,")).seeds == (42,)
+
+
+def test_a_missing_or_broken_suite_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text("kernels = [")
+    with pytest.raises(BadInput, match="is not TOML"):
+        suite.find(str(tmp_path / "bad.toml"))
+    with pytest.raises(BadInput, match="cannot read"):
+        suite.find(str(tmp_path / "none.toml"))
+    with pytest.raises(BadInput, match="did you mean 'quick'"):
+        suite.find("quik")
+    with pytest.raises(BadInput, match="name a suite"):
+        run_verb.resolve(arguments())
+
+
+def test_a_workload_becomes_cells(tmp_path: Path) -> None:
+    file = tmp_path / "steps.jsonl"
+    steps = [{"mask": "causal_document", "documents": [300, 212]}, {"mask": "sliding_window", "seqlen": 512, "params": {"w": 9}}]
+    file.write_text("".join(json.dumps(step) + "\n" for step in [*steps, steps[0]]))
+    cells = plan.cells(SMALL, ["torch"], "cpu", read_workload(file))
+    assert [(cell.mask, cell.seqlen, cell.which) for cell in cells] == [
+        (m, 512, w) for m in ("causal_document", "sliding_window") for w in ("fwd", "bwd")
+    ]
+    assert cells[0].build_mask().documents == (300, 212)
+    assert cells[2].build_mask().params == {"w": 9}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "line 1 is not JSON"),
+        ("[]", "must be an object"),
+        ('{"mask": "causl", "seqlen": 8}', "did you mean 'causal'"),
+        ('{"mask": "causal"}', "needs a seqlen"),
+        ('{"mask": "causal", "seqlen": 8, "lengths": [8]}', "unknown field"),
+        ('{"mask": "full_document", "documents": [3, 0]}', "documents must be a list"),
+        ("", "has no steps"),
+    ],
+)
+def test_a_wrong_workload_is_refused_with_its_line(tmp_path: Path, line: str, message: str) -> None:
+    (tmp_path / "steps.jsonl").write_text(line + "\n")
+    with pytest.raises(BadInput, match=message):
+        read_workload(tmp_path / "steps.jsonl")
+
+
+@pytest.mark.parametrize("name", suite.names("models"))
+def test_every_model_gives_a_shape(name: str) -> None:
+    shaped = with_model(SMALL, name)
+    suite.check(shaped)
+    assert shaped.heads != SMALL.heads
+
+
+def test_a_models_window_counts_its_own_key() -> None:
+    shaped = with_model(replace(SMALL, masks=("sliding_window_causal",), seqlens=("8K",)), "mistral-7b")
+    mask = plan.cells(shaped, ["torch"], "cpu")[0].build_mask()
+    starts, ends = mask.row_intervals()
+    assert (ends - starts).max() == 4096
