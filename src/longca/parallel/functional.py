@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from functools import lru_cache
 from typing import Any
 
@@ -87,6 +88,13 @@ def _comm(group: Any, device: torch.device) -> TorchComm:
     if not dist.is_initialized():
         raise BadInput("context parallelism needs ranks; call torch.distributed.init_process_group first.")
     return TorchComm(group, device)
+
+
+@atexit.register
+def _let_go() -> None:
+    """gloo's threads must end before the interpreter does, so nothing here may hold a group by then."""
+    _program.cache_clear()
+    _comm.cache_clear()
 
 
 @lru_cache(maxsize=32)

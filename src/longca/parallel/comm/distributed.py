@@ -22,6 +22,9 @@ class TorchComm(Comm):
         members = dist.get_process_group_ranks(self.group)
         super().__init__(members, members.index(dist.get_rank()), torch.device(device), traffic or Traffic())
         self.batches = dist.get_backend(self.group) != "gloo"
+        if self.batches and self.size > 1:
+            # NCCL connects at the first call, for which it wants all ranks; a ring's first hop may have no work for some of them
+            dist.all_reduce(torch.zeros(1, device=self.device), group=self.group)
         self._label = label
         self._subs: dict[tuple[tuple[int, ...], str], TorchComm] = {}
         self._tags: dict[tuple[bool, int], int] = defaultdict(int)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 
 from longca.masks import Mask
-from longca.parallel.comm.base import Comm, Message, Transfer
+from longca.parallel.comm.base import Comm, Message, Transfer, size_of
 from longca.parallel.primitives.local import LocalKernel
 from longca.parallel.primitives.merge import Merger, Total
 from longca.parallel.primitives.program import Gradients, Kept, Program
@@ -19,8 +19,11 @@ from longca.parallel.ranges import Shards, count
 
 
 class Block(NamedTuple):
+    """K and V of a rank, or their gradients, and the one run of memory that both lie in, which is what travels."""
+
     k: torch.Tensor
     v: torch.Tensor
+    memory: torch.Tensor
 
 
 class Arriving:
@@ -50,33 +53,34 @@ class DoubleRing(Program):
 
     def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, Kept]:
         merger = Merger(self.kernel, q_LHD, v_LHD)
-        block: Block | None = Block(k_LHD, v_LHD)
+        block = self.packed(k_LHD, v_LHD)
         outer = Arriving(Transfer(), None)
         for visit, piece in zip(self.visits, self.pieces, strict=True):
             if visit.outer != Hop():
                 outer = self.post(self.between, visit.outer, block)
             inner = self.post(self.inside, visit.inner, block)
             if piece is not None and block is not None:
-                merger.add(piece.rows, *piece.forward(q_LHD, *block))
+                merger.add(piece.rows, *piece.forward(q_LHD, block.k, block.v))
             block = outer.wait() if visit.ends_round else inner.wait()
         out, lse = merger.result()
         return out, Kept(q_LHD, k_LHD, v_LHD, out, lse)
 
     def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
         dq, dk, dv = (Total(self.kernel, x.shape) for x in kept[:3])
-        block: Block | None = Block(kept.k, kept.v)
+        block = self.packed(kept.k, kept.v)
         outer = Arriving(Transfer(), None)
         travelling = Travelling(self, dk, dv)
         for visit, piece in zip(self.visits, self.pieces, strict=True):
             if visit.outer != Hop():
                 outer = self.post(self.between, visit.outer, block)
             inner = self.post(self.inside, visit.inner, block)
-            parts = piece.backward(dout_LHD, kept.q, *block, kept.out, kept.lse) if piece is not None and block is not None else None
+            if piece is not None and block is not None:
+                dq_part, *parts = piece.backward(dout_LHD, kept.q, block.k, block.v, kept.out, kept.lse)
+                dq.add(piece.rows, dq_part)
+                travelling.arrive()
+                travelling.add(visit.owner, piece.keys, parts)
+                del dq_part, parts
             travelling.arrive()
-            if piece is not None and parts is not None:
-                dq.add(piece.rows, parts[0])
-                travelling.add(visit.owner, piece.keys, parts[1:])
-            del parts
             travelling.leave(visit.gradient)
             block = outer.wait() if visit.ends_round else inner.wait()
         travelling.arrive()
@@ -85,66 +89,72 @@ class DoubleRing(Program):
     def post(self, comm: Comm, hop: Hop, block: Block | None) -> Arriving:
         """Send the block on and receive the next one, without waiting."""
         coming = self.empty_block(self.lengths[hop.owner]) if hop.source != NOBODY else None
-        sends: list[Message] = [(hop.to, self.run(x)) for x in block or () if hop.to != NOBODY]
-        receives: list[Message] = [(hop.source, self.run(x)) for x in coming or ()]
-        return Arriving(comm.exchange(sends, receives), coming)
+        sends: list[Message] = [(hop.to, block.memory)] if block is not None and hop.to != NOBODY else []
+        return Arriving(comm.exchange(sends, [(hop.source, coming.memory)] if coming is not None else []), coming)
+
+    def packed(self, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> Block | None:
+        """This rank's own block, copied together where it is going to travel."""
+        if all(visit.inner.to == visit.outer.to == NOBODY for visit in self.visits):
+            return Block(k_LHD, v_LHD, k_LHD)
+        block = self.empty_block(len(k_LHD))
+        block.k.copy_(k_LHD)
+        block.v.copy_(v_LHD)
+        self.comm.note_work("copy", 2 * size_of(block.memory))
+        return block
 
     def empty_block(self, length: int, dtype: torch.dtype | None = None, what: str = "kv") -> Block:
-        """K and V, or their gradients, in one buffer."""
         case, layout = self.kernel.case, self.kernel.layout
         tokens = (length, case.heads_kv) if layout == "LHD" else (case.heads_kv, length)
         shapes = [(*tokens, size) for size in (case.head_dim, case.head_dim_v)]
         flat = self.comm.empty((sum(map(prod, shapes)),), dtype or self.kernel.dtype, what)
         k, v = (x.view(shape) for x, shape in zip(flat.split([prod(shape) for shape in shapes]), shapes, strict=True))
-        return Block(in_order(k, layout), in_order(v, layout))
-
-    def run(self, x_LHD: torch.Tensor) -> torch.Tensor:
-        """The tensor as one run of memory, in the order all ranks use."""
-        return in_order(x_LHD, self.kernel.layout).contiguous()
+        return Block(in_order(k, layout), in_order(v, layout), flat)
 
 
 class Travelling:
-    """The gradients of keys on their way round: each rank adds its part, the last one sends the sum home. Two buffers, in fp32."""
+    """The gradients of keys on their way round: each rank adds its part, the last one sends the sum home. All in fp32."""
 
     def __init__(self, ring: DoubleRing, dk: Total, dv: Total) -> None:
         self.ring, self.own = ring, (dk, dv)
-        self.held: tuple[Total, Total] | None = None
-        self.transfer, self.coming, self.home = Transfer(), cast(Block | None, None), cast(Block | None, None)
+        self.held: Block | None = None  # what this visit adds to
+        self.coming: Block | None = None
+        self.home: Block | None = None
+        self.transfer = Transfer()
 
     def arrive(self) -> None:
+        """Take what the visit before has sent; a second call finds nothing."""
         self.transfer.wait()
-        self.held = self._totals(self.coming) if self.coming is not None else None
-        for total, part in zip(self.own, self.home or (), strict=False):
-            total.add(slice(None), part)
-        self.coming = self.home = None
+        self.held, self.coming = self.coming or self.held, None
+        home, self.home = self.home, None
+        if home is not None:
+            for total, part in zip(self.own, home[:2], strict=True):
+                total.add(slice(None), part)
 
     def add(self, owner: int, keys: slice, parts: Sequence[torch.Tensor]) -> None:
         if owner == self.ring.comm.rank:
-            totals = self.own
-        else:
-            totals = self.held = self.held or self._totals(None, owner)
-        for total, part in zip(totals, parts, strict=True):
-            total.add(keys, part)
+            for total, part in zip(self.own, parts, strict=True):
+                total.add(keys, part)
+            return
+        if self.held is None:
+            self.held = self.ring.empty_block(self.ring.lengths[owner], self.ring.kernel.accumulate, "dkv")
+            self.held.memory.zero_()
+        for into, part in zip(self.held[:2], parts, strict=True):
+            into[keys] += part.to(into.dtype)
+            self.ring.comm.note_work("merge", size_of(part) + 2 * size_of(into[keys]))
 
     def leave(self, hop: GradientHop) -> None:
+        """Send on what is held, and receive what the next visit adds to; my own sum may come home at the same time."""
         ring, dtype = self.ring, self.ring.kernel.accumulate
-        sends: list[Message] = [(hop.to, ring.run(total.buffer())) for total in self.held or () if hop.to != NOBODY]
+        sends: list[Message] = [(hop.to, self.held.memory)] if self.held is not None and hop.to != NOBODY else []
+        receives: list[Message] = []
         if hop.source != NOBODY:
             self.coming = ring.empty_block(ring.lengths[hop.owner], dtype, "dkv")
+            receives.append((hop.source, self.coming.memory))
         if hop.home_from != NOBODY:
             self.home = ring.empty_block(ring.lengths[ring.comm.rank], dtype, "dkv")
-        receives: list[Message] = [(hop.source, ring.run(x)) for x in self.coming or ()]
-        receives += [(hop.home_from, ring.run(x)) for x in self.home or ()]
+            receives.append((hop.home_from, self.home.memory))
         self.held = None
         self.transfer = ring.gradients.exchange(sends, receives)
-
-    def _totals(self, block: Block | None, owner: int = NOBODY) -> tuple[Total, Total]:
-        """Sums that go on from a block that has arrived, or that start here."""
-        kernel = self.ring.kernel
-        if block is not None:
-            return Total(kernel, block.k.shape, block.k), Total(kernel, block.v.shape, block.v)
-        length, case = self.ring.lengths[owner], kernel.case
-        return Total(kernel, (length, case.heads_kv, case.head_dim)), Total(kernel, (length, case.heads_kv, case.head_dim_v))
 
 
 class Ring(DoubleRing):
