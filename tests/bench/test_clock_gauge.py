@@ -1,0 +1,53 @@
+"""What stands beside the samples: readings of clock and power, the energy of a call, with a fake device."""
+
+from collections.abc import Callable
+
+import pytest
+
+from longca.bench import gauge
+from longca.bench.clock import Settings, measure
+
+
+class FakeDevice:
+    """A timer and a gauge in one: every sample takes a 64th of a second, the clock falls with every reading, 500 W."""
+
+    def __init__(self) -> None:
+        self.time, self.reads = 0.0, 0
+
+    def sample(self, call: Callable[[], object]) -> tuple[float, bool, float]:
+        call()
+        self.time += 1 / 64  # exact in binary
+        return 15.625, False, 1.0
+
+    def now(self) -> float:
+        return self.time
+
+    def read(self) -> tuple[float, float]:
+        self.reads += 1
+        return 1980.0 - 10 * self.reads, 500.0
+
+    def joules(self) -> float:
+        return 500.0 * self.time
+
+
+def test_readings_are_taken_beside_samples_and_not_too_often() -> None:
+    device = FakeDevice()
+    timing = measure(lambda: None, device, Settings(least=9, warmup_s=0.0), device)
+    assert len(timing.samples) == 9
+    assert device.reads == 5  # every 20 ms, a sample takes 16
+    assert timing.clock_mhz == 1980 - 30
+    assert timing.watts == 500
+
+
+def test_without_a_gauge_nothing_is_claimed() -> None:
+    timing = measure(lambda: None, FakeDevice(), Settings())
+    assert (timing.clock_mhz, timing.watts) == (None, None)
+    assert gauge.gauge_for("cpu") is None
+
+
+def test_energy_is_measured_over_a_second_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = FakeDevice()
+    monkeypatch.setattr(gauge.time, "perf_counter", device.now)
+    joules = gauge.joules_per_call(lambda: device.sample(lambda: None), lambda: None, device, 0.1)
+    assert device.time >= 1.0
+    assert joules == pytest.approx(500 / 64)

@@ -1,0 +1,166 @@
+"""One job: passes share preparation and check, gradients never accumulate, and no time exists that should not."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import longca
+from longca import masks
+from longca.bench import kernel_job, record, references
+from longca.bench.cell import Cell
+from longca.bench.clock import Settings, Timing
+from longca.bench.plan import QUADRATIC, Planned
+from longca.bench.reference import reference
+from longca.bench.session import Session
+from longca.errors import Refused
+from longca.kernels import inputs, registry
+from longca.kernels.base import Case, Yes
+
+CELL = Cell("torch:plain", "causal", 96, 4, 2, 16, 16, "fp32", "fwd")
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Session:
+    made = Session(lambda message: None, "a CPU")
+    made.settings, made.cache = Settings(warmup_s=0, budget_s=0.001, least=3), tmp_path
+    return made
+
+
+def run(session: Session, *passes: str, **changes: Any) -> dict[str, dict[str, Any]]:
+    cells = [replace(CELL, which=which, **changes) for which in passes]
+    return dict(kernel_job.measure(cells, session))
+
+
+def test_passes_share_one_preparation_and_one_check(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    from longca.bench import check
+
+    calls = list[str]()
+    plain = registry.classes()["torch"].prepare
+    monkeypatch.setattr(registry.classes()["torch"], "prepare", lambda *given: calls.append("prepare") or plain(*given))
+    real = check.check
+    monkeypatch.setattr(check, "check", lambda *given: calls.append("check") or real(*given))
+    found = run(session, "fwd", "bwd", "fwd+bwd")
+    assert calls == ["prepare", "check"]
+    assert [fields["status"] for fields in found.values()] == ["ok"] * 3
+    assert all(set(fields["check"]) == {"out", "lse", "dq", "dk", "dv"} for fields in found.values())
+    assert all(fields["ms"]["n"] >= 3 and fields["build_ms"] > 0 and fields["plan_ms"] > 0 for fields in found.values())
+
+
+@pytest.mark.parametrize("label", ["torch:plain", "sdpa:math"])
+def test_gradients_are_returned_and_never_accumulated(label: str) -> None:
+    mask = masks.causal(64)
+    case = Case(64, 64, 4, 2, 16, 16, "fp32")
+    kernel = registry.choose(label, mask, case)
+    given = inputs.make(case, 0, kernel.layout)
+    calls = kernel_job.Calls(kernel, kernel.prepare(mask, case), case, given)
+    first, second, both = calls.backward(), calls.backward(), calls.both()
+    for a, b, c in zip(first, second, both, strict=True):  # type: ignore[call-overload]
+        assert torch.equal(a, b)
+        assert torch.equal(a, c)
+    assert all(x.grad is None for x in (*calls._qkv, *given))
+
+
+def test_without_a_backward_forward_is_measured_alone(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry.classes()["torch"], "backward", "none")
+    found = run(session, "fwd", "bwd", kernel="torch:plain")
+    assert found["bwd"]["status"] == "unsupported"
+    assert "has no backward" in found["bwd"]["reason"]
+    assert (found["fwd"]["status"], found["fwd"]["grad"]) == ("ok", False)
+    assert set(found["fwd"]["check"]) == {"out", "lse"}
+
+
+def test_a_wrong_backward_is_wrong_and_its_forward_is_measured(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    from longca.kernels import torch_attention
+
+    right = torch_attention._Plain.backward
+    monkeypatch.setattr(torch_attention._Plain, "backward", lambda *given: tuple(grad * 1.01 for grad in right(*given)))
+    found = run(session, "fwd", "bwd", "fwd+bwd")
+    assert [found[which]["status"] for which in ("fwd", "bwd", "fwd+bwd")] == ["ok", "wrong", "wrong"]
+    assert "dq is off" in found["bwd"]["reason"]
+
+
+def test_forward_only_asks_for_no_gradients(session: Session) -> None:
+    found = run(session, "fwd", grad=False, kernel="sdpa:math")
+    assert set(found["fwd"]["check"]) == {"out"}
+
+
+def test_faster_than_the_device_is_invalid_and_has_no_time() -> None:
+    mask = masks.full(8192)
+    case = Case(8192, 8192, 64, 8, 128, 128, "bf16", "cuda")
+    honest = Timing((3.5, 3.5, 3.5), False, 0.1, "target")
+    impossible = replace(honest, samples=(1.1, 1.1, 1.1))  # 1,999 TFLOP/s, as somebody once published for one H200
+    assert kernel_job.figures(honest, mask, case, "fwd", "NVIDIA H200")["status"] == "ok"
+    found = kernel_job.figures(impossible, mask, case, "fwd", "NVIDIA H200")
+    assert found["status"] == "invalid"
+    assert "above the 989" in found["reason"]
+    assert "ms" not in found
+    assert kernel_job.figures(impossible, mask, case, "fwd", "an unknown device")["status"] == "ok"
+
+
+def test_quadratic_memory_stops_at_a_length_with_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    mask, kernel = masks.causal(1024), registry.get("torch:plain")
+    case = Case(1024, 1024, 64, 8, 128, 128)
+    with pytest.raises(Refused, match=r"about 0\.4 GiB at 1024 tokens: left out beyond 512; --full runs it") as caught:
+        kernel_job.refuse_quadratic(kernel, mask, case, 512)
+    assert str(caught.value).startswith(QUADRATIC)
+    kernel_job.refuse_quadratic(kernel, mask, case, 1024)
+    kernel_job.refuse_quadratic(kernel, mask, case, None)
+    kernel_job.refuse_quadratic(registry.get("torch:chunked"), mask, case, 512)
+    monkeypatch.setattr(registry.classes()["torch"], "supports", lambda *given: Yes("lowered", "through a dense mask", quadratic=True))
+    with pytest.raises(Refused, match="left out beyond"):
+        kernel_job.refuse_quadratic(registry.get("torch:chunked"), mask, case, 512)
+
+
+@pytest.mark.parametrize("status", ["unsupported", "oom", "wrong", "error", "timeout", "invalid", "unavailable"])
+def test_a_time_exists_only_where_the_status_is_ok(status: str) -> None:
+    mask = CELL.build_mask()
+    planned = Planned(CELL, "key", mask.digest, mask.area)
+    measured = dict.fromkeys(record.MEASURED, 1.0) | {"reason": ""}
+    made = record.make(planned, {"status": status, **measured}, "env")
+    assert all(made[field] is None for field in record.MEASURED)
+    assert all(record.make(planned, {"status": "ok", **measured}, "env")[field] == 1.0 for field in record.MEASURED)
+
+
+def test_another_mask_than_planned_is_an_error() -> None:
+    mask = CELL.build_mask()
+    made = record.make(Planned(CELL, "key", mask.digest, mask.area), {"status": "ok", "reason": "", "mask_digest": "other"}, "env")
+    assert made["status"] == "error"
+    assert "another mask" in made["reason"]
+
+
+def test_a_reference_is_computed_once_and_travels_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mask = masks.causal_document(256, seed=3)
+    case, made = Case(256, 256, 4, 2, 16, 16, "bf16"), list[Any]()
+    monkeypatch.setattr(references, "reference", lambda *given: made.append(given) or reference(*given))
+    first, second = references.References(), references.References()
+    computed = first.get(mask, case, 0, tmp_path)
+    assert first.get(mask, case, 0, tmp_path) is computed
+    read = second.get(mask, case, 0, tmp_path)
+    assert len(made) == 1
+    assert (read.probe.rows == computed.probe.rows).all()
+    assert (read.probe.loud_keys == computed.probe.loud_keys).all()
+    for kind in references.KINDS:
+        for which, values in getattr(computed, kind).items():
+            assert all(torch.equal(getattr(read, kind)[which][name], tensor) for name, tensor in values.items())
+    for other in (replace(case, dtype="fp16"), replace(case, heads_kv=4)):
+        second.get(mask, other, 0, tmp_path)
+    second.get(mask, case, 1, tmp_path)
+    assert len(made) == 4
+
+
+def test_a_large_reference_stays_where_it_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(references, "MOST_BYTES", 1000)
+    references.References().get(masks.causal(64), Case(64, 64, 2, 1, 8, 8, "fp32"), 0, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_longca_offers_no_pickle() -> None:
+    source = Path(longca.__file__).parent
+    for path in source.rglob("*.py"):
+        text = path.read_text()
+        assert "import pickle" not in text, path
+        assert "torch.load" not in text, path
+        assert "allow_pickle=True" not in text, path
