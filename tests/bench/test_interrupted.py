@@ -1,8 +1,11 @@
 """Runs that are cut short: killed twenty times, stopped with Ctrl-C, started twice; what is there in the end is always the same."""
 
 import json
+import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -10,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import longca
 from longca.bench import journal
 
 GRID = ["--masks", "all", "--seqlens", "16,17,18,19,20,21,22,23", "--passes", "fwd", "--kernels", "cheap"]
@@ -127,3 +131,18 @@ def test_a_kernel_whose_worker_breaks_again_and_again_is_given_up(start_run: Any
     finish(start_run(*arguments))
     reasons = [json.loads(line)["reason"] for line in (tmp_path / "results.jsonl").read_text().splitlines()]
     assert ["not tried" in reason for reason in reasons] == [False, False, False, True, True]
+
+
+def test_a_full_disk_ends_the_run_with_one_sentence_and_keeps_what_was_measured(tmp_path: Path, plugins: Path) -> None:
+    out = tmp_path / "out"
+    verb = ["run", "--device", "cpu", "--plugin", str(plugins / "cheap.py"), *GRID, "--heads", "2:1", "--out", str(out)]
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))"
+    program = f"{limit}; import sys; from longca.cli import main; sys.exit(main({verb!r}))"
+    settings = {**os.environ, "PYTHONPATH": str(Path(longca.__file__).parents[1])}
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=settings, timeout=120, check=False)
+    assert ended.returncode == 2
+    advice = "what was measured before is kept: make room and run again to go on."
+    assert ended.stderr.splitlines()[-1] == f"longca: cannot write {out}/results.jsonl: File too large; {advice}"
+    assert "Traceback" not in ended.stderr
+    assert 5 < len(journal.load(out)) < 20
+    assert journal.read_lines(out / "results.jsonl").torn == 0

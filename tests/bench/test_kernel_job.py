@@ -164,3 +164,45 @@ def test_longca_offers_no_pickle() -> None:
         assert "import pickle" not in text, path
         assert "torch.load" not in text, path
         assert "allow_pickle=True" not in text, path
+
+
+class FakeCuda:
+    """Counts bytes as torch does: what is held now, and the most since the last reset."""
+
+    def __init__(self) -> None:
+        self.held = self.most = 0
+
+    def take(self, size: int) -> None:
+        self.held += size
+        self.most = max(self.most, self.held)
+
+    def memory_allocated(self) -> int:
+        return self.held
+
+    def max_memory_allocated(self) -> int:
+        return self.most
+
+    def reset_peak_memory_stats(self) -> None:
+        self.most = self.held
+
+    def synchronize(self) -> None:
+        pass
+
+    def empty_cache(self) -> None:
+        pass
+
+
+def test_peak_memory_is_the_call_s_own_whatever_was_there_before(session: Session) -> None:
+    cuda = FakeCuda()
+    session._cuda = cuda
+    cuda.take(240 << 20)  # the flush buffer
+    cuda.take(7000)  # inputs
+    cuda.take(9999)
+    cuda.take(-9999)  # an earlier, higher peak
+
+    def call() -> None:
+        cuda.take(500)
+        cuda.take(-400)
+
+    assert session.peak(call) == 500
+    assert session.allocated() == (240 << 20) + 7100

@@ -83,11 +83,14 @@ def _obstacle(label: str, suite: Suite, device: str) -> str:
     refusals = []
     for cell in cells(trial, [label], device):
         mask = cell.build_mask()
-        answer = registry.supports(kernel, mask, cell.case(mask))
-        if answer:
+        try:
+            answer = registry.supports(kernel, mask, cell.case(mask))
+        except Exception:  # a kernel that cannot even answer is asked again by its worker, which records what it says
             return ""
-        refusals += [answer.reason] if isinstance(answer, No) else []
-    return refusals[0] if refusals else ""
+        if not isinstance(answer, No):
+            return ""
+        refusals.append(answer.reason)
+    return refusals[0]
 
 
 def _plugins(paths: Sequence[str], device: str, limits: Limits) -> tuple[dict[str, Entry], dict[str, Entry]]:

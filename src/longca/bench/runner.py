@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from longca.bench import record as records
-from longca.bench.journal import Journal
+from longca.bench.journal import CannotWrite, Journal
 from longca.bench.plan import Job, mask_of
 from longca.bench.pool import Executor
 
@@ -60,7 +60,10 @@ def cache_folder(folder: Path) -> Path:
     """A fresh folder for what workers share; one that a killed run left behind is removed."""
     cache = folder / CACHE
     shutil.rmtree(cache, ignore_errors=True)
-    cache.mkdir()
+    try:
+        cache.mkdir(exist_ok=True)
+    except OSError as error:
+        raise CannotWrite(f"cannot write {cache}: {error.strerror}; make room, or give another --out.") from error
     return cache
 
 

@@ -100,10 +100,10 @@ class Session:
         except Exception:  # any answer but success means that the context is lost
             self.fatal = True
 
-    def forget_problem(self) -> None:
-        """Nothing more comes for this problem: leave the device to the other workers."""
-        if self._references is not None:
+    def after_job(self, last: bool) -> None:
+        """Give the device's memory back, to libraries that allocate past torch and to other workers; after the last job of a problem
+        its reference too."""
+        if last and self._references is not None:
             self._references.forget()
-        gc.collect()
         if self._cuda is not None and not self.fatal:
             self._cuda.empty_cache()

@@ -73,8 +73,7 @@ def serve(lines: Iterator[bytes], hello: dict[str, Any], tell: Callable[[dict[st
         start = time.perf_counter()
         for message in answers(job, session):
             tell(message)
-        if job["last"]:
-            session.forget_problem()
+        session.after_job(job["last"])
         tell({"done": True, "fatal": session.fatal, "busy_s": time.perf_counter() - start})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from longca.errors import BadInput
+from longca.errors import BadInput, Unavailable
 
 if TYPE_CHECKING:
     from longca.bench.catalogue import Catalogue
@@ -57,6 +57,8 @@ def run(args: argparse.Namespace) -> int:
         print(suites.to_toml(suite), end="")
         return 0
     device = args.device or devices.kind()
+    if device == "cuda" and not devices.gpus():
+        raise Unavailable("no GPU was found (nvidia-smi does not answer); use --device cpu.")
     found = catalogue(suite, args.plugin, device, only_named=args.kernels is not None)
     planned = _plan(args, suite, found, device)
     if args.dry_run:
