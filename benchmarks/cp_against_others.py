@@ -33,8 +33,8 @@ from longca.parallel.grid import Grid
 from longca.parallel.method import Plan, make_plan
 from longca.parallel.pool import Pool
 
-RANKS, HEADS, HEAD_DIM = 4, 8, 64
-SIZES = {"mostly communication": 512, "mostly attention": 8192}
+RANKS, HEAD_DIM = 4, 64
+SIZES = {"mostly communication": (512, 8), "mostly attention": (8192, 4)}  # tokens and heads
 Tensors = tuple[torch.Tensor, ...]
 
 
@@ -222,8 +222,8 @@ CONTESTS = {
 }
 
 
-def make_setting(comm: Comm, contest: Contest, seqlen: int) -> Setting:
-    case = Case(seqlen, seqlen, HEADS, HEADS, HEAD_DIM, HEAD_DIM, contest.dtype)
+def make_setting(comm: Comm, contest: Contest, seqlen: int, heads: int) -> Setting:
+    case = Case(seqlen, seqlen, heads, heads, HEAD_DIM, HEAD_DIM, contest.dtype)
     grid = Grid.parse(contest.grid) if contest.grid else None
     plan = make_plan(registry.get(contest.method), masks.causal(seqlen), case, RANKS, grid, "sdpa:flash")
     ranges = [(int(first), int(last)) for first, last in plan.rows(comm.rank)]
@@ -238,10 +238,10 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - start, result
 
 
-def measure(comm: TorchComm, name: str, seqlen: int, rounds: int) -> dict[str, Any]:
+def measure(comm: TorchComm, name: str, seqlen: int, heads: int, rounds: int) -> dict[str, Any]:
     """One rank's part of a contest: its times per round, and how far apart the results are."""
     contest = CONTESTS[name]
-    setting = make_setting(comm, contest, seqlen)
+    setting = make_setting(comm, contest, seqlen, heads)
     mine, theirs = contest.sides(setting)
     alone = ours(setting._replace(comm=NullComm(comm.rank, comm.size)))
     sides = {"ours": mine, "theirs": theirs, "alone": alone}
@@ -283,8 +283,8 @@ def main() -> None:
     parser.add_argument("--only", default="", help="only contests whose name contains this")
     args = parser.parse_args()
     rows = []
-    for size, seqlen in SIZES.items():
-        print(f"{size}: {seqlen} tokens, {HEADS} heads of {HEAD_DIM}, {RANKS} ranks", flush=True)
+    for size, (seqlen, heads) in SIZES.items():
+        print(f"{size}: {seqlen} tokens, {heads} heads of {HEAD_DIM}, {RANKS} ranks", flush=True)
         for name, contest in CONTESTS.items():
             if args.only not in name:
                 continue
@@ -292,8 +292,8 @@ def main() -> None:
                 print(f"  {name:34} left out: pip install {contest.package.replace('_', '-')}")
                 continue
             with Pool(RANKS) as pool:
-                job = {"name": name, "seqlen": seqlen, "rounds": args.rounds}
-                row = {"against": name, "method": contest.method, "dtype": contest.dtype, "seqlen": seqlen}
+                job = {"name": name, "seqlen": seqlen, "heads": heads, "rounds": args.rounds}
+                row = {"against": name, "method": contest.method, "dtype": contest.dtype, "seqlen": seqlen, "heads": heads}
                 row |= summary(pool.run("cp_against_others:measure", job, deadline=900))
             rows.append(row)
             ways = ", ".join(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from longca.errors import BadInput, Unavailable
 from longca.parallel import registry
 from longca.parallel.pool import Pool, RankFailed
 from parallel.test_comm import expected_collectives
@@ -90,6 +91,13 @@ def test_ranks_end_with_their_parent() -> None:
         time.sleep(0.05)
     assert len(pids) == 2
     assert not any(alive(pid) for pid in pids)
+
+
+def test_pools_that_cannot_be() -> None:
+    with pytest.raises(BadInput, match="at least 1 rank, not 0"):
+        Pool(0)
+    with pytest.raises(Unavailable, match="1000 NCCL ranks need 1000 GPUs"):
+        Pool(1000, "nccl")
 
 
 def alive(pid: int) -> bool:

@@ -16,8 +16,7 @@ from longca.kernels.inputs import DTYPES, in_layout
 from longca.masks import AnyMask
 from longca.parallel import registry
 from longca.parallel.comm.distributed import TorchComm
-from longca.parallel.grid import Grid
-from longca.parallel.method import KERNEL, Plan, make_plan
+from longca.parallel.method import KERNEL, Plan
 from longca.parallel.primitives.program import Program
 from longca.parallel.ranges import Shards, count, tokens
 
@@ -56,7 +55,7 @@ def attention(
 
 def shards(mask: AnyMask, heads_q: int, *, method: str = "usp", ranks: int, grid: str = "") -> Shards:
     """The tokens of each rank, as ranges; the same on every rank."""
-    return _plan(method, mask, Case(mask.seqlen_q, mask.seqlen_k, heads_q, heads_q, 1, 1), ranks, grid, KERNEL).shards
+    return registry.plan(method, mask, Case(mask.seqlen_q, mask.seqlen_k, heads_q, heads_q, 1, 1), ranks, grid).shards
 
 
 def shard(tensor: torch.Tensor, owned: Shards, rank: int) -> torch.Tensor:
@@ -79,10 +78,6 @@ def gather(piece: torch.Tensor, owned: Shards, group: Any = None) -> torch.Tenso
     return unshard(pieces, owned)
 
 
-def _plan(method: str, mask: AnyMask, case: Case, ranks: int, grid: str, kernel: str) -> Plan:
-    return make_plan(registry.get(method), mask, case, ranks, Grid.parse(grid) if grid else None, kernel)
-
-
 @lru_cache(maxsize=8)
 def _comm(group: Any, device: torch.device) -> TorchComm:
     if not dist.is_initialized():
@@ -100,7 +95,7 @@ def _let_go() -> None:
 @lru_cache(maxsize=32)
 def _program(method: str, mask: AnyMask, case: Case, group: Any, grid: str, kernel: str, device: torch.device) -> tuple[Plan, Program]:
     comm = _comm(group, device)
-    plan = _plan(method, mask, case, comm.size, grid, kernel)
+    plan = registry.plan(method, mask, case, comm.size, grid, kernel)
     return plan, plan.program(comm)
 
 

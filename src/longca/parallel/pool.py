@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from longca.errors import BadInput, LongcaError
+from longca import devices
+from longca.errors import BadInput, LongcaError, Unavailable
 
 START_SECONDS = 120.0  # importing torch on a busy machine takes a while
 GRACE_SECONDS = 3.0  # for the other ranks, once one has failed
@@ -68,6 +69,8 @@ class Pool:
     def __init__(self, ranks: int, backend: str = "gloo", threads: int = 1) -> None:
         if ranks < 1:
             raise BadInput(f"a pool needs at least 1 rank, not {ranks}.")
+        if backend == "nccl" and ranks > len(devices.gpus()):
+            raise Unavailable(f"{ranks} NCCL ranks need {ranks} GPUs, and this machine has {len(devices.gpus())}; ask for fewer ranks.")
         self.ranks, self.backend, self.threads = ranks, backend, threads
         self._members: list[RankProcess] = []
         self._folder: tempfile.TemporaryDirectory[str] | None = None

@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from longca.errors import BadInput, LongcaError, unknown
+from longca.kernels.base import Case
+from longca.masks import AnyMask
 from longca.parallel import methods
-from longca.parallel.method import Method
+from longca.parallel.grid import Grid
+from longca.parallel.method import KERNEL, RANKS_PER_NODE, Method, Plan, make_plan
 
 _plugins: dict[str, type[Method]] = {}
 
@@ -78,6 +81,13 @@ def get(name: str) -> Method:
     if name not in classes():
         raise unknown("context parallel method", name, names())
     return classes()[name]()
+
+
+def plan(
+    name: str, mask: AnyMask, case: Case, ranks: int, grid: str = "", kernel: str = KERNEL, ranks_per_node: int = RANKS_PER_NODE
+) -> Plan:
+    """What the ranks will do, or a refusal with the reason and a suggestion. `grid` is UxR[xW]; empty: the method's default."""
+    return make_plan(get(name), mask, case, ranks, Grid.parse(grid) if grid else None, kernel, ranks_per_node)
 
 
 def listing() -> list[dict[str, Any]]:
