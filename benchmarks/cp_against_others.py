@@ -34,7 +34,7 @@ from longca.parallel.method import Plan, make_plan
 from longca.parallel.pool import Pool
 
 RANKS, HEAD_DIM = 4, 64
-SIZES = {"mostly communication": (512, 8), "mostly attention": (8192, 4)}  # tokens and heads
+SIZES = {"mostly communication": (512, 8, 4), "mostly attention": (8192, 4, 1)}  # tokens, heads, and how many times the rounds asked for
 Tensors = tuple[torch.Tensor, ...]
 
 
@@ -283,7 +283,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="only contests whose name contains this")
     args = parser.parse_args()
     rows = []
-    for size, (seqlen, heads) in SIZES.items():
+    for size, (seqlen, heads, times) in SIZES.items():
         print(f"{size}: {seqlen} tokens, {heads} heads of {HEAD_DIM}, {RANKS} ranks", flush=True)
         for name, contest in CONTESTS.items():
             if args.only not in name:
@@ -292,7 +292,7 @@ def main() -> None:
                 print(f"  {name:34} left out: pip install {contest.package.replace('_', '-')}")
                 continue
             with Pool(RANKS) as pool:
-                job = {"name": name, "seqlen": seqlen, "heads": heads, "rounds": args.rounds}
+                job = {"name": name, "seqlen": seqlen, "heads": heads, "rounds": times * args.rounds}
                 row = {"against": name, "method": contest.method, "dtype": contest.dtype, "seqlen": seqlen, "heads": heads}
                 row |= summary(pool.run("cp_against_others:measure", job, deadline=900))
             rows.append(row)

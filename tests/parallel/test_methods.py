@@ -7,8 +7,10 @@ import torch
 
 from longca import masks
 from longca.errors import Refused
+from longca.kernels.torch_attention import TorchKernel
 from longca.masks import Mask
 from longca.parallel import registry
+from longca.parallel.comm.local import World
 from parallel.running import assert_right, case_of, mask_of, plan_of, reference, run_local
 
 SEQLEN = 197  # a prime
@@ -95,3 +97,15 @@ def test_other_kernels_serve_as_well(method: str) -> None:
 def test_a_kernel_without_a_functional_backward_is_refused() -> None:
     with pytest.raises(Refused, match="ring"):
         run_local(plan_of("ring_p2p", mask_of("causal"), case_of(SEQLEN), 2, kernel="sdpa:math"))
+
+
+def test_kernels_are_prepared_once_per_distinct_mask_and_not_while_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under a full mask all steps of a ring are the same rectangle."""
+    prepared = []
+    prepare = TorchKernel.prepare
+    monkeypatch.setattr(TorchKernel, "prepare", lambda self, mask, case: (prepared.append(mask.digest), prepare(self, mask, case))[1])
+    plan = plan_of("ring_p2p", masks.full(64), case_of(64), 4)
+    programs = [plan.program(comm) for comm in World(4).comms()]
+    assert len(prepared) == len(programs)
+    run_local(plan)
+    assert len(prepared) == 2 * len(programs)

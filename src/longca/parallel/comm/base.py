@@ -125,8 +125,12 @@ class Comm(ABC):
 
         Each part travels once in its own type, so that nothing is rounded on the way, however many ranks there are.
         """
-        buffers = [[self.empty(total.shape, mine.dtype, "parts") for total, mine in zip(totals, parts[0], strict=True)] for _ in parts]
-        buffers[self.rank] = list(parts[self.rank])
+        buffers = [
+            list(mine)
+            if rank == self.rank
+            else [self.empty(total.shape, part.dtype, "parts") for total, part in zip(totals, mine, strict=True)]
+            for rank, mine in enumerate(parts)
+        ]
         sends = [send for send in _by_rank(parts) if send[0] != self.rank]
         receives = [receive for receive in _by_rank(buffers) if receive[0] != self.rank]
 

@@ -49,7 +49,8 @@ class DoubleRing(Program):
         rows = mask.rows(self.rows)  # type: ignore[arg-type]
         self.pieces = [kernel.over(rows.cols(shards[visit.owner])) for visit in self.visits]  # type: ignore[arg-type]
         everybody = range(comm.size)
-        self.inside, self.between, self.gradients = (comm.sub(everybody, label) for label in ("keys", "windows", "gradients"))
+        self.inside, self.gradients = comm.sub(everybody, "keys"), comm.sub(everybody, "gradients")
+        self.between = comm.sub(everybody, "windows") if windows > 1 else self.inside
 
     def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, Kept]:
         merger = Merger(self.kernel, q_LHD, v_LHD)
