@@ -82,6 +82,11 @@ def test_a_wrong_backward_is_wrong_and_its_forward_is_measured(session: Session,
     assert "dq is off" in found["bwd"]["reason"]
 
 
+def test_a_block_pattern_is_measured_like_any_mask(session: Session) -> None:
+    found = run(session, "fwd", "bwd", mask="uniform_block", level="sparse", params=(("b", 16), ("ratio", 0.5)))
+    assert [fields["status"] for fields in found.values()] == ["ok", "ok"]
+
+
 def test_forward_only_asks_for_no_gradients(session: Session) -> None:
     found = run(session, "fwd", grad=False, kernel="sdpa:math")
     assert set(found["fwd"]["check"]) == {"out"}

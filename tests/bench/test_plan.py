@@ -75,6 +75,18 @@ def test_seeds_that_draw_the_same_mask_are_measured_once() -> None:
     assert seeds["causal_document", 1024] == [0, 1, 2]
 
 
+def test_lists_of_parameters_are_axes_and_block_patterns_are_sparse() -> None:
+    params = {"uniform_block": {"b": [64, 128], "ratio": [0.2, 0.5, 0.8]}, "sliding_window": {"w": 9}}
+    found = suite.from_table(
+        {"masks": ["uniform_block", "sliding_window"], "seqlens": ["512"], "passes": ["fwd"], "params": params}, "mine"
+    )
+    cells = plan.cells(found, ["torch"], "cpu")
+    assert [dict(cell.params) for cell in cells[:6]] == [{"b": b, "ratio": ratio} for b in (64, 128) for ratio in (0.2, 0.5, 0.8)]
+    assert [cell.level for cell in cells] == ["sparse"] * 6 + ["kernel"]
+    assert cells[0].build_mask().heads == cells[0].heads_kv == 8
+    assert suite.from_table(tomllib.loads(suite.to_toml(found)), "printed") == found
+
+
 def test_jobs_hold_the_passes_of_a_kernel_and_problems_come_one_by_one() -> None:
     jobs = plan.jobs(planned(SMALL, ("torch", "sdpa")))
     assert [tuple(entry.cell.which for entry in job.planned) for job in jobs] == [("fwd", "bwd")] * len(jobs)
@@ -135,6 +147,9 @@ def test_what_is_left_to_do() -> None:
         ({"clock": {"least": 9, "most": 3}}, "least <= most"),
         ({"limits": {"memory": "lots"}}, "no size"),
         ({"limits": 3}, "must be a table"),
+        ({"limits": {"workers": "two"}}, "unknown kind of workers"),
+        ({"level": "planet"}, "unknown level"),
+        ({"params": {"uniform_block": {"ratio": [0.5, "half"]}}}, "must be a number"),
     ],
 )
 def test_a_wrong_suite_is_refused_in_a_sentence(table: dict[str, Any], message: str) -> None:

@@ -40,6 +40,9 @@ class Cell:
     extra: tuple[tuple[str, Any], ...] = ()  # what only some levels have, such as ranks
 
     def build_mask(self) -> AnyMask:
+        params = dict(self.params)
+        if self.mask in masks.block_names():
+            params.setdefault("heads", self.heads_kv)  # one pattern per KV head
         return masks.build(
             self.mask,
             self.seqlen,
@@ -47,7 +50,7 @@ class Cell:
             documents=self.documents,
             distribution=self.distribution,
             packing=self.packing,
-            **dict(self.params),
+            **params,
         )
 
     def case(self, mask: AnyMask) -> Case:

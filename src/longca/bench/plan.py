@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import product
 
 from longca import masks
 from longca.bench import metrics
@@ -18,6 +19,7 @@ from longca.errors import BadInput
 from longca.masks import AnyMask
 from longca.text import parse_size
 
+Number = int | float
 FAILED = ("oom", "timeout", "wrong", "error", "invalid", "unavailable")  # what `--retry failed` runs again
 QUADRATIC = "O(S²)"  # how the reason of a cell begins that --full would run
 
@@ -55,7 +57,8 @@ def cells(suite: Suite, kernels: Sequence[str], device: str, steps: Sequence[Map
             for kernel in kernels:
                 for which in suite.passes:
                     shape = dict(heads_q=heads_q, heads_kv=heads_kv, head_dim=head_dim, head_dim_v=head_dim_v, dtype=dtype, which=which)
-                    options = dict(deterministic=suite.deterministic, grad=grad, device=device, level=suite.level)
+                    level = "sparse" if suite.level == "kernel" and about["mask"] in masks.block_names() else suite.level
+                    options = dict(deterministic=suite.deterministic, grad=grad, device=device, level=level)
                     found[Cell(kernel=kernel, **shape, **options, **about)] = None  # type: ignore[arg-type]
     return list(found)
 
@@ -67,8 +70,16 @@ def _grid(suite: Suite) -> Iterator[dict[str, object]]:
             pattern = masks.find(name)
             drawn = isinstance(pattern, masks.Pattern) and pattern.has_documents
             options = {"distribution": suite.distribution or None, "packing": suite.packing or None} if drawn else {}
-            for seed in suite.seeds:
-                yield {"mask": name, "seqlen": seqlen, "seed": seed, "params": tuple(suite.params.get(name, {}).items()), **options}
+            for params in _choices(suite.params.get(name, {})):
+                for seed in suite.seeds:
+                    yield {"mask": name, "seqlen": seqlen, "seed": seed, "params": params, **options}
+
+
+def _choices(params: Mapping[str, Number | Sequence[Number]]) -> Iterator[tuple[tuple[str, Number], ...]]:
+    """Every combination of parameters that are given as lists."""
+    values = [value if isinstance(value, Sequence) else [value] for value in params.values()]
+    for chosen in product(*values):
+        yield tuple(zip(params, chosen, strict=True))
 
 
 @lru_cache(maxsize=4)

@@ -22,6 +22,9 @@ class Executor(Protocol):
 
     busy_s: float  # spent building, checking and measuring
 
+    def start(self, jobs: Iterable[Job]) -> None:
+        """Begin to start what these jobs need, without waiting for it."""
+
     def run(self, job: Job) -> Iterator[tuple[str, Fields]]:
         """(pass, what was found) for every pass of the job, whatever happens."""
 

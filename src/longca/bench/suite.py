@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from longca.bench.clock import Settings
+from longca.bench.levels import LEVELS
 from longca.errors import BadInput, unknown
 from longca.text import parse_size
 
@@ -50,7 +51,7 @@ class Suite:
     distribution: str = ""
     packing: str = ""
     level: str = "kernel"
-    params: Mapping[str, Mapping[str, int | float]] = field(default_factory=dict)
+    params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # per mask; a list of values is one more axis
     clock: Settings = field(default_factory=Settings)
     limits: Limits = field(default_factory=Limits)
 
@@ -135,6 +136,8 @@ def check(suite: Suite) -> None:
     """Refuse what no cell can be made of, before anything is measured."""
     from longca import masks
 
+    if suite.level not in LEVELS:
+        raise unknown("level", suite.level, list(LEVELS))
     for axis in ("kernels", "masks", "seqlens", "heads", "head_dims", "dtypes", "passes", "seeds"):
         if not getattr(suite, axis):
             raise BadInput(f"the suite has no {axis}; give at least one.")
@@ -142,7 +145,9 @@ def check(suite: Suite) -> None:
         if name != "all":
             masks.find(name)
     for name, settings in suite.params.items():
-        masks.find(name).check(settings)
+        for setting, value in settings.items():
+            for one in value if isinstance(value, (list, tuple)) else [value]:
+                masks.find(name).check({setting: one})
     for name, known, values in (("dtype", DTYPES, suite.dtypes), ("pass", PASSES, suite.passes)):
         for value in values:
             if value not in known:

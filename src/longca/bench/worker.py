@@ -14,17 +14,15 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from typing import Any
 
+from longca.bench import levels
 from longca.bench.cell import Cell
 from longca.bench.outcome import of_exception
 from longca.bench.session import Session
 from longca.kernels import registry
 
 PR_SET_PDEATHSIG = 1
-# who measures the cells of a level; a module with measure(cells, session) -> pairs of (pass, fields)
-LEVELS = {"kernel": "longca.bench.kernel_job"}
 
 
 def die_with(parent: int) -> None:
@@ -83,7 +81,7 @@ def answers(job: dict[str, Any], session: Session) -> Iterator[dict[str, Any]]:
     session.configure(job)
     left = [cell.which for cell in cells]
     try:
-        for which, fields in import_module(LEVELS[cells[0].level]).measure(cells, session):
+        for which, fields in levels.part(cells[0].level, "measure")(cells, session):
             left.remove(which)
             yield {"pass": which, "fields": plain(fields)}
     except Exception as error:

@@ -49,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from longca import devices
+    from longca.bench import levels
     from longca.bench import suite as suites
-    from longca.bench.catalogue import catalogue
 
     suite = resolve(args)
     if args.print_config:
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     device = args.device or devices.kind()
     if device == "cuda" and not devices.gpus():
         raise Unavailable("no GPU was found (nvidia-smi does not answer); use --device cpu.")
-    found = catalogue(suite, args.plugin, device, only_named=args.kernels is not None)
+    found = levels.part(suite.level, "catalogue")(suite, args.plugin, device, only_named=args.kernels is not None)
     planned = _plan(args, suite, found, device)
     if args.dry_run:
         return _dry_run(planned, suite, found)
@@ -146,10 +146,9 @@ def _say_left_out(found: Catalogue) -> None:
 def _execute(args: argparse.Namespace, suite: Suite, found: Catalogue, planned: list[Planned], device: str) -> int:
     from pathlib import Path
 
-    from longca.bench import environment, runner
+    from longca.bench import environment, levels, runner
     from longca.bench.journal import Journal
     from longca.bench.plan import jobs, left_to_do
-    from longca.bench.pool import Pool
     from longca.bench.progress import progress
 
     model = environment.device_model(device)
@@ -166,10 +165,10 @@ def _execute(args: argparse.Namespace, suite: Suite, found: Catalogue, planned: 
                 watcher.say(f"dropped a torn last line of {journal.torn} bytes; its cell is measured again.")
             if len(todo) < len(planned):
                 watcher.say(f"resuming {out}: {len(planned) - len(todo)} of {len(planned)} cells are done.")
-            pool = Pool(suite, found, device, model, cache, args.full)
+            executor = levels.part(suite.level, "executor")(suite, found, device, model, cache, args.full)
             if device == "cuda":
-                pool.start(todo_jobs)
-            complete = runner.execute(todo_jobs, pool, journal, environment.name_of(facts), watcher, args.stop_after)
+                executor.start(todo_jobs)
+            complete = runner.execute(todo_jobs, executor, journal, environment.name_of(facts), watcher, args.stop_after)
         records = [journal.records[entry.key] for entry in planned if entry.key in journal.records]
     _summary(records, out)
     if not complete:
