@@ -1,7 +1,7 @@
 """The check that comes before the clock: is this kernel right, on this mask, at this length?
 
-Each data set is run forward and backward. Per token the rms error over the head size is compared, for every head, with `FACTOR`
-times the honest error of the tested precision. Memory that outputs may be made of is filled with NaN first, inputs must come out
+Each data set is run forward and backward. Per token and head the rms error over the head size is compared with `FACTOR` times the
+honest error of the tested precision. Memory that outputs may be made of is filled with NaN first, inputs must come out
 unchanged, and rows without gradient must get none.
 """
 
@@ -137,11 +137,11 @@ def _compare(tensors: dict[str, torch.Tensor], reference: Reference, which: str,
 def _worst(got: torch.Tensor, right: torch.Tensor, honest: torch.Tensor, token: torch.Tensor | None) -> Error:
     error = (got.to(right.dtype) - right).square_().mean(-1).sqrt_().nan_to_num_(nan=math.inf)  # [tokens, heads]
     allowed = FACTOR * honest
-    ratio = error / allowed[:, None].clamp_min(1e-38)
+    ratio = error / allowed.clamp_min(1e-38)
     index = int(ratio.argmax())
     row, head = divmod(index, error.shape[1])
     number = int(token[row]) if token is not None else row
-    return Error(float(error[row, head]), float(allowed[row]), f"token {number}, head {head}")
+    return Error(float(error[row, head]), float(allowed[row, head]), f"token {number}, head {head}")
 
 
 def _lse_error(got: torch.Tensor, right: torch.Tensor, allowed: float, rows: torch.Tensor) -> Error:

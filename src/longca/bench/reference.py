@@ -29,7 +29,7 @@ Values = dict[str, torch.Tensor]
 
 @dataclass
 class Reference:
-    """Per data set the right values, and per token the honest error (rms over heads and head size).
+    """Per data set the right values, and the honest error (rms over the head size) per token and head.
 
     out, dq: the probe's rows; dk, dv: all keys; lse: [heads, rows]. fp32 is enough: what is left out is far below any tolerance.
     """
@@ -87,8 +87,8 @@ def reference(mask: AnyMask, case: Case, seed: int = 0) -> Reference:
 
 
 def _honest(exact: Values, rounded: Values, case: Case) -> Values:
-    """Per token the error of the rounded run; and, where luck made that small, what rounding each term of the sum is expected to
-    cost, and rounding the right value itself."""
+    """Per token and head the error of the rounded run; and, where luck made that small, what rounding each term of the sum is
+    expected to cost, and rounding the right value itself."""
     step = torch.finfo(DTYPES[case.dtype]).eps / 4  # the rms of a rounding, relative to what is rounded
     finite = exact["lse"][exact["lse"].isfinite()]
     size = 1 + float(finite.abs().max()) if finite.numel() else 1.0
@@ -96,8 +96,8 @@ def _honest(exact: Values, rounded: Values, case: Case) -> Values:
     result: Values = {}
     for name in ("out", "dq", "dk", "dv"):
         if name in exact:
-            error = (exact[name] - rounded[name].double()).square().mean((1, 2))
-            expected = (step * exact[name]).square().mean((1, 2)) + (step**2 + work**2) * exact[f"{name}_terms"].square()
+            error = (exact[name] - rounded[name].double()).square().mean(2)
+            expected = (step * exact[name]).square().mean(2) + (step**2 + work**2) * exact[f"{name}_terms"].square()
             result[name] = (error + expected).sqrt().to(torch.float64 if case.dtype == "fp64" else torch.float32)
     return result
 
@@ -105,7 +105,7 @@ def _honest(exact: Values, rounded: Values, case: Case) -> Values:
 def _attend(mask: AnyMask, case: Case, points: Probe, inputs: Inputs, work: torch.dtype, low: Callable[..., torch.Tensor]) -> Values:
     """Forward and backward of the sampled rows. `low` rounds what a kernel of the tested precision would round.
 
-    `*_terms` is per token the root of the summed squares of the terms of its sum: what roundings act on.
+    `*_terms` is per token and head the root of the summed squares of the terms of its sum: what roundings act on.
     """
     visible, scale, group = Visibility(mask, case.device), case.softmax_scale, case.group
     all_rows = torch.from_numpy(points.rows).to(case.device)
@@ -120,7 +120,8 @@ def _attend(mask: AnyMask, case: Case, points: Probe, inputs: Inputs, work: torc
         zeros(keys_total, case.heads_kv, case.head_dim),
         zeros(keys_total, case.heads_kv, case.head_dim_v),
     )
-    terms = {"out": zeros(n), "dq": zeros(n), "dk": zeros(keys_total), "dv": zeros(keys_total)}
+    terms = {"out": zeros(n, case.heads_q), "dq": zeros(n, case.heads_q)}
+    terms |= {"dk": zeros(keys_total, case.heads_kv), "dv": zeros(keys_total, case.heads_kv)}
     step = max(1, CHUNK_PAIRS[case.device] // max(1, keys_total * group))
     chunks = [slice(start, min(start + step, n)) for start in range(0, n, step)]
     spans = [visible.span(points.rows[chunk]) for chunk in chunks]
@@ -137,16 +138,17 @@ def _attend(mask: AnyMask, case: Case, points: Probe, inputs: Inputs, work: torc
             p = scores.sub_(row_lse.clamp_min(-1e30)[..., None]).exp_()
             row_out = low(low(p) @ v_LD)
             out[chunk, mine], lse[mine, chunk] = row_out.transpose(0, 1), row_lse
-            terms["out"][chunk] += (p.square() @ v_LD.square()).mean((0, 2)) / case.heads_kv
+            terms["out"][chunk, mine] = (p.square() @ v_LD.square()).mean(2).T
             if not case.backward:
                 continue
             dp = dout_GLD @ v_LD.T
             delta = (dout_GLD * row_out).sum(-1, keepdim=True)
             dv[keys, head] += (low(p).transpose(-1, -2) @ dout_GLD).sum(0)
-            terms["dv"][keys] += (p.square().sum(1) * dout_GLD.square().mean((1, 2))[:, None]).sum(0) / case.heads_kv
-            sizes = (p * (dp.abs() + delta.abs())).square_().sum
-            terms["dq"][chunk] += sizes(-1).mean(0) * scale**2 / case.heads_kv
-            terms["dk"][keys] += sizes((0, 1)) * scale**2 / case.heads_kv
+            terms["dv"][keys, head] += (p.square().transpose(-1, -2) @ dout_GLD.square().mean(2, keepdim=True)).sum((0, 2))
+            spread = (dout_GLD * row_out).norm(dim=-1, keepdim=True)  # what the rounding of out acts on; delta itself may cancel
+            sizes = (p * (dp.abs() + spread)).square_()
+            terms["dq"][chunk, mine] = sizes.sum(-1).T * scale**2
+            terms["dk"][keys, head] += sizes.sum((0, 1)) * scale**2
             dscores = low(p.mul_(dp.sub_(delta)).mul_(scale))
             dq[chunk, mine] = low(dscores @ k_LD).transpose(0, 1)
             dk[keys, head] += (dscores.transpose(-1, -2) @ q_GLD).sum(0)
