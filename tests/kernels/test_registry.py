@@ -66,9 +66,9 @@ def test_kernels_of_documents_and_windows_know_the_six_regular_masks(label: str)
 @pytest.mark.parametrize("label", ["fa4:bands", "cudnn_flex", "flex", "ffa", "flashmask", "torch:plain", "torch:chunked"])
 def test_kernels_of_any_band_mask_know_all_twelve(label: str) -> None:
     case = Case(4096, 4096, 64, 8, 128, 128, "bf16", "cuda")
-    kernel = registry.choices(label)[0]
     for name in masks.names():
-        assert registry.supports(kernel, masks.build(name, 4096, seed=42), case), name
+        mask = masks.build(name, 4096, seed=42)
+        assert any(registry.supports(kernel, mask, case) for kernel in registry.choices(label)), name
 
 
 def test_head_sizes_are_answered_by_every_kernel() -> None:
