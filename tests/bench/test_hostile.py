@@ -21,12 +21,15 @@ EXPECTED = {
     "raises": ("error", "ValueError: no, thank you"),
     "leaves_a_child": ("error", "exit code 9"),
     "closes_its_pipes": ("error", "during build"),
+    "babbles": ("error", "wrote to the worker's own pipe"),
     "broken_import": ("error", "I need a library that nobody has"),
     "dying_import": ("error", "exit code 3"),
 }
 
 
-def test_each_ends_as_its_own_status_with_a_reason_and_the_others_are_measured(start_run: Any, tmp_path: Path, plugins: Path) -> None:
+def test_each_ends_as_its_own_status_with_a_reason_and_the_others_are_measured(
+    start_run: Any, tmp_path: Path, plugins: Path, living_workers: Any
+) -> None:
     files = [plugins / f"{name}.py" for name in ("hostile", "broken_import", "dying_import")]
     given = [argument for file in files for argument in ("--plugin", file)]
     # one worker for all is the hardest: each must leave it usable, or have it replaced, for the next
@@ -47,6 +50,7 @@ def test_each_ends_as_its_own_status_with_a_reason_and_the_others_are_measured(s
     with start_run(*given, *arguments, LONGCA_TEST=tmp_path) as process:
         _, errors = process.communicate(timeout=400)
     assert process.returncode == 0, errors
+    assert living_workers(tmp_path) == []  # nor any child of theirs
     lines = (tmp_path / "results.jsonl").read_text().splitlines()
     records = {record["asked"]: record for record in map(json.loads, lines)}
     assert len(lines) == len(records) == len(EXPECTED)

@@ -20,7 +20,7 @@ from longca.text import parse_size
 
 Message = dict[str, Any]
 KEPT_OUTPUT = 16 << 10  # of what a worker prints, its last bytes
-READ_SIZE = 1 << 20
+READ_SIZE, LONGEST_LINE = 1 << 20, 16 << 20
 LOOK_S = 0.5  # between two looks at a worker's memory
 EXIT_S, BURY_S = 2.0, 20.0
 
@@ -118,7 +118,7 @@ class Worker:
         while True:
             left_s = since + self._seconds[self._phase] - time.monotonic()
             for line in self._read(min(LOOK_S, max(0.0, left_s))):
-                message, since = json.loads(line), time.monotonic()
+                message, since = self._parse(line), time.monotonic()
                 if "phase" in message:
                     self._phase = message["phase"]
                 else:
@@ -129,6 +129,14 @@ class Worker:
             if (used := self._resident()) > self.memory:
                 self.kill()
                 raise Gone("oom", f"it took {used / 2**30:.1f} GiB of host memory, {self.memory / 2**30:.1f} are allowed")
+
+    def _parse(self, line: bytes) -> Message:
+        try:
+            message: Message = json.loads(line)
+            return {**message}
+        except (ValueError, TypeError):
+            self.kill()
+            raise Gone("error", f"something wrote to the worker's own pipe during {self._phase}") from None
 
     def _read(self, wait_s: float) -> list[bytes]:
         """Whole lines of answers that have come; drains what was printed beside them. Raises Gone when there is nothing more to come."""
@@ -145,6 +153,8 @@ class Worker:
             if not data:
                 self._selector.unregister(ready.fileobj)
         *lines, self._pending = self._pending.split(b"\n")
+        if len(self._pending) > LONGEST_LINE:
+            lines.append(self._pending)  # no answer is that long: it will not parse
         if ended and silent and not lines:
             with suppress(subprocess.TimeoutExpired):  # its own exit code says more than our SIGKILL
                 self._process.wait(EXIT_S)

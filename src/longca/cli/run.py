@@ -138,9 +138,11 @@ def _dry_run(planned: list[Planned], suite: Suite, found: Catalogue) -> int:
 def _say_left_out(found: Catalogue) -> None:
     import sys
 
-    if found.left_out:
-        reasons = "; ".join(f"{label}: {reason}" for label, reason in found.left_out.items())
-        print(f"left out, as they do not run here: {reasons}", file=sys.stderr)
+    by_reason: dict[str, list[str]] = {}
+    for label, reason in found.left_out.items():
+        by_reason.setdefault(reason, []).append(label)
+    for reason, labels in by_reason.items():
+        print(f"left out: {', '.join(labels)} ({reason})", file=sys.stderr)
 
 
 def _execute(args: argparse.Namespace, suite: Suite, found: Catalogue, planned: list[Planned], device: str) -> int:

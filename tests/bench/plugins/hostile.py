@@ -1,5 +1,6 @@
 """Kernels that do everything a kernel must not do, and one that is right."""
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -110,4 +111,13 @@ def leaves_a_child(q, k, v, mask, scale):
 @longca.kernel()
 def closes_its_pipes(q, k, v, mask, scale):
     os.closerange(3, 1024)
+    time.sleep(600)
+
+
+@longca.kernel()
+def babbles(q, k, v, mask, scale):
+    """Writes to every pipe it can find."""
+    for number in range(3, 64):
+        with contextlib.suppress(OSError):
+            os.write(number, b"{]\n")
     time.sleep(600)
