@@ -9,9 +9,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from longca.parallel.comm.base import Comm, Message, Operation, Traffic, Transfer
+from longca.parallel.comm.base import Comm, Message, Operation, Traffic, Transfer, size_of
 
 TAGS = 1 << 20  # gloo's tags are small numbers; so many messages between two ranks are never under way at once
+LETTER_BYTES = 512 << 10  # up to here gloo's time for a message hardly depends on its size
 
 
 class TorchComm(Comm):
@@ -42,22 +43,28 @@ class TorchComm(Comm):
     def _post(self, operation: Operation, sends: Sequence[Message], receives: Sequence[Message]) -> Transfer:
         sends = [(rank, tensor) for rank, tensor in sends if tensor.numel()]
         receives = [(rank, tensor) for rank, tensor in receives if tensor.numel()]
-        if not sends and not receives:
-            return Transfer()
+        works: list[Any]
         if self.batches:
-            works = self._batch(sends, receives)
+            held = [*sends, *receives]
+            works, unpack = self._batch(sends, receives) if held else [], list[tuple[torch.Tensor, list[torch.Tensor]]]()
         else:
+            outgoing, _ = _letters(sends, pack=True)
+            incoming, unpack = _letters(receives, pack=False)
+            held = [*outgoing, *incoming]
             # receives first: a message that finds its receive waiting is not stored on the way
-            works = [dist.irecv(tensor, self.members[rank], self.group, self._tag(False, rank)) for rank, tensor in receives]
-            works += [dist.isend(tensor, self.members[rank], self.group, self._tag(True, rank)) for rank, tensor in sends]
-        held = [*sends, *receives]
+            works = [dist.irecv(tensor, self.members[rank], self.group, self._tag(False, rank)) for rank, tensor in incoming]
+            works += [dist.isend(tensor, self.members[rank], self.group, self._tag(True, rank)) for rank, tensor in outgoing]
 
         def wait() -> None:
             for work in works:
                 work.wait()
+            for letter, tensors in unpack:
+                for tensor, part in zip(tensors, letter.split([tensor.numel() for tensor in tensors]), strict=True):
+                    tensor.view(-1).copy_(part)
             held.clear()
+            unpack.clear()
 
-        return Transfer(wait)
+        return Transfer(wait) if works else Transfer()
 
     def _batch(self, sends: Sequence[Message], receives: Sequence[Message]) -> list[Any]:
         """All at once, as NCCL wants it: one after the other they would wait for each other."""
@@ -70,3 +77,21 @@ class TorchComm(Comm):
         number = self._tags[is_send, rank]
         self._tags[is_send, rank] = (number + 1) % TAGS
         return number
+
+
+def _letters(messages: Sequence[Message], pack: bool) -> tuple[list[Message], list[tuple[torch.Tensor, list[torch.Tensor]]]]:
+    """Small messages to one rank made one. Both ends see the same sizes, so they agree. Returns the messages, and which of them hold what."""
+    by_rank: dict[int, list[torch.Tensor]] = {}
+    for rank, tensor in messages:
+        by_rank.setdefault(rank, []).append(tensor)
+    letters, contents = list[Message](), list[tuple[torch.Tensor, list[torch.Tensor]]]()
+    for rank, tensors in by_rank.items():
+        together = len(tensors) > 1 and len({tensor.dtype for tensor in tensors}) == 1 and sum(map(size_of, tensors)) <= LETTER_BYTES
+        if not together:
+            letters += [(rank, tensor) for tensor in tensors]
+            continue
+        flat = [tensor.view(-1) for tensor in tensors]
+        letter = torch.cat(flat) if pack else flat[0].new_empty(sum(map(len, flat)))
+        letters.append((rank, letter))
+        contents.append((letter, tensors))
+    return letters, contents
