@@ -34,7 +34,7 @@ from longca.parallel.method import Plan, make_plan
 from longca.parallel.pool import Pool
 
 RANKS, HEAD_DIM = 4, 64
-SIZES = {"mostly communication": (512, 8, 4), "mostly attention": (8192, 4, 1)}  # tokens, heads, and how many times the rounds asked for
+SIZES = {"mostly communication": (512, 8, 4), "mostly attention": (12288, 4, 1)}  # tokens, heads, and how many times the rounds asked for
 Tensors = tuple[torch.Tensor, ...]
 
 

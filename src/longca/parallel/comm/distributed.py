@@ -80,7 +80,7 @@ class TorchComm(Comm):
 
 
 def _letters(messages: Sequence[Message], pack: bool) -> tuple[list[Message], list[tuple[torch.Tensor, list[torch.Tensor]]]]:
-    """Small messages to one rank made one. Both ends see the same sizes, so they agree. Returns the messages, and which of them hold what."""
+    """Small messages to one rank made one. Both ends see the same sizes, so they agree. Returns messages, and which of them hold what."""
     by_rank: dict[int, list[torch.Tensor]] = {}
     for rank, tensor in messages:
         by_rank.setdefault(rank, []).append(tensor)
