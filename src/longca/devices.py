@@ -21,7 +21,11 @@ def gpus() -> list[dict[str, str]]:
         return []
     if answer.returncode:
         return []
-    return [dict(zip(fields, (value.strip() for value in line.split(",")), strict=True)) for line in answer.stdout.splitlines() if line.count(",") == 3]
+    return [
+        dict(zip(fields, (value.strip() for value in line.split(",")), strict=True))
+        for line in answer.stdout.splitlines()
+        if line.count(",") == 3
+    ]
 
 
 def kind() -> str:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from longca.errors import unknown
 
-HELP = "list what there is: masks, distributions, packings"
+HELP = "list what there is: kernels, masks, distributions, packings"
 
 
 class Listing(NamedTuple):
@@ -51,8 +51,15 @@ def packings() -> list[dict[str, Any]]:
     return [{"name": name, "about": (packer.__doc__ or "").strip().split("\n")[0]} for name, packer in PACKERS.items()]
 
 
+def kernels() -> list[dict[str, Any]]:
+    from longca.kernels.overview import overview
+
+    return overview()
+
+
 # what can be listed; a room that has more to offer adds its line here
 LISTINGS = {
+    "kernels": Listing("kernels, what runs here, and which mask each can do", ("kernel", "here", "backward", "gqa", "tested"), kernels),
     "masks": Listing("the twelve static and two dynamic masks", ("name", "group", "params", "about"), masks),
     "distributions": Listing("where document lengths are drawn from", ("name", "buckets", "longest"), distributions),
     "packings": Listing("how drawn lengths fill a sequence", ("name", "about"), packings),
@@ -80,7 +87,33 @@ def run(args: argparse.Namespace) -> int:
     from longca.cli._tables import show_table
 
     show_table(columns, [[_cell(entry[column]) for column in columns] for entry in entries])
+    if args.what == "kernels":
+        _show_mask_matrix(entries)
     return 0
+
+
+SIGNS = {"native": "N", "lowered": "L", "no": "."}
+
+
+def _show_mask_matrix(entries: list[dict[str, Any]]) -> None:
+    """Which kernel can do which mask, and why not."""
+    from longca.cli._tables import show_table
+
+    names = list(entries[0]["masks"])
+    short = {name: "".join(word[:2] if len(name.split("_")) < 3 else word[0] for word in name.split("_")) for name in names}
+    print(
+        "\nN: the kernel knows the mask; L: through a lowering of its bands; .: no. " + ", ".join(f"{short[name]} {name}" for name in names)
+    )
+    show_table(
+        ("kernel", *short.values()), [[entry["kernel"], *(SIGNS[entry["masks"][name]["answer"]] for name in names)] for entry in entries]
+    )
+    for entry in entries:
+        reasons: dict[str, list[str]] = {}
+        for name, said in entry["masks"].items():
+            if said["answer"] == "no":
+                reasons.setdefault(said["note"], []).append(name)
+        for reason, where in reasons.items():
+            print(f"{entry['kernel']} not on {', '.join(where)}: {reason}")
 
 
 def _cell(value: object) -> str:

@@ -24,7 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--masks", metavar="A,B", help="masks to check them on; default: the twelve static ones")
     parser.add_argument("--seqlens", metavar="8K,997", help="sequence lengths; default: 509 on a CPU, 8K on a GPU")
     parser.add_argument("--heads", metavar="64:8", help="query heads : KV heads; default 8:2 on a CPU, 64:8 on a GPU")
-    parser.add_argument("--head-dim", metavar="128", help="head size, or 192/128 where V has another one; default 64 on a CPU, 128 on a GPU")
+    parser.add_argument(
+        "--head-dim", metavar="128", help="head size, or 192/128 where V has another one; default 64 on a CPU, 128 on a GPU"
+    )
     parser.add_argument("--dtype", choices=("bf16", "fp16", "fp32", "fp64"), help="default fp32 on a CPU, bf16 on a GPU")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--set", metavar="w=512", action="append", default=[], help="a parameter of the masks that have it")

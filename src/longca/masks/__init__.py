@@ -5,7 +5,7 @@
 [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from longca.errors import unknown
@@ -65,6 +65,11 @@ def build(
     return find(name)(seqlen, seed=seed, documents=documents, distribution=distribution, packing=packing, **params)
 
 
+def own_params(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of some settings that a mask has: one list of settings can serve many masks."""
+    return {key: value for key, value in settings.items() if key in find(name).defaults}
+
+
 __all__ = [
     "BLOCK_PATTERNS",
     "PATTERNS",
@@ -89,6 +94,7 @@ __all__ = [
     "full_document",
     "global_sliding_window",
     "names",
+    "own_params",
     "prefix_lm_causal",
     "prefix_lm_document",
     "share_question",
