@@ -11,6 +11,9 @@ export OMP_NUM_THREADS ?= 1
 demo: $(READY)  ## the main job on a CPU with small sizes; ends by naming the files it wrote
 	$(BIN)/longca ls masks
 	$(BIN)/longca mask causal_document --seqlen 8K --seed 42
+	$(BIN)/longca verify --kernels torch,sdpa --plugin examples/my_kernel.py --seqlens 256
+	$(BIN)/longca run quick --out $(OUT)/quick
+	$(BIN)/longca export $(OUT)/quick --csv
 	$(BIN)/longca mask --gallery $(OUT) --seqlen 8K --seed 42
 
 test: lint  ## what every change must pass

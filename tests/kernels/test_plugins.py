@@ -71,3 +71,8 @@ def test_a_bad_plugin_is_one_sentence(source: str, sentence: str, tmp_path: Path
 def test_a_missing_plugin_file() -> None:
     with pytest.raises(BadInput, match="there is no plugin file"):
         registry.load_plugin("/nowhere/kernel.py")
+
+
+def test_the_documentation_shows_the_example() -> None:
+    shown = (EXAMPLES.parent / "docs" / "kernels.md").read_text().split("```python\n")[1].split("```")[0]
+    assert (EXAMPLES / "my_kernel.py").read_text().endswith(shown)

@@ -14,10 +14,10 @@ from itertools import product
 from longca import masks
 from longca.bench import metrics
 from longca.bench.cell import Cell, key
-from longca.bench.suite import Suite, pair
+from longca.bench.suite import Suite
 from longca.errors import BadInput
 from longca.masks import AnyMask
-from longca.text import parse_size
+from longca.text import parse_dims, parse_heads, parse_size
 
 Number = int | float
 FAILED = ("oom", "timeout", "wrong", "error", "invalid", "unavailable")  # what `--retry failed` runs again
@@ -52,7 +52,7 @@ def cells(suite: Suite, kernels: Sequence[str], device: str, steps: Sequence[Map
     grad = any(which != "fwd" for which in suite.passes)
     found: dict[Cell, None] = {}
     for heads_text, dim_text, dtype in ((h, d, t) for h in suite.heads for d in suite.head_dims for t in suite.dtypes):
-        (heads_q, heads_kv), (head_dim, head_dim_v) = pair(heads_text, "heads", "64:8"), pair(dim_text, "head size", "128")
+        (heads_q, heads_kv), (head_dim, head_dim_v) = parse_heads(heads_text), parse_dims(dim_text)
         for about in steps or _grid(suite):
             for kernel in kernels:
                 for which in suite.passes:

@@ -13,7 +13,7 @@ from typing import Any
 from longca.bench.clock import Settings
 from longca.bench.levels import LEVELS
 from longca.errors import BadInput, unknown
-from longca.text import parse_size
+from longca.text import parse_dims, parse_heads, parse_size
 
 DTYPES = ("bf16", "fp16", "fp32", "fp64")
 PASSES = ("fwd", "bwd", "fwd+bwd")
@@ -159,9 +159,9 @@ def check(suite: Suite) -> None:
         if parse_size(size) < 1:
             raise BadInput(f"a sequence length must be 1 or more, not {size}.")
     for text in suite.heads:
-        pair(text, "heads", "64:8")
+        parse_heads(text)
     for text in suite.head_dims:
-        pair(text, "head size", "128 or 192:128")
+        parse_dims(text)
     if suite.limits.memory:
         parse_size(suite.limits.memory)
     parse_size(suite.limits.quadratic)
@@ -169,20 +169,6 @@ def check(suite: Suite) -> None:
         raise unknown("kind of workers", suite.limits.workers, list(WORKERS))
     if suite.clock.least < 1 or suite.clock.most < suite.clock.least:
         raise BadInput(f"the clock needs 1 <= least <= most, not least={suite.clock.least} and most={suite.clock.most}.")
-
-
-def pair(text: str, what: str, example: str) -> tuple[int, int]:
-    """'64:8' as (64, 8); '128' as (128, 128)."""
-    left, colon, right = text.partition(":")
-    try:
-        first, second = int(left), int(right) if colon else int(left)
-    except ValueError:
-        first = second = 0
-    if first < 1 or second < 1:
-        raise BadInput(f"{text!r} is no {what}; write {example}.")
-    if what == "heads" and first % second:
-        raise BadInput(f"{first} query heads do not divide into {second} KV heads; write heads such as {example}.")
-    return first, second
 
 
 def to_toml(suite: Suite) -> str:

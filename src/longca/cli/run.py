@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--masks", metavar="A,B", help="names, or all (the twelve)")
     parser.add_argument("--seqlens", metavar="S,S", help="tokens, such as 1K,8K,32K")
     parser.add_argument("--heads", metavar="Q:KV", help="query and KV heads, such as 64:8,64:64")
-    parser.add_argument("--head-dim", dest="head_dims", metavar="D", help="head size, such as 128, or 192:128 for q and v apart")
+    parser.add_argument("--head-dim", dest="head_dims", metavar="D", help="head size, such as 128, or 192/128 where V has another one")
     parser.add_argument("--dtype", dest="dtypes", metavar="T", help="bf16, fp16, fp32, fp64")
     parser.add_argument("--passes", metavar="P,P", help="fwd, bwd, fwd+bwd")
     parser.add_argument("--seeds", metavar="N|A,B", help="how many seeds, counted from 0; or which, as 42,43 or 42,")
