@@ -11,10 +11,11 @@ export OMP_NUM_THREADS ?= 1
 demo: $(READY)  ## the main job on a CPU with small sizes; ends by naming the files it wrote
 	$(BIN)/longca ls masks
 	$(BIN)/longca mask causal_document --seqlen 8K --seed 42
-	$(BIN)/longca verify --kernels torch,sdpa --plugin examples/my_kernel.py --seqlens 256
-	$(BIN)/longca run quick --out $(OUT)/quick
-	$(BIN)/longca export $(OUT)/quick --csv
 	$(BIN)/longca mask --gallery $(OUT) --seqlen 8K --seed 42
+	$(BIN)/longca verify --plugin examples/my_kernel.py --kernels torch,sdpa,my_kernel --seqlens 256
+	$(BIN)/longca run quick --out $(OUT)/quick
+	$(BIN)/longca export $(OUT)/quick --csv > $(OUT)/quick.csv
+	@echo "wrote $(OUT)/masks.png, $(OUT)/quick/results.jsonl (every figure and check) and $(OUT)/quick.csv"
 
 test: lint  ## what every change must pass
 	$(BIN)/python -m pytest -q -n 2 -m "not slow"

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from functools import cache
+
+
+def ask(query: str, fields: Sequence[str]) -> list[dict[str, str]]:
+    """What nvidia-smi answers, one dictionary per GPU or process; empty where there is no driver or it does not answer."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    command = [program, f"--query-{query}={','.join(fields)}", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    rows = [[value.strip() for value in line.split(",")] for line in answer.stdout.splitlines()]
+    return [dict(zip(fields, row, strict=True)) for row in rows if answer.returncode == 0 and len(row) == len(fields)]
 
 
 @cache
 def gpus() -> list[dict[str, str]]:
-    """Name, compute capability, memory and driver of each GPU; empty where there is none."""
-    fields = ("name", "compute_cap", "memory.total", "driver_version")
-    program = shutil.which("nvidia-smi")
-    if program is None:
+    """Name, compute capability, memory and driver of each GPU; empty where there is none, or CUDA_VISIBLE_DEVICES hides them all."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return []
-    query = [program, f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
-    try:
-        answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    if answer.returncode:
-        return []
-    return [
-        dict(zip(fields, (value.strip() for value in line.split(",")), strict=True))
-        for line in answer.stdout.splitlines()
-        if line.count(",") == 3
-    ]
+    return ask("gpu", ("name", "compute_cap", "memory.total", "driver_version"))
 
 
 def kind() -> str:

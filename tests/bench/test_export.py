@@ -78,7 +78,7 @@ def test_doctor_finds_what_disturbs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> No
             return [dict(zip(fields, ("77", "python", "4096"), strict=True))]
         return [dict(zip(fields, ("0x0000000000000024", "500.00", "700.00", "80", "97", "Disabled"), strict=True))]
 
-    monkeypatch.setattr(health, "ask_gpu", answer)
+    monkeypatch.setattr(health.devices, "ask", answer)
     text = " ".join(health.gpu_findings())
     for words in ("process 77", "its power cap", "thermal slowdown", "500 W of 700 W", "97 %", "persistence"):
         assert words in text

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
 from longca import devices
@@ -20,20 +18,6 @@ THROTTLING = {  # bits of clocks_event_reasons.active that say the device is slo
 }
 
 
-def ask_gpu(query: str, fields: Sequence[str]) -> list[dict[str, str]]:
-    """One dictionary per GPU or process; empty where the driver does not answer."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return []
-    command = [program, f"--query-{query}={','.join(fields)}", "--format=csv,noheader,nounits"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    rows = [[value.strip() for value in line.split(",")] for line in answer.stdout.splitlines()]
-    return [dict(zip(fields, row, strict=True)) for row in rows if answer.returncode == 0 and len(row) == len(fields)]
-
-
 def number(text: str) -> float | None:
     try:
         return float(int(text, 16)) if text.startswith("0x") else float(text)
@@ -43,10 +27,10 @@ def number(text: str) -> float | None:
 
 def gpu_findings() -> list[str]:
     found = []
-    for process in ask_gpu("compute-apps", ("pid", "process_name", "used_memory")):
+    for process in devices.ask("compute-apps", ("pid", "process_name", "used_memory")):
         found.append(f"process {process['pid']} ({process['process_name']}) uses the GPU; end it, or its work is in your times.")
     fields = ("clocks_event_reasons.active", "power.limit", "power.default_limit", "temperature.gpu", "utilization.gpu", "persistence_mode")
-    for gpu in ask_gpu("gpu", fields):
+    for gpu in devices.ask("gpu", fields):
         active = int(number(gpu["clocks_event_reasons.active"]) or 0)
         found += [f"the GPU is held back by {why}; let it cool or raise the limit." for bit, why in THROTTLING.items() if active & bit]
         limit, default = number(gpu["power.limit"]), number(gpu["power.default_limit"])

@@ -5,17 +5,17 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pkgutil
-import sys
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
 from longca import devices, kernels
-from longca.errors import BadInput, LongcaError, Refused, Unavailable, unknown
+from longca.errors import BadInput, Refused, Unavailable, unknown
 from longca.kernels.base import Answer, Case, Kernel, No
 from longca.masks import AnyMask
+from longca.plugins import defined_in, import_file, refuse_taken
 
-_NOT_KERNELS = {"base", "inputs", "lower", "registry", "functional", "plugin"}
+_LIBRARIES = {"base", "inputs", "lower", "registry", "functional", "plugin", "adapting", "overview"}  # some import torch
 _plugins: dict[str, type[Kernel]] = {}
 
 
@@ -23,8 +23,8 @@ _plugins: dict[str, type[Kernel]] = {}
 def _own() -> dict[str, type[Kernel]]:
     found: dict[str, type[Kernel]] = {}
     for module in pkgutil.iter_modules(kernels.__path__):
-        if module.name not in _NOT_KERNELS and not module.name.startswith("_"):
-            found |= _kernels_in(importlib.import_module(f"longca.kernels.{module.name}"))
+        if module.name not in _LIBRARIES and not module.name.startswith("_"):
+            found |= defined_in(importlib.import_module(f"longca.kernels.{module.name}"), Kernel)
     return found
 
 
@@ -32,41 +32,18 @@ def _own() -> dict[str, type[Kernel]]:
 def _installed() -> dict[str, type[Kernel]]:
     found: dict[str, type[Kernel]] = {}
     for entry in entry_points(group="longca.kernels"):
-        loaded = entry.load()
-        found |= _kernels_in(loaded)
+        found |= defined_in(entry.load(), Kernel)
     return found
-
-
-def _kernels_in(module_or_class: object) -> dict[str, type[Kernel]]:
-    candidates = [module_or_class] if isinstance(module_or_class, type) else vars(module_or_class).values()
-    classes = [value for value in candidates if isinstance(value, type) and issubclass(value, Kernel) and value.name]
-    return {found.name: found for found in classes}
 
 
 def load_plugin(path: str | Path) -> list[str]:
     """Take the kernels of a user's file; returns their names."""
-    path = Path(path).resolve()
-    if not path.is_file():
-        raise BadInput(f"there is no plugin file {path}; give the path of a Python file with a kernel in it.")
-    spec = importlib.util.spec_from_file_location(f"longca_plugin_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise BadInput(f"{path} is not a Python file.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    try:
-        spec.loader.exec_module(module)
-    except LongcaError:
-        raise
-    except Exception as error:
-        raise BadInput(f"the plugin {path} fails when it is imported: {type(error).__name__}: {error}") from error
-    found = {name: kernel for name, kernel in _kernels_in(module).items() if kernel.__module__ == spec.name or kernel.name not in _own()}
+    found = defined_in(import_file(path, "kernel"), Kernel)
     if not found:
         raise BadInput(
             f"the plugin {path} has no kernel: write a class derived from longca.Kernel, or decorate a function with @longca.kernel."
         )
-    for name in found:
-        if name in _own():
-            raise BadInput(f"the plugin {path} calls its kernel {name!r}, which is a kernel of LongCA; choose another name.")
+    refuse_taken(found, _own(), path, "kernel")
     _plugins.update(found)
     return list(found)
 

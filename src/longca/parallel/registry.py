@@ -5,18 +5,18 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pkgutil
-import sys
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from longca.errors import BadInput, LongcaError, unknown
+from longca.errors import unknown
 from longca.kernels.base import Case
 from longca.masks import AnyMask
 from longca.parallel import methods
 from longca.parallel.grid import Grid
 from longca.parallel.method import KERNEL, RANKS_PER_NODE, Method, Plan, make_plan
+from longca.plugins import defined_in, import_file, refuse_taken
 
 _plugins: dict[str, type[Method]] = {}
 
@@ -25,7 +25,7 @@ _plugins: dict[str, type[Method]] = {}
 def _own() -> dict[str, type[Method]]:
     found: dict[str, type[Method]] = {}
     for module in pkgutil.iter_modules(methods.__path__):
-        found |= _methods_in(importlib.import_module(f"longca.parallel.methods.{module.name}"))
+        found |= defined_in(importlib.import_module(f"longca.parallel.methods.{module.name}"), Method)
     return found
 
 
@@ -33,37 +33,14 @@ def _own() -> dict[str, type[Method]]:
 def _installed() -> dict[str, type[Method]]:
     found: dict[str, type[Method]] = {}
     for entry in entry_points(group="longca.methods"):
-        loaded = entry.load()
-        found |= {loaded.name: loaded} if isinstance(loaded, type) and issubclass(loaded, Method) else _methods_in(loaded)
+        found |= defined_in(entry.load(), Method)
     return found
-
-
-def _methods_in(module: Any) -> dict[str, type[Method]]:
-    """The methods a module defines; those it only imports belong to another one."""
-    classes = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Method)]
-    return {found.name: found for found in classes if found.name and found.__module__ == module.__name__}
 
 
 def load_plugin(path: str | Path) -> list[str]:
     """Take the methods of a user's file; returns their names."""
-    path = Path(path).resolve()
-    if not path.is_file():
-        raise BadInput(f"there is no plugin file {path}; give the path of a Python file with a method in it.")
-    spec = importlib.util.spec_from_file_location(f"longca_plugin_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise BadInput(f"{path} is not a Python file.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    try:
-        spec.loader.exec_module(module)
-    except LongcaError:
-        raise
-    except Exception as error:
-        raise BadInput(f"the plugin {path} fails when it is imported: {type(error).__name__}: {error}") from error
-    found = _methods_in(module)
-    for name in found:
-        if name in _own():
-            raise BadInput(f"the plugin {path} calls its method {name!r}, which is a method of LongCA; choose another name.")
+    found = defined_in(import_file(path, "method"), Method)
+    refuse_taken(found, _own(), path, "method")
     _plugins.update(found)
     return list(found)
 

@@ -1,0 +1,44 @@
+"""A user's own file: imported once, as a module of its own, and searched for what it defines."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from longca.errors import BadInput, LongcaError
+
+
+def import_file(path: str | Path, wanted: str) -> ModuleType:
+    """The module in a file; `wanted` says what should be in it, for the sentence where there is no such file."""
+    path = Path(path).resolve()
+    if not path.is_file():
+        raise BadInput(f"there is no plugin file {path}; give the path of a Python file with a {wanted} in it.")
+    spec = importlib.util.spec_from_file_location(f"longca_plugin_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise BadInput(f"the plugin {path} is not a Python file; its name must end in .py.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except LongcaError:
+        raise
+    except Exception as error:
+        raise BadInput(f"the plugin {path} fails when it is imported: {type(error).__name__}: {error}") from error
+    return module
+
+
+def defined_in(place: Any, kind: Any) -> dict[str, Any]:
+    """The classes of a kind, by name: a class itself, or those that a module defines; what it only imports belongs to another."""
+    classes = [place] if isinstance(place, type) else [value for value in vars(place).values() if isinstance(value, type)]
+    own = [found for found in classes if issubclass(found, kind) and (found is place or found.__module__ == place.__name__)]
+    return {name: found for found in own if (name := getattr(found, "name", ""))}
+
+
+def refuse_taken(found: Mapping[str, Any], taken: Mapping[str, Any], path: str | Path, what: str) -> None:
+    for name in found:
+        if name in taken:
+            raise BadInput(f"the plugin {path} calls its {what} {name!r}, which is a {what} of LongCA; choose another name.")
