@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from longca.errors import unknown
 
-HELP = "list what there is: kernels, masks, distributions, packings"
+HELP = "list what there is: kernels, masks, context parallel methods, distributions, packings"
 
 
 class Listing(NamedTuple):
@@ -57,10 +57,17 @@ def kernels() -> list[dict[str, Any]]:
     return overview()
 
 
+def methods() -> list[dict[str, Any]]:
+    from longca.parallel.registry import listing
+
+    return listing()
+
+
 # what can be listed; a room that has more to offer adds its line here
 LISTINGS = {
     "kernels": Listing("kernels, what runs here, and which mask each can do", ("kernel", "here", "backward", "gqa", "tested"), kernels),
     "masks": Listing("the twelve static and two dynamic masks", ("name", "group", "params", "about"), masks),
+    "cp": Listing("context parallel methods, and what each needs", ("name", "about", "needs"), methods),
     "distributions": Listing("where document lengths are drawn from", ("name", "buckets", "longest"), distributions),
     "packings": Listing("how drawn lengths fill a sequence", ("name", "about"), packings),
 }
