@@ -14,8 +14,8 @@ import torch
 
 from longca.bench import check as checks
 from longca.bench.cell import Cell
-from longca.bench.cp_catalogue import load_plugin
 from longca.bench.clock import CudaTimer, Settings, Timer, measure, timer_for
+from longca.bench.cp_catalogue import load_plugin
 from longca.bench.reference import data
 from longca.bench.references import References
 from longca.bench.worker import limit_memory

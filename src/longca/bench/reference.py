@@ -78,9 +78,7 @@ class Reference:
             return cls(Probe(file["rows"], file["loud_keys"]), read["values"], read["honest"])
 
 
-def data(
-    case: Case, points: Probe, which: str, seed: int, layout: str = "LHD", ranges: Sequence[tuple[int, int]] | None = None
-) -> Inputs:
+def data(case: Case, points: Probe, which: str, seed: int, layout: str = "LHD", ranges: Sequence[tuple[int, int]] | None = None) -> Inputs:
     """The inputs of one data set: dout is zero except in the probe's rows; in `loud`, V is loud at the probe's keys.
 
     With `ranges` only those tokens, one after the other: the same numbers that the whole has there.

@@ -17,7 +17,9 @@ LISTS = ("kernels", "masks", "seqlens", "heads", "head_dims", "dtypes", "passes"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("suite", nargs="?", help="quick, paper-kernel, quick-cp, ... (a wrong name lists them), or your own TOML file; flags change it")
+    parser.add_argument(
+        "suite", nargs="?", help="quick, quick-cp, paper-kernel, paper-cp, magi-kernel, magi-cp, or your own TOML file; flags change it"
+    )
     parser.add_argument("--kernels", metavar="A,B", help="names or name:variant, or all (those that run here)")
     parser.add_argument("--level", choices=("kernel", "cp"), help="one device, or context parallelism over many (default: the suite's)")
     parser.add_argument("--methods", metavar="A,B", help="context parallel methods, or all; implies --level cp")
@@ -35,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--deterministic", action="store_true", default=None, help="ask for deterministic backwards")
     parser.add_argument("--workload", metavar="FILE", help="your training steps, one JSON object per line, in place of masks and lengths")
     parser.add_argument("--model", metavar="NAME", help="heads, head size and window of a well-known model")
-    parser.add_argument("--plugin", action="append", default=[], metavar="FILE", help="a Python file with kernels or methods of yours; repeatable")
+    parser.add_argument(
+        "--plugin", action="append", default=[], metavar="FILE", help="a Python file with your kernels or methods; repeatable"
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is a GPU")
     parser.add_argument("--out", metavar="DIR", help="where the journal is written (default out/SUITE); an existing one is resumed")
     parser.add_argument("--retry", choices=("failed",), help="run cells again that failed")
@@ -134,11 +138,9 @@ def _dry_run(planned: list[Planned], suite: Suite, found: Catalogue) -> int:
     from longca.text import format_size
 
     cells = [entry.cell for entry in planned]
-    columns = ("kernel" if suite.level != "cp" else "method and kernel", "mask", "length", "heads", "head size", "dtype", "pass", "seed")
-    show_table(
-        columns,
-        [(" ".join(str(part) for part in (*dict(c.extra).values(), c.kernel)), c.mask, format_size(c.seqlen), f"{c.heads_q}:{c.heads_kv}", c.head_dim, c.dtype, c.which, c.seed) for c in cells],
-    )
+    columns = (*dict(cells[0].extra if cells else ()), "kernel", "mask", "length", "heads", "head size", "dtype", "pass", "seed")
+    rows = [(c.kernel, c.mask, format_size(c.seqlen), f"{c.heads_q}:{c.heads_kv}", c.head_dim, c.dtype, c.which, c.seed) for c in cells]
+    show_table(columns, [(*dict(c.extra).values(), *row) for c, row in zip(cells, rows, strict=True)])
     _say_left_out(found)
     print(f"{len(planned)} cells, about {estimate_s(planned, suite):.0f} s")
     return 0
