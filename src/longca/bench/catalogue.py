@@ -34,6 +34,7 @@ class Entry:
 class Catalogue:
     entries: dict[str, Entry] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)  # kernels that `all` does not cover here, and why
+    plugins: tuple[str, ...] = ()  # files that every process loads, where entries do not say it
 
     def add(self, *entries: Entry) -> None:
         self.entries.update({entry.label: entry for entry in entries})

@@ -8,6 +8,7 @@ unchanged, and rows without gradient must get none.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -16,6 +17,7 @@ from longca.bench.reference import DATA_SETS, Reference, data
 from longca.kernels.base import Attention, Case, Kernel
 from longca.kernels.inputs import DTYPES, Inputs
 
+Tensors = dict[str, torch.Tensor]
 FACTOR = 8.0  # honest kernels stay under half of it in hundreds of seeds; a key dropped at a loud edge is far above
 LSE_ALLOWED = {"bf16": 1e-3, "fp16": 1e-3, "fp32": 2e-5, "fp64": 1e-10}  # 1e-3 in lse moves out by half a step of bf16
 
@@ -57,22 +59,33 @@ class Verdict:
 
 def check(kernel: Kernel, attention: Attention, case: Case, reference: Reference, seed: int = 0) -> Verdict:
     """Run a prepared kernel on both data sets and compare."""
+    return examine(
+        lambda which: data(case, reference.probe, which, seed, kernel.layout),
+        lambda inputs, verdict: _run(kernel, attention, case, inputs, verdict),
+        lambda tensors, which, verdict: compare(tensors, reference, which, case, verdict),
+    )
+
+
+def examine(
+    inputs_of: Callable[[str], Inputs], run: Callable[[Inputs, Verdict], Tensors], compare_with: Callable[[Tensors, str, Verdict], None]
+) -> Verdict:
+    """The check of anything that attends: a kernel, or one rank of many."""
     verdict = Verdict()
     for which in DATA_SETS:
-        inputs = data(case, reference.probe, which, seed, kernel.layout)
+        inputs = inputs_of(which)
         before = [_fingerprint(x) for x in inputs]
-        tensors = _run(kernel, attention, case, inputs, verdict)
+        tensors = run(inputs, verdict)
         changed = [name for name, x, old in zip(inputs._fields, inputs, before, strict=True) if _fingerprint(x) != old]
         if changed:
             verdict.problems.append(f"it changes its input {' and '.join(changed)}")
         if not verdict.problems:
-            _compare(tensors, reference, which, case, verdict)
+            compare_with(tensors, which, verdict)
         if verdict.problems:
             break
     return verdict
 
 
-def _run(kernel: Kernel, attention: Attention, case: Case, inputs: Inputs, verdict: Verdict) -> dict[str, torch.Tensor]:
+def _run(kernel: Kernel, attention: Attention, case: Case, inputs: Inputs, verdict: Verdict) -> Tensors:
     q, k, v, dout = inputs
     if kernel.backward == "autograd" and case.backward:
         q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
@@ -81,16 +94,16 @@ def _run(kernel: Kernel, attention: Attention, case: Case, inputs: Inputs, verdi
     tensors = {"out": out.detach()} | ({"lse": lse.detach()} if lse is not None else {})
     if lse is None and kernel.gives_lse:
         verdict.problems.append("it returns no lse, though it says that it gives one")
-    _refuse_shapes(tensors, case, verdict)
+    refuse_shapes(tensors, case, verdict)
     if case.backward and not verdict.problems:
         poison(case)
         dq, dk, dv = attention.backward(dout, q, k, v, out, lse)
         tensors |= {"dq": dq, "dk": dk, "dv": dv}
-        _refuse_shapes(tensors, case, verdict)
+        refuse_shapes(tensors, case, verdict)
     return tensors
 
 
-def _refuse_shapes(tensors: dict[str, torch.Tensor], case: Case, verdict: Verdict) -> None:
+def refuse_shapes(tensors: Tensors, case: Case, verdict: Verdict) -> None:
     query, key = (case.seqlen_q, case.heads_q), (case.seqlen_k, case.heads_kv)
     shapes = {"out": (*query, case.head_dim_v), "lse": query[::-1], "dq": (*query, case.head_dim)}
     shapes |= {"dk": (*key, case.head_dim), "dv": (*key, case.head_dim_v)}
@@ -115,19 +128,24 @@ def _fingerprint(x: torch.Tensor) -> int:
     return int(flat.view(width).sum(dtype=torch.int64))
 
 
-def _compare(tensors: dict[str, torch.Tensor], reference: Reference, which: str, case: Case, verdict: Verdict) -> None:
+def compare(tensors: Tensors, reference: Reference, which: str, case: Case, verdict: Verdict) -> None:
+    """Each tensor with what is right: all tokens, or those of a shard that the reference was cut to."""
     rows = torch.from_numpy(reference.probe.rows).to(case.device)
     right, honest = reference.values[which], reference.honest[which]
+    tokens = None if reference.tokens is None else torch.from_numpy(reference.tokens).to(case.device)
+    row_tokens = rows if tokens is None else tokens[rows]
     for name, tensor in tensors.items():
+        if name == "dq" and _any_outside(tensor, rows):
+            verdict.problems.append("dq is not 0 in rows whose dout is 0")
+        if name == "out" and not tensor.isfinite().all():
+            verdict.problems.append("out holds NaN or infinity")
+        if not right[name].numel():
+            continue  # a shard without any row that is looked at
         if name == "lse":
-            found = _lse_error(tensor[:, rows].to(right["lse"].dtype), right["lse"], LSE_ALLOWED[case.dtype], rows)
+            found = _lse_error(tensor[:, rows].to(right["lse"].dtype), right["lse"], LSE_ALLOWED[case.dtype], row_tokens)
         else:
-            if name == "dq" and _any_outside(tensor, rows):
-                verdict.problems.append("dq is not 0 in rows whose dout is 0")
-            if name == "out" and not tensor.isfinite().all():
-                verdict.problems.append("out holds NaN or infinity")
             part = tensor[rows] if name in ("out", "dq") else tensor
-            token = rows if name in ("out", "dq") else None
+            token = row_tokens if name in ("out", "dq") else tokens
             found = _worst(part, right[name], honest[name], token)
         worst = verdict.errors.get(name)
         if worst is None or found.ratio > worst.ratio or math.isnan(found.ratio):

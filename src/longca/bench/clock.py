@@ -15,6 +15,11 @@ from typing import Protocol
 from longca.bench.gauge import Gauge, Readings
 
 Call = Callable[[], object]
+Align = Callable[[], None]
+
+
+def _alone() -> None:
+    """Nobody to wait for."""
 
 
 @dataclass(frozen=True)
@@ -98,9 +103,13 @@ def half_width(samples: list[float] | tuple[float, ...]) -> float:
 
 
 class HostTimer:
-    """For CPUs: the wall clock around the call."""
+    """For CPUs: the wall clock around the call. `align` is called just before, as ranks do that start together."""
+
+    def __init__(self, align: Align = _alone) -> None:
+        self._align = align
 
     def sample(self, call: Call) -> tuple[float, bool, float]:
+        self._align()
         start = time.perf_counter()
         call()
         ms = (time.perf_counter() - start) * 1e3
@@ -113,13 +122,14 @@ class HostTimer:
 class CudaTimer:
     """For one GPU: events around the call, behind a flush of the L2 cache and a spin."""
 
-    def __init__(self) -> None:
+    def __init__(self, align: Align = _alone) -> None:
         import torch
 
+        self._align = align
         self._cuda = torch.cuda
         properties = torch.cuda.get_device_properties(0)
         self._flush = torch.empty(4 * properties.L2_cache_size, dtype=torch.int8, device="cuda")
-        self._spin_ms = 0.05
+        self.spin_ms = 0.05  # ranks agree on one, else they would not start together
         self._cycles_per_ms = self._calibrate()
 
     @property
@@ -140,7 +150,8 @@ class CudaTimer:
     def sample(self, call: Call) -> tuple[float, bool, float]:
         start, end = (self._cuda.Event(enable_timing=True) for _ in range(2))
         self._flush.zero_()
-        self._cuda._sleep(int(self._spin_ms * self._cycles_per_ms))
+        self._align()
+        self._cuda._sleep(int(self.spin_ms * self._cycles_per_ms))
         start.record()
         began = time.perf_counter()
         call()
@@ -148,12 +159,12 @@ class CudaTimer:
         end.record()
         late = start.query()  # the device is past the start although the host has only now finished: it may have waited
         end.synchronize()
-        self._spin_ms = min(max(self._spin_ms, 1.3 * call_ms), 20.0)
+        self.spin_ms = min(max(self.spin_ms, 1.3 * call_ms), 20.0)
         return float(start.elapsed_time(end)), late, call_ms
 
     def now(self) -> float:
         return time.perf_counter()
 
 
-def timer_for(device: str) -> Timer:
-    return CudaTimer() if device == "cuda" else HostTimer()
+def timer_for(device: str, align: Align = _alone) -> Timer:
+    return CudaTimer(align) if device == "cuda" else HostTimer(align)

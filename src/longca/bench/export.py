@@ -45,6 +45,7 @@ def to_markdown(records: Iterable[Record], environments: Mapping[str, Record]) -
     for record in records:
         device = environments.get(record["env"], {}).get("device", "unknown device")
         shape = f"{record['heads_q']}:{record['heads_kv']} heads, head size {record['head_dim']}, {record['dtype']}"
+        shape += f", {record['ranks']} ranks, each" if record.get("ranks") else ""
         title = f"{record['pass']}, {shape}, {device} (TFLOP/s)"
         row = tables.setdefault(title, {}).setdefault((record["mask"], record["seqlen"]), {})
         row[label(record)] = speed(record["tflops"]) if record["status"] == "ok" else record["status"]

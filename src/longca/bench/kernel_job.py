@@ -146,9 +146,10 @@ def _check(kernel: Kernel, attention: Attention, mask: AnyMask, case: Case, cell
     return found
 
 
-def figures(timing: Timing, mask: AnyMask, case: Case, which: str, device_model: str) -> Fields:
-    """What is made of the samples; a speed that no such device has is no measurement, so it gets no time."""
-    work = metrics.flops(mask, case, which)
+def figures(timing: Timing, mask: AnyMask, case: Case, which: str, device_model: str, ranks: int = 1) -> Fields:
+    """What is made of the samples, per device of those that share the work. A speed that no such device has is no measurement, so it
+    gets no time."""
+    work = metrics.flops(mask, case, which) // ranks
     speed = metrics.tflops(work, timing.median)
     impossible = metrics.too_fast(speed, device_model, case.dtype)
     if impossible:

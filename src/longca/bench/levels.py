@@ -13,11 +13,19 @@ class Level:
 
     catalogue: str  # (suite, plugins, device, only_named) -> Catalogue: what there is to measure
     executor: str  # (suite, catalogue, device, device_model, cache, full) -> Executor: who runs jobs
-    measure: str  # (cells, session) -> pairs of (pass, fields): one job, inside a worker
+    measure: str = ""  # (cells, session) -> pairs of (pass, fields): one job, inside a worker, where the executor has such
+    cells: str = "longca.bench.plan:cells"  # (suite, kernels, device, steps) -> cells
+    admit: str = "longca.bench.plan:admit"  # (planned, suite, device, only_named): raises where nothing can come of a run
 
 
 ONE_DEVICE = Level("longca.bench.catalogue:catalogue", "longca.bench.pool:Pool", "longca.bench.kernel_job:measure")
-LEVELS = {"kernel": ONE_DEVICE, "sparse": ONE_DEVICE}
+MANY_DEVICES = Level(
+    "longca.bench.cp_catalogue:catalogue",
+    "longca.bench.cp_executor:Ranks",
+    cells="longca.bench.cp_catalogue:cells",
+    admit="longca.bench.cp_catalogue:admit",
+)
+LEVELS = {"kernel": ONE_DEVICE, "sparse": ONE_DEVICE, "cp": MANY_DEVICES}
 
 
 def part(level: str, name: str) -> Any:

@@ -82,6 +82,10 @@ def _choices(params: Mapping[str, Number | Sequence[Number]]) -> Iterator[tuple[
         yield tuple(zip(params, chosen, strict=True))
 
 
+def admit(planned: Sequence[Planned], suite: Suite, device: str, only_named: bool) -> None:
+    """Kernels are always tried: each cell says what became of it."""
+
+
 @lru_cache(maxsize=4)
 def mask_of(problem: Cell) -> AnyMask:
     """The mask of the problem at hand: cells of one problem come one after the other."""

@@ -91,7 +91,7 @@ class LiveProgress:
 
     def begin(self, job: Job) -> None:
         cell = job.cell
-        self._bar.update(self._task, description=f"{cell.kernel} {cell.mask} {format_size(cell.seqlen)}")
+        self._bar.update(self._task, description=f"{dict(cell.extra).get('method', cell.kernel)} {cell.mask} {format_size(cell.seqlen)}")
 
     def finished(self, record: dict[str, Any]) -> None:
         self._latest.append((*where(record), outcome(record)))

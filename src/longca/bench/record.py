@@ -10,6 +10,7 @@ from longca.bench.plan import Planned, mask_of
 
 # what exists only where something was measured
 MEASURED = ("ms", "noisy", "call_ms", "host_bound", "tflops", "mfu", "peak_gib", "clock_mhz", "watts", "joules", "compile_ms")
+LEVEL_FIELDS = {"cp": ("imbalance", "bytes_sent", "peak_gib_ranks", "wait_share")}  # what only some levels measure
 PREPARED = ("build_ms", "plan_ms", "check")
 
 
@@ -51,4 +52,5 @@ def make(planned: Planned, found: dict[str, Any], environment: str) -> dict[str,
     }
     record |= {field: found.get(field) for field in PREPARED}
     record |= {field: found.get(field) if ok else None for field in MEASURED}
+    record |= {field: found.get(field) if ok else None for field in LEVEL_FIELDS.get(cell.level, ())}
     return record | dict(cell.extra) | {"env": environment}

@@ -6,7 +6,7 @@ and out rounded to bf16 or fp16). What the second run is off is the honest error
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from longca.bench.probe import LOUD, Probe, probe
-from longca.kernels.base import Case
-from longca.kernels.inputs import DTYPES, Inputs, make
+from longca.bench.probe import LOUD, Ints, Probe, probe
+from longca.kernels.base import Case, Layout
+from longca.kernels.inputs import DTYPES, WHICH, Inputs, make, tokens
 from longca.kernels.lower import Visibility
 from longca.masks import AnyMask
 
@@ -37,6 +37,25 @@ class Reference:
     probe: Probe
     values: dict[str, Values]
     honest: dict[str, Values]
+    tokens: Ints | None = None  # of a shard: which tokens of the sequence these are; None: all
+
+    def cut(self, tokens: Ints, heads: tuple[int, int] | None = None) -> Reference:
+        """What concerns a shard, its tokens counted from 0; of lse only the given query heads."""
+        place = np.full(int(max(tokens.max(initial=0), self.probe.rows.max(initial=0))) + 1, -1, np.int64)
+        place[tokens] = np.arange(len(tokens))
+        mine = place[self.probe.rows] >= 0
+        of_rows, of_keys = torch.from_numpy(np.flatnonzero(mine)), torch.from_numpy(tokens)
+
+        def part(name: str, value: torch.Tensor) -> torch.Tensor:
+            if name == "lse":
+                return value[slice(*heads) if heads else slice(None)][:, of_rows.to(value.device)]
+            return value[(of_rows if name in ("out", "dq") else of_keys).to(value.device)]
+
+        values, honest = (
+            {which: {name: part(name, value) for name, value in tensors.items()} for which, tensors in sets.items()}
+            for sets in (self.values, self.honest)
+        )
+        return Reference(Probe(place[self.probe.rows[mine]], self.probe.loud_keys), values, honest, tokens)
 
     def save(self, path: Path) -> None:
         arrays: dict[str, Any] = {
@@ -59,16 +78,29 @@ class Reference:
             return cls(Probe(file["rows"], file["loud_keys"]), read["values"], read["honest"])
 
 
-def data(case: Case, points: Probe, which: str, seed: int, layout: str = "LHD") -> Inputs:
-    """The inputs of one data set: dout is zero except in the probe's rows; in `loud`, V is loud at the probe's keys."""
-    inputs = make(case, seed if which == "plain" else seed + 1_000_003, "HLD" if layout == "HLD" else "LHD")
-    silent = torch.ones(case.seqlen_q, dtype=torch.bool, device=case.device)
-    silent[torch.from_numpy(points.rows).to(case.device)] = False
-    inputs.dout[silent] = 0
+def data(case: Case, points: Probe, which: str, seed: int, layout: str = "LHD", ranges: Sequence[tuple[int, int]] | None = None) -> Inputs:
+    """The inputs of one data set: dout is zero except in the probe's rows; in `loud`, V is loud at the probe's keys.
+
+    With `ranges` only those tokens, one after the other: the same numbers that the whole has there.
+    """
+    order: Layout = "HLD" if layout == "HLD" else "LHD"
+    number = seed if which == "plain" else seed + 1_000_003
+    if ranges is None:
+        inputs = make(case, number, order)
+    else:
+        inputs = Inputs(*(tokens(name, case, ranges, number, order) for name in WHICH))
+    inputs.dout[~_among(points.rows, case.seqlen_q, ranges).to(case.device)] = 0
     if which == "loud":
-        keys = torch.from_numpy(points.loud_keys).to(case.device)
+        keys = _among(points.loud_keys, case.seqlen_k, ranges).to(case.device)
         inputs.v[keys] = inputs.v[keys] * LOUD
     return inputs
+
+
+def _among(wanted: Ints, length: int, ranges: Sequence[tuple[int, int]] | None) -> torch.Tensor:
+    """Per token of the ranges, whether it is wanted."""
+    whole = np.zeros(length, bool)
+    whole[wanted] = True
+    return torch.from_numpy(whole if ranges is None else np.concatenate([whole[:0], *(whole[first:last] for first, last in ranges)]))
 
 
 def reference(mask: AnyMask, case: Case, seed: int = 0) -> Reference:

@@ -13,6 +13,7 @@ from typing import Any
 from longca.bench.clock import Settings
 from longca.bench.levels import LEVELS
 from longca.errors import BadInput, unknown
+from longca.parallel.grid import Grid
 from longca.text import parse_dims, parse_heads, parse_size
 
 DTYPES = ("bf16", "fp16", "fp32", "fp64")
@@ -51,6 +52,10 @@ class Suite:
     distribution: str = ""
     packing: str = ""
     level: str = "kernel"
+    methods: tuple[str, ...] = ("all",)  # of the level cp, like the next three
+    nproc: int = 0  # ranks; 0: one per GPU, or as many as the job has that this is part of
+    grid: str = ""  # UxR or UxRxW; empty: each method's own
+    per_rank: bool = False  # whether seqlens are tokens of each rank
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # per mask; a list of values is one more axis
     clock: Settings = field(default_factory=Settings)
     limits: Limits = field(default_factory=Limits)
@@ -119,7 +124,7 @@ def _value(name: str, value: Any, where: str) -> Any:
         return {mask: dict(_table(f"params.{mask}", settings, where)) for mask, settings in _table(name, value, where).items()}
     if name == "seeds":
         return tuple(range(value)) if isinstance(value, int) else tuple(value)
-    if name in ("about", "distribution", "packing", "level", "deterministic"):
+    if name in ("about", "distribution", "packing", "level", "deterministic", "nproc", "grid", "per_rank"):
         return value
     if not isinstance(value, list):
         raise BadInput(f"{where}: {name} must be a list, not {value!r}.")
@@ -138,7 +143,7 @@ def check(suite: Suite) -> None:
 
     if suite.level not in LEVELS:
         raise unknown("level", suite.level, list(LEVELS))
-    for axis in ("kernels", "masks", "seqlens", "heads", "head_dims", "dtypes", "passes", "seeds"):
+    for axis in ("kernels", "masks", "seqlens", "heads", "head_dims", "dtypes", "passes", "seeds", "methods"):
         if not getattr(suite, axis):
             raise BadInput(f"the suite has no {axis}; give at least one.")
     for name in suite.masks:
@@ -162,6 +167,10 @@ def check(suite: Suite) -> None:
         parse_heads(text)
     for text in suite.head_dims:
         parse_dims(text)
+    if isinstance(suite.nproc, bool) or not isinstance(suite.nproc, int) or suite.nproc < 0:
+        raise BadInput(f"nproc must be a whole number of ranks, not {suite.nproc!r}.")
+    if suite.grid:
+        Grid.parse(suite.grid)
     if suite.limits.memory:
         parse_size(suite.limits.memory)
     parse_size(suite.limits.quadratic)

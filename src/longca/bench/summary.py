@@ -18,7 +18,9 @@ class Table(NamedTuple):
 
 
 def label(record: Record) -> str:
-    return f"{record['kernel']}:{record['variant']}" if record["variant"] else str(record["kernel"])
+    """A kernel and its variant; before it the method and its grid, where there is one."""
+    kernel = f"{record['kernel']}:{record['variant']}" if record["variant"] else str(record["kernel"])
+    return f"{record['method']} {record['grid']} {kernel}" if record.get("method") else kernel
 
 
 def fastest(records: Iterable[Record]) -> list[Table]:
@@ -28,6 +30,7 @@ def fastest(records: Iterable[Record]) -> list[Table]:
         if record["status"] != "ok":
             continue
         shape = f"{record['heads_q']}:{record['heads_kv']} heads, {record['head_dim']}, {record['dtype']}"
+        shape += f", {record['ranks']} ranks, each" if record.get("ranks") else ""
         cells = best.setdefault((record["pass"], shape), {})
         place = (record["mask"], record["seqlen"])
         if place not in cells or record["ms"]["median"] / record["flops"] < cells[place]["ms"]["median"] / cells[place]["flops"]:

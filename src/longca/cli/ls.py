@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from longca.errors import unknown
 
-HELP = "list what there is: kernels, masks, suites, models, distributions, packings"
+HELP = "list what there is: kernels, masks, context parallel methods, suites, models, distributions, packings"
 
 
 class Listing(NamedTuple):
@@ -71,10 +71,17 @@ def _toml_files(kind: str) -> list[dict[str, Any]]:
     return [{"name": name, **read_toml(folder(kind) / f"{name}.toml")} for name in names(kind)]
 
 
+def methods() -> list[dict[str, Any]]:
+    from longca.parallel.registry import listing
+
+    return listing()
+
+
 # what can be listed; a room that has more to offer adds its line here
 LISTINGS = {
     "kernels": Listing("kernels, what runs here, and which mask each can do", ("kernel", "here", "backward", "gqa", "tested"), kernels),
     "masks": Listing("the twelve static and two dynamic masks", ("name", "group", "params", "about"), masks),
+    "cp": Listing("context parallel methods, and what each needs", ("name", "about", "needs"), methods),
     "suites": Listing("what `longca run` can measure by name", ("name", "about"), suites),
     "models": Listing("shapes of well-known models, for `longca run --model`", ("name", "about"), models),
     "distributions": Listing("where document lengths are drawn from", ("name", "buckets", "longest"), distributions),

@@ -13,12 +13,18 @@ if TYPE_CHECKING:
     from longca.bench.suite import Suite
 
 HELP = "measure a suite of cells, or resume one"
-LISTS = ("kernels", "masks", "seqlens", "heads", "head_dims", "dtypes", "passes")
+LISTS = ("kernels", "masks", "seqlens", "heads", "head_dims", "dtypes", "passes", "methods")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("suite", nargs="?", help="quick, paper-kernel, magi-kernel, or your own TOML file; flags change it")
+    parser.add_argument(
+        "suite", nargs="?", help="quick, quick-cp, paper-kernel, paper-cp, magi-kernel, magi-cp, or your own TOML file; flags change it"
+    )
     parser.add_argument("--kernels", metavar="A,B", help="names or name:variant, or all (those that run here)")
+    parser.add_argument("--level", choices=("kernel", "cp"), help="one device, or context parallelism over many (default: the suite's)")
+    parser.add_argument("--methods", metavar="A,B", help="context parallel methods, or all; implies --level cp")
+    parser.add_argument("--nproc", type=int, metavar="N", help="ranks of the level cp (default: one per GPU)")
+    parser.add_argument("--grid", metavar="UxR[xW]", help="ranks that split heads, ranks of the ring, its windows")
     parser.add_argument("--masks", metavar="A,B", help="names, or all (the twelve)")
     parser.add_argument("--seqlens", metavar="S,S", help="tokens, such as 1K,8K,32K")
     parser.add_argument("--heads", metavar="Q:KV", help="query and KV heads, such as 64:8,64:64")
@@ -31,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--deterministic", action="store_true", default=None, help="ask for deterministic backwards")
     parser.add_argument("--workload", metavar="FILE", help="your training steps, one JSON object per line, in place of masks and lengths")
     parser.add_argument("--model", metavar="NAME", help="heads, head size and window of a well-known model")
-    parser.add_argument("--plugin", action="append", default=[], metavar="FILE", help="a Python file with kernels of yours; repeatable")
+    parser.add_argument(
+        "--plugin", action="append", default=[], metavar="FILE", help="a Python file with your kernels or methods; repeatable"
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is a GPU")
     parser.add_argument("--out", metavar="DIR", help="where the journal is written (default out/SUITE); an existing one is resumed")
     parser.add_argument("--retry", choices=("failed",), help="run cells again that failed")
@@ -60,6 +68,8 @@ def run(args: argparse.Namespace) -> int:
     if device == "cuda" and not devices.gpus():
         raise Unavailable("no GPU was found (nvidia-smi does not answer); use --device cpu.")
     found = levels.part(suite.level, "catalogue")(suite, args.plugin, device, only_named=args.kernels is not None)
+    if _serves(suite, device):
+        return 0
     planned = _plan(args, suite, found, device)
     if args.dry_run:
         return _dry_run(planned, suite, found)
@@ -73,7 +83,8 @@ def resolve(args: argparse.Namespace) -> Suite:
     from longca.bench import suite as suites
     from longca.bench.workload import with_model
 
-    if args.suite is None and args.kernels is None and not args.plugin:
+    level = args.level or ("cp" if args.methods else None)
+    if args.suite is None and args.kernels is None and not args.plugin and level != "cp":
         raise BadInput(f"name a suite ({', '.join(suites.names())}, or a TOML file), or give --kernels.")
     suite = suites.find(args.suite) if args.suite else suites.Suite()
     if args.model:
@@ -81,7 +92,7 @@ def resolve(args: argparse.Namespace) -> Suite:
     lists = {name: _entries(getattr(args, name)) for name in LISTS if getattr(args, name) is not None}
     suite = suite.changed(
         **lists, seeds=_seeds(args.seeds), distribution=args.distribution, packing=args.packing, deterministic=args.deterministic
-    )
+    ).changed(level=level, nproc=args.nproc, grid=args.grid)
     clock = {"budget_s": args.budget, "energy_s": args.energy}
     limits: dict[str, Any] = {"memory": args.memory, "workers": args.workers} | dict.fromkeys(
         ("build_s", "check_s", "time_s", "start_s"), args.deadline
@@ -108,14 +119,16 @@ def _seeds(text: str | None) -> tuple[int, ...] | None:
 
 
 def _plan(args: argparse.Namespace, suite: Suite, found: Catalogue, device: str) -> list[Planned]:
-    from longca.bench import plan
+    from longca.bench import levels, plan
     from longca.bench.environment import device_model
     from longca.bench.workload import read_workload
 
     steps = read_workload(args.workload) if args.workload else []
     if not found.entries:
         raise BadInput("no kernel runs here; `longca doctor` says what to install.")
-    planned = plan.plan(plan.cells(suite, list(found.entries), device, steps), device_model(device), found.versions)
+    cells = levels.part(suite.level, "cells")(suite, list(found.entries), device, steps)
+    planned = plan.plan(cells, device_model(device), found.versions)
+    levels.part(suite.level, "admit")(planned, suite, device, only_named=args.methods is not None)
     return plan.shard(planned, args.shard) if args.shard else planned
 
 
@@ -125,11 +138,9 @@ def _dry_run(planned: list[Planned], suite: Suite, found: Catalogue) -> int:
     from longca.text import format_size
 
     cells = [entry.cell for entry in planned]
-    columns = ("kernel", "mask", "length", "heads", "head size", "dtype", "pass", "seed")
-    show_table(
-        columns,
-        [(c.kernel, c.mask, format_size(c.seqlen), f"{c.heads_q}:{c.heads_kv}", c.head_dim, c.dtype, c.which, c.seed) for c in cells],
-    )
+    columns = (*dict(cells[0].extra if cells else ()), "kernel", "mask", "length", "heads", "head size", "dtype", "pass", "seed")
+    rows = [(c.kernel, c.mask, format_size(c.seqlen), f"{c.heads_q}:{c.heads_kv}", c.head_dim, c.dtype, c.which, c.seed) for c in cells]
+    show_table(columns, [(*dict(c.extra).values(), *row) for c, row in zip(cells, rows, strict=True)])
     _say_left_out(found)
     print(f"{len(planned)} cells, about {estimate_s(planned, suite):.0f} s")
     return 0
@@ -187,3 +198,16 @@ def _summary(records: list[dict[str, Any]], out: object) -> None:
             print(f"\n{table.title}")
             show_table(table.columns, table.rows)
     print(f"\n{len(records)} cells: {counts(records)}; written to {out}/results.jsonl")
+
+
+def _serves(suite: Suite, device: str) -> bool:
+    """Under torchrun or srun every rank runs this command: the first one measures, the others help until it is done."""
+    from longca.parallel import joining
+
+    launch = joining.launched() if suite.level == "cp" else None
+    if launch is None or launch.rank == 0:
+        return False
+    from longca.bench.cp_joined import follow
+
+    follow(joining.join(launch, "nccl" if device == "cuda" else "gloo"))
+    return True

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 BLOCK = 1024
 Which = Literal["q", "k", "v", "dout"]
+WHICH: tuple[Which, ...] = ("q", "k", "v", "dout")
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp64": torch.float64}
 
 
@@ -33,7 +34,7 @@ class Inputs(NamedTuple):
 
 def make(case: Case, seed: int = 0, layout: Layout = "LHD") -> Inputs:
     """All four tensors of a case."""
-    q, k, v, dout = (tokens(which, case, [(0, length_of(which, case))], seed, layout) for which in ("q", "k", "v", "dout"))
+    q, k, v, dout = (tokens(which, case, [(0, length_of(which, case))], seed, layout) for which in WHICH)
     return Inputs(q, k, v, dout)
 
 

@@ -40,6 +40,7 @@ class RankProcess:
     stderr: Path
     pending: bytes = b""
     said: list[dict[str, Any]] = field(default_factory=list)
+    old_words: int = 0  # bytes of stderr from before this job
 
     def read(self) -> bool:
         """Take what has come; False at the end of the pipe."""
@@ -49,7 +50,7 @@ class RankProcess:
         return bool(part)
 
     def last_words(self) -> str:
-        lines = self.stderr.read_text(errors="replace").strip().splitlines()
+        lines = self.stderr.read_bytes()[self.old_words :].decode(errors="replace").strip().splitlines()
         return " | ".join(line.strip() for line in lines[-LAST_WORDS:])
 
     def kill(self) -> None:
@@ -94,6 +95,7 @@ class Pool:
         line = json.dumps({"job": job, "args": args}).encode() + b"\n"
         for member in self._members:
             assert member.process.stdin is not None
+            member.old_words = member.stderr.stat().st_size
             with contextlib.suppress(BrokenPipeError):  # it has died: the end of its answers says so
                 member.process.stdin.write(line)
                 member.process.stdin.flush()
@@ -149,8 +151,9 @@ class Pool:
                             deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
         answers = [member.said.pop(0) if member.said else {} for member in self._members]
         if not failures and silent:
-            rank = min(silent)
-            failures = [RankFailed(rank, "timeout", f"did not answer within {seconds:g} s", self._members[rank].last_words())]
+            words = {rank: self._members[rank].last_words() for rank in sorted(silent)}
+            rank = next((rank for rank in words if words[rank]), min(silent))  # those that only wait for another say nothing
+            failures = [RankFailed(rank, "timeout", f"did not answer within {seconds:g} s", words[rank])]
         if failures:
             if not all(answer.get("kind") == "refused" for answer in answers):  # refused by all, before anything was sent
                 self.close()

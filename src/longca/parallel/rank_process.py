@@ -24,7 +24,7 @@ def _read_jobs(jobs: queue.Queue[str]) -> None:
     os._exit(0)
 
 
-def _kind_of(error: BaseException) -> str:
+def kind_of(error: BaseException) -> str:
     import torch
 
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
@@ -39,7 +39,7 @@ def _run(comm: Any, line: str) -> dict[str, Any]:
         return {"answer": getattr(import_module(module), function)(comm, **task["args"])}
     except BaseException as error:
         traceback.print_exc()
-        return {"kind": _kind_of(error), "message": str(error) or type(error).__name__}
+        return {"kind": kind_of(error), "message": str(error) or type(error).__name__}
 
 
 def main(settings: dict[str, Any]) -> None:

@@ -1,0 +1,106 @@
+"""Which methods, ranks and grids a run of the level `cp` is about, and what of it makes no sense before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from longca import devices
+from longca.bench import metrics, plan
+from longca.bench.catalogue import Catalogue, Entry
+from longca.bench.cell import Cell
+from longca.bench.environment import file_version, kernel_versions
+from longca.bench.plan import Planned, mask_of
+from longca.bench.suite import Suite
+from longca.errors import Refused
+from longca.kernels import registry as kernels
+from longca.parallel import joining, registry
+from longca.text import parse_size
+
+KERNEL = {"cpu": "torch:chunked", "cuda": "fa4"}  # what `all` means here: methods are compared on one kernel
+RANKS = 2  # on a machine without GPUs, where nobody says how many
+CPU_FLOPS = 4e10  # a second, of a usual machine
+HOPELESS = 4  # calls: a cell whose time does not suffice for so many is not begun
+
+
+def catalogue(suite: Suite, plugins: Sequence[str], device: str, only_named: bool = False) -> Catalogue:
+    """The kernels. Files with methods are imported by the run itself: it must know before it starts what they refuse."""
+    versions: dict[str, str] = {}
+    for path in plugins:
+        load_plugin(path)
+        versions |= file_version(path)
+    methods_of(suite)  # refuses names that nobody knows
+    found = Catalogue(plugins=tuple(plugins))
+    for label in suite.kernels:
+        name = KERNEL[device] if label == "all" else label
+        kernels.get(name)
+        found.add(Entry(name, kernel_versions(name) | versions))
+    return found
+
+
+def load_plugin(path: str) -> list[str]:
+    """The methods of a user's file, or else its kernels."""
+    return registry.load_plugin(path) or kernels.load_plugin(path)
+
+
+def methods_of(suite: Suite) -> list[str]:
+    names = [name for given in suite.methods for name in (registry.names() if given == "all" else [given])]
+    for name in names:
+        registry.get(name)
+    return list(dict.fromkeys(names))
+
+
+def ranks_of(suite: Suite, device: str) -> int:
+    """As asked; under torchrun or srun as many as there are; else one per GPU."""
+    launch = joining.launched()
+    if launch is not None:
+        if suite.nproc not in (0, launch.ranks):
+            raise Refused(f"this job has {launch.ranks} ranks, not {suite.nproc}; leave --nproc out, or start {suite.nproc} of them.")
+        return launch.ranks
+    gpus = len(devices.gpus()) if device == "cuda" else 0
+    ranks = suite.nproc or gpus or RANKS
+    if device == "cuda" and ranks > gpus:
+        raise Refused(f"{ranks} ranks need {ranks} GPUs, and this machine has {gpus}; ask for --nproc {gpus}, or use --device cpu.")
+    return ranks
+
+
+def cells(suite: Suite, kernel_labels: Sequence[str], device: str, steps: Sequence[Mapping[str, object]] = ()) -> list[Cell]:
+    """Every cell with every method; a grid goes to the methods that have a choice, or to all where none has."""
+    ranks, methods = ranks_of(suite, device), [registry.get(name) for name in methods_of(suite)]
+    choosing = [method for method in methods if method.splits_heads and method.has_ring] or methods
+    if suite.per_rank:
+        suite = suite.changed(seqlens=tuple(str(parse_size(size) * ranks) for size in suite.seqlens))
+    found = []
+    launch = joining.launched()
+    for cell in plan.cells(suite, kernel_labels, device, steps):
+        case = cell.case(mask_of(cell.problem))
+        for method in methods:
+            default = method.default_grid(case, ranks, launch.ranks_per_node) if launch else method.default_grid(case, ranks)
+            grid = suite.grid if suite.grid and method in choosing else str(default)
+            found.append(replace(cell, extra=(("method", method.name), ("ranks", ranks), ("grid", grid))))
+    return found
+
+
+def admit(planned: Sequence[Planned], suite: Suite, device: str, only_named: bool) -> None:
+    """Refuse a run of which nothing can come: too much for a CPU, or a combination asked for by name that cannot work."""
+    refused: dict[str, None] = {}
+    seen = set[Cell]()
+    for entry in planned:
+        cell, asked = entry.cell, dict(entry.cell.extra)
+        mask = mask_of(cell.problem)
+        seconds = metrics.flops(mask, cell.case(mask), cell.which) / CPU_FLOPS
+        if device == "cpu" and HOPELESS * seconds > suite.limits.time_s:
+            raise Refused(
+                f"{asked['method']} on {cell.mask} with {cell.seqlen} tokens and {cell.heads_q} heads takes about {seconds:.0f} s "
+                f"a call on a CPU, and a cell has {suite.limits.time_s:.0f} s; use GPUs, shorter --seqlens, or the suite quick-cp."
+            )
+        if cell.job not in seen:
+            seen.add(cell.job)
+            try:
+                registry.plan(asked["method"], mask, cell.case(mask), asked["ranks"], asked["grid"], cell.kernel)
+            except Refused as error:
+                refused[str(error)] = None
+                if only_named:
+                    raise
+    if refused and len(refused) == len(seen):
+        raise Refused(next(iter(refused)))

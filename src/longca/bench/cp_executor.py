@@ -1,0 +1,161 @@
+"""Runs the jobs of the level `cp` on a pool of ranks, step by step, and makes one answer of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Protocol
+
+from longca.bench.catalogue import Catalogue
+from longca.bench.cell import Cell
+from longca.bench.clock import Timing
+from longca.bench.kernel_job import GIB, figures
+from longca.bench.outcome import last_words, of_exception, short
+from longca.bench.plan import Job, mask_of
+from longca.bench.pool import STRIKES
+from longca.bench.suite import Suite
+from longca.bench.supervisor import memory_limit
+from longca.bench.worker import plain
+from longca.errors import LongcaError
+from longca.parallel import joining, registry
+from longca.parallel.pool import Pool, RankFailed
+
+Fields = dict[str, Any]
+STATUS = {"died": "error", "timeout": "timeout", "oom": "oom", "refused": "unsupported", "unavailable": "unavailable"}
+BROKEN = ("died", "timeout")
+
+
+class Group(Protocol):
+    """Ranks that run "module:function" together: a pool of this machine's, or the job that this process is part of."""
+
+    def run(self, job: str, args: Fields, deadline: float) -> list[Any]: ...
+
+    def close(self) -> None: ...
+
+
+class Failed(Exception):
+    """The cell came to nothing: what its record says."""
+
+    def __init__(self, status: str, reason: str, check: Fields | None = None, broken: bool = False) -> None:
+        super().__init__(reason)
+        self.fields, self.broken = {"status": status, "reason": reason, "check": check}, broken
+
+
+class Ranks:
+    """All methods share one pool, which is replaced when a rank breaks."""
+
+    def __init__(self, suite: Suite, found: Catalogue, device: str, device_model: str, cache: Path, full: bool) -> None:
+        self._suite, self._device, self._model, self._cache = suite, device, device_model, cache
+        self._plugins = [str(Path(path).resolve()) for path in found.plugins]
+        self._group: Group | None = None
+        self._strikes: dict[str, int] = {}
+        self.busy_s = 0.0
+
+    def start(self, jobs: Iterable[Job]) -> None:
+        """The pool starts with its first job: all ranks at once, and nothing else could start meanwhile."""
+
+    def close(self) -> None:
+        if self._group is not None:
+            self._group.close()
+
+    def run(self, job: Job) -> Iterator[tuple[str, Fields]]:
+        """Where forward and backward fail together, forward is tried alone."""
+        passes, cell = [entry.cell.which for entry in job.planned], job.cell
+        left, alone = list(passes), False
+        try:
+            for which, fields in self._measure(cell, passes, cell.grad):
+                left.remove(which)
+                yield which, plain(fields)
+        except Failed as failed:
+            alone = cell.grad and left == passes and "fwd" in left and not failed.broken
+            for which in left:
+                if not (alone and which == "fwd"):
+                    yield which, plain(failed.fields)
+        if alone:
+            try:
+                for which, fields in self._measure(cell, ["fwd"], backward=False):
+                    yield which, plain(fields)
+            except Failed as failed:
+                yield "fwd", plain(failed.fields)
+
+    def _measure(self, cell: Cell, passes: list[str], backward: bool) -> Iterator[tuple[str, Fields]]:
+        mask, asked, limits = mask_of(cell.problem), dict(cell.extra), self._suite.limits
+        case = cell.case(mask)
+        method, ranks = asked["method"], asked["ranks"]
+        if self._strikes.get(method, 0) >= STRIKES:
+            raise Failed("error", f"not tried, {method} broke its ranks {STRIKES} times in a row", broken=True)
+        try:
+            registry.plan(method, mask, case, ranks, asked["grid"], cell.kernel)
+        except LongcaError as error:
+            raise Failed(*of_exception(error)) from error
+        memory = memory_limit(limits) // ranks if self._device == "cpu" else 0
+        given = {"cell": cell.to_json(), "backward": backward, "plugins": self._plugins, "memory": memory}
+        prepared = self._ask(cell, "prepare", limits.build_s, given)
+        about = {name: max(answer[name] for answer in prepared) for name in ("build_ms", "plan_ms")}
+        about |= {"mask_digest": prepared[0]["mask_digest"], "backward_kind": "functional", "grad": backward}
+        about["imbalance"] = imbalance([answer["work"] for answer in prepared])
+        about["check"] = self._check(cell)
+        self._strikes[method] = 0
+        for which in passes:
+            answers = self._ask(cell, "clock", limits.time_s, {"which": which, "settings": asdict(self._suite.clock)})
+            timing = Timing(**answers[0]["timing"])
+            fields = figures(timing, mask, case, which, self._model, ranks)
+            first = max(sum(answer["first_ms"][part] for part in which.split("+")) for answer in prepared)
+            fields["compile_ms"] = max(0.0, first - timing.median)
+            fields["bytes_sent"] = [answer["bytes_sent"] for answer in answers]
+            fields["wait_share"] = max(0.0, 1 - answers[0]["silent_ms"] / timing.median)
+            if answers[0]["peak_bytes"] is not None:
+                fields["peak_gib_ranks"] = [answer["peak_bytes"] / GIB for answer in answers]
+                fields["peak_gib"] = max(fields["peak_gib_ranks"])
+            yield which, about | fields
+
+    def _check(self, cell: Cell) -> Fields:
+        limits, given = self._suite.limits, {"cache": str(self._cache.resolve()), "grad": cell.grad}
+        self._ask(cell, "reference", limits.build_s, given)
+        verdicts = self._ask(cell, "check", limits.check_s, given)
+        worst: Fields = {}
+        for verdict in verdicts:
+            for name, error in verdict["errors"].items():
+                if name not in worst or not error["ratio"] <= worst[name]["ratio"]:
+                    worst[name] = error
+        found = {name: {"error": error["error"], "allowed": error["allowed"]} for name, error in worst.items()}
+        reasons = [f"rank {rank}: {verdict['reason']}" for rank, verdict in enumerate(verdicts) if verdict["reason"]]
+        if reasons:
+            raise Failed("wrong", short("; ".join(reasons)), found)
+        return found
+
+    def _ask(self, cell: Cell, step: str, seconds: float, given: Fields) -> list[Any]:
+        asked = dict(cell.extra)
+        try:
+            if self._group is None:
+                self._group = self._begin(asked["ranks"])
+            return self._group.run(f"longca.bench.cp_job:{step}", given, seconds)
+        except RankFailed as failed:
+            broken = failed.kind in BROKEN
+            if broken:
+                self._strikes[asked["method"]] = self._strikes.get(asked["method"], 0) + 1
+            raise Failed(*outcome(failed, step), broken=broken) from failed
+
+    def _begin(self, ranks: int) -> Group:
+        backend = "nccl" if self._device == "cuda" else "gloo"
+        launch = joining.launched()
+        if launch is None:
+            return Pool(ranks, backend)
+        from longca.bench.cp_joined import Joined
+
+        return Joined(joining.join(launch, backend))
+
+
+def outcome(failed: RankFailed, step: str) -> tuple[str, str]:
+    """(status, reason) of ranks that did not end well, with the last words of the one to blame."""
+    status = STATUS.get(failed.kind) or of_exception(RuntimeError(failed.message))[0]
+    words = last_words(failed.last_words.replace(" | ", "\n"))
+    if failed.kind == "refused":
+        return status, short(failed.message.removeprefix("failed: ").rstrip("."))
+    return status, short(f"rank {failed.rank} {failed.message} during {step}" + (f"; its last words: {words}" if words else ""))
+
+
+def imbalance(work: list[int]) -> float:
+    """The largest share of the pairs that a rank computes, over the mean share: 1 is even."""
+    return max(work) * len(work) / sum(work) if sum(work) else 1.0

@@ -1,0 +1,231 @@
+"""What each rank does for a cell of the level `cp`: prepare, make the reference, check, time. One call per step, so that each has its
+own deadline; what they share stays here between calls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from longca.bench import check as checks
+from longca.bench.cell import Cell
+from longca.bench.clock import CudaTimer, Settings, Timer, measure, timer_for
+from longca.bench.cp_catalogue import load_plugin
+from longca.bench.reference import data
+from longca.bench.references import References
+from longca.bench.worker import limit_memory
+from longca.kernels import registry as kernels
+from longca.kernels.base import Case, Layout
+from longca.kernels.inputs import WHICH, Inputs, tokens
+from longca.parallel import registry
+from longca.parallel.comm.base import Comm
+from longca.parallel.comm.null import NullComm
+from longca.parallel.method import Plan
+from longca.parallel.primitives.program import Kept, Program
+from longca.parallel.ranges import Ranges
+
+Fields = dict[str, Any]
+
+
+def plan_of(cell: Cell, backward: bool) -> Plan:
+    """The same in the run and in every rank; raises Refused."""
+    mask, asked = cell.build_mask(), dict(cell.extra)
+    case = replace(cell.case(mask), backward=backward)
+    return registry.plan(asked["method"], mask, case, asked["ranks"], asked["grid"], cell.kernel)
+
+
+@dataclass
+class Held:
+    """The cell at hand, on this rank."""
+
+    plan: Plan
+    seed: int
+    program: Program
+    layout: Layout
+    own: list[tuple[int, int]]
+    inputs: Inputs
+    silent: Program | None = None  # the same program where nothing is ever sent
+    kept: Kept | None = None
+
+    def call(self, which: str, program: Program) -> Callable[[], object]:
+        """A pass as a function without arguments; a backward starts from one saved forward."""
+        q, k, v, dout = self.inputs
+        if which == "fwd":
+            return lambda: program.forward(q, k, v)
+        if which == "fwd+bwd":
+            return lambda: program.backward(dout, program.forward(q, k, v)[1])
+        self.kept = None
+        kept = self.kept = program.forward(q, k, v)[1]
+        return lambda: program.backward(dout, kept)
+
+
+class Process:
+    """What this rank's process keeps."""
+
+    held: Held | None = None
+    timer: Timer | None = None
+    plugins: tuple[str, ...] = ()
+    limited = False
+
+
+def prepare(comm: Comm, cell: Fields, backward: bool, plugins: list[str], memory: int) -> Fields:
+    """Plan, prepare the kernels, make this rank's tokens, and call each pass once."""
+    Process.held = None
+    if memory and not Process.limited:
+        limit_memory(memory)
+        Process.limited = True
+    for path in plugins:
+        if path not in Process.plugins:
+            load_plugin(path)
+            Process.plugins += (path,)
+    wanted = Cell.from_json(cell)
+    start = time.perf_counter()
+    plan = plan_of(wanted, backward)
+    built = time.perf_counter()
+    program = plan.program(comm)
+    _synchronize(comm)
+    prepared = time.perf_counter()
+    layout, own = kernels.choices(plan.kernel)[0].layout, _ranges(plan.rows(comm.rank))
+    inputs = Inputs(*(tokens(name, plan.case, own, wanted.seed, layout) for name in WHICH))
+    held = Process.held = Held(plan, wanted.seed, program, layout, own, inputs)
+    first_ms = {which: _first(held, which, comm) for which in (("fwd", "bwd") if backward else ("fwd",))}
+    heads = program.heads[1] - program.heads[0]
+    work = int(plan.mask.pair_areas([_ranges(program.rows)], [[(0, plan.mask.seqlen_k)]])[0, 0]) * heads
+    about = {"build_ms": (built - start) * 1e3, "plan_ms": (prepared - built) * 1e3, "mask_digest": plan.mask.digest}
+    return about | {"first_ms": first_ms, "work": work}
+
+
+def reference(comm: Comm, cache: str, grad: bool) -> None:
+    """Made once, by the first rank, for all ranks and methods that see its cache."""
+    if comm.rank == 0:
+        _reference(_held(), cache, grad)
+
+
+def check(comm: Comm, cache: str, grad: bool) -> Fields:
+    """This rank's own rows and keys by the rule of every check, and the lse of the rows and heads that it computes."""
+    held = _held()
+    whole = _reference(held, cache, grad)
+    own, computed = _tokens(held.own), _tokens(_ranges(held.program.rows))
+    mine, of_lse = whole.cut(own), whole.cut(computed, held.program.heads)
+    local = replace(held.plan.case, seqlen_q=len(own), seqlen_k=len(own))
+
+    def compare(found: checks.Tensors, which: str, verdict: checks.Verdict) -> None:
+        lse = {"lse": found.pop("lse")}
+        checks.compare(found, mine, which, local, verdict)
+        checks.compare(lse, of_lse, which, local, verdict)
+
+    verdict = checks.examine(
+        lambda which: data(held.plan.case, whole.probe, which, held.seed, held.layout, held.own),
+        lambda inputs, verdict: _run(held.program, local, inputs, verdict),
+        compare,
+    )
+    errors = {name: {"error": error.error, "allowed": error.allowed, "ratio": error.ratio} for name, error in verdict.errors.items()}
+    return {"reason": "" if verdict.ok else verdict.reason, "errors": errors}
+
+
+def clock(comm: Comm, which: str, settings: Fields) -> Fields:
+    """Samples that are the slowest rank's; bytes and memory of this one; and the time of the same program without transfers."""
+    held, rules = _held(), Settings(**settings)
+    if Process.timer is None:
+        Process.timer = timer_for(held.plan.case.device, comm.barrier)
+    call = held.call(which, held.program)
+    comm.traffic.reset()
+    peak = _peak(call, comm)
+    sent = comm.traffic.sent_bytes
+    timing = measure(call, RanksTimer(comm, Process.timer), rules)
+    held.silent = held.silent or held.plan.program(NullComm(comm.rank, comm.size, comm.device))
+    alone = measure(held.call(which, held.silent), RanksTimer(comm, Process.timer), replace(rules, budget_s=rules.budget_s / 2))
+    held.kept = None
+    timed = {"samples": timing.samples, "host_bound": timing.host_bound, "call_ms": timing.call_ms, "stop": timing.stop}
+    return {"timing": timed, "silent_ms": alone.median, "bytes_sent": sent, "peak_bytes": peak}
+
+
+class RanksTimer:
+    """Ranks start together, and all see the same figures: the slowest rank's time, and the first rank's clock. So they stop together."""
+
+    def __init__(self, comm: Comm, inner: Timer) -> None:
+        self._comm, self._inner = comm, inner
+        self._now = self._everybodys([inner.now()])[0][0]
+
+    def sample(self, call: Callable[[], object]) -> tuple[float, bool, float]:
+        ms, late, call_ms = self._inner.sample(call)
+        spin_ms = self._inner.spin_ms if isinstance(self._inner, CudaTimer) else 0.0
+        rows = self._everybodys([self._inner.now(), ms, float(late), call_ms, spin_ms])
+        self._now = rows[0][0]
+        _, ms, late_number, call_ms, spin_ms = map(max, zip(*rows, strict=True))
+        if isinstance(self._inner, CudaTimer):
+            self._inner.spin_ms = spin_ms
+        return ms, bool(late_number), call_ms
+
+    def now(self) -> float:
+        return self._now
+
+    def _everybodys(self, numbers: list[float]) -> list[list[float]]:
+        mine = torch.tensor(numbers, dtype=torch.float64, device=self._comm.device)
+        rows = [torch.empty_like(mine) for _ in range(self._comm.size)]
+        self._comm.all_gather([mine], [[row] for row in rows]).wait()
+        return [row.tolist() for row in rows]
+
+
+def _run(program: Program, local: Case, inputs: Inputs, verdict: checks.Verdict) -> checks.Tensors:
+    q, k, v, dout = inputs
+    checks.poison(local)
+    out, kept = program.forward(q, k, v)
+    found = {"out": out}
+    if local.backward:
+        checks.poison(local)
+        dq, dk, dv = program.backward(dout, kept)
+        found |= {"dq": dq, "dk": dk, "dv": dv}
+    checks.refuse_shapes(found, local, verdict)
+    return found | {"lse": kept.lse}
+
+
+def _held() -> Held:
+    assert Process.held is not None  # every step comes after `prepare`
+    return Process.held
+
+
+def _reference(held: Held, cache: str, grad: bool) -> Any:
+    """`grad` as planned: a forward that is tried alone shares the reference of forward and backward."""
+    folder = Path(cache)
+    case = replace(held.plan.case, backward=grad)
+    return References().get(held.plan.mask, case, held.seed, folder if folder.is_dir() else None)
+
+
+def _ranges(ranges: Ranges) -> list[tuple[int, int]]:
+    return [(int(first), int(last)) for first, last in ranges]
+
+
+def _tokens(ranges: list[tuple[int, int]]) -> Any:
+    return np.concatenate([np.arange(0), *(np.arange(first, last) for first, last in ranges)])
+
+
+def _first(held: Held, which: str, comm: Comm) -> float:
+    """The wall time of a first call, in which many kernels compile."""
+    call = held.call(which, held.program)
+    start = time.perf_counter()
+    call()
+    _synchronize(comm)
+    return (time.perf_counter() - start) * 1e3
+
+
+def _synchronize(comm: Comm) -> None:
+    if comm.device.type == "cuda":
+        torch.cuda.synchronize(comm.device)
+
+
+def _peak(call: Callable[[], object], comm: Comm) -> int | None:
+    """The most bytes allocated during one call, all that this rank holds included; not known on a CPU."""
+    if comm.device.type != "cuda":
+        call()
+        return None
+    torch.cuda.synchronize(comm.device)
+    torch.cuda.reset_peak_memory_stats(comm.device)
+    call()
+    torch.cuda.synchronize(comm.device)
+    return int(torch.cuda.max_memory_allocated(comm.device))

@@ -1,0 +1,138 @@
+"""Context parallel cells through the runner: real ranks, one journal, and ranks that do their worst."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from longca import masks
+from longca.bench import cp_executor, reference
+from longca.bench import suite as suites
+from longca.cli import main
+from longca.kernels import inputs
+from longca.kernels.base import Case
+
+SHAPE = ["--masks", "causal_document", "--seqlens", "197", "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--device", "cpu"]
+QUICK = [*SHAPE, "--budget", "0.02"]
+
+
+def records_of(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    found = map(json.loads, (folder / "results.jsonl").read_text().splitlines())
+    return {(record["method"], record["pass"]): record for record in found}
+
+
+def test_methods_are_checked_timed_and_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["run", "--methods", "usp,magi", *QUICK, "--nproc", "4", "--grid", "2x2", "--out", str(tmp_path)]
+    assert main(asked) == 0
+    found = records_of(tmp_path)
+    assert set(found) == {(method, which) for method in ("usp", "magi") for which in ("fwd", "bwd")}
+    for (method, which), record in found.items():
+        assert record["status"] == "ok", record["reason"]
+        assert (record["level"], record["ranks"], record["grid"]) == ("cp", 4, "2x2" if method == "usp" else "1x4")
+        assert set(record["check"]) == {"out", "lse", "dq", "dk", "dv"}
+        assert len(record["bytes_sent"]) == 4
+        assert sum(record["bytes_sent"]) > 0
+        assert record["imbalance"] >= 1
+        assert 0 <= record["wait_share"] <= 1
+        assert record["tflops"] == pytest.approx(record["flops"] / 4 / record["ms"]["median"] / 1e9, rel=1e-4), which
+    capsys.readouterr()
+    before = (tmp_path / "results.jsonl").read_bytes()
+    assert main(asked) == 0
+    assert "4 of 4 cells are done" in capsys.readouterr().err
+    assert (tmp_path / "results.jsonl").read_bytes() == before
+
+
+def test_a_rank_that_dies_or_hangs_or_is_wrong_has_its_own_status_and_the_next_cell_runs(tmp_path: Path, plugins: Path) -> None:
+    methods = "dies,forgets,hangs,plain_ring"
+    asked = ["--plugin", str(plugins / "fragile_methods.py"), "--methods", methods, *QUICK, "--passes", "fwd", "--nproc", "2"]
+    command = [sys.executable, "-m", "longca", "run", *asked, "--deadline", "8", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    found = {method: record for (method, _), record in records_of(tmp_path).items()}
+    assert {method: record["status"] for method, record in found.items()} == {
+        "dies": "error",
+        "forgets": "wrong",
+        "hangs": "timeout",
+        "plain_ring": "ok",
+    }
+    assert "rank 1 died with exit status 9" in found["dies"]["reason"]
+    assert "the disk is full" in found["dies"]["reason"]
+    assert "out is off" in found["forgets"]["reason"]
+    assert "rank 1 did not answer within 8 s" in found["hangs"]["reason"]
+    assert "waiting for Godot" in found["hangs"]["reason"]
+    assert all(record["ms"] is None and record["wait_share"] is None for method, record in found.items() if method != "plain_ring")
+
+
+def test_under_torchrun_the_command_joins_the_job(tmp_path: Path) -> None:
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(20000 + os.getpid() % 20000), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    command = [sys.executable, "-m", "longca", "run", "--methods", "ring_p2p", *QUICK, "--passes", "fwd", "--out", str(tmp_path)]
+    ranks = [
+        subprocess.Popen(
+            command,
+            env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank), "GLOO_SOCKET_IFNAME": "lo"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    said = [process.communicate(timeout=100)[0] for process in ranks]
+    assert [process.returncode for process in ranks] == [0, 0], said
+    (record,) = records_of(tmp_path).values()
+    assert (record["status"], record["ranks"]) == ("ok", 2), record["reason"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        (["--methods", "ulysses", *QUICK, "--nproc", "8"], "use usp with --grid 4x2"),
+        (["--methods", "usp", *QUICK, "--nproc", "4", "--grid", "3x2"], "the grid 3x2 is for 6 ranks"),
+        (["--methods", "ulises", *QUICK], "did you mean 'ulysses'"),
+        (["--methods", "magi", *QUICK, "--grid", "two"], "is no grid"),
+        (["paper-cp", "--device", "cpu", "--masks", "causal", "--nproc", "4"], "use GPUs, shorter --seqlens, or the suite quick-cp"),
+        (["magi-cp", "--device", "cpu", "--masks", "causal", "--nproc", "2"], "use GPUs, shorter --seqlens, or the suite quick-cp"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_starts(
+    asked: list[str], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", *asked, "--out", str(tmp_path / "out")]) == 2
+    assert reason in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_suites_are_of_this_level_and_methods_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert {suites.find(name).level for name in ("quick-cp", "paper-cp", "magi-cp")} == {"cp"}
+    assert main(["ls", "cp"]) == 0
+    said = capsys.readouterr().out
+    assert all(name in said for name in ("ulysses", "ring_p2p", "ring_allgather", "usp", "loongtrain", "magi"))
+    assert main(["run", "paper-cp", "--device", "cpu", "--nproc", "4", "--print-config"]) == 0
+    assert "per_rank = true" in capsys.readouterr().out
+
+
+def test_a_shard_sees_the_numbers_that_the_whole_has() -> None:
+    mask, case = masks.causal(100), Case(100, 100, 2, 1, 8, 8, "fp32")
+    whole = reference.reference(mask, case, seed=3)
+    tokens = np.r_[5:20, 60:100]
+    for which in reference.DATA_SETS:
+        all_of_it = reference.data(case, whole.probe, which, 3)
+        part = reference.data(case, whole.probe, which, 3, ranges=[(5, 20), (60, 100)])
+        for name in inputs.WHICH:
+            assert torch.equal(getattr(part, name), getattr(all_of_it, name)[tokens]), name
+    cut = whole.cut(tokens, heads=(1, 2))
+    kept = np.flatnonzero(np.isin(whole.probe.rows, tokens))
+    assert (tokens[cut.probe.rows] == whole.probe.rows[kept]).all()
+    assert torch.equal(cut.values["loud"]["lse"], whole.values["loud"]["lse"][1:2][:, kept])
+    assert torch.equal(cut.values["plain"]["out"], whole.values["plain"]["out"][kept])
+    assert torch.equal(cut.honest["plain"]["dk"], whole.honest["plain"]["dk"][tokens])
+
+
+def test_imbalance_is_the_largest_share_over_the_mean() -> None:
+    assert cp_executor.imbalance([1, 1, 4, 2]) == 2
+    assert cp_executor.imbalance([0, 0]) == 1
