@@ -66,7 +66,7 @@ class LiveProgress:
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
         )
         self._bar = Progress(*columns, console=console)
         self._task = self._bar.add_task("", total=total)
@@ -76,10 +76,11 @@ class LiveProgress:
     def _table(self) -> Any:
         from rich.box import SIMPLE_HEAD
         from rich.table import Table
+        from rich.text import Text
 
         table = Table("kernel", "mask", "length", "pass", "result", box=SIMPLE_HEAD, pad_edge=False)
         for row in self._latest:
-            table.add_row(*row)
+            table.add_row(*map(Text, row))  # as it is: a reason may hold brackets, which are no markup
         return table
 
     def __enter__(self) -> LiveProgress:
@@ -98,7 +99,7 @@ class LiveProgress:
         self._bar.advance(self._task)
 
     def say(self, text: str) -> None:
-        self._live.console.print(text)
+        self._live.console.print(text, markup=False, highlight=False)
 
 
 def progress(total: int) -> PlainProgress | LiveProgress:

@@ -12,10 +12,11 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None
         from rich.box import SIMPLE_HEAD
         from rich.console import Console
         from rich.table import Table
+        from rich.text import Text
 
         table = Table(*columns, box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
         for row in cells:
-            table.add_row(*row)
+            table.add_row(*map(Text, row))  # as it is: a reason may hold brackets, which are no markup
         Console().print(table)
         return
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
