@@ -211,3 +211,12 @@ def test_peak_memory_is_the_call_s_own_whatever_was_there_before(session: Sessio
 
     assert session.peak(call) == 500
     assert session.allocated() == (240 << 20) + 7100
+
+
+def test_after_a_lost_device_the_forward_is_left_to_another_process(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose(*_: object) -> None:
+        raise RuntimeError("an illegal memory access was encountered")
+
+    monkeypatch.setattr(kernel_job.Calls, "backward", lose)
+    monkeypatch.setattr(session, "after_error", lambda error: setattr(session, "fatal", True))
+    assert {which: fields["status"] for which, fields in run(session, "fwd", "bwd").items()} == {"bwd": "error"}

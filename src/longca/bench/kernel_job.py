@@ -53,6 +53,8 @@ def measure(cells: list[Cell], session: Session) -> Iterator[tuple[str, Fields]]
         for which in passes:
             if which != "fwd":
                 yield which, failed
+        if session.fatal:  # nothing runs in this process any more: the forward is left to a new one
+            return
     for which, fields in _measure(cell, mask, replace(case, backward=False), ["fwd"], session):
         yield which, about | fields
 

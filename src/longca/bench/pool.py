@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -38,8 +38,8 @@ class Pool:
         self._suite, self._found, self._device, self._model, self._cache = suite, found, device, device_model, cache
         self._quadratic = None if full else parse_size(suite.limits.quadratic)
         self._workers: dict[str, Worker] = {}
-        self._strikes: dict[str, int] = {}
-        self._last_words: dict[str, Gone] = {}
+        self._strikes: dict[tuple[str, bool], int] = {}  # by kernel and whether a backward was asked for: its forward may be fine
+        self._last_words: dict[tuple[str, bool], Gone] = {}
         self.busy_s = 0.0
 
     def start(self, jobs: Iterable[Job]) -> None:
@@ -50,23 +50,30 @@ class Pool:
                 self._spawn(self._name(job, entry), entry)
 
     def run(self, job: Job) -> Iterator[tuple[str, Fields]]:
+        """Where a backward may have broken the worker before the forward was measured, forward is tried alone in a new one."""
         left = [entry.cell.which for entry in job.planned]
-        kernel = job.cell.kernel.partition(":")[0]
-        entry = self._found.entries[job.cell.kernel]
+        alone = job.cell.grad and "fwd" in left and self._found.entries[job.cell.kernel].failure is None
         try:
-            if entry.failure is not None:
-                raise Gone(*entry.failure)
-            if self._strikes.get(kernel, 0) >= STRIKES:
-                last = self._last_words[kernel]
-                raise Gone(last.status, f"not tried, its worker broke {STRIKES} times in a row; the last time: {last.reason}")
-            for which, fields in self._ask(kernel, entry, job):
+            for which, fields in self._ask(job):
                 left.remove(which)
                 yield which, fields
         except Gone as gone:
-            yield from ((which, {"status": gone.status, "reason": gone.reason}) for which in left)
+            alone = alone and "fwd" in left
+            yield from ((which, _fields(gone)) for which in left if not (alone and which == "fwd"))
+        if alone and "fwd" in left:
+            try:
+                yield from self._ask(forward_alone(job))
+            except Gone as gone:
+                yield "fwd", _fields(gone)
 
-    def _ask(self, kernel: str, entry: Entry, job: Job) -> Iterator[tuple[str, Fields]]:
-        name = self._name(job, entry)
+    def _ask(self, job: Job) -> Iterator[tuple[str, Fields]]:
+        entry = self._found.entries[job.cell.kernel]
+        if entry.failure is not None:
+            raise Gone(*entry.failure)
+        name, suspect = self._name(job, entry), (job.cell.kernel.partition(":")[0], job.cell.grad)
+        if self._strikes.get(suspect, 0) >= STRIKES:
+            last = self._last_words[suspect]
+            raise Gone(last.status, f"not tried, its worker broke {STRIKES} times in a row; the last time: {last.reason}")
         try:
             if name not in self._workers:
                 self._spawn(name, entry)
@@ -76,13 +83,13 @@ class Pool:
                     yield message["pass"], message["fields"]
                 else:
                     self.busy_s += message["busy_s"]
-                    self._strikes[kernel] = 0
+                    self._strikes[suspect] = 0
                     if message["fatal"]:
                         self._drop(name)
         except Gone as gone:
             self._drop(name)
-            self._strikes[kernel] = self._strikes.get(kernel, 0) + 1
-            self._last_words[kernel] = gone
+            self._strikes[suspect] = self._strikes.get(suspect, 0) + 1
+            self._last_words[suspect] = gone
             raise
 
     def _name(self, job: Job, entry: Entry) -> str:
@@ -105,3 +112,13 @@ class Pool:
     def close(self) -> None:
         for name in list(self._workers):
             self._drop(name)
+
+
+def forward_alone(job: Job) -> Job:
+    """The job without its backward passes, and without what a forward keeps for them."""
+    planned = tuple(replace(entry, cell=replace(entry.cell, grad=False)) for entry in job.planned if entry.cell.which == "fwd")
+    return replace(job, planned=planned)
+
+
+def _fields(gone: Gone) -> Fields:
+    return {"status": gone.status, "reason": gone.reason}

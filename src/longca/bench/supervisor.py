@@ -58,6 +58,7 @@ class Worker:
         self._replies, replies_out = os.pipe()
         arguments = [
             sys.executable,
+            "-P",  # what lies in the current folder is not to be imported
             "-X",
             "faulthandler",
             "-m",

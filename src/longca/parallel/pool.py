@@ -125,7 +125,7 @@ class Pool:
         stderr = folder / f"rank{rank}.stderr"
         with stderr.open("wb") as words:
             process = subprocess.Popen(
-                [sys.executable, "-m", "longca.parallel.rank_process", json.dumps(settings)],
+                [sys.executable, "-P", "-m", "longca.parallel.rank_process", json.dumps(settings)],
                 stdin=subprocess.PIPE, stdout=words, stderr=words, pass_fds=(theirs,), env=environment, start_new_session=True,
             )  # fmt: skip
         os.close(theirs)

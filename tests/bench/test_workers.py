@@ -1,0 +1,80 @@
+"""Workers: what they import, and what a breaking one leaves of its job."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longca.bench import journal, plan, pool
+from longca.bench.catalogue import Catalogue, Entry
+from longca.bench.suite import Limits, Suite
+from longca.bench.supervisor import Gone, Worker
+from longca.parallel.pool import Pool as RankPool
+
+SUITE = Suite(kernels=("torch",), masks=("causal",), seqlens=("16", "17", "18", "19", "20"), heads=("2:1",), head_dims=("8",))
+
+
+def test_workers_and_ranks_import_nothing_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "copy.py").write_text("raise RuntimeError('the wrong copy')\n")
+    monkeypatch.chdir(tmp_path)
+    worker = Worker(Limits(), "cpu", "")
+    try:
+        worker.wait_ready()
+    finally:
+        worker.kill()
+    with RankPool(1) as ranks:
+        assert ranks.run("parallel.jobs:greet", {}, 60)[0][0] == 0
+
+
+def test_a_backward_that_ends_the_process_does_not_hide_the_forward(start_run: Any, tmp_path: Path, plugins: Path) -> None:
+    with start_run("--plugin", plugins / "backward_breaks.py", "--kernels", "backward_breaks", "--out", tmp_path) as process:
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    found = {record["pass"]: record for record in journal.load(tmp_path)}
+    assert (found["bwd"]["status"], found["fwd"]["status"]) == ("error", "ok")
+    assert "exit code 9" in found["bwd"]["reason"]
+    assert found["fwd"]["grad"] is False
+
+
+class BrokenWorker:
+    """Loses its device in every backward: `lost` says whether it dies of it or ends the job and asks to be replaced."""
+
+    made, lost = 0, "dies"
+
+    def __init__(self, *_: object) -> None:
+        type(self).made += 1
+
+    def wait_ready(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def run(self, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        if job["cells"][0]["grad"]:
+            if self.lost == "dies":
+                raise Gone("timeout", "it hangs")
+            yield {"pass": "bwd", "fields": {"status": "error", "reason": "device lost"}}
+        else:
+            yield {"pass": "fwd", "fields": {"status": "ok", "reason": ""}}
+        yield {"done": True, "fatal": job["cells"][0]["grad"], "busy_s": 0.0}
+
+
+@pytest.mark.parametrize("lost", ["dies", "asks"])
+def test_a_new_worker_tries_the_forward_alone(lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "Worker", type("Broken", (BrokenWorker,), {"made": 0, "lost": lost}))
+    planned = plan.plan(plan.cells(SUITE, ["torch"], "cpu"), "a CPU", {"torch": {}})
+    made = pool.Pool(SUITE, Catalogue({"torch": Entry("torch", {})}), "cpu", "a CPU", tmp_path, False)
+    found = [dict(made.run(job)) for job in plan.jobs(planned)]
+    assert [fields["fwd"]["status"] for fields in found] == ["ok"] * 5
+    assert [fields["bwd"]["status"] for fields in found] == ["timeout" if lost == "dies" else "error"] * 5
+    given_up = ["not tried" in fields["bwd"]["reason"] for fields in found]
+    assert given_up == ([False] * 3 + [True] * 2 if lost == "dies" else [False] * 5)
+
+
+def test_a_forward_alone_keeps_its_worker_and_asks_for_no_gradients() -> None:
+    planned = plan.plan(plan.cells(replace(SUITE, seqlens=("16",)), ["torch"], "cpu"), "a CPU", {"torch": {}})
+    (job,) = plan.jobs(planned)
+    alone = pool.forward_alone(job)
+    assert (alone.worker, alone.last) == (job.worker, job.last)
+    assert [(entry.cell.which, entry.cell.grad, entry.key) for entry in alone.planned] == [("fwd", False, job.planned[0].key)]
