@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Sequence
 from functools import cache
 
+from longca.errors import Unavailable
+
 
 def ask(query: str, fields: Sequence[str]) -> list[dict[str, str]]:
     """What nvidia-smi answers, one dictionary per GPU or process; empty where there is no driver or it does not answer."""
@@ -34,6 +36,12 @@ def gpus() -> list[dict[str, str]]:
 def kind() -> str:
     """The device that benchmarks run on here: cuda where there is a GPU, else cpu."""
     return "cuda" if gpus() else "cpu"
+
+
+def require(device: str) -> None:
+    """Refuse a device that this machine does not have."""
+    if device == "cuda" and not gpus():
+        raise Unavailable("no GPU was found (nvidia-smi does not answer, or CUDA_VISIBLE_DEVICES hides it); use --device cpu.")
 
 
 def capability() -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import sys
 from collections.abc import Mapping
@@ -17,7 +18,8 @@ def import_file(path: str | Path, wanted: str) -> ModuleType:
     path = Path(path).resolve()
     if not path.is_file():
         raise BadInput(f"there is no plugin file {path}; give the path of a Python file with a {wanted} in it.")
-    spec = importlib.util.spec_from_file_location(f"longca_plugin_{path.stem}", path)
+    number = hashlib.blake2b(str(path).encode(), digest_size=4).hexdigest()  # two files may have one name
+    spec = importlib.util.spec_from_file_location(f"longca_plugin_{path.stem}_{number}", path)
     if spec is None or spec.loader is None:
         raise BadInput(f"the plugin {path} is not a Python file; its name must end in .py.")
     module = importlib.util.module_from_spec(spec)
@@ -26,7 +28,7 @@ def import_file(path: str | Path, wanted: str) -> ModuleType:
         spec.loader.exec_module(module)
     except LongcaError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise BadInput(f"the plugin {path} fails when it is imported: {type(error).__name__}: {error}") from error
     return module
 
@@ -42,3 +44,10 @@ def refuse_taken(found: Mapping[str, Any], taken: Mapping[str, Any], path: str |
     for name in found:
         if name in taken:
             raise BadInput(f"the plugin {path} calls its {what} {name!r}, which is a {what} of LongCA; choose another name.")
+
+
+def refuse_twice(found: Mapping[str, Any], plugged: Mapping[str, Any], path: str | Path, what: str) -> None:
+    """Two files with one name would be measured under it without a word; the same file again is no harm."""
+    for name in found:
+        if name in plugged and plugged[name].__module__ != found[name].__module__:
+            raise BadInput(f"the plugin {path} calls its {what} {name!r}, as another plugin does; choose another name.")

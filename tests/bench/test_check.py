@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 
 from longca import masks
-from longca.bench.check import Verdict, check
-from longca.bench.reference import Reference, reference
+from longca.bench.check import Error, Verdict, _lse_error, check
+from longca.bench.probe import probe
+from longca.bench.reference import reference
 from longca.kernels import registry
 from longca.kernels.base import Attention, Case
 from longca.masks import Mask
@@ -88,6 +90,13 @@ class ChangesQ(Broken):
         return result
 
 
+class SwapsRowsOfK(Broken):
+    def backward(self, dout, q, k, v, out, lse):
+        result = self.inner.backward(dout, q, k, v, out, lse)
+        k.copy_(k.flip(0))
+        return result
+
+
 class NeverWrites(Broken):
     def forward(self, q, k, v):
         out, lse = self.inner.forward(q, k, v)
@@ -116,6 +125,7 @@ BROKEN: dict[type[Broken], str] = {
     MissingQueryBlock: "dk",
     Stale: "out",
     ChangesQ: "changes its input q",
+    SwapsRowsOfK: "changes its input k",
     NeverWrites: "NaN",
     LeaksIntoSilentRows: "dq is not 0",
     WrongShape: "shape",
@@ -222,18 +232,24 @@ def test_reference_equals_plain_fp64_attention() -> None:
             torch.testing.assert_close(right[name], tensor.detach(), rtol=1e-9, atol=1e-9)
 
 
-def test_reference_survives_a_file(tmp_path) -> None:
-    mask = masks.causal(100)
-    case = case_for(mask)
-    made = reference(mask, case)
-    made.save(tmp_path / "reference.npz")
-    read = Reference.load(tmp_path / "reference.npz", "cpu")
-    assert (read.probe.rows == made.probe.rows).all()
-    for which in made.values:
-        for name, tensor in made.values[which].items():
-            assert torch.equal(read.values[which][name], tensor)
-        for name, tensor in made.honest[which].items():
-            assert torch.equal(read.honest[which][name], tensor)
+def test_nothing_wrong_is_no_error_even_where_nothing_is_allowed() -> None:
+    assert Error(0.0, 0.0, "").ratio == 0
+    assert Error(1e-9, 0.0, "").ratio == float("inf")
+
+
+def test_the_worst_lse_is_found_beside_large_ones() -> None:
+    right = torch.tensor([[50.0, 0.0, float("-inf")]])
+    rows = torch.arange(3)
+    assert not _lse_error(torch.tensor([[50.0, 0.03, float("-inf")]]), right, 1e-3, rows).ok
+    assert not _lse_error(torch.tensor([[50.0, 0.0, -1e30]]), right, 1e-3, rows).ok
+    assert _lse_error(right.clone(), right, 1e-3, rows).ok
+
+
+def test_short_sequences_are_looked_at_closely() -> None:
+    for seqlen in (64, 509, 4096, 100_000):
+        rows = probe(masks.causal(seqlen)).rows
+        assert len(rows) >= min(seqlen // 2, 64)
+        assert np.diff(rows).max() < 2 * 64
 
 
 @pytest.mark.gpu

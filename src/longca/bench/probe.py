@@ -1,7 +1,7 @@
 """Which rows a check looks at, and where its data is loud.
 
-Looking at some rows is enough, and cheap at any length: at least one in every tile of 64 rows, and the rows at the ends of bands,
-where mistakes live. dout is zero elsewhere, so the gradients of all keys come from these rows alone.
+Looking at some rows is enough, and cheap at any length: one in every tile of 64 rows (more in short sequences), and the rows at the ends
+of bands, where mistakes live. dout is zero elsewhere, so the gradients of all keys come from these rows alone.
 
 A key that is dropped or added at the end of an interval of 100,000 keys changes plain data less than bf16 rounding does. So there
 is a second data set with loud edges: V is 64 times larger at the keys just inside and just outside the intervals of some rows.
@@ -19,8 +19,10 @@ from longca.masks import AnyMask, BlockMask
 
 TILE = 64
 LOUD = 64.0
+LEAST_TILES = 64  # in shorter sequences tiles are smaller, so that no fewer rows are looked at
 MOST_BAND_ENDS = 2048
 MOST_LOUD_ROWS = 256
+MOST_LOUD_BLOCKS = 256
 
 Ints = NDArray[np.int64]
 
@@ -33,8 +35,9 @@ class Probe:
 
 def probe(mask: AnyMask, seed: int = 0) -> Probe:
     rng = Random(f"probe/{seed}")
-    tiles = range(0, mask.seqlen_q, TILE)
-    one_per_tile = np.array([start + rng.randrange(min(TILE, mask.seqlen_q - start)) for start in tiles], np.int64)
+    size = min(TILE, max(2, mask.seqlen_q // LEAST_TILES))  # 2 and more: some rows must stay without gradient
+    starts = range(0, mask.seqlen_q, size)
+    one_per_tile = np.array([start + rng.randrange(min(size, mask.seqlen_q - start)) for start in starts], np.int64)
     ends = _spaced(_band_ends(mask), MOST_BAND_ENDS)
     rows = np.unique(np.concatenate([one_per_tile, ends]))
     loud_rows = np.unique(np.concatenate([_spaced(one_per_tile, MOST_LOUD_ROWS // 2), _spaced(ends, MOST_LOUD_ROWS // 2)]))
@@ -52,8 +55,8 @@ def _band_ends(mask: AnyMask) -> Ints:
 
 def _edges_of(mask: AnyMask, rows: Ints) -> Ints:
     if isinstance(mask, BlockMask):
-        keys = np.concatenate([mask.col_edges[:-1] - 1, mask.col_edges[:-1]])
-        keys = _spaced(keys, MOST_LOUD_ROWS)
+        edges = _spaced(mask.col_edges[:-1], MOST_LOUD_BLOCKS)
+        keys = np.concatenate([edges - 1, edges])
     else:
         starts, ends = (bound[:, rows].ravel() for bound in mask.row_intervals())
         starts, ends = starts[ends > starts], ends[ends > starts]

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -57,38 +55,19 @@ class Reference:
         )
         return Reference(Probe(place[self.probe.rows[mine]], self.probe.loud_keys), values, honest, tokens)
 
-    def save(self, path: Path) -> None:
-        arrays: dict[str, Any] = {
-            f"{kind}/{which}/{name}": tensor.cpu().numpy()
-            for kind, sets in (("values", self.values), ("honest", self.honest))
-            for which, tensors in sets.items()
-            for name, tensor in tensors.items()
-        }
-        with path.open("wb") as file:
-            np.savez(file, rows=self.probe.rows, loud_keys=self.probe.loud_keys, **arrays)
 
-    @classmethod
-    def load(cls, path: Path, device: str) -> Reference:
-        read: dict[str, dict[str, Values]] = {"values": {}, "honest": {}}
-        with np.load(path, allow_pickle=False) as file:
-            for key in file.files:
-                if "/" in key:
-                    kind, data, name = key.split("/")
-                    read[kind].setdefault(data, {})[name] = torch.from_numpy(file[key]).to(device)
-            return cls(Probe(file["rows"], file["loud_keys"]), read["values"], read["honest"])
-
-
-def data(case: Case, points: Probe, which: str, seed: int, layout: str = "LHD", ranges: Sequence[tuple[int, int]] | None = None) -> Inputs:
+def data(
+    case: Case, points: Probe, which: str, seed: int, layout: Layout = "LHD", ranges: Sequence[tuple[int, int]] | None = None
+) -> Inputs:
     """The inputs of one data set: dout is zero except in the probe's rows; in `loud`, V is loud at the probe's keys.
 
     With `ranges` only those tokens, one after the other: the same numbers that the whole has there.
     """
-    order: Layout = "HLD" if layout == "HLD" else "LHD"
     number = seed if which == "plain" else seed + 1_000_003
     if ranges is None:
-        inputs = make(case, number, order)
+        inputs = make(case, number, layout)
     else:
-        inputs = Inputs(*(tokens(name, case, ranges, number, order) for name in WHICH))
+        inputs = Inputs(*(tokens(name, case, ranges, number, layout) for name in WHICH))
     inputs.dout[~_among(points.rows, case.seqlen_q, ranges).to(case.device)] = 0
     if which == "loud":
         keys = _among(points.loud_keys, case.seqlen_k, ranges).to(case.device)

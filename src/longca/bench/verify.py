@@ -62,7 +62,7 @@ def _one(label: str, mask: AnyMask, case: Case, references: _References, seed: i
         return finding("unavailable", str(missing))
     except LongcaError as error:
         return finding("error", str(error))
-    except Exception as error:  # a kernel may raise anything; the others are still to be checked
+    except (Exception, SystemExit) as error:  # a kernel may raise anything; the others are still to be checked
         if "out of memory" in str(error).lower():
             return finding("oom", str(error).splitlines()[0])
         return finding("error", f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}")

@@ -128,7 +128,8 @@ def _show_mask_matrix(entries: list[dict[str, Any]]) -> None:
         "\nN: the kernel knows the mask; L: through a lowering of its bands; .: no. " + ", ".join(f"{short[name]} {name}" for name in names)
     )
     show_table(
-        ("kernel", *short.values()), [[entry["kernel"], *(SIGNS[entry["masks"][name]["answer"]] for name in names)] for entry in entries]
+        ("kernel", *short.values()),
+        [[entry["kernel"], *(SIGNS[entry["masks"][name]["answer"]] for name in names)] for entry in entries if entry["masks"]],
     )
     for entry in entries:
         reasons: dict[str, list[str]] = {}

@@ -9,6 +9,8 @@ from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from longca.errors import BadInput, Unavailable
+
 if TYPE_CHECKING:
     from longca.bench.check import Error
     from longca.bench.verify import Finding
@@ -45,13 +47,17 @@ def run(args: argparse.Namespace) -> int:
 
     plugged = [name for file in args.plugin for name in registry.load_plugin(file)]
     device = args.device or devices.kind()
+    devices.require(device)
     heads, dim, dtype, seqlens = DEFAULTS[device]
     heads_q, heads_kv = parse_heads(args.heads or heads)
     head_dim, head_dim_v = parse_dims(args.head_dim or dim)
     case = Case(0, 0, heads_q, heads_kv, head_dim, head_dim_v, args.dtype or dtype, device, deterministic=args.deterministic)
     settings = parse_settings(args.set)
-    lengths = [parse_size(length) for length in parse_list(args.seqlens or seqlens)]
     wanted = parse_list(args.masks or "") or masks.names()
+    for name in settings:
+        if not any(name in masks.find(mask).defaults for mask in wanted):
+            raise BadInput(f"none of these masks has a parameter {name!r}; `longca ls masks` shows which they have.")
+    lengths = [parse_size(length) for length in parse_list(args.seqlens or seqlens)]
     built = [masks.build(name, length, seed=args.seed, **masks.own_params(name, settings)) for length in lengths for name in wanted]
     labels = parse_list(args.kernels or "") or plugged or registry.available_labels(device)
     for label in labels:
@@ -68,6 +74,8 @@ def run(args: argparse.Namespace) -> int:
             print(f"\r{done}/{len(labels) * len(built)} {finding.kernel} {finding.mask} {finding.status:<40.40}", end="\r", file=sys.stderr)
     if not args.json:
         _show(findings)
+    if not any(finding.errors or finding.status in WRONG for finding in findings):
+        raise Unavailable("nothing was checked: no kernel could do any of this here.")
     return 1 if any(finding.status in WRONG for finding in findings) else 0
 
 

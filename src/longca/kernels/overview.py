@@ -16,7 +16,12 @@ def overview() -> list[dict[str, Any]]:
     device = devices.kind()
     samples = [masks.build(name, SAMPLE, seed=42) for name in masks.names()]
     kernels = [registry.get(label) for name in registry.names() for label in registry.labels(name)]
-    return [_entry(kernel, device, samples) for kernel in kernels]
+    return [_entry(kernel, device, samples) for kernel in kernels] + [_broken(name, why) for name, why in registry.broken.items()]
+
+
+def _broken(name: str, why: str) -> dict[str, Any]:
+    unknown = dict.fromkeys(("needs", "backward", "gqa", "tested", "about"), "")
+    return {"kernel": name, "available": False, "here": why, **unknown, "masks": {}}
 
 
 def _entry(kernel: Kernel, device: str, samples: list[Any]) -> dict[str, Any]:

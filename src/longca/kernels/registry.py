@@ -13,10 +13,11 @@ from longca import devices, kernels
 from longca.errors import BadInput, Refused, Unavailable, unknown
 from longca.kernels.base import Answer, Case, Kernel, No
 from longca.masks import AnyMask
-from longca.plugins import defined_in, import_file, refuse_taken
+from longca.plugins import defined_in, import_file, refuse_taken, refuse_twice
 
 _LIBRARIES = {"base", "inputs", "lower", "registry", "functional", "plugin", "adapting", "overview"}  # some import torch
 _plugins: dict[str, type[Kernel]] = {}
+broken: dict[str, str] = {}  # installed kernels that cannot be loaded, and why
 
 
 @cache
@@ -32,7 +33,10 @@ def _own() -> dict[str, type[Kernel]]:
 def _installed() -> dict[str, type[Kernel]]:
     found: dict[str, type[Kernel]] = {}
     for entry in entry_points(group="longca.kernels"):
-        found |= defined_in(entry.load(), Kernel)
+        try:
+            found |= defined_in(entry.load(), Kernel)
+        except Exception as error:  # somebody else's package must not take the others down
+            broken[entry.name] = f"its package fails when it is imported: {type(error).__name__}: {error}"
     return found
 
 
@@ -44,6 +48,7 @@ def load_plugin(path: str | Path) -> list[str]:
             f"the plugin {path} has no kernel: write a class derived from longca.Kernel, or decorate a function with @longca.kernel."
         )
     refuse_taken(found, _own(), path, "kernel")
+    refuse_twice(found, _plugins, path, "kernel")
     _plugins.update(found)
     return list(found)
 
@@ -85,6 +90,8 @@ def available(kernel: Kernel, device: str) -> Answer:
     missing = [module for module in kernel.modules if not _importable(module)]
     if missing:
         return No(f"pip install {kernel.needs}" if kernel.needs else f"needs {', '.join(missing)}")
+    if device == "cuda" and not devices.gpus():
+        return No("there is no GPU here")
     if device == "cuda" and (found := devices.capability()) < kernel.capability:
         least = ".".join(map(str, kernel.capability))
         return No(f"needs compute capability {least}, this device has {'.'.join(map(str, found))}")

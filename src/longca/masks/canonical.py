@@ -59,8 +59,9 @@ def _gaps(cut: Bands) -> tuple[NDArray[np.bool_], Ints, Ints, Ints]:
 def _links(sorted_bands: Bands) -> tuple[Ints, Ints]:
     """For each band the one that continues it in the next row, and the slopes of that step as 2a + b (ENDS where none does)."""
     stride = int(sorted_bands.hi_last.max(initial=0)) + 3
-    key = sorted_bands.q0 * stride + sorted_bands.lo
-    wanted = sorted_bands.q1 * stride + sorted_bands.lo_last
+    exact = object if int(sorted_bands.q1.max(initial=0)) * stride >= 1 << 62 else np.int64  # numbers of Python where 64 bits overflow
+    key = sorted_bands.q0.astype(exact) * stride + sorted_bands.lo
+    wanted = sorted_bands.q1.astype(exact) * stride + sorted_bands.lo_last
     found = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
     move_lo, move_hi = key[found] - wanted, sorted_bands.hi[found] - sorted_bands.hi_last
     linked = (move_lo >= 0) & (move_lo <= 1) & (move_hi >= 0) & (move_hi <= 1)

@@ -126,6 +126,8 @@ class Mask:
 
     def pair_areas(self, row_shards: Shards, col_shards: Shards) -> Ints:
         """The area that each shard of queries sees in each shard of keys, [row shards, key shards]; a shard is a list of ranges."""
+        if self.seqlen_q * self.seqlen_k >= 1 << 62:
+            raise BadInput(f"areas of shards are counted in 64 bits, too few for {self.seqlen_q} queries and {self.seqlen_k} keys.")
         edges = [as_ranges(shard, self.seqlen_k, "key") for shard in col_shards]
         nothing = np.zeros(0, np.int64)
         points, inverse = np.unique(np.concatenate([nothing, *(end for pair in edges for end in pair)]), return_inverse=True)

@@ -98,10 +98,11 @@ def global_sliding_window(shape: Shape, g: int, w: int) -> Bands:
 
 def documents_of_blocks(seqlen: int, seed: int, params: Mapping[str, int]) -> list[int]:
     """Documents of 1 to 8 blocks, the last one cut."""
-    rng, lengths = Random(seed), list[int]()
+    rng, lengths, left = Random(seed), list[int](), seqlen
     at_least("block_causal_document", "B", params["B"], 1)
-    while (left := seqlen - sum(lengths)) > 0:
+    while left > 0:
         lengths.append(min(rng.randint(1, 8) * params["B"], left))
+        left -= lengths[-1]
     return lengths
 
 

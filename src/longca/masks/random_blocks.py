@@ -36,13 +36,15 @@ def block_scores(seed: int, head: Any, row: Any, column: Any) -> Any:
 
 
 def top_blocks(seed: int, heads: int, rows: int, columns: int, count: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which blocks are kept, [heads, rows, columns]: in each row the `count` highest scores."""
+    """Which blocks are kept, [heads, rows, columns]: in each row the `count` highest scores. Some rows at a time, to stay in the cache."""
     kept = np.zeros((heads, rows, columns), bool)
-    row, column = np.arange(rows)[:, None], np.arange(columns)[None, :]
+    column, step = np.arange(columns)[None, :], max(1, (1 << 18) // columns)
     for head in range(heads):
-        scores = block_scores(seed, head, row, column)
-        best = np.argpartition(scores, columns - count, axis=1)[:, columns - count :]
-        np.put_along_axis(kept[head], best, True, axis=1)
+        for start in range(0, rows, step):
+            row = np.arange(start, min(start + step, rows))[:, None]
+            scores = block_scores(seed, head, row, column)
+            best = np.argpartition(scores, columns - count, axis=1)[:, columns - count :]
+            np.put_along_axis(kept[head, start : start + step], best, True, axis=1)
     return kept
 
 

@@ -16,7 +16,7 @@ from longca.masks import AnyMask
 from longca.parallel import methods
 from longca.parallel.grid import Grid
 from longca.parallel.method import KERNEL, RANKS_PER_NODE, Method, Plan, make_plan
-from longca.plugins import defined_in, import_file, refuse_taken
+from longca.plugins import defined_in, import_file, refuse_taken, refuse_twice
 
 _plugins: dict[str, type[Method]] = {}
 
@@ -41,6 +41,7 @@ def load_plugin(path: str | Path) -> list[str]:
     """Take the methods of a user's file; returns their names."""
     found = defined_in(import_file(path, "method"), Method)
     refuse_taken(found, _own(), path, "method")
+    refuse_twice(found, _plugins, path, "method")
     _plugins.update(found)
     return list(found)
 

@@ -1,0 +1,84 @@
+"""Other people's files: broken packages, plugins of one name, a program that exits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from longca import devices
+from longca.cli import main
+from longca.errors import BadInput, Unavailable
+from longca.kernels import registry
+from longca.kernels.overview import overview
+
+KERNEL = "import longca\n@longca.kernel(name='{name}')\ndef f(q, k, v, mask, scale):\n    {body}\n"
+
+
+@pytest.fixture(autouse=True)
+def forget_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_plugins", {})
+    monkeypatch.setattr(registry, "broken", {})
+
+
+def write(folder: Path, name: str, body: str = "return q", file: str = "plugin.py") -> str:
+    folder.mkdir(exist_ok=True)
+    (folder / file).write_text(KERNEL.format(name=name, body=body))
+    return str(folder / file)
+
+
+def test_two_plugins_of_one_name_are_refused_and_one_twice_is_not(tmp_path: Path) -> None:
+    first, second = write(tmp_path / "a", "same"), write(tmp_path / "b", "same")
+    registry.load_plugin(first)
+    registry.load_plugin(first)
+    with pytest.raises(BadInput, match="as another plugin does"):
+        registry.load_plugin(second)
+
+
+def test_a_plugin_that_exits_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "leaves.py").write_text("import sys\nsys.exit(3)\n")
+    assert main(["verify", "--plugin", str(tmp_path / "leaves.py")]) == 2
+    assert "fails when it is imported: SystemExit" in capsys.readouterr().err
+
+
+def test_a_kernel_that_exits_does_not_end_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plugin = write(tmp_path, "exits", "raise SystemExit(0)")
+    small = ["--masks", "causal", "--seqlens", "64", "--heads", "2:1", "--head-dim", "16", "--device", "cpu"]
+    assert main(["verify", "--plugin", plugin, "--kernels", "exits,torch", *small]) == 1
+    said = capsys.readouterr().out
+    assert "error: exits on causal: SystemExit" in said
+    assert "torch:plain  causal" in said
+
+
+def test_nothing_checked_is_not_success(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "--kernels", "fa3", "--masks", "causal", "--seqlens", "64", "--device", "cpu"]) == 2
+    assert "nothing was checked" in capsys.readouterr().err
+
+
+def test_a_setting_no_mask_has_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "--kernels", "torch", "--masks", "causal", "--set", "zz=3", "--device", "cpu"]) == 2
+    assert "none of these masks has a parameter 'zz'" in capsys.readouterr().err
+
+
+def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(devices, "gpus", list)
+    assert main(["verify", "--device", "cuda"]) == 2
+    assert "no GPU was found" in capsys.readouterr().err
+    with pytest.raises(Unavailable):
+        devices.require("cuda")
+
+
+def test_a_broken_package_takes_nobody_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    def explode() -> None:
+        raise RuntimeError("no luck")
+
+    entry = SimpleNamespace(name="theirs", load=explode)
+    monkeypatch.setattr(registry, "entry_points", lambda group: [entry])
+    registry._installed.cache_clear()
+    try:
+        assert "torch" in registry.names()
+        theirs = next(found for found in overview() if found["kernel"] == "theirs")
+        assert "RuntimeError: no luck" in theirs["here"]
+    finally:
+        registry._installed.cache_clear()
