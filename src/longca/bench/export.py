@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
-from longca.bench.summary import label, speed
+from longca.bench.summary import label, places, shape, typical
 from longca.errors import Unavailable
 from longca.text import format_size
 
@@ -40,17 +40,13 @@ def to_csv(records: Iterable[Record], environments: Mapping[str, Record]) -> str
 
 
 def to_markdown(records: Iterable[Record], environments: Mapping[str, Record]) -> str:
-    """A table per pass and shape: a row per mask and length, a column per kernel, TFLOP/s or the status."""
-    tables: dict[str, dict[tuple[str, int], dict[str, str]]] = {}
+    """A table per pass and shape: a row per mask and length, a column per kernel, TFLOP/s or the status; of several seeds the median."""
+    tables: dict[str, list[Record]] = {}
     for record in records:
-        device = environments.get(record["env"], {}).get("device", "unknown device")
-        shape = f"{record['heads_q']}:{record['heads_kv']} heads, head size {record['head_dim']}, {record['dtype']}"
-        shape += f", {record['ranks']} ranks, each" if record.get("ranks") else ""
-        title = f"{record['pass']}, {shape}, {device} (TFLOP/s)"
-        row = tables.setdefault(title, {}).setdefault((record["mask"], record["seqlen"]), {})
-        row[label(record)] = speed(record["tflops"]) if record["status"] == "ok" else record["status"]
+        tables.setdefault(f"{record['pass']}, {shape(record, environments)} (TFLOP/s)", []).append(record)
     parts = []
-    for title, rows in tables.items():
+    for title, group in tables.items():
+        rows = {place: {kernel: typical(found) for kernel, found in kernels.items()} for place, kernels in places(group).items()}
         kernels = sorted({kernel for row in rows.values() for kernel in row})
         lines = [f"### {title}", "", f"| mask | tokens | {' | '.join(kernels)} |", f"|---|---|{'---|' * len(kernels)}"]
         lines += [

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from statistics import median
 from typing import Any, NamedTuple
 
 from longca.text import format_size
@@ -23,29 +24,71 @@ def label(record: Record) -> str:
     return f"{record['method']} {record['grid']} {kernel}" if record.get("method") else kernel
 
 
-def fastest(records: Iterable[Record]) -> list[Table]:
-    """Per pass and shape: for each mask a row, for each length the fastest kernel and its TFLOP/s."""
-    best: dict[tuple[str, str], dict[tuple[str, int], Record]] = {}
+def shape(record: Record, environments: Mapping[str, Record]) -> str:
+    """What must be the same for two speeds to be compared, beside the mask and the pass."""
+    sizes = f"{record['head_dim']}" if record["head_dim"] == record["head_dim_v"] else f"{record['head_dim']}/{record['head_dim_v']}"
+    text = f"{record['heads_q']}:{record['heads_kv']} heads, head size {sizes}, {record['dtype']}"
+    text += ", deterministic" if record["deterministic"] else ""
+    text += f", {record['ranks']} ranks, each" if record.get("ranks") else ""
+    device = environments.get(record["env"], {}).get("device")
+    return f"{text}, {device}" if device else text
+
+
+Kernels = dict[str, dict[str, Record]]  # records by kernel, then by the digest of the mask
+
+
+def places(records: Iterable[Record]) -> dict[tuple[str, int], Kernels]:
+    """Records of one table by the mask's name and length. Where one seed comes with several parameters, these are part of the name."""
+    records = list(records)
+    params = {id(record): " ".join(f"{name}={value}" for name, value in record["params"].items()) for record in records}
+    chosen: dict[tuple[Any, ...], set[str]] = {}
     for record in records:
-        if record["status"] != "ok":
-            continue
-        shape = f"{record['heads_q']}:{record['heads_kv']} heads, {record['head_dim']}, {record['dtype']}"
-        shape += f", {record['ranks']} ranks, each" if record.get("ranks") else ""
-        cells = best.setdefault((record["pass"], shape), {})
-        place = (record["mask"], record["seqlen"])
-        if place not in cells or record["ms"]["median"] / record["flops"] < cells[place]["ms"]["median"] / cells[place]["flops"]:
-            cells[place] = record
+        chosen.setdefault((record["mask"], record["seqlen"], record["seed"]), set()).add(params[id(record)])
+    listed = {mask for (mask, _, _), several in chosen.items() if len(several) > 1}
+    found: dict[tuple[str, int], Kernels] = {}
+    for record in records:
+        name = f"{record['mask']} {params[id(record)]}" if record["mask"] in listed else record["mask"]
+        measured = found.setdefault((name, record["seqlen"]), {}).setdefault(label(record), {})
+        before = measured.get(record["mask_digest"])
+        if before is None or (record["tflops"] or 0) > (before["tflops"] or 0):
+            measured[record["mask_digest"]] = record
+    return found
+
+
+def fastest(records: Iterable[Record], environments: Mapping[str, Record] | None = None) -> list[Table]:
+    """Per pass and shape: for each mask a row, for each length the fastest kernel and its TFLOP/s."""
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        if record["status"] == "ok":
+            groups.setdefault((record["pass"], shape(record, environments or {})), []).append(record)
     tables = []
-    for (which, shape), cells in best.items():
+    for (which, about), group in groups.items():
+        cells = places(group)
         lengths = sorted({seqlen for _, seqlen in cells})
-        masks = list(dict.fromkeys(mask for mask, _ in cells))
-        rows = [[mask, *(_winner(cells.get((mask, seqlen))) for seqlen in lengths)] for mask in masks]
-        tables.append(Table(f"fastest, {which}, {shape} (TFLOP/s)", ["mask", *map(format_size, lengths)], rows))
+        rows = [
+            [name, *(_winner(cells.get((name, seqlen), {})) for seqlen in lengths)] for name in dict.fromkeys(name for name, _ in cells)
+        ]
+        tables.append(Table(f"fastest, {which}, {about} (TFLOP/s)", ["mask", *map(format_size, lengths)], rows))
     return tables
 
 
-def _winner(record: Record | None) -> str:
-    return "" if record is None else f"{label(record)} {speed(record['tflops'])}"
+def _winner(kernels: Kernels) -> str:
+    """The fastest of those that were measured on the same masks: on as many as any kernel was."""
+    if not kernels:
+        return ""
+    shared = max(kernels.values(), key=len).keys()
+    medians = {name: median(found[digest]["tflops"] for digest in shared) for name, found in kernels.items() if found.keys() >= shared}
+    best = max(medians, key=lambda name: medians[name])
+    return f"{best} {speed(medians[best])}" + (f" (n={len(shared)})" if len(shared) > 1 else "")
+
+
+def typical(found: Mapping[str, Record]) -> str:
+    """What one kernel did on the masks of one name and length: the median speed and of how many masks, or its statuses."""
+    speeds = [record["tflops"] for record in found.values() if record["status"] == "ok"]
+    if not speeds:
+        return ", ".join(dict.fromkeys(record["status"] for record in found.values()))
+    of = f" of {len(found)}" if len(speeds) < len(found) else ""
+    return speed(median(speeds)) + (f" (n={len(speeds)}{of})" if len(found) > 1 else "")
 
 
 def speed(tflops: float) -> str:

@@ -1,0 +1,50 @@
+"""Summaries compare kernels on the same masks only."""
+
+from typing import Any
+
+from longca.bench.export import to_markdown
+from longca.bench.summary import fastest
+
+
+def record(kernel: str, digest: str, tflops: float | None, **more: Any) -> dict[str, Any]:
+    about = {"kernel": kernel, "variant": None, "mask": "share_question", "params": {}, "seqlen": 1024, "seed": 0, "mask_digest": digest}
+    about |= {"heads_q": 8, "heads_kv": 8, "head_dim": 64, "head_dim_v": 64, "dtype": "bf16", "pass": "fwd", "deterministic": False}
+    return about | {"status": "oom" if tflops is None else "ok", "tflops": tflops, "env": "e"} | more
+
+
+def rows(*records: dict[str, Any]) -> list[list[list[str]]]:
+    return [table.rows for table in fastest(records)]
+
+
+def test_the_winner_is_the_one_on_the_same_masks_with_the_median_over_seeds() -> None:
+    seeds = [record("a", f"mask{n}", speed, seed=n) for n, speed in enumerate((200.0, 210.0, 900.0))]
+    others = [record("b", f"mask{n}", speed, seed=n) for n, speed in enumerate((220.0, 230.0, 240.0))]
+    lucky = record("c", "mask2", 950.0, seed=2)  # measured on the easiest mask only
+    assert rows(*seeds, *others, lucky) == [[["share_question", "b 230 (n=3)"]]]
+
+
+def test_one_mask_has_no_count() -> None:
+    assert rows(record("a", "x", 200.0), record("b", "x", 300.0)) == [[["share_question", "b 300"]]]
+
+
+def test_parameters_of_one_seed_are_rows_and_drawn_ones_are_not() -> None:
+    listed = [record("a", f"w{w}", float(w), params={"w": w}) for w in (100, 200)]
+    assert rows(*listed) == [[["share_question w=100", "a 100"], ["share_question w=200", "a 200"]]]
+    drawn = [record("a", f"w{w}", float(w), params={"w": w}, seed=w) for w in (100, 200)]
+    assert rows(*drawn) == [[["share_question", "a 150 (n=2)"]]]
+
+
+def test_other_shapes_and_devices_are_other_tables() -> None:
+    base = record("a", "x", 100.0)
+    others = [base | {"head_dim_v": 32}, base | {"deterministic": True}, base | {"env": "f"}]
+    environments = {"e": {"device": "one GPU"}, "f": {"device": "another"}}
+    titles = [table.title for table in fastest([base, *others], environments)]
+    assert len(set(titles)) == 4
+    assert "head size 64/32" in titles[1]
+
+
+def test_markdown_says_how_many_masks_a_figure_stands_for() -> None:
+    text = to_markdown(
+        [record("a", "x", 100.0), record("a", "y", None, seed=1), record("b", "x", None), record("b", "y", None, seed=1)], {}
+    )
+    assert "| share_question | 1K | 100 (n=1 of 2) | oom |" in text
