@@ -31,6 +31,8 @@ class Draw(NamedTuple):
     params: Mapping[str, int]
 
 
+LONGEST = 1 << 61
+
 Default = int | Callable[[Draw], int]
 Lengths = Callable[[int, int, Mapping[str, int]], Sequence[int]]
 
@@ -132,6 +134,8 @@ def check_params(mask: str, given: Mapping[str, Any], known: list[str]) -> None:
 def check_seqlen(seqlen: int) -> None:
     if seqlen < 1 or seqlen % 1:
         raise BadInput(f"the sequence length must be a whole number of 1 or more, not {seqlen}.")
+    if seqlen > LONGEST:
+        raise BadInput(f"the sequence length must be at most {LONGEST}, which 64-bit numbers can hold twice, not {seqlen}.")
 
 
 def refuse_documents(mask: str, *given: object) -> None:
