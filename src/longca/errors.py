@@ -24,5 +24,5 @@ class Unavailable(LongcaError):
 def unknown(kind: str, name: str, known: list[str]) -> BadInput:
     """The answer to a name nobody knows: what was meant, or what there is."""
     close = get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]!r}?" if close else f"known are: {', '.join(known)}."
+    hint = f"did you mean {close[0]!r}?" if close else f"known are: {', '.join(known)}." if known else "there are none."
     return BadInput(f"unknown {kind} {name!r}; {hint}")

@@ -5,15 +5,16 @@ Plugins are loaded by a worker, never by the run itself: importing one may do an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 
 from longca.bench.environment import file_version, kernel_versions
 from longca.bench.plan import cells
 from longca.bench.suite import Limits, Suite
 from longca.bench.supervisor import Gone, Worker
-from longca.errors import BadInput
+from longca.errors import BadInput, unknown
 from longca.kernels import registry
 from longca.kernels.base import No
 
@@ -49,19 +50,35 @@ def catalogue(suite: Suite, plugins: Sequence[str], device: str, only_named: boo
     offered, failed = _plugins(plugins, device, suite.limits)
     found = Catalogue()
     for label in suite.kernels:
-        name = label.partition(":")[0]
         if label == "all":
             _add_all(found, suite, device)
-        elif plugin := next((entry for known, entry in offered.items() if label in (known, known.partition(":")[0])), None):
+        elif plugin := _of_plugin(label, offered, failed):
             found.add(replace(plugin, label=label))
-        elif failed and name not in registry.names():
-            found.add(replace(failed.get(name) or next(iter(failed.values())), label=label))
         else:
             registry.get(label)  # refuses what nobody knows
             found.add(Entry(label, kernel_versions(label)))
     if not only_named:
         found.add(*offered.values(), *failed.values())
     return found
+
+
+def _of_plugin(label: str, offered: Mapping[str, Entry], failed: Mapping[str, Entry]) -> Entry | None:
+    """The plugin's entry for a label; None: it is not a plugin's. A name that nobody offers and that is like no other may be one of a
+    plugin that cannot be loaded: that is told by its record."""
+    name, _, variant = label.partition(":")
+    own = {known: entry for known, entry in offered.items() if known.partition(":")[0] == name}
+    if own:
+        if variant and label not in own:
+            raise unknown(f"variant of {name}", variant, [known.partition(":")[2] for known in own if ":" in known])
+        return own.get(label) or next(iter(own.values()))
+    if not failed or name in registry.names():
+        return None
+    if entry := next((entry for entry in failed.values() if entry.label == name), None):
+        return entry
+    names = [*registry.names(), *(known.partition(":")[0] for known in offered), *(entry.label for entry in failed.values())]
+    if get_close_matches(name, names, n=1, cutoff=0.5):
+        raise unknown("kernel", name, names)
+    return next(iter(failed.values()))
 
 
 def _add_all(found: Catalogue, suite: Suite, device: str) -> None:
@@ -95,7 +112,7 @@ def _obstacle(label: str, suite: Suite, device: str) -> str:
 
 
 def _plugins(paths: Sequence[str], device: str, limits: Limits) -> tuple[dict[str, Entry], dict[str, Entry]]:
-    """The kernels of plugins by label, and by the file's name an entry for each plugin that cannot be loaded."""
+    """The kernels of plugins by label, and by path an entry for each plugin that cannot be loaded."""
     offered: dict[str, Entry] = {}
     failed: dict[str, Entry] = {}
     for path in paths:
@@ -106,7 +123,9 @@ def _plugins(paths: Sequence[str], device: str, limits: Limits) -> tuple[dict[st
         try:
             worker.wait_ready()
         except Gone as gone:
-            failed[Path(path).stem] = Entry(Path(path).stem, versions, path, (gone.status, gone.reason))
+            taken = [*registry.names(), *(entry.label for entry in failed.values())]
+            label = path if Path(path).stem in taken else Path(path).stem
+            failed[path] = Entry(label, versions, path, (gone.status, gone.reason))
         finally:
             worker.kill()
         offered |= {label: Entry(label, versions, path) for label in worker.labels}
