@@ -152,6 +152,22 @@ def test_what_is_left_to_do() -> None:
         ({"limits": {"workers": "two"}}, "unknown kind of workers"),
         ({"level": "planet"}, "unknown level"),
         ({"params": {"uniform_block": {"ratio": [0.5, "half"]}}}, "must be a number"),
+        ({"params": {"sliding_window": {"w": []}}}, "params.sliding_window: w has no values"),
+        ({"seeds": 1.5}, "seeds must be a whole number"),
+        ({"seeds": True}, "seeds must be a whole number"),
+        ({"seeds": [1.5]}, "a seed must be"),
+        ({"packing": 5}, "packing must be a text, not 5"),
+        ({"distribution": ["a"]}, "distribution must be a text"),
+        ({"level": ["x"]}, "level must be a text"),
+        ({"deterministic": "yes"}, "deterministic must be true or false"),
+        ({"nproc": True}, "nproc must be a whole number"),
+        ({"seqlens": [["1K"]]}, "seqlens must be a list of texts"),
+        ({"clock": {"least": 2.5}}, "clock.least must be a whole number"),
+        ({"clock": {"budget_s": float("nan")}}, "budget_s must be a finite number over 0"),
+        ({"limits": {"time_s": 0}}, "time_s must be a finite number over 0"),
+        ({"limits": {"memory": "1M"}}, "needs 1G of memory or more"),
+        ({"masks": ["causal"], "packing": "foo"}, "unknown packing 'foo'"),
+        ({"masks": ["causal"], "distribution": "foo"}, "unknown length distribution 'foo'"),
     ],
 )
 def test_a_wrong_suite_is_refused_in_a_sentence(table: dict[str, Any], message: str) -> None:
@@ -168,6 +184,26 @@ def test_a_users_file_is_a_suite_and_flags_change_it(tmp_path: Path) -> None:
     assert (found.kernels, found.masks, found.seqlens, found.heads) == (("torch",), ("full", "causal"), ("2K",), ("8:4",))
     assert (found.seeds, found.clock.budget_s, found.limits.memory) == ((0, 1, 2), 0.2, "1G")
     assert run_verb.resolve(arguments("quick", "--seeds", "42,")).seeds == (42,)
+
+
+@pytest.mark.parametrize("flag", ["--budget", "--energy", "--deadline", "--stop-after"])
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf"])
+def test_seconds_that_are_none_are_refused(flag: str, value: str) -> None:
+    with pytest.raises(BadInput, match=f"^{flag} must be a number of seconds over 0, not "):
+        run_verb.resolve(arguments("quick", flag + "=" + value))
+
+
+def test_printed_settings_are_read_back_whatever_the_text() -> None:
+    found = replace(SMALL, about='a "🦜", a tab\t and an é')
+    assert suite.from_table(tomllib.loads(suite.to_toml(found)), "printed") == found
+
+
+def test_one_work_has_one_key() -> None:
+    names = ("causal_document", "share_question")
+    plain, drawn = (planned(replace(SMALL, masks=names, packing=packing, passes=("fwd",))) for packing in ("", "draw"))
+    for one, other in zip(plain, drawn, strict=True):
+        assert (one.key == other.key) == (one.digest == other.digest)
+    assert any(one.digest == other.digest for one, other in zip(plain, drawn, strict=True))
 
 
 def test_a_missing_or_broken_suite_file_is_refused(tmp_path: Path) -> None:

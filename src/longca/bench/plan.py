@@ -68,11 +68,20 @@ def _grid(suite: Suite) -> Iterator[dict[str, object]]:
     for seqlen in sorted(parse_size(text) for text in suite.seqlens):
         for name in names:
             pattern = masks.find(name)
-            drawn = isinstance(pattern, masks.Pattern) and pattern.has_documents
-            options = {"distribution": suite.distribution or None, "packing": suite.packing or None} if drawn else {}
+            options = (
+                _lengths(suite, pattern.own_lengths is not None) if isinstance(pattern, masks.Pattern) and pattern.has_documents else {}
+            )
             for params in _choices(suite.params.get(name, {})):
                 for seed in suite.seeds:
                     yield {"mask": name, "seqlen": seqlen, "seed": seed, "params": params, **options}
+
+
+def _lengths(suite: Suite, own: bool) -> dict[str, object]:
+    """How document lengths are drawn. `draw` is what happens anyway, but for masks with their `own` lengths: the same work has one key."""
+    distribution, packing = suite.distribution or None, suite.packing or None
+    if packing == "draw" and (distribution or not own):
+        packing = None
+    return {"distribution": distribution, "packing": packing}
 
 
 def _choices(params: Mapping[str, Number | Sequence[Number]]) -> Iterator[tuple[tuple[str, Number], ...]]:

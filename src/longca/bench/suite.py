@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -12,13 +13,14 @@ from typing import Any
 
 from longca.bench.clock import Settings
 from longca.bench.levels import LEVELS
+from longca.bench.metrics import PASSES
 from longca.errors import BadInput, unknown
 from longca.parallel.grid import Grid
 from longca.text import parse_dims, parse_heads, parse_size
 
 DTYPES = ("bf16", "fp16", "fp32", "fp64")
-PASSES = ("fwd", "bwd", "fwd+bwd")
 WORKERS = ("kernel", "one")
+LEAST_MEMORY = 1 << 30  # torch alone takes a good part of it
 
 
 @dataclass(frozen=True)
@@ -116,19 +118,38 @@ def _value(name: str, value: Any, where: str) -> Any:
         for setting, given in _table(name, value, where).items():
             if setting not in known:
                 raise unknown(f"{name} setting in {where}:", setting, list(known))
-            text = isinstance(known[setting], str)
-            if isinstance(given, bool) or not isinstance(given, str if text else (int, float)):
-                raise BadInput(f"{where}: {name}.{setting} must be a {'text' if text else 'number'}, not {given!r}.")
+            _same_kind(f"{name}.{setting}", given, known[setting], where)
         return kind(**value)
     if name == "params":
         return {mask: dict(_table(f"params.{mask}", settings, where)) for mask, settings in _table(name, value, where).items()}
     if name == "seeds":
-        return tuple(range(value)) if isinstance(value, int) else tuple(value)
-    if name in ("about", "distribution", "packing", "level", "deterministic", "nproc", "grid", "per_rank"):
+        return _seeds(value, where)
+    default = next(entry.default for entry in fields(Suite) if entry.name == name)
+    if not isinstance(default, tuple):
+        _same_kind(name, value, default, where)
         return value
     if not isinstance(value, list):
         raise BadInput(f"{where}: {name} must be a list, not {value!r}.")
+    for entry in value:
+        if isinstance(entry, bool) or not isinstance(entry, (str, int)):
+            raise BadInput(f"{where}: {name} must be a list of texts, and {entry!r} is none.")
     return tuple(str(entry) for entry in value)
+
+
+def _same_kind(name: str, value: Any, default: Any, where: str) -> None:
+    """Refuse a setting that is not of its default's kind; a number may be written as a whole one."""
+    kinds = {bool: "true or false", str: "a text", int: "a whole number", float: "a number"}
+    wanted = (int, float) if isinstance(default, float) else type(default)
+    if not isinstance(value, wanted) or isinstance(value, bool) != isinstance(default, bool):
+        raise BadInput(f"{where}: {name} must be {kinds[type(default)]}, not {value!r}.")
+
+
+def _seeds(value: Any, where: str) -> tuple[int, ...]:
+    if type(value) is int:
+        return tuple(range(value))
+    if not isinstance(value, list):
+        raise BadInput(f"{where}: seeds must be a whole number (how many) or a list (which), not {value!r}.")
+    return tuple(value)
 
 
 def _table(name: str, value: Any, where: str) -> Mapping[str, Any]:
@@ -139,7 +160,8 @@ def _table(name: str, value: Any, where: str) -> Mapping[str, Any]:
 
 def check(suite: Suite) -> None:
     """Refuse what no cell can be made of, before anything is measured."""
-    from longca import masks
+    from longca import lengths, masks
+    from longca.lengths.packers import PACKERS
 
     if suite.level not in LEVELS:
         raise unknown("level", suite.level, list(LEVELS))
@@ -151,6 +173,8 @@ def check(suite: Suite) -> None:
             masks.find(name)
     for name, settings in suite.params.items():
         for setting, value in settings.items():
+            if isinstance(value, (list, tuple)) and not value:
+                raise BadInput(f"params.{name}: {setting} has no values; give one, or a list of some.")
             for one in value if isinstance(value, (list, tuple)) else [value]:
                 masks.find(name).check({setting: one})
     for name, known, values in (("dtype", DTYPES, suite.dtypes), ("pass", PASSES, suite.passes)):
@@ -171,11 +195,25 @@ def check(suite: Suite) -> None:
         raise BadInput(f"nproc must be a whole number of ranks, not {suite.nproc!r}.")
     if suite.grid:
         Grid.parse(suite.grid)
-    if suite.limits.memory:
-        parse_size(suite.limits.memory)
+    if suite.distribution:
+        lengths.find(suite.distribution)
+    if suite.packing and suite.packing not in PACKERS:
+        raise unknown("packing", suite.packing, list(PACKERS))
+    check_limits(suite)
+
+
+def check_limits(suite: Suite) -> None:
+    """Refuse seconds, counts and sizes with which no cell could be measured."""
+    if suite.limits.memory and parse_size(suite.limits.memory) < LEAST_MEMORY:
+        raise BadInput(f"a worker needs 1G of memory or more, not {suite.limits.memory}.")
     parse_size(suite.limits.quadratic)
     if suite.limits.workers not in WORKERS:
         raise unknown("kind of workers", suite.limits.workers, list(WORKERS))
+    for table, optional in ((suite.limits, ()), (suite.clock, ("warmup_s", "energy_s"))):
+        for entry in fields(table):
+            value = getattr(table, entry.name)
+            if isinstance(entry.default, float) and not (math.isfinite(value) and (value > 0 or (value == 0 and entry.name in optional))):
+                raise BadInput(f"{entry.name} must be a finite number over 0, not {value}.")
     if suite.clock.least < 1 or suite.clock.most < suite.clock.least:
         raise BadInput(f"the clock needs 1 <= least <= most, not least={suite.clock.least} and most={suite.clock.most}.")
 
@@ -185,7 +223,12 @@ def to_toml(suite: Suite) -> str:
     settings = asdict(suite)
     tables = {name: settings.pop(name) for name in ("clock", "limits")}
     tables |= {f"params.{mask}": values for mask, values in settings.pop("params").items()}
-    lines = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
+    lines = [f"{name} = {_toml(value)}" for name, value in settings.items()]
     for name, table in tables.items():
-        lines += ["", f"[{name}]", *(f"{setting} = {json.dumps(value)}" for setting, value in table.items())]
+        lines += ["", f"[{name}]", *(f"{setting} = {_toml(value)}" for setting, value in table.items())]
     return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    """JSON is TOML for these values, but for its pairs of surrogates: what lies beyond ASCII is written as it is."""
+    return json.dumps(value, ensure_ascii=False)

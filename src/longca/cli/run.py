@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from longca.errors import BadInput, Unavailable
+from longca.text import parse_list
 
 if TYPE_CHECKING:
     from longca.bench.catalogue import Catalogue
@@ -89,10 +90,12 @@ def resolve(args: argparse.Namespace) -> Suite:
     suite = suites.find(args.suite) if args.suite else suites.Suite()
     if args.model:
         suite = with_model(suite, args.model)
-    lists = {name: _entries(getattr(args, name)) for name in LISTS if getattr(args, name) is not None}
+    lists = {name: tuple(parse_list(getattr(args, name))) for name in LISTS if getattr(args, name) is not None}
     suite = suite.changed(
         **lists, seeds=_seeds(args.seeds), distribution=args.distribution, packing=args.packing, deterministic=args.deterministic
     ).changed(level=level, nproc=args.nproc, grid=args.grid)
+    for flag in ("budget", "energy", "deadline", "stop_after"):
+        _refuse_no_seconds(flag, getattr(args, flag))
     clock = {"budget_s": args.budget, "energy_s": args.energy}
     limits: dict[str, Any] = {"memory": args.memory, "workers": args.workers} | dict.fromkeys(
         ("build_s", "check_s", "time_s", "start_s"), args.deadline
@@ -105,14 +108,15 @@ def resolve(args: argparse.Namespace) -> Suite:
     return suite
 
 
-def _entries(text: str) -> tuple[str, ...]:
-    return tuple(entry.strip() for entry in text.split(",") if entry.strip())
+def _refuse_no_seconds(flag: str, value: float | None) -> None:
+    if value is not None and not 0 < value < float("inf"):
+        raise BadInput(f"--{flag.replace('_', '-')} must be a number of seconds over 0, not {value}.")
 
 
 def _seeds(text: str | None) -> tuple[int, ...] | None:
     if text is None:
         return None
-    entries = _entries(text)
+    entries = parse_list(text)
     if not entries or not all(entry.isdecimal() for entry in entries):
         raise BadInput(f"{text!r} are no seeds; write how many, such as 3, or which, such as 42,43.")
     return tuple(map(int, entries)) if "," in text else tuple(range(int(text)))
