@@ -240,6 +240,14 @@ def test_a_workload_becomes_cells(tmp_path: Path) -> None:
         ('{"mask": "causal", "seqlen": 8, "lengths": [8]}', "unknown field"),
         ('{"mask": "full_document", "documents": [3, 0]}', "documents must be a list"),
         ("", "has no steps"),
+        ('{"mask": 5, "seqlen": 8}', "line 1 must be an object with a mask"),
+        ('{"mask": "causl", "seqlen": 8}', "line 1: unknown mask"),
+        ('{"mask": "causal", "seqlen": 8, "params": [1]}', "line 1: params must be an object"),
+        ('{"mask": "causal", "seqlen": 8, "params": {"w": 1}}', "line 1: causal has no parameter 'w'"),
+        ('{"mask": "causal", "seqlen": 8, "seed": "a"}', "line 1: seed must be a whole number"),
+        ('{"mask": "causal", "seqlen": 8, "seed": -1}', "line 1: seed must be a whole number"),
+        ('{"mask": "causal", "seqlen": 8, "documents": [8]}', "line 1: causal has no documents"),
+        ('{"mask": "full_document", "seqlen": 9, "documents": [8]}', "line 1: "),
     ],
 )
 def test_a_wrong_workload_is_refused_with_its_line(tmp_path: Path, line: str, message: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from longca import masks
 from longca.bench.suite import Suite, folder, names, read_toml
-from longca.errors import BadInput, unknown
+from longca.errors import BadInput, LongcaError, unknown
 
 STEP_FIELDS = ("mask", "seqlen", "documents", "params", "seed")
 
@@ -35,7 +35,7 @@ def _step(line: str, where: str) -> dict[str, Any]:
         given = json.loads(line)
     except ValueError as error:
         raise BadInput(f"{where} is not JSON: {error}.") from error
-    if not isinstance(given, dict) or "mask" not in given:
+    if not isinstance(given, dict) or not isinstance(given.get("mask"), str):
         raise BadInput(f"{where} must be an object with a mask, such as " + '{"mask": "causal", "seqlen": 8192}.')
     for name in given:
         if name not in STEP_FIELDS:
@@ -46,9 +46,17 @@ def _step(line: str, where: str) -> dict[str, Any]:
     seqlen = given.get("seqlen", sum(documents or []))
     if type(seqlen) is not int or seqlen < 1:
         raise BadInput(f"{where} needs a seqlen of 1 or more, not {seqlen!r}.")
-    params = given.get("params", {})
-    masks.find(given["mask"]).check(params)
-    step = {"mask": given["mask"], "seqlen": seqlen, "seed": given.get("seed", 0), "params": tuple(params.items())}
+    params, seed = given.get("params", {}), given.get("seed", 0)
+    if not isinstance(params, dict):
+        raise BadInput(f"{where}: params must be an object such as " + '{"w": 512}' + f", not {params!r}.")
+    if type(seed) is not int or seed < 0:
+        raise BadInput(f"{where}: seed must be a whole number of 0 or more, not {seed!r}.")
+    try:
+        masks.find(given["mask"]).check(params)
+        masks.build(given["mask"], seqlen, seed=seed, documents=documents, **params)
+    except LongcaError as error:  # what the mask says knows nothing of the file
+        raise BadInput(f"{where}: {error}") from error
+    step = {"mask": given["mask"], "seqlen": seqlen, "seed": seed, "params": tuple(params.items())}
     return step | ({"documents": tuple(documents)} if documents is not None else {})
 
 
