@@ -1,5 +1,6 @@
 """The journal survives what happens to files: cut anywhere, damaged, locked, on a full or a read-only disk."""
 
+import gzip
 import json
 import resource
 from pathlib import Path
@@ -17,7 +18,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def record(number: int, **more: Any) -> dict[str, Any]:
-    return {"schema": 1, "key": f"key{number}", "status": "ok", "reason": "ünïcode\n", **more}
+    return dict.fromkeys(journal.NEEDED) | {"schema": 1, "key": f"key{number}", "status": "ok", "reason": "ünïcode\n", **more}
 
 
 def filled(folder: Path, count: int = 3) -> Path:
@@ -42,7 +43,9 @@ def test_cut_at_every_byte_it_loads_and_goes_on(tmp_path: Path) -> None:
         assert [entry["key"] for entry in journal.load(tmp_path)] == [f"key{i}" for i in range(cut // line)] + ["key9"]
 
 
-@pytest.mark.parametrize("damage", [b"{", b"[1, 2]", b'"text"', b"\xff\xfe", b'{"key": "x"}', b'{"schema": 1}', b""])
+@pytest.mark.parametrize(
+    "damage", [b"{", b"[1, 2]", b'"text"', b"\xff\xfe", b'{"key": "x"}', b'{"schema": 1}', b'{"key": "x", "schema": 1}', b""]
+)
 def test_a_damaged_line_in_the_middle_is_refused_with_its_number(tmp_path: Path, damage: bytes) -> None:
     path = filled(tmp_path)
     lines = path.read_bytes().split(b"\n")
@@ -91,9 +94,41 @@ def test_masks_are_kept_once_with_bands_and_lengths(tmp_path: Path) -> None:
             made.add_mask(mask)
             made.add_mask(masks.build("causal_document", 1024, seed=42))
     assert len((tmp_path / "masks.jsonl").read_text().splitlines()) == 1
-    entry = journal.load_masks(tmp_path)[mask.digest]
+    (entry,) = journal.load_masks(tmp_path)
     assert entry["documents"] == [353, 559, 102, 10]
     assert masks.Mask(1024, 1024, entry["bands"]) == mask
+
+
+def test_documents_are_kept_where_another_mask_shows_the_same(tmp_path: Path) -> None:
+    one, other = masks.causal(64), masks.causal_document(64, documents=[64])
+    assert one.digest == other.digest
+    with Journal(tmp_path / "a") as made:
+        made.add_mask(one)
+        made.add_mask(other)
+    kept = [(entry["mask"], entry["documents"]) for entry in journal.load_masks(tmp_path / "a")]
+    assert kept == [("causal", None), ("causal_document", [64])]
+    filled(tmp_path / "a")
+    merge(tmp_path / "out", [tmp_path / "a"])
+    assert journal.load_masks(tmp_path / "out") == journal.load_masks(tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("env.json", b"[1]", r"env\.json is damaged"),
+        ("env.json", b'{"a": 1}', r"env\.json is damaged"),
+        ("masks.jsonl", b'{"mask": "causal"}\n', r"masks\.jsonl is damaged in line 1: a mask needs a digest"),
+        ("results.jsonl.gz", gzip.compress(b"{}" * 99)[:10] + b"\xff" * 30, r"cannot read .*results\.jsonl\.gz: "),
+        ("results.jsonl.gz", b"no gzip", r"cannot read .*results\.jsonl\.gz: "),
+    ],
+)
+def test_damaged_files_are_refused_in_a_sentence(tmp_path: Path, file: str, content: bytes, message: str) -> None:
+    path = filled(tmp_path)
+    if file.endswith(".gz"):
+        path.unlink()
+    (tmp_path / file).write_bytes(content)
+    with pytest.raises(BadInput, match=message):
+        merge(tmp_path / "out", [tmp_path])
 
 
 def test_environments_are_added_and_kept(tmp_path: Path) -> None:
@@ -120,9 +155,9 @@ def test_merging_keeps_the_later_but_no_failure_over_a_measurement(tmp_path: Pat
     for folder, entries in versions.items():
         with Journal(tmp_path / folder) as made:
             for key, status, number in entries:
-                made.add({"schema": 1, "key": key, "status": status, "number": number})
+                made.add(record(0, key=key, status=status, seed=number))
     assert merge(tmp_path / "out", [tmp_path / name for name in versions]) == (3, 0, 0)
-    assert {entry["key"]: entry["number"] for entry in journal.load(tmp_path / "out")} == {"x": 1, "y": 3, "z": 3}
+    assert {entry["key"]: entry["seed"] for entry in journal.load(tmp_path / "out")} == {"x": 1, "y": 3, "z": 3}
 
 
 def test_a_packed_journal_reads_the_same_and_cannot_grow(tmp_path: Path) -> None:
@@ -146,7 +181,7 @@ def test_old_schemas_stay_readable(folder: Path) -> None:
     assert [(entry["kernel"], entry["mask"], entry["pass"], entry["status"]) for entry in records] == [
         tuple(row) for row in expected["cells"]
     ]
-    assert {entry["mask_digest"] for entry in records} <= set(journal.load_masks(folder))
+    assert {entry["mask_digest"] for entry in records} <= {entry["digest"] for entry in journal.load_masks(folder)}
     assert {entry["env"] for entry in records} <= set(environments)
     assert [table.rows for table in fastest(records)] == expected["fastest"]
     assert failures(records).rows == expected["failures"]

@@ -10,6 +10,7 @@ import fcntl
 import gzip
 import json
 import os
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,10 @@ from longca.masks import AnyMask, BlockMask
 
 Record = dict[str, Any]
 RESULTS, MASKS, ENVIRONMENTS, LOCK = "results.jsonl", "masks.jsonl", "env.json", ".lock"
+NEEDED = (  # what readers rely on in every record
+    *("kernel", "variant", "mask", "params", "mask_digest", "seed", "seqlen", "heads_q", "heads_kv", "head_dim", "head_dim_v", "dtype"),
+    *("deterministic", "grad", "level", "pass", "status", "reason", "check", "ms", "tflops", "env"),
+)
 
 
 class CannotWrite(LongcaError):
@@ -41,8 +46,9 @@ def read_lines(path: Path) -> Lines:
     packed = path.with_name(path.name + ".gz")
     try:
         data = path.read_bytes() if path.exists() else gzip.decompress(packed.read_bytes()) if packed.exists() else b""
-    except (OSError, EOFError) as error:
-        raise BadInput(f"cannot read {path}: {getattr(error, 'strerror', None) or error}.") from error
+    except (OSError, EOFError, zlib.error) as error:
+        file = path if path.exists() else packed
+        raise BadInput(f"cannot read {file}: {getattr(error, 'strerror', None) or str(error).rstrip('.')}.") from error
     whole = data.rfind(b"\n") + 1
     entries = []
     for number, line in enumerate(data[:whole].splitlines(), 1):
@@ -71,6 +77,9 @@ def _newest(entries: list[Record], path: Path) -> dict[str, Record]:
             raise BadInput(f"{path} is damaged in line {number}: a record needs a key and a schema; repair or delete that line.")
         if entry["schema"] > SCHEMA:
             raise BadInput(f"{path} line {number} has schema {entry['schema']}, this longca knows up to {SCHEMA}; install a newer longca.")
+        missing = [name for name in NEEDED if name not in entry]
+        if missing:
+            raise BadInput(f"{path} is damaged in line {number}: the record has no {', '.join(missing)}; repair or delete that line.")
         found[entry["key"]] = entry
     return found
 
@@ -80,15 +89,32 @@ def load_environments(folder: str | Path) -> dict[str, Record]:
     if not path.exists():
         return {}
     try:
-        found: dict[str, Record] = json.loads(path.read_text())
+        found = json.loads(path.read_text())
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror}.") from error
     except ValueError as error:
         raise BadInput(f"{path} is not JSON: {error}.") from error
+    if not isinstance(found, dict) or not all(isinstance(facts, dict) for facts in found.values()):
+        raise BadInput(f"{path} is damaged: it must hold an object with an object for each environment; repair or delete it.")
     return found
 
 
-def load_masks(folder: str | Path) -> dict[str, Record]:
-    """Bands and document lengths by digest."""
-    return {entry["digest"]: entry for entry in read_lines(Path(folder) / MASKS).entries}
+def load_masks(folder: str | Path) -> list[Record]:
+    """Bands and document lengths of every mask, in the order they were met."""
+    path = Path(folder) / MASKS
+    return _sound_masks(read_lines(path).entries, path)
+
+
+def _sound_masks(entries: list[Record], path: Path) -> list[Record]:
+    for number, entry in enumerate(entries, 1):
+        if not isinstance(entry.get("digest"), str):
+            raise BadInput(f"{path} is damaged in line {number}: a mask needs a digest; repair or delete that line.")
+    return entries
+
+
+def _identity(entry: Record) -> str:
+    """Masks that show the same may have been made otherwise: by another name, of other documents."""
+    return json.dumps([entry.get(name) for name in ("digest", "mask", "documents")])
 
 
 class Appender:
@@ -142,7 +168,7 @@ class Journal:
         self._results, self._masks = Appender(self.folder / RESULTS), Appender(self.folder / MASKS)
         self.records = _newest(self._results.entries, self.folder / RESULTS)
         self.torn = self._results.torn
-        self._known_masks = {entry["digest"] for entry in self._masks.entries}
+        self._known_masks = {_identity(entry) for entry in _sound_masks(self._masks.entries, self.folder / MASKS)}
         self._environments = load_environments(self.folder)
 
     def add(self, record: Record) -> None:
@@ -150,13 +176,12 @@ class Journal:
         self.records[record["key"]] = record
 
     def add_mask(self, mask: AnyMask) -> None:
-        if mask.digest not in self._known_masks:
-            self.add_mask_entry(describe_mask(mask))
+        self.add_mask_entry(describe_mask(mask))
 
     def add_mask_entry(self, entry: Record) -> None:
-        if entry["digest"] not in self._known_masks:
+        if _identity(entry) not in self._known_masks:
             self._masks.add(entry)
-            self._known_masks.add(entry["digest"])
+            self._known_masks.add(_identity(entry))
 
     def add_environment(self, name: str, facts: Record) -> None:
         if name in self._environments:
