@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import comb
 
 import pytest
 
@@ -49,6 +50,26 @@ def test_a_noisy_call_stops_at_the_budget_and_says_so() -> None:
     assert timing.stop == "budget"
     assert 45 <= len(timing.samples) <= 55
     assert timing.spread > 0.1
+
+
+def test_as_many_samples_as_allowed_end_it_and_that_is_said() -> None:
+    timing = measure(lambda: None, FakeTimer(noisy(10.0, 0.3)), Settings(budget_s=100.0, most=9))
+    assert (timing.stop, len(timing.samples)) == ("most", 9)
+
+
+@pytest.mark.parametrize("count", [3, 4, 5])
+def test_the_interval_of_few_samples_is_all_of_them(count: int) -> None:
+    samples = [1.0 + 0.1 * n for n in range(count)]
+    assert half_width(samples) == pytest.approx((samples[-1] - samples[0]) / 2 / ((samples[0] + samples[-1]) / 2))
+
+
+@pytest.mark.parametrize("count", [6, 10, 50, 200])
+def test_the_interval_holds_the_median_as_often_as_it_says(count: int) -> None:
+    ranks = [float(n) for n in range(1, count + 1)]
+    reach = half_width(ranks) * (count + 1) / 2  # the interval is symmetric in ranks
+    low = round((count + 1) / 2 - reach)
+    missed = 2 * sum(comb(count, n) for n in range(low)) / 2**count
+    assert missed <= 0.05
 
 
 def test_warm_up_is_by_time_and_not_recorded() -> None:
