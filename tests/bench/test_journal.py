@@ -83,7 +83,7 @@ def test_a_full_disk_is_one_sentence_and_what_was_there_is_kept(tmp_path: Path) 
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/longca")):
-        with pytest.raises(CannotWrite, match=f"^cannot write to {folder}: .*; give another --out.$"):
+        with pytest.raises(CannotWrite, match=f"^cannot write to {folder}: .*; give another folder.$"):
             Journal(folder)
 
 

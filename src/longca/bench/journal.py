@@ -129,7 +129,7 @@ class Appender:
             if lines.torn:
                 os.ftruncate(self._file, lines.whole)
         except OSError as error:
-            raise CannotWrite(f"cannot write {path}: {error.strerror}; give another --out.") from error
+            raise CannotWrite(f"cannot write {path}: {error.strerror}; give another folder.") from error
 
     def add(self, entry: Mapping[str, Any]) -> None:
         line = json.dumps(entry, separators=(",", ":"), allow_nan=False).encode() + b"\n"
@@ -157,14 +157,14 @@ class Journal:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
-            raise CannotWrite(f"cannot write to {self.folder}: {error.strerror}; give another --out.") from error
+            raise CannotWrite(f"cannot write to {self.folder}: {error.strerror}; give another folder.") from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._lock)
-            raise BadInput(f"another run is writing to {self.folder}; wait for it, or give another --out.") from error
+            raise BadInput(f"another run is writing to {self.folder}; wait for it, or give another folder.") from error
         if (self.folder / (RESULTS + ".gz")).exists():
-            raise BadInput(f"{self.folder} holds a packed journal ({RESULTS}.gz), which cannot grow; give another --out.")
+            raise BadInput(f"{self.folder} holds a packed journal ({RESULTS}.gz), which cannot grow; give another folder.")
         self._results, self._masks = Appender(self.folder / RESULTS), Appender(self.folder / MASKS)
         self.records = _newest(self._results.entries, self.folder / RESULTS)
         self.torn = self._results.torn
@@ -196,7 +196,7 @@ class Journal:
                 os.fsync(file.fileno())
             fresh.replace(path)
         except OSError as error:
-            raise CannotWrite(f"cannot write {path}: {error.strerror}; make room, or give another --out.") from error
+            raise CannotWrite(f"cannot write {path}: {error.strerror}; make room, or give another folder.") from error
 
     def close(self) -> None:
         self._results.close()
