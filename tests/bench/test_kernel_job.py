@@ -1,7 +1,9 @@
 """One job: passes share preparation and check, gradients never accumulate, and no time exists that should not."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +14,8 @@ from longca import masks
 from longca.bench import kernel_job, record, references
 from longca.bench.cell import Cell
 from longca.bench.clock import Settings, Timing
-from longca.bench.plan import QUADRATIC, Planned
+from longca.bench.outcome import TooLong, fields_of
+from longca.bench.plan import Planned
 from longca.bench.reference import reference
 from longca.bench.session import Session
 from longca.errors import Refused
@@ -108,14 +111,13 @@ def test_faster_than_the_device_is_invalid_and_has_no_time() -> None:
 def test_quadratic_memory_stops_at_a_length_with_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     mask, kernel = masks.causal(1024), registry.get("torch:plain")
     case = Case(1024, 1024, 64, 8, 128, 128)
-    with pytest.raises(Refused, match=r"about 0\.4 GiB at 1024 tokens: left out beyond 512; --full runs it") as caught:
+    with pytest.raises(TooLong, match=r"at least 0\.002 GiB at 1024 tokens: left out beyond 512; --full runs it"):
         kernel_job.refuse_quadratic(kernel, mask, case, 512)
-    assert str(caught.value).startswith(QUADRATIC)
     kernel_job.refuse_quadratic(kernel, mask, case, 1024)
     kernel_job.refuse_quadratic(kernel, mask, case, None)
     kernel_job.refuse_quadratic(registry.get("torch:chunked"), mask, case, 512)
     monkeypatch.setattr(registry.classes()["torch"], "supports", lambda *given: Yes("lowered", "through a dense mask", quadratic=True))
-    with pytest.raises(Refused, match="left out beyond"):
+    with pytest.raises(TooLong, match="left out beyond"):
         kernel_job.refuse_quadratic(registry.get("torch:chunked"), mask, case, 512)
 
 
@@ -220,3 +222,20 @@ def test_after_a_lost_device_the_forward_is_left_to_another_process(session: Ses
     monkeypatch.setattr(kernel_job.Calls, "backward", lose)
     monkeypatch.setattr(session, "after_error", lambda error: setattr(session, "fatal", True))
     assert {which: fields["status"] for which, fields in run(session, "fwd", "bwd").items()} == {"bwd": "error"}
+
+
+def test_what_was_left_out_for_its_length_says_so_in_its_record() -> None:
+    mask = CELL.build_mask()
+    planned = Planned(CELL, "key", mask.digest, mask.area)
+    for error, limited in ((TooLong("O(S²)"), True), (Refused("O(S²)"), False)):
+        made = record.make(planned, fields_of(error), "env")
+        assert (made["status"], made["limited"]) == ("unsupported", limited)
+
+
+def test_compilers_forget_before_they_have_met_too_many_shapes(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    resets = list[int]()
+    for seqlen in range(1, 100):
+        monkeypatch.setitem(sys.modules, "torch._dynamo", SimpleNamespace(reset=lambda seqlen=seqlen: resets.append(seqlen)))
+        for backward in (True, False):
+            session.begin_shape(Case(seqlen, seqlen, 4, 2, 16, 16, "fp32", backward=backward))
+    assert resets == [13 + 12 * n for n in range(8)]

@@ -120,8 +120,8 @@ def test_what_is_left_to_do() -> None:
     records = {
         ok: {"status": "ok", "reason": ""},
         failed: {"status": "oom", "reason": "out of memory"},
-        long: {"status": "unsupported", "reason": f"{plan.QUADRATIC} memory, about 9 GiB"},
-        other: {"status": "unsupported", "reason": "no"},
+        long: {"status": "unsupported", "reason": "too long", "limited": True},
+        other: {"status": "unsupported", "reason": "O(S²) is too much for me", "limited": False},
     }
     rest = {entry.key for entry in entries[4:]}
     assert {entry.key for entry in plan.left_to_do(entries, records)} == rest

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from longca.bench import metrics
 from longca.bench.cell import Cell
-from longca.bench.outcome import Wrong, of_exception
-from longca.bench.plan import QUADRATIC
-from longca.errors import Refused, Unavailable
+from longca.bench.outcome import TooLong, Wrong, fields_of
+from longca.errors import Unavailable
 from longca.kernels import registry
 from longca.kernels.base import Attention, Case, Kernel, Yes
 from longca.masks import AnyMask
@@ -48,8 +47,7 @@ def measure(cells: list[Cell], session: Session) -> Iterator[tuple[str, Fields]]
             session.after_error(error)
             if "fwd" in done or "fwd" not in passes:
                 raise
-            status, reason = of_exception(error)
-            failed = about | {"status": status, "reason": reason, "check": getattr(error, "check", None)}
+            failed = about | fields_of(error)
         for which in passes:
             if which != "fwd":
                 yield which, failed
@@ -63,6 +61,7 @@ def _measure(cell: Cell, mask: AnyMask, case: Case, passes: list[str], session: 
     kernel = registry.choose(cell.kernel, mask, case)
     refuse_quadratic(kernel, mask, case, session.quadratic)
     session.start_device(case.device)
+    session.begin_shape(case)
     before = session.allocated()
     start = time.perf_counter()
     attention = kernel.prepare(mask, case)
@@ -179,7 +178,5 @@ def refuse_quadratic(kernel: Kernel, mask: AnyMask, case: Case, longest: int | N
     answer = kernel.supports(mask, case)
     if not (isinstance(answer, Yes) and answer.quadratic):
         return
-    width = {"fp32": 4, "fp64": 8}.get(case.dtype, 2)
-    heads = 1 if answer.note.startswith("through a dense mask") else case.heads_q
-    need = case.seqlen_q * case.seqlen_k * heads * (4 + width) / GIB
-    raise Refused(f"{QUADRATIC} memory, about {need:.1f} GiB at {case.seqlen_q} tokens: left out beyond {longest}; --full runs it")
+    need = case.seqlen_q * case.seqlen_k * {"fp32": 4, "fp64": 8}.get(case.dtype, 2) / GIB  # one value a pair, whatever heads share
+    raise TooLong(f"O(S²) memory, at least {need:.2g} GiB at {case.seqlen_q} tokens: left out beyond {longest}; --full runs it")

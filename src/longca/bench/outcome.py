@@ -20,6 +20,16 @@ class Wrong(Exception):
         self.check = check
 
 
+class TooLong(Refused):
+    """Memory for every pair of tokens, beyond the length up to which that is tried; --full lifts it."""
+
+
+def fields_of(error: BaseException) -> dict[str, Any]:
+    """What a record says of what a kernel raised."""
+    status, reason = of_exception(error)
+    return {"status": status, "reason": reason, "check": getattr(error, "check", None), "limited": isinstance(error, TooLong)}
+
+
 def of_exception(error: BaseException) -> tuple[str, str]:
     """(status, reason) for what a kernel raised."""
     if isinstance(error, Wrong):

@@ -21,7 +21,6 @@ from longca.text import parse_dims, parse_heads, parse_size
 
 Number = int | float
 FAILED = ("oom", "timeout", "wrong", "error", "invalid", "unavailable")  # what `--retry failed` runs again
-QUADRATIC = "O(S²)"  # how the reason of a cell begins that --full would run
 
 
 @dataclass(frozen=True)
@@ -161,7 +160,7 @@ def left_to_do(
         record = records.get(entry.key)
         if record is None or (retry and record["status"] in FAILED):
             return True
-        return full and str(record["reason"]).startswith(QUADRATIC)
+        return full and bool(record.get("limited"))
 
     return [entry for entry in planned if undone(entry)]
 

@@ -47,6 +47,7 @@ def make(planned: Planned, found: dict[str, Any], environment: str) -> dict[str,
         "pass": cell.which,
         "status": found["status"],
         "reason": found["reason"],
+        "limited": bool(found.get("limited")),
         "area": planned.area,
         "flops": metrics.flops(mask, cell.case(mask), cell.which),
     }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from longca.kernels.inputs import Inputs
 
 Call = Callable[[], object]
+MOST_SHAPES = 12  # each may be compiled several times, with and without gradients; flex stops at 64 compilations
 
 
 class Session:
@@ -31,6 +34,7 @@ class Session:
         self._gauge: Gauge | None = None
         self._references: Any = None
         self._cuda: Any = None
+        self._shapes: set[Case] = set()  # since torch.compile last forgot
 
     def configure(self, job: dict[str, Any]) -> None:
         self.settings, self.cache, self.quadratic = Settings(**job["clock"]), Path(job["cache"]), job["quadratic"]
@@ -49,6 +53,14 @@ class Session:
         gc.freeze()  # what torch brought stays; looking through it after every job would cost more than a small job
         self._cuda = torch.cuda if device == "cuda" else None
         self._timer, self._gauge, self._references = timer_for(device), gauge_for(device), References()
+
+    def begin_shape(self, case: Case) -> None:
+        """torch.compile keeps what it made for every shape, and stops after a number of them: it forgets before that."""
+        self._shapes.add(replace(case, backward=False))
+        if len(self._shapes) > MOST_SHAPES:
+            self._shapes = {replace(case, backward=False)}
+            if dynamo := sys.modules.get("torch._dynamo"):
+                dynamo.reset()
 
     def synchronize(self) -> None:
         if self._cuda is not None:

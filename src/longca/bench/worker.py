@@ -18,7 +18,7 @@ from typing import Any
 
 from longca.bench import levels
 from longca.bench.cell import Cell
-from longca.bench.outcome import of_exception
+from longca.bench.outcome import fields_of, of_exception
 from longca.bench.session import Session
 from longca.kernels import registry
 
@@ -85,8 +85,7 @@ def answers(job: dict[str, Any], session: Session) -> Iterator[dict[str, Any]]:
             left.remove(which)
             yield {"pass": which, "fields": plain(fields)}
     except Exception as error:
-        status, reason = of_exception(error)
-        found = {"status": status, "reason": reason, "check": getattr(error, "check", None)}
+        found = fields_of(error)
         session.after_error(error)
         yield from ({"pass": which, "fields": plain(found)} for which in left)
 
