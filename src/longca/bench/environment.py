@@ -56,13 +56,21 @@ def file_version(path: str) -> dict[str, str]:
     return {"plugin": hashlib.blake2b(Path(path).read_bytes(), digest_size=8).hexdigest()}
 
 
-@cache
-def git_commit() -> str | None:
-    """The commit of LongCA's own source, where it runs from a checkout."""
-    here = Path(__file__).parent
-    command = ["git", "-C", str(here), "rev-parse", "HEAD"]
+def git_state(package: Path) -> tuple[str | None, bool | None]:
+    """The commit of LongCA's own source and whether files differ from it; None where `package` is not part of such a checkout.
+
+    A package that is installed somewhere below another project's repository is none of that project's commits.
+    """
+    home = package.parents[1]
+    if not (home / "pyproject.toml").is_file() or _git(home, "rev-parse", "--show-toplevel") != str(home.resolve()):
+        return None, None
+    changes = _git(home, "status", "--porcelain", "--untracked-files=no")
+    return _git(home, "rev-parse", "HEAD"), None if changes is None else bool(changes)
+
+
+def _git(folder: Path, *command: str) -> str | None:
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+        answer = subprocess.run(["git", "-C", str(folder), *command], capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return answer.stdout.strip() if answer.returncode == 0 else None
@@ -74,6 +82,7 @@ def describe(device: str, suite: Suite, labels: Iterable[str] = ()) -> dict[str,
     packages = {name: installed(name) for name in PACKAGES if installed(name)}
     for label in labels:
         packages |= kernel_versions(label)
+    commit, changed = git_state(Path(__file__).parents[1])
     return {
         "device": device_model(device),
         "device_kind": device,
@@ -86,7 +95,8 @@ def describe(device: str, suite: Suite, labels: Iterable[str] = ()) -> dict[str,
         "system": platform.platform(),
         "python": platform.python_version(),
         "longca": __version__,
-        "commit": git_commit(),
+        "commit": commit,
+        "changed": changed,
         "packages": packages,
         "clock": asdict(suite.clock),
         "limits": asdict(suite.limits),
