@@ -59,6 +59,17 @@ def test_killed_twenty_times_and_resumed_gives_the_same_cells(cheap: Any, tmp_pa
     assert sum(asked.values()) - len(keys(out)) <= kills  # cells that were begun and lost: at most one per kill
 
 
+def test_a_planned_stop_is_no_interrupt_and_says_how_to_go_on(cheap: Any, tmp_path: Path) -> None:
+    out = tmp_path / "with a space"
+    process = cheap(out, 0.3, "--stop-after", 2, "--passes", "fwd")
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 3, errors
+    left = 96 - len(keys(out))
+    last = output.splitlines()[-1]
+    assert last.startswith(f"stopped with {left} cells left; to go on: longca run --masks causal ")
+    assert f"--out '{out}'" in last
+
+
 def test_ctrl_c_once_ends_after_the_cell_and_twice_at_once(cheap: Any, tmp_path: Path) -> None:
     for presses in (1, 2):
         out = tmp_path / str(presses)
@@ -71,7 +82,7 @@ def test_ctrl_c_once_ends_after_the_cell_and_twice_at_once(cheap: Any, tmp_path:
             process.send_signal(signal.SIGINT)
         start, (_, errors) = time.monotonic(), process.communicate(timeout=60)
         assert process.returncode == 130
-        assert "stopping after this cell" in errors
+        assert "stopping after all passes of this kernel on this problem" in errors
         assert time.monotonic() - start < 10
         assert 1 <= len(journal.load(out)) <= 4
         assert not (out / ".cache").exists()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from longca.bench import record as records
 from longca.bench.journal import CannotWrite, Journal
@@ -29,8 +29,15 @@ class Watcher(Protocol):
     def say(self, text: str) -> None: ...
 
 
+class Ended(NamedTuple):
+    """How many cells were not begun, and whether somebody interrupted."""
+
+    left: int
+    interrupted: bool
+
+
 class Stop:
-    """Ctrl-C once, or a limit of time: stop after this cell. Twice, or a SIGTERM: at once. Either way the journal is whole."""
+    """Ctrl-C once, or a limit of time: stop after this job. Twice, or a SIGTERM: at once. Either way the journal is whole."""
 
     def __init__(self, say: Callable[[str], None], limit_s: float | None = None) -> None:
         self.pressed, self._say = False, say
@@ -44,7 +51,7 @@ class Stop:
         if self.pressed or number == signal.SIGTERM:
             raise KeyboardInterrupt
         self.pressed = True
-        self._say("stopping after this cell; press Ctrl-C again to stop at once.")
+        self._say("stopping after all passes of this kernel on this problem; press Ctrl-C again to stop at once.")
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -69,22 +76,22 @@ def cache_folder(folder: Path) -> Path:
 
 def execute(
     todo: Sequence[Job], executor: Executor, journal: Journal, environment: str, watcher: Watcher, limit_s: float | None = None
-) -> bool:
-    """Run jobs; returns whether all were. The journal holds each record before the next cell begins."""
+) -> Ended:
+    """Run jobs until the end, or until it is enough. The journal holds each record before the next cell begins."""
     stop = Stop(watcher.say, limit_s)
     cache, problem = journal.folder / CACHE, None
     try:
         with stop.listening():
-            for job in todo:
+            for number, job in enumerate(todo):
                 if stop.asked:
-                    return False
+                    return Ended(sum(len(other.planned) for other in todo[number:]), stop.pressed)
                 if job.cell.problem != problem:
                     problem = job.cell.problem
                     _empty(cache)
                     journal.add_mask(mask_of(problem))
                 watcher.begin(job)
                 _run(job, executor, journal, environment, watcher)
-        return True
+        return Ended(0, False)
     finally:
         executor.close()
         shutil.rmtree(cache, ignore_errors=True)

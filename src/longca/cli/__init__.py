@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -59,7 +60,8 @@ def _dispatch(argv: list[str]) -> int:
         module = verb_module(verb)
         parser = Parser(prog=f"longca {verb}", description=module.HELP, formatter_class=argparse.RawDescriptionHelpFormatter)
         module.add_arguments(parser)
-        return int(module.run(parser.parse_args(argv[1:])))
+        command_line = shlex.join(["longca", *argv])  # for advice on how to go on
+        return int(module.run(parser.parse_args(argv[1:], argparse.Namespace(command_line=command_line))))
     parser = Parser(prog="longca", description="Measures attention kernels and context parallelism for long sequences.")
     parser.add_argument("--version", action="version", version=f"longca {__version__}")
     parser.usage = "longca [-h] [--version] COMMAND ..."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from longca.cli import INTERRUPTED
 from longca.errors import BadInput, Unavailable
 from longca.text import parse_list
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from longca.bench.suite import Suite
 
 HELP = "measure a suite of cells, or resume one"
+MORE_TO_DO = 3  # the exit code where --stop-after left cells
 LISTS = ("kernels", "masks", "seqlens", "heads", "head_dims", "dtypes", "passes", "methods")
 
 
@@ -51,7 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory", metavar="SIZE", help="host memory a worker may take, such as 16G")
     parser.add_argument("--deadline", type=float, metavar="S", help="seconds that each step of a cell may take")
     parser.add_argument("--workers", choices=("kernel", "one"), help="a process per kernel, or one for all")
-    parser.add_argument("--stop-after", type=float, metavar="S", help="stop after S seconds, at the end of a cell; run again to go on")
+    parser.add_argument(
+        "--stop-after", type=float, metavar="S", help="begin nothing new after S seconds: exit code 3, and the same command goes on"
+    )
     parser.add_argument("--dry-run", action="store_true", help="list the cells and guess the time, measure nothing")
     parser.add_argument("--print-config", action="store_true", help="print the settings as a TOML file that `longca run` takes")
 
@@ -185,12 +189,13 @@ def _execute(args: argparse.Namespace, suite: Suite, found: Catalogue, planned: 
             executor = levels.part(suite.level, "executor")(suite, found, device, model, cache, args.full)
             if device == "cuda":
                 executor.start(todo_jobs)
-            complete = runner.execute(todo_jobs, executor, journal, environment.name_of(facts), watcher, args.stop_after)
+            ended = runner.execute(todo_jobs, executor, journal, environment.name_of(facts), watcher, args.stop_after)
         records = [journal.records[entry.key] for entry in planned if entry.key in journal.records]
     _summary(records, out)
-    if not complete:
-        print(f"stopped with {len(planned) - len(records)} cells left; the same command goes on.")
-    return 0 if complete else 130
+    if not ended.left:
+        return 0
+    print(f"stopped with {ended.left} cells left; to go on: {args.command_line}")
+    return INTERRUPTED if ended.interrupted else MORE_TO_DO
 
 
 def _summary(records: list[dict[str, Any]], out: object) -> None:
