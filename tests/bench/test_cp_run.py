@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -70,7 +71,9 @@ def test_a_rank_that_dies_or_hangs_or_is_wrong_has_its_own_status_and_the_next_c
 
 
 def test_under_torchrun_the_command_joins_the_job(tmp_path: Path) -> None:
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(20000 + os.getpid() % 20000), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     command = [sys.executable, "-m", "longca", "run", "--methods", "ring_p2p", *QUICK, "--passes", "fwd", "--out", str(tmp_path)]
     ranks = [
         subprocess.Popen(

@@ -8,6 +8,10 @@ import pytest
 import torch
 
 from longca import masks
+from longca.kernels.base import Case
+from longca.parallel.comm.null import NullComm
+from longca.parallel.primitives.local import LocalKernel
+from longca.parallel.primitives.merge import Merger
 from parallel.running import Results, case_of, plan_of, reference, rms, run_local
 
 MASK = masks.full(512)
@@ -34,3 +38,15 @@ def test_error_does_not_grow_with_the_ring(ranks: int) -> None:
 @pytest.mark.parametrize("ranks", [8, 32])
 def test_it_would_in_bf16(ranks: int) -> None:
     assert min(growth(ranks, torch.bfloat16).values()) > 1.5
+
+
+def test_a_small_weight_keeps_its_digits_when_a_large_part_comes_after() -> None:
+    """A row whose first key is loud and hardly seen: 1 - weight would be off by a rounding of 1, which a loud value makes visible."""
+    case = Case(1, 1, 1, 1, 8, 8, "fp32")
+    comm = NullComm(0, 1)
+    loud, quiet = torch.full((1, 1, 8), 64.0), torch.zeros(1, 1, 8)
+    merger = Merger(LocalKernel("torch:chunked", case, comm), loud, loud)
+    merger.add(slice(0, 1), loud, torch.tensor([[0.0]]))
+    merger.add(slice(0, 1), quiet, torch.tensor([[9.0]]))
+    wanted = 64 * torch.sigmoid(torch.tensor(-9.0, dtype=torch.float64))
+    assert float((merger.result()[0] / wanted - 1).abs().max()) < 3e-7

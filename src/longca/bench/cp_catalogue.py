@@ -51,11 +51,8 @@ def methods_of(suite: Suite) -> list[str]:
 
 
 def ranks_of(suite: Suite, device: str) -> int:
-    """As asked; under torchrun or srun as many as there are; else one per GPU."""
-    launch = joining.launched()
-    if launch is not None:
-        if suite.nproc not in (0, launch.ranks):
-            raise Refused(f"this job has {launch.ranks} ranks, not {suite.nproc}; leave --nproc out, or start {suite.nproc} of them.")
+    """Under torchrun or srun as many as there are, whatever the suite says; else as asked, or one per GPU."""
+    if launch := joining.launched():
         return launch.ranks
     gpus = len(devices.gpus()) if device == "cuda" else 0
     ranks = suite.nproc or gpus or RANKS
@@ -83,7 +80,7 @@ def cells(suite: Suite, kernel_labels: Sequence[str], device: str, steps: Sequen
 
 def admit(planned: Sequence[Planned], suite: Suite, device: str, only_named: bool) -> None:
     """Refuse a run of which nothing can come: too much for a CPU, or a combination asked for by name that cannot work."""
-    refused: dict[str, None] = {}
+    refused: list[Refused] = []
     seen = set[Cell]()
     for entry in planned:
         cell, asked = entry.cell, dict(entry.cell.extra)
@@ -99,8 +96,8 @@ def admit(planned: Sequence[Planned], suite: Suite, device: str, only_named: boo
             try:
                 registry.plan(asked["method"], mask, cell.case(mask), asked["ranks"], asked["grid"], cell.kernel)
             except Refused as error:
-                refused[str(error)] = None
+                refused.append(error)
                 if only_named:
                     raise
     if refused and len(refused) == len(seen):
-        raise Refused(next(iter(refused)))
+        raise refused[0]

@@ -51,6 +51,13 @@ class Joined:
     def close(self) -> None:
         if not self._lost:
             _together(self._comm, {"job": "", "args": {}, "deadline": 0.0})
+            leave(self._comm)
+
+
+def leave(comm: TorchComm) -> None:
+    """Together: a rank that goes early takes its connections with it."""
+    comm.barrier()
+    dist.destroy_process_group()
 
 
 def follow(comm: TorchComm) -> None:
@@ -59,6 +66,7 @@ def follow(comm: TorchComm) -> None:
         ended = threading.Event()
         task = _hear(comm, None)
         if not task["job"]:
+            leave(comm)
             return
         threading.Thread(target=_watch, args=(ended, task["deadline"] + GRACE_S), daemon=True).start()
         _answer(comm, task)

@@ -31,11 +31,12 @@ class Merger:
         if self.out.dtype != self.kernel.accumulate:  # only now: a single part needs no fp32
             self.out = self.out.to(self.kernel.accumulate)
         out, lse = self.out[rows], self.lse[:, rows]
-        # NaN only where neither has seen anything yet, and there the part's 0 is as good as the sum's
-        weight = torch.sigmoid(lse_HL - lse).nan_to_num_(0.0).T.unsqueeze(-1)
-        out.lerp_(out_LHD.to(out.dtype), weight.to(out.dtype))
+        # Both weights by themselves: 1 - weight would round a small one at the size of 1. NaN only where neither has seen anything yet.
+        ahead_LH1 = (lse_HL - lse).T.unsqueeze(-1)
+        new, old = (torch.sigmoid(x).nan_to_num_(0.0).to(out.dtype) for x in (ahead_LH1, -ahead_LH1))
+        out.mul_(old).addcmul_(out_LHD.to(out.dtype), new)
         lse.copy_(torch.logaddexp(lse, lse_HL))
-        self.kernel.comm.note_work("merge", 2 * size_of(out) + size_of(out_LHD))
+        self.kernel.comm.note_work("merge", 4 * size_of(out) + size_of(out_LHD))
 
     def _first(self, rows: slice, out_LHD: torch.Tensor, lse_HL: torch.Tensor) -> None:
         if len(out_LHD) == self.shape[0]:
