@@ -12,15 +12,24 @@ import numpy as np
 import pytest
 import torch
 
+import longca
 from longca import masks
-from longca.bench import cp_executor, reference
+from longca.bench import cp_catalogue, cp_executor, plan, reference
 from longca.bench import suite as suites
+from longca.bench.catalogue import Catalogue
 from longca.cli import main
 from longca.kernels import inputs
 from longca.kernels.base import Case
+from longca.parallel.pool import RankFailed
 
 SHAPE = ["--masks", "causal_document", "--seqlens", "197", "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--device", "cpu"]
 QUICK = [*SHAPE, "--budget", "0.02"]
+
+
+@pytest.fixture(autouse=True)
+def _this_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands that tests start run this very package, installed or not."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(longca.__file__).parents[1]))
 
 
 def records_of(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
@@ -68,6 +77,29 @@ def test_a_rank_that_dies_or_hangs_or_is_wrong_has_its_own_status_and_the_next_c
     assert "rank 1 did not answer within 8 s" in found["hangs"]["reason"]
     assert "waiting for Godot" in found["hangs"]["reason"]
     assert all(record["ms"] is None and record["wait_share"] is None for method, record in found.items() if method != "plain_ring")
+
+
+class BrokenGroup:
+    """Ranks that die as soon as a backward is asked for; a forward alone gets another answer."""
+
+    def run(self, job: str, given: dict[str, Any], seconds: float) -> list[Any]:
+        if given["backward"]:
+            raise RankFailed(0, "died", "died with exit status 9", "")
+        raise RankFailed(0, "error", "failed: forward alone", "")
+
+    def close(self) -> None: ...
+
+
+def test_where_a_backward_breaks_the_ranks_forward_is_tried_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cp_executor.Ranks, "_begin", lambda *given: BrokenGroup())
+    suite = suites.Suite(level="cp", methods=("ring_p2p",), nproc=2, masks=("causal",), seqlens=("64", "65", "66", "67"), heads=("2:1",))
+    cells = cp_catalogue.cells(suite, ["torch:chunked"], "cpu")
+    jobs = plan.jobs(plan.plan(cells, "a CPU", {"torch:chunked": {}}))
+    ranks = cp_executor.Ranks(suite, Catalogue(), "cpu", "a CPU", tmp_path, False)
+    reasons = [{which: fields["reason"] for which, fields in ranks.run(job)} for job in jobs]
+    assert all("forward alone" in reason["fwd"] for reason in reasons)
+    assert ["exit status 9" in reason["bwd"] for reason in reasons] == [True, True, True, False]
+    assert "not tried" in reasons[3]["bwd"]
 
 
 def test_under_torchrun_the_command_joins_the_job(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ class Ranks:
         self._suite, self._device, self._model, self._cache = suite, device, device_model, cache
         self._plugins = [str(Path(path).resolve()) for path in found.plugins]
         self._group: Group | None = None
-        self._strikes: dict[str, int] = {}
+        self._strikes: dict[tuple[str, bool], int] = {}  # by method and whether a backward was asked for: its forward may be fine
         self.busy_s = 0.0
 
     def start(self, jobs: Iterable[Job]) -> None:
@@ -60,31 +60,41 @@ class Ranks:
             self._group.close()
 
     def run(self, job: Job) -> Iterator[tuple[str, Fields]]:
-        """Where forward and backward fail together, forward is tried alone."""
+        """Where forward and backward fail together, forward is tried alone; on new ranks, if the old ones broke."""
         passes, cell = [entry.cell.which for entry in job.planned], job.cell
         left, alone = list(passes), False
         try:
-            for which, fields in self._measure(cell, passes, cell.grad):
+            for which, fields in self._attempt(cell, passes, cell.grad):
                 left.remove(which)
                 yield which, plain(fields)
         except Failed as failed:
-            alone = cell.grad and left == passes and "fwd" in left and not failed.broken
+            alone = cell.grad and "fwd" in left
             for which in left:
                 if not (alone and which == "fwd"):
                     yield which, plain(failed.fields)
         if alone:
             try:
-                for which, fields in self._measure(cell, ["fwd"], backward=False):
+                for which, fields in self._attempt(cell, ["fwd"], backward=False):
                     yield which, plain(fields)
             except Failed as failed:
                 yield "fwd", plain(failed.fields)
+
+    def _attempt(self, cell: Cell, passes: list[str], backward: bool) -> Iterator[tuple[str, Fields]]:
+        suspect = (dict(cell.extra)["method"], backward)
+        strikes = self._strikes.get(suspect, 0)
+        if strikes >= STRIKES:
+            raise Failed("error", f"not tried, {suspect[0]} broke its ranks {STRIKES} times in a row")
+        try:
+            yield from self._measure(cell, passes, backward)
+            self._strikes[suspect] = 0
+        except Failed as failed:
+            self._strikes[suspect] = strikes + 1 if failed.broken else 0
+            raise
 
     def _measure(self, cell: Cell, passes: list[str], backward: bool) -> Iterator[tuple[str, Fields]]:
         mask, asked, limits = mask_of(cell.problem), dict(cell.extra), self._suite.limits
         case = cell.case(mask)
         method, ranks = asked["method"], asked["ranks"]
-        if self._strikes.get(method, 0) >= STRIKES:
-            raise Failed("error", f"not tried, {method} broke its ranks {STRIKES} times in a row", broken=True)
         try:
             registry.plan(method, mask, case, ranks, asked["grid"], cell.kernel)
         except LongcaError as error:
@@ -96,7 +106,6 @@ class Ranks:
         about |= {"mask_digest": prepared[0]["mask_digest"], "backward_kind": "functional", "grad": backward}
         about["imbalance"] = imbalance([answer["work"] for answer in prepared])
         about["check"] = self._check(cell)
-        self._strikes[method] = 0
         for which in passes:
             answers = self._ask(cell, "clock", limits.time_s, {"which": which, "settings": asdict(self._suite.clock)})
             timing = Timing(**answers[0]["timing"])
@@ -132,10 +141,7 @@ class Ranks:
                 self._group = self._begin(asked["ranks"])
             return self._group.run(f"longca.bench.cp_job:{step}", given, seconds)
         except RankFailed as failed:
-            broken = failed.kind in BROKEN
-            if broken:
-                self._strikes[asked["method"]] = self._strikes.get(asked["method"], 0) + 1
-            raise Failed(*outcome(failed, step), broken=broken) from failed
+            raise Failed(*outcome(failed, step), broken=failed.kind in BROKEN) from failed
 
     def _begin(self, ranks: int) -> Group:
         backend = "nccl" if self._device == "cuda" else "gloo"
