@@ -171,8 +171,9 @@ def test_what_is_left_to_do() -> None:
     ],
 )
 def test_a_wrong_suite_is_refused_in_a_sentence(table: dict[str, Any], message: str) -> None:
-    with pytest.raises(BadInput, match=message):
+    with pytest.raises(BadInput, match=message) as caught:
         suite.from_table(table, "mine.toml")
+    assert "mine.toml" in str(caught.value)
 
 
 def test_a_users_file_is_a_suite_and_flags_change_it(tmp_path: Path) -> None:

@@ -107,7 +107,10 @@ def from_table(given: Mapping[str, Any], where: str) -> Suite:
             raise unknown(f"setting in {where}:", name, known)
         values[name] = _value(name, value, where)
     suite = Suite(**values)
-    check(suite)
+    try:
+        check(suite)
+    except BadInput as error:  # what is wrong with a value knows nothing of the file
+        raise BadInput(f"{where}: {error}") from error
     return suite
 
 
