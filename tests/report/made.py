@@ -34,7 +34,20 @@ def make_record(samples: Iterable[float] | None = (1.0,), **fields: Any) -> Reco
     }  # fmt: skip
     record |= {"key": json.dumps(fields, sort_keys=True)} | fields
     if samples is None:
-        nothing = ("ms", "noisy", "call_ms", "host_bound", "tflops", "mfu", "peak_gib", "clock_mhz", "watts", "joules", "compile_ms")
+        nothing = (
+            "check",
+            "ms",
+            "noisy",
+            "call_ms",
+            "host_bound",
+            "tflops",
+            "mfu",
+            "peak_gib",
+            "clock_mhz",
+            "watts",
+            "joules",
+            "compile_ms",
+        )
         failed = {"status": fields.get("status", "error"), "reason": fields.get("reason", "it broke")}
         return record | dict.fromkeys(nothing) | failed
     times = np.asarray(list(samples))
