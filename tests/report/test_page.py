@@ -15,7 +15,6 @@ from longca.report.page import embed
 from report.browser import Browser, missing
 from report.made import Record, make_record
 
-pytestmark = pytest.mark.xdist_group("browser")
 Write = Callable[..., Path]
 HOSTILE = "<img src=x onerror=alert(1)>"
 RIGHT, DOWN, ESCAPE = "\ue014", "\ue015", "\ue00c"
@@ -79,7 +78,8 @@ def test_it_opens_from_a_file_without_a_complaint_or_a_request(page: Browser) ->
 
 def test_charts_are_drawn_with_ink_in_the_colour_of_their_lines(page: Browser) -> None:
     show_charts(page)
-    assert page.script("return document.querySelectorAll('#charts .plot').length") == 4
+    for section, charts in (("charts", 4), ("memory-charts", 2), ("preparing-charts", 2)):
+        assert page.script("return document.querySelectorAll(`#${arguments[0]} .plot`).length", section) == charts
     inked = page.script(
         """const canvas = document.querySelector('#charts .plot canvas'), wanted = css('--s1');
            const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data; let count = 0;

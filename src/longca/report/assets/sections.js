@@ -75,9 +75,16 @@ function speedCharts(records, lines) {
   }
 }
 
+// A name that may break after each underline, so that columns stay narrow.
+function breakable(text) {
+  const cell = element("th");
+  text.split("_").forEach((part, i) => cell.append(...(i ? ["_", element("wbr"), part] : [part])));
+  return cell;
+}
+
 function table(head, rows) {
   const made = element("table"), body = element("tbody"), first = element("tr");
-  head.forEach((text) => { const cell = element("th", text); cell.scope = "col"; first.append(cell); });
+  head.forEach((text) => { const cell = breakable(text); cell.scope = "col"; first.append(cell); });
   const top = element("thead");
   top.append(first);
   for (const row of rows) {
@@ -110,7 +117,9 @@ function shareTable(records, lines, share) {
     if (!records.some((r) => r.line === line && r.pass === pass)) continue;
     rows.push([element("th", `${line} ${pass}`), ...masks.map((mask) => shareCell(cells.get(JSON.stringify([line, mask, pass])) || [], share))]);
   }
-  return table(["kernel", ...masks], rows);
+  const made = table(["kernel", ...masks], rows);
+  made.className = "shares";
+  return made;
 }
 
 function shareCell(group, share) {
@@ -161,7 +170,7 @@ function oneChartPerPass(id, records, lines, charts) {
     const own = records.filter((r) => (!pass || r.pass === pass) && r.status === "ok" && how.value(r) !== null && how.value(r) !== undefined);
     if (own.length) made.push(lineChart(title, own, lines, how));
   }
-  place.replaceChildren(...(made.length ? made : [element("p", "Not measured: a CPU has no count of its own.", "note")]));
+  place.replaceChildren(...(made.length ? made : [element("p", "Not measured; on a CPU there is no count of it.", "note")]));
 }
 
 function draw(setting) {
