@@ -56,6 +56,8 @@ def _show(compared: Comparison, everything: bool) -> None:
             print(f"only in {side}: {' '.join(describe(record))}")
     for difference in compared.differences:
         print(f"compared all the same: A and B differ in {difference}")
+    for sentence in compared.busy:
+        print(sentence)
     counts = ", ".join(f"{count} {name}" for name, count in compared.counts.items() if count)
     only = f"; {len(compared.only_before)} cells only in A, {len(compared.only_after)} only in B"
     print(counts + (only if compared.only_before or compared.only_after else ""))

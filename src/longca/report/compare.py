@@ -17,6 +17,7 @@ from longca.text import format_size
 # worst first
 VERDICTS = ("BROKEN", "SLOWER", "UNCLEAR", "SAME", "FASTER", "MENDED", "UNMEASURED")
 REGRESSIONS = ("BROKEN", "SLOWER")
+BUSY = 0.5  # the part of noisy cells above which no cell of a journal is trusted
 # what was measured: not what it was measured with, nor what was found; the variant is the kernel's own choice
 IDENTITY = (
     *("level", "asked", "mask", "params", "mask_digest", "seed", "seqlen", "seqlen_q", "seqlen_k", "heads_q", "heads_kv"),
@@ -48,6 +49,7 @@ class Comparison:
     only_before: list[Record]
     only_after: list[Record]
     differences: list[str]  # what was overlooked because of --force
+    busy: list[str]  # where nothing can be called slower or faster, because the machine was doing other things
 
     @property
     def counts(self) -> dict[str, int]:
@@ -62,7 +64,7 @@ class Comparison:
         return regressed or unclear or ("missing" in wanted and bool(self.only_before))
 
     def to_json(self, threshold: float) -> Record:
-        about = {"threshold": threshold, "confidence": CONFIDENCE, "overlooked": self.differences, "counts": self.counts}
+        about = {"threshold": threshold, "confidence": CONFIDENCE, "overlooked": self.differences, "busy": self.busy, "counts": self.counts}
         only = {"only_in_a": self.only_before, "only_in_b": self.only_after}
         names = {side: [{name: record.get(name) for name in _names(record)} for record in records] for side, records in only.items()}
         return about | {"cells": [cell.to_json() for cell in self.cells]} | names
@@ -79,8 +81,9 @@ def compare(before: str | Path, after: str | Path, threshold: float = 0.03, forc
     shared = [name for name in a if name in b]
     if not shared:
         raise BadInput(f"{before} and {after} have no cell in common; compare two runs of the same suite.")
-    cells = sorted((_judge(a[name], b[name], threshold) for name in shared), key=_worst_first)
-    return Comparison(cells, [a[n] for n in a if n not in b], [b[n] for n in b if n not in a], differences)
+    busy = [sentence for sentence in (_busy(str(before), sides[0]), _busy(str(after), sides[1])) if sentence]
+    cells = sorted((_judge(a[name], b[name], threshold, bool(busy)) for name in shared), key=_worst_first)
+    return Comparison(cells, [a[n] for n in a if n not in b], [b[n] for n in b if n not in a], differences, busy)
 
 
 def verdict(found: Ratio, threshold: float) -> str:
@@ -92,16 +95,22 @@ def verdict(found: Ratio, threshold: float) -> str:
     return "SAME" if found.low >= 1 / (1 + threshold) and found.high <= 1 + threshold else "UNCLEAR"
 
 
-def noisy(record: Record) -> bool:
-    """Whether the run itself gave up on knowing the time: on a busy machine all samples of a cell may be off by any factor."""
-    return bool(record.get("noisy"))
+def _busy(name: str, records: list[Record]) -> str:
+    """A sentence if the run gave up on most of its cells: then the rest, measured in between, may be off by any factor too."""
+    measured = [record for record in records if record["status"] == "ok"]
+    noisy = sum(bool(record.get("noisy")) for record in measured)
+    if noisy <= BUSY * len(measured):
+        return ""
+    advice = "measure again on a quiet machine or with a larger --budget"
+    return f"{noisy} of {len(measured)} cells of {name} are noisy, so nothing is called slower or faster; {advice}."
 
 
-def _judge(a: Record, b: Record, threshold: float) -> Compared:
+def _judge(a: Record, b: Record, threshold: float, busy: bool) -> Compared:
     measured = (a["status"] == "ok", b["status"] == "ok")
     if measured == (True, True):
         found = ratio(a["ms"]["samples"], b["ms"]["samples"])
-        return Compared("UNCLEAR" if noisy(a) or noisy(b) else verdict(found, threshold), a, b, found)
+        unclear = busy or a.get("noisy") or b.get("noisy")
+        return Compared("UNCLEAR" if unclear else verdict(found, threshold), a, b, found)
     return Compared({(True, False): "BROKEN", (False, True): "MENDED", (False, False): "UNMEASURED"}[measured], a, b, None)
 
 
