@@ -4,7 +4,7 @@ const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3], [5, 5]];
 const LIVE = new Set(); // charts on the page, to be drawn again when the theme changes
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const styleOf = (i) => ({ color: css(`--s${i % 8}`), dash: DASHES[i % DASHES.length], shape: i % 4 });
+const styleOf = (i) => ({ color: css(`--s${i % 8}`), dash: DASHES[i % DASHES.length], shape: (i + Math.floor(i / 8)) % 4 }); // a colour that comes again has another shape;
 
 function marker(context, shape, x, y, size) {
   context.beginPath();
@@ -82,7 +82,7 @@ function options(chart, width) {
     axes: [{ ...axis, splits: () => chart.lengths, values: (u, splits) => splits.map(sizeText), space: 20, size: 34 }, { ...axis, size: 56, values: (u, splits) => splits.map((v) => (v === null || v < 0 ? "" : numberText(v))) }],
     series: [{}, ...chart.points.map((line, i) => {
       const style = styleOf(chart.styles[i]);
-      return { stroke: style.color, dash: style.dash, width: 1.8, points: { show: false }, spanGaps: true };
+      return { stroke: style.color, dash: style.dash, width: 1.8, points: { show: false } };
     })],
     hooks: { draw: [(u) => drawExtras(u, chart)], setCursor: [(u) => hoverAt(u, chart)] },
   };
@@ -143,7 +143,8 @@ function moveByKey(chart, event) {
 
 function paint(chart) {
   if (chart.u) chart.u.destroy();
-  const data = [chart.lengths, ...chart.points.map((line) => line.map((p) => p.value))];
+  // null breaks a line where something failed; undefined lets it pass over a length that nobody asked for
+  const data = [chart.lengths, ...chart.points.map((line) => line.map((p) => (p.records.length ? p.value : undefined)))];
   chart.u = new uPlot(options(chart, chart.plot.clientWidth || 320), data, chart.plot);
   chart.plot.dataset.drawn = "yes";
 }
