@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,16 @@ LEFT_OUT = ("schema", "key", "torch", "commit")  # of no use to a reader, or sai
 MOST_BLOCK_TOKENS = 1 << 17  # a picture is not worth building a larger block pattern again
 
 
-def gather(folders: Sequence[str | Path]) -> dict[str, Any]:
-    """The data of all folders together; of two records with the same key the last one counts."""
+class Gathered(NamedTuple):
+    """What several folders hold together."""
+
+    records: list[Record]
+    environments: dict[str, Record]
+    masks: dict[str, Record]
+
+
+def gather(folders: Sequence[str | Path]) -> Gathered:
+    """All folders together; of two records with the same key the last one counts."""
     records: dict[str, Record] = {}
     environments: dict[str, Record] = {}
     drawn: dict[str, Record] = {}
@@ -33,15 +41,19 @@ def gather(folders: Sequence[str | Path]) -> dict[str, Any]:
         drawn |= _masks(folder)
     if not records:
         raise BadInput(f"there is no record in {', '.join(map(str, folders))}; give a folder in which `longca run` measured something.")
-    rows = [_row(record, environments) for record in records.values()]
+    return Gathered(list(records.values()), environments, drawn)
+
+
+def page_data(found: Gathered) -> dict[str, Any]:
+    """What the page's scripts read; rows are lists, so that names of fields are there once."""
+    rows = [_row(record, found.environments) for record in found.records]
     columns = list(dict.fromkeys(name for row in rows for name in row))
     return {
         "longca": __version__,
-        "folders": [Path(folder).name for folder in folders],
         "columns": columns,
         "rows": [[row.get(name) for name in columns] for row in rows],
-        "environments": environments,
-        "pictures": pictures(list(records.values()), drawn),
+        "environments": found.environments,
+        "pictures": pictures(found.records, found.masks),
     }
 
 

@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from longca.report.gather import gather
+from longca.report.gather import Gathered, page_data
 
 STYLES = ("uPlot.min.css", "page.css")
 SCRIPTS = ("uPlot.min.js", "data.js", "charts.js", "sections.js", "table.js", "page.js")
@@ -16,11 +16,12 @@ SCRIPTS = ("uPlot.min.js", "data.js", "charts.js", "sections.js", "table.js", "p
 ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
 
-def render(folders: Sequence[str | Path], title: str = "LongCA results") -> str:
-    """The page as text."""
+def render(found: Gathered, folders: Sequence[str | Path], title: str) -> str:
+    """The page as text; of the folders it says the names only."""
+    data = page_data(found) | {"title": title, "folders": [Path(folder).resolve().name for folder in folders]}
     parts = {
         "<!--styles-->": "".join(f"<style>\n{_asset(name)}\n</style>\n" for name in STYLES),
-        "<!--data-->": f'<script type="application/json" id="data">{embed(gather(folders) | {"title": title})}</script>',
+        "<!--data-->": f'<script type="application/json" id="data">{embed(data)}</script>',
         "<!--scripts-->": "".join(f"<script>\n{_asset(name)}\n</script>\n" for name in SCRIPTS),
     }
     page = _asset("page.html")
