@@ -71,6 +71,7 @@ def show_charts(page: Browser) -> Any:
 
 def test_it_opens_from_a_file_without_a_complaint_or_a_request(page: Browser) -> None:
     assert page.complaints() == []
+    assert page.script("return document.getElementById('scaling').hidden"), "there are no ranks to scale over"
     assert page.script("return performance.getEntriesByType('resource').length") == 0
     assert int(page.script("return document.documentElement.dataset.ready")) > 0
     assert "32 records" in text(page, "#about")
@@ -93,8 +94,8 @@ def test_charts_are_drawn_with_ink_in_the_colour_of_their_lines(page: Browser) -
 def test_hover_shows_the_record_under_the_pointer(page: Browser) -> None:
     box = show_charts(page)
     place = page.script(
-        """const {u, lines, points, lengths} = document.querySelector('#charts .plot').chart, i = lines.indexOf('flex');
-           return [u.valToPos(lengths[1], 'x'), u.valToPos(points[i][1].value, 'y')]"""
+        """const {u, lines, points, places} = document.querySelector('#charts .plot').chart, i = lines.indexOf('flex');
+           return [u.valToPos(places[1], 'x'), u.valToPos(points[i][1].value, 'y')]"""
     )
     page.point_at(box["left"] + place[0], box["top"] + place[1])
     shown = text(page, "#hover")
@@ -163,6 +164,20 @@ def test_a_phone_needs_no_sideways_scrolling(page: Browser) -> None:
     page.resize(360, 700)
     show_charts(page)
     assert page.script("return document.documentElement.scrollWidth") <= 360
+
+
+def test_ranks_and_ratios_get_charts_of_their_own(write: Write, browser: Browser, tmp_path: Path) -> None:
+    split = [make_record([8.0 / ranks], level="cp", method="ring", ranks=ranks, grid=f"1x{ranks}") for ranks in (1, 2, 4)]
+    sparse = [make_record([4.0], level="sparse", mask="uniform_block", params={"b": 128, "ratio": ratio}) for ratio in (0.1, 0.5)]
+    page = opened(browser, write("both", split + sparse), tmp_path)
+    read = """const {x, lines, places, points} = document.querySelector('#scaling .plot').chart;
+              return [x, lines, places, points[0].map((point) => Math.round(point.value))]"""
+    assert page.script(read) == ["ranks", ["fa4 ring"], [1, 2, 4], [138, 275, 550]]
+    page.script("const s = document.getElementById('setting'); s.selectedIndex = 1; s.dispatchEvent(new Event('change'))")
+    assert page.script(read)[:3] == ["ratio", ["fa4"], [0.1, 0.5]]
+    page.script("paint(document.querySelector('#scaling .plot').chart)")
+    assert page.complaints() == []
+    assert not page.script("return document.getElementById('scaling').hidden")
 
 
 def test_5000_records_load_in_two_seconds(write: Write, browser: Browser, tmp_path: Path) -> None:

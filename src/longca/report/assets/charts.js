@@ -1,5 +1,5 @@
 "use strict";
-// Lines over length, drawn by uPlot. Markers, spreads and letters for what has no time are added in its draw hook.
+// Lines over length (or ranks, or another field), drawn by uPlot. Markers, spreads and letters for what has no time are added in its draw hook.
 const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3], [5, 5]];
 const LIVE = new Set(); // charts on the page, to be drawn again when the theme changes
 
@@ -18,12 +18,12 @@ function marker(context, shape, x, y, size) {
   context.fill();
 }
 
-// Per line and length one point: the middle of its records, the spread around it, and the records themselves.
-function points(records, lines, lengths, value, spread, join = median) {
+// Per line and place (a length, if not told otherwise) one point: the middle of its records, the spread around it, and the records themselves.
+function points(records, { lines, places, x, series }, { value, spread, join = median }) {
   return lines.map((line) => {
-    const byLength = groupBy(records.filter((r) => r.line === line), "seqlen");
-    return lengths.map((n) => {
-      const here = byLength.get(n) || [];
+    const byPlace = groupBy(records.filter((r) => r[series] === line), x);
+    return places.map((place) => {
+      const here = byPlace.get(place) || [];
       const known = here.filter((r) => r.status === "ok" && value(r) !== null && value(r) !== undefined);
       const failed = here.filter((r) => r.status !== "ok");
       const range = known.flatMap((r) => (spread ? spread(r) : []));
@@ -44,7 +44,7 @@ function drawExtras(u, chart) {
     const style = styleOf(chart.styles[i]);
     ctx.strokeStyle = ctx.fillStyle = style.color;
     line.forEach((point, j) => {
-      const x = u.valToPos(chart.lengths[j], "x", true);
+      const x = u.valToPos(chart.places[j], "x", true);
       if (point.failed) {
         const below = feet.get(j) || 0;
         feet.set(j, below + 1);
@@ -68,18 +68,18 @@ function yRange(chart, log) {
   const values = chart.points.flat().flatMap((p) => [p.value, p.low, p.high]).filter((v) => v !== null && (!log || v > 0));
   if (!values.length) return [log ? 0.1 : 0, 1];
   const most = Math.max(...values);
-  const feet = Math.max(...chart.lengths.map((n, j) => chart.points.filter((line) => line[j].failed).length)); // letters get a strip of their own
+  const feet = Math.max(...chart.places.map((n, j) => chart.points.filter((line) => line[j].failed).length)); // letters get a strip of their own
   return log ? [Math.min(...values) / 2, most * 2] : [-0.075 * feet * most, most * 1.08 || 1];
 }
 
 function options(chart, width) {
   const axis = { stroke: css("--quiet"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line"), width: 1 } };
-  const log = Boolean(chart.log), ends = [chart.lengths[0] / 1.4, chart.lengths[chart.lengths.length - 1] * 1.4];
+  const log = Boolean(chart.log), ends = [chart.places[0] / 1.4, chart.places[chart.places.length - 1] * 1.4];
   return {
     width, height: 230, legend: { show: false },
     cursor: { points: { show: false }, drag: { x: false, y: false }, y: false },
     scales: { x: { time: false, distr: 3, log: 2, range: () => ends }, y: { distr: log ? 3 : 1, range: () => yRange(chart, log) } },
-    axes: [{ ...axis, splits: () => chart.lengths, values: (u, splits) => splits.map(sizeText), space: 20, size: 34 }, { ...axis, size: 56, values: (u, splits) => splits.map((v) => (v === null || v < 0 ? "" : numberText(v))) }],
+    axes: [{ ...axis, splits: () => chart.places, values: (u, splits) => splits.map(chart.label), space: 20, size: 34 }, { ...axis, size: 56, values: (u, splits) => splits.map((v) => (v === null || v < 0 ? "" : numberText(v))) }],
     series: [{}, ...chart.points.map((line, i) => {
       const style = styleOf(chart.styles[i]);
       return { stroke: style.color, dash: style.dash, width: 1.8, points: { show: false } };
@@ -109,7 +109,7 @@ function showHover(chart, series, index, x, y) {
   chart.hovered = true;
   const title = element("div");
   const shown = point.value === null ? MARK_WORDS[point.failed.status] || point.failed.status : `${numberText(point.value)} ${chart.unit}`;
-  title.append(element("strong", `${chart.lines[series]} · ${sizeText(chart.lengths[index])} · ${shown}`));
+  title.append(element("strong", `${chart.lines[series]} · ${chart.label(chart.places[index])} · ${shown}`));
   if (point.records.length > 1) title.append(element("span", ` (of ${point.records.length} records; the first one:)`));
   box.replaceChildren(title, fieldList(point.records[0]));
   box.hidden = false;
@@ -128,7 +128,7 @@ function moveByKey(chart, event) {
   if (event.key === "Escape") hideHover(chart);
   if (!steps) return;
   event.preventDefault();
-  const rows = chart.lines.length, columns = chart.lengths.length, all = rows * columns;
+  const rows = chart.lines.length, columns = chart.places.length, all = rows * columns;
   let [row, column] = chart.at || [0, -1];
   for (let tries = 0; tries < all; tries++) { // on to the next point that has something to show
     row = (row + steps[0] + rows) % rows;
@@ -138,13 +138,13 @@ function moveByKey(chart, event) {
   }
   chart.at = [row, column];
   const box = chart.u.over.getBoundingClientRect(), value = chart.points[row][column].value;
-  if (chart.points[row][column].records.length) showHover(chart, row, column, box.left + chart.u.valToPos(chart.lengths[column], "x"), box.top + (value === null ? box.height : chart.u.valToPos(value, "y")));
+  if (chart.points[row][column].records.length) showHover(chart, row, column, box.left + chart.u.valToPos(chart.places[column], "x"), box.top + (value === null ? box.height : chart.u.valToPos(value, "y")));
 }
 
 function paint(chart) {
   if (chart.u) chart.u.destroy();
   // null breaks a line where something failed; undefined lets it pass over a length that nobody asked for
-  const data = [chart.lengths, ...chart.points.map((line) => line.map((p) => (p.records.length ? p.value : undefined)))];
+  const data = [chart.places, ...chart.points.map((line) => line.map((p) => (p.records.length ? p.value : undefined)))];
   chart.u = new uPlot(options(chart, chart.plot.clientWidth || 320), data, chart.plot);
   chart.plot.dataset.drawn = "yes";
 }
@@ -164,16 +164,17 @@ const seen = new IntersectionObserver((entries) => {
 }, { rootMargin: "300px" });
 
 // A chart under `name`; nothing is drawn before it comes into view.
-function lineChart(name, records, lines, { value, spread, unit, log, join }) {
-  const all = unique(records.map((r) => r.line)), kept = lines.filter((line) => all.includes(line));
-  const lengths = unique(records.map((r) => r.seqlen)).sort((a, b) => a - b);
-  const chart = { lines: kept, styles: kept.map((line) => lines.indexOf(line)), lengths, unit, log, points: points(records, kept, lengths, value, spread, join) };
+function lineChart(name, records, lines, { unit, log, x = "seqlen", series = "line", ...how }) {
+  const all = unique(records.map((r) => r[series])), kept = lines.filter((line) => all.includes(line));
+  const places = unique(records.map((r) => r[x])).sort((a, b) => a - b);
+  const chart = { lines: kept, styles: kept.map((line) => lines.indexOf(line)), places, unit, log, x, series, label: x === "seqlen" ? sizeText : numberText };
+  chart.points = points(records, chart, how);
   const box = element("figure", null, "chart");
   box.style.margin = 0;
   chart.plot = element("div", null, "plot");
   chart.plot.tabIndex = 0;
   chart.plot.setAttribute("role", "img");
-  chart.plot.setAttribute("aria-label", `${name}: ${unit} over length for ${kept.join(", ")}; arrow keys read the points`);
+  chart.plot.setAttribute("aria-label", `${name}: ${unit} over ${x} for ${kept.join(", ")}; arrow keys read the points`);
   chart.plot.addEventListener("keydown", (event) => moveByKey(chart, event));
   chart.plot.addEventListener("blur", () => hideHover(chart));
   chart.plot.chart = chart;

@@ -7,10 +7,15 @@ const MARKS = { unsupported: "X", unavailable: "X", oom: "M", wrong: "W", timeou
 const MARK_WORDS = { unsupported: "unsupported", unavailable: "unavailable", oom: "out of memory", wrong: "wrong", timeout: "timed out", error: "error", invalid: "invalid" };
 const TENSORS = ["out", "lse", "dq", "dk", "dv"];
 
+// What is derived is no field of the record, so lists of fields pass over it.
+const derive = (r, name, value) => Object.defineProperty(r, name, { value });
+
 for (const r of RECORDS) {
-  r.line = r.method ? `${r.asked} ${r.method} ×${r.ranks}` : r.asked;
+  derive(r, "split", r.method ? `${r.asked} ${r.method}` : r.asked);
+  derive(r, "line", r.method ? `${r.split} ×${r.ranks}` : r.asked);
+  derive(r, "ratio", JSON.parse(r.params).ratio ?? null);
   const dims = r.head_dim === r.head_dim_v ? r.head_dim : `${r.head_dim}/${r.head_dim_v}`;
-  r.setting = `${r.device || "unknown device"} · ${r.level} · ${r.heads_q}:${r.heads_kv} heads of ${dims} · ${r.dtype}${r.deterministic ? " · deterministic" : ""}`;
+  derive(r, "setting", `${r.device || "unknown device"} · ${r.level} · ${r.heads_q}:${r.heads_kv} heads of ${dims} · ${r.dtype}${r.deterministic ? " · deterministic" : ""}`);
 }
 
 const unique = (values) => [...new Set(values)];
@@ -51,10 +56,10 @@ function element(tag, text, className) {
   return made;
 }
 
-function fieldList(record, skip = []) {
+function fieldList(record) {
   const list = element("div", null, "fields");
   for (const [name, value] of Object.entries(record)) {
-    if (value === null || value === "" || value === undefined || name === "line" || name === "setting" || skip.includes(name)) continue;
+    if (value === null || value === "" || value === undefined) continue;
     const entry = element("div");
     entry.append(element("b", name + " "), Array.isArray(value) ? value.join(", ") : numberText(value));
     list.append(entry);

@@ -18,8 +18,7 @@ function picture(name) {
   return canvas;
 }
 
-function legend(lines) {
-  const box = document.getElementById("legend");
+function fillLegend(box, lines) {
   box.replaceChildren(...lines.map((line, i) => {
     const entry = element("span"), key = element("canvas"), ratio = devicePixelRatio;
     [key.width, key.height] = [34 * ratio, 12 * ratio];
@@ -173,12 +172,31 @@ function oneChartPerPass(id, records, lines, charts) {
   place.replaceChildren(...(made.length ? made : [element("p", "Not measured; on a CPU there is no count of it.", "note")]));
 }
 
+// Over ranks, and over the share of visible blocks: at the longest length, where there are at least two of them.
+function scaling(records) {
+  const made = [];
+  for (const [x, title] of [["ranks", "over ranks"], ["ratio", "over the visible share"]]) {
+    const all = records.filter((r) => r[x] !== null && r[x] !== undefined), lines = unique(all.map((r) => r.split)).sort();
+    for (const [, group] of groupBy(all, (r) => JSON.stringify([r.mask, r.pass]))) {
+      const longest = Math.max(...group.map((r) => r.seqlen)), own = group.filter((r) => r.seqlen === longest);
+      if (unique(own.map((r) => r[x])).length < 2) continue;
+      const chart = lineChart(`${own[0].mask}, ${own[0].pass}, ${sizeText(longest)}, ${title}`, own, lines, { ...SPEED, x, series: "split" });
+      chart.append(element("div", null, "legend"));
+      fillLegend(chart.lastChild, lines);
+      made.push(chart);
+    }
+  }
+  document.getElementById("scaling").hidden = document.getElementById("to-scaling").hidden = !made.length;
+  document.getElementById("scaling-charts").replaceChildren(...made);
+}
+
 function draw(setting) {
   clearCharts();
   const records = RECORDS.filter((r) => r.setting === setting), lines = unique(records.map((r) => r.line)).sort();
-  legend(lines);
+  fillLegend(document.getElementById("legend"), lines);
   headline(records);
   speedCharts(records, lines);
+  scaling(records);
   heatMap(records, lines);
   accuracy(records, lines);
   const most = (values) => Math.max(...values);

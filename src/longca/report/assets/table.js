@@ -7,9 +7,9 @@ const PAGE = 100;
 const view = { sorted: "", down: false, shown: PAGE, rows: RECORDS };
 
 for (const r of RECORDS) {
-  Object.defineProperty(r, "heads", { value: `${r.heads_q}:${r.heads_kv}×${r.head_dim}` });
+  derive(r, "heads", `${r.heads_q}:${r.heads_kv}×${r.head_dim}`);
   const words = COLUMNS.map(([name]) => (name === "seqlen" ? `${r.seqlen} ${sizeText(r.seqlen)}` : r[name] ?? ""));
-  Object.defineProperty(r, "words", { value: [...words, r.reason, r.params].join(" ").toLowerCase().split(/\s+/) });
+  derive(r, "words", [...words, r.reason, r.params].join(" ").toLowerCase().split(/\s+/));
 }
 
 // Every word of the filter must begin a word of the record, so that "fwd" is not found in "fwd+bwd" by "bwd".
