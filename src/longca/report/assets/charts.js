@@ -72,6 +72,11 @@ function yRange(chart, log) {
   return log ? [Math.min(...values) / 2, most * 2] : [-0.075 * feet * most, most * 1.08 || 1];
 }
 
+function axisText(value) {
+  if (value === null || value < 0) return ""; // below zero is the strip of letters
+  return value === 0 || value >= 1e-4 ? String(Number(value.toPrecision(3))) : value.toExponential(1);
+}
+
 function options(chart, width) {
   const axis = { stroke: css("--quiet"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line"), width: 1 } };
   const log = Boolean(chart.log), ends = [chart.places[0] / 1.4, chart.places[chart.places.length - 1] * 1.4];
@@ -79,7 +84,7 @@ function options(chart, width) {
     width, height: 230, legend: { show: false },
     cursor: { points: { show: false }, drag: { x: false, y: false }, y: false },
     scales: { x: { time: false, distr: 3, log: 2, range: () => ends }, y: { distr: log ? 3 : 1, range: () => yRange(chart, log) } },
-    axes: [{ ...axis, splits: () => chart.places, values: (u, splits) => splits.map(chart.label), space: 20, size: 34 }, { ...axis, size: 56, values: (u, splits) => splits.map((v) => (v === null || v < 0 ? "" : numberText(v))) }],
+    axes: [{ ...axis, splits: () => chart.places, values: (u, splits) => splits.map(chart.label), space: 20, size: 34 }, { ...axis, size: 66, values: (u, splits) => splits.map(axisText) }],
     series: [{}, ...chart.points.map((line, i) => {
       const style = styleOf(chart.styles[i]);
       return { stroke: style.color, dash: style.dash, width: 1.8, points: { show: false } };
