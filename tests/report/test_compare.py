@@ -1,5 +1,6 @@
 """Made records with known shifts, and everything that must be refused."""
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -173,6 +174,13 @@ def test_what_cannot_be_compared_is_refused_unless_forced(
     assert f"compared all the same: A and B differ in {said}" in capsys.readouterr().out
 
 
+def test_a_packed_journal_is_compared_too(write: Write) -> None:
+    a, b = write("a", [make_record(STEADY)]), write("b", [make_record(SLOW)])
+    (b / "results.jsonl.gz").write_bytes(gzip.compress((b / "results.jsonl").read_bytes()))
+    (b / "results.jsonl").unlink()
+    assert compare(a, b).counts["SLOWER"] == 1
+
+
 def test_nothing_in_common(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     a, b = write("a", [make_record(STEADY)]), write("b", [make_record(STEADY, mask="full")])
     assert main(["compare", str(a), str(b)]) == 2
@@ -188,6 +196,7 @@ def test_nothing_in_common(write: Write, capsys: pytest.CaptureFixture[str]) -> 
         (json.dumps(make_record(STEADY, key="x") | {"ms": {"samples": []}}), "line 2: the status is ok, but there are no samples"),
         (json.dumps(make_record(STEADY, key="x", seqlen="8K")), "line 2: field 'seqlen' is '8K'"),
         (json.dumps(make_record(STEADY, key="x", status="great")), "line 2: status 'great' is unknown"),
+        (json.dumps(make_record(STEADY, key="x") | {"tflops": None}), "line 2: field 'tflops' is None"),
         (json.dumps(make_record([1.0, -1.0, 2.0], key="x")), "line 2: 'ms' holds -1.0, which is no time"),
     ],
 )

@@ -201,7 +201,7 @@ def test_5000_records_load_in_two_seconds(write: Write, browser: Browser, tmp_pa
     page = opened(browser, write("many", many), tmp_path)
     times = [ready_after(page)]
     for _ in range(2):  # the best of three: other tests run beside this one
-        page.script("location.reload()")
+        page.open(tmp_path / "report.html")
         times.append(ready_after(page))
     assert page.complaints() == []
     assert min(times) < 2000

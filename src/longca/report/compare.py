@@ -129,7 +129,7 @@ def _identity(record: Record, environments: Mapping[str, Record]) -> str:
 
 
 def _side(record: Record) -> Record:
-    return {"kernel": label(record), "status": record["status"], "reason": record["reason"], "ms": (record["ms"] or {}).get("median")}
+    return {"kernel": label(record), "status": record["status"], "reason": record["reason"], "ms": (record.get("ms") or {}).get("median")}
 
 
 def _differences(sides: list[list[Record]], environments: list[dict[str, Record]]) -> list[str]:

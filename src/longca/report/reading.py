@@ -67,9 +67,15 @@ def _fault_of_times(record: Record) -> str:
     ms = record.get("ms")
     if not isinstance(ms, dict) or not isinstance(ms.get("samples"), list) or not ms["samples"]:
         return "the status is ok, but there are no samples in 'ms'"
-    times = [*ms["samples"], *(ms.get(name) for name in ("median", "p20", "p80"))]
-    wrong = [time for time in times if isinstance(time, bool) or not isinstance(time, int | float) or not 0 < time < math.inf]
-    return f"'ms' holds {wrong[0]!r}, which is no time" if wrong else ""
+    wrong = [time for time in (*ms["samples"], *(ms.get(name) for name in ("median", "p20", "p80"))) if not _positive(time)]
+    if wrong:
+        return f"'ms' holds {wrong[0]!r}, which is no time"
+    missing = [name for name in ("flops", "tflops") if not _positive(record.get(name))]
+    return f"field {missing[0]!r} is {record.get(missing[0])!r}, where a measured cell has a number" if missing else ""
+
+
+def _positive(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
 def _line_of(path: Path, record: Record) -> int:
