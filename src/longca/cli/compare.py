@@ -1,0 +1,88 @@
+"""`longca compare`: whether one journal is slower than another, for people and for CI."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from typing import TYPE_CHECKING, Any
+
+from longca.errors import BadInput
+from longca.text import parse_list
+
+if TYPE_CHECKING:
+    from longca.report.compare import Comparison
+
+HELP = "tell what became slower or faster between two journals; exit code 1 if something did get slower"
+ALSO = ("slower", "unclear", "missing")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("before", metavar="A", help="the folder to compare with")
+    parser.add_argument("after", metavar="B", help="the folder that may be slower or faster")
+    parser.add_argument("--threshold", default="3%", help="a change below this does not matter (default 3%%)")
+    parser.add_argument("--fail-on", default="slower", metavar="WHAT", help="exit code 1 for slower (always), and unclear or missing cells")
+    parser.add_argument("--all", action="store_true", help="list cells that are the same, or measured in neither, too")
+    parser.add_argument("--json", action="store_true", help="everything, for programs")
+    parser.add_argument("--force", action="store_true", help="compare different devices, threads, clock settings or schemas")
+
+
+def run(args: argparse.Namespace) -> int:
+    threshold, also = _threshold(args.threshold), _fail_on(args.fail_on)
+    from longca.report import compare
+
+    compared = compare.compare(args.before, args.after, threshold, args.force)
+    if args.json:
+        print(compare.as_json(compared, threshold))
+    else:
+        _show(compared, args.all)
+    return 1 if compared.fails(also) else 0
+
+
+def _show(compared: Comparison, everything: bool) -> None:
+    from longca.cli._tables import show_table
+    from longca.report.compare import change, describe
+
+    hidden = () if everything else ("SAME", "UNMEASURED")
+    rows = []
+    for cell in compared.cells:
+        if cell.verdict not in hidden:
+            times = [_time(cell.before), _time(cell.after)]
+            rows.append([cell.verdict, *describe(cell.before), *times, *change(cell.ratio)])
+    if rows:
+        show_table(["verdict", "kernel", "mask", "length", "pass", "shape", "A", "B", "time", "99 % interval"], rows)
+        print()
+    for side, records in (("A", compared.only_before), ("B", compared.only_after)):
+        for record in records:
+            print(f"only in {side}: {' '.join(describe(record))}")
+    for difference in compared.differences:
+        print(f"compared all the same: A and B differ in {difference}")
+    for sentence in compared.busy:
+        print(sentence)
+    counts = ", ".join(f"{count} {name}" for name, count in compared.counts.items() if count)
+    only = f"; {len(compared.only_before)} cells only in A, {len(compared.only_after)} only in B"
+    print(counts + (only if compared.only_before or compared.only_after else ""))
+
+
+def _time(record: dict[str, Any]) -> str:
+    if record["status"] != "ok":
+        return str(record["status"])
+    return f"{record['ms']['median']:.4g} ms{' noisy' if record.get('noisy') else ''}"
+
+
+def _threshold(text: str) -> float:
+    digits, percent = text.strip().removesuffix("%"), text.strip().endswith("%")
+    try:
+        value = float(digits) / (100 if percent else 1)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < 1:
+        raise BadInput(f"--threshold {text!r} is not understood; write a share of the time such as 3% or 0.03.")
+    return value
+
+
+def _fail_on(text: str) -> list[str]:
+    wanted = parse_list(text)
+    wrong = [name for name in wanted if name not in ALSO]
+    if wrong or not wanted:
+        raise BadInput(f"--fail-on {text!r} is not understood; write {', '.join(ALSO)}, or several with commas.")
+    return wanted

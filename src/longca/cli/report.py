@@ -1,0 +1,40 @@
+"""`longca report`: a page of what was measured."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from longca.errors import BadInput
+
+HELP = "write one self-contained HTML page of charts, tables and how to reproduce them"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folders", nargs="+", metavar="DIR", help="folders that `longca run` wrote")
+    parser.add_argument("-o", "--out", default="report.html", metavar="FILE", help="the page (default report.html)")
+    parser.add_argument("--md", metavar="FILE", help="the tables as Markdown, too")
+    parser.add_argument("--figures", metavar="DIR", help="figures for papers as PNG and PDF, too")
+    parser.add_argument("--title", default="LongCA results", help="what stands on top of it")
+
+
+def run(args: argparse.Namespace) -> int:
+    from longca.report import figures, markdown, page
+    from longca.report.gather import gather
+
+    found = gather(args.folders)
+    _write(args.out, page.render(found, args.folders, args.title), "; open it in a browser, it needs no network")
+    if args.md:
+        _write(args.md, markdown.render(found.records, found.environments, args.title))
+    if args.figures:
+        written = figures.write_figures(found.records, found.environments, args.figures)
+        print(f"wrote {len(written)} figures to {args.figures}")
+    return 0
+
+
+def _write(target: str, text: str, remark: str = "") -> None:
+    try:
+        Path(target).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"cannot write {target}: {error.strerror}; give another file.") from error
+    print(f"wrote {target}{remark}")

@@ -1,0 +1,79 @@
+"use strict";
+// The records, what names them, and small helpers. Text reaches the page through textContent only.
+const DATA = JSON.parse(document.getElementById("data").textContent);
+const RECORDS = DATA.rows.map((row) => Object.fromEntries(DATA.columns.map((name, i) => [name, row[i]])));
+const PASSES = ["fwd", "bwd", "fwd+bwd"];
+const MARKS = { unsupported: "X", unavailable: "X", oom: "M", wrong: "W", timeout: "T", error: "E", invalid: "E" };
+const MARK_WORDS = { unsupported: "unsupported", unavailable: "unavailable", oom: "out of memory", wrong: "wrong", timeout: "timed out", error: "error", invalid: "invalid" };
+const TENSORS = ["out", "lse", "dq", "dk", "dv"];
+
+// What is derived is no field of the record, so lists of fields pass over it.
+const derive = (r, name, value) => Object.defineProperty(r, name, { value });
+
+for (const r of RECORDS) {
+  derive(r, "split", r.method ? `${r.asked} ${r.method}` : r.asked);
+  derive(r, "line", r.method ? `${r.split} ×${r.ranks}` : r.asked);
+  derive(r, "ratio", JSON.parse(r.params).ratio ?? null);
+  const dims = r.head_dim === r.head_dim_v ? r.head_dim : `${r.head_dim}/${r.head_dim_v}`;
+  derive(r, "setting", `${r.device || "unknown device"} · ${r.level} · ${r.heads_q}:${r.heads_kv} heads of ${dims} · ${r.dtype}${r.deterministic ? " · deterministic" : ""}`);
+}
+
+const unique = (values) => [...new Set(values)];
+const SETTINGS = unique(RECORDS.map((r) => r.setting));
+const groupBy = (records, name) => {
+  const groups = new Map();
+  for (const r of records) {
+    const key = typeof name === "function" ? name(r) : r[name];
+    if (!groups.has(key)) groups.set(key, []);
+    groups.get(key).push(r);
+  }
+  return groups;
+};
+
+function median(values) {
+  if (!values.length) return null;
+  const sorted = [...values].sort((a, b) => a - b);
+  const half = sorted.length >> 1;
+  return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
+}
+
+function sizeText(n) {
+  for (const [letter, unit] of [["G", 2 ** 30], ["M", 2 ** 20], ["K", 1024]]) if (n && n % unit === 0) return n / unit + letter;
+  return String(n);
+}
+
+function numberText(value) {
+  if (value === null || value === undefined) return "";
+  if (typeof value !== "number" || Number.isInteger(value)) return String(value);
+  const size = Math.abs(value);
+  return size !== 0 && (size < 1e-3 || size >= 1e6) ? value.toExponential(2) : String(Number(value.toPrecision(4)));
+}
+
+function element(tag, text, className) {
+  const made = document.createElement(tag);
+  if (text !== undefined && text !== null) made.textContent = text;
+  if (className) made.className = className;
+  return made;
+}
+
+function fieldList(record) {
+  const list = element("div", null, "fields");
+  for (const [name, value] of Object.entries(record)) {
+    if (value === null || value === "" || value === undefined) continue;
+    const entry = element("div");
+    entry.append(element("b", name + " "), Array.isArray(value) ? value.join(", ") : numberText(value));
+    list.append(entry);
+  }
+  return list;
+}
+
+// A shell takes what stands between single quotes as it is.
+const quoted = (text) => (/^[\w.,:\/+=-]+$/.test(text) ? text : "'" + String(text).replaceAll("'", "'\\''") + "'");
+
+function command(r) {
+  const dims = r.head_dim === r.head_dim_v ? String(r.head_dim) : `${r.head_dim}/${r.head_dim_v}`;
+  const words = ["longca", "run", "--kernels", quoted(r.asked), "--masks", quoted(r.mask), "--seqlens", sizeText(r.seqlen), "--heads", `${r.heads_q}:${r.heads_kv}`,
+    "--head-dim", dims, "--dtype", quoted(r.dtype), "--passes", r.grad && r.pass === "fwd" ? "fwd,bwd" : quoted(r.pass), "--seeds", `${r.seed},`];
+  if (r.deterministic) words.push("--deterministic");
+  return words.join(" ");
+}

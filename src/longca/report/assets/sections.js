@@ -1,0 +1,208 @@
+"use strict";
+// Everything above the table of records, for one setting.
+
+function picture(name) {
+  const found = DATA.pictures[name];
+  if (!found) return null;
+  const canvas = element("canvas", null, "picture"), size = found.shades.length;
+  canvas.width = found.shades[0].length;
+  canvas.height = size;
+  canvas.setAttribute("role", "img");
+  canvas.setAttribute("aria-label", `The mask ${name}: queries down, keys across, dark is visible`);
+  const context = canvas.getContext("2d");
+  context.fillStyle = css("--s0");
+  found.shades.forEach((row, y) => [...row].forEach((digit, x) => {
+    context.globalAlpha = parseInt(digit, 16) / 15;
+    context.fillRect(x, y, 1, 1);
+  }));
+  return canvas;
+}
+
+function fillLegend(box, lines) {
+  box.replaceChildren(...lines.map((line, i) => {
+    const entry = element("span"), key = element("canvas"), ratio = devicePixelRatio;
+    [key.width, key.height] = [34 * ratio, 12 * ratio];
+    [key.style.width, key.style.height] = ["34px", "12px"];
+    const context = key.getContext("2d"), style = styleOf(i);
+    context.scale(ratio, ratio);
+    context.strokeStyle = context.fillStyle = style.color;
+    context.lineWidth = 1.8;
+    context.setLineDash(style.dash);
+    context.beginPath();
+    context.moveTo(0, 6);
+    context.lineTo(34, 6);
+    context.stroke();
+    marker(context, style.shape, 17, 6, 3.5);
+    entry.append(key, line);
+    return entry;
+  }));
+}
+
+// Why some lines have no time somewhere, in words.
+function failures(records) {
+  const list = element("ul", null, "words");
+  const failed = records.filter((r) => r.status !== "ok");
+  for (const [text, group] of groupBy(failed, (r) => `${MARKS[r.status] || "E"} ${r.line}, ${r.pass}: ${r.reason || MARK_WORDS[r.status]}`)) {
+    list.append(element("li", `${text} (${unique(group.map((r) => sizeText(r.seqlen))).join(", ")})`));
+  }
+  return list;
+}
+
+const SPEED = {
+  unit: "TFLOP/s", value: (r) => r.tflops,
+  spread: (r) => (r.ms_p20 && r.ms_p80 ? [r.tflops * r.ms_median / r.ms_p80, r.tflops * r.ms_median / r.ms_p20] : []),
+};
+
+function speedCharts(records, lines) {
+  const place = document.getElementById("charts");
+  place.replaceChildren();
+  for (const [mask, group] of groupBy(records, "mask")) {
+    const card = element("article", null, "mask"), top = element("div", null, "top"), words = element("div"), found = DATA.pictures[mask];
+    words.append(element("h3", mask));
+    if (found) {
+      const params = Object.entries(found.params).map(([name, value]) => `${name}=${value}`).join(", ");
+      words.append(element("p", `${(100 * found.density).toFixed(1)} % visible at ${sizeText(found.seqlen)}${params ? ", " + params : ""} (seed ${found.seed})`));
+    }
+    top.append(...[picture(mask), words].filter(Boolean));
+    const grid = element("div", null, "grid");
+    for (const pass of PASSES) {
+      const own = group.filter((r) => r.pass === pass);
+      if (own.length) grid.append(lineChart(`${mask}, ${{ fwd: "forward", bwd: "backward", "fwd+bwd": "forward and backward" }[pass]}`, own, lines, SPEED));
+    }
+    card.append(top, grid, failures(group));
+    place.append(card);
+  }
+}
+
+// A name that may break after each underline, so that columns stay narrow.
+function breakable(text) {
+  const cell = element("th");
+  text.split("_").forEach((part, i) => cell.append(...(i ? ["_", element("wbr"), part] : [part])));
+  return cell;
+}
+
+function table(head, rows) {
+  const made = element("table"), body = element("tbody"), first = element("tr");
+  head.forEach((text) => { const cell = breakable(text); cell.scope = "col"; first.append(cell); });
+  const top = element("thead");
+  top.append(first);
+  for (const row of rows) {
+    const line = element("tr");
+    line.append(...row.map((cell) => (cell instanceof Node ? cell : element("td", cell))));
+    body.append(line);
+  }
+  made.append(top, body);
+  return made;
+}
+
+function headline(records) {
+  const rows = [];
+  for (const [mask, group] of groupBy(records, "mask")) for (const pass of PASSES) {
+    const ok = group.filter((r) => r.pass === pass && r.status === "ok");
+    if (!ok.length) continue;
+    const longest = Math.max(...ok.map((r) => r.seqlen));
+    const ranked = [...groupBy(ok.filter((r) => r.seqlen === longest), "line")].map(([line, rs]) => ({ line, speed: median(rs.map((r) => r.tflops)), peak: median(rs.map((r) => r.mfu).filter((v) => v !== null)) })).sort((a, b) => b.speed - a.speed);
+    const [best, next] = ranked;
+    rows.push([mask, pass, sizeText(longest), best.line, numberText(best.speed), best.peak === null ? "" : `${(100 * best.peak).toFixed(0)} %`, next ? `${(best.speed / next.speed).toFixed(2)}× ${next.line}` : "the only one"]);
+  }
+  document.getElementById("headline").replaceChildren(table(["mask", "pass", "length", "fastest", "TFLOP/s", "of peak", "ahead of"], rows));
+}
+
+// A table kernel × mask of shares between 0 and 1; `share` gives {value, title} or null.
+function shareTable(records, lines, share) {
+  const masks = unique(records.map((r) => r.mask)), rows = [];
+  const cells = groupBy(records, (r) => JSON.stringify([r.line, r.mask, r.pass]));
+  for (const line of lines) for (const pass of PASSES) {
+    if (!records.some((r) => r.line === line && r.pass === pass)) continue;
+    rows.push([element("th", `${line} ${pass}`), ...masks.map((mask) => shareCell(cells.get(JSON.stringify([line, mask, pass])) || [], share))]);
+  }
+  const made = table(["kernel", ...masks], rows);
+  made.className = "shares";
+  return made;
+}
+
+function shareCell(group, share) {
+  const found = group.length ? share(group) : null, cell = element("td", null, "heat");
+  if (found) {
+    cell.textContent = `${(100 * found.value).toFixed(found.value < 0.1 ? 1 : 0)} %`;
+    cell.title = found.title;
+    cell.style.background = `rgba(var(--heat), ${(0.55 * Math.min(1, found.value)).toFixed(3)})`;
+  } else if (group.length) {
+    cell.textContent = MARKS[group[0].status] || "";
+    cell.title = `${MARK_WORDS[group[0].status] || ""}: ${group[0].reason}`;
+    cell.classList.add("mark");
+  }
+  return cell;
+}
+
+function heatMap(records, lines) {
+  const known = records.some((r) => r.mfu !== null);
+  const best = new Map([...groupBy(records.filter((r) => r.status === "ok"), (r) => JSON.stringify([r.mask, r.pass]))].map(([key, rs]) => [key, Math.max(...rs.map((r) => r.tflops))]));
+  const share = (group) => {
+    const ok = group.filter((r) => r.status === "ok" && (!known || r.mfu !== null));
+    if (!ok.length) return null;
+    const top = ok.reduce((a, b) => (b.tflops > a.tflops ? b : a));
+    return { value: known ? top.mfu : top.tflops / best.get(JSON.stringify([top.mask, top.pass])), title: `${numberText(top.tflops)} TFLOP/s at ${sizeText(top.seqlen)}` };
+  };
+  document.getElementById("peak-title").textContent = known ? "Share of peak" : "Share of the fastest";
+  document.getElementById("peak-note").textContent = known ? "The best of all lengths, as a part of what the device can do at most." : "The peak of this device is not known, so this is each kernel's best of all lengths as a part of the fastest kernel's.";
+  document.getElementById("heat").replaceChildren(shareTable(records, lines, share));
+}
+
+function accuracy(records, lines) {
+  const share = (group) => {
+    if (group.some((r) => r.status === "wrong")) return null;
+    let worst = null;
+    for (const r of group) for (const tensor of TENSORS) {
+      const error = r[`check_${tensor}_error`], allowed = r[`check_${tensor}_allowed`];
+      if (error !== null && allowed && (!worst || error / allowed > worst.value)) worst = { value: error / allowed, title: `${tensor} at ${sizeText(r.seqlen)}: error ${numberText(error)}, allowed ${numberText(allowed)}` };
+    }
+    return worst;
+  };
+  const wrongFirst = [...records].sort((a, b) => (b.status === "wrong") - (a.status === "wrong"));
+  document.getElementById("errors").replaceChildren(shareTable(wrongFirst, lines, share));
+}
+
+function oneChartPerPass(id, records, lines, charts) {
+  const place = document.getElementById(id), made = [];
+  for (const { title, pass, ...how } of charts) {
+    const own = records.filter((r) => (!pass || r.pass === pass) && r.status === "ok" && how.value(r) !== null && how.value(r) !== undefined);
+    if (own.length) made.push(lineChart(title, own, lines, how));
+  }
+  place.replaceChildren(...(made.length ? made : [element("p", "Not measured; on a CPU there is no count of it.", "note")]));
+}
+
+// Over ranks, and over the share of visible blocks: at the longest length, where there are at least two of them.
+function scaling(records) {
+  const made = [];
+  for (const [x, title] of [["ranks", "over ranks"], ["ratio", "over the visible share"]]) {
+    const all = records.filter((r) => r[x] !== null && r[x] !== undefined), lines = unique(all.map((r) => r.split)).sort();
+    for (const [, group] of groupBy(all, (r) => JSON.stringify([r.mask, r.pass]))) {
+      const longest = Math.max(...group.map((r) => r.seqlen)), own = group.filter((r) => r.seqlen === longest);
+      if (unique(own.map((r) => r[x])).length < 2) continue;
+      const chart = lineChart(`${own[0].mask}, ${own[0].pass}, ${sizeText(longest)}, ${title}`, own, lines, { ...SPEED, x, series: "split" });
+      chart.append(element("div", null, "legend"));
+      fillLegend(chart.lastChild, lines);
+      made.push(chart);
+    }
+  }
+  document.getElementById("scaling").hidden = document.getElementById("to-scaling").hidden = !made.length;
+  document.getElementById("scaling-charts").replaceChildren(...made);
+}
+
+function draw(setting) {
+  clearCharts();
+  const records = RECORDS.filter((r) => r.setting === setting), lines = unique(records.map((r) => r.line)).sort();
+  fillLegend(document.getElementById("legend"), lines);
+  headline(records);
+  speedCharts(records, lines);
+  scaling(records);
+  heatMap(records, lines);
+  accuracy(records, lines);
+  const most = (values) => Math.max(...values);
+  oneChartPerPass("memory-charts", records, lines, PASSES.map((pass) => ({ title: pass, pass, unit: "GiB", value: (r) => r.peak_gib, join: most })));
+  oneChartPerPass("preparing-charts", records, lines, [
+    { title: "mask and plan", unit: "ms", log: true, value: (r) => (r.build_ms === null ? null : r.build_ms + (r.plan_ms || 0)) },
+    { title: "first call (compiling)", unit: "ms", log: true, value: (r) => (r.compile_ms > 0 ? r.compile_ms : null) },
+  ]);
+}

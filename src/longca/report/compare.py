@@ -1,0 +1,170 @@
+"""Two journals, cell by cell: what became slower, faster, broken, or cannot be told."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from longca.bench.summary import label
+from longca.errors import BadInput
+from longca.report.ratio import CONFIDENCE, Ratio, ratio
+from longca.report.reading import Record, read, read_environments
+from longca.text import format_size
+
+# worst first
+VERDICTS = ("BROKEN", "SLOWER", "UNCLEAR", "SAME", "FASTER", "MENDED", "UNMEASURED")
+REGRESSIONS = ("BROKEN", "SLOWER")
+BUSY = 0.5  # the part of noisy cells above which no cell of a journal is trusted
+# what was measured: not what it was measured with, nor what was found; the variant is the kernel's own choice
+IDENTITY = (
+    *("level", "asked", "mask", "params", "mask_digest", "seed", "seqlen", "seqlen_q", "seqlen_k", "heads_q", "heads_kv"),
+    *("head_dim", "head_dim_v", "dtype", "deterministic", "grad", "pass", "method", "ranks", "grid"),
+)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One cell that both journals have. `ratio` is B over A, where both were measured."""
+
+    verdict: str
+    before: Record
+    after: Record
+    ratio: Ratio | None
+
+    def to_json(self) -> Record:
+        shown = {name: self.before.get(name) for name in _names(self.before)}
+        found = None if self.ratio is None else {"value": self.ratio.value, "low": None, "high": None}
+        if found is not None and self.ratio is not None and self.ratio.known:
+            found |= {"low": self.ratio.low, "high": self.ratio.high}
+        sides = {side: _side(record) for side, record in (("a", self.before), ("b", self.after))}
+        return {"verdict": self.verdict, "cell": shown, "ratio": found, **sides}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    cells: list[Compared]  # worst first
+    only_before: list[Record]
+    only_after: list[Record]
+    differences: list[str]  # what was overlooked because of --force
+    busy: list[str]  # where nothing can be called slower or faster, because the machine was doing other things
+
+    @property
+    def counts(self) -> dict[str, int]:
+        counted = Counter(cell.verdict for cell in self.cells)
+        return {verdict: counted[verdict] for verdict in VERDICTS}
+
+    def fails(self, also: Iterable[str] = ()) -> bool:
+        """Whether something regressed; `also` may name 'unclear' and 'missing' as failures too."""
+        wanted = set(also)
+        regressed = any(self.counts[verdict] for verdict in REGRESSIONS)
+        unclear = "unclear" in wanted and self.counts["UNCLEAR"] > 0
+        return regressed or unclear or ("missing" in wanted and bool(self.only_before))
+
+    def to_json(self, threshold: float) -> Record:
+        about = {"threshold": threshold, "confidence": CONFIDENCE, "overlooked": self.differences, "busy": self.busy, "counts": self.counts}
+        only = {"only_in_a": self.only_before, "only_in_b": self.only_after}
+        names = {side: [{name: record.get(name) for name in _names(record)} for record in records] for side, records in only.items()}
+        return about | {"cells": [cell.to_json() for cell in self.cells]} | names
+
+
+def compare(before: str | Path, after: str | Path, threshold: float = 0.03, force: bool = False) -> Comparison:
+    """What changed from `before` to `after`; journals that cannot be compared fairly are refused unless forced."""
+    sides = [read(folder) for folder in (before, after)]
+    environments = [read_environments(folder) for folder in (before, after)]
+    differences = _differences(sides, environments)
+    if differences and not force:
+        raise BadInput(f"{before} and {after} differ in {'; and in '.join(differences)}; --force compares them all the same.")
+    a, b = ({_identity(record, {} if force else envs): record for record in side} for side, envs in zip(sides, environments, strict=True))
+    shared = [name for name in a if name in b]
+    if not shared:
+        raise BadInput(f"{before} and {after} have no cell in common; compare two runs of the same suite.")
+    busy = [sentence for sentence in (_busy(str(before), sides[0]), _busy(str(after), sides[1])) if sentence]
+    cells = sorted((_judge(a[name], b[name], threshold, bool(busy)) for name in shared), key=_worst_first)
+    return Comparison(cells, [a[n] for n in a if n not in b], [b[n] for n in b if n not in a], differences, busy)
+
+
+def verdict(found: Ratio, threshold: float) -> str:
+    """The whole interval must lie beyond the threshold for a change, and within it for none."""
+    if found.low > 1 + threshold:
+        return "SLOWER"
+    if found.high < 1 / (1 + threshold):
+        return "FASTER"
+    return "SAME" if found.low >= 1 / (1 + threshold) and found.high <= 1 + threshold else "UNCLEAR"
+
+
+def _busy(name: str, records: list[Record]) -> str:
+    """A sentence if the run gave up on most of its cells: then the rest, measured in between, may be off by any factor too."""
+    measured = [record for record in records if record["status"] == "ok"]
+    noisy = sum(bool(record.get("noisy")) for record in measured)
+    if noisy <= BUSY * len(measured):
+        return ""
+    advice = "measure again on a quiet machine or with a larger --budget"
+    return f"{noisy} of {len(measured)} cells of {name} are noisy, so nothing is called slower or faster; {advice}."
+
+
+def _judge(a: Record, b: Record, threshold: float, busy: bool) -> Compared:
+    measured = (a["status"] == "ok", b["status"] == "ok")
+    if measured == (True, True):
+        found = ratio(a["ms"]["samples"], b["ms"]["samples"])
+        unclear = busy or a.get("noisy") or b.get("noisy")
+        return Compared("UNCLEAR" if unclear else verdict(found, threshold), a, b, found)
+    return Compared({(True, False): "BROKEN", (False, True): "MENDED", (False, False): "UNMEASURED"}[measured], a, b, None)
+
+
+def _worst_first(cell: Compared) -> tuple[int, float]:
+    return VERDICTS.index(cell.verdict), -cell.ratio.value if cell.ratio else 0.0
+
+
+def _names(record: Record) -> list[str]:
+    return [name for name in IDENTITY if name in record]
+
+
+def _identity(record: Record, environments: Mapping[str, Record]) -> str:
+    """What was measured; with environments, on what device too, for journals of several."""
+    device = environments.get(record["env"], {}).get("device")
+    return json.dumps([device, {name: record[name] for name in _names(record)}], sort_keys=True)
+
+
+def _side(record: Record) -> Record:
+    return {"kernel": label(record), "status": record["status"], "reason": record["reason"], "ms": (record.get("ms") or {}).get("median")}
+
+
+def _differences(sides: list[list[Record]], environments: list[dict[str, Record]]) -> list[str]:
+    """What makes times of the two incomparable, in words."""
+    facts: dict[str, list[set[str]]] = {"the schema": [{str(record["schema"]) for record in side} for side in sides]}
+    for name, title in (("device", "the device"), ("threads", "the number of threads"), ("clock", "the clock's settings")):
+        facts[title] = [_values(name, side, known) for side, known in zip(sides, environments, strict=True)]
+    return [f"{title} ({_words(a)} and {_words(b)})" for title, (a, b) in facts.items() if a != b]
+
+
+def _values(name: str, records: list[Record], environments: Mapping[str, Record]) -> set[str]:
+    return {json.dumps(environments.get(env, {}).get(name), sort_keys=True) for env in {record["env"] for record in records}}
+
+
+def _words(values: set[str]) -> str:
+    return ", ".join(value.replace('"', "") for value in sorted(values)) or "nothing"
+
+
+def describe(record: Record) -> list[str]:
+    """The columns that name a cell in a table."""
+    params = ",".join(f"{name}={value}" for name, value in sorted(record["params"].items()))
+    dims = str(record["head_dim"]) if record["head_dim"] == record["head_dim_v"] else f"{record['head_dim']}/{record['head_dim_v']}"
+    shape = f"{record['heads_q']}:{record['heads_kv']}x{dims} {record['dtype']}"
+    split = [f"{record['method']} on {record['ranks']}"] if record.get("method") else []
+    kernel = " ".join([record["asked"], *split])
+    return [kernel, record["mask"] + (f"({params})" if params else ""), format_size(record["seqlen"]), record["pass"], shape]
+
+
+def change(found: Ratio | None) -> tuple[str, str]:
+    """(change, interval) in percent of time: +5.0 % is slower."""
+    if found is None:
+        return "", ""
+    low, high = (f"{100 * (edge - 1):+.1f}" for edge in (found.low, found.high))
+    return f"{100 * (found.value - 1):+.1f} %", f"{low} to {high} %" if found.known else "too few samples"
+
+
+def as_json(compared: Comparison, threshold: float) -> str:
+    return json.dumps(compared.to_json(threshold), indent=1, allow_nan=False)

@@ -1,0 +1,56 @@
+"""How much slower: an interval for the ratio of two sets of samples, without assuming how they are distributed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+CONFIDENCE = 0.99
+ENOUGH_FOR_CORRELATION = 8  # of fewer samples nothing can be said about how they hang together
+MOST_CORRELATION = 0.9
+ROUNDING = 1e-20  # of logarithms: less than this is no noise at all
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """B over A. `low` and `high` are 0 and inf where there are too few samples to say anything."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def known(self) -> bool:
+        return self.high < math.inf
+
+
+def ratio(before: Sequence[float], after: Sequence[float], confidence: float = CONFIDENCE) -> Ratio:
+    """The ratio of the medians, and the rank-sum (Hodges-Lehmann) interval of the shift between the logarithms.
+
+    Samples that follow each other are alike when the machine drifts, and then say less than their number: the rank sum's variance is
+    taken larger by what the correlation of neighbours says, so that a drift makes the interval wider instead of making an alarm.
+    """
+    a, b = np.log(np.asarray(before, dtype=np.float64)), np.log(np.asarray(after, dtype=np.float64))
+    value = math.exp(float(np.median(b) - np.median(a)))
+    pairs = len(a) * len(b)
+    deviation = math.sqrt(pairs * (len(a) + len(b) + 1) / 12 * max(_inflation(a), _inflation(b)))
+    cut = math.floor(pairs / 2 - NormalDist().inv_cdf((1 + confidence) / 2) * deviation)
+    if cut < 0:
+        return Ratio(value, 0.0, math.inf)
+    shifts = np.sort((b[:, None] - a[None, :]).ravel())
+    return Ratio(value, math.exp(shifts[cut]), math.exp(shifts[pairs - 1 - cut]))
+
+
+def _inflation(logs: NDArray[np.float64]) -> float:
+    """How many dependent samples are worth one independent one, from the correlation of each with the next."""
+    centred = logs - logs.mean()
+    power = float(centred @ centred)
+    if len(logs) < ENOUGH_FOR_CORRELATION or power < ROUNDING:
+        return 1.0
+    correlation = min(max(float(centred[1:] @ centred[:-1]) / power, 0.0), MOST_CORRELATION)
+    return (1 + correlation) / (1 - correlation)

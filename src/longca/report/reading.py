@@ -1,0 +1,84 @@
+"""Journals for readers: every field that a report or a comparison leans on is there and of its type, or the line is named."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from longca.bench import journal
+from longca.errors import BadInput
+
+Record = dict[str, Any]
+
+FIELDS: dict[str, tuple[type, ...]] = {
+    "level": (str,),
+    "kernel": (str,),
+    "variant": (str, type(None)),
+    "asked": (str,),
+    "mask": (str,),
+    "params": (dict,),
+    "mask_digest": (str,),
+    "seed": (int,),
+    "seqlen": (int,),
+    "heads_q": (int,),
+    "heads_kv": (int,),
+    "head_dim": (int,),
+    "head_dim_v": (int,),
+    "dtype": (str,),
+    "pass": (str,),
+    "status": (str,),
+    "reason": (str,),
+    "env": (str,),
+}
+STATUSES = ("ok", "unsupported", "unavailable", "oom", "timeout", "wrong", "error", "invalid")
+
+
+def read(folder: str | Path) -> list[Record]:
+    """The records of a journal, the last one of each key; a record that is none of ours is refused with file and line."""
+    records = journal.load(folder)
+    for record in records:
+        fault = _fault(record)
+        if fault:
+            path = Path(folder) / journal.RESULTS
+            raise BadInput(f"{path} line {_line_of(path, record)}: {fault}; repair or delete that line, or give a folder of `longca run`.")
+    return records
+
+
+def read_environments(folder: str | Path) -> dict[str, Record]:
+    found: Any = journal.load_environments(folder)
+    if not isinstance(found, dict) or not all(isinstance(facts, dict) for facts in found.values()):
+        raise BadInput(f"{Path(folder) / journal.ENVIRONMENTS} does not hold environments by name; restore what `longca run` wrote there.")
+    return found
+
+
+def _fault(record: Record) -> str:
+    for name, kinds in FIELDS.items():
+        if name not in record:
+            return f"the record has no field {name!r}"
+        if not isinstance(record[name], kinds):
+            return f"field {name!r} is {record[name]!r}, which is of the wrong type"
+    if record["status"] not in STATUSES:
+        return f"status {record['status']!r} is unknown"
+    return _fault_of_times(record) if record["status"] == "ok" else ""
+
+
+def _fault_of_times(record: Record) -> str:
+    ms = record.get("ms")
+    if not isinstance(ms, dict) or not isinstance(ms.get("samples"), list) or not ms["samples"]:
+        return "the status is ok, but there are no samples in 'ms'"
+    wrong = [time for time in (*ms["samples"], *(ms.get(name) for name in ("median", "p20", "p80"))) if not _positive(time)]
+    if wrong:
+        return f"'ms' holds {wrong[0]!r}, which is no time"
+    missing = [name for name in ("flops", "tflops") if not _positive(record.get(name))]
+    return f"field {missing[0]!r} is {record.get(missing[0])!r}, where a measured cell has a number" if missing else ""
+
+
+def _positive(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+def _line_of(path: Path, record: Record) -> int:
+    """The last line with this key, which is the one that counts."""
+    entries = journal.read_lines(path).entries
+    return max(number for number, entry in enumerate(entries, 1) if entry.get("key") == record["key"])

@@ -1,0 +1,46 @@
+"""Records that can stand in one picture: the same device, level, shape and dtype."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from statistics import median
+
+from longca.report.reading import Record
+
+PASSES = ("fwd", "bwd", "fwd+bwd")
+MARKS = {"unsupported": "X", "unavailable": "X", "oom": "M", "wrong": "W", "timeout": "T", "error": "E", "invalid": "E"}
+MARKS_EXPLAINED = "X unsupported or unavailable, M out of memory, W wrong, T timed out, E error"
+
+
+def line_of(record: Record) -> str:
+    """What one line of a chart is about: the kernel as asked for, and how it was split."""
+    return f"{record['asked']} {record['method']} ×{record['ranks']}" if record.get("method") else str(record["asked"])
+
+
+def by_setting(records: Iterable[Record], environments: Mapping[str, Record]) -> dict[str, list[Record]]:
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        device = environments.get(record["env"], {}).get("device") or "unknown device"
+        same = record["head_dim"] == record["head_dim_v"]
+        dims = record["head_dim"] if same else f"{record['head_dim']}/{record['head_dim_v']}"
+        name = f"{device} · {record['level']} · {record['heads_q']}:{record['heads_kv']} heads of {dims} · {record['dtype']}"
+        groups.setdefault(name + (" · deterministic" if record.get("deterministic") else ""), []).append(record)
+    return groups
+
+
+def slug(name: str) -> str:
+    """A setting's name as a part of a file's."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()
+
+
+def speed_at(records: Iterable[Record]) -> tuple[float, float, float] | None:
+    """(median, low, high) TFLOP/s of records of one point, from the 20th to the 80th percentile of their samples."""
+    ok = [record for record in records if record["status"] == "ok" and record.get("tflops")]
+    if not ok:
+        return None
+    speeds = [record["tflops"] for record in ok]
+    low = min(record["tflops"] * record["ms"]["median"] / record["ms"]["p80"] for record in ok)
+    high = max(record["tflops"] * record["ms"]["median"] / record["ms"]["p20"] for record in ok)
+    middle = median(speeds)
+    return middle, min(low, middle), max(high, middle)

@@ -1,0 +1,222 @@
+"""Made records with known shifts, and everything that must be refused."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from longca.cli import main
+from longca.report.compare import compare, verdict
+from longca.report.ratio import CONFIDENCE, ratio
+from report.made import make_record
+
+Write = Callable[..., Path]
+THRESHOLD = 0.03
+
+
+def lognormal(random: np.random.Generator, noise: float, n: int, scale: float = 1.0) -> list[float]:
+    return (scale * np.exp(noise * random.standard_normal(n))).tolist()
+
+
+def drifting(random: np.random.Generator, noise: float, n: int) -> list[float]:
+    """Each sample is close to the one before: what a busy machine gives."""
+    steps = noise * random.standard_normal(n)
+    for i in range(1, n):
+        steps[i] += 0.6 * steps[i - 1]
+    return np.exp(steps).tolist()
+
+
+def spiked(random: np.random.Generator, noise: float, n: int) -> list[float]:
+    times = np.exp(noise * random.standard_normal(n))
+    return (times * np.where(random.random(n) < 0.1, 3.0, 1.0)).tolist()
+
+
+@pytest.mark.parametrize("draw", [lognormal, spiked])
+@pytest.mark.parametrize("noise", [0.002, 0.01, 0.1])
+@pytest.mark.parametrize("n", [5, 20])
+def test_no_false_alarm_beyond_the_stated_rate(draw: Callable[..., list[float]], noise: float, n: int) -> None:
+    random = np.random.default_rng(7)
+    found = [verdict(ratio(draw(random, noise, n), draw(random, noise, n)), THRESHOLD) for _ in range(1000)]
+    assert sum(name in ("SLOWER", "FASTER") for name in found) <= 1000 * (1 - CONFIDENCE)
+
+
+@pytest.mark.parametrize(("noise", "n"), [(0.01, 5), (0.01, 20), (0.03, 20), (0.1, 60)])
+def test_a_drift_gives_no_false_alarm(noise: float, n: int) -> None:
+    test_no_false_alarm_beyond_the_stated_rate(drifting, noise, n)
+
+
+def test_what_the_run_called_noisy_is_never_called_a_change(write: Write) -> None:
+    a = write("a", [make_record(STEADY, seed=seed) for seed in range(3)])
+    b = write("b", [make_record(SLOW, seed=seed, noisy=seed == 0) for seed in range(3)])
+    assert [cell.verdict for cell in compare(a, b).cells] == ["SLOWER", "SLOWER", "UNCLEAR"]
+    assert compare(b, a).counts["UNCLEAR"] == 1
+
+
+def test_a_busy_machine_is_not_trusted_in_any_cell(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    a = write("a", [make_record(STEADY, seed=seed) for seed in range(3)])
+    b = write("b", [make_record(SLOW, seed=seed, noisy=seed < 2) for seed in range(3)])
+    assert main(["compare", str(a), str(b)]) == 0
+    said = capsys.readouterr().out
+    assert f"2 of 3 cells of {b} are noisy, so nothing is called slower or faster" in said
+    assert said.endswith("3 UNCLEAR\n")
+
+
+def test_the_interval_covers_the_true_ratio_as_often_as_it_says() -> None:
+    random = np.random.default_rng(1)
+    for n in (5, 20, 60):
+        found = [ratio(lognormal(random, 0.05, n), lognormal(random, 0.05, n, 1.2)) for _ in range(1000)]
+        assert sum(one.low <= 1.2 <= one.high for one in found) >= 980
+
+
+@pytest.mark.parametrize(("scale", "expected"), [(1.05, "SLOWER"), (1 / 1.05, "FASTER"), (1.0, "SAME")])
+def test_a_shift_of_five_percent_is_found_in_20_samples_with_1_percent_noise(scale: float, expected: str) -> None:
+    random = np.random.default_rng(3)
+    found = [verdict(ratio(lognormal(random, 0.01, 20), lognormal(random, 0.01, 20, scale)), THRESHOLD) for _ in range(1000)]
+    assert found.count(expected) >= 950
+
+
+def test_too_few_samples_are_unclear_however_far_apart() -> None:
+    found = ratio([1.0, 1.0, 1.0, 1.0], [2.0, 2.0, 2.0, 2.0])
+    assert found.value == pytest.approx(2)
+    assert not found.known
+    assert verdict(found, THRESHOLD) == "UNCLEAR"
+
+
+def test_samples_without_any_noise() -> None:
+    assert verdict(ratio([1.0] * 10, [1.0] * 10), THRESHOLD) == "SAME"
+    assert verdict(ratio([1.0] * 10, [1.04] * 10), THRESHOLD) == "SLOWER"
+
+
+STEADY = [1.0, 1.001, 0.999, 1.002, 0.998, 1.0, 1.001, 0.999]
+SLOW = [1.1 * time for time in STEADY]
+LOOSE = [0.9, 1.1, 0.95, 1.05, 1.0, 1.02, 0.93, 1.08]
+
+
+def both(write: Write) -> tuple[str, str]:
+    """A pair of journals with a cell of every verdict, written with other keys as another version would."""
+    before = [STEADY, STEADY, SLOW, LOOSE, STEADY, None, None, STEADY]
+    after = [STEADY, SLOW, STEADY, LOOSE, None, STEADY, None]
+    a = [make_record(samples, seed=seed, key=f"a{seed}") for seed, samples in enumerate(before)]
+    b = [make_record(samples, seed=seed, key=f"b{seed}", variant="native") for seed, samples in enumerate(after)]
+    return str(write("a", a)), str(write("b", b))
+
+
+def test_every_verdict_worst_first(write: Write) -> None:
+    compared = compare(*both(write))
+    assert [cell.verdict for cell in compared.cells] == ["BROKEN", "SLOWER", "UNCLEAR", "SAME", "FASTER", "MENDED", "UNMEASURED"]
+    assert [cell.before["seed"] for cell in compared.cells] == [4, 1, 3, 0, 2, 5, 6]
+    assert [record["seed"] for record in compared.only_before] == [7]
+    assert compared.only_after == []
+
+
+def test_the_table_and_the_counts(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", *both(write)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:6]] == ["BROKEN", "SLOWER", "UNCLEAR", "FASTER", "MENDED"]
+    assert "+10.0 %" in lines[2]
+    assert "error" in lines[1]
+    assert lines[-2] == "only in A: fa4 causal 8K fwd 64:8x128 bf16"
+    assert lines[-1] == ("1 BROKEN, 1 SLOWER, 1 UNCLEAR, 1 SAME, 1 FASTER, 1 MENDED, 1 UNMEASURED; 1 cells only in A, 0 only in B")
+
+
+def test_json_is_complete(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", *both(write), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["counts"]["SLOWER"] == 1
+    slower = found["cells"][1]
+    assert slower["ratio"]["value"] == pytest.approx(1.1, rel=1e-3)
+    assert 1.03 < slower["ratio"]["low"] <= slower["ratio"]["high"]
+    assert (slower["a"]["kernel"], slower["b"]["kernel"]) == ("fa4:bands", "fa4:native")
+    assert [cell["seed"] for cell in found["only_in_a"]] == [7]
+
+
+@pytest.mark.parametrize(
+    ("after", "arguments", "code"),
+    [
+        ([STEADY, STEADY], [], 0),
+        ([SLOW, STEADY], [], 1),
+        ([SLOW, STEADY], ["--threshold", "15%"], 0),
+        ([SLOW, STEADY], ["--threshold", "0.15"], 0),
+        ([None, STEADY], [], 1),
+        ([LOOSE, STEADY], [], 0),
+        ([LOOSE, STEADY], ["--fail-on", "unclear"], 1),
+        ([STEADY], [], 0),
+        ([STEADY], ["--fail-on", "unclear"], 0),
+        ([STEADY], ["--fail-on", "slower,missing"], 1),
+    ],
+)
+def test_exit_codes(write: Write, after: list[list[float] | None], arguments: list[str], code: int) -> None:
+    a = write("a", [make_record(STEADY, seed=seed) for seed in range(2)])
+    b = write("b", [make_record(samples, seed=seed) for seed, samples in enumerate(after)])
+    assert main(["compare", str(a), str(b), *arguments]) == code
+
+
+@pytest.mark.parametrize(
+    ("environment", "fields", "said"),
+    [
+        ({"device": "NVIDIA H100"}, {}, "the device (NVIDIA H200 and NVIDIA H100)"),
+        ({"clock": {"target": 0.05}}, {}, "the clock's settings"),
+        ({"threads": 4}, {}, "the number of threads (null and 4)"),
+        ({}, {"schema": 0}, "the schema (1 and 0)"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_unless_forced(
+    write: Write, capsys: pytest.CaptureFixture[str], environment: dict[str, Any], fields: dict[str, Any], said: str
+) -> None:
+    a, b = write("a", [make_record(STEADY)]), write("b", [make_record(STEADY, **fields)], environment)
+    assert main(["compare", str(a), str(b)]) == 2
+    assert said in capsys.readouterr().err
+    assert main(["compare", str(a), str(b), "--force"]) == 0
+    assert f"compared all the same: A and B differ in {said}" in capsys.readouterr().out
+
+
+def test_a_packed_journal_is_compared_too(write: Write) -> None:
+    a, b = write("a", [make_record(STEADY)]), write("b", [make_record(SLOW)])
+    (b / "results.jsonl.gz").write_bytes(gzip.compress((b / "results.jsonl").read_bytes()))
+    (b / "results.jsonl").unlink()
+    assert compare(a, b).counts["SLOWER"] == 1
+
+
+def test_nothing_in_common(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = write("a", [make_record(STEADY)]), write("b", [make_record(STEADY, mask="full")])
+    assert main(["compare", str(a), str(b)]) == 2
+    assert "no cell in common" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{oops", "damaged in line 2"),
+        ('{"name": "somebody else\'s"}', "damaged in line 2"),
+        ('{"key": "x", "schema": 1, "time": 3}', "line 2: the record has no field 'level'"),
+        (json.dumps(make_record(STEADY, key="x") | {"ms": {"samples": []}}), "line 2: the status is ok, but there are no samples"),
+        (json.dumps(make_record(STEADY, key="x", seqlen="8K")), "line 2: field 'seqlen' is '8K'"),
+        (json.dumps(make_record(STEADY, key="x", status="great")), "line 2: status 'great' is unknown"),
+        (json.dumps(make_record(STEADY, key="x") | {"tflops": None}), "line 2: field 'tflops' is None"),
+        (json.dumps(make_record([1.0, -1.0, 2.0], key="x")), "line 2: 'ms' holds -1.0, which is no time"),
+    ],
+)
+def test_a_broken_or_foreign_file_is_named_with_its_line(write: Write, capsys: pytest.CaptureFixture[str], line: str, said: str) -> None:
+    a, b = write("a", [make_record(STEADY)]), write("b", [make_record(STEADY)])
+    with (b / "results.jsonl").open("a") as file:
+        file.write(line + "\n")
+    assert main(["compare", str(a), str(b)]) == 2
+    error = capsys.readouterr().err
+    assert str(b / "results.jsonl") in error
+    assert said in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(["--threshold", "much"], "--threshold 'much'"), (["--threshold", "-3%"], "--threshold"), (["--fail-on", "rain"], "--fail-on 'rain'")],
+)
+def test_settings_that_make_no_sense(write: Write, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
+    a = str(write("a", [make_record(STEADY)]))
+    assert main(["compare", a, a, *(f"{arguments[0]}={arguments[1]}",)]) == 2
+    assert said in capsys.readouterr().err
+    assert main(["compare", a, a + "-missing"]) == 2
+    assert "there is no journal in" in capsys.readouterr().err
