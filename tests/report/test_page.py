@@ -217,4 +217,4 @@ def test_a_page_that_cannot_be_written_is_a_sentence(write: Write, capsys: pytes
     assert "cannot write" in capsys.readouterr().err
     (folder / "results.jsonl").write_text('{"key": "x", "schema": 1}\n')
     assert main(["report", str(folder), "-o", str(tmp_path / "page.html")]) == 2
-    assert "results.jsonl line 1: the record has no field" in capsys.readouterr().err
+    assert "damaged in line 1: the record" in capsys.readouterr().err
