@@ -15,7 +15,8 @@ demo: $(READY)  ## the main job on a CPU with small sizes; ends by naming the fi
 	$(BIN)/longca verify --plugin examples/my_kernel.py --kernels torch,sdpa,my_kernel --seqlens 256
 	$(BIN)/longca run quick --out $(OUT)/quick
 	$(BIN)/longca export $(OUT)/quick --csv > $(OUT)/quick.csv
-	@echo "wrote $(OUT)/masks.png, $(OUT)/quick/results.jsonl (every figure and check) and $(OUT)/quick.csv"
+	$(BIN)/longca report $(OUT)/quick -o $(OUT)/report.html
+	@echo "wrote $(OUT)/masks.png, $(OUT)/quick/results.jsonl (every figure and check), $(OUT)/quick.csv and $(OUT)/report.html"
 
 test: lint  ## what every change must pass
 	$(BIN)/python -m pytest -q -n 2 -m "not slow"
