@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     heads_q, heads_kv = parse_heads(args.heads or heads)
     head_dim, head_dim_v = parse_dims(args.head_dim or dim)
     case = Case(0, 0, heads_q, heads_kv, head_dim, head_dim_v, args.dtype or dtype, device, deterministic=args.deterministic)
-    settings = parse_settings(args.set)
+    settings = {"heads": heads_kv, **parse_settings(args.set)}  # block patterns: one per KV head
     lengths = [parse_size(length) for length in parse_list(args.seqlens or seqlens)]
     wanted = parse_list(args.masks or "") or masks.names()
     built = [masks.build(name, length, seed=args.seed, **masks.own_params(name, settings)) for length in lengths for name in wanted]
