@@ -6,12 +6,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from longca.kernels.base import Case, No
+from longca.kernels.base import Answer, Case, No, Yes
 
 if TYPE_CHECKING:
     import torch
 
     from longca.masks import AnyMask, BlockMask
+
+
+def first_refusal(*refusals: No | None, otherwise: Answer | None = None) -> Answer:
+    """The first reason to refuse; a No is false, so that `or` would pass it over."""
+    return next((refusal for refusal in refusals if refusal is not None), otherwise or Yes())
 
 
 def block_size(mask: BlockMask) -> int | None:
@@ -36,7 +41,8 @@ def refuse_pattern(mask: AnyMask, case: Case, sizes: tuple[int, ...] = ()) -> No
     return None
 
 
-def refuse_short_blocks(mask: BlockMask, size: int) -> No | None:
+def refuse_short_blocks(mask: BlockMask) -> No | None:
+    size = block_size(mask) or 1
     for length in (mask.seqlen_q, mask.seqlen_k):
         if length % size:
             return No(f"needs lengths that are multiples of its blocks of {size}, not {length}")

@@ -26,9 +26,13 @@ def own_block(mask: BlockMask) -> int:
 
 def block_mask(mask: BlockMask, case: Case) -> FlexBlocks:
     """FlexAttention's mask, with lists per query head: it shares them between heads only where there is one pattern for all."""
-    lists = _uniform_lists if own_block(mask) == block_size(mask) else _tile_lists
+    lower = _uniform_lists if own_block(mask) == block_size(mask) else _tile_lists
+    partial_count, partial_index, full_count, full_index = lower(mask, case)
     return FlexBlocks.from_kv_blocks(
-        *(x[None] for x in lists(mask, case)),
+        partial_count[None],
+        partial_index[None],
+        full_count[None],
+        full_index[None],
         BLOCK_SIZE=own_block(mask),
         mask_mod=_mask_mod(mask, case),
         seq_lengths=(mask.seqlen_q, mask.seqlen_k),

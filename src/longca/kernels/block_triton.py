@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from longca.kernels.base import Answer, Attention, Case, Kernel, No, Yes, refuse_shapes
+from longca.kernels._blocks import first_refusal, refuse_pattern
+from longca.kernels.base import Answer, Attention, Case, Kernel, refuse_shapes
 from longca.masks import AnyMask, BlockMask
 
 if TYPE_CHECKING:
@@ -39,14 +40,7 @@ class BlockTriton(Kernel):
         self.devices = ("cpu", "cuda") if interpreted() else ("cuda",)
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
-        if not isinstance(mask, BlockMask):
-            return No("takes block patterns, not masks made of bands")
-        refusal = refuse_shapes(case, dtypes=("bf16", "fp16", "fp32"), dims=HEAD_DIMS)
-        if refusal is not None:
-            return refusal
-        if mask.heads not in (1, case.heads_kv):
-            return No(f"needs one pattern, or one per KV head ({case.heads_kv}), not {mask.heads}")
-        return Yes()
+        return first_refusal(refuse_shapes(case, dtypes=("bf16", "fp16", "fp32"), dims=HEAD_DIMS), refuse_pattern(mask, case))
 
     def prepare(self, mask: AnyMask, case: Case) -> Attention:
         assert isinstance(mask, BlockMask)

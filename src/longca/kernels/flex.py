@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from longca.errors import LongcaError
-from longca.kernels._blocks import refuse_pattern
+from longca.kernels._blocks import first_refusal, refuse_pattern
 from longca.kernels.base import Answer, Attention, AutogradAttention, Case, Kernel, No, Yes, refuse_shapes
 from longca.masks import AnyMask, BlockMask, Mask
 
@@ -33,13 +33,13 @@ class FlexKernel(Kernel):
         self.layout = "HLD"
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
-        if isinstance(mask, BlockMask) and (refusal := refuse_pattern(mask, case)):
-            return refusal
         if case.device == "cpu" and case.backward:
             return No("has no backward on a CPU")
         dtypes = ("bf16", "fp16", "fp32")
         source = "blocks" if isinstance(mask, BlockMask) else "bands"
-        return refuse_shapes(case, dtypes=dtypes, dims=range(16, 257)) or self._lengths(mask) or Yes("lowered", f"block mask from {source}")
+        patterns = refuse_pattern(mask, case) if source == "blocks" else None
+        yes = Yes("lowered", f"block mask from {source}")
+        return first_refusal(refuse_shapes(case, dtypes=dtypes, dims=range(16, 257)), patterns, self._lengths(mask), otherwise=yes)
 
     def _lengths(self, mask: AnyMask) -> No | None:
         return No("needs at least one visible pair") if mask.area == 0 else None
