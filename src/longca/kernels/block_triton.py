@@ -59,28 +59,34 @@ class Shape:
 
 
 def candidates(mask: BlockMask, case: Case, step: str) -> list[Shape]:
-    """Shapes worth timing for "forward", "dq" or "dkv", the safest first."""
-    smallest = int(min(np.diff(mask.row_edges)[:-1].min(initial=mask.seqlen_q), np.diff(mask.col_edges)[:-1].min(initial=mask.seqlen_k)))
-    wide = max(case.head_dim, case.head_dim_v) > 128 or case.dtype == "fp32"
-    if step == "dkv":  # its rows come from runs, which may be longer than a block; tiles longer than most runs would be wasted
-        shapes = [Shape(64, 1, 64, 4, 2), Shape(64, 1, 64, 4, 3)]
-        return shapes[:1] if wide else shapes + ([Shape(64, 1, 128, 8, 2), Shape(64, 1, 128, 8, 3)] if smallest >= 128 else [])
-    group = 1 << (case.group & -case.group).bit_length() - 1  # packs divide the group and are powers of two
-    if wide:
-        return [Shape(64 // min(group, 4), min(group, 4), 32 if case.dtype == "fp32" else 64, 4, 2)]
-    uniform = len(set(np.diff(mask.row_edges)[:-1])) <= 1
-    rows = (128 if smallest >= 128 else 64) if uniform else 16  # variable blocks end anywhere: short tiles waste less at their end
-    pack = min(group, max(1, 128 // rows))
-    rows = max(rows, 64 // pack)  # 64 places are the least that fill the tensor cores
+    """Shapes worth timing for "forward", "dq" or "dkv".
+
+    Where tiles lie is read from lists, and Triton gives every second stage to that: 3 stages hold two tiles, 5 hold three.
+    """
+    sizes = [np.diff(edges)[:-1] for edges in (mask.row_edges, mask.col_edges)]  # the last block may be any shorter
+    smallest = int(min(size.min(initial=1024) for size in sizes))
+    if max(case.head_dim, case.head_dim_v) > 128 or case.dtype == "fp32":
+        keys = 32 if case.dtype == "fp32" else 64
+        return [Shape(64, 1, 64, 8, 2) if step == "dkv" else Shape(64, 1, keys, 8, 2)]
+    if step == "dkv":
+        shapes = [Shape(64, 1, 64, 4, 3), Shape(64, 1, 64, 4, 5)]
+        return shapes + ([Shape(64, 1, 128, 8, 2), Shape(64, 1, 128, 8, 3)] if smallest >= 128 else [])
+    rows, pack = _query_tile(case.group, smallest, uniform=len(set(sizes[0])) <= 1)
     warps = 8 if rows * pack >= 128 else 4
-    shapes = [Shape(rows, pack, 64, warps, 3), Shape(rows, pack, 64, warps, 4)]
-    if step == "forward":
-        shapes += [Shape(rows, pack, 128, warps, 2)]
-    if smallest >= 128 and warps == 8:
-        shapes += [Shape(rows, pack, 128, 8, 3)] if step == "forward" else [Shape(rows, pack, 128, 8, 2)]
-    if smallest < 128 and rows * pack == 128:
-        shapes += [Shape(rows, pack // 2, 64, 4, 3)]
+    shapes = [Shape(rows, pack, 64, warps, 3), Shape(rows, pack, 64, warps, 5)]
+    if step == "forward" or smallest >= 128:
+        shapes.append(Shape(rows, pack, 128, warps, 3 if step == "forward" else 2))
+    if smallest < 128 and pack > 1:
+        shapes.append(Shape(rows, pack // 2, 64, 4, 3))
     return shapes
+
+
+def _query_tile(group: int, smallest: int, uniform: bool) -> tuple[int, int]:
+    """(rows, heads) of a query tile: 128 places, or 64 where neither the block nor the group has more."""
+    most = group & -group  # packs are powers of two that divide the group
+    rows = (128 if smallest >= 128 else 64) if uniform else 16  # variable blocks end anywhere: short tiles waste less at their end
+    pack = min(most, 128 // rows)
+    return max(rows, 64 // pack), pack
 
 
 _best: dict[tuple[Any, ...], Shape] = {}
