@@ -18,7 +18,7 @@ needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="this test
 
 
 @needs_triton
-@pytest.mark.parametrize("part", ["uniform or 64 or 128 or smaller", "variable", "rows or global or lists"])
+@pytest.mark.parametrize("part", ["right and not variable", "right and variable", "not right"])
 def test_in_the_interpreter(part: str) -> None:
     inner = Path(__file__).with_name("block_triton_interpreted.py")
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:xdist", "-p", "no:cacheprovider", str(inner), "-k", part]
