@@ -65,9 +65,10 @@ def candidates(mask: BlockMask, case: Case, step: str) -> list[Shape]:
     """
     sizes = [np.diff(edges)[:-1] for edges in (mask.row_edges, mask.col_edges)]  # the last block may be any shorter
     smallest = int(min(size.min(initial=1024) for size in sizes))
-    if max(case.head_dim, case.head_dim_v) > 128 or case.dtype == "fp32":
-        keys, pack = 32 if case.dtype == "fp32" else 64, min(case.group & -case.group, 4)
-        return [Shape(64, 1, 64, 8, 2) if step == "dkv" else Shape(64 // pack, pack, keys, 8, 2)]
+    wide, single = max(case.head_dim, case.head_dim_v) > 128, case.dtype == "fp32"
+    if wide or single:  # one shape that fits into shared memory
+        side, pack = 32 if wide and single else 64, min(case.group & -case.group, 4)
+        return [Shape(side, 1, side, 8, 2) if step == "dkv" else Shape(64 // pack, pack, 32 if single else 64, 8, 2)]
     if step == "dkv":
         shapes = [Shape(64, 1, 64, 4, 3), Shape(64, 1, 64, 4, 5)]
         return shapes + ([Shape(64, 1, 128, 8, 2), Shape(64, 1, 128, 8, 3)] if smallest >= 128 else [])
