@@ -58,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
         if not any(name in masks.find(mask).defaults for mask in wanted):
             raise BadInput(f"none of these masks has a parameter {name!r}; `longca ls masks` shows which they have.")
     lengths = [parse_size(length) for length in parse_list(args.seqlens or seqlens)]
+    settings.setdefault("heads", heads_kv)  # block patterns: one per KV head
     built = [masks.build(name, length, seed=args.seed, **masks.own_params(name, settings)) for length in lengths for name in wanted]
     labels = parse_list(args.kernels or "") or plugged or registry.available_labels(device)
     for label in labels:

@@ -1,4 +1,4 @@
-"""FlexAttention, compiled. Its block mask comes from the bands, so no mask is ever expanded and one compilation serves them all.
+"""FlexAttention, compiled. Its block mask comes from bands or blocks: no mask is ever expanded, one compilation serves all of bands.
 
 A fallback to eager, or compiling again and again, would make its figures wrong; both are errors here.
 """
@@ -10,8 +10,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from longca.errors import LongcaError
+from longca.kernels._blocks import first_refusal, refuse_pattern
 from longca.kernels.base import Answer, Attention, AutogradAttention, Case, Kernel, No, Yes, refuse_shapes
-from longca.masks import AnyMask, Mask
+from longca.masks import AnyMask, BlockMask, Mask
 
 if TYPE_CHECKING:
     import torch
@@ -32,36 +33,45 @@ class FlexKernel(Kernel):
         self.layout = "HLD"
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
-        if not isinstance(mask, Mask):
-            return No("block patterns are not lowered to it yet")
         if case.device == "cpu" and case.backward:
             return No("has no backward on a CPU")
         dtypes = ("bf16", "fp16", "fp32")
-        return refuse_shapes(case, dtypes=dtypes, dims=range(16, 257)) or self._lengths(mask) or Yes("lowered", "block mask from bands")
+        source = "blocks" if isinstance(mask, BlockMask) else "bands"
+        patterns = refuse_pattern(mask, case) if source == "blocks" else None
+        yes = Yes("lowered", f"block mask from {source}")
+        return first_refusal(refuse_shapes(case, dtypes=dtypes, dims=range(16, 257)), patterns, self._lengths(mask), otherwise=yes)
 
-    def _lengths(self, mask: Mask) -> No | None:
+    def _lengths(self, mask: AnyMask) -> No | None:
         return No("needs at least one visible pair") if mask.area == 0 else None
 
     def prepare(self, mask: AnyMask, case: Case) -> Attention:
-        assert isinstance(mask, Mask)
         self.gives_lse = case.device != "cpu"  # the compiled CPU kernel has none
         return _Flex(mask, case)
 
 
 class _Flex(AutogradAttention):
-    def __init__(self, mask: Mask, case: Case) -> None:
-        self.block_mask = block_mask(mask, case.device)
+    def __init__(self, mask: AnyMask, case: Case) -> None:
+        self.tuned = False
+        if isinstance(mask, BlockMask):
+            from longca.kernels import _flex_blocks
+
+            self.block_mask = _flex_blocks.block_mask(mask, case)
+            # its default tiles do not fit into blocks of 64; among those that it tries when tuning, some do
+            self.tuned = case.device == "cuda" and _flex_blocks.own_block(mask) % BLOCK > 0
+        else:
+            self.block_mask = block_mask(mask, case.device)
         self.scale, self.gqa, self.with_lse = case.softmax_scale, case.group > 1, case.device != "cpu"
 
     def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         q, k, v = (x.transpose(0, 1)[None] for x in (q_LHD, k_LHD, v_LHD))
-        result = _compiled()(q, k, v, block_mask=self.block_mask, scale=self.scale, enable_gqa=self.gqa, return_lse=self.with_lse)
+        options: dict[str, Any] = dict(scale=self.scale, enable_gqa=self.gqa, return_lse=self.with_lse)
+        result = _compiled(self.tuned)(q, k, v, block_mask=self.block_mask, **options)
         out, lse = result if self.with_lse else (result, None)
         return out[0].transpose(0, 1), None if lse is None else lse[0]
 
 
 @cache
-def _compiled() -> Callable[..., Any]:
+def _compiled(tuned: bool = False) -> Callable[..., Any]:
     import torch
     from torch.nn.attention.flex_attention import flex_attention
 
@@ -69,7 +79,7 @@ def _compiled() -> Callable[..., Any]:
     torch._dynamo.config.accumulated_cache_size_limit = MOST_COMPILATIONS
     torch._dynamo.config.fail_on_recompile_limit_hit = True  # instead of running eager without a word
     torch._functorch.config.donated_buffer = False  # the graph is kept, so that backward can be timed alone
-    compiled = torch.compile(flex_attention, fullgraph=True, dynamic=False)
+    compiled = torch.compile(flex_attention, fullgraph=True, dynamic=False, options={"max_autotune": tuned})
 
     def call(*args: Any, **options: Any) -> Any:
         try:

@@ -1,0 +1,67 @@
+"""Block patterns in FlexAttention: uniform blocks are its own blocks, variable ones are looked up token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.attention.flex_attention import BlockMask as FlexBlocks
+
+from longca.kernels._blocks import block_size, index_lists, kept_of_query_heads
+from longca.kernels.base import Case
+from longca.kernels.lower import padded, upload
+from longca.masks import BlockMask
+
+TILE = 128  # of the lists for variable blocks
+LEAST = 64  # blocks below it are narrower than FlexAttention's own tiles, and go the way of variable ones
+
+
+def own_block(mask: BlockMask) -> int:
+    """The block size that FlexAttention works with on this mask."""
+    size = block_size(mask)
+    return size if size is not None and size % LEAST == 0 else TILE
+
+
+def block_mask(mask: BlockMask, case: Case) -> FlexBlocks:
+    """FlexAttention's mask, with lists per query head: it shares them between heads only where there is one pattern for all."""
+    lower = _uniform_lists if own_block(mask) == block_size(mask) else _tile_lists
+    partial_count, partial_index, full_count, full_index = lower(mask, case)
+    return FlexBlocks.from_kv_blocks(
+        partial_count[None],
+        partial_index[None],
+        full_count[None],
+        full_index[None],
+        BLOCK_SIZE=own_block(mask),
+        mask_mod=_mask_mod(mask, case),
+        seq_lengths=(mask.seqlen_q, mask.seqlen_k),
+    )
+
+
+def _uniform_lists(mask: BlockMask, case: Case) -> list[torch.Tensor]:
+    """Kept blocks are full ones; the shorter ones at the end are partial, so that their padding is masked."""
+    kept, size = kept_of_query_heads(mask, case), own_block(mask)
+    short = torch.zeros_like(kept[0])
+    short[-1] |= mask.seqlen_q % size > 0
+    short[:, -1] |= mask.seqlen_k % size > 0
+    return [*index_lists(kept & short), *index_lists(kept & ~short)]
+
+
+def _tile_lists(mask: BlockMask, case: Case) -> list[torch.Tensor]:
+    by_row = mask.tiles(TILE, TILE).by_row()
+    columns = -(-mask.seqlen_k // TILE)
+    pairs = (by_row.partial_ptr, by_row.partial_idx), (by_row.full_ptr, by_row.full_idx)
+    flat = [tensor for ptr, idx in pairs for tensor in padded(ptr, idx, case.device, width=columns)]
+    return [tensor.unflatten(0, (mask.heads, -1)).repeat_interleave(case.heads_q // mask.heads, 0) for tensor in flat]
+
+
+def _mask_mod(mask: BlockMask, case: Case) -> Callable[..., torch.Tensor]:
+    kept, heads_per_pattern = upload(mask.kept, case.device), case.heads_q // mask.heads
+    edges = (mask.row_edges, mask.col_edges)
+    row_block, key_block = (upload(np.repeat(np.arange(len(e) - 1, dtype=np.int32), np.diff(e)), case.device) for e in edges)
+
+    def kept_blocks(batch: Any, head: Any, row: Any, key: Any) -> torch.Tensor:
+        return kept[head // heads_per_pattern, row_block[row], key_block[key]]
+
+    return kept_blocks

@@ -1,0 +1,82 @@
+"""The cuDNN frontend's block-sparse attention (CuTe DSL): uniform blocks of 64 or 128; its backward wants as many KV as query heads."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Any
+
+from longca.kernels._blocks import block_size, first_refusal, refuse_blind_rows, refuse_pattern, refuse_short_blocks
+from longca.kernels.base import Answer, Attention, Case, Kernel, No, refuse_shapes
+from longca.masks import AnyMask, BlockMask
+
+if TYPE_CHECKING:
+    import torch
+
+SIZES, DIMS = (64, 128), (64, 96, 128)
+
+
+class CudnnBlockSparse(Kernel):
+    name = "cudnn_bsa"
+    about = "the cuDNN frontend's block-sparse attention (CuTe DSL, Hopper and Blackwell): uniform blocks of 64 or 128"
+    needs = "nvidia-cudnn-frontend==1.32.0 nvidia-cutlass-dsl[cu13]"
+    modules = ("cudnn", "cutlass", "tvm_ffi")
+    capability = (9, 0)
+
+    def supports(self, mask: AnyMask, case: Case) -> Answer:
+        if not (answer := first_refusal(refuse_shapes(case, dtypes=("bf16", "fp16"), dims=DIMS), refuse_pattern(mask, case, SIZES))):
+            return answer
+        assert isinstance(mask, BlockMask)
+        return first_refusal(refuse_short_blocks(mask), refuse_blind_rows(mask), self._backward(case))
+
+    def _backward(self, case: Case) -> No | None:
+        if not case.backward:
+            return None
+        if case.group > 1:
+            return No(f"its backward needs as many KV heads as query heads, not {case.heads_q}:{case.heads_kv}")
+        if case.dtype != "bf16" or (case.head_dim, case.head_dim_v) != (128, 128):
+            return No(f"its backward takes bf16 with heads of 128, not {case.dtype} with {case.head_dim}/{case.head_dim_v}")
+        if case.deterministic:
+            return No("its backward adds up in no fixed order")
+        return None
+
+    def prepare(self, mask: AnyMask, case: Case) -> Attention:
+        assert isinstance(mask, BlockMask)
+        return _BlockSparse(mask, case)
+
+
+class _BlockSparse(Attention):
+    def __init__(self, mask: BlockMask, case: Case) -> None:
+        from longca.kernels._blocks import index_lists, kept_of_query_heads
+
+        count, index = index_lists(kept_of_query_heads(mask, case)[None])
+        most = int(count.max())
+        self.lists: dict[str, Any] = dict(q2k_block_index=index[..., :most].contiguous(), block_sparse_num=most)
+        if int(count.min()) < most:
+            self.lists["q2k_block_nums"] = count
+        self.options: dict[str, Any] = dict(sparse_block_size=block_size(mask), softmax_scale=case.softmax_scale, layout="bshd")
+
+    def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        from cudnn.block_sparse_attention import block_sparse_attention_forward
+
+        with redirect_stdout(sys.stderr):  # the library prints when it compiles
+            result = block_sparse_attention_forward(*(x.unsqueeze(0) for x in (q_LHD, k_LHD, v_LHD)), **self.lists, **self.options)
+        return result["o_tensor"][0], result["lse_tensor"][0]
+
+    def backward(
+        self,
+        dout_LHD: torch.Tensor,
+        q_LHD: torch.Tensor,
+        k_LHD: torch.Tensor,
+        v_LHD: torch.Tensor,
+        out_LHD: torch.Tensor,
+        lse_HL: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        from cudnn.block_sparse_attention import block_sparse_attention_backward
+
+        assert lse_HL is not None
+        tensors = (x.unsqueeze(0) for x in (dout_LHD, q_LHD, k_LHD, v_LHD, out_LHD, lse_HL))
+        with redirect_stdout(sys.stderr):
+            result = block_sparse_attention_backward(*tensors, **self.lists, **self.options)
+        dq, dk, dv = (result[f"{name}_tensor"][0] for name in ("dq", "dk", "dv"))
+        return dq, dk, dv

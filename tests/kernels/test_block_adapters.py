@@ -1,0 +1,170 @@
+"""Adapters of block-sparse libraries: what they refuse, and what they hand over, seen by stand-ins that compute it from that alone."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from longca import masks
+from longca.bench.check import check
+from longca.bench.reference import reference
+from longca.kernels import _blocks, registry
+from longca.kernels.base import Case, No
+from longca.masks import BlockMask
+
+LN2 = float(np.log(2))
+
+
+def _case(**changes: Any) -> Case:
+    return Case(**{**dict(seqlen_q=256, seqlen_k=256, heads_q=2, heads_kv=2, head_dim=64, head_dim_v=64, backward=False), **changes})
+
+
+@pytest.mark.parametrize(
+    ("kernel", "mask", "case", "reason"),
+    [
+        ("cudnn_bsa", {"b": 32}, _case(), "blocks of 64 or 128 tokens, not of 32"),
+        ("cudnn_bsa", {"b": 64}, _case(heads_q=4, backward=True), "as many KV heads"),
+        ("cudnn_bsa", {"b": 64}, _case(backward=True), "heads of 128"),
+        ("cudnn_bsa", {"b": 64, "length": 250}, _case(seqlen_q=250, seqlen_k=250), "multiples of its blocks of 64"),
+        ("vsa", {"b": 128}, _case(), "blocks of 64 tokens, not of 128"),
+        ("vsa", {"b": 64}, _case(heads_q=4), "as many KV heads"),
+        ("vsa_triton", {"b": 64}, _case(scale=1.0), "softmax scale"),
+        ("vsa_triton", {"b": 64}, _case(head_dim=96, head_dim_v=96), "head size 96"),
+        ("flashinfer", {"b": 64}, _case(backward=True), "has no backward"),
+        ("flashinfer", {"b": 64}, _case(head_dim=128), "same head size"),
+        ("fa2_sparse", {"b": 64}, _case(), "blocks of 128 tokens, not of 64"),
+        ("fa2_sparse", {"avg": 64, "least": 9}, _case(), "of different sizes"),
+    ],
+)
+def test_refusals(kernel: str, mask: dict[str, int], case: Case, reason: str) -> None:
+    length, params = mask.get("length", 256), {key: value for key, value in mask.items() if key != "length"}
+    built = masks.build("variable_block" if "avg" in mask else "uniform_block", length, heads=2, **params)
+    answer = registry.supports(registry.get(kernel), built, case)
+    assert isinstance(answer, No)
+    assert reason in answer.reason
+
+
+@pytest.mark.parametrize("kernel", ["cudnn_bsa", "vsa", "vsa_triton", "flashinfer", "fa2_sparse", "block_triton"])
+def test_bands_and_a_wrong_number_of_patterns_are_refused(kernel: str) -> None:
+    answer = registry.supports(registry.get(kernel), masks.build("causal", 256), _case())
+    assert isinstance(answer, No)
+    assert "block patterns" in answer.reason
+    answer = registry.supports(registry.get(kernel), masks.build("uniform_block", 256, heads=2, b=64), _case(heads_q=4, heads_kv=4))
+    assert isinstance(answer, No)
+    assert "one per KV head (4), not 2" in answer.reason
+
+
+def test_block_size() -> None:
+    assert _blocks.block_size(masks.build("uniform_block", 300, b=64)) == 64  # type: ignore[arg-type]
+    assert _blocks.block_size(masks.build("variable_block", 2000, avg=200)) is None  # type: ignore[arg-type]
+
+
+def _attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, visible: torch.Tensor, scale: float) -> tuple[torch.Tensor, ...]:
+    """Plain attention on [H, L, D] and the pairs that a stand-in made of its lists; (out, lse)."""
+    k, v = (x.repeat_interleave(len(q) // len(k), 0).float() for x in (k, v))
+    scores = (q.float() @ k.transpose(1, 2) * scale).masked_fill(~visible, float("-inf"))
+    return (scores.softmax(-1) @ v).to(q.dtype), scores.logsumexp(-1)
+
+
+def _visible(index: torch.Tensor, count: torch.Tensor, size: int) -> torch.Tensor:
+    """Pairs [H, L, L] of lists [1, H, rows, n] with counts [1, H, rows]."""
+    blocks = torch.zeros(*index.shape[1:3], index.shape[2], dtype=torch.bool)
+    for head, row in np.ndindex(*index.shape[1:3]):
+        blocks[head, row, index[0, head, row, : int(count[0, head, row])].long()] = True
+    return blocks.repeat_interleave(size, 1).repeat_interleave(size, 2)
+
+
+def _stand_in(monkeypatch: pytest.MonkeyPatch, name: str, **functions: Any) -> None:
+    parts = name.split(".")
+    for depth in range(1, len(parts) + 1):
+        monkeypatch.setitem(sys.modules, ".".join(parts[:depth]), ModuleType(parts[depth - 1]))
+    for function, body in functions.items():
+        setattr(sys.modules[name], function, body)
+
+
+def _check(kernel: str, mask: Any, case: Case) -> None:
+    assert isinstance(mask, BlockMask)
+    found = registry.get(kernel)
+    assert registry.supports(found, mask, case), registry.supports(found, mask, case)
+    verdict = check(found, found.prepare(mask, case), case, reference(mask, case))
+    assert verdict.ok, verdict.reason
+
+
+@pytest.mark.parametrize("size", [64, 128])
+def test_cudnn_bsa_hands_over_the_pattern(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    def forward(q: Any, k: Any, v: Any, q2k_block_index: Any, block_sparse_num: int, **options: Any) -> dict[str, torch.Tensor]:
+        assert options["layout"] == "bshd"
+        count = torch.full(q2k_block_index.shape[:3], block_sparse_num)
+        visible = _visible(q2k_block_index, count, options["sparse_block_size"])
+        out, lse = _attention(*(x[0].transpose(0, 1) for x in (q, k, v)), visible, options["softmax_scale"])
+        return {"o_tensor": out.transpose(0, 1)[None], "lse_tensor": lse[None]}
+
+    _stand_in(monkeypatch, "cudnn.block_sparse_attention", block_sparse_attention_forward=forward)
+    _check("cudnn_bsa", masks.build("uniform_block", 256, heads=2, b=size, ratio=0.5), _case(heads_q=4))
+
+
+def test_vsa_triton_hands_over_the_pattern_and_speaks_log2(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forward(q: Any, k: Any, v: Any, index: Any, count: Any, sizes: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        assert sizes.tolist() == [64] * 4
+        out, lse = _attention(q[0], k[0], v[0], _visible(index, count, 64), 64**-0.5)
+        return out[None], lse[None] / LN2
+
+    def backward(dout: Any, q: Any, k: Any, v: Any, out: Any, lse_log2: Any, *lists: Any) -> list[torch.Tensor]:
+        index, count, row_index, row_count, _ = lists
+        visible = _visible(index, count, 64)
+        assert torch.equal(_visible(row_index, row_count, 64), visible.transpose(1, 2))
+        p = torch.exp(q[0].float() @ k[0].float().transpose(1, 2) / 8 - lse_log2[0].unsqueeze(-1) * LN2) * visible
+        do, delta = dout[0].float(), (out[0].float() * dout[0].float()).sum(-1, keepdim=True)
+        ds = p * (do @ v[0].float().transpose(1, 2) - delta) / 8
+        return [x.to(q.dtype)[None] for x in (ds @ k[0].float(), ds.transpose(1, 2) @ q[0].float(), p.transpose(1, 2) @ do)]
+
+    name = "fastvideo_kernel.triton_kernels.block_sparse_attn_triton"
+    _stand_in(monkeypatch, name, triton_block_sparse_attn_forward=forward, triton_block_sparse_attn_backward=backward)
+    _check("vsa_triton", masks.build("uniform_block", 256, heads=2, b=64, ratio=0.5), _case(backward=True))
+
+
+def test_vsa_hands_over_the_pattern_and_lets_autograd_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forward(q: Any, k: Any, v: Any, index: Any, count: Any, sizes: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        out, lse = _attention(q[0], k[0], v[0], _visible(index, count, 64), 64**-0.5)
+        return out[None], lse[None]
+
+    _stand_in(monkeypatch, "fastvideo_kernel.block_sparse_attn", block_sparse_attn_sm90=forward)
+    _check("vsa", masks.build("uniform_block", 256, heads=2, b=64, ratio=0.5), _case(backward=True))
+
+
+@pytest.mark.parametrize("name", ["uniform_block", "variable_block"])
+def test_flashinfer_plans_the_pattern_and_speaks_log2(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    class Wrapper:
+        def __init__(self, workspace: torch.Tensor) -> None:
+            self.visible = torch.empty(0)
+
+        def plan(
+            self, kept: Any, rows: Any, keys: Any, heads_q: int, heads_kv: int, dim: int, *, sm_scale: float, q_data_type: Any
+        ) -> None:
+            tokens = [kept[h].repeat_interleave(rows[h], 0).repeat_interleave(keys[h], 1) for h in range(heads_kv)]
+            self.visible, self.scale = torch.stack(tokens).repeat_interleave(heads_q // heads_kv, 0), sm_scale
+
+        def run(self, q: Any, k: Any, v: Any, return_lse: bool) -> tuple[torch.Tensor, torch.Tensor]:
+            out, lse = _attention(q, k, v, self.visible, self.scale)
+            return out, lse / LN2
+
+    _stand_in(monkeypatch, "flashinfer.sparse", VariableBlockSparseAttentionWrapper=Wrapper)
+    params: dict[str, float] = {"b": 64} if name == "uniform_block" else {"avg": 60, "least": 9}
+    _check("flashinfer", masks.build(name, 201, heads=2, **params), _case(seqlen_q=201, seqlen_k=201, heads_q=4))
+
+
+def test_fa2_sparse_names_a_pattern_for_every_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    def call(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, kinds: Any, streams: Any, kept: Any, *rest: Any, **options: Any) -> torch.Tensor:
+        assert streams is None
+        assert (kinds > 0).all()
+        assert rest == (300, 300, 0.0)
+        visible = kept[0].repeat_interleave(128, 1).repeat_interleave(128, 2)[:, :300, :300][kinds.long() - 1]
+        return _attention(*(x.transpose(0, 1) for x in (q, k, v)), visible, options["softmax_scale"])[0].transpose(0, 1)
+
+    _stand_in(monkeypatch, "block_sparse_attn", block_sparse_attn_func=call)
+    _check("fa2_sparse", masks.build("uniform_block", 300, heads=2, b=128), _case(seqlen_q=300, seqlen_k=300, heads_q=4))

@@ -1,0 +1,60 @@
+"""FlexAttention on block patterns: its own lists and mask function show the pattern, and compiled on a CPU it is right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from longca import masks
+from longca.bench.check import check
+from longca.bench.reference import reference
+from longca.kernels import _flex_blocks, registry
+from longca.kernels.base import Case
+from longca.masks import BlockMask
+
+PATTERNS: list[tuple[str, int, dict[str, Any]]] = [
+    ("uniform_block", 256, {"b": 64, "heads": 2}),
+    ("uniform_block", 300, {"b": 64, "heads": 2}),
+    ("uniform_block", 300, {"b": 128, "heads": 1}),
+    ("uniform_block", 300, {"b": 48, "heads": 2}),
+    ("variable_block", 300, {"avg": 50, "least": 9, "heads": 2}),
+]
+
+
+@pytest.mark.parametrize(("name", "length", "params"), PATTERNS)
+def test_lists_and_mask_function_show_the_pattern(name: str, length: int, params: dict[str, Any]) -> None:
+    mask = masks.build(name, length, seed=2, ratio=0.4, **params)
+    assert isinstance(mask, BlockMask)
+    case = Case(length, length, 4, 2, 16, 16)
+    made = _flex_blocks.block_mask(mask, case)
+    right = torch.from_numpy(mask.dense()).repeat_interleave(4 // mask.heads, 0)
+    head, row, key = (torch.arange(n).view(shape) for n, shape in ((4, (4, 1, 1)), (length, (1, -1, 1)), (length, (1, 1, -1))))
+    assert torch.equal(made.mask_mod(torch.tensor(0), head, row, key), right)
+    size = _flex_blocks.own_block(mask)
+    full, partial = (_tokens(*lists, size, length) for lists in _lists(made))
+    assert not (full & partial).any()
+    assert torch.equal(full | (partial & right), right)
+
+
+def test_compiled_forward_is_right() -> None:
+    kernel, case = registry.get("flex"), Case(300, 300, 4, 2, 16, 16, "fp32", backward=False)
+    shapes: list[tuple[str, dict[str, Any]]] = [
+        ("uniform_block", {"b": 128, "heads": 2}),
+        ("variable_block", {"avg": 100, "least": 9, "heads": 2}),
+    ]
+    for name, params in shapes:  # the same number of blocks, so that one compilation serves both
+        mask = masks.build(name, 300, seed=6, **params)
+        verdict = check(kernel, kernel.prepare(mask, case), case, reference(mask, case))
+        assert verdict.ok, f"{name}: {verdict.reason}"
+
+
+def _lists(made: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    return [(made.full_kv_num_blocks[0], made.full_kv_indices[0]), (made.kv_num_blocks[0], made.kv_indices[0])]
+
+
+def _tokens(count: torch.Tensor, index: torch.Tensor, size: int, length: int) -> torch.Tensor:
+    listed = torch.arange(index.shape[-1]) < count[..., None]
+    blocks = torch.zeros(index.shape, dtype=torch.int32).scatter_add_(-1, index.long(), listed.int())
+    return blocks.bool().repeat_interleave(size, 1).repeat_interleave(size, 2)[:, :length, :length].expand(4, -1, -1)

@@ -1,0 +1,69 @@
+"""Our block-sparse kernel: what it refuses, what it tunes, and, in a process that starts as Triton's interpreter, its numbers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from longca import masks
+from longca.kernels.base import Case, No
+from longca.kernels.block_triton import BlockTriton, candidates
+
+needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="this test needs triton, which exists for Linux only")
+
+
+@needs_triton
+@pytest.mark.parametrize("part", ["right and not variable", "right and variable", "not right"])
+def test_in_the_interpreter(part: str) -> None:
+    inner = Path(__file__).with_name("block_triton_interpreted.py")
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:xdist", "-p", "no:cacheprovider", str(inner), "-k", part]
+    done = subprocess.run(
+        command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, cwd=Path(__file__).parents[2]
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+
+
+@needs_triton
+def test_verify_checks_block_masks_with_a_pattern_per_kv_head() -> None:
+    words = (
+        "-m longca verify --kernels block_triton --masks uniform_block,variable_block --seqlens 150 --heads 4:2 --head-dim 16 --device cpu"
+    )
+    command = [sys.executable, *words.split()]
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 ok" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "case", "reason"),
+    [
+        ("causal", Case(256, 256, 2, 2, 64, 64), "block patterns"),
+        ("uniform_block", Case(256, 256, 4, 4, 64, 64), "one per KV head"),
+        ("uniform_block", Case(256, 256, 2, 2, 192, 128), "head size"),
+        ("uniform_block", Case(256, 256, 2, 2, 64, 64, "fp64"), "fp64"),
+    ],
+)
+def test_refusals(name: str, case: Case, reason: str) -> None:
+    mask = masks.build(name, 256, **({"heads": 2} if name == "uniform_block" else {}))
+    answer = BlockTriton().supports(mask, case)
+    assert isinstance(answer, No)
+    assert reason in answer.reason
+
+
+@pytest.mark.parametrize("group", [1, 2, 3, 6, 8])
+@pytest.mark.parametrize(
+    ("name", "params"), [("uniform_block", {"b": 64}), ("uniform_block", {"b": 128}), ("variable_block", {"avg": 256})]
+)
+def test_candidates_pack_heads_of_one_group_and_fill_the_tensor_cores(name: str, params: dict[str, float], group: int) -> None:
+    mask, case = masks.build(name, 4096, heads=2, **params), Case(4096, 4096, 2 * group, 2, 128, 128)
+    for step in ("forward", "dq", "dkv"):
+        for shape in candidates(mask, case, step):
+            assert group % shape.pack == 0
+            assert shape.rows * shape.pack >= 64
+            assert shape.rows * shape.pack * shape.keys <= 64 * shape.warps * 128  # what registers can hold
