@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Cudnn(Kernel):
     name = "cudnn"
     about = "cuDNN's fused attention graph, with documents and windows"
-    needs = "nvidia-cudnn-frontend"
+    needs = "nvidia-cudnn-frontend==1.32.0"
     modules = ("cudnn",)
     capability = (9, 0)  # ragged batches
     tested = "H200"

@@ -79,7 +79,7 @@ def diagonal_blocks(starts: Ints, ends: Ints, seqlen_k: int) -> tuple[Ints, Ints
 class CudnnFlex(Kernel):
     name = "cudnn_flex"
     about = "the cuDNN frontend's interval attention (CuTe DSL, Hopper and Blackwell): every band mask"
-    needs = "nvidia-cudnn-frontend==1.32.0 nvidia-cutlass-dsl[cu13]"
+    needs = "nvidia-cudnn-frontend==1.32.0 nvidia-cutlass-dsl[cu13]==4.8.1"
     modules = ("cudnn", "cutlass", "tvm_ffi")
     capability = (9, 0)
     variants = ("documents", "rows")

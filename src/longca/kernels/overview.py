@@ -8,13 +8,14 @@ from longca import devices, masks
 from longca.kernels import registry
 from longca.kernels.base import Case, Kernel, No, Yes
 
-SAMPLE = 8192
+SAMPLE, HEADS_KV = 8192, 8
 
 
 def overview() -> list[dict[str, Any]]:
-    """One entry per kernel and variant: what it is, whether it runs here, and its answer for each static mask."""
+    """One entry per kernel and variant: what it is, whether it runs here, and its answer for each mask."""
     device = devices.kind()
-    samples = [masks.build(name, SAMPLE, seed=42) for name in masks.names()]
+    samples: list[masks.AnyMask] = [masks.build(name, SAMPLE, seed=42) for name in masks.names()]
+    samples += [masks.build(name, SAMPLE, seed=42, heads=HEADS_KV) for name in masks.block_names()]
     kernels = [registry.get(label) for name in registry.names() for label in registry.labels(name)]
     return [_entry(kernel, device, samples) for kernel in kernels] + [_broken(name, why) for name, why in registry.broken.items()]
 
@@ -45,7 +46,7 @@ def _answer(kernel: Kernel, mask: Any, device: str) -> dict[str, str]:
     """What the kernel says of a mask on the device it is made for; forward alone where it has no backward there."""
     dtype = "bf16" if device == "cuda" else "fp32"
     for backward in (True, False):
-        case = Case(SAMPLE, SAMPLE, 64, 8, 128, 128, dtype, device, backward=backward)
+        case = Case(SAMPLE, SAMPLE, 64, HEADS_KV, 128, 128, dtype, device, backward=backward)
         answer = registry.supports(kernel, mask, case)
         if isinstance(answer, Yes):
             notes = [answer.note, "forward only" * (not backward), "memory for every pair" * answer.quadratic]
