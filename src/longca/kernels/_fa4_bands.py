@@ -17,7 +17,9 @@ from longca.kernels.base import Attention, Case
 if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
+    from torch import Tensor
 
+    from longca.kernels.base import Gradients
     from longca.masks import Mask
     from longca.masks.tiles import TileLists
 
@@ -60,15 +62,7 @@ class ListedAttention(Attention):
         out, lse, *_ = self.library._flash_attn_fwd(q_LHD[None], k_LHD[None], v_LHD[None], return_lse=True, **self.forward_options)
         return out[0], lse[0]
 
-    def backward(
-        self,
-        dout_LHD: torch.Tensor,
-        q_LHD: torch.Tensor,
-        k_LHD: torch.Tensor,
-        v_LHD: torch.Tensor,
-        out_LHD: torch.Tensor,
-        lse_HL: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def backward(self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None) -> Gradients:
         assert lse_HL is not None
         tensors = (tensor[None] for tensor in (q_LHD, k_LHD, v_LHD, out_LHD, dout_LHD, lse_HL))
         dq, dk, dv = self.library._flash_attn_bwd(*tensors, **self.backward_options)

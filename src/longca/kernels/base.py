@@ -18,8 +18,11 @@ from longca.errors import Refused
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
     from longca.masks import AnyMask
+
+    Gradients = tuple[Tensor, Tensor, Tensor]  # dq, dk, dv
 
 BackwardKind = Literal["functional", "autograd", "none"]
 Layout = Literal["LHD", "HLD"]
@@ -87,30 +90,14 @@ class Attention(ABC):
     @abstractmethod
     def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]: ...
 
-    def backward(
-        self,
-        dout_LHD: torch.Tensor,
-        q_LHD: torch.Tensor,
-        k_LHD: torch.Tensor,
-        v_LHD: torch.Tensor,
-        out_LHD: torch.Tensor,
-        lse_HL: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def backward(self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None) -> Gradients:
         raise Refused("this kernel has no backward.")
 
 
 class AutogradAttention(Attention):
     """For kernels without a backward of their own: the graph that hangs on `out` is run, and kept for the next time."""
 
-    def backward(
-        self,
-        dout_LHD: torch.Tensor,
-        q_LHD: torch.Tensor,
-        k_LHD: torch.Tensor,
-        v_LHD: torch.Tensor,
-        out_LHD: torch.Tensor,
-        lse_HL: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def backward(self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None) -> Gradients:
         import torch
 
         dq, dk, dv = torch.autograd.grad(out_LHD, (q_LHD, k_LHD, v_LHD), dout_LHD, retain_graph=True)

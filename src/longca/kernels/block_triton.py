@@ -17,8 +17,10 @@ from longca.masks import AnyMask, BlockMask
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
     from longca.kernels._block_lists import Lists, Tiles
+    from longca.kernels.base import Gradients
 
 HEAD_DIMS = (16, 32, 64, 128, 256)
 
@@ -117,15 +119,7 @@ class BlockAttention(Attention):
         self._launch("forward", self.shapes["forward"], (q, k, v, out, lse))
         return out, lse
 
-    def backward(
-        self,
-        dout_LHD: torch.Tensor,
-        q_LHD: torch.Tensor,
-        k_LHD: torch.Tensor,
-        v_LHD: torch.Tensor,
-        out_LHD: torch.Tensor,
-        lse_HL: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def backward(self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None) -> Gradients:
         import torch
 
         from longca.kernels._block_triton_kernels import delta_kernel

@@ -14,7 +14,9 @@ from longca.kernels.base import Answer, Attention, Case, Kernel, No, Yes, refuse
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
+    from longca.kernels.base import Gradients
     from longca.masks import AnyMask
     from longca.masks.encodings import Varlen
 
@@ -124,15 +126,7 @@ class GraphAttention(Attention):
         self.forward_graph.run({"q": q_LHD.contiguous(), "k": k_LHD.contiguous(), "v": v_LHD.contiguous(), "out": out_LHD, "lse": lse})
         return out_LHD, lse.t() if self.ragged else lse
 
-    def backward(
-        self,
-        dout_LHD: torch.Tensor,
-        q_LHD: torch.Tensor,
-        k_LHD: torch.Tensor,
-        v_LHD: torch.Tensor,
-        out_LHD: torch.Tensor,
-        lse_HL: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def backward(self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None) -> Gradients:
         import torch
 
         assert self.backward_graph is not None

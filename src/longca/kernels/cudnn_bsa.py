@@ -12,6 +12,9 @@ from longca.masks import AnyMask, BlockMask
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
+
+    from longca.kernels.base import Gradients
 
 SIZES, DIMS = (64, 128), (64, 96, 128)
 
@@ -63,15 +66,7 @@ class _BlockSparse(Attention):
             result = block_sparse_attention_forward(*(x.unsqueeze(0) for x in (q_LHD, k_LHD, v_LHD)), **self.lists, **self.options)
         return result["o_tensor"][0], result["lse_tensor"][0]
 
-    def backward(
-        self,
-        dout_LHD: torch.Tensor,
-        q_LHD: torch.Tensor,
-        k_LHD: torch.Tensor,
-        v_LHD: torch.Tensor,
-        out_LHD: torch.Tensor,
-        lse_HL: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def backward(self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None) -> Gradients:
         from cudnn.block_sparse_attention import block_sparse_attention_backward
 
         assert lse_HL is not None

@@ -21,7 +21,9 @@ from longca.masks import Mask
 if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
+    from torch import Tensor
 
+    from longca.kernels.base import Gradients
     from longca.masks import AnyMask
 
     Ints = NDArray[np.int32]
@@ -163,15 +165,7 @@ class IntervalAttention(Attention):
             self.forward_call.execute(q, k, v, out, self.plan, lse, workspace=workspace, softmax_scale=self.case.softmax_scale)
         return out_LHD, lse_HL
 
-    def backward(
-        self,
-        dout_LHD: torch.Tensor,
-        q_LHD: torch.Tensor,
-        k_LHD: torch.Tensor,
-        v_LHD: torch.Tensor,
-        out_LHD: torch.Tensor,
-        lse_HL: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def backward(self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None) -> Gradients:
         import torch
 
         assert lse_HL is not None

@@ -12,7 +12,9 @@ from longca.kernels.base import Answer, Attention, Case, Kernel, No, Yes, refuse
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
+    from longca.kernels.base import Gradients
     from longca.masks import AnyMask
 
 HEAD_DIMS = range(8, 257, 8)
@@ -70,15 +72,7 @@ class TorchAttention(DocumentAttention):
         out_LHD, lse_HL = self.unbatched(out, lse)
         return self.blind.after_forward(out_LHD, lse_HL)
 
-    def backward(
-        self,
-        dout_LHD: torch.Tensor,
-        q_LHD: torch.Tensor,
-        k_LHD: torch.Tensor,
-        v_LHD: torch.Tensor,
-        out_LHD: torch.Tensor,
-        lse_HL: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def backward(self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None) -> Gradients:
         import torch
 
         dout_LHD, lse_HL = self.blind.before_backward(dout_LHD, lse_HL)
@@ -115,15 +109,7 @@ class PackageAttention(DocumentAttention):
         out_LHD, lse_HL = self.unbatched(out, lse)
         return self.blind.after_forward(out_LHD, lse_HL)
 
-    def backward(
-        self,
-        dout_LHD: torch.Tensor,
-        q_LHD: torch.Tensor,
-        k_LHD: torch.Tensor,
-        v_LHD: torch.Tensor,
-        out_LHD: torch.Tensor,
-        lse_HL: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def backward(self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None) -> Gradients:
         import torch
 
         dout_LHD, lse_HL = self.blind.before_backward(dout_LHD, lse_HL)

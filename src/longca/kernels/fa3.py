@@ -15,7 +15,9 @@ from longca.kernels.base import Answer, Attention, Case, Kernel, No, Yes, refuse
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
+    from longca.kernels.base import Gradients
     from longca.masks import AnyMask
 
 HEAD_DIMS = (64, 96, 128, 192, 256)
@@ -108,15 +110,7 @@ class Fa3Attention(DocumentAttention):
         out_LHD, lse_HL = self.unbatched(out, lse)
         return self.blind.after_forward(out_LHD, lse_HL)
 
-    def backward(
-        self,
-        dout_LHD: torch.Tensor,
-        q_LHD: torch.Tensor,
-        k_LHD: torch.Tensor,
-        v_LHD: torch.Tensor,
-        out_LHD: torch.Tensor,
-        lse_HL: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def backward(self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None) -> Gradients:
         dout_LHD, lse_HL = self.blind.before_backward(dout_LHD, lse_HL)
         tensors = self.batched(dout_LHD, q_LHD, k_LHD, v_LHD, out_LHD, lse_HL.contiguous())
         dq, dk, dv, *_ = self.operators.bwd(*tensors, deterministic=self.case.deterministic, **self.options)

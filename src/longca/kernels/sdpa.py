@@ -13,7 +13,9 @@ from longca.masks import Mask
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
+    from longca.kernels.base import Gradients
     from longca.masks import AnyMask
 
 LSE_STEP = 32  # the efficient backend wants rows of lse that begin at multiples of this many numbers
@@ -108,15 +110,7 @@ class BackendAttention(Attention):
         out, lse = self.call(*(tensor.transpose(0, 1).unsqueeze(0) for tensor in (q_LHD, k_LHD, v_LHD)))
         return self.blind.after_forward(out.squeeze(0).transpose(0, 1), lse.squeeze(0))
 
-    def backward(
-        self,
-        dout_LHD: torch.Tensor,
-        q_LHD: torch.Tensor,
-        k_LHD: torch.Tensor,
-        v_LHD: torch.Tensor,
-        out_LHD: torch.Tensor,
-        lse_HL: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def backward(self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None) -> Gradients:
         dout_LHD, lse_HL = self.blind.before_backward(dout_LHD, lse_HL)
         tensors = (tensor.transpose(0, 1).unsqueeze(0) for tensor in (dout_LHD, q_LHD, k_LHD, v_LHD, out_LHD))
         with deterministic_torch(self.case.deterministic):

@@ -8,7 +8,9 @@ from longca.kernels.base import Answer, Attention, Case, Kernel, No, Yes
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
+    from longca.kernels.base import Gradients
     from longca.masks import AnyMask
 
 
@@ -70,15 +72,7 @@ class _Plain(Attention):
         probabilities, lse = self._probabilities(q, k)
         return self._flat(probabilities.to(v.dtype) @ v), lse.flatten(0, 1)
 
-    def backward(
-        self,
-        dout_LHD: torch.Tensor,
-        q_LHD: torch.Tensor,
-        k_LHD: torch.Tensor,
-        v_LHD: torch.Tensor,
-        out_LHD: torch.Tensor,
-        lse_HL: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def backward(self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None) -> Gradients:
         assert lse_HL is not None
         group = self.case.group
         q, k, v = self._grouped(q_LHD, group), self._grouped(k_LHD, 1), self._grouped(v_LHD, 1)
@@ -141,15 +135,7 @@ class _Chunked(Attention):
                 out_HLD[group, chunk] = (p @ v_LD[keys]).to(out_HLD.dtype)
         return out_HLD.transpose(0, 1), lse_HL
 
-    def backward(
-        self,
-        dout_LHD: torch.Tensor,
-        q_LHD: torch.Tensor,
-        k_LHD: torch.Tensor,
-        v_LHD: torch.Tensor,
-        out_LHD: torch.Tensor,
-        lse_HL: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def backward(self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None) -> Gradients:
         import torch
 
         assert lse_HL is not None

@@ -11,6 +11,9 @@ from longca.masks import AnyMask, BlockMask
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
+
+    from longca.kernels.base import Gradients
 
 SIZE = 64
 
@@ -104,15 +107,7 @@ class _Triton(Attention):
         out, lse_log2 = triton_block_sparse_attn_forward(*_batched(q_LHD, k_LHD, v_LHD), lists.key_index, lists.key_count, lists.sizes)
         return out[0].transpose(0, 1), lse_log2[0] * math.log(2)
 
-    def backward(
-        self,
-        dout_LHD: torch.Tensor,
-        q_LHD: torch.Tensor,
-        k_LHD: torch.Tensor,
-        v_LHD: torch.Tensor,
-        out_LHD: torch.Tensor,
-        lse_HL: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def backward(self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None) -> Gradients:
         from fastvideo_kernel.triton_kernels.block_sparse_attn_triton import triton_block_sparse_attn_backward
 
         assert lse_HL is not None
