@@ -113,6 +113,7 @@ class Kernel(ABC):
     name: ClassVar[str] = ""
     about: ClassVar[str] = ""  # one line for `longca ls kernels`
     needs: ClassVar[str] = ""  # what to pip install; empty: torch alone
+    install: ClassVar[str] = ""  # how to get it, where `pip install` with `needs` does not do
     modules: ClassVar[tuple[str, ...]] = ()  # importable when it is installed
     devices: tuple[str, ...] = ("cuda",)
     capability: ClassVar[tuple[int, int]] = (8, 0)  # least compute capability on cuda
@@ -125,6 +126,11 @@ class Kernel(ABC):
 
     def __init__(self, variant: str = "") -> None:
         self.variant = variant
+
+    @property
+    def getting(self) -> str:
+        """What a user must do to have it; empty where torch is enough."""
+        return self.install or (f"pip install {self.needs}" if self.needs else "")
 
     @property
     def label(self) -> str:

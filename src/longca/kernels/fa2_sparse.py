@@ -20,6 +20,7 @@ class Fa2Sparse(Kernel):
     name = "fa2_sparse"
     about = "Block-Sparse-Attention (FlashAttention-2): uniform blocks of 128, forward"
     needs = "block-sparse-attn"
+    install = "build block-sparse-attention from its source; pip does not find it"
     modules = ("block_sparse_attn",)
     gives_lse = False
     backward = "none"

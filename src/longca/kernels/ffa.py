@@ -29,7 +29,8 @@ def overlap(ranges: NDArray[np.int32]) -> bool:
 class Ffa(Kernel):
     name = "ffa"
     about = "MagiAttention's flex-flash-attention (slices): every band mask; untested"
-    needs = "git+https://github.com/SandAI-org/MagiAttention"
+    needs = "magi-attention"
+    install = "build MagiAttention from its source; pip finds only an empty package of that name"
     modules = ("magi_attention",)
     capability = (9, 0)
     backward = "autograd"

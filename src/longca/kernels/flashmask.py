@@ -22,6 +22,7 @@ class Flashmask(Kernel):
     name = "flashmask"
     about = "Paddle's FlashMask (column intervals), masks with as many queries as keys; untested"
     needs = "paddlepaddle-gpu"
+    install = "install a current paddlepaddle-gpu as its own guide says; what pip finds is too old"
     modules = ("paddle",)
     backward = "autograd"
 

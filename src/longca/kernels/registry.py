@@ -86,10 +86,10 @@ def get(label: str) -> Kernel:
 def available(kernel: Kernel, device: str) -> Answer:
     """Whether its package is there and this device can run it."""
     if device not in kernel.devices:
-        return No(f"runs on {' and '.join(kernel.devices)} only" + (f"; there: pip install {kernel.needs}" if kernel.needs else ""))
+        return No(f"runs on {' and '.join(kernel.devices)} only" + (f"; there: {kernel.getting}" if kernel.getting else ""))
     missing = [module for module in kernel.modules if not _importable(module)]
     if missing:
-        return No(f"pip install {kernel.needs}" if kernel.needs else f"needs {', '.join(missing)}")
+        return No(kernel.getting or f"needs {', '.join(missing)}")
     if device == "cuda" and not devices.gpus():
         return No("there is no GPU here")
     if device == "cuda" and (found := devices.capability()) < kernel.capability:
