@@ -102,11 +102,12 @@ def test_where_a_backward_breaks_the_ranks_forward_is_tried_alone(tmp_path: Path
     assert "not tried" in reasons[3]["bwd"]
 
 
-def test_under_torchrun_the_command_joins_the_job(tmp_path: Path) -> None:
+def as_two_ranks(out: Path) -> list[tuple[int, str]]:
+    """The same command in two processes, as torchrun starts them: (exit code, what it said) of each."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-    command = [sys.executable, "-m", "longca", "run", "--methods", "ring_p2p", *QUICK, "--passes", "fwd", "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "longca", "run", "--methods", "ring_p2p", *QUICK, "--passes", "fwd", "--out", str(out)]
     ranks = [
         subprocess.Popen(
             command,
@@ -118,7 +119,13 @@ def test_under_torchrun_the_command_joins_the_job(tmp_path: Path) -> None:
         for rank in range(2)
     ]
     said = [process.communicate(timeout=100)[0] for process in ranks]
-    assert [process.returncode for process in ranks] == [0, 0], said
+    return [(process.returncode, words) for process, words in zip(ranks, said, strict=True)]
+
+
+def test_under_torchrun_the_command_joins_the_job_and_resumes_it(tmp_path: Path) -> None:
+    for _ in range(2):  # the second time nothing is left to do, and the other rank must be told so
+        ended = as_two_ranks(tmp_path)
+        assert [code for code, _ in ended] == [0, 0], ended
     (record,) = records_of(tmp_path).values()
     assert (record["status"], record["ranks"]) == ("ok", 2), record["reason"]
 

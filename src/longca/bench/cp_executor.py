@@ -56,6 +56,8 @@ class Ranks:
         """The pool starts with its first job: all ranks at once, and nothing else could start meanwhile."""
 
     def close(self) -> None:
+        if self._group is None and joining.launched():
+            self._group = self._begin(0)  # with nothing left to do, the other ranks still wait to be told so
         if self._group is not None:
             self._group.close()
 

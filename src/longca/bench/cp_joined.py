@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
@@ -88,20 +89,33 @@ def _together(comm: TorchComm, task: Fields) -> list[Fields]:
 
 
 def _hear(comm: TorchComm, task: Fields | None) -> Fields:
-    box: list[Any] = [task]
-    dist.broadcast_object_list(box, 0, device=comm.device)
-    heard: Fields = box[0]
+    """The first rank's task, told to all."""
+    text = b"" if task is None else json.dumps(task).encode()
+    size = torch.tensor([len(text)], device=comm.device)
+    dist.broadcast(size, 0)
+    letters = _letters(text, int(size), comm)
+    dist.broadcast(letters, 0)
+    heard: Fields = json.loads(bytes(letters.tolist()))
     return heard
 
 
 def _answer(comm: TorchComm, task: Fields) -> list[Fields]:
-    """Do it, and give all answers to the first rank."""
+    """Do it, and give all answers to all ranks."""
     module, _, function = task["job"].partition(":")
     try:
         mine = {"answer": getattr(import_module(module), function)(comm, **task["args"])}
     except Exception as error:
         traceback.print_exc()
         mine = {"kind": kind_of(error), "message": str(error) or type(error).__name__, "words": f"{type(error).__name__}: {error}"}
-    answers: list[Any] = [None] * comm.size
-    dist.gather_object(mine, answers if comm.rank == 0 else None)
-    return answers
+    text = json.dumps(mine).encode()
+    sizes = [torch.zeros(1, dtype=torch.int64, device=comm.device) for _ in range(comm.size)]
+    dist.all_gather(sizes, torch.tensor([len(text)], device=comm.device))
+    longest = max(int(size) for size in sizes)
+    answers = [_letters(b"", longest, comm) for _ in range(comm.size)]
+    dist.all_gather(answers, _letters(text, longest, comm))
+    return [json.loads(bytes(letters[: int(size)].tolist())) for letters, size in zip(answers, sizes, strict=True)]
+
+
+def _letters(text: bytes, room: int, comm: TorchComm) -> torch.Tensor:
+    """JSON as numbers, which is all that travels between ranks."""
+    return torch.tensor([*text, *bytes(room - len(text))] if text else [0] * room, dtype=torch.uint8, device=comm.device)

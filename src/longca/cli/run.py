@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from longca.cli import INTERRUPTED
-from longca.errors import BadInput, Unavailable
+from longca.errors import BadInput
 from longca.text import parse_list
 
 if TYPE_CHECKING:
@@ -70,15 +70,22 @@ def run(args: argparse.Namespace) -> int:
         print(suites.to_toml(suite), end="")
         return 0
     device = args.device or devices.kind()
-    if device == "cuda" and not devices.gpus():
-        raise Unavailable("no GPU was found (nvidia-smi does not answer); use --device cpu.")
+    devices.require(device)
     found = levels.part(suite.level, "catalogue")(suite, args.plugin, device, only_named=args.kernels is not None)
-    if _serves(suite, device):
+    rank = _rank(suite)
+    if rank and args.dry_run:
         return 0
+    if rank:
+        _serve(device)
     planned = _plan(args, suite, found, device)
     if args.dry_run:
         return _dry_run(planned, suite, found)
-    return _execute(args, suite, found, planned, device)
+    code = _execute(args, suite, found, planned, device)
+    if rank is not None:
+        from longca.parallel.joining import end_process
+
+        end_process(code)
+    return code
 
 
 def resolve(args: argparse.Namespace) -> Suite:
@@ -209,14 +216,20 @@ def _summary(records: list[dict[str, Any]], out: object) -> None:
     print(f"\n{len(records)} cells: {counts(records)}; written to {out}/results.jsonl")
 
 
-def _serves(suite: Suite, device: str) -> bool:
-    """Under torchrun or srun every rank runs this command: the first one measures, the others help until it is done."""
+def _rank(suite: Suite) -> int | None:
+    """Which rank of a job this process is, where torchrun or srun started it for context parallelism."""
     from longca.parallel import joining
 
     launch = joining.launched() if suite.level == "cp" else None
-    if launch is None or launch.rank == 0:
-        return False
-    from longca.bench.cp_joined import follow
+    return None if launch is None else launch.rank
 
+
+def _serve(device: str) -> NoReturn:
+    """Every rank runs this command: the first one measures, the others help until it is done."""
+    from longca.bench.cp_joined import follow
+    from longca.parallel import joining
+
+    launch = joining.launched()
+    assert launch is not None
     follow(joining.join(launch, "nccl" if device == "cuda" else "gloo"))
-    return True
+    joining.end_process(0)
