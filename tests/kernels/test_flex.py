@@ -11,6 +11,7 @@ from longca.bench.reference import reference
 from longca.errors import LongcaError
 from longca.kernels import flex, registry
 from longca.kernels.base import Case
+from longca.kernels.inputs import make
 from longca.masks import Mask
 
 CASE = Case(300, 300, 2, 1, 16, 16, "fp32", backward=False)
@@ -26,17 +27,22 @@ def test_all_masks_with_one_compilation() -> None:
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] - before <= 1
 
 
-def test_too_many_compilations_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch._dynamo.exc import FailOnRecompileLimitHit
+def test_too_many_compilations_are_an_error_and_never_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(seqlen: int) -> None:
+        case = Case(seqlen, seqlen, 1, 1, 16, 16, "fp32", backward=False)
+        inputs = make(case)
+        registry.get("flex").prepare(masks.causal(seqlen), case).forward(inputs.q, inputs.k, inputs.v)
 
-    def storm(*args: object, **options: object) -> None:
-        raise FailOnRecompileLimitHit("limit")
-
+    monkeypatch.setattr(flex, "MOST_COMPILATIONS", 1)
     flex._compiled.cache_clear()
-    monkeypatch.setattr(torch, "compile", lambda function, **options: storm)
-    with pytest.raises(LongcaError, match="would now run uncompiled"):
-        flex._compiled()()
-    flex._compiled.cache_clear()
+    torch._dynamo.reset()
+    try:
+        run(130)
+        with pytest.raises(LongcaError, match="would now run uncompiled"):
+            run(150)
+    finally:
+        flex._compiled.cache_clear()  # the next one sets torch's limit again
+        torch._dynamo.reset()
 
 
 @pytest.mark.parametrize("name", masks.names())
