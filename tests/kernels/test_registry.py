@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -84,7 +85,8 @@ def test_head_sizes_are_answered_by_every_kernel() -> None:
 
 def test_ls_kernels_needs_no_torch() -> None:
     program = "import sys; from longca.cli import main; main(['ls', 'kernels']); assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+    found_as_here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # also where longca is not installed
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, env=found_as_here)
 
 
 def test_ls_kernels_as_json(capsys: pytest.CaptureFixture[str]) -> None:
