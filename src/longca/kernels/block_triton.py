@@ -43,7 +43,7 @@ class BlockTriton(Kernel):
 
 
 def candidates(mask: BlockMask, case: Case, step: str) -> list[Shape]:
-    """Shapes worth timing for "forward", "dq" or "dkv".
+    """Shapes worth timing for "forward", "dq" or "dkv": those that were fast on an H200 (benchmarks/block_triton_shapes.py).
 
     Where tiles lie is read from lists, and Triton gives every second stage to that: 3 stages hold two tiles, 5 hold three.
     """
@@ -54,23 +54,23 @@ def candidates(mask: BlockMask, case: Case, step: str) -> list[Shape]:
         side, pack = 32 if wide and single else 64, min(case.group & -case.group, 4)
         return [Shape(side, 1, side, 8, 2) if step == "dkv" else Shape(64 // pack, pack, 32 if single else 64, 8, 2)]
     if step == "dkv":
-        shapes = [Shape(64, 1, 64, 4, 3), Shape(64, 1, 64, 4, 5)]
-        return shapes + ([Shape(64, 1, 128, 8, 2), Shape(64, 1, 128, 8, 3)] if smallest >= 128 else [])
+        shapes = [Shape(64, 1, 64, 4, 2), Shape(64, 1, 64, 4, 4), Shape(32, 1, 64, 4, 5)]
+        return shapes + ([Shape(64, 1, 128, 8, 5)] if smallest >= 128 else [])
     rows, pack = _query_tile(case.group, smallest, uniform=len(set(sizes[0])) <= 1)
-    warps = 8 if rows * pack >= 128 else 4
-    shapes = [Shape(rows, pack, 64, warps, 3), Shape(rows, pack, 64, warps, 5)]
-    if step == "forward" or smallest >= 128:
-        shapes.append(Shape(rows, pack, 128, warps, 3 if step == "forward" else 2))
-    if smallest < 128 and pack > 1:
-        shapes.append(Shape(rows, pack // 2, 64, 4, 3))
-    return shapes
+    if rows * pack < 128:
+        return [Shape(rows, pack, 64, 4, 2), Shape(rows, pack, 64, 4, 5)]
+    if step == "dq":
+        return [Shape(rows, pack, 64, 8, 5), Shape(rows, pack, 64, 4, 2)]
+    return [Shape(rows, pack, 64, 4, 2), Shape(rows, pack, 64, 4, 3), Shape(rows, pack, 64, 8, 5)]
 
 
 def _query_tile(group: int, smallest: int, uniform: bool) -> tuple[int, int]:
     """(rows, heads) of a query tile: 128 places, or 64 where neither the block nor the group has more."""
     most = group & -group  # packs are powers of two that divide the group
-    rows = (128 if smallest >= 128 else 64) if uniform else 16  # variable blocks end anywhere: short tiles waste less at their end
+    rows = 64 if uniform else 16  # variable blocks end anywhere: short tiles waste less at their end
     pack = min(most, 128 // rows)
+    if uniform and pack == 1 and smallest >= 128:
+        return 128, 1
     return max(rows, 64 // pack), pack
 
 
