@@ -58,6 +58,23 @@ def test_methods_are_checked_timed_and_resumed(tmp_path: Path, capsys: pytest.Ca
     assert (tmp_path / "results.jsonl").read_bytes() == before
 
 
+def test_block_patterns_are_checked_and_timed_on_real_ranks(tmp_path: Path) -> None:
+    shape = ["--masks", "uniform_block", "--seqlens", "461", "--heads", "8:4", "--head-dim", "32", "--dtype", "fp32", "--device", "cpu"]
+    asked = ["run", "--level", "cp", "--methods", "ulysses,ring_allgather", *shape, "--budget", "0.02", "--nproc", "4"]
+    assert main([*asked, "--out", str(tmp_path)]) == 0
+    found = records_of(tmp_path)
+    mask = masks.uniform_block(461, heads=4)
+    assert set(found) == {(method, which) for method in ("ulysses", "ring_allgather") for which in ("fwd", "bwd")}
+    for record in found.values():
+        assert (record["level"], record["status"]) == ("cp", "ok"), record["reason"]
+        assert set(record["check"]) == {"out", "lse", "dq", "dk", "dv"}
+        assert (record["mask_digest"], record["area"]) == (mask.digest, mask.area)
+        assert record["flops"] == 4 * mask.area * 2 * 32 * (1 if record["pass"] == "fwd" else 2.5)
+        assert 1 <= record["imbalance"] < 1.5
+    own = [64 + 13, 128, 128, 128]  # eight blocks for four ranks, the last of 13 tokens
+    assert found["ring_allgather", "fwd"]["bytes_sent"] == [3 * length * 2 * 4 * 32 * 4 for length in own]
+
+
 def test_a_rank_that_dies_or_hangs_or_is_wrong_has_its_own_status_and_the_next_cell_runs(tmp_path: Path, plugins: Path) -> None:
     methods = "dies,forgets,hangs,plain_ring"
     asked = ["--plugin", str(plugins / "fragile_methods.py"), "--methods", methods, *QUICK, "--passes", "fwd", "--nproc", "2"]
@@ -137,6 +154,7 @@ def test_under_torchrun_the_command_joins_the_job_and_resumes_it(tmp_path: Path)
         (["--methods", "usp", *QUICK, "--nproc", "4", "--grid", "3x2"], "the grid 3x2 is for 6 ranks"),
         (["--methods", "ulises", *QUICK], "did you mean 'ulysses'"),
         (["--methods", "magi", *QUICK, "--grid", "two"], "is no grid"),
+        (["--methods", "ulysses,usp", *QUICK, "--masks", "uniform_block"], "usp cannot do this: attends to the keys of one rank at a time"),
         (["paper-cp", "--device", "cpu", "--masks", "causal", "--nproc", "4"], "use GPUs, shorter --seqlens, or the suite quick-cp"),
         (["magi-cp", "--device", "cpu", "--masks", "causal", "--nproc", "2"], "use GPUs, shorter --seqlens, or the suite quick-cp"),
     ],
