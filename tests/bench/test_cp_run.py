@@ -13,13 +13,14 @@ import pytest
 import torch
 
 import longca
-from longca import masks
-from longca.bench import cp_catalogue, cp_executor, plan, reference
+from longca import devices, masks
+from longca.bench import cp_catalogue, cp_executor, cp_memory, plan, reference
 from longca.bench import suite as suites
 from longca.bench.catalogue import Catalogue
 from longca.cli import main
 from longca.kernels import inputs
 from longca.kernels.base import Case
+from longca.parallel import registry
 from longca.parallel.pool import RankFailed
 
 SHAPE = ["--masks", "causal_document", "--seqlens", "197", "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--device", "cpu"]
@@ -165,6 +166,62 @@ def test_what_cannot_work_is_refused_before_anything_starts(
     assert main(["run", *asked, "--out", str(tmp_path / "out")]) == 2
     assert reason in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def four_small_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = {"name": "NVIDIA H200", "compute_cap": "9.0", "memory.total": "1024", "driver_version": "1"}
+    monkeypatch.setattr(devices, "gpus", lambda: [gpu] * 4)
+
+
+@pytest.mark.usefixtures("four_small_gpus")
+@pytest.mark.parametrize(
+    ("suite", "about", "needs"),
+    [
+        ("paper-cp", "32768 tokens and 64:8 heads over 4 ranks", "1.4 GiB"),
+        ("magi-cp", "262144 tokens and 8:1 heads over 4 ranks", "1.5 GiB"),
+    ],
+)
+def test_what_does_not_fit_into_the_gpus_is_refused_from_the_estimate(
+    suite: str, about: str, needs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", suite, "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err == (
+        f"longca: ulysses on full with {about} needs at least {needs} on a GPU, and these have 1.0 GiB; "
+        "use shorter --seqlens or GPUs with more memory.\n"
+    )
+    assert not (tmp_path / "out").exists()
+    assert main(["run", suite, "--seqlens", "1K", "--dry-run"]) == 0  # ranks have room for an eighth of it
+    assert "144 cells" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("four_small_gpus")
+def test_where_only_some_methods_fit_the_others_say_what_they_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With as many KV heads as query heads, gathering all keys costs more than the tokens that the check needs."""
+    monkeypatch.setattr(cp_executor.Ranks, "_begin", lambda *given: pytest.fail("nothing of this should have been started"))
+    suite = suites.Suite(
+        level="cp", methods=("ring_p2p", "ring_allgather"), masks=("causal",), seqlens=("96K",), heads=("8:8",), head_dims=("128",)
+    )
+    cells = cp_catalogue.cells(suite, ["fa4"], "cuda")
+    planned = plan.plan(cells, "a GPU", {"fa4": {}})
+    cp_catalogue.admit(planned, suite, "cuda", only_named=False)
+    (job,) = [job for job in plan.jobs(planned) if dict(job.cell.extra)["method"] == "ring_allgather"]
+    ranks = cp_executor.Ranks(suite, Catalogue(), "cuda", "a GPU", tmp_path, False)
+    for _, fields in ranks.run(job):
+        assert fields["status"] == "unsupported"
+        assert "ring_allgather on causal with 98304 tokens" in fields["reason"]
+
+
+def test_the_estimate_counts_inputs_and_what_the_program_or_the_check_holds() -> None:
+    def least(method: str, seqlen: int, heads: tuple[int, int], ranks: int) -> int:
+        case = Case(seqlen, seqlen, *heads, 16, 16, "fp32", "cuda")
+        return cp_memory.least_bytes(registry.plan(method, masks.full(seqlen), case, ranks))
+
+    token = 4 * 16 * (2 * 8 + 2 * 2)  # q, dout, k and v of 8:2 heads in fp32
+    assert least("ring_p2p", 960, (8, 2), 16) == token * (960 + 60)  # all tokens for the check, a sixteenth of them for the rank
+    keys, few = 2 * 4 * 16 * 8 * 960, 4 * 16 * (2 * 8 + 2 * 8) * 960
+    alone = least("ring_allgather", 960, (8, 8), 1)
+    assert alone >= few + keys + 4 * 16 * 8 * 960 * 4  # inputs, gathered keys, out and the three gradients
 
 
 def test_the_suites_are_of_this_level_and_methods_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
