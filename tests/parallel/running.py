@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import torch
 
 from longca import masks
+from longca.bench import check
+from longca.bench import reference as references
 from longca.kernels import inputs
 from longca.kernels import registry as kernels
 from longca.kernels.base import Case
@@ -105,6 +107,20 @@ def run_local(plan: Plan, inputs_of: InputsOf = plain_inputs) -> Results:
     layout = kernels.choices(plan.kernel)[0].layout
     parts = world.run(lambda rank: step(programs[rank], plan, rank, layout, inputs_of))
     return assemble(plan, programs, parts)
+
+
+@lru_cache(maxsize=64)
+def known(mask: AnyMask, case: Case) -> references.Reference:
+    return references.reference(mask, case, seed=0)
+
+
+def verdict_of(plan: Plan, right: AnyMask | None = None) -> check.Verdict:
+    """All ranks' results put together, both data sets, by the rule that comes before every clock; under the mask that is right."""
+    truth, verdict = known(right or plan.mask, plan.case), check.Verdict()
+    for which in references.DATA_SETS:
+        results = run_local(plan, lambda case, own, layout, which=which: references.data(case, truth.probe, which, 0, layout, own))
+        check.compare(results._asdict(), truth, which, plan.case, verdict)
+    return verdict
 
 
 def trace(plan: Plan, rank: int) -> tuple[TraceComm, int]:

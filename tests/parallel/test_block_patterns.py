@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 import pytest
 import torch
@@ -11,15 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longca import masks, parallel
-from longca.bench import check, metrics, reference
+from longca.bench import metrics
 from longca.errors import Refused
 from longca.kernels._blocks import block_size
-from longca.kernels.base import Case
 from longca.masks import BlockMask
 from longca.parallel import ranges, sharding
 from longca.parallel.comm.trace import TraceComm
 from longca.parallel.method import Plan
-from parallel.running import case_of, plan_of, run_local, trace
+from parallel.running import case_of, plan_of, run_local, trace, verdict_of
 
 METHODS = ("ulysses", "ring_allgather")
 OTHERS = ("ring_p2p", "usp", "loongtrain", "magi")
@@ -28,21 +25,6 @@ SEQLEN = 197  # a prime: its last block has 5 tokens
 
 def pattern(heads: int, seqlen: int = SEQLEN, b: int = 16) -> BlockMask:
     return masks.uniform_block(seqlen, seed=5, b=b, ratio=0.4, heads=heads)
-
-
-@lru_cache
-def reference_of(mask: BlockMask, case: Case) -> reference.Reference:
-    return reference.reference(mask, case, seed=0)
-
-
-def verdict_of(plan: Plan, right: BlockMask | None = None) -> check.Verdict:
-    """All ranks' results put together, both data sets, by the rule of the check, under the mask that is right."""
-    known = reference_of(plan.mask if right is None else right, plan.case)  # type: ignore[arg-type]
-    verdict = check.Verdict()
-    for which in reference.DATA_SETS:
-        results = run_local(plan, lambda case, own, layout, which=which: reference.data(case, known.probe, which, 0, layout, own))  # type: ignore[misc]
-        check.compare(results._asdict(), known, which, plan.case, verdict)
-    return verdict
 
 
 def assert_right(plan: Plan) -> None:
