@@ -143,10 +143,11 @@ def _kind(value: Any) -> Any:
 def compile_ahead(attention: Attention, case: Case) -> None:
     """Let FA4 compile now, from shapes alone, so that the first call on data only runs; it keeps what it compiled."""
     import torch
+    from torch._guards import detect_fake_mode
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[case.dtype]
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    with detect_fake_mode() or FakeTensorMode(allow_non_fake_inputs=True):  # a caller without a GPU has made one already
         q_LHD = torch.empty(case.seqlen_q, case.heads_q, case.head_dim, dtype=dtype, device=case.device)
         k_LHD = torch.empty(case.seqlen_k, case.heads_kv, case.head_dim, dtype=dtype, device=case.device)
         v_LHD = torch.empty(case.seqlen_k, case.heads_kv, case.head_dim_v, dtype=dtype, device=case.device)
