@@ -168,6 +168,18 @@ def test_what_cannot_work_is_refused_before_anything_starts(
     assert not (tmp_path / "out").exists()
 
 
+def test_all_methods_are_asked_and_those_that_refuse_a_mask_say_so_in_their_records(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["run", "--methods", "all", *QUICK, "--masks", "uniform_block", "--passes", "fwd", "--nproc", "2", "--out", str(tmp_path)]
+    assert main(asked) == 0
+    found = {method: record for (method, _), record in records_of(tmp_path).items()}
+    refused = {method: record["reason"] for method, record in found.items() if record["status"] == "unsupported"}
+    assert set(refused) == {"ring_p2p", "usp", "loongtrain", "magi"}
+    assert all(reason.endswith("use ulysses or ring_allgather") for reason in refused.values()), refused
+    assert [found[method]["status"] for method in ("ulysses", "ring_allgather")] == ["ok", "ok"]
+
+
 @pytest.fixture
 def four_small_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = {"name": "NVIDIA H200", "compute_cap": "9.0", "memory.total": "1024", "driver_version": "1"}
