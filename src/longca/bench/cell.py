@@ -42,7 +42,7 @@ class Cell:
     def build_mask(self) -> AnyMask:
         params = dict(self.params)
         if self.mask in masks.block_names():
-            params.setdefault("heads", self.heads_kv)  # one pattern per KV head
+            params["heads"] = self.patterns  # one per KV head, unless the user says otherwise
         return masks.build(
             self.mask,
             self.seqlen,
@@ -66,6 +66,16 @@ class Cell:
             backward=self.grad,
             deterministic=self.deterministic,
         )
+
+    @property
+    def patterns(self) -> int:
+        """How many patterns the mask has: its area is that of all of them together."""
+        return int(dict(self.params).get("heads", self.heads_kv)) if self.mask in masks.block_names() else 1
+
+    @property
+    def mask_title(self) -> str:
+        """The mask with the parameters that were asked for."""
+        return " ".join([self.mask, *(f"{name}={value}" for name, value in self.params)])
 
     @property
     def job(self) -> Cell:

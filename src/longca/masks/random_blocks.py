@@ -43,8 +43,8 @@ def top_blocks(seed: int, heads: int, rows: int, columns: int, count: int) -> np
         for start in range(0, rows, step):
             row = np.arange(start, min(start + step, rows))[:, None]
             scores = block_scores(seed, head, row, column)
-            best = np.argpartition(scores, columns - count, axis=1)[:, columns - count :]
-            np.put_along_axis(kept[head, start : start + step], best, True, axis=1)
+            least = np.partition(scores, columns - count, axis=1)[:, columns - count, None]
+            np.greater_equal(scores, least, out=kept[head, start : start + step])
     return kept
 
 
