@@ -57,8 +57,13 @@ def cells(suite: Suite, kernels: Sequence[str], device: str, steps: Sequence[Map
                 for which in suite.passes:
                     shape = dict(heads_q=heads_q, heads_kv=heads_kv, head_dim=head_dim, head_dim_v=head_dim_v, dtype=dtype, which=which)
                     level = "sparse" if suite.level == "kernel" and about["mask"] in masks.block_names() else suite.level
-                    options = dict(deterministic=suite.deterministic, grad=grad, device=device, level=level)
+                    source = suite.source if about["mask"] in masks.block_names() else "random"
+                    options = dict(deterministic=suite.deterministic, grad=grad, device=device, level=level, source=source)
                     found[Cell(kernel=kernel, **shape, **options, **about)] = None  # type: ignore[arg-type]
+    if found and suite.source != "random" and all(cell.source == "random" for cell in found):
+        raise BadInput(
+            f"the source {suite.source} is for block patterns, and none is asked for; add --masks {','.join(masks.block_names())}."
+        )
     return list(found)
 
 
@@ -67,7 +72,7 @@ def _grid(suite: Suite, kernels: Sequence[str]) -> Iterator[tuple[dict[str, obje
     names = [name for given in suite.masks for name in (masks.names() if given == "all" else [given])]
     for seqlen in sorted(parse_size(text) for text in suite.seqlens):
         if suite.level != "cp" and any(name in masks.block_names() for name in names):
-            yield {"mask": "full", "seqlen": seqlen, "seed": suite.seeds[0], "params": ()}, suite.dense
+            yield {"mask": masks.dense_of(suite.source), "seqlen": seqlen, "seed": suite.seeds[0], "params": ()}, suite.dense
         for name in names:
             pattern = masks.find(name)
             options = (

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any, NamedTuple
 
+from longca.masks import SOURCES, dense_of
 from longca.text import format_size
 
 Record = dict[str, Any]
-DENSE = "full"
 
 
 class Table(NamedTuple):
@@ -36,12 +36,18 @@ def shape(record: Record, environments: Mapping[str, Record]) -> str:
 
 
 Kernels = dict[str, dict[str, Record]]  # records by kernel, then by the digest of the mask
+Dense = dict[tuple[str, int], float]  # milliseconds by dense mask and length
 
 
 def with_params(record: Record) -> str:
-    """A mask with its parameters. That a block pattern has one head per KV head goes without saying."""
+    """A mask with its source and its parameters. That a block pattern has one head per KV head goes without saying."""
     usual = ("heads", record["heads_kv"])
-    return " ".join([record["mask"], *(f"{name}={value}" for name, value in record["params"].items() if (name, value) != usual)])
+    source = [] if _source(record) == "random" else [_source(record)]
+    return " ".join([record["mask"], *source, *(f"{name}={value}" for name, value in record["params"].items() if (name, value) != usual)])
+
+
+def _source(record: Record) -> str:
+    return record.get("source") or "random"
 
 
 def is_sparse(record: Record) -> bool:
@@ -85,16 +91,17 @@ def fastest(records: Iterable[Record], environments: Mapping[str, Record] | None
     return tables
 
 
-def dense_ms(group: Iterable[Record]) -> dict[int, float]:
-    """Per length the least time that the full mask takes: what block patterns must stay below to be worth it."""
-    found: dict[int, float] = {}
+def dense_ms(group: Iterable[Record]) -> Dense:
+    """The least time that the dense masks take: what block patterns must stay below to be worth it."""
+    found: Dense = {}
     for record in group:
-        if record["mask"] == DENSE and record["status"] == "ok" and record.get("ms"):
-            found[record["seqlen"]] = min(record["ms"]["median"], found.get(record["seqlen"], float("inf")))
+        place = record["mask"], record["seqlen"]
+        if record["mask"] in map(dense_of, SOURCES) and record.get("ms"):
+            found[place] = min(record["ms"]["median"], found.get(place, float("inf")))
     return found
 
 
-def _winner(kernels: Kernels, dense: Mapping[int, float]) -> str:
+def _winner(kernels: Kernels, dense: Dense) -> str:
     """The fastest of those that were measured on the same masks: on as many as any kernel was."""
     if not kernels:
         return ""
@@ -104,8 +111,9 @@ def _winner(kernels: Kernels, dense: Mapping[int, float]) -> str:
     return f"{best} {speed(medians[best])}{_gain(kernels[best].values(), dense)}" + (f" (n={len(shared)})" if len(shared) > 1 else "")
 
 
-def _gain(found: Iterable[Record], dense: Mapping[int, float]) -> str:
-    gains = [dense[record["seqlen"]] / record["ms"]["median"] for record in found if is_sparse(record) and record["seqlen"] in dense]
+def _gain(found: Iterable[Record], dense: Dense) -> str:
+    places = [((dense_of(_source(record)), record["seqlen"]), record) for record in found if is_sparse(record)]
+    gains = [dense[place] / record["ms"]["median"] for place, record in places if place in dense]
     return f" {median(gains):.3g}x" if gains else ""
 
 

@@ -27,7 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nproc", type=int, metavar="N", help="ranks of the level cp (default: one per GPU)")
     parser.add_argument("--grid", metavar="UxR[xW]", help="ranks that split heads, ranks of the ring, its windows")
     parser.add_argument("--masks", metavar="A,B", help="names, or all (the twelve)")
-    parser.add_argument("--dense", metavar="A,B", help="kernels that run the full mask beside block patterns")
+    parser.add_argument("--source", metavar="NAME", help="where block patterns come from: random, nsa or moba")
+    parser.add_argument("--dense", metavar="A,B", help="kernels that run the dense mask beside block patterns")
     parser.add_argument("--seqlens", metavar="S,S", help="tokens, such as 1K,8K,32K")
     parser.add_argument("--heads", metavar="Q:KV", help="query and KV heads, such as 64:8,64:64")
     parser.add_argument("--head-dim", dest="head_dims", metavar="D", help="head size, such as 128, or 192/128 where V has another one")
@@ -110,7 +111,7 @@ def resolve(args: argparse.Namespace) -> Suite:
     lists = {name: tuple(parse_list(getattr(args, name))) for name in LISTS if getattr(args, name) is not None}
     suite = suite.changed(
         **lists, seeds=_seeds(args.seeds), distribution=args.distribution, packing=args.packing, deterministic=args.deterministic
-    ).changed(level=level, nproc=args.nproc, grid=args.grid)
+    ).changed(level=level, nproc=args.nproc, grid=args.grid, source=args.source)
     suite = suites.with_params(suite, dict(parse_axis(text) for text in args.set))
     for flag in ("budget", "energy", "deadline", "stop_after"):
         _refuse_no_seconds(flag, getattr(args, flag))

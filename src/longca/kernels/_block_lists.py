@@ -75,6 +75,35 @@ def lists(kept: torch.Tensor, edges: torch.Tensor, tile: int) -> Lists:
     )
 
 
+def under_diagonal(made: Lists, own_edges: torch.Tensor, tile: int, *, tiles_are_rows: bool) -> Lists:
+    """The same lists below a causal mask: whole tiles that it cuts become short ones, which kernels mask, and hidden ones are left out.
+
+    `own_edges` are of the blocks that the lists belong to: rows where tiles are keys, keys where tiles are rows.
+    """
+    blocks, count = len(own_edges) - 1, len(made.whole_ptr) - 1
+    owner = torch.repeat_interleave(torch.arange(count, device=own_edges.device), made.whole_ptr.diff())
+    start = made.whole_start[: len(owner)]
+    own_first, own_last = own_edges[owner % blocks], own_edges[owner % blocks + 1] - 1
+    if tiles_are_rows:
+        free, hidden = start >= own_last, start + tile - 1 < own_first
+    else:
+        free, hidden = start + tile - 1 <= own_first, start > own_last
+    cut = ~free & ~hidden
+    short_owner = torch.repeat_interleave(torch.arange(count, device=own_edges.device), made.short_ptr.diff())
+    owners = torch.cat([short_owner, owner[cut]])
+    order = owners.argsort(stable=True)
+    starts = torch.cat([made.short_start[: len(short_owner)], start[cut]])[order]
+    counts = torch.cat([made.short_count[: len(short_owner)], torch.full_like(start[cut], tile)])[order]
+    return Lists(
+        _pointers(owner[free], count), _never_empty(start[free]), _pointers(owners, count), _never_empty(starts), _never_empty(counts),
+        len(owners) == 0,
+    )  # fmt: skip
+
+
+def _pointers(owner: torch.Tensor, count: int) -> torch.Tensor:
+    return torch.nn.functional.pad(torch.bincount(owner, minlength=count).cumsum(0), (1, 0)).int()
+
+
 def _runs(kept: torch.Tensor, edges: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """(list number, start, end) of each run, in the order of lists."""
     first, last = kept.clone(), kept.clone()

@@ -76,11 +76,17 @@ def facts(mask: AnyMask) -> str:
     parts = [f"{mask.name or 'mask'}", f"{format_size(mask.seqlen_q)} token{'s' if mask.seqlen_q > 1 else ''}"]
     if mask.seqlen_q != mask.seqlen_k:
         parts[-1] = f"{format_size(mask.seqlen_q)} queries, {format_size(mask.seqlen_k)} keys"
-    parts += [f"{name}={value}" for name, value in mask.params.items()]
+    parts += [f"{name}={value}" for name, value in {**source_of(mask), **mask.params}.items()]
     if mask.documents:
         plural = "s" if len(mask.documents) > 1 else ""
         parts.append(f"{len(mask.documents)} document{plural} of {min(mask.documents)} to {max(mask.documents)}")
     return "  ".join([*parts, f"area {mask.area}", f"density {mask.density:.4f}", f"digest {mask.digest}"])
+
+
+def source_of(mask: AnyMask) -> dict[str, str]:
+    """Where a block pattern comes from, unless it is random."""
+    source = getattr(mask, "source", "")
+    return {"source": source} if source not in ("", "random") else {}
 
 
 # -- files ---------------------------------------------------------------------------------------------------------------------
@@ -99,7 +105,7 @@ def write_png(mask: AnyMask, path: str | Path) -> Path:
         axes.set_ylabel("query", color=QUIET)
         if mask.heads > 1:
             axes.set_title(f"head {head}", color=QUIET, fontsize=10)
-    settings = ", ".join(f"{name}={value}" for name, value in mask.params.items())
+    settings = ", ".join(f"{name}={value}" for name, value in {**source_of(mask), **mask.params}.items())
     figure.suptitle(f"{mask.name} · {format_size(mask.seqlen_q)} tokens · density {mask.density:.3f}", color=INK, fontsize=13)
     if settings:
         figure.supxlabel(settings, color=QUIET, fontsize=9)

@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from longca.errors import BadInput
+from longca.errors import BadInput, unknown
 from longca.lengths import Distribution
 from longca.masks.bands import Ints
 from longca.masks.blocks import BlockMask
 from longca.masks.pattern import at_least, check_params, check_seqlen, refuse_documents
+from longca.masks.patterns import causal
+from longca.masks.selection import RULES, Means, select
 
 LOW32 = 0xFFFFFFFF
 COLUMN_BITS = 24  # a score is the hash, then the column: no two in a row are equal
@@ -81,8 +83,22 @@ class BlockPattern:
         packing: str | None = None,
         **params: float,
     ) -> BlockMask:
-        check_seqlen(seqlen)
         refuse_documents(self.name, documents, distribution, packing)
+        rows, columns, count, known = self.frame(seqlen, seed, params)
+        kept = top_blocks(seed, int(known["heads"]), len(rows) - 1, len(columns) - 1, count)
+        return BlockMask(rows, columns, kept, name=self.name, params=known, seed=seed, source="random")
+
+    def selected(self, seqlen: int, source: str, means: Callable[[Ints, Ints], Means], *, seed: int = 0, **params: float) -> BlockMask:
+        """The pattern that a rule selects, with a causal mask on top; `means` makes the means for the edges of rows and keys."""
+        if source not in RULES:
+            raise unknown("rule that selects blocks", source, list(RULES))
+        rows, columns, count, known = self.frame(seqlen, seed, params)
+        kept = select(source, means(rows, columns), rows, columns, count, int(known["heads"]))
+        return BlockMask(rows, columns, kept, band=causal(seqlen), name=self.name, params=known, seed=seed, source=source)
+
+    def frame(self, seqlen: int, seed: int, params: Mapping[str, float]) -> tuple[Ints, Ints, int, dict[str, float]]:
+        """What all patterns of these parameters share: edges of rows and keys, how many blocks a row keeps, and all parameters."""
+        check_seqlen(seqlen)
         self.check(params)
         known = {**self.defaults, **params}
         for name in known:
@@ -93,8 +109,7 @@ class BlockPattern:
         rows, columns = self.edges(seqlen, known, Random(f"{self.name}/{seed}"))
         size = known.get("b") or seqlen / (len(columns) - 1)
         count = min(max(1, int(known["ratio"] * seqlen / size)), len(columns) - 1)
-        kept = top_blocks(seed, int(known["heads"]), len(rows) - 1, len(columns) - 1, count)
-        return BlockMask(rows, columns, kept, name=self.name, params=known, seed=seed)
+        return rows, columns, count, known
 
     def check(self, params: Mapping[str, Any]) -> None:
         """Refuse parameters this mask does not have."""
