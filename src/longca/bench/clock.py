@@ -1,9 +1,9 @@
 """The clock: how long one call takes on the device, how sure that is, and whether the host was the bottleneck.
 
-On a GPU the call is timed by device events, and the L2 cache is flushed before it. One call is always in flight while the next is
-enqueued: a device that rests between samples runs them at a higher clock than any training run would see. Where the call is too short
-for that, the device spins for as long as the host needs, so that the events see the kernel and not the Python in front of it. Where
-that fails, `host_bound` says so.
+On a GPU the call is timed by device events. One call is always in flight while the next is enqueued: a device that rests between
+samples runs them at a higher clock than any training run would see. A call that is too short for that waits behind a flush of the L2
+cache, and behind a spin for as long as the host needs, so that the events see the kernel and not the Python in front of it. Where that
+fails, `host_bound` says so. Calls so long that a full cache could save them less than 1 % are made without a flush: it is a rest, too.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Call = Callable[[], object]
 Align = Callable[[], None]
 COVER = 2.0  # times the host's need that a call must last to hide it
+COLD_MS = 2.0  # filling 50 MB of cache from memory takes 10 to 20 us: 1 % of this
 
 
 def _alone() -> None:
@@ -140,7 +141,7 @@ class HostTimer:
 
 
 class CudaTimer:
-    """For one GPU: events around the call, behind a flush of the L2 cache and, where the device would be idle by then, a spin."""
+    """For one GPU: events around the call, behind a flush of the L2 cache and a spin where these are needed."""
 
     def __init__(self, align: Align = _alone) -> None:
         import torch
@@ -172,7 +173,7 @@ class CudaTimer:
         try:
             while True:
                 covered = bool(flying) and last_ms > COVER * self.spin_ms  # the call in flight outlasts the enqueueing of the next
-                flying.append(self._enqueue(call, spin=not covered))
+                flying.append(self._enqueue(call, flush=last_ms < COLD_MS, spin=not covered))
                 if len(flying) > self._ahead:
                     start, end, late, call_ms = flying.popleft()
                     end.synchronize()
@@ -181,9 +182,10 @@ class CudaTimer:
         finally:
             self._cuda.synchronize()
 
-    def _enqueue(self, call: Call, spin: bool) -> Flying:
+    def _enqueue(self, call: Call, flush: bool, spin: bool) -> Flying:
         start, end = (self._cuda.Event(enable_timing=True) for _ in range(2))
-        self._flush.zero_()
+        if flush:
+            self._flush.zero_()
         self._align()
         if spin:
             self._cuda._sleep(int(self.spin_ms * self._cycles_per_ms))
