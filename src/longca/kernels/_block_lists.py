@@ -81,23 +81,24 @@ def under_diagonal(made: Lists, own_edges: torch.Tensor, tile: int, *, tiles_are
     `own_edges` are of the blocks that the lists belong to: rows where tiles are keys, keys where tiles are rows.
     """
     blocks, count = len(own_edges) - 1, len(made.whole_ptr) - 1
-    owner = torch.repeat_interleave(torch.arange(count, device=own_edges.device), made.whole_ptr.diff())
-    start = made.whole_start[: len(owner)]
-    own_first, own_last = own_edges[owner % blocks], own_edges[owner % blocks + 1] - 1
-    if tiles_are_rows:
-        free, hidden = start >= own_last, start + tile - 1 < own_first
-    else:
-        free, hidden = start + tile - 1 <= own_first, start > own_last
-    cut = ~free & ~hidden
-    short_owner = torch.repeat_interleave(torch.arange(count, device=own_edges.device), made.short_ptr.diff())
-    owners = torch.cat([short_owner, owner[cut]])
-    order = owners.argsort(stable=True)
-    starts = torch.cat([made.short_start[: len(short_owner)], start[cut]])[order]
-    counts = torch.cat([made.short_count[: len(short_owner)], torch.full_like(start[cut], tile)])[order]
+    every = torch.arange(count, device=own_edges.device)
+    whole, short = (torch.repeat_interleave(every, ptr.diff()) for ptr in (made.whole_ptr, made.short_ptr))
+    owner = torch.cat([whole, short])
+    start = torch.cat([made.whole_start[: len(whole)], made.short_start[: len(short)]])
+    length = torch.cat([torch.full_like(whole, tile), made.short_count[: len(short)]])
+    last, own_first, own_last = start + length - 1, own_edges[owner % blocks], own_edges[owner % blocks + 1] - 1
+    uncut, hidden = (start >= own_last, last < own_first) if tiles_are_rows else (last <= own_first, start > own_last)
+    free = uncut & (length == tile)
+    masked = torch.nonzero(~free & ~hidden).squeeze(1)
+    masked = masked[owner[masked].argsort(stable=True)]  # those that were short come behind the others: into the order of lists
     return Lists(
-        _pointers(owner[free], count), _never_empty(start[free]), _pointers(owners, count), _never_empty(starts), _never_empty(counts),
-        len(owners) == 0,
-    )  # fmt: skip
+        _pointers(owner[free], count),
+        _never_empty(start[free]),
+        _pointers(owner[masked], count),
+        _never_empty(start[masked]),
+        _never_empty(length[masked]),
+        len(masked) == 0,
+    )
 
 
 def _pointers(owner: torch.Tensor, count: int) -> torch.Tensor:
