@@ -13,7 +13,7 @@ from longca.cli import main
 from longca.kernels import selected
 
 Start = Callable[..., "subprocess.Popen[str]"]
-RUN = ("quick-sparse", "--masks", "uniform_block,variable_block", "--kernels", "torch:plain", "--seqlens", "200", "--heads", "4:2")
+RUN = ("quick-sparse", "--masks", "uniform_block,variable_block", "--kernels", "torch:plain", "--seqlens", "600", "--heads", "4:2")
 SETTINGS = ("--set", "b=32", "--set", "ratio=.2,.5", "--set", "avg=40", "--set", "least=16", "--source", "moba")
 
 
@@ -41,7 +41,7 @@ def test_every_record_says_its_source_and_its_parameters(folder: Path) -> None:
     assert {record["source"] for record in blocks} == {"moba"}
     assert {(record["mask"], record["source"]) for record in found if record["level"] == "kernel"} == {("causal", None)}
     for record in blocks:
-        mask = selected.build(record["mask"], 200, "moba", selected.Heads(4, 2, 8), seed=42, **record["params"])
+        mask = selected.build(record["mask"], 600, "moba", selected.Heads(4, 2, 8), seed=42, **record["params"])
         assert (record["mask_digest"], record["area"]) == (mask.digest, mask.area)
         assert all(record[field] >= 0 for field in ("build_ms", "plan_ms", "compile_ms"))
 
@@ -58,17 +58,21 @@ def test_masks_are_written_down_with_their_source(folder: Path) -> None:
 def test_what_is_printed_tells_patterns_apart(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = (folder / "said.txt").read_text()
     for ratio in ("0.2", "0.5"):
-        assert f"torch:plain uniform_block moba b=32 ratio={ratio} 200 fwd: " in said  # while it runs
+        assert f"torch:plain uniform_block moba b=32 ratio={ratio} 600 fwd: " in said  # while it runs
         assert f"\nuniform_block moba b=32 ratio={ratio}  " in said  # and in the summary
     assert main(["export", str(folder), "--md"]) == 0
     table = capsys.readouterr().out
-    assert "| uniform_block moba b=32 ratio=0.2 | 200 | " in table
-    assert "| variable_block moba avg=40 ratio=0.5 least=16 | 200 | " in table
+    assert "| uniform_block moba b=32 ratio=0.2 | 600 | " in table
+    assert "| variable_block moba avg=40 ratio=0.5 least=16 | 600 | " in table
     assert main(["run", *RUN, *SETTINGS, "--device", "cpu", "--dry-run"]) == 0
     assert "uniform_block moba b=32 ratio=0.2 " in capsys.readouterr().out
 
 
 def test_it_resumes_and_another_source_is_other_cells(folder: Path, start_run: Start) -> None:
-    for source, said in (("moba", "10 of 10 cells are done"), ("random", "stopped with 10 cells left")):
+    said = {}
+    for source in ("moba", "random"):
         process = start_run(*RUN, *SETTINGS[:-1], source, "--out", folder, "--stop-after", "0.001")
-        assert said in "".join(process.communicate(timeout=120))
+        said[source] = "".join(process.communicate(timeout=120))
+    assert "10 of 10 cells are done" in said["moba"]
+    assert "cells are done" not in said["random"]
+    assert "cells left; to go on" in said["random"]

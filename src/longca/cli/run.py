@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nproc", type=int, metavar="N", help="ranks of the level cp (default: one per GPU)")
     parser.add_argument("--grid", metavar="UxR[xW]", help="ranks that split heads, ranks of the ring, its windows")
     parser.add_argument("--masks", metavar="A,B", help="names, or all (the twelve)")
-    parser.add_argument("--source", metavar="NAME", help="where block patterns come from: random, nsa or moba")
+    parser.add_argument("--source", metavar="NAME", help="where block patterns come from: random, nsa or moba (docs/sparse.md)")
     parser.add_argument("--dense", metavar="A,B", help="kernels that run the dense mask beside block patterns")
     parser.add_argument("--seqlens", metavar="S,S", help="tokens, such as 1K,8K,32K")
     parser.add_argument("--heads", metavar="Q:KV", help="query and KV heads, such as 64:8,64:64")
