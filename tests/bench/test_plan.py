@@ -95,13 +95,16 @@ def test_an_estimate_counts_each_query_head_once() -> None:
 
 def test_parameters_by_flag_go_to_the_masks_that_have_them() -> None:
     found = run_verb.resolve(arguments("paper-sparse", "--set", "ratio=.2,.5", "--set", "b=128"))
-    assert found.params["uniform_block"] == {"b": [128], "ratio": [0.2, 0.5]}
+    assert found.params["uniform_block"] == {"b": 128, "ratio": [0.2, 0.5]}
+    assert found == run_verb.resolve(arguments("paper-sparse", "--set", "ratio=.2,.5,b=128"))
     assert found.params["variable_block"] == {"avg": [128, 256, 512, 1024], "ratio": [0.2, 0.5]}
     windows = run_verb.resolve(arguments("quick", "--set", "w=1K")).params
-    assert windows["sliding_window"] == windows["global_sliding_window"] == {"w": [1024]}
-    for text, message in (("c=1", "none of these masks has a parameter 'c'"), ("ratio", "sets nothing"), ("ratio=x", "is no number")):
+    assert windows["sliding_window"] == windows["global_sliding_window"] == {"w": 1024}
+    for text, message in (("c=1", "none of these masks has a parameter 'c'"), ("ratio", "is no setting"), ("b=1,x", "is no number")):
         with pytest.raises(BadInput, match=message):
             run_verb.resolve(arguments("paper-sparse", "--set", text))
+    with pytest.raises(BadInput, match="ratio is set twice"):
+        run_verb.resolve(arguments("paper-sparse", "--set", "ratio=.2", "--set", "ratio=.5"))
 
 
 def test_a_cell_survives_json() -> None:
