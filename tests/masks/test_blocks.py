@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from longca import masks
 from longca.errors import BadInput
-from longca.masks import BlockMask, Mask
+from longca.masks import BlockMask, Mask, random_blocks
 from longca.masks.random_blocks import block_scores, variable_edges
 from strategies import indices, ranges_in
 
@@ -136,6 +136,12 @@ def test_heads_differ_and_density_is_near_the_ratio() -> None:
     assert mask.density == pytest.approx(51 / 256)
     variable = masks.variable_block(131072, avg=512, ratio=0.2, heads=4)
     assert variable.density == pytest.approx(0.2, abs=0.03)
+
+
+def test_large_patterns_are_made_by_many_threads_and_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = masks.uniform_block(8192, b=64, ratio=0.3, heads=5, seed=2)
+    monkeypatch.setattr(random_blocks, "MANY_BLOCKS", 1)
+    assert masks.uniform_block(8192, b=64, ratio=0.3, heads=5, seed=2) == alone
 
 
 def test_scores_spread_evenly() -> None:

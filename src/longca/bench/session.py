@@ -126,7 +126,9 @@ class Session:
 
     def after_job(self, last: bool) -> None:
         """Give the device's memory back, to libraries that allocate past torch and to other workers; after the last job of a problem
-        its reference too."""
+        its mask and its reference too."""
+        if last:
+            self._problem = None
         if last and self._references is not None:
             self._references.forget()
         if self._cuda is not None and not self.fatal:

@@ -5,7 +5,9 @@ Scores are a hash of (seed, head, row block, key block) in whole-number arithmet
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -21,6 +23,7 @@ from longca.masks.patterns import causal
 from longca.masks.selection import RULES, Means, select
 
 LOW32 = 0xFFFFFFFF
+MANY_BLOCKS = 1 << 22
 COLUMN_BITS = 24  # a score is the hash, then the column: no two in a row are equal
 
 
@@ -38,15 +41,24 @@ def block_scores(seed: int, head: Any, row: Any, column: Any) -> Any:
 
 
 def top_blocks(seed: int, heads: int, rows: int, columns: int, count: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which blocks are kept, [heads, rows, columns]: in each row the `count` highest scores. Some rows at a time, to stay in the cache."""
+    """Which blocks are kept, [heads, rows, columns]: in each row the `count` highest scores. Some rows at a time, to stay in the cache;
+    large patterns with all cores, as numpy computes without Python's lock."""
     kept = np.zeros((heads, rows, columns), bool)
     column, step = np.arange(columns)[None, :], max(1, (1 << 18) // columns)
-    for head in range(heads):
+
+    def choose(head: int) -> None:
         for start in range(0, rows, step):
             row = np.arange(start, min(start + step, rows))[:, None]
             scores = block_scores(seed, head, row, column)
             least = np.partition(scores, columns - count, axis=1)[:, columns - count, None]
             np.greater_equal(scores, least, out=kept[head, start : start + step])
+
+    if kept.size < MANY_BLOCKS:
+        for head in range(heads):
+            choose(head)
+    else:
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+            list(threads.map(choose, range(heads)))
     return kept
 
 
