@@ -151,7 +151,7 @@ def _plan(args: argparse.Namespace, suite: Suite, found: Catalogue, device: str)
         raise BadInput("no kernel runs here; `longca doctor` says what to install.")
     cells = levels.part(suite.level, "cells")(suite, found.for_all_masks, device, steps)
     planned = plan.plan(cells, device_model(device), found.versions)
-    levels.part(suite.level, "admit")(planned, suite, device, only_named=args.methods is not None or args.grid is not None)
+    levels.part(suite.level, "admit")(planned, suite, device, only_named=args.methods not in (None, "all") or args.grid is not None)
     return plan.shard(planned, args.shard) if args.shard else planned
 
 
