@@ -52,6 +52,8 @@ def test_block_patterns_show_their_parameters_and_how_they_compare_with_the_dens
     assert rows(found[0]) == [[["uniform_block b=64 ratio=0.2", "a 250"]]]  # alone, and without anything to compare with
     shared = sparse("a", 0.2, 4.0, params={"b": 64, "ratio": 0.2, "heads": 1})
     assert rows(shared) == [[["uniform_block b=64 ratio=0.2 heads=1", "a 250"]]]
+    split = sparse("a", 0.2, 4.0, level="cp", method="ulysses", grid="2x1", ranks=2)
+    assert rows(split) == [[["uniform_block b=64 ratio=0.2", "ulysses 2x1 a 250"]]]
 
 
 def test_selected_blocks_are_rows_of_their_own_and_compare_with_the_causal_mask() -> None:

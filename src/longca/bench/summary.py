@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any, NamedTuple
 
-from longca.masks import SOURCES, dense_of
+from longca.masks import SOURCES, block_names, dense_of
 from longca.text import format_size
 
 Record = dict[str, Any]
@@ -51,7 +51,7 @@ def _source(record: Record) -> str:
 
 
 def is_sparse(record: Record) -> bool:
-    return record.get("level") == "sparse"
+    return record["mask"] in block_names()
 
 
 def places(records: Iterable[Record]) -> dict[tuple[str, int], Kernels]:
