@@ -68,6 +68,22 @@ def parse_settings(entries: Iterable[str]) -> dict[str, int | float]:
     return settings
 
 
+def parse_axes(entries: Iterable[str]) -> dict[str, list[int | float]]:
+    """Settings as `parse_settings` takes them, of which each may have several values: 'ratio=.2,.5,b=64'."""
+    settings: dict[str, list[int | float]] = {}
+    for text in entries:
+        name = ""
+        for part in parse_list(text):
+            if "=" in part or not name:
+                ((name, value),) = parse_settings([part]).items()
+                if name in settings:
+                    raise BadInput(f"{name} is set twice; give it once, with all its values.")
+                settings[name] = [value]
+            else:
+                settings[name].append(parse_number(part))
+    return settings
+
+
 def parse_list(text: str) -> list[str]:
     """The entries between commas."""
     return [entry.strip() for entry in text.split(",") if entry.strip()]

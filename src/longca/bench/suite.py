@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
@@ -44,6 +44,7 @@ class Suite:
     kernels: tuple[str, ...] = ("all",)
     without: tuple[str, ...] = ()  # what `all` leaves out
     masks: tuple[str, ...] = ("all",)
+    dense: tuple[str, ...] = ()  # kernels that run the dense mask beside block patterns, so that one sees from which ratio on sparse wins
     seqlens: tuple[str, ...] = ("1K",)
     heads: tuple[str, ...] = ("64:8",)
     head_dims: tuple[str, ...] = ("128",)
@@ -53,6 +54,7 @@ class Suite:
     deterministic: bool = False
     distribution: str = ""
     packing: str = ""
+    source: str = "random"  # of block patterns: random scores, or a rule that selects blocks by q and k
     level: str = "kernel"
     methods: tuple[str, ...] = ("all",)  # of the level cp, like the next three
     nproc: int = 0  # ranks; 0: one per GPU, or as many as the job has that this is part of
@@ -161,6 +163,21 @@ def _table(name: str, value: Any, where: str) -> Mapping[str, Any]:
     return value
 
 
+def with_params(suite: Suite, given: Mapping[str, Sequence[int | float]]) -> Suite:
+    """The suite with these parameters for all of its masks that have them."""
+    from longca import masks
+
+    wanted = [name for mask in suite.masks for name in (masks.names() if mask == "all" else [mask])]
+    params = {mask: dict(values) for mask, values in suite.params.items()}
+    for name, values in given.items():
+        owners = [mask for mask in wanted if name in masks.find(mask).defaults]
+        if not owners:
+            raise BadInput(f"none of these masks has a parameter {name!r}; `longca ls masks` shows which they have.")
+        for mask in owners:
+            params.setdefault(mask, {})[name] = list(values) if len(values) > 1 else values[0]
+    return suite.changed(params=params)
+
+
 def check(suite: Suite) -> None:
     """Refuse what no cell can be made of, before anything is measured."""
     from longca import lengths, masks
@@ -168,6 +185,8 @@ def check(suite: Suite) -> None:
 
     if suite.level not in LEVELS:
         raise unknown("level", suite.level, list(LEVELS))
+    if suite.source not in masks.SOURCES:
+        raise unknown("source of block patterns", suite.source, list(masks.SOURCES))
     for axis in ("kernels", "masks", "seqlens", "heads", "head_dims", "dtypes", "passes", "seeds", "methods"):
         if not getattr(suite, axis):
             raise BadInput(f"the suite has no {axis}; give at least one.")
