@@ -1,6 +1,7 @@
 """One job: passes share preparation and check, gradients never accumulate, and no time exists that should not."""
 
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -201,7 +202,8 @@ class FakeCuda:
 
 def test_peak_memory_is_the_call_s_own_whatever_was_there_before(session: Session) -> None:
     cuda = FakeCuda()
-    session._cuda = cuda
+    session.start_device("cpu")
+    session._cuda, session.settings = cuda, Settings(warmup_s=0.0, least=2, most=2)
     cuda.take(240 << 20)  # the flush buffer
     cuda.take(7000)  # inputs
     cuda.take(9999)
@@ -211,8 +213,17 @@ def test_peak_memory_is_the_call_s_own_whatever_was_there_before(session: Sessio
         cuda.take(500)
         cuda.take(-400)
 
-    assert session.peak(call) == 500
-    assert session.allocated() == (240 << 20) + 7100
+    peak_bytes, timing = session.time(call)
+    assert peak_bytes == 500
+    assert session.allocated() == (240 << 20) + 7000 + 100 * (1 + len(timing.samples))
+
+
+def test_the_call_that_shows_the_memory_warms_up_the_others(session: Session) -> None:
+    session.start_device("cpu")
+    session._cuda, session.settings = FakeCuda(), Settings(warmup_s=0.01, least=3, most=3)
+    calls = []
+    session.time(lambda: calls.append(time.sleep(0.02)))
+    assert len(calls) == 1 + 3
 
 
 def test_after_a_lost_device_the_forward_is_left_to_another_process(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

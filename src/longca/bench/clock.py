@@ -94,7 +94,6 @@ def measure(call: Call, timer: Timer, settings: Settings | None = None, gauge: G
     taken, stop = list[Sample](), "most"
     with closing(timer.samples(call)) as samples:
         start = timer.now()
-        next(samples)
         while timer.now() - start < settings.warmup_s:
             next(samples)
         start = timer.now()

@@ -75,8 +75,7 @@ def _measure(cell: Cell, mask: AnyMask, case: Case, passes: list[str], session: 
     for which in passes:
         session.phase("time")
         kept_bytes = calls.keep(which, session)
-        peak_bytes = session.peak(calls.of(which))
-        timing = session.time(calls.of(which))
+        peak_bytes, timing = session.time(calls.of(which))
         energy = session.joules(calls.of(which))
         calls.release()
         fields = figures(timing, mask, case, which, session.device_model)

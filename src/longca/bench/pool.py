@@ -101,7 +101,10 @@ class Pool:
 
     def _message(self, job: Job) -> Fields:
         cells = [entry.cell.to_json() for entry in job.planned]
-        about = {"clock": asdict(self._suite.clock), "cache": str(self._cache), "quadratic": self._quadratic, "last": job.last}
+        # a worker that does everything itself keeps references in memory: nobody would read them from the disk
+        alone = self._suite.limits.workers == "one" and not any(entry.plugin for entry in self._found.entries.values())
+        cache = None if alone else str(self._cache)
+        about = {"clock": asdict(self._suite.clock), "cache": cache, "quadratic": self._quadratic, "last": job.last}
         return {"cells": cells, **about}
 
     def _drop(self, name: str) -> None:

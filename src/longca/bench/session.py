@@ -30,7 +30,8 @@ class Session:
     def __init__(self, tell: Callable[[dict[str, Any]], None], device_model: str) -> None:
         self._tell, self.device_model = tell, device_model
         self.quadratic: int | None = None
-        self.settings, self.cache = Settings(), Path()
+        self.settings = Settings()
+        self.cache: Path | None = None  # where other workers look for references
         self.fatal = False  # the device will not work again in this process
         self._timer: Timer | None = None
         self._gauge: Gauge | None = None
@@ -40,7 +41,8 @@ class Session:
         self._shapes: set[Case] = set()  # since torch.compile last forgot
 
     def configure(self, job: dict[str, Any]) -> None:
-        self.settings, self.cache, self.quadratic = Settings(**job["clock"]), Path(job["cache"]), job["quadratic"]
+        self.settings, self.quadratic = Settings(**job["clock"]), job["quadratic"]
+        self.cache = Path(job["cache"]) if job["cache"] else None
 
     def phase(self, name: str) -> None:
         """Tells the parent which deadline runs now."""
@@ -72,8 +74,16 @@ class Session:
     def allocated(self) -> int:
         return int(self._cuda.memory_allocated()) if self._cuda is not None else 0
 
-    def peak(self, call: Call) -> int | None:
-        """Bytes one call needs beyond what is there before it; not known on a CPU."""
+    def time(self, call: Call) -> tuple[int | None, Timing]:
+        """The most bytes that one call needs beyond what is there, and its times; the call that shows the first warms up the other."""
+        assert self._timer is not None
+        start = self._timer.now()
+        peak_bytes = self._peak(call)
+        left_s = max(0.0, self.settings.warmup_s - (self._timer.now() - start))
+        return peak_bytes, measure(call, self._timer, replace(self.settings, warmup_s=left_s), self._gauge)
+
+    def _peak(self, call: Call) -> int | None:
+        """Not known on a CPU."""
         if self._cuda is None:
             return None
         self._cuda.synchronize()
@@ -82,10 +92,6 @@ class Session:
         call()
         self._cuda.synchronize()
         return int(self._cuda.max_memory_allocated()) - before
-
-    def time(self, call: Call) -> Timing:
-        assert self._timer is not None
-        return measure(call, self._timer, self.settings, self._gauge)
 
     def joules(self, call: Call) -> float | None:
         if self._gauge is None or self.settings.energy_s <= 0:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from longca.kernels import lower
-from longca.kernels._fa4_bands import ListedAttention, forward_tile
+from longca.kernels._fa4_bands import ListedAttention, backward_rows, forward_tile
 from longca.kernels.base import Case
 from longca.masks import BlockMask
 from longca.masks.tiles import TileLists
@@ -18,8 +18,9 @@ class BlockAttention(ListedAttention):
         tile = forward_tile(case)
         self.forward_options = self._options(mask, mask.tiles(*tile).by_row(), tile) | dict(pack_gqa=mask.heads == 1 and case.group > 1)
         if case.backward:
-            chosen = self.library._tile_size_bwd_sm90(case.head_dim, case.head_dim_v, False, False, sparse_block_size_q=tile[0])
-            tile = tile[0], chosen.n_block_size
+            rows = backward_rows(case)
+            chosen = self.library._tile_size_bwd_sm90(case.head_dim, case.head_dim_v, False, False, sparse_block_size_q=rows)
+            tile = rows, chosen.n_block_size
             self.backward_options = self._options(mask, mask.tiles(*tile).by_col(), tile, anchors_are_keys=chosen.SdP_swapAB)
             if mask.band is None and mask.seqlen_k % tile[1] == 0:
                 self.backward_options["aux_tensors"] = self.cute.no_bounds(case.device)
