@@ -160,7 +160,10 @@ def test_filter_sort_and_csv(page: Browser) -> None:
     kernels = page.script("return [...document.querySelectorAll('#table tbody tr')].map((row) => row.cells[0].innerText)")
     assert kernels == ["fa4"] * 8 + ["flex"] * 8 + [HOSTILE] * 8 + ["fa2"] * 8
     page.script("document.querySelector('#table tbody tr').click()")
-    assert "longca run --kernels fa4 --masks causal --seqlens 8K --heads 64:8" in text(page, "#detail pre")
+    assert (
+        "longca run --kernels fa4 --masks causal --seqlens 8K --seeds 0, --heads 64:8 --head-dim 128 --dtype bf16 --passes fwd,bwd"
+        in text(page, "#detail pre")
+    )
 
 
 def test_the_theme_can_be_switched(page: Browser) -> None:
@@ -189,6 +192,34 @@ def test_ranks_and_ratios_get_charts_of_their_own(write: Write, browser: Browser
     page.script("paint(document.querySelector('#scaling .plot').chart)")
     assert page.complaints() == []
     assert not page.script("return document.getElementById('scaling').hidden")
+
+
+def test_simulated_points_are_drawn_differently(write: Write, browser: Browser, tmp_path: Path) -> None:
+    measured = [make_record([8.0 / ranks], level="cp", method="ring", ranks=ranks, grid=f"1x{ranks}") for ranks in (1, 2)]
+    also = [make_record([4.0 / ranks], level="cp", method="ring", ranks=ranks, grid=f"1x{ranks}", simulated="h100-ib") for ranks in (2, 64)]
+    page = opened(browser, write("both", measured + also), tmp_path)
+    read = """const {u, lines, styles, points, places} = (() => { const plot = document.querySelector('#scaling .plot');
+                if (!plot.chart.u) paint(plot.chart); return plot.chart; })();
+              const copy = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+              [copy.canvas.width, copy.canvas.height] = [u.ctx.canvas.width, u.ctx.canvas.height];
+              copy.drawImage(u.ctx.canvas, 0, 0);
+              const middle = (i, j) => [...copy.getImageData(
+                u.valToPos(places[j], 'x', true), u.valToPos(points[i][j].value, 'y', true), 1, 1).data];
+              return {lines, hollow: lines.map((line, i) => styleOf(styles[i], line).hollow), filled: middle(0, 0), empty: middle(1, 2)}"""
+    found = page.script(read)
+    assert found["lines"] == ["fa4 ring", "fa4 ring, simulated on h100-ib"]
+    assert found["hollow"] == [False, True]
+    paper = [0xFC, 0xFC, 0xFB, 255]
+    assert found["empty"] == paper
+    assert found["filled"] != paper
+    fastest = page.script(
+        "return [...document.querySelectorAll('#headline tbody tr')].map((row) => [row.cells[3].innerText, row.cells[6].innerText])"
+    )
+    assert [name for name, _ in fastest] == ["fa4 ring ×2", "fa4 ring ×64, simulated on h100-ib"]
+    assert not any("simulated" in ahead for _, ahead in fastest[:1])
+    page.script("[...document.querySelectorAll('#table tbody tr')].find((row) => row.innerText.includes('×64')).click()")
+    assert "Simulated on h100-ib: nobody measured it." in text(page, "#detail")
+    assert page.complaints() == []
 
 
 def test_5000_records_load_in_two_seconds(write: Write, browser: Browser, tmp_path: Path) -> None:

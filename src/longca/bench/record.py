@@ -5,13 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from longca.bench import metrics
-from longca.bench.cell import SCHEMA
+from longca.bench.cell import SCHEMA, Cell
 from longca.bench.plan import Planned, mask_of
 
 # what exists only where something was measured
 MEASURED = ("ms", "noisy", "call_ms", "host_bound", "tflops", "mfu", "peak_gib", "clock_mhz", "watts", "joules", "compile_ms")
 LEVEL_FIELDS = {"cp": ("imbalance", "bytes_sent", "peak_gib_ranks", "wait_share")}  # what only some levels measure
 PREPARED = ("build_ms", "plan_ms", "check")
+
+
+def given(cell: Cell) -> dict[str, Any]:
+    """What was asked for and no other field tells: with it the same cell can be planned again. What was not given is left out."""
+    grad = cell.grad and cell.which == "fwd"  # where the backward fails, the record's own `grad` is of the forward alone
+    about = {"params": dict(cell.params), "distribution": cell.distribution, "packing": cell.packing, "grad": grad}
+    return {name: value for name, value in (about | {"documents": cell.documents is not None}).items() if value}
 
 
 def make(planned: Planned, found: dict[str, Any], environment: str) -> dict[str, Any]:
@@ -32,6 +39,7 @@ def make(planned: Planned, found: dict[str, Any], environment: str) -> dict[str,
         "backward_kind": found.get("backward_kind"),
         "mask": cell.mask,
         "params": mask.params,
+        "given": given(cell),
         "mask_digest": planned.digest,
         "seed": cell.seed,
         "seqlen": cell.seqlen,

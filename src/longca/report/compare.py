@@ -21,7 +21,7 @@ BUSY = 0.5  # the part of noisy cells above which no cell of a journal is truste
 # what was measured: not what it was measured with, nor what was found; the variant is the kernel's own choice
 IDENTITY = (
     *("level", "asked", "mask", "params", "mask_digest", "seed", "seqlen", "seqlen_q", "seqlen_k", "heads_q", "heads_kv"),
-    *("head_dim", "head_dim_v", "dtype", "deterministic", "grad", "pass", "method", "ranks", "grid"),
+    *("head_dim", "head_dim_v", "dtype", "deterministic", "grad", "pass", "method", "ranks", "grid", "simulated"),
 )
 
 

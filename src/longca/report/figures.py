@@ -9,7 +9,7 @@ from typing import Any
 
 from longca.errors import BadInput
 from longca.report.reading import Record
-from longca.report.settings import MARKS, MARKS_EXPLAINED, PASSES, by_setting, line_of, slug, speed_at
+from longca.report.settings import MARKS, MARKS_EXPLAINED, PASSES, SIMULATED, by_setting, line_of, slug, speed_at
 from longca.text import format_size
 
 COLOURS = ("#0072b2", "#c44e00", "#007a59", "#b0508a", "#8a6500", "#4d3a9e", "#2b8cbe", "#4a4a48")
@@ -66,9 +66,11 @@ def _plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def _style(index: int) -> dict[str, Any]:
+def _style(index: int, line: str) -> dict[str, Any]:
+    """What was simulated has hollow markers and a thin, dotted line."""
     shape = MARKERS[(index + index // len(COLOURS)) % len(MARKERS)]
-    return {"color": COLOURS[index % len(COLOURS)], "linestyle": DASHES[index % len(DASHES)], "marker": shape, "markersize": 4}
+    style = {"color": COLOURS[index % len(COLOURS)], "linestyle": DASHES[index % len(DASHES)], "marker": shape, "markersize": 4}
+    return style | ({"markerfacecolor": "none", "linestyle": ":", "linewidth": 0.8} if SIMULATED in line else {"linewidth": 1.2})
 
 
 def _speed(records: Sequence[Record], lines: list[str]) -> Any:
@@ -98,11 +100,11 @@ def _over_length(axes: Any, records: Sequence[Record], lines: list[str]) -> None
             speeds.append(middle)
             errors.append((middle - low, high - middle))
             if math.isnan(middle) and here:
-                style = {"color": _style(index)["color"], "ha": "center", "fontsize": 7, "fontweight": "bold"}
+                style = {"color": _style(index, line)["color"], "ha": "center", "fontsize": 7, "fontweight": "bold"}
                 lift, mark, place = 2 + 8 * below[seqlen], MARKS[here[0]["status"]], (seqlen, 0)
                 axes.annotate(mark, place, (0, lift), xycoords=("data", "axes fraction"), textcoords="offset points", **style)
                 below[seqlen] += 1
-        axes.errorbar(lengths, speeds, list(zip(*errors, strict=True)), linewidth=1.2, **_style(index))
+        axes.errorbar(lengths, speeds, list(zip(*errors, strict=True)), **_style(index, line))
     axes.set_xscale("log", base=2)
     axes.set_xticks(lengths, [format_size(seqlen) for seqlen in lengths])
     axes.set_xlim(lengths[0] / 1.4, lengths[-1] * 1.4)
@@ -155,7 +157,7 @@ def _memory(records: Sequence[Record], lines: list[str]) -> Any:
             if line_of(record) == line:
                 most[record["seqlen"]] = max(most.get(record["seqlen"], 0.0), record["peak_gib"])
         places = sorted(most)
-        axes.plot(places, [most[place] for place in places], linewidth=1.2, **_style(index))
+        axes.plot(places, [most[place] for place in places], **_style(index, line))
     axes.set_xscale("log", base=2)
     axes.set_xticks(lengths, [format_size(seqlen) for seqlen in lengths])
     axes.minorticks_off()
@@ -169,7 +171,7 @@ def _legend(figure: Any, lines: list[str], bars: bool = False, title: str | None
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    handles: list[Any] = [Line2D([], [], linewidth=1.2, **_style(index)) for index in range(len(lines))]
+    handles: list[Any] = [Line2D([], [], **_style(index, line)) for index, line in enumerate(lines)]
     if bars:
         pairs = [(COLOURS[i % len(COLOURS)], HATCHES[i % len(HATCHES)]) for i in range(len(lines))]
         handles = [Patch(facecolor=colour, hatch=hatch, edgecolor="white") for colour, hatch in pairs]

@@ -4,9 +4,11 @@ const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3], [5, 5]];
 const LIVE = new Set(); // charts on the page, to be drawn again when the theme changes
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const styleOf = (i) => ({ color: css(`--s${i % 8}`), dash: DASHES[i % DASHES.length], shape: (i + Math.floor(i / 8)) % 4 }); // a colour that comes again has another shape;
+// A colour that comes again has another shape; what was simulated has hollow markers and a thin dotted line.
+const styleOf = (i, line) => ({ color: css(`--s${i % 8}`), shape: (i + Math.floor(i / 8)) % 4,
+  ...(SIMULATED.has(line) ? { dash: [1, 4], width: 1.2, hollow: true } : { dash: DASHES[i % DASHES.length], width: 1.8, hollow: false }) });
 
-function marker(context, shape, x, y, size) {
+function marker(context, { shape, hollow }, x, y, size) {
   context.beginPath();
   if (shape === 0) context.arc(x, y, size, 0, 2 * Math.PI);
   else if (shape === 1) context.rect(x - size, y - size, 2 * size, 2 * size);
@@ -15,7 +17,14 @@ function marker(context, shape, x, y, size) {
     corners.forEach(([dx, dy], i) => (i ? context.lineTo(x + dx * size, y + dy * size) : context.moveTo(x + dx * size, y + dy * size)));
     context.closePath();
   }
+  if (!hollow) return context.fill();
+  context.save();
+  context.setLineDash([]);
+  context.lineWidth = size / 2.5;
+  context.fillStyle = css("--paper");
   context.fill();
+  context.stroke();
+  context.restore();
 }
 
 // Per line and place (a length, if not told otherwise) one point: the middle of its records, the spread around it, and the records themselves.
@@ -41,7 +50,7 @@ function drawExtras(u, chart) {
   ctx.font = `bold ${11 * ratio}px system-ui, sans-serif`;
   const feet = new Map();
   chart.points.forEach((line, i) => {
-    const style = styleOf(chart.styles[i]);
+    const style = styleOf(chart.styles[i], chart.lines[i]);
     ctx.strokeStyle = ctx.fillStyle = style.color;
     line.forEach((point, j) => {
       const x = u.valToPos(chart.places[j], "x", true);
@@ -58,7 +67,7 @@ function drawExtras(u, chart) {
         ctx.lineTo(x, u.valToPos(point.high, "y", true));
         ctx.stroke();
       }
-      marker(ctx, style.shape, x, u.valToPos(point.value, "y", true), 3.5 * ratio);
+      marker(ctx, style, x, u.valToPos(point.value, "y", true), 3.5 * ratio);
     });
   });
   ctx.restore();
@@ -86,8 +95,8 @@ function options(chart, width) {
     scales: { x: { time: false, distr: 3, log: 2, range: () => ends }, y: { distr: log ? 3 : 1, range: () => yRange(chart, log) } },
     axes: [{ ...axis, splits: () => chart.places, values: (u, splits) => splits.map(chart.label), space: 20, size: 34 }, { ...axis, size: 66, values: (u, splits) => splits.map(axisText) }],
     series: [{}, ...chart.points.map((line, i) => {
-      const style = styleOf(chart.styles[i]);
-      return { stroke: style.color, dash: style.dash, width: 1.8, points: { show: false } };
+      const style = styleOf(chart.styles[i], chart.lines[i]);
+      return { stroke: style.color, dash: style.dash, width: style.width, points: { show: false } };
     })],
     hooks: { draw: [(u) => drawExtras(u, chart)], setCursor: [(u) => hoverAt(u, chart)] },
   };

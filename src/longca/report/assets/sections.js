@@ -23,16 +23,16 @@ function fillLegend(box, lines) {
     const entry = element("span"), key = element("canvas"), ratio = devicePixelRatio;
     [key.width, key.height] = [34 * ratio, 12 * ratio];
     [key.style.width, key.style.height] = ["34px", "12px"];
-    const context = key.getContext("2d"), style = styleOf(i);
+    const context = key.getContext("2d"), style = styleOf(i, line);
     context.scale(ratio, ratio);
     context.strokeStyle = context.fillStyle = style.color;
-    context.lineWidth = 1.8;
+    context.lineWidth = style.width;
     context.setLineDash(style.dash);
     context.beginPath();
     context.moveTo(0, 6);
     context.lineTo(34, 6);
     context.stroke();
-    marker(context, style.shape, 17, 6, 3.5);
+    marker(context, style, 17, 6, 3.5);
     entry.append(key, line);
     return entry;
   }));
@@ -97,8 +97,9 @@ function table(head, rows) {
 
 function headline(records) {
   const rows = [];
-  for (const [mask, group] of groupBy(records, "mask")) for (const pass of PASSES) {
-    const ok = group.filter((r) => r.pass === pass && r.status === "ok");
+  // what was simulated is never ahead of, or behind, what was measured
+  for (const [, group] of groupBy(records, (r) => JSON.stringify([r.mask, r.simulated]))) for (const pass of PASSES) {
+    const mask = group[0].mask, ok = group.filter((r) => r.pass === pass && r.status === "ok");
     if (!ok.length) continue;
     const longest = Math.max(...ok.map((r) => r.seqlen));
     const ranked = [...groupBy(ok.filter((r) => r.seqlen === longest), "line")].map(([line, rs]) => ({ line, speed: median(rs.map((r) => r.tflops)), peak: median(rs.map((r) => r.mfu).filter((v) => v !== null)) })).sort((a, b) => b.speed - a.speed);
@@ -137,12 +138,12 @@ function shareCell(group, share) {
 
 function heatMap(records, lines) {
   const known = records.some((r) => r.mfu !== null);
-  const best = new Map([...groupBy(records.filter((r) => r.status === "ok"), (r) => JSON.stringify([r.mask, r.pass]))].map(([key, rs]) => [key, Math.max(...rs.map((r) => r.tflops))]));
+  const best = new Map([...groupBy(records.filter((r) => r.status === "ok"), (r) => JSON.stringify([r.mask, r.pass, r.simulated]))].map(([key, rs]) => [key, Math.max(...rs.map((r) => r.tflops))]));
   const share = (group) => {
     const ok = group.filter((r) => r.status === "ok" && (!known || r.mfu !== null));
     if (!ok.length) return null;
     const top = ok.reduce((a, b) => (b.tflops > a.tflops ? b : a));
-    return { value: known ? top.mfu : top.tflops / best.get(JSON.stringify([top.mask, top.pass])), title: `${numberText(top.tflops)} TFLOP/s at ${sizeText(top.seqlen)}` };
+    return { value: known ? top.mfu : top.tflops / best.get(JSON.stringify([top.mask, top.pass, top.simulated])), title: `${numberText(top.tflops)} TFLOP/s at ${sizeText(top.seqlen)}` };
   };
   document.getElementById("peak-title").textContent = known ? "Share of peak" : "Share of the fastest";
   document.getElementById("peak-note").textContent = known ? "The best of all lengths, as a part of what the device can do at most." : "The peak of this device is not known, so this is each kernel's best of all lengths as a part of the fastest kernel's.";
