@@ -131,7 +131,7 @@ def _params(suite: Suite, chosen: tuple[str, ...] | None, given: list[str]) -> d
     own = {name: masks.own_params(name, settings) for name in names}
     for setting in settings:
         if not any(setting in values for values in own.values()):
-            raise BadInput(f"--set {setting}: none of the masks {', '.join(names)} has that parameter; `longca ls masks` shows them.")
+            raise BadInput(f"none of these masks has a parameter {setting!r}; `longca ls masks` shows which they have.")
     return {**suite.params, **{name: {**suite.params.get(name, {}), **values} for name, values in own.items() if values}}
 
 

@@ -38,14 +38,31 @@ function fillLegend(box, lines) {
   }));
 }
 
+const MOST_WORDS = 4; // sentences below a chart; more are folded away
+
 // Why some lines have no time somewhere, in words.
 function failures(records) {
-  const list = element("ul", null, "words");
+  const list = element("ul", null, "words"), all = unique(records.map((r) => r.seqlen)).sort((a, b) => a - b);
+  // reasons that differ in their numbers only are one; so are passes, and then kernels, with the same reason at the same lengths
+  const alike = (r) => (r.reason || MARK_WORDS[r.status]).replace(/\d[\d.]*/g, "#");
+  const join = (groups, name, rest) => [...groupBy(groups, (g) => JSON.stringify(rest.map((key) => g[key])))].map(([, same]) => ({ ...same[0], [name]: unique(same.map((g) => g[name])).join(", ") }));
   const failed = records.filter((r) => r.status !== "ok");
-  for (const [text, group] of groupBy(failed, (r) => `${MARKS[r.status] || "E"} ${r.line}, ${r.pass}: ${r.reason || MARK_WORDS[r.status]}`)) {
-    list.append(element("li", `${text} (${unique(group.map((r) => sizeText(r.seqlen))).join(", ")})`));
-  }
-  return list;
+  let groups = [...groupBy(failed, (r) => JSON.stringify([MARKS[r.status], r.line, r.pass, alike(r)]))].map(([, group]) => ({
+    mark: MARKS[group[0].status] || "E", line: group[0].line, pass: group[0].pass, reason: group[group.length - 1].reason || MARK_WORDS[group[0].status], alike: alike(group[0]), lengths: lengthsText(unique(group.map((r) => r.seqlen)), all) }));
+  groups = join(groups, "pass", ["mark", "line", "alike", "lengths"]);
+  groups = join(groups, "line", ["mark", "pass", "alike", "lengths"]);
+  list.append(...groups.map((g) => element("li", `${g.mark} ${g.line}, ${g.pass}: ${g.reason} (${g.lengths})`)));
+  if (groups.length <= MOST_WORDS) return list;
+  const folded = element("details");
+  folded.append(element("summary", `Why ${unique(failed.map((r) => r.line)).length} of ${unique(records.map((r) => r.line)).length} have no time somewhere`, "words"), list);
+  return folded;
+}
+
+// Three lengths and more that follow each other are named by their ends.
+function lengthsText(lengths, all) {
+  const sorted = [...lengths].sort((a, b) => a - b), first = all.indexOf(sorted[0]);
+  const gapless = sorted.length > 2 && sorted.every((n, i) => all[first + i] === n);
+  return gapless ? `${sizeText(sorted[0])} to ${sizeText(sorted[sorted.length - 1])}` : sorted.map(sizeText).join(", ");
 }
 
 const SPEED = {
