@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from math import comb
 
 import pytest
 
-from longca.bench.clock import HostTimer, Settings, half_width, measure
+from longca.bench.clock import HostTimer, Sample, Settings, half_width, measure
 
 
 class FakeTimer:
     """Samples from a list; every sample takes its own time."""
 
-    def __init__(self, samples: Iterator[float], late: bool = False) -> None:
-        self.samples, self.late, self.time, self.calls = samples, late, 0.0, 0
+    def __init__(self, times: Iterator[float], late: bool = False) -> None:
+        self.times, self.late, self.time = times, late, 0.0
 
-    def sample(self, call: Callable[[], object]) -> tuple[float, bool, float]:
-        call()
-        self.calls += 1
-        ms = next(self.samples)
-        self.time += ms / 1e3
-        return ms, self.late, ms / 10
+    def samples(self, call: Callable[[], object]) -> Generator[Sample, None, None]:
+        for ms in self.times:
+            call()
+            self.time += ms / 1e3
+            yield Sample(ms, self.late, ms / 10)
 
     def now(self) -> float:
         return self.time

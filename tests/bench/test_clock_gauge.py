@@ -1,11 +1,11 @@
 """What stands beside the samples: readings of clock and power, the energy of a call, with a fake device."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 import pytest
 
 from longca.bench import gauge
-from longca.bench.clock import Settings, measure
+from longca.bench.clock import Sample, Settings, measure
 
 
 class FakeDevice:
@@ -14,10 +14,14 @@ class FakeDevice:
     def __init__(self) -> None:
         self.time, self.reads = 0.0, 0
 
-    def sample(self, call: Callable[[], object]) -> tuple[float, bool, float]:
-        call()
+    def samples(self, call: Callable[[], object]) -> Generator[Sample, None, None]:
+        while True:
+            call()
+            self.tick()
+            yield Sample(15.625, False, 1.0)
+
+    def tick(self) -> None:
         self.time += 1 / 64  # exact in binary
-        return 15.625, False, 1.0
 
     def now(self) -> float:
         return self.time
@@ -48,6 +52,6 @@ def test_without_a_gauge_nothing_is_claimed() -> None:
 def test_energy_is_measured_over_a_second_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
     device = FakeDevice()
     monkeypatch.setattr(gauge.time, "perf_counter", device.now)
-    joules = gauge.joules_per_call(lambda: device.sample(lambda: None), lambda: None, device, 0.1)
+    joules = gauge.joules_per_call(device.tick, lambda: None, device, 0.1)
     assert device.time >= 1.0
     assert joules == pytest.approx(500 / 64)

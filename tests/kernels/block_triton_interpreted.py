@@ -98,8 +98,8 @@ def _check(mask: BlockMask, case: Case) -> None:
 @pytest.mark.parametrize(("name", "params"), [("uniform_block", {"b": 64}), ("variable_block", {"avg": 50, "least": 9})])
 def test_tensor_descriptors_read_the_same(monkeypatch: pytest.MonkeyPatch, name: str, params: dict[str, float]) -> None:
     """What runs on Hopper: loops read through descriptors, which return the tokens behind a short tile too."""
-    from longca.kernels import block_triton
+    from longca.kernels import _block_triton_launch
 
-    monkeypatch.setattr(block_triton, "_has_tma", lambda case: True)
+    monkeypatch.setattr(_block_triton_launch, "_has_tma", lambda case: True)
     mask = masks.build(name, 131, seed=8, heads=2, ratio=0.5, **params)
     _check(mask, Case(131, 131, 4, 2, 16, 16, "fp16"))

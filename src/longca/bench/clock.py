@@ -1,21 +1,31 @@
 """The clock: how long one call takes on the device, how sure that is, and whether the host was the bottleneck.
 
-On a GPU the call is timed by device events. Before each sample the L2 cache is flushed, and the device spins for as long as the host
-needs to enqueue the call, so that the events see the kernel and not the Python in front of it. Where that fails, `host_bound` says so.
+On a GPU the call is timed by device events. One call is always in flight while the next is enqueued: a device that rests between
+samples runs them at a higher clock than any training run would see. A call that is too short for that waits behind a flush of the L2
+cache, and behind a spin for as long as the host needs, so that the events see the kernel and not the Python in front of it. Where that
+fails, `host_bound` says so. Calls so long that a full cache could save them less than 1 % are made without a flush: it is a rest, too.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from longca.bench.gauge import Gauge, Readings
 
+if TYPE_CHECKING:
+    import torch
+
 Call = Callable[[], object]
 Align = Callable[[], None]
+COVER = 2.0  # times the host's need that a call must last to hide it
+COLD_MS = 2.0  # filling 50 MB of cache from memory takes 10 to 20 us: 1 % of this
 
 
 def _alone() -> None:
@@ -59,11 +69,17 @@ class Timing:
         return half_width(self.samples)
 
 
-class Timer(Protocol):
-    """Takes one sample."""
+class Sample(NamedTuple):
+    ms: float  # on the device
+    late: bool  # the host was too slow: the device may have waited for it
+    call_ms: float  # on the host
 
-    def sample(self, call: Call) -> tuple[float, bool, float]:
-        """(milliseconds on the device, whether the host was too slow, milliseconds on the host)"""
+
+class Timer(Protocol):
+    """Takes samples."""
+
+    def samples(self, call: Call) -> Generator[Sample, None, None]:
+        """Call again and again, without end; closing it leaves nothing running."""
 
     def now(self) -> float:
         """Seconds, for warm-up and budget."""
@@ -72,27 +88,25 @@ class Timer(Protocol):
 def measure(call: Call, timer: Timer, settings: Settings | None = None, gauge: Gauge | None = None) -> Timing:
     """Warm up by time, then sample until the median is known well enough or the budget ends."""
     settings, readings = settings or Settings(), Readings(gauge, timer.now)
-    start = timer.now()
-    while True:
-        timer.sample(call)
-        if timer.now() - start >= settings.warmup_s:
-            break
-    taken, bound, host = list[float](), list[bool](), list[float]()
-    start, stop = timer.now(), "most"
-    while len(taken) < settings.most:
-        ms, late, call_ms = timer.sample(call)
-        taken.append(ms)
-        bound.append(late)
-        host.append(call_ms)
-        readings.take()
-        if len(taken) >= settings.least:
-            if half_width(taken) <= settings.target:
-                stop = "target"
-                break
-            if timer.now() - start >= settings.budget_s:
-                stop = "budget"
-                break
-    return Timing(tuple(taken), sum(bound) * 2 > len(bound), statistics.median(host), stop, readings.clock_mhz, readings.watts)
+    taken, stop = list[Sample](), "most"
+    with closing(timer.samples(call)) as samples:
+        start = timer.now()
+        next(samples)
+        while timer.now() - start < settings.warmup_s:
+            next(samples)
+        start = timer.now()
+        for sample in islice(samples, settings.most):
+            taken.append(sample)
+            readings.take()
+            if len(taken) >= settings.least:
+                if half_width([one.ms for one in taken]) <= settings.target:
+                    stop = "target"
+                    break
+                if timer.now() - start >= settings.budget_s:
+                    stop = "budget"
+                    break
+    ms, late, call_ms = zip(*taken, strict=True)
+    return Timing(ms, sum(late) * 2 > len(late), statistics.median(call_ms), stop, readings.clock_mhz, readings.watts)
 
 
 def half_width(samples: list[float] | tuple[float, ...]) -> float:
@@ -114,24 +128,25 @@ class HostTimer:
     def __init__(self, align: Align = _alone) -> None:
         self._align = align
 
-    def sample(self, call: Call) -> tuple[float, bool, float]:
-        self._align()
-        start = time.perf_counter()
-        call()
-        ms = (time.perf_counter() - start) * 1e3
-        return ms, False, ms
+    def samples(self, call: Call) -> Generator[Sample, None, None]:
+        while True:
+            self._align()
+            start = time.perf_counter()
+            call()
+            ms = (time.perf_counter() - start) * 1e3
+            yield Sample(ms, False, ms)
 
     def now(self) -> float:
         return time.perf_counter()
 
 
 class CudaTimer:
-    """For one GPU: events around the call, behind a flush of the L2 cache and a spin."""
+    """For one GPU: events around the call, behind a flush of the L2 cache and a spin where these are needed."""
 
     def __init__(self, align: Align = _alone) -> None:
         import torch
 
-        self._align = align
+        self._align, self._ahead = align, int(align is _alone)  # ranks that start together do so one call at a time
         self._cuda = torch.cuda
         properties = torch.cuda.get_device_properties(0)
         self._flush = torch.empty(4 * properties.L2_cache_size, dtype=torch.int8, device="cuda")
@@ -153,23 +168,47 @@ class CudaTimer:
             end.synchronize()
         return cycles / float(start.elapsed_time(end))
 
-    def sample(self, call: Call) -> tuple[float, bool, float]:
+    def samples(self, call: Call) -> Generator[Sample, None, None]:
+        flying, last_ms = deque[Flying](), 0.0
+        try:
+            while True:
+                covered = bool(flying) and last_ms > COVER * self.spin_ms  # the call in flight outlasts the enqueueing of the next
+                flying.append(self._enqueue(call, flush=last_ms < COLD_MS, spin=not covered))
+                if len(flying) > self._ahead:
+                    start, end, late, call_ms = flying.popleft()
+                    end.synchronize()
+                    last_ms = float(start.elapsed_time(end))
+                    yield Sample(last_ms, late, call_ms)
+        finally:
+            self._cuda.synchronize()
+
+    def _enqueue(self, call: Call, flush: bool, spin: bool) -> Flying:
         start, end = (self._cuda.Event(enable_timing=True) for _ in range(2))
-        self._flush.zero_()
+        if flush:
+            self._flush.zero_()
         self._align()
-        self._cuda._sleep(int(self.spin_ms * self._cycles_per_ms))
+        if spin:
+            self._cuda._sleep(int(self.spin_ms * self._cycles_per_ms))
         start.record()
         began = time.perf_counter()
         call()
         call_ms = (time.perf_counter() - began) * 1e3
         end.record()
         late = start.query()  # the device is past the start although the host has only now finished: it may have waited
-        end.synchronize()
         self.spin_ms = min(max(self.spin_ms, 1.3 * call_ms), 20.0)
-        return float(start.elapsed_time(end)), late, call_ms
+        return Flying(start, end, late, call_ms)
 
     def now(self) -> float:
         return time.perf_counter()
+
+
+class Flying(NamedTuple):
+    """A call that is enqueued and not yet waited for."""
+
+    start: torch.cuda.Event
+    end: torch.cuda.Event
+    late: bool
+    call_ms: float
 
 
 def timer_for(device: str, align: Align = _alone) -> Timer:

@@ -4,7 +4,8 @@ own deadline; what they share stays here between calls."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 
 from longca.bench import check as checks
 from longca.bench.cell import Cell
-from longca.bench.clock import CudaTimer, Settings, Timer, measure, timer_for
+from longca.bench.clock import CudaTimer, Sample, Settings, Timer, measure, timer_for
 from longca.bench.cp_catalogue import load_plugin
 from longca.bench.reference import data
 from longca.bench.references import References
@@ -152,15 +153,16 @@ class RanksTimer:
         self._comm, self._inner = comm, inner
         self._now = self._everybodys([inner.now()])[0][0]
 
-    def sample(self, call: Callable[[], object]) -> tuple[float, bool, float]:
-        ms, late, call_ms = self._inner.sample(call)
-        spin_ms = self._inner.spin_ms if isinstance(self._inner, CudaTimer) else 0.0
-        rows = self._everybodys([self._inner.now(), ms, float(late), call_ms, spin_ms])
-        self._now = rows[0][0]
-        _, ms, late_number, call_ms, spin_ms = map(max, zip(*rows, strict=True))
-        if isinstance(self._inner, CudaTimer):
-            self._inner.spin_ms = spin_ms
-        return ms, bool(late_number), call_ms
+    def samples(self, call: Callable[[], object]) -> Generator[Sample, None, None]:
+        with closing(self._inner.samples(call)) as samples:
+            for ms, late, call_ms in samples:
+                spin_ms = self._inner.spin_ms if isinstance(self._inner, CudaTimer) else 0.0
+                rows = self._everybodys([self._inner.now(), ms, float(late), call_ms, spin_ms])
+                self._now = rows[0][0]
+                _, slowest_ms, any_late, longest_call_ms, spin_ms = map(max, zip(*rows, strict=True))
+                if isinstance(self._inner, CudaTimer):
+                    self._inner.spin_ms = spin_ms
+                yield Sample(slowest_ms, bool(any_late), longest_call_ms)
 
     def now(self) -> float:
         return self._now

@@ -20,6 +20,8 @@ class BlockAttention(ListedAttention):
             chosen = self.library._tile_size_bwd_sm90(case.head_dim, case.head_dim_v, False, False, sparse_block_size_q=tile[0])
             tile = tile[0], chosen.n_block_size
             self.backward_options = self._options(mask, mask.tiles(*tile).by_col(), tile)
+            if mask.seqlen_k % tile[1] == 0:
+                self.backward_options["aux_tensors"] = self.cute.no_bounds(case.device)
 
     def _options(self, mask: BlockMask, lists: TileLists, tile: tuple[int, int]) -> dict[str, Any]:
         case, tensors = self.case, []

@@ -186,3 +186,9 @@ def bounds_tensors(starts: torch.Tensor, ends: torch.Tensor, multiple: int, ends
     bounds.__leading_dim__ = 1  # type: ignore[attr-defined]  # FA4 reads these two: a known stride makes the loads cheaper
     bounds.__assumed_align__ = 4  # type: ignore[attr-defined]
     return [bounds, bounds] if ends_with_a_tile else [bounds]
+
+
+def no_bounds(device: str) -> list[torch.Tensor]:
+    """For lists of full tiles alone, where the keys fill their last tile: nothing to mask, and that is what two tensors say."""
+    nothing = torch.zeros((2, 1), dtype=torch.int32, device=device)
+    return bounds_tensors(nothing[:1], nothing[1:], multiple=1, ends_with_a_tile=True)

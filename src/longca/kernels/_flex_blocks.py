@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,25 @@ from longca.masks import BlockMask
 
 TILE = 128  # of the lists for variable blocks
 LEAST = 64  # blocks below it are narrower than FlexAttention's own tiles, and go the way of variable ones
+FORWARD_TILE = {"fwd_BLOCK_M": 64, "fwd_BLOCK_N": 64}
+
+
+@contextmanager
+def tiles_of_64() -> Iterator[None]:
+    """What is compiled inside has a backward whose tiles fit into blocks of 64.
+
+    The one that torch takes without tuning does not fit, and no option of the call changes it; tuning takes minutes per length.
+    """
+    from torch._inductor.choices import InductorChoices
+    from torch._inductor.template_heuristics.triton import FlexBwDConfig
+    from torch._inductor.virtualized import V
+
+    class Tiles(InductorChoices):
+        def get_flex_attention_bwd_configs(self, head_dim: int, dtype: torch.dtype, device_type: str | None = "cuda") -> list[Any]:
+            return [FlexBwDConfig(64, 64, 64, 64, 3 if head_dim <= 128 else 2, 4)]
+
+    with V.set_choices_handler(Tiles()):
+        yield
 
 
 def own_block(mask: BlockMask) -> int:

@@ -5,12 +5,11 @@ The shapes of the tiles are chosen by timing a few candidates, once per process 
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from longca.kernels._block_triton_launch import Launcher, Shape, interpreted
 from longca.kernels._blocks import first_refusal, refuse_pattern
 from longca.kernels.base import Answer, Attention, Case, Kernel, refuse_shapes
 from longca.masks import AnyMask, BlockMask
@@ -19,15 +18,9 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from longca.kernels._block_lists import Lists, Tiles
     from longca.kernels.base import Gradients
 
 HEAD_DIMS = (16, 32, 64, 128, 256)
-
-
-def interpreted() -> bool:
-    """Whether Triton runs kernels in its interpreter; it decides that when it is imported."""
-    return os.environ.get("TRITON_INTERPRET", "0") == "1"
 
 
 class BlockTriton(Kernel):
@@ -49,19 +42,8 @@ class BlockTriton(Kernel):
         return BlockAttention(mask, case)
 
 
-@dataclass(frozen=True)
-class Shape:
-    """A tile and how it is launched. `pack` query heads of a group share a tile, which then has rows * pack places."""
-
-    rows: int
-    pack: int
-    keys: int
-    warps: int
-    stages: int
-
-
 def candidates(mask: BlockMask, case: Case, step: str) -> list[Shape]:
-    """Shapes worth timing for "forward", "dq" or "dkv".
+    """Shapes worth timing for "forward", "dq" or "dkv": those that were fast on an H200 (benchmarks/block_triton_shapes.py).
 
     Where tiles lie is read from lists, and Triton gives every second stage to that: 3 stages hold two tiles, 5 hold three.
     """
@@ -72,23 +54,23 @@ def candidates(mask: BlockMask, case: Case, step: str) -> list[Shape]:
         side, pack = 32 if wide and single else 64, min(case.group & -case.group, 4)
         return [Shape(side, 1, side, 8, 2) if step == "dkv" else Shape(64 // pack, pack, 32 if single else 64, 8, 2)]
     if step == "dkv":
-        shapes = [Shape(64, 1, 64, 4, 3), Shape(64, 1, 64, 4, 5)]
-        return shapes + ([Shape(64, 1, 128, 8, 2), Shape(64, 1, 128, 8, 3)] if smallest >= 128 else [])
+        shapes = [Shape(64, 1, 64, 4, 2), Shape(64, 1, 64, 4, 4), Shape(32, 1, 64, 4, 5)]
+        return shapes + ([Shape(64, 1, 128, 8, 5)] if smallest >= 128 else [])
     rows, pack = _query_tile(case.group, smallest, uniform=len(set(sizes[0])) <= 1)
-    warps = 8 if rows * pack >= 128 else 4
-    shapes = [Shape(rows, pack, 64, warps, 3), Shape(rows, pack, 64, warps, 5)]
-    if step == "forward" or smallest >= 128:
-        shapes.append(Shape(rows, pack, 128, warps, 3 if step == "forward" else 2))
-    if smallest < 128 and pack > 1:
-        shapes.append(Shape(rows, pack // 2, 64, 4, 3))
-    return shapes
+    if rows * pack < 128:
+        return [Shape(rows, pack, 64, 4, 2), Shape(rows, pack, 64, 4, 5)]
+    if step == "dq":
+        return [Shape(rows, pack, 64, 8, 5), Shape(rows, pack, 64, 4, 2)]
+    return [Shape(rows, pack, 64, 4, 2), Shape(rows, pack, 64, 4, 3), Shape(rows, pack, 64, 8, 5)]
 
 
 def _query_tile(group: int, smallest: int, uniform: bool) -> tuple[int, int]:
     """(rows, heads) of a query tile: 128 places, or 64 where neither the block nor the group has more."""
     most = group & -group  # packs are powers of two that divide the group
-    rows = (128 if smallest >= 128 else 64) if uniform else 16  # variable blocks end anywhere: short tiles waste less at their end
+    rows = 64 if uniform else 16  # variable blocks end anywhere: short tiles waste less at their end
     pack = min(most, 128 // rows)
+    if uniform and pack == 1 and smallest >= 128:
+        return 128, 1
     return max(rows, 64 // pack), pack
 
 
@@ -97,18 +79,11 @@ _best: dict[tuple[Any, ...], Shape] = {}
 
 class BlockAttention(Attention):
     def __init__(self, mask: BlockMask, case: Case) -> None:
-        from longca.kernels import _block_lists
-
-        self.mask, self.case, self.tma = mask, case, _has_tma(case)
-        kept, row_edges, col_edges = _block_lists.pattern(mask, case.device)
-        self._keys_of_rows, self._rows_of_keys = (kept, col_edges), (kept.transpose(1, 2).contiguous(), row_edges)
-        self._work: dict[tuple[str, int, int], tuple[Tiles, Lists]] = {}
-        self.shapes = {step: self._choose(step) for step in (("forward", "dq", "dkv") if case.backward else ("forward",))}
+        self._launcher = Launcher(mask, case)
+        self.shapes = {step: _fastest(self._launcher, step) for step in (("forward", "dq", "dkv") if case.backward else ("forward",))}
         for step, shape in self.shapes.items():
-            self._lower(step, shape)
-        chosen = [self._key(step, shape) for step, shape in self.shapes.items()]
-        self._work = {key: work for key, work in self._work.items() if key in chosen}
-        del self._keys_of_rows, self._rows_of_keys
+            self._launcher.lower(step, shape)
+        self._launcher.settle(self.shapes)
 
     def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         import torch
@@ -116,7 +91,7 @@ class BlockAttention(Attention):
         q, k, v = (x.contiguous() for x in (q_LHD, k_LHD, v_LHD))
         out = q.new_empty(*q.shape[:2], v.shape[2])
         lse = torch.empty(q.shape[1], q.shape[0], dtype=torch.float32, device=q.device)
-        self._launch("forward", self.shapes["forward"], (q, k, v, out, lse))
+        self._launcher.launch("forward", self.shapes["forward"], (q, k, v, out, lse))
         return out, lse
 
     def backward(self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None) -> Gradients:
@@ -129,114 +104,36 @@ class BlockAttention(Attention):
         dq, dk, dv, delta = (torch.empty_like(x) for x in (q, k, v, lse))
         tokens, heads, size = out.shape
         delta_kernel[(-(-tokens // 64), heads)](out, dout, delta, tokens, heads, 64, size)
-        self._launch("dq", self.shapes["dq"], (q, k, v, dout, lse, delta, dq))
-        self._launch("dkv", self.shapes["dkv"], (q, k, v, dout, lse, delta, dk, dv))
+        self._launcher.launch("dq", self.shapes["dq"], (q, k, v, dout, lse, delta, dq))
+        self._launcher.launch("dkv", self.shapes["dkv"], (q, k, v, dout, lse, delta, dk, dv))
         return dq, dk, dv
 
-    def _launch(self, step: str, shape: Shape, tensors: tuple[torch.Tensor, ...]) -> None:
-        from longca.kernels import _block_triton_kernels as kernels
 
-        case, (tiles, lists) = self.case, self._lower(step, shape)
-        scales: tuple[float, ...] = (case.softmax_scale * float(np.log2(np.e)),)
-        grid_heads, blocks = case.heads_q // shape.pack, len(self.mask.row_edges) - 1
-        options: dict[str, Any] = {"PACK": shape.pack}
-        if step != "forward":
-            scales = (case.softmax_scale, *scales)
-        if step == "dkv":
-            grid_heads, blocks, options = case.heads_kv, len(self.mask.col_edges) - 1, {}
-        getattr(kernels, f"{step}_kernel")[(len(tiles.start), grid_heads)](
-            *self._described(step, shape, tensors),
-            *tiles.arguments,
-            *lists.arguments,
-            *scales,
-            case.seqlen_q,
-            blocks,
-            HEADS_Q=case.heads_q,
-            HEADS_KV=case.heads_kv,
-            PATTERNS=self.mask.heads,
-            ROWS=shape.rows,
-            KEYS=shape.keys,
-            D=case.head_dim,
-            DV=case.head_dim_v,
-            ALL_WHOLE=lists.all_whole,
-            TMA=self.tma,
-            PRECISION="upcast" if interpreted() else "ieee",
-            num_warps=shape.warps,
-            num_stages=shape.stages,
-            **options,
-        )
-
-    def _described(self, step: str, shape: Shape, tensors: tuple[torch.Tensor, ...]) -> list[Any]:
-        """The tensors, those that loops read as descriptors over [tokens, heads * D]: k and v, or q and dout where keys stay."""
-        if not self.tma:
-            return list(tensors)
-        from triton.tools.tensor_descriptor import TensorDescriptor
-
-        streamed, tile = ((0, 3), shape.rows) if step == "dkv" else ((1, 2), shape.keys)
-        return [TensorDescriptor.from_tensor(x.flatten(1), [tile, x.shape[2]]) if i in streamed else x for i, x in enumerate(tensors)]
-
-    def _key(self, step: str, shape: Shape) -> tuple[str, int, int]:
-        return ("rows", shape.keys, shape.rows) if step == "dkv" else ("keys", shape.rows, shape.keys)
-
-    def _lower(self, step: str, shape: Shape) -> tuple[Tiles, Lists]:
-        """The tiles that a step writes and the lists it reads."""
-        from longca.kernels import _block_lists
-
-        key = self._key(step, shape)
-        if key not in self._work:
-            edges, pattern = (self.mask.col_edges, self._rows_of_keys) if step == "dkv" else (self.mask.row_edges, self._keys_of_rows)
-            self._work[key] = _block_lists.tiles(edges, key[1], self.case.device), _block_lists.lists(*pattern, key[2])
-        return self._work[key]
-
-    def _choose(self, step: str) -> Shape:
-        """The fastest candidate; for the same kind of work it is looked for once per process."""
-        case = self.case
-        shapes = candidates(self.mask, case, step)
-        if case.device == "cpu" or len(shapes) == 1:
-            return shapes[0]
-        kind = (step, *shapes, case.heads_q, case.heads_kv, case.head_dim, case.head_dim_v, case.dtype, round(self.mask.density, 1))
-        if kind not in _best:
-            tensors = self._samples(step)
-            _best[kind] = min(shapes, key=lambda shape: self._seconds(step, shape, tensors))
-        return _best[kind]
-
-    def _samples(self, step: str) -> tuple[torch.Tensor, ...]:
-        import torch
-
-        from longca.kernels import inputs
-
-        q, k, v, dout = inputs.make(self.case)
-        lse = torch.zeros(q.shape[1], q.shape[0], dtype=torch.float32, device=q.device)
-        if step == "forward":
-            return q, k, v, dout.clone(), lse
-        gradients = (torch.empty_like(q),) if step == "dq" else (torch.empty_like(k), torch.empty_like(v))
-        return q, k, v, dout, lse + 10, torch.zeros_like(lse), *gradients
-
-    def _seconds(self, step: str, shape: Shape, tensors: tuple[torch.Tensor, ...]) -> float:
-        import torch
-        from triton.runtime.errors import OutOfResources
-
-        try:
-            self._launch(step, shape, tensors)  # compiles
-        except OutOfResources:
-            return float("inf")
-        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        first.record()
-        for _ in range(3):
-            self._launch(step, shape, tensors)
-        last.record()
-        last.synchronize()
-        return float(first.elapsed_time(last))
+def _fastest(launcher: Launcher, step: str) -> Shape:
+    """The fastest candidate; for the same kind of work it is looked for once per process."""
+    mask, case = launcher.mask, launcher.case
+    shapes = candidates(mask, case, step)
+    if case.device == "cpu" or len(shapes) == 1:
+        return shapes[0]
+    kind = (step, *shapes, case.heads_q, case.heads_kv, case.head_dim, case.head_dim_v, case.dtype, round(mask.density, 1))
+    if kind not in _best:
+        tensors = launcher.samples(step)
+        _best[kind] = min(shapes, key=lambda shape: _seconds(launcher, step, shape, tensors))
+    return _best[kind]
 
 
-def _has_tma(case: Case) -> bool:
-    """Tensor descriptors: Hopper and later, where the installed Triton can make them on the host."""
-    if case.device == "cpu" or case.dtype == "fp32":
-        return False
+def _seconds(launcher: Launcher, step: str, shape: Shape, tensors: tuple[torch.Tensor, ...]) -> float:
     import torch
+    from triton.runtime.errors import OutOfResources
 
     try:
-        from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: F401
-    except ImportError:
-        return False
-    return torch.cuda.get_device_capability() >= (9, 0)
+        launcher.launch(step, shape, tensors)  # compiles
+    except OutOfResources:
+        return float("inf")
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    first.record()
+    for _ in range(3):
+        launcher.launch(step, shape, tensors)
+    last.record()
+    last.synchronize()
+    return float(first.elapsed_time(last))

@@ -51,13 +51,12 @@ class FlexKernel(Kernel):
 
 class _Flex(AutogradAttention):
     def __init__(self, mask: AnyMask, case: Case) -> None:
-        self.tuned = False
+        self.narrow = False
         if isinstance(mask, BlockMask):
             from longca.kernels import _flex_blocks
 
             self.block_mask = _flex_blocks.block_mask(mask, case)
-            # its default tiles do not fit into blocks of 64; among those that it tries when tuning, some do
-            self.tuned = case.device == "cuda" and _flex_blocks.own_block(mask) % BLOCK > 0
+            self.narrow = case.device == "cuda" and _flex_blocks.own_block(mask) % BLOCK > 0
         else:
             self.block_mask = block_mask(mask, case.device)
         self.scale, self.gqa, self.with_lse = case.softmax_scale, case.group > 1, case.device != "cpu"
@@ -65,13 +64,19 @@ class _Flex(AutogradAttention):
     def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         q, k, v = (x.transpose(0, 1)[None] for x in (q_LHD, k_LHD, v_LHD))
         options: dict[str, Any] = dict(scale=self.scale, enable_gqa=self.gqa, return_lse=self.with_lse)
-        result = _compiled(self.tuned)(q, k, v, block_mask=self.block_mask, **options)
+        if self.narrow:
+            from longca.kernels import _flex_blocks
+
+            with _flex_blocks.tiles_of_64():
+                result = _compiled()(q, k, v, block_mask=self.block_mask, kernel_options=_flex_blocks.FORWARD_TILE, **options)
+        else:
+            result = _compiled()(q, k, v, block_mask=self.block_mask, **options)
         out, lse = result if self.with_lse else (result, None)
         return out[0].transpose(0, 1), None if lse is None else lse[0]
 
 
 @cache
-def _compiled(tuned: bool = False) -> Callable[..., Any]:
+def _compiled() -> Callable[..., Any]:
     import torch
     from torch.nn.attention.flex_attention import flex_attention
 
@@ -79,7 +84,7 @@ def _compiled(tuned: bool = False) -> Callable[..., Any]:
     torch._dynamo.config.accumulated_cache_size_limit = MOST_COMPILATIONS
     torch._dynamo.config.fail_on_recompile_limit_hit = True  # instead of running eager without a word
     torch._functorch.config.donated_buffer = False  # the graph is kept, so that backward can be timed alone
-    compiled = torch.compile(flex_attention, fullgraph=True, dynamic=False, options={"max_autotune": tuned})
+    compiled = torch.compile(flex_attention, fullgraph=True, dynamic=False)
 
     def call(*args: Any, **options: Any) -> Any:
         try:
