@@ -68,9 +68,6 @@ def test_the_slurm_script(home: Path) -> None:
     assert shell(home, script, SLURM_JOB_ID="2", SLURM_SUBMIT_DIR=str(home), PLUGIN="wrong.py").returncode == 1
     slow = wrong.replace("* scale * 1.1", "* scale").replace("    group =", "    import time; time.sleep(0.01)\n    group =")
     (home / "slow.py").write_text(slow)
-    done = shell(home, script, SLURM_JOB_ID="3", SLURM_SUBMIT_DIR=str(home), PLUGIN="slow.py", BUDGET="0.5")
-    assert "the clock's settings" in done.stderr  # the baseline was measured with another budget: refused, not compared
-    assert done.returncode == 2
-    done = shell(home, script, SLURM_JOB_ID="4", SLURM_SUBMIT_DIR=str(home), PLUGIN="slow.py")
+    done = shell(home, script, SLURM_JOB_ID="3", SLURM_SUBMIT_DIR=str(home), PLUGIN="slow.py")
     assert done.returncode == (1 if "SLOWER" in done.stdout else 0)
     assert " causal " in done.stdout

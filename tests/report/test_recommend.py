@@ -198,6 +198,7 @@ def test_the_advised_run_answers_the_question(tmp_path: Path, monkeypatch: pytes
     said = capsys.readouterr().out
     assert "median and worst over the masks of 3 seeds (0, 1, 2), the same for all." in said
     assert f"it stands on {2 * 3} records" in said
+    assert " --seeds 0,1,2 " in next(line for line in said.splitlines() if line.startswith("to measure it again: longca run --kernels "))
     assert said.count("out/recommend/results.jsonl") == SHOWN
     assert main([*then[1:], "--code"]) == 0
     code = capsys.readouterr().out
@@ -211,6 +212,24 @@ def test_the_advised_run_answers_the_question(tmp_path: Path, monkeypatch: pytes
     assert (done.returncode, done.stderr) == (0, "")
     best = longca.best("causal_document", "1K", "4:2", 16, "fp32", results=["out/recommend"])
     assert f'kernel="{best.kernel}"' in code
+
+
+@pytest.mark.slow
+def test_the_code_for_many_ranks_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
+    shape = ["--heads", "4:2", "--head-dim", "16", "--dtype", "fp32"]
+    split = ["--level", "cp", "--methods", "ulysses,magi", "--nproc", "2"]
+    words = ["run", *split, "--masks", "causal_document", "--seqlens", "300", *shape, "--passes", "fwd,bwd", "--budget", "0.02"]
+    assert main([*words, "--device", "cpu", "--out", str(tmp_path)]) == 0
+    question = ["--mask", "causal_document", "--seqlen", "300", *shape, "--gpus", "2", "--results", str(tmp_path)]
+    capsys.readouterr()
+    assert main(["recommend", *question, "--code"]) == 0
+    file = tmp_path / "attend.py"
+    file.write_text(capsys.readouterr().out.replace("dist.destroy", "assert q.grad.isfinite().all()\ndist.destroy"))
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(file)]
+    done = subprocess.run(launch, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def _empty(folder: Path) -> list[str]:

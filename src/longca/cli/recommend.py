@@ -124,8 +124,9 @@ def _show_best(answer: Answer, best: Choice) -> None:
     print("\nit stands on:" if len(best.sources) <= SHOWN else f"\nit stands on {len(best.sources)} records, among them:")
     for source in best.sources[:SHOWN]:
         print(f"  {_source(source)}")
-    if best.sources[0].again:
-        print(f"to measure it again: {best.sources[0].again}")
+    again = best.sources[0].again(answer.seeds)
+    if again:
+        print(f"to measure it again: {again}")
 
 
 def _source(source: Evidence) -> str:

@@ -35,14 +35,14 @@ class Evidence:
         plain = self.folder / journal.RESULTS
         return plain if plain.exists() else plain.with_name(journal.RESULTS + ".gz")
 
-    @property
-    def again(self) -> str:
-        return command(self.record, {self.record["env"]: self.facts}, self.drawn)
+    def again(self, seeds: Sequence[int] = ()) -> str:
+        """The command that measures it again, or all that differ from it in their seed."""
+        return command(self.record, {self.record["env"]: self.facts}, self.drawn, seeds)
 
     def to_json(self) -> Record:
         facts = {name: self.facts.get(name) for name in ("date", "commit", "longca")}
         names = {name: self.record.get(name) for name in ("key", "pass", "seed", "mask_digest", "simulated", "noisy")}
-        return {"file": str(self.file), "device": self.device, **facts, **names, "command": self.again}
+        return {"file": str(self.file), "device": self.device, **facts, **names, "command": self.again()}
 
 
 def journals_below(folder: Path) -> list[Path]:

@@ -118,7 +118,7 @@ def _ranked(found: list[Candidate], masks: frozenset[str], question: Question) -
 
 
 def _choice(candidate: Candidate, best: Candidate, masks: frozenset[str], question: Question) -> Choice:
-    own: Mapping[str, Figures] = {digest: candidate.figures[digest] for digest in sorted(masks)}
+    own: Mapping[str, Figures] = {digest: candidate.figures[digest] for digest in sorted(masks, key=lambda one: _seed(candidate, one))}
     alike = sum(found.as_fast_as(best.figures[digest]) for digest, found in own.items())
     speed = candidate.speed(masks)
     return Choice(
@@ -137,6 +137,10 @@ def _choice(candidate: Candidate, best: Candidate, masks: frozenset[str], questi
         simulated=candidate.about["simulated"],
         sources=tuple(source for found in own.values() for source in found.sources),
     )
+
+
+def _seed(candidate: Candidate, digest: str) -> int:
+    return int(candidate.figures[digest].sources[0].record["seed"])
 
 
 def _unmeasured(matching: Sequence[Evidence], question: Question) -> tuple[str, ...]:

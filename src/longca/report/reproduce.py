@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -19,8 +19,9 @@ MINIATURE = 2048  # tokens: enough to ask a kernel whether it needs memory for e
 STEP = "step.jsonl"  # where a mask with given document lengths is written before it is measured
 
 
-def command(record: Record, environments: Mapping[str, Record], drawn: Mapping[str, Record]) -> str:
-    """What to type. `drawn` holds the masks by digest: document lengths that were given stand there.
+def command(record: Record, environments: Mapping[str, Record], drawn: Mapping[str, Record], seeds: Sequence[int] = ()) -> str:
+    """What to type. `drawn` holds the masks by digest: document lengths that were given stand there. `seeds` are those of several
+    records that differ in nothing else.
 
     Empty for a simulated record, which nobody measured.
     """
@@ -35,11 +36,12 @@ def command(record: Record, environments: Mapping[str, Record], drawn: Mapping[s
         step["documents"] = (drawn.get(record["mask_digest"]) or {}).get("documents")
         written = shlex.quote(json.dumps(step, separators=(",", ":")))
         return f"echo {written} > {STEP} && {shlex.join([*kernel, '--workload', STEP, *shape])}"
-    return shlex.join([*kernel, *_mask(record, given), *shape])
+    return shlex.join([*kernel, *_mask(record, given, seeds or [record["seed"]]), *shape])
 
 
-def _mask(record: Record, given: Mapping[str, Any]) -> list[str]:
-    words = ["--masks", str(record["mask"]), "--seqlens", format_size(record["seqlen"]), "--seeds", f"{record['seed']},"]
+def _mask(record: Record, given: Mapping[str, Any], seeds: Sequence[int]) -> list[str]:
+    chosen = ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else "")  # a number alone would be how many
+    words = ["--masks", str(record["mask"]), "--seqlens", format_size(record["seqlen"]), "--seeds", chosen]
     words += [word for name, value in given.get("params", {}).items() for word in ("--set", f"{name}={value}")]
     return words + [word for name in ("distribution", "packing") if given.get(name) for word in (f"--{name}", given[name])]
 

@@ -72,8 +72,7 @@ def _many(question: Question, choice: Choice, kind: str) -> list[str]:
     options = f'method="{choice.method}", grid="{choice.grid}"'
     return [
         f"# {question.gpus} ranks: torchrun --nproc-per-node {min(question.gpus, 8)} this_file.py, or srun",
-        "import os",
-        "",
+        *(["import os", ""] if kind == "cuda" else []),
         "import torch",
         "import torch.distributed as dist",
         "",
