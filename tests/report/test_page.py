@@ -194,6 +194,38 @@ def test_ranks_and_ratios_get_charts_of_their_own(write: Write, browser: Browser
     assert not page.script("return document.getElementById('scaling').hidden")
 
 
+def test_many_kernels_without_a_time_stay_readable(write: Write, browser: Browser, tmp_path: Path) -> None:
+    """As on a GPU with fourteen kernels: one letter with a number, one sentence for a reason, and labels that do not touch."""
+    lengths = [1024 * k for k in (1, 2, 4, 8, 16, 24, 32, 40, 48)]
+    made = [make_record([1.0], seqlen=n, **{"pass": which}) for n in lengths for which in ("fwd", "bwd")]
+    for name, longest in (("a", 0), ("b", 0), ("c", 8192)):
+        about = {"kernel": name, "asked": name, "variant": None}
+        for n, which in product(lengths, ("fwd", "bwd")):
+            reason = f"O(S²) memory, at least {n / 1024:.2g} GiB at {n} tokens"
+            ok = n <= longest
+            made.append(
+                make_record(
+                    [2.0] if ok else None, seqlen=n, **about, **{"pass": which, "status": "ok" if ok else "unsupported", "reason": reason}
+                )
+            )
+    page = opened(browser, write("many", made), tmp_path)
+    show_charts(page)
+    assert text(page, "#charts .words").splitlines() == [
+        "X a, b, fwd, bwd: O(S²) memory, at least 48 GiB at 49152 tokens (1K to 48K)",
+        "X c, fwd, bwd: O(S²) memory, at least 48 GiB at 49152 tokens (16K to 48K)",
+    ]
+    first = "const {chart} = document.querySelector('#charts .plot'); "
+    feet = first + "return chart.places.map((place, j) => feetAt(chart, j).map((foot) => foot.lines.length))"
+    assert page.script(feet) == [[2]] * 4 + [[3]] * 5
+    labels = first + "return spacedLabels(chart.u, chart, [chart.places[0] / 1.4, chart.places[8] * 1.4])"
+    assert page.script(labels) == ["1K", "2K", "4K", "8K", "16K", "24K", "32K", "", "48K"]
+    page.resize(390, 844)
+    show_charts(page)
+    page.script("paint(document.querySelector('#charts .plot').chart)")
+    assert [label for label in page.script(labels) if label] == ["1K", "2K", "4K", "8K", "16K", "32K"]
+    assert page.complaints() == []
+
+
 def test_simulated_points_are_drawn_differently(write: Write, browser: Browser, tmp_path: Path) -> None:
     measured = [make_record([8.0 / ranks], level="cp", method="ring", ranks=ranks, grid=f"1x{ranks}") for ranks in (1, 2)]
     also = [make_record([4.0 / ranks], level="cp", method="ring", ranks=ranks, grid=f"1x{ranks}", simulated="h100-ib") for ranks in (2, 64)]

@@ -162,7 +162,7 @@ def test_many_gpus_and_simulated_records_are_never_mixed(write: Write, capsys: p
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--seqlen", "16K"], "measured lengths are 8K; nothing is said about lengths in between."),
+        (["--seqlen", "16K"], "measured lengths are 8K; nothing is said about others."),
         (["--heads", "8:8"], "records answer with --heads 64:8."),
         (["--dtype", "fp16", "--deterministic"], "measured of causal are: 8K, 64:8 heads of 128, bf16, NVIDIA H200."),
         (["--device", "B200"], "records answer with --device 'NVIDIA H200'."),
@@ -263,8 +263,10 @@ def test_the_table_for_other_programs(write: Write, tmp_path: Path) -> None:
 
 def test_best_says_what_is_missing(write: Write) -> None:
     folder = write("made", [kernel("fa4", None, status="oom", reason="out of memory")])
-    with pytest.raises(NoRecord, match=r"fa4: out of memory to measure it: longca run"):
+    with pytest.raises(NoRecord, match=r"no record recommends anything for causal, 8K tokens.* fa4: out of memory$"):
         longca.best("causal", 8192, results=[folder])
+    with pytest.raises(NoRecord, match=r"measured lengths are 8K; .* to measure it: longca run --kernels all --masks causal --seqlens 4K "):
+        longca.best("causal", "4K", results=[folder])
     with pytest.raises(longca.BadInput, match="unknown mask 'casual'"):
         longca.best("casual", 8192, results=[folder])
 

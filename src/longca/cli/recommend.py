@@ -100,7 +100,7 @@ def _show(answer: Answer) -> None:
     if answer.out:
         print("\nout:")
         show_table(["", "", "why"], [[one.name, one.status, one.reason] for one in answer.out])
-    if answer.unmeasured and answer.best is not None:
+    if answer.unmeasured and (answer.best is not None or answer.out):
         print(f"\nof these there is no record here: {', '.join(answer.unmeasured)}")
     for sentence in answer.advice:
         print(sentence)

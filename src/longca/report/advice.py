@@ -28,7 +28,7 @@ def _near(flag: str, others: Sequence[Near]) -> str:
     values = {far[flag] for _, far in others if list(far) == [flag]}
     if flag == "--seqlen":
         lengths = sorted(map(parse_size, values))
-        return f"measured lengths are {', '.join(map(format_size, lengths))}; nothing is said about lengths in between."
+        return f"measured lengths are {', '.join(map(format_size, lengths))}; nothing is said about others."
     shown = []
     for value in sorted(values, key=str):
         switched = value is None or isinstance(value, bool)

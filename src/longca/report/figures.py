@@ -91,7 +91,7 @@ def _speed(records: Sequence[Record], lines: list[str]) -> Any:
 
 def _over_length(axes: Any, records: Sequence[Record], lines: list[str]) -> None:
     lengths = sorted({record["seqlen"] for record in records})
-    below = dict.fromkeys(lengths, 0)
+    failed: dict[int, dict[str, list[int]]] = {seqlen: {} for seqlen in lengths}  # which lines have no time there, by their mark
     for index, line in enumerate(lines):
         speeds, errors = [], []
         for seqlen in lengths:
@@ -100,18 +100,43 @@ def _over_length(axes: Any, records: Sequence[Record], lines: list[str]) -> None
             speeds.append(middle)
             errors.append((middle - low, high - middle))
             if math.isnan(middle) and here:
-                style = {"color": _style(index, line)["color"], "ha": "center", "fontsize": 7, "fontweight": "bold"}
-                lift, mark, place = 2 + 8 * below[seqlen], MARKS[here[0]["status"]], (seqlen, 0)
-                axes.annotate(mark, place, (0, lift), xycoords=("data", "axes fraction"), textcoords="offset points", **style)
-                below[seqlen] += 1
+                failed[seqlen].setdefault(MARKS[here[0]["status"]], []).append(index)
         axes.errorbar(lengths, speeds, list(zip(*errors, strict=True)), **_style(index, line))
+    _marks(axes, failed, lines)
     axes.set_xscale("log", base=2)
-    axes.set_xticks(lengths, [format_size(seqlen) for seqlen in lengths])
+    axes.set_xticks(lengths, _spaced(lengths))
     axes.set_xlim(lengths[0] / 1.4, lengths[-1] * 1.4)
     axes.minorticks_off()
     top = axes.get_ylim()[1]
-    axes.set_ylim(-0.07 * top * max(below.values()), top)  # letters get a strip of their own
+    axes.set_ylim(-0.07 * top * max(map(len, failed.values())), top)  # letters get a strip of their own
     axes.set_yticks([tick for tick in axes.get_yticks() if 0 <= tick <= top])
+
+
+def _marks(axes: Any, failed: Mapping[int, Mapping[str, list[int]]], lines: list[str]) -> None:
+    """A letter where there is no time; several lines with the same one share it, with their number where there is room for that."""
+    lengths = list(failed)
+    for seqlen, marks in failed.items():
+        crowded = any(other != seqlen and _close(seqlen, other, lengths) for other in lengths)
+        for row, (mark, indices) in enumerate(marks.items()):
+            alone = len(indices) == 1
+            colour = _style(indices[0], lines[indices[0]])["color"] if alone else "0.35"
+            style = {"color": colour, "ha": "center", "fontsize": 7 if alone else 6, "fontweight": "bold"}
+            text, place = mark if alone or crowded else f"{mark}{len(indices)}", (seqlen, 0)
+            axes.annotate(text, place, (0, 2 + 8 * row), xycoords=("data", "axes fraction"), textcoords="offset points", **style)
+
+
+def _close(one: int, other: int, lengths: Sequence[int]) -> bool:
+    """Whether two labels would touch: about thirteen fit side by side."""
+    return abs(math.log2(one / other)) <= (math.log2(lengths[-1] / lengths[0]) + 1) / 13
+
+
+def _spaced(lengths: Sequence[int]) -> list[str]:
+    """Labels, less those that would run into a kept one: powers of two stay first."""
+    kept: list[int] = []
+    for seqlen in sorted(lengths, key=lambda n: (n & (n - 1) != 0, -n)):
+        if not any(_close(seqlen, other, lengths) for other in kept):
+            kept.append(seqlen)
+    return [format_size(seqlen) if seqlen in kept else "" for seqlen in lengths]
 
 
 def _bars(records: Sequence[Record], lines: list[str]) -> Any:
@@ -159,7 +184,7 @@ def _memory(records: Sequence[Record], lines: list[str]) -> Any:
         places = sorted(most)
         axes.plot(places, [most[place] for place in places], **_style(index, line))
     axes.set_xscale("log", base=2)
-    axes.set_xticks(lengths, [format_size(seqlen) for seqlen in lengths])
+    axes.set_xticks(lengths, _spaced(lengths))
     axes.minorticks_off()
     axes.set_ylabel("GiB beyond the inputs")
     axes.set_xlabel("tokens")

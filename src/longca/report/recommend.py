@@ -85,7 +85,8 @@ def recommend(question: Question, evidence: Sequence[Evidence]) -> Answer:
     choices = _ranked([one for one in found if not one.status], masks, question)
     out = tuple(Out(one.name, one.status, one.reason) for one in sorted(found, key=lambda one: one.name) if one.status)
     seeds = sorted({source.record["seed"] for choice in choices for source in choice.sources})
-    said = () if choices else advice(question, [(one, differing) for one, differing in looked_at if differing], matching)
+    known = bool(out) and not any(one.status == NOT_MEASURED for one in out)  # that none of them can is an answer, too
+    said = () if choices or known else advice(question, [(one, differing) for one, differing in looked_at if differing], matching)
     return Answer(question, devices[0] if devices else "", tuple(seeds), choices, out, _unmeasured(matching, question), said)
 
 

@@ -11,7 +11,7 @@ from longca.report.reading import Record
 PASSES = ("fwd", "bwd", "fwd+bwd")
 MARKS = {"unsupported": "X", "unavailable": "X", "oom": "M", "wrong": "W", "timeout": "T", "error": "E", "invalid": "E"}
 SIMULATED = ", simulated on"  # part of a line's name, so that nobody takes it for a measured one
-MARKS_EXPLAINED = "X unsupported or unavailable, M out of memory, W wrong, T timed out, E error"
+MARKS_EXPLAINED = "X unsupported or unavailable, M out of memory, W wrong, T timed out, E error; X3: of three lines"
 
 
 def line_of(record: Record) -> str:

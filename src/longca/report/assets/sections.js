@@ -92,8 +92,8 @@ function speedCharts(records, lines) {
 }
 
 // A name that may break after each underline, so that columns stay narrow.
-function breakable(text) {
-  const cell = element("th");
+function breakable(text, tag = "th") {
+  const cell = element(tag);
   text.split("_").forEach((part, i) => cell.append(...(i ? ["_", element("wbr"), part] : [part])));
   return cell;
 }
@@ -121,7 +121,7 @@ function headline(records) {
     const longest = Math.max(...ok.map((r) => r.seqlen));
     const ranked = [...groupBy(ok.filter((r) => r.seqlen === longest), "line")].map(([line, rs]) => ({ line, speed: median(rs.map((r) => r.tflops)), peak: median(rs.map((r) => r.mfu).filter((v) => v !== null)) })).sort((a, b) => b.speed - a.speed);
     const [best, next] = ranked;
-    rows.push([mask, pass, sizeText(longest), best.line, numberText(best.speed), best.peak === null ? "" : `${(100 * best.peak).toFixed(0)} %`, next ? `${(best.speed / next.speed).toFixed(2)}× ${next.line}` : "the only one"]);
+    rows.push([breakable(mask, "td"), pass, sizeText(longest), breakable(best.line, "td"), numberText(best.speed), best.peak === null ? "" : `${(100 * best.peak).toFixed(0)} %`, next ? `${(best.speed / next.speed).toFixed(2)}× ${next.line}` : "the only one"]);
   }
   document.getElementById("headline").replaceChildren(table(["mask", "pass", "length", "fastest", "TFLOP/s", "of peak", "ahead of"], rows));
 }
