@@ -73,6 +73,14 @@ def parse_settings(entries: Iterable[str]) -> dict[str, int | float]:
     return settings
 
 
+def parse_axis(text: str) -> tuple[str, list[int | float]]:
+    """'ratio=.2,.5' is a parameter with all the values it takes."""
+    name, equals, values = (part.strip() for part in text.partition("="))
+    if not (equals and name.isidentifier() and parse_list(values)):
+        raise BadInput(f"{text!r} sets nothing; write name=value or name=value,value, such as ratio=.2,.5.")
+    return name, [parse_number(value) for value in parse_list(values)]
+
+
 def parse_list(text: str) -> list[str]:
     """The entries between commas."""
     return [entry.strip() for entry in text.split(",") if entry.strip()]

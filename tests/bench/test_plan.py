@@ -269,15 +269,3 @@ def test_a_models_window_counts_its_own_key() -> None:
     mask = plan.cells(shaped, ["torch"], "cpu")[0].build_mask()
     starts, ends = mask.row_intervals()
     assert (ends - starts).max() == 4096
-
-
-def test_set_goes_to_the_masks_that_have_the_parameter() -> None:
-    found = run_verb.resolve(arguments("quick", "--set", "w=7", "--set", "B=32"))
-    assert found.params["sliding_window"] == {"w": 7}
-    assert found.params["global_sliding_window"] == {"w": 7}
-    assert found.params["block_causal_document"] == {"B": 32}
-    assert "causal" not in found.params
-    only = run_verb.resolve(arguments("quick", "--masks", "uniform_block", "--set", "ratio=0.2,b=128"))
-    assert only.params["uniform_block"] == {"ratio": 0.2, "b": 128}
-    with pytest.raises(BadInput, match="none of these masks has a parameter 'w'"):
-        run_verb.resolve(arguments("quick", "--masks", "causal", "--set", "w=7"))

@@ -57,7 +57,20 @@ def again(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Plan
         ["--kernels", "torch", "--masks", "prefix_lm_document", "--seqlens", "512", "--set", "p=3", "--passes", "bwd", "--seeds", "5,7"],
         ["--kernels", "torch", "--masks", "causal_document", "--seqlens", "40K", "--packing", "mixed", "--distribution", "pile"],
         ["--kernels", "torch", "--masks", "block_causal_document", "--seqlens", "8K", "--packing", "draw", "--set", "B=64"],
-        ["--kernels", "flex", "--masks", "uniform_block", "--seqlens", "1K", "--set", "b=128,ratio=0.2", "--passes", "fwd,bwd"],
+        [
+            "--kernels",
+            "flex",
+            "--masks",
+            "uniform_block",
+            "--seqlens",
+            "1K",
+            "--set",
+            "b=64,128",
+            "--set",
+            "ratio=0.2",
+            "--passes",
+            "fwd,bwd",
+        ],
         ["--kernels", "flex", "--masks", "variable_block", "--seqlens", "2K", "--set", "avg=128", "--seeds", "3,"],
         ["--kernels", "torch", "--workload", "steps.jsonl", "--passes", "fwd,bwd"],
     ],
@@ -95,7 +108,7 @@ def check(cells: list[Planned], device: str, folder: Path, monkeypatch: pytest.M
 
 def test_records_that_do_not_say_what_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As they were written before there was the field: what differs from the mask's own parameters, and from what its seed draws."""
-    for settings in ([], ["--set", "w=9"], ["--set", "w=9,g=4"]):
+    for settings in ([], ["--set", "w=9"], ["--set", "w=9", "--set", "g=4"]):
         words = [
             "--kernels",
             "torch",

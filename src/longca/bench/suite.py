@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
@@ -159,6 +159,21 @@ def _table(name: str, value: Any, where: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise BadInput(f"{where}: {name} must be a table, not {value!r}.")
     return value
+
+
+def with_params(suite: Suite, given: Mapping[str, Sequence[int | float]]) -> Suite:
+    """The suite with these parameters for all of its masks that have them."""
+    from longca import masks
+
+    wanted = [name for mask in suite.masks for name in (masks.names() if mask == "all" else [mask])]
+    params = {mask: dict(values) for mask, values in suite.params.items()}
+    for name, values in given.items():
+        owners = [mask for mask in wanted if name in masks.find(mask).defaults]
+        if not owners:
+            raise BadInput(f"none of these masks has a parameter {name!r}; `longca ls masks` shows which they have.")
+        for mask in owners:
+            params.setdefault(mask, {})[name] = list(values)
+    return suite.changed(params=params)
 
 
 def check(suite: Suite) -> None:

@@ -24,6 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", default="bf16", help="bf16, fp16, fp32 or fp64 (default bf16)")
     parser.add_argument("--pass", dest="which", default="fwd+bwd", metavar="P", help="fwd, bwd or fwd+bwd (default)")
     parser.add_argument("--set", action="append", default=[], metavar="w=512", help="a parameter of the mask; repeatable")
+    parser.add_argument(
+        "--source", default="random", metavar="NAME", help="records of block patterns that come from there (default random)"
+    )
     parser.add_argument("--distribution", metavar="NAME", help="records of documents drawn from this distribution")
     parser.add_argument("--packing", metavar="NAME", help="records of documents packed this way")
     parser.add_argument("--own-documents", action="store_true", help="records of a workload's own documents")
@@ -59,7 +62,7 @@ def _question(args: argparse.Namespace) -> Question:
     from longca.report.best import ask
     from longca.text import parse_settings
 
-    names = ("which", "distribution", "packing", "own_documents", "deterministic", "gpus", "cluster", "memory", "device")
+    names = ("which", "source", "distribution", "packing", "own_documents", "deterministic", "gpus", "cluster", "memory", "device")
     more = {name: getattr(args, name) for name in names} | {"params": parse_settings(args.set)}
     return ask(args.mask, args.seqlen, args.heads, args.head_dim, args.dtype, **more)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from longca.cli import INTERRUPTED
 from longca.errors import BadInput
-from longca.text import parse_list, parse_settings
+from longca.text import parse_axis, parse_list
 
 if TYPE_CHECKING:
     from longca.bench.catalogue import Catalogue
@@ -35,7 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", dest="dtypes", metavar="T", help="bf16, fp16, fp32, fp64")
     parser.add_argument("--passes", metavar="P,P", help="fwd, bwd, fwd+bwd")
     parser.add_argument("--seeds", metavar="N|A,B", help="how many seeds, counted from 0; or which, as 42,43 or 42,")
-    parser.add_argument("--set", action="append", default=[], metavar="w=512", help="a parameter of the masks that have it; repeatable")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=V,V",
+        help="a parameter of the masks that have it, such as ratio=.2,.5; repeatable",
+    )
     parser.add_argument("--distribution", metavar="NAME|FILE", help="what document lengths are drawn from")
     parser.add_argument("--packing", metavar="NAME", help="draw, mixed or chunked")
     parser.add_argument("--deterministic", action="store_true", default=None, help="ask for deterministic backwards")
@@ -105,7 +111,8 @@ def resolve(args: argparse.Namespace) -> Suite:
     lists = {name: tuple(parse_list(getattr(args, name))) for name in LISTS if getattr(args, name) is not None}
     suite = suite.changed(
         **lists, seeds=_seeds(args.seeds), distribution=args.distribution, packing=args.packing, deterministic=args.deterministic
-    ).changed(level=level, nproc=args.nproc, grid=args.grid, params=_params(suite, lists.get("masks"), args.set))
+    ).changed(level=level, nproc=args.nproc, grid=args.grid)
+    suite = suites.with_params(suite, dict(parse_axis(text) for text in args.set))
     for flag in ("budget", "energy", "deadline", "stop_after"):
         _refuse_no_seconds(flag, getattr(args, flag))
     clock = {"budget_s": args.budget, "energy_s": args.energy}
@@ -118,21 +125,6 @@ def resolve(args: argparse.Namespace) -> Suite:
     )
     suites.check(suite)
     return suite
-
-
-def _params(suite: Suite, chosen: tuple[str, ...] | None, given: list[str]) -> dict[str, Any] | None:
-    """The suite's parameters with those of the flags, which go to every mask that has them."""
-    from longca import masks
-
-    settings = parse_settings(given)
-    if not settings:
-        return None
-    names = [name for entry in chosen or suite.masks for name in (masks.names() if entry == "all" else [entry])]
-    own = {name: masks.own_params(name, settings) for name in names}
-    for setting in settings:
-        if not any(setting in values for values in own.values()):
-            raise BadInput(f"none of these masks has a parameter {setting!r}; `longca ls masks` shows which they have.")
-    return {**suite.params, **{name: {**suite.params.get(name, {}), **values} for name, values in own.items() if values}}
 
 
 def _refuse_no_seconds(flag: str, value: float | None) -> None:

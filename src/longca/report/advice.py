@@ -53,6 +53,7 @@ def _common(question: Question) -> list[str]:
     dims = str(question.head_dim) if same else f"{question.head_dim}/{question.head_dim_v}"
     words = ["--heads", f"{question.heads_q}:{question.heads_kv}", "--head-dim", dims, "--dtype", question.dtype]
     words += [word for name, value in question.params.items() for word in ("--set", f"{name}={value}")]
+    words += ["--source", question.source] if question.source != "random" else []
     words += [word for name in ("distribution", "packing") if getattr(question, name) for word in (f"--{name}", getattr(question, name))]
     return [*words, "--deterministic"] if question.deterministic else words
 

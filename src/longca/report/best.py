@@ -82,7 +82,11 @@ def _questions(group: Iterable[Evidence]) -> Iterable[Question]:
             continue
         names = ("mask", "seqlen", "heads_q", "heads_kv", "head_dim", "head_dim_v", "dtype")
         asked: dict[str, Any] = {name: record[name] for name in names} | {name: given.get(name) for name in ("distribution", "packing")}
-        asked |= {"own_documents": bool(given.get("documents")), "deterministic": bool(record.get("deterministic"))}
+        asked |= {
+            "own_documents": bool(given.get("documents")),
+            "source": record.get("source") or "random",
+            "deterministic": bool(record.get("deterministic")),
+        }
         asked |= {"gpus": record.get("ranks") or 1, "cluster": record.get("simulated"), "device": one.device}
         params = _Params(parse_settings([other_params(Question(**asked), record)]))
         yield from (Question(**asked, params=params, which=which) for which in PASSES)

@@ -112,11 +112,21 @@ def _unsteady(record: Record) -> bool:
     return bool(record.get("noisy")) and record["ms"].get("spread", 1.0) > LOOSE
 
 
+def _by_the_clock(a: Record, b: Record, found: Ratio, threshold: float) -> bool:
+    """Whether a change is one of the device's clock: in cycles it would be none, or not that one."""
+    before, after = a.get("clock_mhz"), b.get("clock_mhz")
+    if not before or not after:
+        return False
+    cycles = after / before
+    in_cycles = verdict(Ratio(found.value * cycles, found.low * cycles, found.high * cycles), threshold)
+    return verdict(found, threshold) in ("FASTER", "SLOWER") and in_cycles != verdict(found, threshold)
+
+
 def _judge(a: Record, b: Record, threshold: float, busy: bool) -> Compared:
     measured = (a["status"] == "ok", b["status"] == "ok")
     if measured == (True, True):
         found = ratio(a["ms"]["samples"], b["ms"]["samples"])
-        unclear = busy or _unsteady(a) or _unsteady(b)
+        unclear = busy or _unsteady(a) or _unsteady(b) or _by_the_clock(a, b, found, threshold)
         return Compared("UNCLEAR" if unclear else verdict(found, threshold), a, b, found)
     return Compared({(True, False): "BROKEN", (False, True): "MENDED", (False, False): "UNMEASURED"}[measured], a, b, None)
 

@@ -28,6 +28,7 @@ class Question:
     dtype: str = "bf16"
     which: str = "fwd+bwd"
     params: Mapping[str, int | float] = field(default_factory=dict)  # not given: the mask's own, or drawn ones
+    source: str = "random"  # of block patterns
     distribution: str | None = None
     packing: str | None = None
     own_documents: bool = False  # lengths of a workload instead of drawn ones
@@ -57,7 +58,8 @@ class Question:
         return bool(getattr(masks.find(self.mask), "has_documents", False))
 
     def words(self) -> str:
-        params = "".join(f", {name}={value}" for name, value in self.params.items())
+        params = f" of {self.source}" if self.source != "random" else ""
+        params += "".join(f", {name}={value}" for name, value in self.params.items())
         split = f", {self.gpus} GPUs" if self.gpus > 1 else ""
         split += f" of {self.cluster} (simulated)" if self.cluster else ""
         dims = str(self.head_dim) if self.head_dim == self.head_dim_v else f"{self.head_dim}/{self.head_dim_v}"
@@ -76,6 +78,7 @@ def aspects(record: Record) -> dict[str, Any]:
         "--dtype": record["dtype"],
         "--gpus": record.get("ranks") or 1,
         "--cluster": record.get("simulated"),
+        "--source": record.get("source") or "random",
         "--distribution": given.get("distribution"),
         "--packing": given.get("packing"),
         "--own-documents": bool(given.get("documents")),
@@ -85,7 +88,7 @@ def aspects(record: Record) -> dict[str, Any]:
 
 def asked_aspects(question: Question) -> dict[str, Any]:
     given = {"distribution": question.distribution, "packing": question.packing, "documents": question.own_documents}
-    names = ("seqlen", "heads_q", "heads_kv", "head_dim", "head_dim_v", "dtype", "deterministic")
+    names = ("seqlen", "heads_q", "heads_kv", "head_dim", "head_dim_v", "dtype", "deterministic", "source")
     shape = {name: getattr(question, name) for name in names}
     return aspects({**shape, "given": given, "ranks": question.gpus, "simulated": question.cluster})
 

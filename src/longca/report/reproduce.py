@@ -43,6 +43,7 @@ def _mask(record: Record, given: Mapping[str, Any], seeds: Sequence[int]) -> lis
     chosen = ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else "")  # a number alone would be how many
     words = ["--masks", str(record["mask"]), "--seqlens", format_size(record["seqlen"]), "--seeds", chosen]
     words += [word for name, value in given.get("params", {}).items() for word in ("--set", f"{name}={value}")]
+    words += ["--source", record["source"]] if record.get("source") not in (None, "random") else []
     return words + [word for name in ("distribution", "packing") if given.get(name) for word in (f"--{name}", given[name])]
 
 

@@ -52,16 +52,24 @@ def _end(question: Question) -> list[str]:
     return [] if question.which == "fwd" else ["out.backward(torch.randn_like(out))  # q.grad, k.grad, v.grad"]
 
 
+def _selected(question: Question) -> list[str]:
+    """A mask whose blocks a rule selects by q and k."""
+    params = "".join(f", {name}={value!r}" for name, value in question.params.items())
+    return [f'mask = from_tensors(q, k, "{question.mask}", "{question.source}"{params})']
+
+
 def _one(question: Question, choice: Choice, kind: str) -> list[str]:
     option = ", deterministic=True" if question.deterministic else ""
+    tensors = _tensors(question, str(question.seqlen), f'"{kind}"')
+    by_rule = question.source != "random"
     return [
         "import torch",
         "",
         "import longca",
+        *(["from longca.kernels.selected import from_tensors"] if by_rule else []),
         "",
         *_plugin(choice),
-        *_mask(question, choice),
-        *_tensors(question, str(question.seqlen), f'"{kind}"'),
+        *([*tensors, *_selected(question)] if by_rule else [*_mask(question, choice), *tensors]),
         f'out = longca.attention(q, k, v, mask, kernel="{choice.kernel}"{option})  # [tokens, query heads, head size]',
         *_end(question),
     ]
