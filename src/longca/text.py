@@ -73,12 +73,20 @@ def parse_settings(entries: Iterable[str]) -> dict[str, int | float]:
     return settings
 
 
-def parse_axis(text: str) -> tuple[str, list[int | float]]:
-    """'ratio=.2,.5' is a parameter with all the values it takes."""
-    name, equals, values = (part.strip() for part in text.partition("="))
-    if not (equals and name.isidentifier() and parse_list(values)):
-        raise BadInput(f"{text!r} sets nothing; write name=value or name=value,value, such as ratio=.2,.5.")
-    return name, [parse_number(value) for value in parse_list(values)]
+def parse_axes(entries: Iterable[str]) -> dict[str, list[int | float]]:
+    """Settings as `parse_settings` takes them, of which each may have several values: 'ratio=.2,.5,b=64'."""
+    settings: dict[str, list[int | float]] = {}
+    for text in entries:
+        name = ""
+        for part in parse_list(text):
+            if "=" in part or not name:
+                ((name, value),) = parse_settings([part]).items()
+                if name in settings:
+                    raise BadInput(f"{name} is set twice; give it once, with all its values.")
+                settings[name] = [value]
+            else:
+                settings[name].append(parse_number(part))
+    return settings
 
 
 def parse_list(text: str) -> list[str]:

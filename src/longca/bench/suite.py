@@ -172,7 +172,7 @@ def with_params(suite: Suite, given: Mapping[str, Sequence[int | float]]) -> Sui
         if not owners:
             raise BadInput(f"none of these masks has a parameter {name!r}; `longca ls masks` shows which they have.")
         for mask in owners:
-            params.setdefault(mask, {})[name] = list(values)
+            params.setdefault(mask, {})[name] = list(values) if len(values) > 1 else values[0]
     return suite.changed(params=params)
 
 

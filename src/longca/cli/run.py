@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from longca.cli import INTERRUPTED
 from longca.errors import BadInput
-from longca.text import parse_axis, parse_list
+from longca.text import parse_axes, parse_list
 
 if TYPE_CHECKING:
     from longca.bench.catalogue import Catalogue
@@ -112,7 +112,7 @@ def resolve(args: argparse.Namespace) -> Suite:
     suite = suite.changed(
         **lists, seeds=_seeds(args.seeds), distribution=args.distribution, packing=args.packing, deterministic=args.deterministic
     ).changed(level=level, nproc=args.nproc, grid=args.grid)
-    suite = suites.with_params(suite, dict(parse_axis(text) for text in args.set))
+    suite = suites.with_params(suite, parse_axes(args.set))
     for flag in ("budget", "energy", "deadline", "stop_after"):
         _refuse_no_seconds(flag, getattr(args, flag))
     clock = {"budget_s": args.budget, "energy_s": args.energy}
