@@ -55,7 +55,8 @@ def _end(question: Question) -> list[str]:
 def _selected(question: Question) -> list[str]:
     """A mask whose blocks a rule selects by q and k."""
     params = "".join(f", {name}={value!r}" for name, value in question.params.items())
-    return [f'mask = from_tensors(q, k, "{question.mask}", "{question.source}"{params})']
+    selecting = "q, k" if question.which == "fwd" else "q.detach(), k.detach()"
+    return [f'mask = from_tensors({selecting}, "{question.mask}", "{question.source}"{params})']
 
 
 def _one(question: Question, choice: Choice, kind: str) -> list[str]:
