@@ -58,6 +58,7 @@ def test_the_github_action(home: Path) -> None:
     assert (home / "bench" / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_the_slurm_script(home: Path) -> None:
     script = ["bash", str(ROOT / "examples" / "kernel-ci.slurm")]
     first = shell(home, script, SLURM_JOB_ID="1", SLURM_SUBMIT_DIR=str(home))

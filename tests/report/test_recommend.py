@@ -59,6 +59,7 @@ def test_the_fastest_the_runners_up_and_why_others_are_out(write: Write) -> None
     assert next(one.reason for one in found.out if one.name == "fa3") == "there is no record of its bwd"
     assert "cudnn_flex" in found.unmeasured
     assert "flex" not in found.unmeasured
+    assert "vsa" not in found.unmeasured  # it takes blocks only
     assert found.best is not None
     assert not found.best.summed
 

@@ -8,12 +8,15 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
+from longca import masks
 from longca.errors import BadInput
 from longca.kernels import registry
+from longca.kernels.base import Case
 from longca.report.advice import advice
 from longca.report.candidates import NOT_MEASURED, TOO_LARGE, Candidate, Figures, candidates, shared_masks
 from longca.report.evidence import Evidence
 from longca.report.question import Question, misses
+from longca.report.reproduce import MINIATURE
 
 
 @dataclass(frozen=True)
@@ -80,9 +83,9 @@ def recommend(question: Question, evidence: Sequence[Evidence]) -> Answer:
     if len(devices) > 1:
         raise BadInput(f"records of several devices answer this ({', '.join(devices)}); choose one with --device.")
     found = [_weighed(one, question) for one in candidates(matching, question)]
-    masks = shared_masks(found)
-    found = [one if one.status or masks <= one.figures.keys() else _unshared(one, masks) for one in found]
-    choices = _ranked([one for one in found if not one.status], masks, question)
+    shared = shared_masks(found)
+    found = [one if one.status or shared <= one.figures.keys() else _unshared(one, shared) for one in found]
+    choices = _ranked([one for one in found if not one.status], shared, question)
     out = tuple(Out(one.name, one.status, one.reason) for one in sorted(found, key=lambda one: one.name) if one.status)
     seeds = sorted({source.record["seed"] for choice in choices for source in choice.sources})
     known = bool(out) and not any(one.status == NOT_MEASURED for one in out)  # that none of them can is an answer, too
@@ -107,21 +110,21 @@ def _weighed(candidate: Candidate, question: Question) -> Candidate:
     )
 
 
-def _unshared(candidate: Candidate, masks: frozenset[str]) -> Candidate:
-    lacking = len(masks - candidate.figures.keys())
-    reason = f"it was not measured on {lacking} of the {len(masks)} masks (seeds) on which the others are compared"
+def _unshared(candidate: Candidate, shared: frozenset[str]) -> Candidate:
+    lacking = len(shared - candidate.figures.keys())
+    reason = f"it was not measured on {lacking} of the {len(shared)} masks (seeds) on which the others are compared"
     return replace(candidate, status=NOT_MEASURED, reason=reason)
 
 
-def _ranked(found: list[Candidate], masks: frozenset[str], question: Question) -> tuple[Choice, ...]:
-    ordered = sorted(found, key=lambda one: -one.speed(masks))
-    return tuple(_choice(one, ordered[0], masks, question) for one in ordered)
+def _ranked(found: list[Candidate], shared: frozenset[str], question: Question) -> tuple[Choice, ...]:
+    ordered = sorted(found, key=lambda one: -one.speed(shared))
+    return tuple(_choice(one, ordered[0], shared, question) for one in ordered)
 
 
-def _choice(candidate: Candidate, best: Candidate, masks: frozenset[str], question: Question) -> Choice:
-    own: Mapping[str, Figures] = {digest: candidate.figures[digest] for digest in sorted(masks, key=lambda one: _seed(candidate, one))}
+def _choice(candidate: Candidate, best: Candidate, shared: frozenset[str], question: Question) -> Choice:
+    own: Mapping[str, Figures] = {digest: candidate.figures[digest] for digest in sorted(shared, key=lambda one: _seed(candidate, one))}
     alike = sum(found.as_fast_as(best.figures[digest]) for digest, found in own.items())
-    speed = candidate.speed(masks)
+    speed = candidate.speed(shared)
     return Choice(
         name=candidate.name,
         kernel=candidate.about["kernel"],
@@ -131,7 +134,7 @@ def _choice(candidate: Candidate, best: Candidate, masks: frozenset[str], questi
         worst_tflops=min(found.tflops for found in own.values()),
         ms=median(found.ms for found in own.values()),
         memory_gib=candidate.memory_gib(question),
-        against_best=speed / best.speed(masks),
+        against_best=speed / best.speed(shared),
         as_good=candidate is not best and 2 * alike > len(own),
         noisy=candidate.noisy,
         summed=candidate.summed,
@@ -150,4 +153,14 @@ def _unmeasured(matching: Sequence[Evidence], question: Question) -> tuple[str, 
         from longca.parallel import registry as methods
 
         return tuple(sorted(set(methods.names()) - {one.record.get("method") for one in matching}))
-    return tuple(sorted(set(registry.names()) - {one.record["kernel"] for one in matching}))
+    without = sorted(set(registry.names()) - {one.record["kernel"] for one in matching})
+    return tuple(name for name in without if _may_do(name, question))
+
+
+def _may_do(name: str, question: Question) -> bool:
+    """Whether a kernel takes such a mask in this shape, asked in miniature: one that does not is not worth measuring."""
+    heads: dict[str, Any] = {"heads": question.heads_kv} if question.mask in masks.block_names() else {}
+    small = masks.build(question.mask, MINIATURE, **heads)
+    shape = (question.heads_q, question.heads_kv, question.head_dim, question.head_dim_v, question.dtype)
+    case = Case(MINIATURE, MINIATURE, *shape, "cuda", backward=question.which != "fwd", deterministic=question.deterministic)
+    return any(registry.supports(kernel, small, case) for kernel in registry.choices(name))
