@@ -84,6 +84,17 @@ def test_a_record_of_both_passes_counts_before_the_sum(write: Write) -> None:
     assert best.ms == pytest.approx(5.0)
 
 
+def test_forwards_of_training_and_of_inference_are_told_apart(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    made = [kernel("fa4", around(2.0), "fwd", grad=True), kernel("fa4", around(1.0), "fwd", grad=False), kernel("flex", around(3.0), "fwd")]
+    folder = write("made", [*made, kernel("fa4", around(4.0), "bwd")])
+    assert main(["recommend", "--mask", "causal", "--seqlen", "8K", "--pass", "fwd", "--results", str(folder)]) == 0
+    assert "the forward of flex is that of training" in capsys.readouterr().out
+    fwd, both = answer(folder, which="fwd").best, answer(folder).best
+    assert fwd is not None
+    assert both is not None
+    assert (fwd.ms, both.ms) == (pytest.approx(1.0), pytest.approx(6.0))
+
+
 def test_a_bare_name_whose_backward_is_refused_is_one_candidate(write: Write) -> None:
     made = [make_record(around(1.0), asked="fa4", variant="native"), make_record(None, asked="fa4", variant=None, **{"pass": "bwd"})]
     made[1] |= {"status": "unsupported", "reason": "no backward"}

@@ -159,8 +159,10 @@ def _remarks(answer: Answer, best: Choice) -> list[str]:
         )
     elif question.has_documents:
         said.append(f"one seed only ({answer.seeds[0]}); other documents may give another answer.")
-    if question.which == "fwd" and best.sources[0].record.get("grad"):
-        said.append("the forward is that of training: it keeps what a backward needs.")
+    training = [choice.name for choice in answer.choices if choice.sources[0].record.get("grad")]
+    if question.which == "fwd" and training:
+        others = "" if len(training) == len(answer.choices) else f" of {', '.join(training)}"
+        said.append(f"the forward{others} is that of training: it keeps what a backward needs.")
     if any(choice.noisy for choice in answer.choices):
         noisy = [choice.name for choice in answer.choices if choice.noisy]
         said.append(f"noisy when it was measured: {', '.join(noisy)}.")

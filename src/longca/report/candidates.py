@@ -90,29 +90,31 @@ def _candidate(group: list[Evidence], question: Question) -> Candidate:
     measured: dict[str, Figures] = {}
     failed, missing = list[Evidence](), set[str]()
     for digest, passes in by_mask.items():
-        chosen = (
-            [passes[question.which]] if question.which in passes else [passes[part] for part in PARTS[question.which] if part in passes]
-        )
-        wrong = [one for one in chosen if one.record["status"] != "ok"]
-        absent = [] if question.which in passes else [part for part in PARTS[question.which] if part not in passes]
-        if wrong:
-            failed.append(wrong[0])
-        elif absent:
-            missing.update(absent)
-        elif chosen:
+        parts = (question.which,) if question.which in passes else PARTS[question.which]
+        chosen = [passes[part] for part in parts if part in passes]
+        failed += [one for one in chosen if one.record["status"] != "ok"][:1]
+        missing.update(part for part in parts if part not in passes)
+        if len(chosen) == len(parts) and all(one.record["status"] == "ok" for one in chosen):
             measured[digest] = figures(tuple(chosen))
-    names = {label(one.record) for found in measured.values() for one in found.sources} or {label(group[0].record)}
-    record = group[0].record
-    kernel = next(iter(names)) if len(names) == 1 else _asked(record)
-    about = {name: record.get(name) for name in ("method", "grid", "ranks", "simulated")}
-    about["kernel"] = kernel.rsplit(" ", 1)[-1]
+    name, about = _name(group[0], measured), {name: group[0].record.get(name) for name in ("method", "grid", "ranks", "simulated")}
+    about["kernel"] = name.rsplit(" ", 1)[-1]
     if failed:
-        status, seeds = failed[0].record["status"], sorted({one.record["seed"] for one in failed})
-        some = f" (seed {', '.join(map(str, seeds))} of {len(by_mask)} masks)" if len(failed) < len(by_mask) else ""
-        return Candidate(kernel, about, {}, status, (failed[0].record["reason"] or status) + some)
+        return Candidate(name, about, {}, failed[0].record["status"], _reason(failed, len(by_mask)))
     if not measured:
-        return Candidate(kernel, about, {}, NOT_MEASURED, f"there is no record of its {' and '.join(sorted(missing))}")
-    return Candidate(kernel, about, measured)
+        return Candidate(name, about, {}, NOT_MEASURED, f"there is no record of its {' and '.join(sorted(missing))}")
+    return Candidate(name, about, measured)
+
+
+def _name(one: Evidence, measured: Mapping[str, Figures]) -> str:
+    """The variant that ran; what was asked for, where several masks took several."""
+    names = {label(source.record) for found in measured.values() for source in found.sources} or {label(one.record)}
+    return names.pop() if len(names) == 1 else _asked(one.record)
+
+
+def _reason(failed: list[Evidence], masks: int) -> str:
+    reason = failed[0].record["reason"] or failed[0].record["status"]
+    seeds = ", ".join(str(seed) for seed in sorted({one.record["seed"] for one in failed}))
+    return f"{reason} (seed {seeds} of {masks} masks)" if len(failed) < masks else str(reason)
 
 
 def _asked(record: Mapping[str, Any]) -> str:
