@@ -308,6 +308,8 @@ def test_shipped_journals_are_found_wherever_longca_runs_from(write: Write, tmp_
     journal.rename(home)
     pack(home)
     monkeypatch.setattr(evidence, "SHIPPED", (tmp_path / "nowhere", tmp_path / "checkout" / "results"))
+    assert evidence.shipped() == []
+    (tmp_path / "checkout" / "pyproject.toml").write_text("")
     assert evidence.shipped() == [home]
     best = longca.best("causal", "8K")
     assert best.kernel == "fa4"

@@ -51,8 +51,10 @@ def journals_below(folder: Path) -> list[Path]:
 
 
 def shipped() -> list[Path]:
-    """The journals that come with LongCA, wherever it runs from."""
-    return next((found for place in SHIPPED if place.is_dir() and (found := journals_below(place))), [])
+    """The journals that come with LongCA, wherever it runs from. What lies beside an installed package is somebody else's."""
+    package, checkout = SHIPPED
+    places = [package, checkout] if (checkout.parent / "pyproject.toml").is_file() else [package]
+    return next((found for place in places if place.is_dir() and (found := journals_below(place))), [])
 
 
 def load(folders: Sequence[str | Path] | None = None) -> list[Evidence]:
