@@ -69,7 +69,6 @@ def beside_bare_loop(call: Callable[[], object], timer: CudaTimer) -> tuple[floa
         time.sleep(REST_S)
         timing = measure(call, timer, settings)
         clock_ms.append(timing.median)
-        print("   ", " ".join(f"{ms:.3g}" for ms in timing.samples[:: max(1, len(timing.samples) // 12)]))
         time.sleep(REST_S)
         loop_ms.append(bare_loop(call, len(timing.samples), settings.warmup_s))
     lasting = bare_loop(call, max(10, int(LASTING_S * 1e3 / loop_ms[0])), settings.warmup_s)

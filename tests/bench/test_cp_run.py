@@ -13,13 +13,14 @@ import pytest
 import torch
 
 import longca
-from longca import masks
-from longca.bench import cp_catalogue, cp_executor, plan, reference
+from longca import devices, masks
+from longca.bench import cp_catalogue, cp_executor, cp_memory, plan, reference
 from longca.bench import suite as suites
 from longca.bench.catalogue import Catalogue
 from longca.cli import main
 from longca.kernels import inputs
 from longca.kernels.base import Case
+from longca.parallel import registry
 from longca.parallel.pool import RankFailed
 
 SHAPE = ["--masks", "causal_document", "--seqlens", "197", "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--device", "cpu"]
@@ -56,6 +57,23 @@ def test_methods_are_checked_timed_and_resumed(tmp_path: Path, capsys: pytest.Ca
     assert main(asked) == 0
     assert "4 of 4 cells are done" in capsys.readouterr().err
     assert (tmp_path / "results.jsonl").read_bytes() == before
+
+
+def test_block_patterns_are_checked_and_timed_on_real_ranks(tmp_path: Path) -> None:
+    shape = ["--masks", "uniform_block", "--seqlens", "461", "--heads", "8:4", "--head-dim", "32", "--dtype", "fp32", "--device", "cpu"]
+    asked = ["run", "--level", "cp", "--methods", "ulysses,ring_allgather", *shape, "--budget", "0.02", "--nproc", "4"]
+    assert main([*asked, "--out", str(tmp_path)]) == 0
+    found = records_of(tmp_path)
+    mask = masks.uniform_block(461, heads=4)
+    assert set(found) == {(method, which) for method in ("ulysses", "ring_allgather") for which in ("fwd", "bwd")}
+    for record in found.values():
+        assert (record["level"], record["status"]) == ("cp", "ok"), record["reason"]
+        assert set(record["check"]) == {"out", "lse", "dq", "dk", "dv"}
+        assert (record["mask_digest"], record["area"]) == (mask.digest, mask.area)
+        assert record["flops"] == 4 * mask.area * 2 * 32 * (1 if record["pass"] == "fwd" else 2.5)
+        assert 1 <= record["imbalance"] < 1.5
+    own = [64 + 13, 128, 128, 128]  # eight blocks for four ranks, the last of 13 tokens
+    assert found["ring_allgather", "fwd"]["bytes_sent"] == [3 * length * 2 * 4 * 32 * 4 for length in own]
 
 
 def test_a_rank_that_dies_or_hangs_or_is_wrong_has_its_own_status_and_the_next_cell_runs(tmp_path: Path, plugins: Path) -> None:
@@ -137,6 +155,7 @@ def test_under_torchrun_the_command_joins_the_job_and_resumes_it(tmp_path: Path)
         (["--methods", "usp", *QUICK, "--nproc", "4", "--grid", "3x2"], "the grid 3x2 is for 6 ranks"),
         (["--methods", "ulises", *QUICK], "did you mean 'ulysses'"),
         (["--methods", "magi", *QUICK, "--grid", "two"], "is no grid"),
+        (["--methods", "ulysses,usp", *QUICK, "--masks", "uniform_block"], "usp cannot do this: attends to the keys of one rank at a time"),
         (["paper-cp", "--device", "cpu", "--masks", "causal", "--nproc", "4"], "use GPUs, shorter --seqlens, or the suite quick-cp"),
         (["magi-cp", "--device", "cpu", "--masks", "causal", "--nproc", "2"], "use GPUs, shorter --seqlens, or the suite quick-cp"),
     ],
@@ -147,6 +166,74 @@ def test_what_cannot_work_is_refused_before_anything_starts(
     assert main(["run", *asked, "--out", str(tmp_path / "out")]) == 2
     assert reason in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_all_methods_are_asked_and_those_that_refuse_a_mask_say_so_in_their_records(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["run", "--methods", "all", *QUICK, "--masks", "uniform_block", "--passes", "fwd", "--nproc", "2", "--out", str(tmp_path)]
+    assert main(asked) == 0
+    found = {method: record for (method, _), record in records_of(tmp_path).items()}
+    refused = {method: record["reason"] for method, record in found.items() if record["status"] == "unsupported"}
+    assert set(refused) == {"ring_p2p", "usp", "loongtrain", "magi"}
+    assert all(reason.endswith("use ulysses or ring_allgather") for reason in refused.values()), refused
+    assert [found[method]["status"] for method in ("ulysses", "ring_allgather")] == ["ok", "ok"]
+
+
+@pytest.fixture
+def four_small_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = {"name": "NVIDIA H200", "compute_cap": "9.0", "memory.total": "1024", "driver_version": "1"}
+    monkeypatch.setattr(devices, "gpus", lambda: [gpu] * 4)
+
+
+@pytest.mark.usefixtures("four_small_gpus")
+@pytest.mark.parametrize(
+    ("suite", "about", "needs"),
+    [
+        ("paper-cp", "32768 tokens and 64:8 heads over 4 ranks", "1.4 GiB"),
+        ("magi-cp", "262144 tokens and 8:1 heads over 4 ranks", "1.5 GiB"),
+    ],
+)
+def test_what_does_not_fit_into_the_gpus_is_refused_from_the_estimate(
+    suite: str, about: str, needs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", suite, "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err == (
+        f"longca: ulysses on full with {about} needs at least {needs} on a GPU, and these have 1.0 GiB; "
+        "use shorter --seqlens or GPUs with more memory.\n"
+    )
+    assert not (tmp_path / "out").exists()
+    assert main(["run", suite, "--seqlens", "1K", "--dry-run"]) == 0  # ranks have room for an eighth of it
+    assert "144 cells" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("four_small_gpus")
+def test_where_only_some_methods_fit_the_others_say_what_they_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With as many KV heads as query heads, gathering all keys costs more than the tokens that the check needs."""
+    monkeypatch.setattr(cp_executor.Ranks, "_begin", lambda *given: pytest.fail("nothing of this should have been started"))
+    suite = suites.Suite(
+        level="cp", methods=("ring_p2p", "ring_allgather"), masks=("causal",), seqlens=("96K",), heads=("8:8",), head_dims=("128",)
+    )
+    cells = cp_catalogue.cells(suite, ["fa4"], "cuda")
+    planned = plan.plan(cells, "a GPU", {"fa4": {}})
+    cp_catalogue.admit(planned, suite, "cuda", only_named=False)
+    (job,) = [job for job in plan.jobs(planned) if dict(job.cell.extra)["method"] == "ring_allgather"]
+    ranks = cp_executor.Ranks(suite, Catalogue(), "cuda", "a GPU", tmp_path, False)
+    for _, fields in ranks.run(job):
+        assert fields["status"] == "unsupported"
+        assert "ring_allgather on causal with 98304 tokens" in fields["reason"]
+
+
+def test_the_estimate_counts_inputs_and_what_the_program_or_the_check_holds() -> None:
+    def least(method: str, seqlen: int, heads: tuple[int, int], ranks: int) -> int:
+        case = Case(seqlen, seqlen, *heads, 16, 16, "fp32", "cuda")
+        return cp_memory.least_bytes(registry.plan(method, masks.full(seqlen), case, ranks))
+
+    token = 4 * 16 * (2 * 8 + 2 * 2)  # q, dout, k and v of 8:2 heads in fp32
+    assert least("ring_p2p", 960, (8, 2), 16) == token * (960 + 60)  # all tokens for the check, a sixteenth of them for the rank
+    keys, few = 2 * 4 * 16 * 8 * 960, 4 * 16 * (2 * 8 + 2 * 8) * 960
+    alone = least("ring_allgather", 960, (8, 8), 1)
+    assert alone >= few + keys + 4 * 16 * 8 * 960 * 4  # inputs, gathered keys, out and the three gradients
 
 
 def test_the_suites_are_of_this_level_and_methods_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

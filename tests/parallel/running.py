@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -9,10 +10,12 @@ from typing import Any, NamedTuple
 import torch
 
 from longca import masks
+from longca.bench import check
+from longca.bench import reference as references
 from longca.kernels import inputs
 from longca.kernels import registry as kernels
 from longca.kernels.base import Case
-from longca.masks import Mask
+from longca.masks import AnyMask, Mask
 from longca.parallel import registry
 from longca.parallel.comm.local import World
 from longca.parallel.comm.trace import TraceComm
@@ -52,7 +55,7 @@ def case_of(
 
 
 @lru_cache(maxsize=64)
-def reference(mask: Mask, case: Case) -> Results:
+def reference(mask: AnyMask, case: Case) -> Results:
     """One rank, fp64, of the same (rounded) numbers."""
     data = inputs.make(case)
     exact = replace(case, dtype="fp64")
@@ -63,10 +66,16 @@ def reference(mask: Mask, case: Case) -> Results:
     return Results(out, lse, *attention.backward(dout, q, k, v, out, lse))
 
 
-def step(program: Program, plan: Plan, rank: int, layout: Any) -> tuple[torch.Tensor, ...]:
+InputsOf = Callable[[Case, list[tuple[int, int]], Any], Sequence[torch.Tensor]]  # (case, a rank's tokens, memory order) -> q, k, v, dout
+
+
+def plain_inputs(case: Case, ranges: list[tuple[int, int]], layout: Any) -> Sequence[torch.Tensor]:
+    return [inputs.tokens(which, case, ranges, 0, layout) for which in ("q", "k", "v", "dout")]
+
+
+def step(program: Program, plan: Plan, rank: int, layout: Any, inputs_of: InputsOf = plain_inputs) -> tuple[torch.Tensor, ...]:
     """Forward and backward of one rank on its own tokens."""
-    ranges = [(int(first), int(last)) for first, last in plan.rows(rank)]
-    q, k, v, dout = (inputs.tokens(which, plan.case, ranges, 0, layout) for which in ("q", "k", "v", "dout"))
+    q, k, v, dout = inputs_of(plan.case, [(int(first), int(last)) for first, last in plan.rows(rank)], layout)
     out, kept = program.forward(q, k, v)
     return out, kept.lse, *program.backward(dout, kept)
 
@@ -88,16 +97,30 @@ def assemble(plan: Plan, programs: list[Program], parts: list[tuple[torch.Tensor
     return Results(whole["out"], lse, whole["dq"], whole["dk"], whole["dv"])
 
 
-def plan_of(method: str, mask: Mask, case: Case, ranks: int, grid: str = "", kernel: str = "torch:chunked", **more: Any) -> Plan:
+def plan_of(method: str, mask: AnyMask, case: Case, ranks: int, grid: str = "", kernel: str = "torch:chunked", **more: Any) -> Plan:
     return make_plan(registry.get(method), mask, case, ranks, Grid.parse(grid) if grid else None, kernel, **more)
 
 
-def run_local(plan: Plan) -> Results:
+def run_local(plan: Plan, inputs_of: InputsOf = plain_inputs) -> Results:
     world = World(plan.ranks, plan.case.device)
     programs = [plan.program(comm) for comm in world.comms()]
     layout = kernels.choices(plan.kernel)[0].layout
-    parts = world.run(lambda rank: step(programs[rank], plan, rank, layout))
+    parts = world.run(lambda rank: step(programs[rank], plan, rank, layout, inputs_of))
     return assemble(plan, programs, parts)
+
+
+@lru_cache(maxsize=64)
+def known(mask: AnyMask, case: Case) -> references.Reference:
+    return references.reference(mask, case, seed=0)
+
+
+def verdict_of(plan: Plan, right: AnyMask | None = None) -> check.Verdict:
+    """All ranks' results put together, both data sets, by the rule that comes before every clock; under the mask that is right."""
+    truth, verdict = known(right or plan.mask, plan.case), check.Verdict()
+    for which in references.DATA_SETS:
+        results = run_local(plan, lambda case, own, layout, which=which: references.data(case, truth.probe, which, 0, layout, own))
+        check.compare(results._asdict(), truth, which, plan.case, verdict)
+    return verdict
 
 
 def trace(plan: Plan, rank: int) -> tuple[TraceComm, int]:

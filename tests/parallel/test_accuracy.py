@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 import pytest
 import torch
@@ -18,21 +19,27 @@ MASK = masks.full(512)
 CASE = case_of(512, (2, 2), "bf16", head_dim=32)
 
 
-def errors(ranks: int, accumulate: torch.dtype | None = None) -> Results:
+@lru_cache
+def errors(ranks: int, accumulate: torch.dtype | None = None, method: str = "ring_p2p") -> Results:
     """The rms error of each result."""
-    results = run_local(replace(plan_of("ring_p2p", MASK, CASE, ranks), accumulate=accumulate))
+    results = run_local(replace(plan_of(method, MASK, CASE, ranks), accumulate=accumulate))
     exact = reference(MASK, CASE)
     return Results(*(torch.tensor(rms(got - wanted)) for got, wanted in zip(results, exact, strict=True)))
 
 
-def growth(ranks: int, accumulate: torch.dtype | None = None) -> dict[str, float]:
-    alone, many = errors(1), errors(ranks, accumulate)
+def growth(ranks: int, accumulate: torch.dtype | None = None, method: str = "ring_p2p") -> dict[str, float]:
+    alone, many = errors(1), errors(ranks, accumulate, method)
     return {name: float(getattr(many, name) / getattr(alone, name)) for name in ("out", "dq", "dk", "dv")}
 
 
 @pytest.mark.parametrize("ranks", [8, 32])
 def test_error_does_not_grow_with_the_ring(ranks: int) -> None:
     assert max(growth(ranks).values()) <= 1.5
+
+
+@pytest.mark.parametrize("method", ["ring_allgather", "usp", "loongtrain", "magi"])
+def test_nor_with_the_ranks_of_the_other_methods(method: str) -> None:
+    assert max(growth(16, method=method).values()) <= 1.5
 
 
 @pytest.mark.parametrize("ranks", [8, 32])

@@ -11,7 +11,7 @@ from longca.kernels.torch_attention import TorchKernel
 from longca.masks import Mask
 from longca.parallel import registry
 from longca.parallel.comm.local import World
-from parallel.running import assert_right, case_of, mask_of, plan_of, reference, run_local
+from parallel.running import assert_right, case_of, mask_of, plan_of, reference, run_local, verdict_of
 
 SEQLEN = 197  # a prime
 RANKS = (1, 2, 3, 4, 8)
@@ -54,6 +54,23 @@ def test_every_mask_and_grid(name: str, method: str, grid: str) -> None:
     heads, ring = (int(number) for number in grid.split("x")[:2])
     for count in MANY_HEADS:
         check(method, mask_of(name), count, heads * ring, grid)
+
+
+@pytest.mark.parametrize("method", registry.names())
+@pytest.mark.parametrize("name", ["share_question", "global_sliding_window", "prefix_lm_document"])
+def test_by_the_rule_of_the_check_with_loud_edges(name: str, method: str) -> None:
+    verdict = verdict_of(plan_of(method, mask_of(name), case_of(SEQLEN, (8, 2)), 4))
+    assert set(verdict.errors) == {"out", "lse", "dq", "dk", "dv"}
+    assert verdict.ok, verdict.reason
+
+
+@pytest.mark.parametrize("method", registry.names())
+def test_that_rule_finds_one_key_too_few(method: str) -> None:
+    """A program of another mask, that hides a single key of each row from the 50th on."""
+    right, short = masks.causal(SEQLEN), Mask.of(SEQLEN, SEQLEN, [(0, 50, 0, 0, 1, 1), (50, SEQLEN, 0, 0, 50, 1)])
+    wrong = verdict_of(plan_of(method, short, case_of(SEQLEN, (8, 2)), 4), right)
+    assert not wrong.errors["out"].ok
+    assert not wrong.errors["dq"].ok
 
 
 @pytest.mark.parametrize("method", registry.names())

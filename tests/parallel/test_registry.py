@@ -37,6 +37,7 @@ def test_the_six_methods_say_what_they_need() -> None:
     entries = registry.listing()
     assert [entry["name"] for entry in entries][:6] == ["ulysses", "ring_p2p", "ring_allgather", "usp", "loongtrain", "magi"]
     assert all(entry["about"] and entry["needs"] for entry in entries)
+    assert [entry["name"] for entry in entries if entry["blocks"] == "yes"] == ["ulysses", "ring_allgather"]
 
 
 def test_listing_needs_no_torch() -> None:

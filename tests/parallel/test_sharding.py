@@ -144,9 +144,7 @@ def test_what_makes_no_sense_is_refused_with_a_suggestion(method: str, ranks: in
         plan_of(method, mask_of("causal"), case_of(197), ranks, grid)
 
 
-def test_masks_that_are_not_static_or_not_square_are_refused() -> None:
-    with pytest.raises(Refused, match="static"):
-        plan_of("magi", masks.uniform_block(256, b=64), case_of(256), 2)  # type: ignore[arg-type]
+def test_masks_that_are_not_square_are_refused() -> None:
     with pytest.raises(Refused, match="square"):
         plan_of("magi", masks.causal(64).rows([(0, 32)]), case_of(64), 2)
 

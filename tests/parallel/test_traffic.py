@@ -122,12 +122,37 @@ def test_magi_moves_exactly_the_keys_that_rows_see(name: str) -> None:
         assert count(seen_keys(mask, plan.rows(rank))) - count(common(seen_keys(mask, plan.rows(rank)), plan.rows(rank))) == seen.sum()
 
 
-def test_a_ring_does_not_send_keys_that_nobody_further_down_sees() -> None:
-    narrow = masks.sliding_window_causal(SEQLEN, w=3)
-    full = sum(forward for forward, _ in both_ways(plan_of("ring_p2p", FULL, case_of(SEQLEN), 8)))
-    little = both_ways(plan_of("ring_p2p", narrow, case_of(SEQLEN), 8))
-    assert sum(forward for forward, _ in little) < full
-    assert all(backward <= 2 * forward for forward, backward in [tuple(map(sum, zip(*little, strict=True)))])
+@pytest.mark.parametrize("name", masks.names())
+def test_what_magi_returns_is_the_gradients_of_those_keys(name: str) -> None:
+    """Backward brings every key again and takes its gradient home: twice the forward, rank by rank and in all."""
+    there = both_ways(plan_of("magi", mask_of(name, 401), case_of(401, (2, 1)), 4))
+    assert sum(backward for _, backward in there) == 2 * sum(forward for forward, _ in there)
+
+
+@pytest.mark.parametrize(
+    "mask", [masks.sliding_window_causal(SEQLEN, w=3), masks.full_document(SEQLEN, documents=[7, 3, 470]), mask_of("causal")]
+)
+def test_a_ring_sends_keys_no_further_than_somebody_sees_them(mask: masks.Mask) -> None:
+    """Counted from the dense mask: a block goes as far as its last viewer, its gradient from the first viewer to the last and home."""
+    ranks = 8
+    plan = plan_of("ring_p2p", mask, case_of(mask.seqlen_q), ranks)
+    dense, own = mask.dense(), [np.concatenate([np.arange(*pair) for pair in plan.rows(rank)]) for rank in range(ranks)]
+    forward = backward = calls = 0
+    for owner in range(ranks):
+        sees = [bool(dense[np.ix_(own[(owner + step) % ranks], own[owner])].any()) for step in range(ranks)]
+        others = [step for step in range(1, ranks) if sees[step]]
+        block = len(own[owner]) * 2 * 2 * SIZE
+        forward += block * max(others, default=0)
+        backward += block * (max(others, default=0) + (others[-1] - others[0] + 1 if others else 0))
+        calls += sum(sees)
+    sent_by_all = both_ways(plan)
+    assert (sum(f for f, _ in sent_by_all), sum(b for _, b in sent_by_all)) == (forward, backward)
+    assert sum(len(attention_calls(trace(plan, rank)[0])) for rank in range(ranks)) == calls
+
+
+def test_a_narrow_window_needs_a_small_part_of_a_full_rings_transfers() -> None:
+    narrow, full = (plan_of("ring_p2p", mask, case_of(SEQLEN), 8) for mask in (masks.sliding_window_causal(SEQLEN, w=3), FULL))
+    assert len(attention_calls(trace(narrow, 3)[0])) < len(attention_calls(trace(full, 3)[0])) == 8
 
 
 def test_recorded_bytes_are_those_that_ranks_really_send() -> None:

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 Call = Callable[[], object]
 Align = Callable[[], None]
+LEAST_SPIN_MS = 0.05
+SPARE = 1.3  # times what the host needed last: how long the device spins for it
 COVER = 2.0  # times the host's need that a call must last to hide it
+LONG_MS = 50.0  # beside such a call the rest before the next one is nothing, and one call more than needed is much
 COLD_MS = 2.0  # filling 50 MB of cache from memory takes 10 to 20 us: 1 % of this
 
 
@@ -150,7 +153,7 @@ class CudaTimer:
         self._cuda = torch.cuda
         properties = torch.cuda.get_device_properties(0)
         self._flush = torch.empty(4 * properties.L2_cache_size, dtype=torch.int8, device="cuda")
-        self.spin_ms = 0.05  # ranks agree on one, else they would not start together
+        self.spin_ms = LEAST_SPIN_MS  # ranks agree on one, else they would not start together
         self._cycles_per_ms = self._calibrate()
 
     @property
@@ -170,15 +173,16 @@ class CudaTimer:
 
     def samples(self, call: Call) -> Generator[Sample, None, None]:
         flying, last_ms = deque[Flying](), 0.0
+        self.spin_ms = LEAST_SPIN_MS  # what the call before this one needed says nothing
         try:
             while True:
-                covered = bool(flying) and last_ms > COVER * self.spin_ms  # the call in flight outlasts the enqueueing of the next
-                flying.append(self._enqueue(call, flush=last_ms < COLD_MS, spin=not covered))
-                if len(flying) > self._ahead:
-                    start, end, late, call_ms = flying.popleft()
-                    end.synchronize()
-                    last_ms = float(start.elapsed_time(end))
-                    yield Sample(last_ms, late, call_ms)
+                while len(flying) <= (self._ahead if last_ms < LONG_MS else 0):
+                    covered = bool(flying) and last_ms > COVER * self.spin_ms  # the call in flight outlasts the enqueueing of the next
+                    flying.append(self._enqueue(call, flush=last_ms < COLD_MS, spin=not covered))
+                start, end, late, call_ms = flying.popleft()
+                end.synchronize()
+                last_ms = float(start.elapsed_time(end))
+                yield Sample(last_ms, late, call_ms)
         finally:
             self._cuda.synchronize()
 
@@ -195,7 +199,8 @@ class CudaTimer:
         call_ms = (time.perf_counter() - began) * 1e3
         end.record()
         late = start.query()  # the device is past the start although the host has only now finished: it may have waited
-        self.spin_ms = min(max(self.spin_ms, 1.3 * call_ms), 20.0)
+        # one slow call, such as a first one, must not make the device rest before all others: what it needed is soon forgotten
+        self.spin_ms = min(max(LEAST_SPIN_MS, SPARE * call_ms, self.spin_ms / 2), 20.0)
         return Flying(start, end, late, call_ms)
 
     def now(self) -> float:

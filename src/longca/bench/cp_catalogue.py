@@ -9,6 +9,7 @@ from longca import devices
 from longca.bench import metrics, plan
 from longca.bench.catalogue import Catalogue, Entry
 from longca.bench.cell import Cell
+from longca.bench.cp_memory import refuse_what_does_not_fit
 from longca.bench.environment import file_version, kernel_versions
 from longca.bench.plan import Planned, mask_of
 from longca.bench.suite import Suite
@@ -79,7 +80,7 @@ def cells(suite: Suite, kernel_labels: Sequence[str], device: str, steps: Sequen
 
 
 def admit(planned: Sequence[Planned], suite: Suite, device: str, only_named: bool) -> None:
-    """Refuse a run of which nothing can come: too much for a CPU, or a combination asked for by name that cannot work."""
+    """Refuse a run of which nothing can come: too much for a CPU or a GPU, or a combination asked for by name that cannot work."""
     refused: list[Refused] = []
     seen = set[Cell]()
     for entry in planned:
@@ -94,7 +95,9 @@ def admit(planned: Sequence[Planned], suite: Suite, device: str, only_named: boo
         if cell.job not in seen:
             seen.add(cell.job)
             try:
-                registry.plan(asked["method"], mask, cell.case(mask), asked["ranks"], asked["grid"], cell.kernel)
+                made = registry.plan(asked["method"], mask, cell.case(mask), asked["ranks"], asked["grid"], cell.kernel)
+                if device == "cuda":
+                    refuse_what_does_not_fit(cell, made)
             except Refused as error:
                 refused.append(error)
                 if only_named:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from longca.bench.catalogue import Catalogue
 from longca.bench.cell import Cell
 from longca.bench.clock import Timing
+from longca.bench.cp_memory import refuse_what_does_not_fit
 from longca.bench.kernel_job import GIB, figures
 from longca.bench.outcome import last_words, of_exception, short
 from longca.bench.plan import Job, mask_of
@@ -98,7 +99,9 @@ class Ranks:
         case = cell.case(mask)
         method, ranks = asked["method"], asked["ranks"]
         try:
-            registry.plan(method, mask, case, ranks, asked["grid"], cell.kernel)
+            made = registry.plan(method, mask, case, ranks, asked["grid"], cell.kernel)
+            if self._device == "cuda":
+                refuse_what_does_not_fit(cell, made)
         except LongcaError as error:
             raise Failed(*of_exception(error)) from error
         memory = memory_limit(limits) // ranks if self._device == "cpu" else 0

@@ -95,10 +95,8 @@ def prepare(comm: Comm, cell: Fields, backward: bool, plugins: list[str], memory
     inputs = Inputs(*(tokens(name, plan.case, own, wanted.seed, layout) for name in WHICH))
     held = Process.held = Held(plan, wanted.seed, program, layout, own, inputs)
     first_ms = {which: _first(held, which, comm) for which in (("fwd", "bwd") if backward else ("fwd",))}
-    heads = program.heads[1] - program.heads[0]
-    work = int(plan.mask.pair_areas([_ranges(program.rows)], [[(0, plan.mask.seqlen_k)]])[0, 0]) * heads
     about = {"build_ms": (built - start) * 1e3, "plan_ms": (prepared - built) * 1e3, "mask_digest": plan.mask.digest}
-    return about | {"first_ms": first_ms, "work": work}
+    return about | {"first_ms": first_ms, "work": plan.pairs(program.rows, program.heads)}
 
 
 def reference(comm: Comm, cache: str, grad: bool) -> None:

@@ -81,7 +81,7 @@ def methods() -> list[dict[str, Any]]:
 LISTINGS = {
     "kernels": Listing("kernels, what runs here, and which mask each can do", ("kernel", "here", "backward", "gqa", "tested"), kernels),
     "masks": Listing("the twelve static and two dynamic masks", ("name", "group", "params", "about"), masks),
-    "cp": Listing("context parallel methods, and what each needs", ("name", "about", "needs"), methods),
+    "cp": Listing("context parallel methods, what each needs, which take block patterns", ("name", "blocks", "about", "needs"), methods),
     "suites": Listing("what `longca run` can measure by name", ("name", "about"), suites),
     "models": Listing("shapes of well-known models, for `longca run --model`", ("name", "about"), models),
     "distributions": Listing("where document lengths are drawn from", ("name", "buckets", "longest"), distributions),

@@ -20,9 +20,7 @@ LISTS = ("kernels", "masks", "seqlens", "heads", "head_dims", "dtypes", "passes"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "suite", nargs="?", help="quick, quick-cp, paper-kernel, paper-cp, magi-kernel, magi-cp, or your own TOML file; flags change it"
-    )
+    parser.add_argument("suite", nargs="?", help="a name from `longca ls suites`, or your own TOML file; flags change it")
     parser.add_argument("--kernels", metavar="A,B", help="names or name:variant, or all (those that run here)")
     parser.add_argument("--level", choices=("kernel", "cp"), help="one device, or context parallelism over many (default: the suite's)")
     parser.add_argument("--methods", metavar="A,B", help="context parallel methods, or all; implies --level cp")
@@ -151,7 +149,7 @@ def _plan(args: argparse.Namespace, suite: Suite, found: Catalogue, device: str)
         raise BadInput("no kernel runs here; `longca doctor` says what to install.")
     cells = levels.part(suite.level, "cells")(suite, list(found.entries), device, steps)
     planned = plan.plan(cells, device_model(device), found.versions)
-    levels.part(suite.level, "admit")(planned, suite, device, only_named=args.methods is not None or args.grid is not None)
+    levels.part(suite.level, "admit")(planned, suite, device, only_named=args.methods not in (None, "all") or args.grid is not None)
     return plan.shard(planned, args.shard) if args.shard else planned
 
 

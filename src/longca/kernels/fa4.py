@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 HEAD_DIMS = (64, 96, 128, 192, 256)
 BLOCK = 128  # queries and keys of a tile
+SHORT = 257  # tokens: below, they may fill a single tile, for which FA4 compiles backward kernels of its own
 
 
 class Fa4(Kernel):
@@ -60,7 +61,8 @@ class Fa4(Kernel):
 
     def prepare(self, mask: AnyMask, case: Case) -> Attention:
         attention = self._lowered(mask, case)
-        if (key := (_kind(vars(attention)), replace(case, seqlen_q=0, seqlen_k=0))) not in _COMPILED:
+        short = replace(case, seqlen_q=min(case.seqlen_q, SHORT), seqlen_k=min(case.seqlen_k, SHORT))
+        if (key := (_kind(vars(attention)), short)) not in _COMPILED:
             compile_ahead(attention, case)
             _COMPILED.add(key)
         return attention
@@ -126,23 +128,26 @@ _COMPILED: set[tuple[Any, Case]] = set()
 
 
 def _kind(value: Any) -> Any:
-    """What of a value may decide which kernel FA4 compiles; numbers in tensors do not. If it says too little, FA4 compiles later."""
+    """What of a value may decide which kernel FA4 compiles: which tensors there are, tile sizes and switches, but not what tensors hold,
+    nor how wide a window or long a document is. If it says too little, FA4 compiles later."""
     if hasattr(value, "__cute_hash__"):
         return value.__cute_hash__
     if isinstance(value, dict):
         return tuple((key, _kind(entry)) for key, entry in value.items())
-    if isinstance(value, bool | int | float | str | type(None)):
-        return value
-    return type(value).__name__, getattr(value, "block_size", None)
+    if isinstance(value, list | tuple):
+        sizes = all(isinstance(entry, int) for entry in value)
+        return type(value).__name__, tuple(value if sizes else map(_kind, value))
+    return value if isinstance(value, bool | str | None) else type(value).__name__
 
 
 def compile_ahead(attention: Attention, case: Case) -> None:
     """Let FA4 compile now, from shapes alone, so that the first call on data only runs; it keeps what it compiled."""
     import torch
+    from torch._guards import detect_fake_mode
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[case.dtype]
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    with detect_fake_mode() or FakeTensorMode(allow_non_fake_inputs=True):  # a caller without a GPU has made one already
         q_LHD = torch.empty(case.seqlen_q, case.heads_q, case.head_dim, dtype=dtype, device=case.device)
         k_LHD = torch.empty(case.seqlen_k, case.heads_kv, case.head_dim, dtype=dtype, device=case.device)
         v_LHD = torch.empty(case.seqlen_k, case.heads_kv, case.head_dim_v, dtype=dtype, device=case.device)

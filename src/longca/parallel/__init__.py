@@ -1,4 +1,4 @@
-"""Context parallelism: one attention over many ranks, under any static mask, with any kernel.
+"""Context parallelism: one attention over many ranks, under any static mask and some under block patterns, with any kernel.
 
 >>> from longca import parallel
 >>> owned = parallel.shards(mask, heads_q=8, method="usp", ranks=4)

@@ -55,7 +55,8 @@ def attention(
 
 def shards(mask: AnyMask, heads_q: int, *, method: str = "usp", ranks: int, grid: str = "") -> Shards:
     """The tokens of each rank, as ranges; the same on every rank."""
-    return registry.plan(method, mask, Case(mask.seqlen_q, mask.seqlen_k, heads_q, heads_q, 1, 1), ranks, grid).shards
+    heads_kv = mask.heads if mask.heads > 1 else heads_q
+    return registry.plan(method, mask, Case(mask.seqlen_q, mask.seqlen_k, heads_q, heads_kv, 1, 1), ranks, grid).shards
 
 
 def shard(tensor: torch.Tensor, owned: Shards, rank: int) -> torch.Tensor:

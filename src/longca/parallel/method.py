@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from longca.errors import BadInput, Refused
 from longca.kernels.base import Answer, Case, No, Yes
-from longca.masks import AnyMask, Mask
+from longca.masks import AnyMask, BlockMask
 from longca.parallel.grid import Grid, default_heads, default_windows
 from longca.parallel.ranges import Ranges, Shards
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 KERNEL = "torch:chunked"  # runs everywhere, under every mask
 RANKS_PER_NODE = 8
+IN_STEPS = "attends to the keys of one rank at a time, and a block pattern leaves rows without any key in such a step"
 
 
 class Method(ABC):
@@ -38,6 +39,7 @@ class Method(ABC):
     splits_heads: ClassVar[bool] = False
     has_ring: ClassVar[bool] = False
     has_windows: ClassVar[bool] = False
+    no_blocks: ClassVar[str] = "takes static masks, not block patterns"  # why it takes none; empty: it does, see `Plan.mask_of`
 
     def default_grid(self, case: Case, ranks: int, ranks_per_node: int = RANKS_PER_NODE) -> Grid:
         if not self.has_ring:
@@ -47,8 +49,10 @@ class Method(ABC):
         return Grid(heads, ring, default_windows(ring) if self.has_windows else 1)
 
     def supports(self, mask: AnyMask, case: Case, ranks: int, grid: Grid) -> Answer:
-        if not isinstance(mask, Mask):
-            return No("takes static masks, not block patterns; choose one that `longca ls masks` does not call dynamic")
+        if isinstance(mask, BlockMask) and self.no_blocks:
+            return No(f"{self.no_blocks}; use {'ulysses or ' if ranks <= case.heads_q else ''}ring_allgather")
+        if mask.heads not in (1, case.heads_kv):
+            return No(f"the mask has {mask.heads} block patterns for {case.heads_kv} KV heads; give 1 or {case.heads_kv}")
         if mask.seqlen_q != mask.seqlen_k:
             return No(f"shares one sequence among ranks, not {mask.seqlen_q} queries and {mask.seqlen_k} keys; give a square mask")
         if case.heads_q % case.heads_kv:
@@ -72,7 +76,7 @@ class Method(ABC):
         return f"use --grid {self.default_grid(case, ranks)}"
 
     @abstractmethod
-    def shards(self, mask: Mask, grid: Grid) -> Shards:
+    def shards(self, mask: AnyMask, grid: Grid) -> Shards:
         """The tokens of each rank, from mask and grid alone."""
 
     @abstractmethod
@@ -85,7 +89,7 @@ class Plan:
     """A method for one mask, one case and one grid; `program(comm)` is what a rank runs."""
 
     method: Method
-    mask: Mask
+    mask: AnyMask
     case: Case
     grid: Grid
     kernel: str
@@ -99,6 +103,17 @@ class Plan:
     def rows(self, rank: int) -> Ranges:
         """The tokens that a rank has, in order."""
         return self.shards[rank]
+
+    def mask_of(self, heads: tuple[int, int]) -> AnyMask:
+        """What these query heads see, of one group or of whole groups: of a block pattern, the patterns of their KV heads."""
+        first, last = heads
+        return self.mask if self.mask.heads == 1 else self.mask.take_heads(range(first // self.case.group, -(-last // self.case.group)))
+
+    def pairs(self, rows: Ranges, heads: tuple[int, int]) -> int:
+        """The visible pairs of these rows in these query heads: what a rank that has them computes."""
+        mask = self.mask_of(heads)
+        area = int(mask.pair_areas([rows], [[(0, mask.seqlen_k)]])[0, 0])  # type: ignore[list-item]  # arrays are ranges too
+        return area * (heads[1] - heads[0]) // mask.heads
 
     def program(self, comm: Comm) -> Program:
         if comm.size != self.ranks:
@@ -126,6 +141,5 @@ def make_plan(
     answer = method.supports(mask, case, ranks, grid)
     if isinstance(answer, No):
         raise Refused(f"{method.name} cannot do this: {answer.reason}.")
-    assert isinstance(mask, Mask)
     case = replace(case, seqlen_q=mask.seqlen_q, seqlen_k=mask.seqlen_k, scale=case.softmax_scale, partial_backward=True)
     return Plan(method, mask, case, grid, kernel, method.shards(mask, grid), accumulate)

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from longca.masks import AnyMask, Mask
 from longca.masks.bands import spread
-from longca.masks.mask import Mask
 
 Ranges = NDArray[np.int64]
 Shards = tuple[Ranges, ...]  # the tokens of each rank
@@ -66,9 +66,20 @@ def positions(inside: Ranges, of: Ranges) -> NDArray[np.int64]:
     return np.asarray(before[index] + token - of[index, 0], np.int64)
 
 
-def cut(mask: Mask, rows: Ranges, keys: Ranges) -> Mask:
+def cut(mask: AnyMask, rows: Ranges, keys: Ranges) -> AnyMask:
     """The mask of one step: these queries over those keys."""
     return mask.rows(rows).cols(keys)  # type: ignore[arg-type]  # arrays are ranges too
+
+
+def extent(mask: AnyMask) -> tuple[slice, slice]:
+    """The rows and the keys outside which nobody sees anything; both empty where nobody does at all. No block is cut."""
+    if isinstance(mask, Mask):
+        starts, ends = (mask.bands.q0, mask.bands.lo), (mask.bands.q1, mask.bands.hi_last)
+    else:
+        row, key = (np.flatnonzero(mask.kept.any(axes)) for axes in ((0, 2), (0, 1)))
+        starts, ends = (mask.row_edges[row], mask.col_edges[key]), (mask.row_edges[row + 1], mask.col_edges[key + 1])
+    rows, keys = (slice(int(start.min()), int(end.max())) if len(start) else slice(0, 0) for start, end in zip(starts, ends, strict=True))
+    return rows, keys
 
 
 def seen_keys(mask: Mask, rows: Ranges) -> Ranges:

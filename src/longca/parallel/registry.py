@@ -69,5 +69,6 @@ def plan(
 
 
 def listing() -> list[dict[str, Any]]:
-    """For `longca ls cp`: every method, what it does and what it needs."""
-    return [{"name": name, "about": classes()[name].about, "needs": classes()[name].needs} for name in names()]
+    """For `longca ls cp`: every method, what it does, what it needs, and whether it takes block patterns."""
+    found = ((name, classes()[name]) for name in names())
+    return [{"name": name, "about": of.about, "needs": of.needs, "blocks": "no" if of.no_blocks else "yes"} for name, of in found]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from longca.masks.mask import Mask
+from longca.masks import AnyMask, BlockMask
 from longca.parallel.ranges import Ranges, Shards, as_array, count, joined, part
 
 CHUNK = 2048  # tokens that stay together when chunks are balanced
@@ -20,12 +20,14 @@ def contiguous(length: int, ranks: int) -> Shards:
     return tuple(joined(as_array([(edges[rank], edges[rank + 1])])) for rank in range(ranks))
 
 
-def zigzag(mask: Mask, ranks: int) -> Shards:
+def zigzag(mask: AnyMask, ranks: int) -> Shards:
     """Each document in 2R chunks, of which rank r owns the r-th from the front and the r-th from behind: causal work is even.
 
     What a document has left over goes to the chunks in turn, document after document, so that many short documents fill all ranks.
+    Of a block pattern whole row blocks are dealt out: kernels for uniform blocks take no block that is cut.
     """
-    lengths = np.asarray(mask.documents or (mask.seqlen_q,), np.int64)
+    edges = mask.row_edges if isinstance(mask, BlockMask) else None
+    lengths = np.asarray(mask.documents or (mask.seqlen_q if edges is None else len(edges) - 1,), np.int64)
     chunks = 2 * ranks
     extra = lengths % chunks
     turn = (np.cumsum(extra) - extra) % chunks
@@ -33,10 +35,12 @@ def zigzag(mask: Mask, ranks: int) -> Shards:
     size = lengths[:, None] // chunks + longer
     end = np.cumsum(size.ravel()).reshape(size.shape)
     pieces = np.stack([end - size, end], 2)
+    if edges is not None:  # so far blocks were counted
+        pieces = edges[pieces]
     return tuple(joined(np.concatenate([pieces[:, rank], pieces[:, chunks - 1 - rank]])) for rank in range(ranks))
 
 
-def balanced(mask: Mask, ranks: int, chunk: int = CHUNK) -> Shards:
+def balanced(mask: AnyMask, ranks: int, chunk: int = CHUNK) -> Shards:
     """Chunks given to ranks so that the largest area is small: the heaviest first, each to the lightest rank that has room."""
     while chunk > 1 and -(-mask.seqlen_q // chunk) < CHUNKS_PER_RANK * ranks:
         chunk //= 2

@@ -36,7 +36,7 @@ class AttentionCall:
     """One call of the local kernel, as recorders see it."""
 
     backward: bool
-    area: int
+    area: int  # visible pairs of one query head; of a block pattern the mean over its heads
     rows: int
     keys: int
     heads_q: int

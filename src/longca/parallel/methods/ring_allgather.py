@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from longca.masks import Mask
+from longca.masks import AnyMask
 from longca.parallel.grid import Grid
 from longca.parallel.method import Method, Plan
 from longca.parallel.ranges import Shards
@@ -19,8 +19,9 @@ class RingAllgather(Method):
     name = "ring_allgather"
     about = "all-gather K and V, one attention; backward gathers again and reduce-scatters dK and dV"
     needs = "nothing of heads; memory for the keys of all ranks"
+    no_blocks = ""
 
-    def shards(self, mask: Mask, grid: Grid) -> Shards:
+    def shards(self, mask: AnyMask, grid: Grid) -> Shards:
         return zigzag(mask, grid.ring)
 
     def program(self, plan: Plan, comm: Comm) -> Program:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from longca.masks import Mask
+from longca.masks import AnyMask
 from longca.parallel.grid import Grid
-from longca.parallel.method import Method, Plan
+from longca.parallel.method import IN_STEPS, Method, Plan
 from longca.parallel.ranges import Shards
 from longca.parallel.sharding import zigzag
 
@@ -19,9 +19,9 @@ class RingP2P(Method):
     name = "ring_p2p"
     about = "keys travel a ring, their transfer beside the attention of the step before; results are merged online"
     needs = "nothing of heads; any number of ranks"
-    has_ring = True
+    has_ring, no_blocks = True, IN_STEPS
 
-    def shards(self, mask: Mask, grid: Grid) -> Shards:
+    def shards(self, mask: AnyMask, grid: Grid) -> Shards:
         return zigzag(mask, grid.ring)
 
     def program(self, plan: Plan, comm: Comm) -> Program:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from longca.masks import Mask
+from longca.masks import AnyMask
 from longca.parallel.grid import Grid
 from longca.parallel.method import Method, Plan
 from longca.parallel.ranges import Shards, as_array, count
@@ -19,9 +19,9 @@ class Ulysses(Method):
     name = "ulysses"
     about = "all-to-all to split heads, one attention over all tokens, all-to-all back"
     needs = "no more ranks than query heads; KV heads are replicated where there are fewer than ranks"
-    splits_heads = True
+    splits_heads, no_blocks = True, ""
 
-    def shards(self, mask: Mask, grid: Grid) -> Shards:
+    def shards(self, mask: AnyMask, grid: Grid) -> Shards:
         return contiguous(mask.seqlen_q, grid.ranks)
 
     def program(self, plan: Plan, comm: Comm) -> Program:
@@ -32,5 +32,6 @@ class Ulysses(Method):
         split = HeadSplit.of(plan.case, comm.size)
         kernel = plan.local_kernel(comm, split.case(plan.case, comm.rank))
         everything = as_array([(0, plan.mask.seqlen_q)])
-        inner = Local(kernel, plan.mask, everything, split.queries[comm.rank])
+        heads = split.queries[comm.rank]
+        inner = Local(kernel, plan.mask_of(heads), everything, heads)
         return Heads(inner, kernel, comm, split, [count(shard) for shard in plan.shards])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from longca.masks import Mask
+from longca.masks import AnyMask
 from longca.parallel.grid import Grid
-from longca.parallel.method import Method, Plan
+from longca.parallel.method import IN_STEPS, Method, Plan
 from longca.parallel.ranges import Shards, count
 from longca.parallel.sharding import split_each, zigzag
 
@@ -20,9 +20,9 @@ class Usp(Method):
     about = "ulysses inside a node, ring_p2p across nodes"
     needs = "a grid UxR with U·R ranks and at least U query heads; U inside a node"
     splits_heads = True
-    has_ring = True
+    has_ring, no_blocks = True, IN_STEPS
 
-    def shards(self, mask: Mask, grid: Grid) -> Shards:
+    def shards(self, mask: AnyMask, grid: Grid) -> Shards:
         return split_each(zigzag(mask, grid.ring), grid.heads)
 
     def program(self, plan: Plan, comm: Comm) -> Program:

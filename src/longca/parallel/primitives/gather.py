@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import torch
 
-from longca.masks import Mask
+from longca.masks import AnyMask
 from longca.parallel.comm.base import Comm
 from longca.parallel.primitives.local import LocalKernel
 from longca.parallel.primitives.merge import Merger, Total
@@ -17,7 +17,7 @@ from longca.parallel.ranges import Shards, as_array, count, cut, tokens
 
 
 class Gather(Program):
-    def __init__(self, kernel: LocalKernel, comm: Comm, mask: Mask, shards: Shards, heads: tuple[int, int]) -> None:
+    def __init__(self, kernel: LocalKernel, comm: Comm, mask: AnyMask, shards: Shards, heads: tuple[int, int]) -> None:
         self.kernel, self.comm, self.rows, self.heads = kernel, comm, shards[comm.rank], heads
         edges = np.append(0, np.cumsum([count(shard) for shard in shards]))
         self.spans = [slice(int(first), int(last)) for first, last in itertools.pairwise(edges)]

@@ -10,11 +10,11 @@ import torch
 from longca.kernels import registry
 from longca.kernels.base import Attention, Case, Layout
 from longca.kernels.inputs import DTYPES, in_layout
-from longca.masks import Mask
+from longca.masks import AnyMask
 from longca.parallel.comm.base import AttentionCall, Comm
 from longca.parallel.primitives.merge import Merger, Total
 from longca.parallel.primitives.program import Gradients, Kept, Program
-from longca.parallel.ranges import Ranges, cut
+from longca.parallel.ranges import Ranges, cut, extent
 
 
 class LocalKernel:
@@ -31,17 +31,15 @@ class LocalKernel:
         self.layout: Layout = registry.choices(label)[0].layout
         self._prepared: dict[tuple[str, Case], tuple[Layout, Attention]] = {}
 
-    def over(self, mask: Mask) -> Piece | None:
+    def over(self, mask: AnyMask) -> Piece | None:
         """Attention under this mask, or None where nobody sees anything. Rows and keys at the edges that see nothing are cut off."""
-        bands = mask.bands
-        if not len(bands.q0):
+        rows, keys = extent(mask)
+        if rows.stop == rows.start:
             return None
-        rows = slice(int(bands.q0.min()), int(bands.q1.max()))
-        keys = slice(int(bands.lo.min()), int(bands.hi_last.max()))
         seen = mask.rows([(rows.start, rows.stop)]).cols([(keys.start, keys.stop)])
         return Piece(self, seen, rows, keys, whole_rows=seen.seqlen_q == mask.seqlen_q)
 
-    def prepare(self, mask: Mask) -> tuple[Layout, Attention]:
+    def prepare(self, mask: AnyMask) -> tuple[Layout, Attention]:
         case = replace(self.case, seqlen_q=mask.seqlen_q, seqlen_k=mask.seqlen_k)
         if self.comm.shapes_only:
             return self.layout, ShapesOnly(self)
@@ -62,8 +60,8 @@ class LocalKernel:
 class Piece:
     """Attention of some rows over some keys, both a slice of what the caller has."""
 
-    def __init__(self, kernel: LocalKernel, mask: Mask, rows: slice, keys: slice, whole_rows: bool) -> None:
-        self.rows, self.keys, self.area, self.whole_rows = rows, keys, mask.area, whole_rows
+    def __init__(self, kernel: LocalKernel, mask: AnyMask, rows: slice, keys: slice, whole_rows: bool) -> None:
+        self.rows, self.keys, self.area, self.whole_rows = rows, keys, mask.area // mask.heads, whole_rows
         self.comm, self.case = kernel.comm, kernel.case
         self.layout, self.attention = kernel.prepare(mask)
 
@@ -118,7 +116,7 @@ class ShapesOnly(Attention):
 class Local(Program):
     """All rows over all keys on one rank: what is inside split heads when there is no ring."""
 
-    def __init__(self, kernel: LocalKernel, mask: Mask, rows: Ranges, heads: tuple[int, int]) -> None:
+    def __init__(self, kernel: LocalKernel, mask: AnyMask, rows: Ranges, heads: tuple[int, int]) -> None:
         self.kernel, self.rows, self.heads = kernel, rows, heads
         self.piece = kernel.over(cut(mask, rows, rows))
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from longca.masks import Mask
+from longca.masks import AnyMask
 from longca.parallel.comm.base import Comm, Message, Transfer, size_of
 from longca.parallel.primitives.local import LocalKernel
 from longca.parallel.primitives.merge import Merger, Total
@@ -41,7 +41,7 @@ class Arriving:
 class DoubleRing(Program):
     """The ranks of `comm` in windows; each owns the tokens of one shard. With one window it is a plain ring."""
 
-    def __init__(self, kernel: LocalKernel, comm: Comm, mask: Mask, shards: Shards, heads: tuple[int, int], windows: int = 1) -> None:
+    def __init__(self, kernel: LocalKernel, comm: Comm, mask: AnyMask, shards: Shards, heads: tuple[int, int], windows: int = 1) -> None:
         self.kernel, self.comm, self.rows, self.heads = kernel, comm, shards[comm.rank], heads
         self.lengths = [count(shard) for shard in shards]
         areas = mask.pair_areas(shards, shards)  # type: ignore[arg-type]  # arrays are ranges too

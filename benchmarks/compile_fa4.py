@@ -1,0 +1,94 @@
+"""Compile what FlashAttention-4 needs for a suite, ahead of time and without a GPU, into a folder that a machine with GPUs then uses.
+
+    python benchmarks/compile_fa4.py paper-kernel --cache out/fa4-cache
+    python benchmarks/compile_fa4.py paper-cp --nproc 8 --cache out/fa4-cache
+
+On the other machine, with the same versions of Python and of the packages:
+
+    FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED=1 FLASH_ATTENTION_CUTE_DSL_CACHE_DIR=out/fa4-cache longca run paper-kernel
+
+A run that finds its kernels there reports a `compile_ms` of almost nothing. Kernels are compiled for Hopper.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from longca import devices
+from longca.bench import levels, suite
+from longca.bench.cell import Cell
+from longca.bench.plan import mask_of
+from longca.errors import LongcaError, Refused, Unavailable
+from longca.kernels import registry
+from longca.kernels.base import No
+
+HOPPER = {"name": "NVIDIA H200", "compute_cap": "9.0", "memory.total": "143771", "driver_version": ""}
+TARGET = {"FLASH_ATTENTION_ARCH": "sm_90", "CUTE_DSL_ARCH": "sm_90a", "FLASH_ATTENTION_NUM_SMS": "132"}
+
+
+def pretend(gpus: int, cache: Path) -> None:
+    """This machine compiles as one with Hopper GPUs would; before FA4 is imported, which reads these settings once."""
+    cache.mkdir(parents=True, exist_ok=True)
+    os.environ |= TARGET | {"FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED": "1", "FLASH_ATTENTION_CUTE_DSL_CACHE_DIR": str(cache)}
+    devices.gpus = lambda: [HOPPER] * gpus  # type: ignore[assignment]  # a cached function; this one costs nothing
+    missing = registry.available(registry.get("fa4"), "cuda")
+    if isinstance(missing, No):
+        raise Unavailable(f"fa4 cannot be compiled here: {missing.reason}.")
+
+
+def cells_of(name: str, gpus: int) -> Iterator[Cell]:
+    """One cell per problem: passes are compiled together."""
+    found = suite.find(name).changed(nproc=gpus)
+    yield from {cell.job: cell.job for cell in levels.part(found.level, "cells")(found, ["fa4"], "cuda")}
+
+
+def compile_for(cell: Cell) -> None:
+    """Everything that fa4 prepares for a cell; nothing is kept but what FA4 writes into its cache."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    mask = mask_of(cell.problem)
+    case = cell.case(mask)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        if cell.level == "cp":
+            from longca.parallel import registry as methods
+            from longca.parallel.comm.local import World
+
+            asked = dict(cell.extra)
+            plan = methods.plan(asked["method"], mask, case, asked["ranks"], asked["grid"], cell.kernel)
+            for comm in World(plan.ranks, "cpu").comms():
+                plan.program(comm)
+            return
+        for kernel in registry.choices(cell.kernel):
+            if registry.supports(kernel, mask, case):
+                kernel.prepare(mask, case)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("suite", help="a name from `longca ls suites`, or a TOML file")
+    parser.add_argument("--cache", required=True, type=Path, metavar="DIR", help="where FA4 keeps what it compiled")
+    parser.add_argument("--nproc", type=int, default=8, metavar="N", help="GPUs of the other machine, for suites of context parallelism")
+    args = parser.parse_args()
+    try:
+        pretend(args.nproc, args.cache)
+        start = time.monotonic()
+        for cell in cells_of(args.suite, args.nproc):
+            with suppress(Refused):  # as the run will say itself
+                compile_for(cell)
+            made = len(list(args.cache.rglob("*.o")))
+            print(f"\r{cell.mask} {cell.seqlen}: {made} kernels, {time.monotonic() - start:.0f} s\033[K", end="", flush=True)
+        print()
+    except LongcaError as error:
+        print(f"compile_fa4: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

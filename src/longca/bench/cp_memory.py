@@ -1,0 +1,65 @@
+"""What a cell of the level `cp` needs of a GPU's memory at the least, before anything is started."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from longca import devices, masks
+from longca.bench.cell import Cell
+from longca.errors import Refused
+from longca.kernels.base import Case
+from longca.parallel.method import Method, Plan, make_plan
+from longca.parallel.ranges import count
+
+GIB = 1 << 30
+WIDTH = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}  # bytes
+
+
+def refuse_what_does_not_fit(cell: Cell, plan: Plan) -> None:
+    """Raises Refused with the estimate. What a kernel itself takes for its work comes on top and is not known here."""
+    memory = _gpu_bytes()
+    if memory is None or _under_a_full_mask(type(plan.method), plan.case, plan.ranks, str(plan.grid), plan.kernel) <= memory:
+        return
+    needed = least_bytes(plan)
+    if needed > memory:
+        raise Refused(
+            f"{plan.method.name} on {cell.mask} with {cell.seqlen} tokens and {cell.heads_q}:{cell.heads_kv} heads over {plan.ranks} ranks "
+            f"needs at least {needed / GIB:.1f} GiB on a GPU, and these have {memory / GIB:.1f} GiB; "
+            "use shorter --seqlens or GPUs with more memory."
+        )
+
+
+def least_bytes(plan: Plan) -> int:
+    """Inputs of the rank with the most tokens, and whichever is more: all that its program holds at once, results and gradients
+    included, or all tokens, from which the first rank makes the reference of the check."""
+    import torch
+
+    from longca.kernels.inputs import DTYPES
+    from longca.parallel.comm.trace import TraceComm
+
+    case = plan.case
+    rank = max(range(plan.ranks), key=lambda rank: count(plan.shards[rank]))
+    length = count(plan.shards[rank])
+    comm = TraceComm(rank, plan.ranks)
+    program = plan.program(comm)
+    shapes = [(heads, size) for heads in (case.heads_q, case.heads_kv) for size in (case.head_dim, case.head_dim_v)]  # q, dout, k, v
+    q, dout, k, v = (torch.empty(length, *shape, dtype=DTYPES[case.dtype], device="meta") for shape in shapes)
+    _, kept = program.forward(q, k, v)
+    if case.backward:
+        program.backward(dout, kept)
+    token = sum(heads * size for heads, size in shapes) * WIDTH[case.dtype]
+    return token * length + max(comm.recording.peak_bytes(), token * case.seqlen_q)
+
+
+@lru_cache(maxsize=256)
+def _under_a_full_mask(method: type[Method], case: Case, ranks: int, grid: str, kernel: str) -> int:
+    """No mask needs more than this one, and it is the same for all masks of a suite."""
+    from longca.parallel.grid import Grid
+
+    return least_bytes(make_plan(method(), masks.full(case.seqlen_q), case, ranks, Grid.parse(grid), kernel))
+
+
+def _gpu_bytes() -> int | None:
+    """Of the smallest GPU; None where there is none, or it does not say."""
+    found = [gpu["memory.total"] for gpu in devices.gpus()]
+    return min(int(mib) for mib in found) << 20 if found and all(mib.isdecimal() for mib in found) else None

@@ -1,0 +1,168 @@
+"""Block patterns, one per KV head, over many ranks: by the rule that comes before every clock, and what moves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longca import masks, parallel
+from longca.bench import metrics
+from longca.errors import Refused
+from longca.kernels._blocks import block_size
+from longca.masks import BlockMask
+from longca.parallel import ranges, sharding
+from longca.parallel.comm.trace import TraceComm
+from longca.parallel.method import Plan
+from parallel.running import case_of, plan_of, run_local, trace, verdict_of
+
+METHODS = ("ulysses", "ring_allgather")
+OTHERS = ("ring_p2p", "usp", "loongtrain", "magi")
+SEQLEN = 197  # a prime: its last block has 5 tokens
+
+
+def pattern(heads: int, seqlen: int = SEQLEN, b: int = 16) -> BlockMask:
+    return masks.uniform_block(seqlen, seed=5, b=b, ratio=0.4, heads=heads)
+
+
+def assert_right(plan: Plan) -> None:
+    verdict = verdict_of(plan)
+    assert set(verdict.errors) == {"out", "lse", "dq", "dk", "dv"}
+    assert verdict.ok, verdict.reason
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("heads", [(8, 4), (8, 2)])
+def test_one_pattern_per_kv_head(heads: tuple[int, int], ranks: int, method: str) -> None:
+    """With 8:2 heads on 4 and 8 ranks a KV head and its pattern are shared by several ranks."""
+    mask = pattern(heads[1])
+    assert all((mask.kept[0] != mask.kept[head]).any() for head in range(1, mask.heads))
+    assert_right(plan_of(method, mask, case_of(SEQLEN, heads), ranks))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_other_heads_blocks_and_lengths(method: str) -> None:
+    assert_right(plan_of(method, pattern(3), case_of(SEQLEN, (9, 3)), 2))  # KV heads that the ranks do not divide
+    assert_right(plan_of(method, pattern(1), case_of(SEQLEN, (8, 4)), 4))  # one pattern for all heads
+    assert_right(plan_of(method, pattern(2, 41), case_of(41, (8, 2)), 8))  # fewer blocks than ranks
+    assert_right(plan_of(method, pattern(4, 256, 64), case_of(256, (8, 4)), 4))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("ranks", [3, 4])
+def test_variable_blocks(method: str, ranks: int) -> None:
+    mask = masks.variable_block(SEQLEN, seed=2, avg=20, least=7, heads=4)
+    assert len(set(np.diff(mask.row_edges))) > 2
+    assert_right(plan_of(method, mask, case_of(SEQLEN, (8, 4)), ranks))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_rows_and_keys_without_any_block(method: str) -> None:
+    """Head 0 sees nothing of rows 32..63; nobody sees the first and the last key blocks; one head sees nothing at all."""
+    mask = pattern(4)
+    kept = mask.kept.copy()
+    kept[0, 2:4] = False
+    kept[:, :, [0, -1]] = False
+    kept[2] = False
+    mask = BlockMask(mask.row_edges, mask.col_edges, kept)
+    plan = plan_of(method, mask, case_of(SEQLEN, (8, 4)), 4)
+    assert_right(plan)
+    results = run_local(plan)
+    assert torch.isneginf(results.lse[:2, 32:64]).all()
+    assert torch.isneginf(results.lse[4:6]).all()
+    assert (results.out[:, 4:6] == 0).all()
+    assert all((x[:16] == 0).all() for x in (results.dk, results.dv))
+    assert all(x.isfinite().all() for x in (results.out, results.dq, results.dk, results.dv))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("heads", [(8, 4), (8, 2)])
+def test_the_pattern_of_another_head_would_be_found_out(method: str, heads: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same program with the patterns of the neighbouring KV heads is wrong in every tensor."""
+    right = pattern(heads[1])
+    rolled = right.take_heads([(head + 1) % right.heads for head in range(right.heads)])
+    plan = plan_of(method, rolled, case_of(SEQLEN, heads), 4)
+    wrong = {name for name, error in verdict_of(plan, right).errors.items() if not error.ok}
+    assert wrong == {"out", "lse", "dq", "dk", "dv"}
+    if method == "ulysses":  # and where a rank takes the patterns of another rank
+        monkeypatch.setattr(Plan, "mask_of", lambda self, heads: self.mask.take_heads(range((heads[1] - heads[0]) // self.case.group or 1)))
+        assert not verdict_of(plan_of(method, right, case_of(SEQLEN, heads), 4)).ok
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("heads", "ranks"), [((8, 4), 4), ((8, 2), 8), ((9, 3), 2)])
+def test_the_work_of_all_ranks_is_the_works_of_the_mask(method: str, heads: tuple[int, int], ranks: int) -> None:
+    plan = plan_of(method, pattern(heads[1]), case_of(SEQLEN, heads), ranks)
+    programs = [plan.program(TraceComm(rank, ranks)) for rank in range(ranks)]
+    assert sum(plan.pairs(program.rows, program.heads) for program in programs) == metrics.pairs(plan.mask, plan.case)
+
+
+@given(st.integers(1, 40), st.integers(1, 16), st.integers(0, 15), st.integers(1, 9))
+def test_zigzag_deals_out_whole_blocks_evenly(blocks: int, size: int, short: int, ranks: int) -> None:
+    mask = masks.uniform_block(blocks * size - min(short, size - 1), b=size)
+    owned = sharding.zigzag(mask, ranks)
+    dealt = []
+    for shard in owned:
+        assert np.isin(shard, mask.row_edges).all()
+        cut = mask.rows(shard)  # type: ignore[arg-type]  # arrays are ranges too
+        dealt.append(len(cut.row_edges) - 1)
+        assert not dealt[-1] or block_size(cut) == mask.row_edges[1]
+    assert sum(map(ranges.count, owned)) == mask.seqlen_q
+    assert sorted(token for shard in owned for token in ranges.tokens(shard).tolist()) == list(range(mask.seqlen_q))
+    assert max(dealt) - min(dealt) <= 1
+
+
+def elements_sent(plan: Plan) -> list[tuple[int, int]]:
+    """By each rank, forward and backward, in fp32."""
+    found = []
+    for rank in range(plan.ranks):
+        comm, turn = trace(plan, rank)
+        found.append(tuple(sum(e.bytes for e in part if e.kind == "post") // 4 for part in (comm.events[:turn], comm.events[turn:])))
+    return found
+
+
+@pytest.mark.parametrize(("ranks", "heads"), [(2, (8, 4)), (4, (8, 2)), (8, (8, 2))])
+def test_as_much_is_sent_as_without_a_pattern(ranks: int, heads: tuple[int, int]) -> None:
+    seqlen, size = 480, 8
+    plans = [plan_of(method, pattern(heads[1], seqlen, 30), case_of(seqlen, heads), ranks) for method in METHODS]
+    split = (ranks - 1) * seqlen * size * (2 * heads[0] + 2 * max(heads[1], ranks)) // ranks**2
+    keys = (ranks - 1) * seqlen * 2 * heads[1] * size // ranks
+    assert [elements_sent(plan) for plan in plans] == [[(split, split)] * ranks, [(keys, 2 * keys)] * ranks]
+
+
+def test_gathering_sends_whole_blocks_where_nothing_divides() -> None:
+    plan = plan_of("ring_allgather", pattern(2), case_of(SEQLEN, (8, 2)), 3)
+    own = [ranges.count(shard) for shard in plan.shards]
+    assert own == [16 * 4 + 5, 64, 64]  # 13 blocks, the last of which is short
+    assert [forward for forward, _ in elements_sent(plan)] == [2 * length * 2 * 2 * 8 for length in own]
+
+
+WORDS = {
+    "magi": "sends each rank the keys that its rows see as a few ranges, and scattered blocks are not that",
+    **dict.fromkeys(
+        OTHERS[:3], "attends to the keys of one rank at a time, and a block pattern leaves rows without any key in such a step"
+    ),
+}
+
+
+@pytest.mark.parametrize("method", OTHERS)
+def test_the_other_methods_refuse_them_with_the_reason(method: str) -> None:
+    with pytest.raises(Refused) as refused:
+        plan_of(method, pattern(4), case_of(SEQLEN, (8, 4)), 4)
+    assert str(refused.value) == f"{method} cannot do this: {WORDS[method]}; use ulysses or ring_allgather."
+    with pytest.raises(Refused, match="in such a step; use ring_allgather" if method != "magi" else "not that; use ring_allgather"):
+        plan_of(method, pattern(4), case_of(SEQLEN, (8, 4)), 16)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_patterns_must_fit_the_heads(method: str) -> None:
+    with pytest.raises(Refused, match=r"the mask has 3 block patterns for 4 KV heads; give 1 or 4\."):
+        plan_of(method, pattern(3), case_of(SEQLEN, (8, 4)), 2)
+
+
+def test_shards_for_a_training_script_need_no_kv_heads() -> None:
+    owned = parallel.shards(pattern(2), 8, method="ring_allgather", ranks=4)
+    assert [shard.tolist() for shard in owned[1:3]] == [[[32, 64], [176, 192]], [[64, 96], [160, 176]]]
