@@ -96,6 +96,12 @@ def test_the_same_key_comes_back_of_many_ranks(split: list[str], tmp_path: Path,
     check(planned([*words, "--level", "cp", *split, "--device", "cpu"], "cpu"), "cpu", tmp_path, monkeypatch)
 
 
+def test_the_same_key_comes_back_of_block_patterns_on_many_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["--kernels", "torch:chunked", "--masks", "uniform_block", "--seqlens", "512", "--set", "b=128", "--passes", "fwd", *SHAPE]
+    split = ["--level", "cp", "--methods", "ulysses,ring_allgather", "--nproc", "2"]
+    check(planned([*words, *split, "--device", "cpu"], "cpu"), "cpu", tmp_path, monkeypatch)
+
+
 def check(cells: list[Planned], device: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cells
     environments = {"e": {"device": "a device", "device_kind": device}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from longca import masks
 from longca.kernels import registry
 from longca.report.question import Question
 from longca.report.recommend import Answer, Choice
@@ -25,7 +26,7 @@ def _mask(question: Question, choice: Choice) -> list[str]:
         given |= {"documents": (source.drawn.get(source.record["mask_digest"]) or {}).get("documents")}
     given |= {name: getattr(question, name) for name in ("distribution", "packing") if getattr(question, name)}
     given |= dict(question.params)
-    if source.record["level"] == "sparse":
+    if question.mask in masks.block_names():
         given["heads"] = question.heads_kv
     own = question.has_documents and not question.own_documents
     remark = "  # your own documents: documents=[...] in place of the seed" if own else ""
