@@ -58,3 +58,18 @@ def _tokens(count: torch.Tensor, index: torch.Tensor, size: int, length: int) ->
     listed = torch.arange(index.shape[-1]) < count[..., None]
     blocks = torch.zeros(index.shape, dtype=torch.int32).scatter_add_(-1, index.long(), listed.int())
     return blocks.bool().repeat_interleave(size, 1).repeat_interleave(size, 2)[:, :length, :length].expand(4, -1, -1)
+
+
+def test_tiles_of_64_are_chosen_inside_the_context_alone_and_in_every_thread() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from torch._inductor.choices import InductorChoices
+
+    def tile() -> tuple[int, int]:
+        (chosen,) = InductorChoices().get_flex_attention_bwd_configs(128, torch.bfloat16, "cpu")
+        return chosen.block_m1, chosen.block_n1
+
+    with ThreadPoolExecutor(1) as other:
+        with _flex_blocks.TilesOf64():
+            assert tile() == other.submit(tile).result() == (64, 64)
+        assert tile() == other.submit(tile).result() != (64, 64)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -17,25 +16,42 @@ from longca.masks import BlockMask
 
 TILE = 128  # of the lists for variable blocks
 LEAST = 64  # blocks below it are narrower than FlexAttention's own tiles, and go the way of variable ones
-FORWARD_TILE = {"fwd_BLOCK_M": 64, "fwd_BLOCK_N": 64}
+FORWARD_TILE = {"fwd_BLOCK_M": 64, "fwd_BLOCK_N": 64, "fwd_num_warps": 4, "fwd_num_stages": 3}
 
 
-@contextmanager
-def tiles_of_64() -> Iterator[None]:
-    """What is compiled inside has a backward whose tiles fit into blocks of 64.
+class TilesOf64:
+    """What is compiled inside this context, by any thread, has a backward whose tiles fit into blocks of 64.
 
-    The one that torch takes without tuning does not fit, and no option of the call changes it; tuning takes minutes per length.
+    The one configuration that torch takes without tuning does not fit, and no option of the call changes that; tuning takes minutes per
+    length. Autograd may compile the backward in a thread of its own, so the choice is one for the process.
     """
-    from torch._inductor.choices import InductorChoices
-    from torch._inductor.template_heuristics.triton import FlexBwDConfig
-    from torch._inductor.virtualized import V
 
-    class Tiles(InductorChoices):
-        def get_flex_attention_bwd_configs(self, head_dim: int, dtype: torch.dtype, device_type: str | None = "cuda") -> list[Any]:
-            return [FlexBwDConfig(64, 64, 64, 64, 3 if head_dim <= 128 else 2, 4)]
+    _inside: ClassVar[int] = 0
+    _installed: ClassVar[bool] = False
 
-    with V.set_choices_handler(Tiles()):
-        yield
+    def __enter__(self) -> None:
+        TilesOf64._install()
+        TilesOf64._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        TilesOf64._inside -= 1
+
+    @classmethod
+    def _install(cls) -> None:
+        from torch._inductor.choices import InductorChoices
+        from torch._inductor.template_heuristics.triton import FlexBwDConfig
+
+        if cls._installed:
+            return
+        original = InductorChoices.get_flex_attention_bwd_configs
+
+        def configurations(self: Any, head_dim: int, dtype: torch.dtype, device_type: str | None = "cuda") -> list[Any]:
+            if cls._inside:
+                return [FlexBwDConfig(64, 64, 64, 64, 3 if head_dim <= 128 else 2, 4)]
+            return original(self, head_dim, dtype, device_type)
+
+        InductorChoices.get_flex_attention_bwd_configs = configurations  # type: ignore[method-assign]
+        cls._installed = True
 
 
 def own_block(mask: BlockMask) -> int:

@@ -6,6 +6,7 @@ A fallback to eager, or compiling again and again, would make its figures wrong;
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,9 @@ from longca.masks import AnyMask, BlockMask, Mask
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
+
+    from longca.kernels.base import Gradients
 
 BLOCK = 128
 MOST_COMPILATIONS = 64  # shapes in one process; more would mean that something recompiles for every call
@@ -51,28 +55,29 @@ class FlexKernel(Kernel):
 
 class _Flex(AutogradAttention):
     def __init__(self, mask: AnyMask, case: Case) -> None:
-        self.narrow = False
+        self.options: dict[str, Any] = {}
+        self.compiling: AbstractContextManager[None] = nullcontext()
         if isinstance(mask, BlockMask):
             from longca.kernels import _flex_blocks
 
             self.block_mask = _flex_blocks.block_mask(mask, case)
-            self.narrow = case.device == "cuda" and _flex_blocks.own_block(mask) % BLOCK > 0
+            if case.device == "cuda" and _flex_blocks.own_block(mask) % BLOCK > 0:
+                self.options, self.compiling = {"kernel_options": _flex_blocks.FORWARD_TILE}, _flex_blocks.TilesOf64()
         else:
             self.block_mask = block_mask(mask, case.device)
-        self.scale, self.gqa, self.with_lse = case.softmax_scale, case.group > 1, case.device != "cpu"
+        self.with_lse = case.device != "cpu"
+        self.options |= dict(scale=case.softmax_scale, enable_gqa=case.group > 1, return_lse=self.with_lse)
 
     def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         q, k, v = (x.transpose(0, 1)[None] for x in (q_LHD, k_LHD, v_LHD))
-        options: dict[str, Any] = dict(scale=self.scale, enable_gqa=self.gqa, return_lse=self.with_lse)
-        if self.narrow:
-            from longca.kernels import _flex_blocks
-
-            with _flex_blocks.tiles_of_64():
-                result = _compiled()(q, k, v, block_mask=self.block_mask, kernel_options=_flex_blocks.FORWARD_TILE, **options)
-        else:
-            result = _compiled()(q, k, v, block_mask=self.block_mask, **options)
+        with self.compiling:
+            result = _compiled()(q, k, v, block_mask=self.block_mask, **self.options)
         out, lse = result if self.with_lse else (result, None)
         return out[0].transpose(0, 1), None if lse is None else lse[0]
+
+    def backward(self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None) -> Gradients:
+        with self.compiling:  # torch may put off compiling the backward until now
+            return super().backward(dout_LHD, q_LHD, k_LHD, v_LHD, out_LHD, lse_HL)
 
 
 @cache
