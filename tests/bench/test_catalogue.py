@@ -33,6 +33,18 @@ def test_a_typo_beside_a_broken_plugin_is_a_typo(broken: list[str], plugins: Pat
     assert [entry.failure is not None for entry in found.entries.values()] == [True, True]
 
 
+def test_dense_kernels_run_beside_block_patterns_and_nowhere_else() -> None:
+    asked = Suite(kernels=("flex",), dense=("sdpa:math", "flex"), masks=("uniform_block",), seqlens=("512",))
+    found = catalogue(asked, [], "cpu")
+    assert list(found.entries) == ["flex", "sdpa:math"]
+    assert found.for_all_masks == ["flex"]
+    with pytest.raises(BadInput, match="unknown kernel 'fa9'"):
+        catalogue(Suite(kernels=("flex",), dense=("fa9",), masks=("uniform_block",)), [], "cpu")
+    everything = catalogue(Suite(kernels=("all",), dense=("sdpa:math",), masks=("uniform_block",)), [], "cpu")
+    assert "sdpa:math" not in everything.for_all_masks  # it can do no block pattern, and is there for the dense mask all the same
+    assert "sdpa:math" in everything.entries
+
+
 def test_broken_plugins_of_one_name_are_told_apart(broken: list[str]) -> None:
     found = catalogue(suite("torch"), broken, "cpu")
     reasons = {label: entry.failure[1] for label, entry in found.entries.items() if entry.failure}

@@ -4,6 +4,7 @@ import argparse
 import json
 import tomllib
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def arguments(*given: str) -> argparse.Namespace:
 def test_every_suite_of_the_package_is_sound(name: str) -> None:
     found = suite.find(name)
     cells = plan.cells(found, ["torch"], "cpu")
-    wanted = set(masks.names()) if found.masks == ("all",) else set(found.masks)
+    wanted = (set(masks.names()) if found.masks == ("all",) else set(found.masks)) | ({"full"} if found.dense else set())
     assert {cell.mask for cell in cells} == wanted
     assert suite.from_table(tomllib.loads(suite.to_toml(found)), "printed") == found
 
@@ -45,6 +46,65 @@ def test_paper_kernel_is_the_papers_grid() -> None:
     assert len(cells) == 12 * 9 * 2
     assert {(cell.heads_q, cell.heads_kv, cell.head_dim, cell.dtype) for cell in cells} == {(64, 8, 128, "bf16")}
     assert sorted({cell.seqlen >> 10 for cell in cells}) == [1, 2, 4, 8, 16, 24, 32, 40, 48]
+
+
+def test_paper_sparse_is_the_papers_grid_with_dense_fa4_beside_it() -> None:
+    cells = plan.cells(suite.find("paper-sparse"), ["block_triton", "flex"], "cuda")
+    sparse, dense = ([cell for cell in cells if (cell.level == "sparse") == wanted] for wanted in (True, False))
+    lengths, heads = [16 * n << 10 for n in range(1, 9)], [(64, 8), (64, 64)]
+    places = {(cell.kernel, cell.mask, cell.params, cell.seqlen, cell.heads_q, cell.heads_kv, cell.which) for cell in sparse}
+    ratios = (0.2, 0.5, 0.8)
+    patterns = [("uniform_block", (("b", b), ("ratio", ratio))) for b in (64, 128) for ratio in ratios]
+    patterns += [("variable_block", (("avg", avg), ("ratio", ratio))) for avg in (128, 256, 512, 1024) for ratio in ratios]
+    axes = product(("block_triton", "flex"), patterns, lengths, heads, ("fwd", "bwd"))
+    assert places == {(kernel, *pattern, seqlen, *pair, which) for kernel, pattern, seqlen, pair, which in axes}
+    assert {(cell.kernel, cell.mask) for cell in dense} == {("fa4", "full")}
+    assert len(dense) == 8 * 2 * 2
+    jobs = plan.jobs([plan.Planned(cell, "", "", 0) for cell in cells])
+    assert jobs[0].cell.mask == "full"  # at each length before what is compared with it
+
+
+def test_selected_blocks_are_compared_with_the_causal_mask() -> None:
+    found = suite.from_table({"masks": ["uniform_block"], "dense": ["torch"], "source": "nsa", "seqlens": ["512"]}, "mine")
+    cells = plan.cells(found, ["flex"], "cpu")
+    assert [(cell.kernel, cell.mask, cell.source) for cell in cells[::2]] == [
+        ("torch", "causal", "random"),
+        ("flex", "uniform_block", "nsa"),
+    ]
+    assert cells[2].mask_title == "uniform_block nsa"
+    assert suite.from_table(tomllib.loads(suite.to_toml(found)), "printed") == found
+    with pytest.raises(BadInput, match="the source nsa is for block patterns, and none is asked for"):
+        plan.cells(replace(found, masks=("causal",)), ["flex"], "cpu")
+    assert plan.cells(replace(found, level="cp", source="random"), ["flex"], "cpu")[0].mask == "uniform_block"
+
+
+def test_the_source_is_in_the_key_and_older_keys_stay() -> None:
+    shape = dict(seqlen=32768, heads_q=64, heads_kv=8, head_dim=128, head_dim_v=128, dtype="bf16", which="fwd", seed=42, device="cuda")
+    cell = Cell("fa4", "uniform_block", params=(("b", 128), ("ratio", 0.2)), level="sparse", **shape)  # type: ignore[arg-type]
+    assert key(cell, "digest", "H200", {"torch": "2"}) == "913da68836a366028ba6"
+    others = [replace(cell, source=source) for source in ("nsa", "moba")]
+    assert len({key(each, "digest", "H200", {"torch": "2"}) for each in (cell, *others)}) == 3
+    assert all(Cell.from_json(json.loads(json.dumps(each.to_json()))) == each for each in (cell, *others))
+
+
+def test_an_estimate_counts_each_query_head_once() -> None:
+    base = replace(SMALL, masks=("full",), seqlens=("8K",), heads=("16:16",), passes=("fwd",))
+    blocks = replace(base, masks=("uniform_block",), params={"uniform_block": {"ratio": 1.0}})
+    assert plan.estimate_s(planned(blocks), blocks) == pytest.approx(plan.estimate_s(planned(base), base))
+
+
+def test_parameters_by_flag_go_to_the_masks_that_have_them() -> None:
+    found = run_verb.resolve(arguments("paper-sparse", "--set", "ratio=.2,.5", "--set", "b=128"))
+    assert found.params["uniform_block"] == {"b": 128, "ratio": [0.2, 0.5]}
+    assert found == run_verb.resolve(arguments("paper-sparse", "--set", "ratio=.2,.5,b=128"))
+    assert found.params["variable_block"] == {"avg": [128, 256, 512, 1024], "ratio": [0.2, 0.5]}
+    windows = run_verb.resolve(arguments("quick", "--set", "w=1K")).params
+    assert windows["sliding_window"] == windows["global_sliding_window"] == {"w": 1024}
+    for text, message in (("c=1", "none of these masks has a parameter 'c'"), ("ratio", "is no setting"), ("b=1,x", "is no number")):
+        with pytest.raises(BadInput, match=message):
+            run_verb.resolve(arguments("paper-sparse", "--set", text))
+    with pytest.raises(BadInput, match="ratio is set twice"):
+        run_verb.resolve(arguments("paper-sparse", "--set", "ratio=.2", "--set", "ratio=.5"))
 
 
 def test_a_cell_survives_json() -> None:
@@ -151,6 +211,8 @@ def test_what_is_left_to_do() -> None:
         ({"limits": 3}, "must be a table"),
         ({"limits": {"workers": "two"}}, "unknown kind of workers"),
         ({"level": "planet"}, "unknown level"),
+        ({"source": "mobe"}, "did you mean 'moba'"),
+        ({"dense": "fa4"}, "dense must be a list"),
         ({"params": {"uniform_block": {"ratio": [0.5, "half"]}}}, "must be a number"),
         ({"params": {"sliding_window": {"w": []}}}, "params.sliding_window: w has no values"),
         ({"seeds": 1.5}, "seeds must be a whole number"),

@@ -34,6 +34,37 @@ def test_parameters_of_one_seed_are_rows_and_drawn_ones_are_not() -> None:
     assert rows(*drawn) == [[["share_question", "a 150 (n=2)"]]]
 
 
+def sparse(kernel: str, ratio: float, ms: float, **more: Any) -> dict[str, Any]:
+    about = {"level": "sparse", "mask": "uniform_block", "params": {"b": 64, "ratio": ratio, "heads": 8}, "ms": {"median": ms}}
+    return record(kernel, f"{ratio}", 1000 / ms) | about | more
+
+
+def test_block_patterns_show_their_parameters_and_how_they_compare_with_the_dense_mask() -> None:
+    dense = [record(kernel, "f", 100.0, mask="full", ms={"median": ms}) for kernel, ms in (("d", 10.0), ("e", 12.0))]
+    found = [sparse("a", 0.2, 4.0), sparse("b", 0.2, 5.0), sparse("a", 0.5, 20.0)]
+    (table,) = fastest([*dense, *found])
+    assert table.rows == [
+        ["full", "d 100"],
+        ["uniform_block b=64 ratio=0.2", "a 250 2.5x"],
+        ["uniform_block b=64 ratio=0.5", "a 50 0.5x"],
+    ]
+    assert "x: times as fast as the dense mask" in table.title
+    assert rows(found[0]) == [[["uniform_block b=64 ratio=0.2", "a 250"]]]  # alone, and without anything to compare with
+    shared = sparse("a", 0.2, 4.0, params={"b": 64, "ratio": 0.2, "heads": 1})
+    assert rows(shared) == [[["uniform_block b=64 ratio=0.2 heads=1", "a 250"]]]
+    split = sparse("a", 0.2, 4.0, level="cp", method="ulysses", grid="2x1", ranks=2)
+    assert rows(split) == [[["uniform_block b=64 ratio=0.2", "ulysses 2x1 a 250"]]]
+
+
+def test_selected_blocks_are_rows_of_their_own_and_compare_with_the_causal_mask() -> None:
+    dense = [record("d", name, 100.0, mask=name, ms={"median": ms}) for name, ms in (("full", 10.0), ("causal", 5.0))]
+    found = [sparse("a", 0.2, 4.0), sparse("a", 0.2, 4.0, source="nsa", mask_digest="other")]
+    assert rows(*dense, *found)[0][2:] == [
+        ["uniform_block b=64 ratio=0.2", "a 250 2.5x"],
+        ["uniform_block nsa b=64 ratio=0.2", "a 250 1.25x"],
+    ]
+
+
 def test_other_shapes_and_devices_are_other_tables() -> None:
     base = record("a", "x", 100.0)
     others = [base | {"head_dim_v": 32}, base | {"deterministic": True}, base | {"env": "f"}]

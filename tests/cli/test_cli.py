@@ -59,6 +59,23 @@ print([name for name in ("torch", "matplotlib", "scipy") if name in sys.modules]
     assert done.stderr.strip() == "[]"
 
 
+def test_a_selected_pattern_is_shown_and_described(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--seqlen", "512", "--heads", "4:2", "--head-dim", "16", "--set", "ratio=.2", "--set", "b=32"]
+    assert "  source=nsa  b=32  " in answer(capsys, "mask", "uniform_block", "--source", "nsa", *flags)
+    found = {source: json.loads(answer(capsys, "mask", "uniform_block", "--source", source, *flags, "--json")) for source in masks.SOURCES}
+    assert {source: facts["source"] for source, facts in found.items()} == {source: source for source in masks.SOURCES}
+    assert found["random"]["digest"] == masks.uniform_block(512, heads=2, b=32, ratio=0.2).digest
+    assert found["nsa"]["bands"] == [[0, 512, 0, 0, 1, 1]]
+    assert all(head[15][0] == 0 and head[15][-2:] == [14, 15] for head in found["nsa"]["blocks"])  # sink, and the local blocks
+    assert all(head[15][-1] == 15 for head in found["moba"]["blocks"])
+    for wrong, message in (
+        (("causal", "--source", "nsa"), "causal is no block pattern, so it takes no --source"),
+        (("uniform_block", "--source", "nssa"), "did you mean 'nsa'"),
+    ):
+        assert main(["mask", *wrong]) == 2
+        assert message in capsys.readouterr().err
+
+
 def test_it_runs_as_a_module() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "longca", "ls"], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(SRC)}, check=True

@@ -28,10 +28,14 @@ SHAPES = {  # mask, length, parameters, heads, head sizes, dtype
 }
 
 
+@pytest.mark.parametrize("on_top", ["nothing", "causal"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_right_forward_and_backward(shape: str) -> None:
+def test_right_forward_and_backward(shape: str, on_top: str) -> None:
     name, length, params, heads, dims, dtype = SHAPES[shape]
     mask = masks.build(name, length, seed=3, **{"heads": heads[1], **params})
+    assert isinstance(mask, BlockMask)
+    if on_top == "causal":  # random blocks: some rows see nothing of some tiles, or nothing at all
+        mask = BlockMask(mask.row_edges, mask.col_edges, mask.kept, band=masks.causal(length))
     _check(mask, Case(length, length, *heads, *dims, dtype))
 
 
@@ -81,6 +85,34 @@ def test_lists_name_every_kept_pair_once(tile: int) -> None:
                 assert 0 < made.short_count[i] < tile
                 seen[head, start : start + count, made.short_start[i] : made.short_start[i] + made.short_count[i]] += 1
     assert np.array_equal(seen, mask.dense().astype(int))
+
+
+@pytest.mark.parametrize("tile", [16, 64, 128])
+@pytest.mark.parametrize("tiles_are_rows", [False, True])
+def test_lists_below_the_diagonal(tile: int, tiles_are_rows: bool) -> None:
+    """Whole tiles are all visible; whole and short ones together hold every visible pair once."""
+    from longca.kernels._block_lists import lists, pattern, under_diagonal
+
+    drawn = masks.build("variable_block", 400, seed=5, heads=2, avg=60, least=9, ratio=0.5)
+    assert isinstance(drawn, BlockMask)
+    mask = BlockMask(drawn.row_edges, drawn.col_edges, drawn.kept, band=masks.causal(400))
+    kept, row_edges, col_edges = pattern(mask, "cpu")
+    own, other = (col_edges, row_edges) if tiles_are_rows else (row_edges, col_edges)
+    made = under_diagonal(lists(kept.transpose(1, 2) if tiles_are_rows else kept, other, tile), own, tile, tiles_are_rows=tiles_are_rows)
+    right = mask.dense().transpose(0, 2, 1) if tiles_are_rows else mask.dense()
+    seen = np.zeros((2, 400, 400), int)
+    for number in range(2 * (len(own) - 1)):
+        head, block = divmod(number, len(own) - 1)
+        rows = slice(int(own[block]), int(own[block + 1]))
+        for i in range(made.whole_ptr[number], made.whole_ptr[number + 1]):
+            keys = slice(int(made.whole_start[i]), int(made.whole_start[i]) + tile)
+            assert right[head, rows, keys].all()
+            seen[head, rows, keys] += 1
+        for i in range(made.short_ptr[number], made.short_ptr[number + 1]):
+            keys = slice(int(made.short_start[i]), int(made.short_start[i] + made.short_count[i]))
+            assert right[head, rows, keys].any()
+            seen[head, rows, keys] += right[head, rows, keys]
+    assert np.array_equal(seen, right.astype(int))
 
 
 def _prepared(mask: BlockMask, case: Case) -> Attention:

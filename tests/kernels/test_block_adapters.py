@@ -50,6 +50,24 @@ def test_refusals(kernel: str, mask: dict[str, int], case: Case, reason: str) ->
 
 
 @pytest.mark.parametrize("kernel", ["cudnn_bsa", "vsa", "vsa_triton", "flashinfer", "fa2_sparse", "block_triton"])
+def test_masks_on_top_are_refused_where_they_cannot_be_run(kernel: str) -> None:
+    size = 128 if kernel == "fa2_sparse" else 64
+    edges = np.arange(0, 257, size)
+    kept = np.ones((2, len(edges) - 1, len(edges) - 1), bool)
+    whole = registry.supports(registry.get(kernel), BlockMask(edges, edges, kept), _case())
+    assert not isinstance(whole, No)
+    window = registry.supports(registry.get(kernel), BlockMask(edges, edges, kept, band=masks.sliding_window(256, w=9)), _case())
+    assert isinstance(window, No)
+    below = registry.supports(registry.get(kernel), BlockMask(edges, edges, kept, band=masks.causal(256)), _case())
+    if kernel == "block_triton":
+        assert "takes a causal mask on top" in window.reason
+        assert not isinstance(below, No)
+    else:
+        assert isinstance(below, No)
+        assert "hides a part of some" in below.reason
+
+
+@pytest.mark.parametrize("kernel", ["cudnn_bsa", "vsa", "vsa_triton", "flashinfer", "fa2_sparse", "block_triton"])
 def test_bands_and_a_wrong_number_of_patterns_are_refused(kernel: str) -> None:
     answer = registry.supports(registry.get(kernel), masks.build("causal", 256), _case())
     assert isinstance(answer, No)

@@ -10,7 +10,7 @@ import torch
 from longca import masks
 from longca.bench.check import check
 from longca.bench.reference import reference
-from longca.kernels import _flex_blocks, registry
+from longca.kernels import _flex_blocks, registry, selected
 from longca.kernels.base import Case
 from longca.masks import BlockMask
 
@@ -28,7 +28,12 @@ def test_lists_and_mask_function_show_the_pattern(name: str, length: int, params
     mask = masks.build(name, length, seed=2, ratio=0.4, **params)
     assert isinstance(mask, BlockMask)
     case = Case(length, length, 4, 2, 16, 16)
-    made = _flex_blocks.block_mask(mask, case)
+    for shown in (mask, BlockMask(mask.row_edges, mask.col_edges, mask.kept, band=masks.causal(length))):
+        _shows(shown, case)
+
+
+def _shows(mask: BlockMask, case: Case) -> None:
+    length, made = mask.seqlen_q, _flex_blocks.block_mask(mask, case)
     right = torch.from_numpy(mask.dense()).repeat_interleave(4 // mask.heads, 0)
     head, row, key = (torch.arange(n).view(shape) for n, shape in ((4, (4, 1, 1)), (length, (1, -1, 1)), (length, (1, 1, -1))))
     assert torch.equal(made.mask_mod(torch.tensor(0), head, row, key), right)
@@ -45,9 +50,10 @@ def test_compiled_forward_is_right() -> None:
         ("variable_block", {"avg": 100, "least": 9, "heads": 2}),
     ]
     for name, params in shapes:  # the same number of blocks, so that one compilation serves both
-        mask = masks.build(name, 300, seed=6, **params)
-        verdict = check(kernel, kernel.prepare(mask, case), case, reference(mask, case))
-        assert verdict.ok, f"{name}: {verdict.reason}"
+        for source in ("random", "nsa"):
+            mask = selected.build(name, 300, source, selected.Heads(4, 2, 16), seed=6, **params)
+            verdict = check(kernel, kernel.prepare(mask, case), case, reference(mask, case))
+            assert verdict.ok, f"{name} {source}: {verdict.reason}"
 
 
 def _lists(made: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:

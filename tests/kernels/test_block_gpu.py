@@ -9,7 +9,7 @@ import pytest
 from longca import masks
 from longca.bench.check import check
 from longca.bench.reference import reference
-from longca.kernels import registry
+from longca.kernels import registry, selected
 from longca.kernels.base import Case, No
 
 KERNELS = ("block_triton", "flex", "cudnn_bsa", "vsa", "vsa_triton", "flashinfer")
@@ -31,6 +31,18 @@ def test_right_on_a_gpu(kernel: str, pattern: str, length: int, heads: tuple[int
     name, params = PATTERNS[pattern]
     mask = masks.build(name, length, seed=5, heads=heads[1], **params)
     _check(kernel, mask, Case(length, length, *heads, 128, 128, "bf16", "cuda", backward=backward))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("source", ["nsa", "moba"])
+@pytest.mark.parametrize("heads", [(8, 2), (3, 3)])
+@pytest.mark.parametrize("length", [2048, 1999])
+@pytest.mark.parametrize("pattern", ["64", "128", "variable"])
+@pytest.mark.parametrize("kernel", ["block_triton", "flex", "fa4:blocks"])
+def test_selected_blocks_with_a_causal_mask_on_top(kernel: str, pattern: str, length: int, heads: tuple[int, int], source: str) -> None:
+    name, params = PATTERNS[pattern]
+    mask = selected.build(name, length, source, selected.Heads(*heads, 128), seed=5, **params)
+    _check(kernel, mask, Case(length, length, *heads, 128, 128, "bf16", "cuda"))
 
 
 @pytest.mark.gpu

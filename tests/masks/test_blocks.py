@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from longca import masks
 from longca.errors import BadInput
-from longca.masks import BlockMask, Mask
+from longca.masks import BlockMask, Mask, random_blocks
 from longca.masks.random_blocks import block_scores, variable_edges
 from strategies import indices, ranges_in
 
@@ -20,7 +20,7 @@ Dense = NDArray[np.bool_]
 
 @st.composite
 def block_masks(draw: st.DrawFn) -> tuple[BlockMask, Dense]:
-    """Any blocks with any pattern per head."""
+    """Any blocks with any pattern per head, and on top nothing or a band mask."""
     heads = draw(st.integers(1, 3))
     sizes = [draw(st.lists(st.integers(1, 6), min_size=1, max_size=5)) for _ in range(2)]
     shape = (heads, len(sizes[0]), len(sizes[1]))
@@ -29,7 +29,18 @@ def block_masks(draw: st.DrawFn) -> tuple[BlockMask, Dense]:
     dense = np.zeros((heads, edges[0][-1], edges[1][-1]), bool)
     for head, row, key in np.argwhere(kept):
         dense[head, edges[0][row] : edges[0][row + 1], edges[1][key] : edges[1][key + 1]] = True
-    return BlockMask(edges[0], edges[1], kept), dense
+    band = draw(st.none() | bands_on_top(*dense.shape[1:]))
+    return BlockMask(edges[0], edges[1], kept, band=band), dense if band is None else dense & band.dense()
+
+
+@st.composite
+def bands_on_top(draw: st.DrawFn, seqlen_q: int, seqlen_k: int) -> Mask:
+    """A part of a larger mask, so that diagonals lie anywhere."""
+    name, params = draw(st.sampled_from([("causal", {}), ("full", {}), ("sliding_window", {"w": 2}), ("prefix_lm_causal", {"p": 3})]))
+    row, key = draw(st.integers(0, 6)), draw(st.integers(0, 6))
+    whole = masks.build(name, max(seqlen_q + row, seqlen_k + key), **params)
+    assert isinstance(whole, Mask)
+    return whole.rows([(row, row + seqlen_q)]).cols([(key, key + seqlen_k)])
 
 
 def assert_is(mask: BlockMask, dense: Dense) -> None:
@@ -127,6 +138,12 @@ def test_heads_differ_and_density_is_near_the_ratio() -> None:
     assert variable.density == pytest.approx(0.2, abs=0.03)
 
 
+def test_large_patterns_are_made_by_many_threads_and_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = masks.uniform_block(8192, b=64, ratio=0.3, heads=5, seed=2)
+    monkeypatch.setattr(random_blocks, "MANY_BLOCKS", 1)
+    assert masks.uniform_block(8192, b=64, ratio=0.3, heads=5, seed=2) == alone
+
+
 def test_scores_spread_evenly() -> None:
     kept = masks.uniform_block(16384, b=64, ratio=0.25, heads=8).kept
     per_column = kept.mean((0, 1))
@@ -166,6 +183,26 @@ def test_a_gpu_makes_the_same_scores(seed: int) -> None:
 def test_the_constructor_checks(rows: list[int], columns: list[int], shape: tuple[int, ...], problem: str) -> None:
     with pytest.raises(BadInput, match=problem):
         BlockMask(rows, columns, np.ones(shape, bool))
+
+
+def test_digests_of_patterns_without_a_band_stay_what_they_were() -> None:
+    assert masks.uniform_block(1024, heads=2, seed=3).digest == "2e6a25b3b74693bc81ea0627bede9728"
+    assert masks.variable_block(2048, heads=2, seed=3).digest == "ad726d21ec88429799286ee15a88e00e"
+
+
+def test_a_band_on_top_counts_only_where_it_hides_something() -> None:
+    edges, kept = [0, 4, 8], np.array([[[1, 0], [1, 0]]], bool)
+    plain = BlockMask(edges, edges, kept)
+    assert BlockMask(edges, edges, kept, band=masks.full(8)) == plain
+    below = BlockMask(edges, edges, np.array([[[0, 1], [1, 0]]], bool), band=masks.causal(8))  # one block hidden, one all visible
+    assert below.band is None
+    assert below == BlockMask(edges, edges, np.array([[[0, 0], [1, 0]]], bool))
+    cut = BlockMask(edges, edges, kept, band=masks.causal(8))
+    assert cut.band == masks.causal(8)
+    assert cut != plain
+    assert cut.area == plain.area - 6
+    with pytest.raises(BadInput, match="on top of 8x8 tokens must have as many, not 9x9"):
+        BlockMask(edges, edges, kept, band=masks.causal(9))
 
 
 def test_equality_and_words() -> None:

@@ -43,8 +43,23 @@ def test_a_terminal_picture_is_never_wider_than_asked(seqlen: int) -> None:
 
 
 def test_block_masks_have_a_picture_per_head() -> None:
-    text = draw.terminal_picture(masks.uniform_block(1024, heads=3))
-    assert [line for line in text.splitlines() if line.startswith("head")] == ["head 0", "head 1", "head 2"]
+    lines = draw.terminal_picture(masks.uniform_block(1024, heads=3, ratio=0.1), width=78).splitlines()
+    titles = [line for line in lines if line.startswith("head")]
+    assert [title.split("  ")[0] for title in titles] == ["head 0", "head 2"]
+    assert titles[0].endswith("head 1")
+    assert max(map(len, lines[:-1])) <= 78
+    pictures = [lines[place + 1 : place + 21] for place, line in enumerate(lines) if line.startswith("head")]
+    half = len(pictures[0][0]) // 2
+    heads = [[line[:half].strip() for line in pictures[0]], [line[half:].strip() for line in pictures[0]], pictures[1]]
+    assert len({tuple(head) for head in heads}) == 3
+    alone = draw.terminal_picture(masks.uniform_block(1024, heads=3, ratio=0.1).take_heads([2]), width=36).splitlines()[:-1]
+    assert pictures[1] == alone
+
+
+def test_of_many_heads_the_first_are_drawn_and_the_rest_named() -> None:
+    lines = draw.terminal_picture(masks.uniform_block(1024, heads=64), width=60).splitlines()
+    assert sum(line.startswith("head ") for line in lines) == 8
+    assert lines[-2] == "and 56 more heads: --png draws all, --json lists their blocks"
 
 
 def test_terminals_without_shades_get_plain_characters(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -226,6 +226,20 @@ def test_the_advised_run_answers_the_question(tmp_path: Path, monkeypatch: pytes
     assert f'kernel="{best.kernel}"' in code
 
 
+@pytest.mark.parametrize("source", ["random", "moba"])
+def test_the_code_for_block_patterns_runs(write: Write, capsys: pytest.CaptureFixture[str], source: str) -> None:
+    shape = {"heads_q": 4, "heads_kv": 2, "head_dim": 16, "head_dim_v": 16, "dtype": "fp32", "seqlen": 256, "source": source}
+    made = kernel("torch:plain", around(1.0), level="sparse", mask="uniform_block", params={"b": 64, "ratio": 0.5, "heads": 2}, **shape)
+    folder = write("made", [made], {"device_kind": "cpu"})
+    words = ["--mask", "uniform_block", "--seqlen", "256", "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--source", source]
+    assert main(["recommend", *words, "--results", str(folder), "--code"]) == 0
+    code = capsys.readouterr().out
+    scope: dict[str, Any] = {}
+    exec(code, scope)
+    assert scope["q"].grad.isfinite().all()
+    assert getattr(scope["mask"], "source", "random") in (source, "")
+
+
 @pytest.mark.slow
 def test_the_code_for_many_ranks_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")

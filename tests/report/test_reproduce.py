@@ -71,6 +71,7 @@ def again(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Plan
             "--passes",
             "fwd,bwd",
         ],
+        ["--kernels", "flex", "--masks", "uniform_block", "--seqlens", "512", "--source", "nsa", "--set", "ratio=0.5", "--passes", "fwd"],
         ["--kernels", "flex", "--masks", "variable_block", "--seqlens", "2K", "--set", "avg=128", "--seeds", "3,"],
         ["--kernels", "torch", "--workload", "steps.jsonl", "--passes", "fwd,bwd"],
     ],

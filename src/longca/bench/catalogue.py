@@ -29,6 +29,7 @@ class Entry:
     versions: dict[str, str]
     plugin: str | None = None
     failure: tuple[str, str] | None = None
+    dense_only: bool = False  # it is there for the dense mask beside block patterns alone
 
 
 @dataclass
@@ -39,6 +40,10 @@ class Catalogue:
 
     def add(self, *entries: Entry) -> None:
         self.entries.update({entry.label: entry for entry in entries})
+
+    @property
+    def for_all_masks(self) -> list[str]:
+        return [label for label, entry in self.entries.items() if not entry.dense_only]
 
     @property
     def versions(self) -> dict[str, dict[str, str]]:
@@ -52,14 +57,26 @@ def catalogue(suite: Suite, plugins: Sequence[str], device: str, only_named: boo
     for label in suite.kernels:
         if label == "all":
             _add_all(found, suite, device)
-        elif plugin := _of_plugin(label, offered, failed):
-            found.add(replace(plugin, label=label))
         else:
-            registry.get(label)  # refuses what nobody knows
-            found.add(Entry(label, kernel_versions(label)))
+            found.add(_named(label, offered, failed))
     if not only_named:
         found.add(*offered.values(), *failed.values())
+    _add_dense(found, suite, offered, failed)
     return found
+
+
+def _add_dense(found: Catalogue, suite: Suite, offered: Mapping[str, Entry], failed: Mapping[str, Entry]) -> None:
+    for label in suite.dense:
+        if label not in found.entries:
+            entry = _named(label, offered, failed)
+            found.add(replace(entry, dense_only=True))
+
+
+def _named(label: str, offered: Mapping[str, Entry], failed: Mapping[str, Entry]) -> Entry:
+    if plugin := _of_plugin(label, offered, failed):
+        return replace(plugin, label=label)
+    registry.get(label)  # refuses what nobody knows
+    return Entry(label, kernel_versions(label))
 
 
 def _of_plugin(label: str, offered: Mapping[str, Entry], failed: Mapping[str, Entry]) -> Entry | None:
@@ -97,7 +114,7 @@ def _obstacle(label: str, suite: Suite, device: str) -> str:
     answer = registry.available(kernel, device)
     if isinstance(answer, No):
         return answer.reason
-    trial = suite.changed(seqlens=(str(MINIATURE),), passes=("fwd",), seeds=suite.seeds[:1])
+    trial = suite.changed(seqlens=(str(MINIATURE),), passes=("fwd",), seeds=suite.seeds[:1], dense=())
     refusals = []
     for cell in cells(trial, [label], device):
         mask = cell.build_mask()

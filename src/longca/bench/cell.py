@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from longca import masks
+from longca.kernels import selected
 from longca.kernels.base import Case
 from longca.masks import AnyMask
 
@@ -37,15 +38,18 @@ class Cell:
     grad: bool = True  # whether the forward keeps what a backward needs: true as soon as a backward pass is planned beside it
     device: str = "cpu"
     level: str = "kernel"
+    source: str = "random"  # where a block pattern comes from
     extra: tuple[tuple[str, Any], ...] = ()  # what only some levels have, such as ranks
 
     def build_mask(self) -> AnyMask:
         params = dict(self.params)
         if self.mask in masks.block_names():
-            params.setdefault("heads", self.heads_kv)  # one pattern per KV head
-        return masks.build(
+            params["heads"] = self.patterns  # one per KV head, unless the user says otherwise
+        return selected.build(
             self.mask,
             self.seqlen,
+            self.source,
+            selected.Heads(self.heads_q, self.heads_kv, self.head_dim),
             seed=self.seed,
             documents=self.documents,
             distribution=self.distribution,
@@ -68,6 +72,17 @@ class Cell:
         )
 
     @property
+    def patterns(self) -> int:
+        """How many patterns the mask has: its area is that of all of them together."""
+        return int(dict(self.params).get("heads", self.heads_kv)) if self.mask in masks.block_names() else 1
+
+    @property
+    def mask_title(self) -> str:
+        """The mask with its source and the parameters that were asked for."""
+        source = [] if self.source == "random" else [self.source]
+        return " ".join([self.mask, *source, *(f"{name}={value}" for name, value in self.params)])
+
+    @property
     def job(self) -> Cell:
         """What the passes of one kernel on one problem share: they are prepared and checked once."""
         return replace(self, which="")
@@ -80,6 +95,8 @@ class Cell:
     def to_json(self) -> dict[str, Any]:
         fields = asdict(self)
         fields["pass"] = fields.pop("which")
+        if self.source == "random":  # keys of what was measured before there were sources stay what they are
+            del fields["source"]
         fields["params"], fields["extra"] = dict(self.params), dict(self.extra)
         return fields
 

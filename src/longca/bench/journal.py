@@ -214,4 +214,6 @@ def describe_mask(mask: AnyMask) -> Record:
     bands = None if isinstance(mask, BlockMask) else mask.table
     documents = None if mask.documents is None else list(mask.documents)
     about = {"digest": mask.digest, "mask": mask.name, "seed": mask.seed, "params": mask.params, "documents": documents}
+    if isinstance(mask, BlockMask):
+        about["source"] = mask.source
     return about | {"seqlen_q": mask.seqlen_q, "seqlen_k": mask.seqlen_k, "area": mask.area, "bands": bands}

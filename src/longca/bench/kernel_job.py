@@ -30,9 +30,8 @@ def measure(cells: list[Cell], session: Session) -> Iterator[tuple[str, Fields]]
     """(pass, what was found) for every pass. Where forward and backward fail together, forward is tried alone."""
     cell = cells[0]
     session.phase("build")
-    start = time.perf_counter()
-    mask = cell.build_mask()
-    about: Fields = {"build_ms": (time.perf_counter() - start) * 1e3, "mask_digest": mask.digest}
+    mask, build_ms = session.mask(cell)
+    about: Fields = {"build_ms": build_ms, "mask_digest": mask.digest}
     case, passes = cell.case(mask), [entry.which for entry in cells]
     if case.backward:
         done = list[str]()

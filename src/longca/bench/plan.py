@@ -52,19 +52,27 @@ def cells(suite: Suite, kernels: Sequence[str], device: str, steps: Sequence[Map
     found: dict[Cell, None] = {}
     for heads_text, dim_text, dtype in ((h, d, t) for h in suite.heads for d in suite.head_dims for t in suite.dtypes):
         (heads_q, heads_kv), (head_dim, head_dim_v) = parse_heads(heads_text), parse_dims(dim_text)
-        for about in steps or _grid(suite):
-            for kernel in kernels:
+        for about, labels in [(step, kernels) for step in steps] or _grid(suite, kernels):
+            for kernel in labels:
                 for which in suite.passes:
                     shape = dict(heads_q=heads_q, heads_kv=heads_kv, head_dim=head_dim, head_dim_v=head_dim_v, dtype=dtype, which=which)
                     level = "sparse" if suite.level == "kernel" and about["mask"] in masks.block_names() else suite.level
-                    options = dict(deterministic=suite.deterministic, grad=grad, device=device, level=level)
+                    source = suite.source if about["mask"] in masks.block_names() else "random"
+                    options = dict(deterministic=suite.deterministic, grad=grad, device=device, level=level, source=source)
                     found[Cell(kernel=kernel, **shape, **options, **about)] = None  # type: ignore[arg-type]
+    if found and suite.source != "random" and all(cell.source == "random" for cell in found):
+        raise BadInput(
+            f"the source {suite.source} is for block patterns, and none is asked for; add --masks {','.join(masks.block_names())}."
+        )
     return list(found)
 
 
-def _grid(suite: Suite) -> Iterator[dict[str, object]]:
+def _grid(suite: Suite, kernels: Sequence[str]) -> Iterator[tuple[dict[str, object], Sequence[str]]]:
+    """The mask part of cells, and the kernels that run it: at each length the dense ones first, then every kernel on every mask."""
     names = [name for given in suite.masks for name in (masks.names() if given == "all" else [given])]
     for seqlen in sorted(parse_size(text) for text in suite.seqlens):
+        if suite.level != "cp" and any(name in masks.block_names() for name in names):
+            yield {"mask": masks.dense_of(suite.source), "seqlen": seqlen, "seed": suite.seeds[0], "params": ()}, suite.dense
         for name in names:
             pattern = masks.find(name)
             options = (
@@ -72,7 +80,7 @@ def _grid(suite: Suite) -> Iterator[dict[str, object]]:
             )
             for params in _choices(suite.params.get(name, {})):
                 for seed in suite.seeds:
-                    yield {"mask": name, "seqlen": seqlen, "seed": seed, "params": params, **options}
+                    yield {"mask": name, "seqlen": seqlen, "seed": seed, "params": params, **options}, kernels
 
 
 def _lengths(suite: Suite, own: bool) -> dict[str, object]:
@@ -171,7 +179,7 @@ def estimate_s(planned: Sequence[Planned], suite: Suite) -> float:
     for entry in planned:
         cell = entry.cell
         per_second = 4e14 if cell.device == "cuda" else 4e10
-        work = 2 * entry.area * cell.heads_q * (cell.head_dim + cell.head_dim_v) * metrics.COST[cell.which]
+        work = 2 * entry.area // cell.patterns * cell.heads_q * (cell.head_dim + cell.head_dim_v) * metrics.COST[cell.which]
         total += max(suite.clock.warmup_s + suite.clock.budget_s, (suite.clock.least + 1) * work / per_second) + 0.05
         if cell.job not in seen:
             seen.add(cell.job)

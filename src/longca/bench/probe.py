@@ -46,7 +46,8 @@ def probe(mask: AnyMask, seed: int = 0) -> Probe:
 
 def _band_ends(mask: AnyMask) -> Ints:
     if isinstance(mask, BlockMask):
-        ends = np.concatenate([mask.row_edges[:-1], mask.row_edges[1:] - 1])
+        of_band = [] if mask.band is None else [_band_ends(mask.band)]
+        ends = np.concatenate([mask.row_edges[:-1], mask.row_edges[1:] - 1, *of_band])
     else:
         q0, q1 = mask.bands.q0, mask.bands.q1
         ends = np.concatenate([q0 - 1, q0, q1 - 1, q1])
@@ -56,7 +57,8 @@ def _band_ends(mask: AnyMask) -> Ints:
 def _edges_of(mask: AnyMask, rows: Ints) -> Ints:
     if isinstance(mask, BlockMask):
         edges = _spaced(mask.col_edges[:-1], MOST_LOUD_BLOCKS)
-        keys = np.concatenate([edges - 1, edges])
+        of_band = [] if mask.band is None else [_edges_of(mask.band, rows)]
+        keys = np.concatenate([edges - 1, edges, *of_band])
     else:
         starts, ends = (bound[:, rows].ravel() for bound in mask.row_intervals())
         starts, ends = starts[ends > starts], ends[ends > starts]

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from longca.bench.plan import Job
-from longca.bench.summary import label, speed
+from longca.bench.summary import is_sparse, label, speed, with_params
 from longca.text import format_size
 
 SHOWN = 12  # latest cells in the live table
@@ -23,7 +23,7 @@ def outcome(record: dict[str, Any]) -> str:
 
 
 def where(record: dict[str, Any]) -> tuple[str, str, str, str]:
-    return label(record), record["mask"], format_size(record["seqlen"]), record["pass"]
+    return label(record), with_params(record) if is_sparse(record) else record["mask"], format_size(record["seqlen"]), record["pass"]
 
 
 class PlainProgress:
@@ -92,7 +92,9 @@ class LiveProgress:
 
     def begin(self, job: Job) -> None:
         cell = job.cell
-        self._bar.update(self._task, description=f"{dict(cell.extra).get('method', cell.kernel)} {cell.mask} {format_size(cell.seqlen)}")
+        self._bar.update(
+            self._task, description=f"{dict(cell.extra).get('method', cell.kernel)} {cell.mask_title} {format_size(cell.seqlen)}"
+        )
 
     def finished(self, record: dict[str, Any]) -> None:
         self._latest.append((*where(record), outcome(record)))

@@ -7,6 +7,7 @@ from typing import Any
 from longca.bench import metrics
 from longca.bench.cell import SCHEMA, Cell
 from longca.bench.plan import Planned, mask_of
+from longca.masks import BlockMask
 
 # what exists only where something was measured
 MEASURED = ("ms", "noisy", "call_ms", "host_bound", "tflops", "mfu", "peak_gib", "clock_mhz", "watts", "joules", "compile_ms")
@@ -39,6 +40,7 @@ def make(planned: Planned, found: dict[str, Any], environment: str) -> dict[str,
         "backward_kind": found.get("backward_kind"),
         "mask": cell.mask,
         "params": mask.params,
+        "source": cell.source if isinstance(mask, BlockMask) else None,
         "mask_digest": planned.digest,
         "seed": cell.seed,
         "seqlen": cell.seqlen,

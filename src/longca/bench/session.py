@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from longca.bench.cell import Cell
 from longca.bench.clock import Settings, Timer, Timing, measure, timer_for
 from longca.bench.gauge import Gauge, gauge_for, joules_per_call
 from longca.kernels.base import Case, Layout
@@ -33,6 +35,7 @@ class Session:
         self._timer: Timer | None = None
         self._gauge: Gauge | None = None
         self._references: Any = None
+        self._problem: tuple[Cell, AnyMask, float] | None = None
         self._cuda: Any = None
         self._shapes: set[Case] = set()  # since torch.compile last forgot
 
@@ -94,6 +97,15 @@ class Session:
 
         return make(case, seed, layout)
 
+    def mask(self, cell: Cell) -> tuple[AnyMask, float]:
+        """The mask of a problem and the milliseconds it took to make: once for all kernels that this worker runs on it."""
+        if self._problem is None or self._problem[0] != cell.problem:
+            self._problem = None  # a large pattern goes before the next one comes
+            start = time.perf_counter()
+            mask = cell.build_mask()
+            self._problem = cell.problem, mask, (time.perf_counter() - start) * 1e3
+        return self._problem[1:]
+
     def reference(self, mask: AnyMask, case: Case, seed: int) -> Reference:
         self.phase("reference")
         found: Reference = self._references.get(mask, case, seed, self.cache)
@@ -114,7 +126,9 @@ class Session:
 
     def after_job(self, last: bool) -> None:
         """Give the device's memory back, to libraries that allocate past torch and to other workers; after the last job of a problem
-        its reference too."""
+        its mask and its reference too."""
+        if last:
+            self._problem = None
         if last and self._references is not None:
             self._references.forget()
         if self._cuda is not None and not self.fatal:

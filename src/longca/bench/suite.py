@@ -44,6 +44,7 @@ class Suite:
     kernels: tuple[str, ...] = ("all",)
     without: tuple[str, ...] = ()  # what `all` leaves out
     masks: tuple[str, ...] = ("all",)
+    dense: tuple[str, ...] = ()  # kernels that run the dense mask beside block patterns, so that one sees from which ratio on sparse wins
     seqlens: tuple[str, ...] = ("1K",)
     heads: tuple[str, ...] = ("64:8",)
     head_dims: tuple[str, ...] = ("128",)
@@ -53,6 +54,7 @@ class Suite:
     deterministic: bool = False
     distribution: str = ""
     packing: str = ""
+    source: str = "random"  # of block patterns: random scores, or a rule that selects blocks by q and k
     level: str = "kernel"
     methods: tuple[str, ...] = ("all",)  # of the level cp, like the next three
     nproc: int = 0  # ranks; 0: one per GPU, or as many as the job has that this is part of
@@ -183,6 +185,8 @@ def check(suite: Suite) -> None:
 
     if suite.level not in LEVELS:
         raise unknown("level", suite.level, list(LEVELS))
+    if suite.source not in masks.SOURCES:
+        raise unknown("source of block patterns", suite.source, list(masks.SOURCES))
     for axis in ("kernels", "masks", "seqlens", "heads", "head_dims", "dtypes", "passes", "seeds", "methods"):
         if not getattr(suite, axis):
             raise BadInput(f"the suite has no {axis}; give at least one.")

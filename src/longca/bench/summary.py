@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any, NamedTuple
 
+from longca.masks import SOURCES, block_names, dense_of
 from longca.text import format_size
 
 Record = dict[str, Any]
@@ -36,19 +37,35 @@ def shape(record: Record, environments: Mapping[str, Record]) -> str:
 
 
 Kernels = dict[str, dict[str, Record]]  # records by kernel, then by the digest of the mask
+Dense = dict[tuple[str, int], float]  # milliseconds by dense mask and length
+
+
+def with_params(record: Record) -> str:
+    """A mask with its source and its parameters. That a block pattern has one head per KV head goes without saying."""
+    usual = ("heads", record["heads_kv"])
+    source = [] if _source(record) == "random" else [_source(record)]
+    return " ".join([record["mask"], *source, *(f"{name}={value}" for name, value in record["params"].items() if (name, value) != usual)])
+
+
+def _source(record: Record) -> str:
+    return record.get("source") or "random"
+
+
+def is_sparse(record: Record) -> bool:
+    return record["mask"] in block_names()
 
 
 def places(records: Iterable[Record]) -> dict[tuple[str, int], Kernels]:
-    """Records of one table by the mask's name and length. Where one seed comes with several parameters, these are part of the name."""
+    """Records of one table by the mask's name and length. Parameters of block patterns, and those of which one seed comes with several,
+    are part of the name."""
     records = list(records)
-    params = {id(record): " ".join(f"{name}={value}" for name, value in record["params"].items()) for record in records}
     chosen: dict[tuple[Any, ...], set[str]] = {}
     for record in records:
-        chosen.setdefault((record["mask"], record["seqlen"], record["seed"]), set()).add(params[id(record)])
+        chosen.setdefault((record["mask"], record["seqlen"], record["seed"]), set()).add(with_params(record))
     listed = {mask for (mask, _, _), several in chosen.items() if len(several) > 1}
     found: dict[tuple[str, int], Kernels] = {}
     for record in records:
-        name = f"{record['mask']} {params[id(record)]}" if record["mask"] in listed else record["mask"]
+        name = with_params(record) if is_sparse(record) or record["mask"] in listed else record["mask"]
         measured = found.setdefault((name, record["seqlen"]), {}).setdefault(label(record), {})
         before = measured.get(record["mask_digest"])
         if before is None or (record["tflops"] or 0) > (before["tflops"] or 0):
@@ -64,23 +81,41 @@ def fastest(records: Iterable[Record], environments: Mapping[str, Record] | None
             groups.setdefault((record["pass"], shape(record, environments or {})), []).append(record)
     tables = []
     for (which, about), group in groups.items():
-        cells = places(group)
+        cells, dense = places(group), dense_ms(group)
         lengths = sorted({seqlen for _, seqlen in cells})
         rows = [
-            [name, *(_winner(cells.get((name, seqlen), {})) for seqlen in lengths)] for name in dict.fromkeys(name for name, _ in cells)
+            [name, *(_winner(cells.get((name, seqlen), {}), dense) for seqlen in lengths)]
+            for name in dict.fromkeys(name for name, _ in cells)
         ]
-        tables.append(Table(f"fastest, {which}, {about} (TFLOP/s)", ["mask", *map(format_size, lengths)], rows))
+        unit = "TFLOP/s" + ("; x: times as fast as the dense mask" if dense and any(map(is_sparse, group)) else "")
+        tables.append(Table(f"fastest, {which}, {about} ({unit})", ["mask", *map(format_size, lengths)], rows))
     return tables
 
 
-def _winner(kernels: Kernels) -> str:
+def dense_ms(group: Iterable[Record]) -> Dense:
+    """The least time that the dense masks take: what block patterns must stay below to be worth it."""
+    found: Dense = {}
+    for record in group:
+        place = record["mask"], record["seqlen"]
+        if record["mask"] in map(dense_of, SOURCES) and record.get("ms"):
+            found[place] = min(record["ms"]["median"], found.get(place, float("inf")))
+    return found
+
+
+def _winner(kernels: Kernels, dense: Dense) -> str:
     """The fastest of those that were measured on the same masks: on as many as any kernel was."""
     if not kernels:
         return ""
     shared = max(kernels.values(), key=len).keys()
     medians = {name: median(found[digest]["tflops"] for digest in shared) for name, found in kernels.items() if found.keys() >= shared}
     best = max(medians, key=lambda name: medians[name])
-    return f"{best} {speed(medians[best])}" + (f" (n={len(shared)})" if len(shared) > 1 else "")
+    return f"{best} {speed(medians[best])}{_gain(kernels[best].values(), dense)}" + (f" (n={len(shared)})" if len(shared) > 1 else "")
+
+
+def _gain(found: Iterable[Record], dense: Dense) -> str:
+    places = [((dense_of(_source(record)), record["seqlen"]), record) for record in found if is_sparse(record)]
+    gains = [dense[place] / record["ms"]["median"] for place, record in places if place in dense]
+    return f" {median(gains):.3g}x" if gains else ""
 
 
 def typical(found: Mapping[str, Record]) -> str:

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from longca.errors import BadInput
-from longca.text import parse_settings, parse_size
+from longca.text import parse_dims, parse_heads, parse_settings, parse_size
 
 if TYPE_CHECKING:
     from longca.masks import AnyMask
@@ -19,6 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seqlen", default="8K", metavar="S", help="tokens, such as 997, 8K or 1M (default 8K)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="what lengths and parameters are drawn from (default 0)")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter, such as w=512; repeatable")
+    parser.add_argument("--source", metavar="NAME", help="where a block pattern comes from: random, nsa or moba (default random)")
+    parser.add_argument("--heads", metavar="Q:KV", help="query and KV heads of a block pattern, such as 64:8: one pattern per KV head")
+    parser.add_argument("--head-dim", metavar="D", help="head size of the q and k that select blocks (default 128)")
     parser.add_argument("--lengths", metavar="FILE", help="document lengths instead of drawn ones: a JSON list, or numbers in a text file")
     parser.add_argument("--distribution", metavar="NAME|FILE", help="what lengths are drawn from: see `longca ls distributions`, or a file")
     parser.add_argument("--packing", metavar="NAME", help="how lengths fill the sequence: draw, mixed or chunked (default draw)")
@@ -53,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 def _gallery(args: argparse.Namespace) -> int:
     from longca.masks.draw import write_gallery
 
-    alone = ("name", "lengths", "distribution", "packing", "png")
+    alone = ("name", "lengths", "distribution", "packing", "png", "source", "heads", "head_dim")
     if args.set or args.json or any(getattr(args, option) is not None for option in alone):
         raise BadInput("--gallery draws every mask with its own parameters; beside it only --seqlen and --seed can be given.")
     print(f"wrote {write_gallery(args.gallery, parse_size(args.seqlen), args.seed)}")
@@ -62,13 +65,22 @@ def _gallery(args: argparse.Namespace) -> int:
 
 def _build(args: argparse.Namespace) -> AnyMask:
     from longca import masks
+    from longca.kernels import selected
     from longca.lengths import read_lengths
 
     params = parse_settings(args.set)
     masks.find(args.name).check(params)
-    return masks.build(
+    given = {"--source": args.source, "--heads": args.heads, "--head-dim": args.head_dim}
+    if args.name not in masks.block_names() and (flags := [flag for flag, value in given.items() if value is not None]):
+        raise BadInput(f"{args.name} is no block pattern, so it takes no {' and no '.join(flags)}; {' and '.join(masks.block_names())} do.")
+    heads = parse_heads(args.heads) if args.heads else (int(params.get("heads", 1)),) * 2
+    if args.heads:
+        params.setdefault("heads", heads[1])
+    return selected.build(
         args.name,
         parse_size(args.seqlen),
+        args.source or "random",
+        selected.Heads(*heads, parse_dims(args.head_dim or "128")[0]),
         seed=args.seed,
         documents=None if args.lengths is None else read_lengths(args.lengths),
         distribution=args.distribution,
@@ -93,6 +105,7 @@ def describe(mask: AnyMask) -> dict[str, Any]:
         "bands": [] if isinstance(mask, BlockMask) else mask.table,
     }
     if isinstance(mask, BlockMask):
+        facts["source"], facts["bands"] = mask.source, [] if mask.band is None else mask.band.table  # on top of the blocks
         facts["heads"], facts["head_areas"] = mask.heads, mask.head_areas
         facts["row_edges"], facts["col_edges"] = mask.row_edges.tolist(), mask.col_edges.tolist()
         facts["blocks"] = [[row.nonzero()[0].tolist() for row in head] for head in mask.kept]  # kept key blocks per head and row block

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 HELP = "measure a suite of cells, or resume one"
 MORE_TO_DO = 3  # the exit code where --stop-after left cells
-LISTS = ("kernels", "masks", "seqlens", "heads", "head_dims", "dtypes", "passes", "methods")
+LISTS = ("kernels", "masks", "dense", "seqlens", "heads", "head_dims", "dtypes", "passes", "methods")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nproc", type=int, metavar="N", help="ranks of the level cp (default: one per GPU)")
     parser.add_argument("--grid", metavar="UxR[xW]", help="ranks that split heads, ranks of the ring, its windows")
     parser.add_argument("--masks", metavar="A,B", help="names, or all (the twelve)")
+    parser.add_argument("--source", metavar="NAME", help="where block patterns come from: random, nsa or moba (docs/sparse.md)")
+    parser.add_argument("--dense", metavar="A,B", help="kernels that run the dense mask beside block patterns")
     parser.add_argument("--seqlens", metavar="S,S", help="tokens, such as 1K,8K,32K")
     parser.add_argument("--heads", metavar="Q:KV", help="query and KV heads, such as 64:8,64:64")
     parser.add_argument("--head-dim", dest="head_dims", metavar="D", help="head size, such as 128, or 192/128 where V has another one")
@@ -109,7 +111,7 @@ def resolve(args: argparse.Namespace) -> Suite:
     lists = {name: tuple(parse_list(getattr(args, name))) for name in LISTS if getattr(args, name) is not None}
     suite = suite.changed(
         **lists, seeds=_seeds(args.seeds), distribution=args.distribution, packing=args.packing, deterministic=args.deterministic
-    ).changed(level=level, nproc=args.nproc, grid=args.grid)
+    ).changed(level=level, nproc=args.nproc, grid=args.grid, source=args.source)
     suite = suites.with_params(suite, parse_axes(args.set))
     for flag in ("budget", "energy", "deadline", "stop_after"):
         _refuse_no_seconds(flag, getattr(args, flag))
@@ -147,7 +149,7 @@ def _plan(args: argparse.Namespace, suite: Suite, found: Catalogue, device: str)
     steps = read_workload(args.workload) if args.workload else []
     if not found.entries:
         raise BadInput("no kernel runs here; `longca doctor` says what to install.")
-    cells = levels.part(suite.level, "cells")(suite, list(found.entries), device, steps)
+    cells = levels.part(suite.level, "cells")(suite, found.for_all_masks, device, steps)
     planned = plan.plan(cells, device_model(device), found.versions)
     levels.part(suite.level, "admit")(planned, suite, device, only_named=args.methods not in (None, "all") or args.grid is not None)
     return plan.shard(planned, args.shard) if args.shard else planned
@@ -160,7 +162,9 @@ def _dry_run(planned: list[Planned], suite: Suite, found: Catalogue) -> int:
 
     cells = [entry.cell for entry in planned]
     columns = (*dict(cells[0].extra if cells else ()), "kernel", "mask", "length", "heads", "head size", "dtype", "pass", "seed")
-    rows = [(c.kernel, c.mask, format_size(c.seqlen), f"{c.heads_q}:{c.heads_kv}", c.head_dim, c.dtype, c.which, c.seed) for c in cells]
+    rows = [
+        (c.kernel, c.mask_title, format_size(c.seqlen), f"{c.heads_q}:{c.heads_kv}", c.head_dim, c.dtype, c.which, c.seed) for c in cells
+    ]
     show_table(columns, [(*dict(c.extra).values(), *row) for c, row in zip(cells, rows, strict=True)])
     _say_left_out(found)
     print(f"{len(planned)} cells, about {estimate_s(planned, suite):.0f} s")

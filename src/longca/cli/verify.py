@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--head-dim", metavar="128", help="head size, or 192/128 where V has another one; default 64 on a CPU, 128 on a GPU"
     )
     parser.add_argument("--dtype", choices=("bf16", "fp16", "fp32", "fp64"), help="default fp32 on a CPU, bf16 on a GPU")
+    parser.add_argument("--source", default="random", metavar="NAME", help="where block patterns come from: random, nsa or moba")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--set", metavar="w=512", action="append", default=[], help="a parameter of the masks that have it")
     parser.add_argument("--deterministic", action="store_true", help="ask for a deterministic backward")
@@ -41,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from longca import devices, masks
     from longca.bench.verify import WRONG, verify
-    from longca.kernels import registry
+    from longca.kernels import registry, selected
     from longca.kernels.base import Case
     from longca.text import parse_dims, parse_heads, parse_list, parse_settings, parse_size
 
@@ -59,7 +60,12 @@ def run(args: argparse.Namespace) -> int:
             raise BadInput(f"none of these masks has a parameter {name!r}; `longca ls masks` shows which they have.")
     lengths = [parse_size(length) for length in parse_list(args.seqlens or seqlens)]
     settings.setdefault("heads", heads_kv)  # block patterns: one per KV head
-    built = [masks.build(name, length, seed=args.seed, **masks.own_params(name, settings)) for length in lengths for name in wanted]
+    shape = selected.Heads(heads_q, heads_kv, head_dim)
+    built = [
+        selected.build(name, length, args.source, shape, seed=args.seed, **masks.own_params(name, settings))
+        for length in lengths
+        for name in wanted
+    ]
     labels = parse_list(args.kernels or "") or plugged or registry.available_labels(device)
     for label in labels:
         registry.get(label)  # an unknown name is refused before anything runs

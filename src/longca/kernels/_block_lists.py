@@ -75,6 +75,36 @@ def lists(kept: torch.Tensor, edges: torch.Tensor, tile: int) -> Lists:
     )
 
 
+def under_diagonal(made: Lists, own_edges: torch.Tensor, tile: int, *, tiles_are_rows: bool) -> Lists:
+    """The same lists below a causal mask: whole tiles that it cuts become short ones, which kernels mask, and hidden ones are left out.
+
+    `own_edges` are of the blocks that the lists belong to: rows where tiles are keys, keys where tiles are rows.
+    """
+    blocks, count = len(own_edges) - 1, len(made.whole_ptr) - 1
+    every = torch.arange(count, device=own_edges.device)
+    whole, short = (torch.repeat_interleave(every, ptr.diff()) for ptr in (made.whole_ptr, made.short_ptr))
+    owner = torch.cat([whole, short])
+    start = torch.cat([made.whole_start[: len(whole)], made.short_start[: len(short)]])
+    length = torch.cat([torch.full_like(whole, tile), made.short_count[: len(short)]])
+    last, own_first, own_last = start + length - 1, own_edges[owner % blocks], own_edges[owner % blocks + 1] - 1
+    uncut, hidden = (start >= own_last, last < own_first) if tiles_are_rows else (last <= own_first, start > own_last)
+    free = uncut & (length == tile)
+    masked = torch.nonzero(~free & ~hidden).squeeze(1)
+    masked = masked[owner[masked].argsort(stable=True)]  # those that were short come behind the others: into the order of lists
+    return Lists(
+        _pointers(owner[free], count),
+        _never_empty(start[free]),
+        _pointers(owner[masked], count),
+        _never_empty(start[masked]),
+        _never_empty(length[masked]),
+        len(masked) == 0,
+    )
+
+
+def _pointers(owner: torch.Tensor, count: int) -> torch.Tensor:
+    return torch.nn.functional.pad(torch.bincount(owner, minlength=count).cumsum(0), (1, 0)).int()
+
+
 def _runs(kept: torch.Tensor, edges: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """(list number, start, end) of each run, in the order of lists."""
     first, last = kept.clone(), kept.clone()

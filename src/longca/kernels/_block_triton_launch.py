@@ -77,6 +77,7 @@ class Launcher:
             D=case.head_dim,
             DV=case.head_dim_v,
             ALL_WHOLE=lists.all_whole,
+            CAUSAL=self.mask.band is not None,
             TMA=self.tma,
             PRECISION="upcast" if interpreted() else "ieee",
             num_warps=shape.warps,
@@ -99,11 +100,16 @@ class Launcher:
     def lower(self, step: str, shape: Shape) -> tuple[Tiles, Lists]:
         """The tiles that a step writes and the lists it reads."""
         from longca.kernels import _block_lists
+        from longca.kernels.lower import upload
 
         key = self._key(step, shape)
         if key not in self._work:
             edges, pattern = (self.mask.col_edges, self._rows_of_keys) if step == "dkv" else (self.mask.row_edges, self._keys_of_rows)
-            self._work[key] = _block_lists.tiles(edges, key[1], self.case.device), _block_lists.lists(*pattern, key[2])
+            lists = _block_lists.lists(*pattern, key[2])
+            if self.mask.band is not None:
+                own_edges = upload(edges, self.case.device)
+                lists = _block_lists.under_diagonal(lists, own_edges, key[2], tiles_are_rows=step == "dkv")
+            self._work[key] = _block_lists.tiles(edges, key[1], self.case.device), lists
         return self._work[key]
 
     def samples(self, step: str) -> tuple[torch.Tensor, ...]:

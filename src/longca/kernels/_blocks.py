@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from longca.kernels.base import Answer, Case, No, Yes
 if TYPE_CHECKING:
     import torch
 
-    from longca.masks import AnyMask, BlockMask
+    from longca.masks import AnyMask, BlockMask, Mask
 
 
 def first_refusal(*refusals: No | None, otherwise: Answer | None = None) -> Answer:
@@ -28,8 +28,11 @@ def block_size(mask: BlockMask) -> int | None:
     return size
 
 
-def refuse_pattern(mask: AnyMask, case: Case, sizes: tuple[int, ...] = ()) -> No | None:
-    """Why a kernel that takes uniform blocks of these sizes (none given: any blocks) cannot take this mask."""
+OnTop = Literal["nothing", "causal", "any"]
+
+
+def refuse_pattern(mask: AnyMask, case: Case, sizes: tuple[int, ...] = (), on_top: OnTop = "nothing") -> No | None:
+    """Why a kernel that takes uniform blocks of these sizes (none given: any blocks), with this kind of mask on top, cannot take it."""
     from longca.masks import BlockMask
 
     if not isinstance(mask, BlockMask):
@@ -38,7 +41,17 @@ def refuse_pattern(mask: AnyMask, case: Case, sizes: tuple[int, ...] = ()) -> No
         return No(f"needs one pattern, or one per KV head ({case.heads_kv}), not {mask.heads}")
     if sizes and (size := block_size(mask)) not in sizes:
         return No(f"takes blocks of {' or '.join(map(str, sizes))} tokens, not {f'of {size}' if size else 'of different sizes'}")
+    if mask.band is not None and on_top == "nothing":
+        return No("shows whole blocks, and this pattern has a mask on top that hides a part of some")
+    if mask.band is not None and on_top == "causal" and not is_causal(mask.band):
+        return No("takes a causal mask on top of blocks, and no other")
     return None
+
+
+def is_causal(mask: Mask) -> bool:
+    from longca.masks import causal
+
+    return mask.seqlen_q == mask.seqlen_k and mask == causal(mask.seqlen_q)
 
 
 def refuse_short_blocks(mask: BlockMask) -> No | None:

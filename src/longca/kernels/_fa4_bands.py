@@ -46,7 +46,7 @@ class Tuning:
 class ListedAttention(Attention):
     """FA4 with a list of tiles for each tile of queries (forward) and of keys (backward)."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, tuning: Tuning | None = None) -> None:
         from flash_attn.cute import interface
 
         from longca.kernels import _fa4_intervals
@@ -54,7 +54,7 @@ class ListedAttention(Attention):
         if interface._get_device_arch() // 10 != 9:
             raise Refused("fa4's tile lists are written for Hopper here; on other devices use fa4:native or fa4:varlen.")
         _fa4_intervals.install()
-        self.library, self.cute, self.case = interface, _fa4_intervals, case
+        self.library, self.cute, self.case, self.tuning = interface, _fa4_intervals, case, tuning or Tuning()
         self.forward_options: dict[str, Any] = {}
         self.backward_options: dict[str, Any] = {}
 
@@ -68,11 +68,19 @@ class ListedAttention(Attention):
         dq, dk, dv = self.library._flash_attn_bwd(*tensors, **self.backward_options)
         return dq[0], dk[0], dv[0]
 
+    def _intervals(
+        self, mask: Mask, tile: tuple[int, int], *, anchors_are_keys: bool = False, last_tile_first: bool = False
+    ) -> dict[str, Any]:
+        starts, ends = lower.intervals(mask.transpose() if anchors_are_keys else mask, self.case.device)
+        mask_function = self.cute.Intervals(len(starts), anchors_are_keys, self.tuning.per_fragment, last_tile_first)
+        ends_with_a_tile = self.tuning.skip_ends and anchors_are_keys and mask.seqlen_k % tile[1] == 0
+        bounds = self.cute.bounds_tensors(starts, ends, tile[anchors_are_keys], ends_with_a_tile)
+        return dict(mask_mod=mask_function, aux_tensors=bounds, softmax_scale=self.case.softmax_scale)
+
 
 class BandAttention(ListedAttention):
     def __init__(self, mask: Mask, case: Case, tuning: Tuning) -> None:
-        super().__init__(case)
-        self.tuning = tuning
+        super().__init__(case, tuning)
         self.forward_options = self._lower_forward(mask)
         if case.backward:
             self.backward_options = self._lower_backward(mask)
@@ -98,15 +106,6 @@ class BandAttention(ListedAttention):
         options = self._intervals(mask, tile, anchors_are_keys=chosen.SdP_swapAB)
         options["block_sparse_tensors"] = self._lists(mask.tiles(*tile).by_col(), tile, packed=False)
         return options
-
-    def _intervals(
-        self, mask: Mask, tile: tuple[int, int], *, anchors_are_keys: bool = False, last_tile_first: bool = False
-    ) -> dict[str, Any]:
-        starts, ends = lower.intervals(mask.transpose() if anchors_are_keys else mask, self.case.device)
-        mask_function = self.cute.Intervals(len(starts), anchors_are_keys, self.tuning.per_fragment, last_tile_first)
-        ends_with_a_tile = self.tuning.skip_ends and anchors_are_keys and mask.seqlen_k % tile[1] == 0
-        bounds = self.cute.bounds_tensors(starts, ends, tile[anchors_are_keys], ends_with_a_tile)
-        return dict(mask_mod=mask_function, aux_tensors=bounds, softmax_scale=self.case.softmax_scale)
 
     def _lists(self, lists: TileLists, block_size: tuple[int, int], packed: bool) -> Any:
         index = descending(lists.partial_ptr, lists.partial_idx) if self.tuning.descending else lists.partial_idx

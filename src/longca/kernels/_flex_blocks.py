@@ -11,6 +11,7 @@ from torch.nn.attention.flex_attention import BlockMask as FlexBlocks
 
 from longca.kernels._blocks import block_size, index_lists, kept_of_query_heads
 from longca.kernels.base import Case
+from longca.kernels.flex import interval_function
 from longca.kernels.lower import padded, upload
 from longca.masks import BlockMask
 
@@ -76,12 +77,12 @@ def block_mask(mask: BlockMask, case: Case) -> FlexBlocks:
 
 
 def _uniform_lists(mask: BlockMask, case: Case) -> list[torch.Tensor]:
-    """Kept blocks are full ones; the shorter ones at the end are partial, so that their padding is masked."""
+    """Kept blocks are full ones; those that a band on top cuts, and the shorter ones at the end with their padding, are partial."""
     kept, size = kept_of_query_heads(mask, case), own_block(mask)
-    short = torch.zeros_like(kept[0])
-    short[-1] |= mask.seqlen_q % size > 0
-    short[:, -1] |= mask.seqlen_k % size > 0
-    return [*index_lists(kept & short), *index_lists(kept & ~short)]
+    partial = upload(mask.cut_blocks, case.device).clone()
+    partial[-1] |= mask.seqlen_q % size > 0
+    partial[:, -1] |= mask.seqlen_k % size > 0
+    return [*index_lists(kept & partial), *index_lists(kept & ~partial)]
 
 
 def _tile_lists(mask: BlockMask, case: Case) -> list[torch.Tensor]:
@@ -100,4 +101,11 @@ def _mask_mod(mask: BlockMask, case: Case) -> Callable[..., torch.Tensor]:
     def kept_blocks(batch: Any, head: Any, row: Any, key: Any) -> torch.Tensor:
         return kept[head // heads_per_pattern, row_block[row], key_block[key]]
 
-    return kept_blocks
+    if mask.band is None:
+        return kept_blocks
+    on_top = interval_function(mask.band, case.device)
+
+    def kept_and_shown(batch: Any, head: Any, row: Any, key: Any) -> torch.Tensor:
+        return kept_blocks(batch, head, row, key) & on_top(batch, head, row, key)
+
+    return kept_and_shown

@@ -35,7 +35,9 @@ class BlockTriton(Kernel):
         self.devices = ("cpu", "cuda") if interpreted() else ("cuda",)
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
-        return first_refusal(refuse_shapes(case, dtypes=("bf16", "fp16", "fp32"), dims=HEAD_DIMS), refuse_pattern(mask, case))
+        return first_refusal(
+            refuse_shapes(case, dtypes=("bf16", "fp16", "fp32"), dims=HEAD_DIMS), refuse_pattern(mask, case, on_top="causal")
+        )
 
     def prepare(self, mask: AnyMask, case: Case) -> Attention:
         assert isinstance(mask, BlockMask)

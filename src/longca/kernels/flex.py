@@ -41,7 +41,7 @@ class FlexKernel(Kernel):
             return No("has no backward on a CPU")
         dtypes = ("bf16", "fp16", "fp32")
         source = "blocks" if isinstance(mask, BlockMask) else "bands"
-        patterns = refuse_pattern(mask, case) if source == "blocks" else None
+        patterns = refuse_pattern(mask, case, on_top="any") if source == "blocks" else None
         yes = Yes("lowered", f"block mask from {source}")
         return first_refusal(refuse_shapes(case, dtypes=dtypes, dims=range(16, 257)), patterns, self._lengths(mask), otherwise=yes)
 
@@ -119,12 +119,13 @@ def block_mask(mask: Mask, device: str) -> Any:
         full_count,
         full_index,
         BLOCK_SIZE=BLOCK,
-        mask_mod=_mask_mod(mask, device),
+        mask_mod=interval_function(mask, device),
         seq_lengths=(mask.seqlen_q, mask.seqlen_k),
     )
 
 
-def _mask_mod(mask: Mask, device: str) -> Callable[..., torch.Tensor]:
+def interval_function(mask: Mask, device: str) -> Callable[..., torch.Tensor]:
+    """Whether a query sees a key, as FlexAttention asks it."""
     from longca.kernels.lower import intervals
 
     starts, ends = intervals(mask, device)

@@ -58,6 +58,7 @@ class Visibility:
             blocks = [np.repeat(np.arange(len(edges) - 1), np.diff(edges)) for edges in (mask.row_edges, mask.col_edges)]
             self._row_block, self._key_block = (upload(block, device) for block in blocks)
             self._kept = upload(mask.kept, device)
+            self._band = None if mask.band is None else Visibility(mask.band, device)
         else:
             self._starts, self._ends = intervals(mask, device)
             bounds = mask.row_intervals()
@@ -68,7 +69,7 @@ class Visibility:
     def span(self, rows: NDArray[np.int64]) -> tuple[int, int]:
         """The keys [first, last) outside which none of these rows sees anything."""
         if isinstance(self._mask, BlockMask):
-            return 0, self._mask.seqlen_k
+            return (0, self._mask.seqlen_k) if self._band is None else self._band.span(rows)
         first, last = int(self._first[rows].min(initial=self._mask.seqlen_k)), int(self._last[rows].max(initial=0))
         return (first, last) if last > first else (0, 0)
 
@@ -76,7 +77,8 @@ class Visibility:
         """Bool [rows, last - first] for one KV head."""
         if isinstance(self._mask, BlockMask):
             head = kv_head if self._mask.heads > 1 else 0
-            return self._kept[head][self._row_block[rows]][:, self._key_block[first:last]]
+            seen = self._kept[head][self._row_block[rows]][:, self._key_block[first:last]]
+            return seen if self._band is None else seen & self._band(rows, first, last, 0)
         key = self._key[first:last]
         starts, ends = self._starts[:, rows, None], self._ends[:, rows, None]
         visible = (key >= starts[0]) & (key < ends[0])

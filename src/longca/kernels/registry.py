@@ -15,7 +15,7 @@ from longca.kernels.base import Answer, Case, Kernel, No
 from longca.masks import AnyMask
 from longca.plugins import defined_in, import_file, refuse_taken, refuse_twice
 
-_LIBRARIES = {"base", "inputs", "lower", "registry", "functional", "plugin", "adapting", "overview"}  # some import torch
+_LIBRARIES = {"base", "inputs", "lower", "registry", "functional", "plugin", "adapting", "overview", "selected"}  # some import torch
 _plugins: dict[str, type[Kernel]] = {}
 broken: dict[str, str] = {}  # installed kernels that cannot be loaded, and why
 

@@ -29,6 +29,7 @@ from longca.masks.patterns import (
     sliding_window_causal,
 )
 from longca.masks.random_blocks import BLOCK_PATTERNS, BlockPattern, uniform_block, variable_block
+from longca.masks.selection import SOURCES
 from longca.masks.tiles import TileLists, Tiles
 
 AnyMask = Mask | BlockMask
@@ -65,6 +66,11 @@ def build(
     return find(name)(seqlen, seed=seed, documents=documents, distribution=distribution, packing=packing, **params)
 
 
+def dense_of(source: str) -> str:
+    """The mask that block patterns of this source are a part of."""
+    return "full" if source == "random" else "causal"
+
+
 def own_params(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Those of some settings that a mask has: one list of settings can serve many masks."""
     return {key: value for key, value in settings.items() if key in find(name).defaults}
@@ -73,6 +79,7 @@ def own_params(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 __all__ = [
     "BLOCK_PATTERNS",
     "PATTERNS",
+    "SOURCES",
     "AnyMask",
     "BlockMask",
     "BlockPattern",
@@ -89,6 +96,7 @@ __all__ = [
     "causal",
     "causal_blockwise",
     "causal_document",
+    "dense_of",
     "find",
     "full",
     "full_document",

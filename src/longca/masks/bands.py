@@ -140,6 +140,23 @@ def cut_keys(old: Bands, start: Ints, end: Ints) -> Bands:
     return without_empty_rows(pieces._replace(lo=lo, a=pieces.a * lo_moves, hi=hi, b=pieces.b * hi_moves))
 
 
+def clipped(old: Bands, lo: Ints, hi: Ints) -> Bands:
+    """Of each band only the keys [lo, hi), an entry for each band; keys keep their numbers.
+
+    Its lower end follows `lo` until it passes it, its upper end moves until it meets `hi`: three pieces at most.
+    """
+    lower_passes = np.clip(np.where(old.a == 1, lo - old.lo, 0), 0, old.height)
+    upper_meets = np.clip(np.where(old.b == 1, hi - old.hi, 0), 0, old.height)
+    cuts = [np.zeros_like(lower_passes), np.minimum(lower_passes, upper_meets), np.maximum(lower_passes, upper_meets), old.height]
+    pieces = []
+    for row, end in pairwise(cuts):
+        lower_moves, upper_moves = old.a * (row >= lower_passes), old.b * (row < upper_meets)
+        first, last = np.maximum(lo, old.lo + old.a * row), np.minimum(hi, old.hi + old.b * row)
+        pieces.append((old.q0 + row, old.q0 + end, first, lower_moves, last, upper_moves))
+    joined = bands(*pieces)
+    return without_empty_rows(joined.take(joined.height > 0))
+
+
 def without_empty_rows(old: Bands) -> Bands:
     """Drop rows that see no key. Widths change by at most one per row, so those are at the start or at the end of a band."""
     first, grow = old.hi - old.lo, old.b - old.a

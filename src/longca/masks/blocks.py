@@ -11,15 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longca.errors import BadInput
-from longca.masks.bands import Ints, Range, as_ranges, bands
+from longca.masks.bands import Ints, Range, as_ranges, bands, clipped, split_rows, spread
 from longca.masks.mask import Mask, Shards
 from longca.masks.tiles import TileLists
 
 
 class BlockMask:
     """Rows are cut at `row_edges`, keys at `col_edges` (both start with 0); `kept[head, row block, key block]` says what is visible.
+    With a `band` mask on top, a pair is visible where both show it; a band that hides nothing of the kept blocks is left out.
 
     Cuts never split a block: of each block only the kept tokens remain, and blocks left without tokens are dropped.
+    `source` says where the pattern comes from: random scores, or a rule that selects blocks by queries and keys.
     """
 
     documents = None
@@ -30,18 +32,36 @@ class BlockMask:
         col_edges: Sequence[int] | Ints,
         kept: NDArray[np.bool_],
         *,
+        band: Mask | None = None,
         name: str = "",
         params: Mapping[str, Any] | None = None,
         seed: int | None = None,
+        source: str = "",
     ) -> None:
         self.row_edges, self.col_edges = (np.asarray(edges, np.int64) for edges in (row_edges, col_edges))
         self.kept = np.asarray(kept, bool)
-        self.name, self.params, self.seed = name, dict(params or {}), seed
+        self.name, self.params, self.seed, self.source = name, dict(params or {}), seed, source
         for edges in (self.row_edges, self.col_edges):
             if len(edges) == 0 or edges[0] != 0 or (np.diff(edges) <= 0).any():
                 raise BadInput("block edges must start with 0 and rise.")
         if self.kept.ndim != 3 or self.kept.shape[1:] != (len(self.row_edges) - 1, len(self.col_edges) - 1):
             raise BadInput(f"the block pattern {self.kept.shape} does not fit its edges; give [heads, row blocks, key blocks].")
+        self.band: Mask | None = None
+        self.cut_blocks = np.zeros(self.kept.shape[1:], bool)  # of which the band hides something
+        if band is not None:
+            self._put_on_top(band)
+
+    def _put_on_top(self, band: Mask) -> None:
+        """Blocks of which the band shows nothing are dropped, so that what is equal looks equal."""
+        if (band.seqlen_q, band.seqlen_k) != (self.seqlen_q, self.seqlen_k):
+            shape = f"{self.seqlen_q}x{self.seqlen_k} tokens"
+            raise BadInput(f"a band mask on top of {shape} must have as many, not {band.seqlen_q}x{band.seqlen_k}.")
+        rows, keys = ([[pair] for pair in np.stack([e[:-1], e[1:]], 1).tolist()] for e in (self.row_edges, self.col_edges))
+        self._shown = band.pair_areas(rows, keys)
+        self.kept = self.kept & (self._shown > 0)
+        self.cut_blocks = self._shown < np.outer(np.diff(self.row_edges), np.diff(self.col_edges))
+        if (self.kept.any(0) & self.cut_blocks).any():
+            self.band = band
 
     @property
     def seqlen_q(self) -> int:
@@ -58,8 +78,11 @@ class BlockMask:
     @cached_property
     def head_areas(self) -> list[int]:
         """The realised visible pairs of each head."""
+        if self.band is not None:
+            return [int(self._shown[head].sum()) for head in self.kept]
         height, width = np.diff(self.row_edges), np.diff(self.col_edges)
-        return [int(height @ (head @ width)) for head in self.kept.astype(np.int64)]
+        exact = np.float64 if self.seqlen_k < 1 << 53 else np.int64  # a product of floats is many times faster, and exact up to there
+        return [int(height @ (head.astype(exact) @ width.astype(exact)).astype(np.int64)) for head in self.kept]
 
     @property
     def area(self) -> int:
@@ -76,6 +99,8 @@ class BlockMask:
         for part in (np.array(self.kept.shape), self.row_edges, self.col_edges):
             digest.update(np.ascontiguousarray(part, "<i8").tobytes())
         digest.update(np.packbits(self.kept).tobytes())
+        if self.band is not None:
+            digest.update(self.band.digest.encode())
         return digest.hexdigest()
 
     def __eq__(self, other: object) -> bool:
@@ -91,32 +116,39 @@ class BlockMask:
         """[heads, seqlen_q, seqlen_k] bools, for tests and small references."""
         rows = np.repeat(np.arange(len(self.row_edges) - 1), np.diff(self.row_edges))
         keys = np.repeat(np.arange(len(self.col_edges) - 1), np.diff(self.col_edges))
-        return self.kept[:, rows][:, :, keys]
+        seen = self.kept[:, rows][:, :, keys]
+        return seen if self.band is None else seen & self.band.dense()
 
     def head(self, head: int) -> Mask:
         """The pattern of one KV head as a static mask."""
         edge = np.diff(np.pad(self.kept[head].astype(np.int8), ((0, 0), (1, 1))), axis=1)
         block, first = np.nonzero(edge == 1)
         _, last = np.nonzero(edge == -1)
-        runs = (self.row_edges[block], self.row_edges[block + 1], self.col_edges[first], 0, self.col_edges[last], 0)
-        return Mask.of(self.seqlen_q, self.seqlen_k, bands(runs))
+        lo, hi = self.col_edges[first], self.col_edges[last]
+        if self.band is None:
+            return Mask.of(self.seqlen_q, self.seqlen_k, bands((self.row_edges[block], self.row_edges[block + 1], lo, 0, hi, 0)))
+        pieces = split_rows(self.band.bands, self.row_edges[1:-1])  # each lies in one row block
+        run, piece = spread(*(np.searchsorted(pieces.q0, self.row_edges[block + end]) for end in (0, 1)))
+        return Mask.of(self.seqlen_q, self.seqlen_k, clipped(pieces.take(piece), lo[run], hi[run]))
 
     def rows(self, ranges: Sequence[Range]) -> BlockMask:
         edges, alive = _cut(self.row_edges, *as_ranges(ranges, self.seqlen_q, "row"))
-        return BlockMask(edges, self.col_edges, self.kept[:, alive])
+        return BlockMask(edges, self.col_edges, self.kept[:, alive], band=self.band and self.band.rows(ranges))
 
     def cols(self, ranges: Sequence[Range]) -> BlockMask:
         edges, alive = _cut(self.col_edges, *as_ranges(ranges, self.seqlen_k, "key"))
-        return BlockMask(self.row_edges, edges, self.kept[:, :, alive])
+        return BlockMask(self.row_edges, edges, self.kept[:, :, alive], band=self.band and self.band.cols(ranges))
 
     def take_heads(self, heads: Sequence[int]) -> BlockMask:
-        return BlockMask(self.row_edges, self.col_edges, self.kept[list(heads)])
+        return BlockMask(self.row_edges, self.col_edges, self.kept[list(heads)], band=self.band)
 
     def transpose(self) -> BlockMask:
-        return BlockMask(self.col_edges, self.row_edges, self.kept.transpose(0, 2, 1))
+        return BlockMask(self.col_edges, self.row_edges, self.kept.transpose(0, 2, 1), band=self.band and self.band.transpose())
 
     def pair_areas(self, row_shards: Shards, col_shards: Shards) -> Ints:
         """The area, over all heads, that each shard of queries sees in each shard of keys."""
+        if self.band is not None:
+            return np.asarray(sum(self.head(head).pair_areas(row_shards, col_shards) for head in range(self.heads)), np.int64)
         rows = _shares(self.row_edges, row_shards, self.seqlen_q, "row")
         keys = _shares(self.col_edges, col_shards, self.seqlen_k, "key")
         return np.asarray(rows @ self.kept.sum(0) @ keys.T, np.int64)

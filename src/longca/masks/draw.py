@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Shades = NDArray[np.float64]
 PIXELS = 512  # of one mask in a PNG
+HEAD_COLUMNS, MOST_HEADS = 36, 8  # in a terminal: characters of one head of several, and how many heads are drawn
 SURFACE, INK, QUIET = "#fcfcfb", "#1a1a19", "#6b6a66"
 GROUPS = {"regular": "#1f5fa8", "irregular": "#8a4b08", "dynamic": "#5b3a9e"}  # titles; told apart without colour by their order
 GALLERY_BLOCKS: dict[str, dict[str, Any]] = {"uniform_block": {"b": 128, "ratio": 0.2}, "variable_block": {"avg": 512, "ratio": 0.2}}
@@ -40,18 +41,29 @@ def _edges(length: int, parts: int) -> NDArray[np.int64]:
 
 
 def terminal_picture(mask: AnyMask, width: int | None = None) -> str:
-    """The mask in characters, a picture per head, and a line of facts under it."""
-    columns = min(width or shutil.get_terminal_size().columns - 2, 72)
+    """The mask in characters and a line of facts under it. Heads stand side by side; of many the first ones are drawn."""
+    room = width or shutil.get_terminal_size().columns - 2
+    if mask.heads == 1:
+        return "\n".join([*_framed(_characters(mask, min(room, 72))[0]), facts(mask)])
+    per_row = max(1, min((room + 4) // (HEAD_COLUMNS + 4), mask.heads))
+    shown = mask.take_heads(range(min(mask.heads, MOST_HEADS)))
+    drawn = [_framed(picture) for picture in _characters(shown, min((room + 4) // per_row - 4, HEAD_COLUMNS))]
+    lines = []
+    for first in range(0, len(drawn), per_row):
+        row = drawn[first : first + per_row]
+        titles = [f"head {first + place}".ljust(len(row[0][0])) for place in range(len(row))]
+        lines += ["  ".join(line).rstrip() for line in (titles, *zip(*row, strict=True))]
+    if len(drawn) < mask.heads:
+        lines.append(f"and {mask.heads - len(drawn)} more heads: --png draws all, --json lists their blocks")
+    return "\n".join([*lines, facts(mask)])
+
+
+def _characters(mask: AnyMask, columns: int) -> Shades:
+    """A shade per character, [heads, lines, columns]."""
     doubled = 2 * mask.seqlen_k <= columns  # a character is about twice as high as wide, so a token of a short mask gets two
     columns = mask.seqlen_k if doubled else min(columns, mask.seqlen_k)
     drawn = shades(mask, columns if doubled else columns // 2, columns)
-    drawn = drawn.repeat(2, axis=2) if doubled else drawn
-    lines = []
-    for head, picture in enumerate(drawn):
-        if mask.heads > 1:
-            lines.append(f"head {head}")
-        lines += _framed(picture)
-    return "\n".join([*lines, facts(mask)])
+    return drawn.repeat(2, axis=2) if doubled else drawn
 
 
 def _framed(picture: Shades) -> list[str]:
@@ -76,22 +88,29 @@ def facts(mask: AnyMask) -> str:
     parts = [f"{mask.name or 'mask'}", f"{format_size(mask.seqlen_q)} token{'s' if mask.seqlen_q > 1 else ''}"]
     if mask.seqlen_q != mask.seqlen_k:
         parts[-1] = f"{format_size(mask.seqlen_q)} queries, {format_size(mask.seqlen_k)} keys"
-    parts += [f"{name}={value}" for name, value in mask.params.items()]
+    parts += [f"{name}={value}" for name, value in {**source_of(mask), **mask.params}.items()]
     if mask.documents:
         plural = "s" if len(mask.documents) > 1 else ""
         parts.append(f"{len(mask.documents)} document{plural} of {min(mask.documents)} to {max(mask.documents)}")
     return "  ".join([*parts, f"area {mask.area}", f"density {mask.density:.4f}", f"digest {mask.digest}"])
 
 
+def source_of(mask: AnyMask) -> dict[str, str]:
+    """Where a block pattern comes from, unless it is random."""
+    source = getattr(mask, "source", "")
+    return {"source": source} if source not in ("", "random") else {}
+
+
 # -- files ---------------------------------------------------------------------------------------------------------------------
 
 
 def write_png(mask: AnyMask, path: str | Path) -> Path:
-    """One mask as a PNG, a panel per head."""
-    pictures = shades(mask, PIXELS, PIXELS)
-    columns = min(len(pictures), 4)
-    rows = -(-len(pictures) // columns)
-    figure = _figure(5.2 * columns, 5.6 * rows)
+    """One mask as a PNG, a panel per head; many heads get smaller ones."""
+    many = mask.heads > 8
+    pictures = shades(mask, PIXELS // (1 + many), PIXELS // (1 + many))
+    columns = min(len(pictures), 8 if many else 4)
+    rows, inches = -(-len(pictures) // columns), 2.6 if many else 5.2
+    figure = _figure(inches * columns, (inches + 0.4) * rows)
     for head, picture in enumerate(pictures):
         axes = figure.add_subplot(rows, columns, head + 1)
         _panel(axes, picture, mask.seqlen_q, mask.seqlen_k)
@@ -99,7 +118,7 @@ def write_png(mask: AnyMask, path: str | Path) -> Path:
         axes.set_ylabel("query", color=QUIET)
         if mask.heads > 1:
             axes.set_title(f"head {head}", color=QUIET, fontsize=10)
-    settings = ", ".join(f"{name}={value}" for name, value in mask.params.items())
+    settings = ", ".join(f"{name}={value}" for name, value in {**source_of(mask), **mask.params}.items())
     figure.suptitle(f"{mask.name} · {format_size(mask.seqlen_q)} tokens · density {mask.density:.3f}", color=INK, fontsize=13)
     if settings:
         figure.supxlabel(settings, color=QUIET, fontsize=9)

@@ -5,20 +5,25 @@ Scores are a hash of (seed, head, row block, key block) in whole-number arithmet
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 import numpy as np
 
-from longca.errors import BadInput
+from longca.errors import BadInput, unknown
 from longca.lengths import Distribution
 from longca.masks.bands import Ints
 from longca.masks.blocks import BlockMask
 from longca.masks.pattern import at_least, check_params, check_seqlen, refuse_documents
+from longca.masks.patterns import causal
+from longca.masks.selection import RULES, Means, select
 
 LOW32 = 0xFFFFFFFF
+MANY_BLOCKS = 1 << 22
 COLUMN_BITS = 24  # a score is the hash, then the column: no two in a row are equal
 
 
@@ -36,15 +41,24 @@ def block_scores(seed: int, head: Any, row: Any, column: Any) -> Any:
 
 
 def top_blocks(seed: int, heads: int, rows: int, columns: int, count: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which blocks are kept, [heads, rows, columns]: in each row the `count` highest scores. Some rows at a time, to stay in the cache."""
+    """Which blocks are kept, [heads, rows, columns]: in each row the `count` highest scores. Some rows at a time, to stay in the cache;
+    large patterns with all cores, as numpy computes without Python's lock."""
     kept = np.zeros((heads, rows, columns), bool)
     column, step = np.arange(columns)[None, :], max(1, (1 << 18) // columns)
-    for head in range(heads):
+
+    def choose(head: int) -> None:
         for start in range(0, rows, step):
             row = np.arange(start, min(start + step, rows))[:, None]
             scores = block_scores(seed, head, row, column)
-            best = np.argpartition(scores, columns - count, axis=1)[:, columns - count :]
-            np.put_along_axis(kept[head, start : start + step], best, True, axis=1)
+            least = np.partition(scores, columns - count, axis=1)[:, columns - count, None]
+            np.greater_equal(scores, least, out=kept[head, start : start + step])
+
+    if kept.size < MANY_BLOCKS:
+        for head in range(heads):
+            choose(head)
+    else:
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+            list(threads.map(choose, range(heads)))
     return kept
 
 
@@ -81,8 +95,22 @@ class BlockPattern:
         packing: str | None = None,
         **params: float,
     ) -> BlockMask:
-        check_seqlen(seqlen)
         refuse_documents(self.name, documents, distribution, packing)
+        rows, columns, count, known = self.frame(seqlen, seed, params)
+        kept = top_blocks(seed, int(known["heads"]), len(rows) - 1, len(columns) - 1, count)
+        return BlockMask(rows, columns, kept, name=self.name, params=known, seed=seed, source="random")
+
+    def selected(self, seqlen: int, source: str, means: Callable[[Ints, Ints], Means], *, seed: int = 0, **params: float) -> BlockMask:
+        """The pattern that a rule selects, with a causal mask on top; `means` makes the means for the edges of rows and keys."""
+        if source not in RULES:
+            raise unknown("rule that selects blocks", source, list(RULES))
+        rows, columns, count, known = self.frame(seqlen, seed, params)
+        kept = select(source, means(rows, columns), rows, columns, count, int(known["heads"]))
+        return BlockMask(rows, columns, kept, band=causal(seqlen), name=self.name, params=known, seed=seed, source=source)
+
+    def frame(self, seqlen: int, seed: int, params: Mapping[str, float]) -> tuple[Ints, Ints, int, dict[str, float]]:
+        """What all patterns of these parameters share: edges of rows and keys, how many blocks a row keeps, and all parameters."""
+        check_seqlen(seqlen)
         self.check(params)
         known = {**self.defaults, **params}
         for name in known:
@@ -93,8 +121,7 @@ class BlockPattern:
         rows, columns = self.edges(seqlen, known, Random(f"{self.name}/{seed}"))
         size = known.get("b") or seqlen / (len(columns) - 1)
         count = min(max(1, int(known["ratio"] * seqlen / size)), len(columns) - 1)
-        kept = top_blocks(seed, int(known["heads"]), len(rows) - 1, len(columns) - 1, count)
-        return BlockMask(rows, columns, kept, name=self.name, params=known, seed=seed)
+        return rows, columns, count, known
 
     def check(self, params: Mapping[str, Any]) -> None:
         """Refuse parameters this mask does not have."""

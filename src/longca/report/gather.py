@@ -94,7 +94,7 @@ def _rebuilt(entry: Record) -> AnyMask | None:
     try:
         if entry["bands"] is not None:
             return Mask.of(entry["seqlen_q"], entry["seqlen_k"], entry["bands"])
-        if entry["seqlen_k"] > MOST_BLOCK_TOKENS:
+        if entry["seqlen_k"] > MOST_BLOCK_TOKENS or entry.get("source", "random") != "random":
             return None
         return masks.build(entry["mask"], entry["seqlen_k"], seed=entry["seed"], **entry["params"]).take_heads([0])
     except (LongcaError, TypeError, KeyError):  # a mask of somebody's plugin: the page does without its picture

@@ -1,0 +1,78 @@
+"""Block patterns from the command to the journal: their parameters and their source are told everywhere."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longca.bench import journal
+from longca.cli import main
+from longca.kernels import selected
+
+Start = Callable[..., "subprocess.Popen[str]"]
+RUN = ("quick-sparse", "--masks", "uniform_block,variable_block", "--kernels", "torch:plain", "--seqlens", "600", "--heads", "4:2")
+SETTINGS = ("--set", "b=32", "--set", "ratio=.2,.5", "--set", "avg=40", "--set", "least=16", "--source", "moba")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, start_run: Start) -> Path:
+    out = tmp_path_factory.mktemp("sparse")
+    process = start_run(*RUN, *SETTINGS, "--out", out)
+    text, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    (out / "said.txt").write_text(text + errors)
+    return out
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    return journal.load(folder)
+
+
+def test_every_record_says_its_source_and_its_parameters(folder: Path) -> None:
+    found = records(folder)
+    assert {record["status"] for record in found} == {"ok"}
+    blocks = [record for record in found if record["level"] == "sparse"]
+    assert {(r["mask"], r["params"]["ratio"], r["pass"]) for r in blocks} == {
+        (mask, ratio, which) for mask in ("uniform_block", "variable_block") for ratio in (0.2, 0.5) for which in ("fwd", "bwd")
+    }
+    assert {record["source"] for record in blocks} == {"moba"}
+    assert {(record["mask"], record["source"]) for record in found if record["level"] == "kernel"} == {("causal", None)}
+    for record in blocks:
+        mask = selected.build(record["mask"], 600, "moba", selected.Heads(4, 2, 8), seed=42, **record["params"])
+        assert (record["mask_digest"], record["area"]) == (mask.digest, mask.area)
+        assert all(record[field] >= 0 for field in ("build_ms", "plan_ms", "compile_ms"))
+
+
+def test_masks_are_written_down_with_their_source(folder: Path) -> None:
+    entries = [json.loads(line) for line in (folder / "masks.jsonl").read_text().splitlines()]
+    assert {(entry["mask"], entry.get("source")) for entry in entries} == {
+        ("causal", None),
+        ("uniform_block", "moba"),
+        ("variable_block", "moba"),
+    }
+
+
+def test_what_is_printed_tells_patterns_apart(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = (folder / "said.txt").read_text()
+    for ratio in ("0.2", "0.5"):
+        assert f"torch:plain uniform_block moba b=32 ratio={ratio} 600 fwd: " in said  # while it runs
+        assert f"\nuniform_block moba b=32 ratio={ratio}  " in said  # and in the summary
+    assert main(["export", str(folder), "--md"]) == 0
+    table = capsys.readouterr().out
+    assert "| uniform_block moba b=32 ratio=0.2 | 600 | " in table
+    assert "| variable_block moba avg=40 ratio=0.5 least=16 | 600 | " in table
+    assert main(["run", *RUN, *SETTINGS, "--device", "cpu", "--dry-run"]) == 0
+    assert "uniform_block moba b=32 ratio=0.2 " in capsys.readouterr().out
+
+
+def test_it_resumes_and_another_source_is_other_cells(folder: Path, start_run: Start) -> None:
+    said = {}
+    for source in ("moba", "random"):
+        process = start_run(*RUN, *SETTINGS[:-1], source, "--out", folder, "--stop-after", "0.001")
+        said[source] = "".join(process.communicate(timeout=120))
+    assert "10 of 10 cells are done" in said["moba"]
+    assert "cells are done" not in said["random"]
+    assert "cells left; to go on" in said["random"]
