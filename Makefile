@@ -6,7 +6,7 @@ OUT ?= out
 # the tests run two at a time; more threads in each would only get in each other's way
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all lint pictures clean
+.PHONY: demo test test-all lint pictures screenshots clean
 
 demo: $(READY)  ## the main job on a CPU with small sizes; ends by naming the files it wrote
 	$(BIN)/longca ls masks
@@ -16,6 +16,7 @@ demo: $(READY)  ## the main job on a CPU with small sizes; ends by naming the fi
 	$(BIN)/longca run quick --out $(OUT)/quick
 	$(BIN)/longca export $(OUT)/quick --csv > $(OUT)/quick.csv
 	$(BIN)/longca report $(OUT)/quick -o $(OUT)/report.html
+	$(BIN)/longca recommend --mask causal_document --seqlen 1K --heads 4:2 --head-dim 64 --dtype fp32 --results $(OUT)/quick
 	@echo "wrote $(OUT)/masks.png, $(OUT)/quick/results.jsonl (every figure and check), $(OUT)/quick.csv and $(OUT)/report.html"
 
 test: lint  ## what every change must pass
@@ -29,8 +30,11 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-pictures: $(READY)  ## the picture in the README
+pictures: $(READY)  ## the picture of the masks in the README
 	$(BIN)/longca mask --gallery docs/images --seqlen 8K --seed 42
+
+screenshots: $(READY)  ## the pictures of the page in the README, from the journals below results/ or JOURNAL=DIR; needs chromium
+	PYTHONPATH=src:tests $(BIN)/python tools/screenshots.py docs/images $(JOURNAL)
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'

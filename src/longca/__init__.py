@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from longca.kernels.base import Attention, AutogradAttention, Case, Kernel, No, Yes
     from longca.kernels.functional import attention
     from longca.kernels.plugin import kernel
+    from longca.report.best import best
 
 # found when first used, so that `import longca` and the command line stay light
 _WHERE = {
@@ -23,6 +24,7 @@ _WHERE = {
     "longca.kernels.base": ("Attention", "AutogradAttention", "Case", "Kernel", "No", "Yes"),
     "longca.kernels.functional": ("attention",),
     "longca.kernels.plugin": ("kernel",),
+    "longca.report.best": ("best",),
 }
 _HOME = {name: module for module, names in _WHERE.items() for name in names}
 
@@ -38,6 +40,7 @@ __all__ = [
     "Unavailable",
     "Yes",
     "attention",
+    "best",
     "kernel",
     "masks",
 ]

@@ -40,6 +40,11 @@ def format_size(size: int) -> str:
     return str(size)
 
 
+def parse_memory(text: str) -> int:
+    """Bytes: '80GiB' or '80G', in units of 1024."""
+    return parse_size(text.strip().removesuffix("iB"))
+
+
 def parse_number(text: str) -> int | float:
     """A whole number, a size such as 1K, or a fraction such as 0.5."""
     try:

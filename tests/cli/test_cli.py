@@ -30,7 +30,17 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return captured.out
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["ls"], ["ls", "masks"], ["mask", "causal", "--json"], ["mask", "--help"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["ls"],
+        ["ls", "masks"],
+        ["mask", "causal", "--json"],
+        ["mask", "--help"],
+        ["recommend", "--mask", "full", "--seqlen", "1K"],
+    ],
+)
 def test_quick_answers_do_not_import_what_is_heavy(arguments: list[str]) -> None:
     code = """
 from longca.cli import main

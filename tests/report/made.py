@@ -22,7 +22,7 @@ ENVIRONMENT = {
 }
 
 
-def make_record(samples: Iterable[float] | None = (1.0,), **fields: Any) -> Record:
+def make_record(samples: Iterable[float] | None = (1.0,), spread: float = 0.01, **fields: Any) -> Record:
     """An ok record with these samples, or with None one that was not measured."""
     record: Record = {
         "schema": 1, "key": "", "level": "kernel", "kernel": "fa4", "variant": "bands", "asked": "fa4", "backward_kind": "functional",
@@ -52,6 +52,6 @@ def make_record(samples: Iterable[float] | None = (1.0,), **fields: Any) -> Reco
         return record | dict.fromkeys(nothing) | failed
     times = np.asarray(list(samples))
     p20, median, p80 = (float(q) for q in np.percentile(times, [20, 50, 80]))
-    ms = {"median": median, "p20": p20, "p80": p80, "n": len(times), "samples": times.tolist(), "spread": 0.01, "stop": "target"}
+    ms = {"median": median, "p20": p20, "p80": p80, "n": len(times), "samples": times.tolist(), "spread": spread, "stop": "target"}
     tflops = record["flops"] / median / 1e9
     return record | {"ms": ms, "tflops": fields.get("tflops", tflops), "mfu": fields.get("mfu", tflops / 989)}

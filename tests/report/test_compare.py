@@ -50,15 +50,22 @@ def test_a_drift_gives_no_false_alarm(noise: float, n: int) -> None:
 
 
 def test_what_the_run_called_noisy_is_never_called_a_change(write: Write) -> None:
-    a = write("a", [make_record(STEADY, seed=seed) for seed in range(3)])
-    b = write("b", [make_record(SLOW, seed=seed, noisy=seed == 0) for seed in range(3)])
-    assert [cell.verdict for cell in compare(a, b).cells] == ["SLOWER", "SLOWER", "UNCLEAR"]
+    a = write("a", [make_record(STEADY, seed=seed) for seed in range(11)])
+    b = write("b", [make_record(SLOW, seed=seed, noisy=seed < 2, spread=0.05 if seed == 0 else 0.01) for seed in range(11)])
+    assert [cell.verdict for cell in compare(a, b).cells] == [*["SLOWER"] * 10, "UNCLEAR"]
     assert compare(b, a).counts["UNCLEAR"] == 1
+
+
+@pytest.mark.parametrize(("clocks", "expected"), [((1980, 1980), "SLOWER"), ((1980, 1782), "UNCLEAR"), ((None, 1782), "SLOWER")])
+def test_what_a_slower_clock_explains_is_no_change(write: Write, clocks: tuple[int | None, int], expected: str) -> None:
+    """A device that got warm between two runs: ten percent slower at a clock that is ten percent lower."""
+    a, b = (write(name, [make_record(STEADY if name == "a" else SLOW, clock_mhz=mhz)]) for name, mhz in zip("ab", clocks, strict=True))
+    assert [cell.verdict for cell in compare(a, b).cells] == [expected]
 
 
 def test_a_busy_machine_is_not_trusted_in_any_cell(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     a = write("a", [make_record(STEADY, seed=seed) for seed in range(3)])
-    b = write("b", [make_record(SLOW, seed=seed, noisy=seed < 2) for seed in range(3)])
+    b = write("b", [make_record(SLOW, seed=seed, noisy=seed < 2, spread=0.05) for seed in range(3)])
     assert main(["compare", str(a), str(b)]) == 0
     said = capsys.readouterr().out
     assert f"2 of 3 cells of {b} are noisy, so nothing is called slower or faster" in said

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from longca.cli import main
-from longca.report.settings import speed_at
+from longca.report.figures import _style
+from longca.report.settings import line_of, speed_at
 from report.made import make_record
 
 Write = Callable[..., Path]
@@ -61,3 +62,10 @@ def test_a_point_is_the_median_of_its_records_with_the_spread_of_all() -> None:
     records = [make_record([time] * 5, flops=1e12, seed=seed) for seed, time in enumerate((1.0, 2.0, 4.0))]
     assert speed_at(records) == pytest.approx((500, 250, 1000))
     assert speed_at([make_record(None)]) is None
+
+
+def test_what_was_simulated_looks_and_is_called_differently() -> None:
+    measured, simulated = (make_record(level="cp", method="usp", ranks=64, grid="8x8", simulated=name) for name in (None, "h100-ib"))
+    assert [line_of(record) for record in (measured, simulated)] == ["fa4 usp ×64", "fa4 usp ×64, simulated on h100-ib"]
+    assert "markerfacecolor" not in _style(0, line_of(measured))
+    assert _style(0, line_of(simulated))["markerfacecolor"] == "none"

@@ -160,7 +160,10 @@ def test_filter_sort_and_csv(page: Browser) -> None:
     kernels = page.script("return [...document.querySelectorAll('#table tbody tr')].map((row) => row.cells[0].innerText)")
     assert kernels == ["fa4"] * 8 + ["flex"] * 8 + [HOSTILE] * 8 + ["fa2"] * 8
     page.script("document.querySelector('#table tbody tr').click()")
-    assert "longca run --kernels fa4 --masks causal --seqlens 8K --heads 64:8" in text(page, "#detail pre")
+    assert (
+        "longca run --kernels fa4 --masks causal --seqlens 8K --seeds 0, --heads 64:8 --head-dim 128 --dtype bf16 --passes fwd,bwd"
+        in text(page, "#detail pre")
+    )
 
 
 def test_the_theme_can_be_switched(page: Browser) -> None:
@@ -189,6 +192,66 @@ def test_ranks_and_ratios_get_charts_of_their_own(write: Write, browser: Browser
     page.script("paint(document.querySelector('#scaling .plot').chart)")
     assert page.complaints() == []
     assert not page.script("return document.getElementById('scaling').hidden")
+
+
+def test_many_kernels_without_a_time_stay_readable(write: Write, browser: Browser, tmp_path: Path) -> None:
+    """As on a GPU with fourteen kernels: one letter with a number, one sentence for a reason, and labels that do not touch."""
+    lengths = [1024 * k for k in (1, 2, 4, 8, 16, 24, 32, 40, 48)]
+    made = [make_record([1.0], seqlen=n, **{"pass": which}) for n in lengths for which in ("fwd", "bwd")]
+    for name, longest in (("a", 0), ("b", 0), ("c", 8192)):
+        about = {"kernel": name, "asked": name, "variant": None}
+        for n, which in product(lengths, ("fwd", "bwd")):
+            reason = f"O(S²) memory, at least {n / 1024:.2g} GiB at {n} tokens"
+            ok = n <= longest
+            made.append(
+                make_record(
+                    [2.0] if ok else None, seqlen=n, **about, **{"pass": which, "status": "ok" if ok else "unsupported", "reason": reason}
+                )
+            )
+    page = opened(browser, write("many", made), tmp_path)
+    show_charts(page)
+    assert text(page, "#charts .words").splitlines() == [
+        "X a, b, fwd, bwd: O(S²) memory, at least 48 GiB at 49152 tokens (1K to 48K)",
+        "X c, fwd, bwd: O(S²) memory, at least 48 GiB at 49152 tokens (16K to 48K)",
+    ]
+    first = "const {chart} = document.querySelector('#charts .plot'); "
+    feet = first + "return chart.places.map((place, j) => feetAt(chart, j).map((foot) => foot.lines.length))"
+    assert page.script(feet) == [[2]] * 4 + [[3]] * 5
+    labels = first + "return spacedLabels(chart.u, chart, [chart.places[0] / 1.4, chart.places[8] * 1.4])"
+    assert page.script(labels) == ["1K", "2K", "4K", "8K", "16K", "24K", "32K", "", "48K"]
+    page.resize(390, 844)
+    show_charts(page)
+    page.script("paint(document.querySelector('#charts .plot').chart)")
+    assert [label for label in page.script(labels) if label] == ["1K", "2K", "4K", "8K", "16K", "32K"]
+    assert page.complaints() == []
+
+
+def test_simulated_points_are_drawn_differently(write: Write, browser: Browser, tmp_path: Path) -> None:
+    measured = [make_record([8.0 / ranks], level="cp", method="ring", ranks=ranks, grid=f"1x{ranks}") for ranks in (1, 2)]
+    also = [make_record([4.0 / ranks], level="cp", method="ring", ranks=ranks, grid=f"1x{ranks}", simulated="h100-ib") for ranks in (2, 64)]
+    page = opened(browser, write("both", measured + also), tmp_path)
+    read = """const {u, lines, styles, points, places} = (() => { const plot = document.querySelector('#scaling .plot');
+                if (!plot.chart.u) paint(plot.chart); return plot.chart; })();
+              const copy = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+              [copy.canvas.width, copy.canvas.height] = [u.ctx.canvas.width, u.ctx.canvas.height];
+              copy.drawImage(u.ctx.canvas, 0, 0);
+              const middle = (i, j) => [...copy.getImageData(
+                u.valToPos(places[j], 'x', true), u.valToPos(points[i][j].value, 'y', true), 1, 1).data];
+              return {lines, hollow: lines.map((line, i) => styleOf(styles[i], line).hollow), filled: middle(0, 0), empty: middle(1, 2)}"""
+    found = page.script(read)
+    assert found["lines"] == ["fa4 ring", "fa4 ring, simulated on h100-ib"]
+    assert found["hollow"] == [False, True]
+    paper = [0xFC, 0xFC, 0xFB, 255]
+    assert found["empty"] == paper
+    assert found["filled"] != paper
+    fastest = page.script(
+        "return [...document.querySelectorAll('#headline tbody tr')].map((row) => [row.cells[3].innerText, row.cells[6].innerText])"
+    )
+    assert [name for name, _ in fastest] == ["fa4 ring ×2", "fa4 ring ×64, simulated on h100-ib"]
+    assert not any("simulated" in ahead for _, ahead in fastest[:1])
+    page.script("[...document.querySelectorAll('#table tbody tr')].find((row) => row.innerText.includes('×64')).click()")
+    assert "Simulated on h100-ib: nobody measured it." in text(page, "#detail")
+    assert page.complaints() == []
 
 
 def test_5000_records_load_in_two_seconds(write: Write, browser: Browser, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict
+from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -101,6 +102,11 @@ def describe(device: str, suite: Suite, labels: Iterable[str] = ()) -> dict[str,
         "clock": asdict(suite.clock),
         "limits": asdict(suite.limits),
     }
+
+
+def today() -> str:
+    """The day, for the journal: it is no part of an environment's name, so the first day of a resumed run stays."""
+    return datetime.now(UTC).date().isoformat()
 
 
 def name_of(environment: dict[str, Any]) -> str:

@@ -19,8 +19,8 @@ TENSORS = ("out", "lse", "dq", "dk", "dv")
 
 def flat(record: Record, environments: Mapping[str, Record]) -> Record:
     """One level of plain values: what is nested gets a name with a line in between; samples are left out."""
-    row = {name: value for name, value in record.items() if name not in ("ms", "check", "params")}
-    row["params"] = json.dumps(record["params"], sort_keys=True)
+    row = {name: value for name, value in record.items() if name not in ("ms", "check", "params", "given")}
+    row |= {name: json.dumps(record[name], sort_keys=True) for name in ("params", "given") if name in record}
     row |= {f"ms_{part}": (record["ms"] or {}).get(part) for part in ("median", "p20", "p80", "n", "spread", "stop")}
     for tensor in TENSORS:
         found = (record["check"] or {}).get(tensor) or {}

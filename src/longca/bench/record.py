@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from longca.bench import metrics
-from longca.bench.cell import SCHEMA
+from longca.bench.cell import SCHEMA, Cell
 from longca.bench.plan import Planned, mask_of
 from longca.masks import BlockMask
 
@@ -13,6 +13,13 @@ from longca.masks import BlockMask
 MEASURED = ("ms", "noisy", "call_ms", "host_bound", "tflops", "mfu", "peak_gib", "clock_mhz", "watts", "joules", "compile_ms")
 LEVEL_FIELDS = {"cp": ("imbalance", "bytes_sent", "peak_gib_ranks", "wait_share")}  # what only some levels measure
 PREPARED = ("build_ms", "plan_ms", "check")
+
+
+def given(cell: Cell) -> dict[str, Any]:
+    """What was asked for and no other field tells: with it the same cell can be planned again. What was not given is left out."""
+    grad = cell.grad and cell.which == "fwd"  # where the backward fails, the record's own `grad` is of the forward alone
+    about = {"params": dict(cell.params), "distribution": cell.distribution, "packing": cell.packing, "grad": grad}
+    return {name: value for name, value in (about | {"documents": cell.documents is not None}).items() if value}
 
 
 def make(planned: Planned, found: dict[str, Any], environment: str) -> dict[str, Any]:
@@ -47,6 +54,7 @@ def make(planned: Planned, found: dict[str, Any], environment: str) -> dict[str,
         "deterministic": cell.deterministic,
         "grad": found.get("grad", cell.grad),
         "pass": cell.which,
+        "given": given(cell),
         "status": found["status"],
         "reason": found["reason"],
         "limited": bool(found.get("limited")),

@@ -31,6 +31,7 @@ def shape(record: Record, environments: Mapping[str, Record]) -> str:
     text = f"{record['heads_q']}:{record['heads_kv']} heads, head size {sizes}, {record['dtype']}"
     text += ", deterministic" if record["deterministic"] else ""
     text += f", {record['ranks']} ranks, each" if record.get("ranks") else ""
+    text += f", simulated on {record['simulated']}" if record.get("simulated") else ""
     device = environments.get(record["env"], {}).get("device")
     return f"{text}, {device}" if device else text
 

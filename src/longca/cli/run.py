@@ -194,7 +194,7 @@ def _execute(args: argparse.Namespace, suite: Suite, found: Catalogue, planned: 
     out = Path(args.out) if args.out else Path("out") / (Path(args.suite).stem if args.suite else "run")
     _say_left_out(found)
     with Journal(out) as journal:
-        journal.add_environment(environment.name_of(facts), facts)
+        journal.add_environment(environment.name_of(facts), facts | {"date": environment.today()})
         todo = left_to_do(planned, journal.records, retry=args.retry == "failed", full=args.full)
         cache = runner.cache_folder(journal.folder)
         todo_jobs = jobs(todo, suite.limits.workers)

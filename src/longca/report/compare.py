@@ -17,11 +17,12 @@ from longca.text import format_size
 # worst first
 VERDICTS = ("BROKEN", "SLOWER", "UNCLEAR", "SAME", "FASTER", "MENDED", "UNMEASURED")
 REGRESSIONS = ("BROKEN", "SLOWER")
-BUSY = 0.5  # the part of noisy cells above which no cell of a journal is trusted
+LOOSE = 0.02  # a median that its run did not know better than this is not compared
+BUSY = 0.1  # the part of such cells above which no cell of a journal is trusted
 # what was measured: not what it was measured with, nor what was found; the variant is the kernel's own choice
 IDENTITY = (
     *("level", "asked", "mask", "params", "mask_digest", "seed", "seqlen", "seqlen_q", "seqlen_k", "heads_q", "heads_kv"),
-    *("head_dim", "head_dim_v", "dtype", "deterministic", "grad", "pass", "method", "ranks", "grid"),
+    *("head_dim", "head_dim_v", "dtype", "deterministic", "grad", "pass", "method", "ranks", "grid", "simulated"),
 )
 
 
@@ -96,20 +97,36 @@ def verdict(found: Ratio, threshold: float) -> str:
 
 
 def _busy(name: str, records: list[Record]) -> str:
-    """A sentence if the run gave up on most of its cells: then the rest, measured in between, may be off by any factor too."""
+    """A sentence if the run gave up on many of its cells: then the rest, measured in between, may be off by any factor too, however
+    close together their samples are (docs/report.md has what was seen)."""
     measured = [record for record in records if record["status"] == "ok"]
-    noisy = sum(bool(record.get("noisy")) for record in measured)
+    noisy = sum(map(_unsteady, measured))
     if noisy <= BUSY * len(measured):
         return ""
     advice = "measure again on a quiet machine or with a larger --budget"
     return f"{noisy} of {len(measured)} cells of {name} are noisy, so nothing is called slower or faster; {advice}."
 
 
+def _unsteady(record: Record) -> bool:
+    """Noisy, and not only by a suite's strict target: times that wander by whole percents do so between runs too."""
+    return bool(record.get("noisy")) and record["ms"].get("spread", 1.0) > LOOSE
+
+
+def _by_the_clock(a: Record, b: Record, found: Ratio, threshold: float) -> bool:
+    """Whether a change is one of the device's clock: in cycles it would be none, or not that one."""
+    before, after = a.get("clock_mhz"), b.get("clock_mhz")
+    if not before or not after:
+        return False
+    cycles = after / before
+    in_cycles = verdict(Ratio(found.value * cycles, found.low * cycles, found.high * cycles), threshold)
+    return verdict(found, threshold) in ("FASTER", "SLOWER") and in_cycles != verdict(found, threshold)
+
+
 def _judge(a: Record, b: Record, threshold: float, busy: bool) -> Compared:
     measured = (a["status"] == "ok", b["status"] == "ok")
     if measured == (True, True):
         found = ratio(a["ms"]["samples"], b["ms"]["samples"])
-        unclear = busy or a.get("noisy") or b.get("noisy")
+        unclear = busy or _unsteady(a) or _unsteady(b) or _by_the_clock(a, b, found, threshold)
         return Compared("UNCLEAR" if unclear else verdict(found, threshold), a, b, found)
     return Compared({(True, False): "BROKEN", (False, True): "MENDED", (False, False): "UNMEASURED"}[measured], a, b, None)
 

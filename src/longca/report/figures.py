@@ -9,7 +9,7 @@ from typing import Any
 
 from longca.errors import BadInput
 from longca.report.reading import Record
-from longca.report.settings import MARKS, MARKS_EXPLAINED, PASSES, by_setting, line_of, slug, speed_at
+from longca.report.settings import MARKS, MARKS_EXPLAINED, PASSES, SIMULATED, by_setting, line_of, slug, speed_at
 from longca.text import format_size
 
 COLOURS = ("#0072b2", "#c44e00", "#007a59", "#b0508a", "#8a6500", "#4d3a9e", "#2b8cbe", "#4a4a48")
@@ -66,9 +66,11 @@ def _plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def _style(index: int) -> dict[str, Any]:
+def _style(index: int, line: str) -> dict[str, Any]:
+    """What was simulated has hollow markers and a thin, dotted line."""
     shape = MARKERS[(index + index // len(COLOURS)) % len(MARKERS)]
-    return {"color": COLOURS[index % len(COLOURS)], "linestyle": DASHES[index % len(DASHES)], "marker": shape, "markersize": 4}
+    style = {"color": COLOURS[index % len(COLOURS)], "linestyle": DASHES[index % len(DASHES)], "marker": shape, "markersize": 4}
+    return style | ({"markerfacecolor": "none", "linestyle": ":", "linewidth": 0.8} if SIMULATED in line else {"linewidth": 1.2})
 
 
 def _speed(records: Sequence[Record], lines: list[str]) -> Any:
@@ -89,7 +91,7 @@ def _speed(records: Sequence[Record], lines: list[str]) -> Any:
 
 def _over_length(axes: Any, records: Sequence[Record], lines: list[str]) -> None:
     lengths = sorted({record["seqlen"] for record in records})
-    below = dict.fromkeys(lengths, 0)
+    failed: dict[int, dict[str, list[int]]] = {seqlen: {} for seqlen in lengths}  # which lines have no time there, by their mark
     for index, line in enumerate(lines):
         speeds, errors = [], []
         for seqlen in lengths:
@@ -98,18 +100,43 @@ def _over_length(axes: Any, records: Sequence[Record], lines: list[str]) -> None
             speeds.append(middle)
             errors.append((middle - low, high - middle))
             if math.isnan(middle) and here:
-                style = {"color": _style(index)["color"], "ha": "center", "fontsize": 7, "fontweight": "bold"}
-                lift, mark, place = 2 + 8 * below[seqlen], MARKS[here[0]["status"]], (seqlen, 0)
-                axes.annotate(mark, place, (0, lift), xycoords=("data", "axes fraction"), textcoords="offset points", **style)
-                below[seqlen] += 1
-        axes.errorbar(lengths, speeds, list(zip(*errors, strict=True)), linewidth=1.2, **_style(index))
+                failed[seqlen].setdefault(MARKS[here[0]["status"]], []).append(index)
+        axes.errorbar(lengths, speeds, list(zip(*errors, strict=True)), **_style(index, line))
+    _marks(axes, failed, lines)
     axes.set_xscale("log", base=2)
-    axes.set_xticks(lengths, [format_size(seqlen) for seqlen in lengths])
+    axes.set_xticks(lengths, _spaced(lengths))
     axes.set_xlim(lengths[0] / 1.4, lengths[-1] * 1.4)
     axes.minorticks_off()
     top = axes.get_ylim()[1]
-    axes.set_ylim(-0.07 * top * max(below.values()), top)  # letters get a strip of their own
+    axes.set_ylim(-0.07 * top * max(map(len, failed.values())), top)  # letters get a strip of their own
     axes.set_yticks([tick for tick in axes.get_yticks() if 0 <= tick <= top])
+
+
+def _marks(axes: Any, failed: Mapping[int, Mapping[str, list[int]]], lines: list[str]) -> None:
+    """A letter where there is no time; several lines with the same one share it, with their number where there is room for that."""
+    lengths = list(failed)
+    for seqlen, marks in failed.items():
+        crowded = any(other != seqlen and _close(seqlen, other, lengths) for other in lengths)
+        for row, (mark, indices) in enumerate(marks.items()):
+            alone = len(indices) == 1
+            colour = _style(indices[0], lines[indices[0]])["color"] if alone else "0.35"
+            style = {"color": colour, "ha": "center", "fontsize": 7 if alone else 6, "fontweight": "bold"}
+            text, place = mark if alone or crowded else f"{mark}{len(indices)}", (seqlen, 0)
+            axes.annotate(text, place, (0, 2 + 8 * row), xycoords=("data", "axes fraction"), textcoords="offset points", **style)
+
+
+def _close(one: int, other: int, lengths: Sequence[int]) -> bool:
+    """Whether two labels would touch: about thirteen fit side by side."""
+    return abs(math.log2(one / other)) <= (math.log2(lengths[-1] / lengths[0]) + 1) / 13
+
+
+def _spaced(lengths: Sequence[int]) -> list[str]:
+    """Labels, less those that would run into a kept one: powers of two stay first."""
+    kept: list[int] = []
+    for seqlen in sorted(lengths, key=lambda n: (n & (n - 1) != 0, -n)):
+        if not any(_close(seqlen, other, lengths) for other in kept):
+            kept.append(seqlen)
+    return [format_size(seqlen) if seqlen in kept else "" for seqlen in lengths]
 
 
 def _bars(records: Sequence[Record], lines: list[str]) -> Any:
@@ -155,9 +182,9 @@ def _memory(records: Sequence[Record], lines: list[str]) -> Any:
             if line_of(record) == line:
                 most[record["seqlen"]] = max(most.get(record["seqlen"], 0.0), record["peak_gib"])
         places = sorted(most)
-        axes.plot(places, [most[place] for place in places], linewidth=1.2, **_style(index))
+        axes.plot(places, [most[place] for place in places], **_style(index, line))
     axes.set_xscale("log", base=2)
-    axes.set_xticks(lengths, [format_size(seqlen) for seqlen in lengths])
+    axes.set_xticks(lengths, _spaced(lengths))
     axes.minorticks_off()
     axes.set_ylabel("GiB beyond the inputs")
     axes.set_xlabel("tokens")
@@ -169,7 +196,7 @@ def _legend(figure: Any, lines: list[str], bars: bool = False, title: str | None
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    handles: list[Any] = [Line2D([], [], linewidth=1.2, **_style(index)) for index in range(len(lines))]
+    handles: list[Any] = [Line2D([], [], **_style(index, line)) for index, line in enumerate(lines)]
     if bars:
         pairs = [(COLOURS[i % len(COLOURS)], HATCHES[i % len(HATCHES)]) for i in range(len(lines))]
         handles = [Patch(facecolor=colour, hatch=hatch, edgecolor="white") for colour, hatch in pairs]

@@ -15,6 +15,7 @@ from longca.errors import BadInput, LongcaError
 from longca.masks import AnyMask, Mask
 from longca.masks.draw import shades
 from longca.report.reading import Record, read, read_environments
+from longca.report.reproduce import command
 
 PICTURE = 64  # cells of a mask's picture in each direction
 SHADES = "0123456789abcdef"
@@ -38,7 +39,7 @@ def gather(folders: Sequence[str | Path]) -> Gathered:
     for folder in folders:
         records |= {record["key"]: record for record in read(folder)}
         environments |= read_environments(folder)
-        drawn |= _masks(folder)
+        drawn |= read_masks(folder)
     if not records:
         raise BadInput(f"there is no record in {', '.join(map(str, folders))}; give a folder in which `longca run` measured something.")
     return Gathered(list(records.values()), environments, drawn)
@@ -52,6 +53,7 @@ def page_data(found: Gathered) -> dict[str, Any]:
         "longca": __version__,
         "columns": columns,
         "rows": [[row.get(name) for name in columns] for row in rows],
+        "commands": [command(record, found.environments, found.masks) for record in found.records],
         "environments": found.environments,
         "pictures": pictures(found.records, found.masks),
     }
@@ -62,7 +64,7 @@ def _row(record: Record, environments: Mapping[str, Record]) -> Record:
     return {name: value for name, value in flat(record | optional, environments).items() if name not in LEFT_OUT}
 
 
-def _masks(folder: str | Path) -> dict[str, Record]:
+def read_masks(folder: str | Path) -> dict[str, Record]:
     path = Path(folder) / journal.MASKS
     entries = journal.read_lines(path).entries
     for number, entry in enumerate(entries, 1):

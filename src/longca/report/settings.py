@@ -10,12 +10,14 @@ from longca.report.reading import Record
 
 PASSES = ("fwd", "bwd", "fwd+bwd")
 MARKS = {"unsupported": "X", "unavailable": "X", "oom": "M", "wrong": "W", "timeout": "T", "error": "E", "invalid": "E"}
-MARKS_EXPLAINED = "X unsupported or unavailable, M out of memory, W wrong, T timed out, E error"
+SIMULATED = ", simulated on"  # part of a line's name, so that nobody takes it for a measured one
+MARKS_EXPLAINED = "X unsupported or unavailable, M out of memory, W wrong, T timed out, E error; X3: of three lines"
 
 
 def line_of(record: Record) -> str:
-    """What one line of a chart is about: the kernel as asked for, and how it was split."""
-    return f"{record['asked']} {record['method']} ×{record['ranks']}" if record.get("method") else str(record["asked"])
+    """What one line of a chart is about: the kernel as asked for, how it was split, and whether that was only simulated."""
+    split = f" {record['method']} ×{record['ranks']}" if record.get("method") else ""
+    return f"{record['asked']}{split}" + (f"{SIMULATED} {record['simulated']}" if record.get("simulated") else "")
 
 
 def by_setting(records: Iterable[Record], environments: Mapping[str, Record]) -> dict[str, list[Record]]:

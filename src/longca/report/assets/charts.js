@@ -4,9 +4,11 @@ const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3], [5, 5]];
 const LIVE = new Set(); // charts on the page, to be drawn again when the theme changes
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const styleOf = (i) => ({ color: css(`--s${i % 8}`), dash: DASHES[i % DASHES.length], shape: (i + Math.floor(i / 8)) % 4 }); // a colour that comes again has another shape;
+// A colour that comes again has another shape; what was simulated has hollow markers and a thin dotted line.
+const styleOf = (i, line) => ({ color: css(`--s${i % 8}`), shape: (i + Math.floor(i / 8)) % 4,
+  ...(SIMULATED.has(line) ? { dash: [1, 4], width: 1.2, hollow: true } : { dash: DASHES[i % DASHES.length], width: 1.8, hollow: false }) });
 
-function marker(context, shape, x, y, size) {
+function marker(context, { shape, hollow }, x, y, size) {
   context.beginPath();
   if (shape === 0) context.arc(x, y, size, 0, 2 * Math.PI);
   else if (shape === 1) context.rect(x - size, y - size, 2 * size, 2 * size);
@@ -15,7 +17,14 @@ function marker(context, shape, x, y, size) {
     corners.forEach(([dx, dy], i) => (i ? context.lineTo(x + dx * size, y + dy * size) : context.moveTo(x + dx * size, y + dy * size)));
     context.closePath();
   }
+  if (!hollow) return context.fill();
+  context.save();
+  context.setLineDash([]);
+  context.lineWidth = size / 2.5;
+  context.fillStyle = css("--paper");
   context.fill();
+  context.stroke();
+  context.restore();
 }
 
 // Per line and place (a length, if not told otherwise) one point: the middle of its records, the spread around it, and the records themselves.
@@ -33,23 +42,34 @@ function points(records, { lines, places, x, series }, { value, spread, join = m
   });
 }
 
+// What has no time at a place, one row per letter: several lines with the same letter share one, with their number.
+function feetAt(chart, index) {
+  const failed = chart.points.map((line, i) => ({ i, point: line[index] })).filter(({ point }) => point.failed);
+  return [...groupBy(failed, ({ point }) => MARKS[point.failed.status] || "E")].map(([letter, group]) => ({ letter, lines: group.map(({ i }) => i) }));
+}
+
+function drawFeet(u, chart, index, base, ratio) {
+  const at = (j) => u.valToPos(chart.places[j], "x", true), { ctx } = u;
+  const beside = [index - 1, index + 1].filter((j) => j in chart.places).map((j) => Math.abs(at(j) - at(index)));
+  const narrow = Math.min(...beside) < 22 * ratio; // on a phone there is room for the letter alone
+  feetAt(chart, index).forEach(({ letter, lines }, row) => {
+    ctx.fillStyle = lines.length > 1 ? css("--quiet") : styleOf(chart.styles[lines[0]], chart.lines[lines[0]]).color;
+    ctx.fillText(lines.length > 1 && !narrow ? `${letter}${lines.length}` : letter, at(index), base - (4 + 12 * row) * ratio);
+  });
+}
+
 function drawExtras(u, chart) {
   const { ctx } = u, ratio = devicePixelRatio, base = u.bbox.top + u.bbox.height;
   ctx.save();
   ctx.textAlign = "center";
   ctx.setLineDash([]);
   ctx.font = `bold ${11 * ratio}px system-ui, sans-serif`;
-  const feet = new Map();
+  chart.places.forEach((place, j) => drawFeet(u, chart, j, base, ratio));
   chart.points.forEach((line, i) => {
-    const style = styleOf(chart.styles[i]);
+    const style = styleOf(chart.styles[i], chart.lines[i]);
     ctx.strokeStyle = ctx.fillStyle = style.color;
     line.forEach((point, j) => {
       const x = u.valToPos(chart.places[j], "x", true);
-      if (point.failed) {
-        const below = feet.get(j) || 0;
-        feet.set(j, below + 1);
-        ctx.fillText(MARKS[point.failed.status] || "E", x, base - (4 + 12 * below) * ratio);
-      }
       if (point.value === null) return;
       if (point.low !== null) {
         ctx.lineWidth = 1.5 * ratio;
@@ -58,7 +78,7 @@ function drawExtras(u, chart) {
         ctx.lineTo(x, u.valToPos(point.high, "y", true));
         ctx.stroke();
       }
-      marker(ctx, style.shape, x, u.valToPos(point.value, "y", true), 3.5 * ratio);
+      marker(ctx, style, x, u.valToPos(point.value, "y", true), 3.5 * ratio);
     });
   });
   ctx.restore();
@@ -68,7 +88,7 @@ function yRange(chart, log) {
   const values = chart.points.flat().flatMap((p) => [p.value, p.low, p.high]).filter((v) => v !== null && (!log || v > 0));
   if (!values.length) return [log ? 0.1 : 0, 1];
   const most = Math.max(...values);
-  const feet = Math.max(...chart.places.map((n, j) => chart.points.filter((line) => line[j].failed).length)); // letters get a strip of their own
+  const feet = Math.max(...chart.places.map((place, j) => feetAt(chart, j).length)); // letters get a strip of their own
   return log ? [Math.min(...values) / 2, most * 2] : [-0.075 * feet * most, most * 1.08 || 1];
 }
 
@@ -77,6 +97,18 @@ function axisText(value) {
   return value === 0 || value >= 1e-4 ? String(Number(value.toPrecision(3))) : value.toExponential(1);
 }
 
+// Labels that would run into each other are left out; powers of two stay first.
+function spacedLabels(u, chart, ends) {
+  const width = (u.bbox.width / devicePixelRatio || u.width - 80), kept = [], even = (place) => Number.isInteger(Math.log2(place));
+  const at = (place) => (width * Math.log(place / ends[0])) / Math.log(ends[1] / ends[0]), room = (place) => 4 + 7 * String(chart.label(place)).length;
+  for (const place of [...chart.places].reverse().sort((a, b) => even(b) - even(a))) {
+    if (kept.every((other) => Math.abs(at(place) - at(other)) >= (room(place) + room(other)) / 2)) kept.push(place);
+  }
+  return chart.places.map((place) => (kept.includes(place) ? chart.label(place) : ""));
+}
+
+const aboveZero = (u, splits) => splits.map((value) => (value < 0 ? null : value));
+
 function options(chart, width) {
   const axis = { stroke: css("--quiet"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line"), width: 1 } };
   const log = Boolean(chart.log), ends = [chart.places[0] / 1.4, chart.places[chart.places.length - 1] * 1.4];
@@ -84,10 +116,11 @@ function options(chart, width) {
     width, height: 230, legend: { show: false },
     cursor: { points: { show: false }, drag: { x: false, y: false }, y: false },
     scales: { x: { time: false, distr: 3, log: 2, range: () => ends }, y: { distr: log ? 3 : 1, range: () => yRange(chart, log) } },
-    axes: [{ ...axis, splits: () => chart.places, values: (u, splits) => splits.map(chart.label), space: 20, size: 34 }, { ...axis, size: 66, values: (u, splits) => splits.map(axisText) }],
+    axes: [{ ...axis, splits: () => chart.places, values: (u) => spacedLabels(u, chart, ends), space: 20, size: 34 },
+      { ...axis, grid: { ...axis.grid, filter: aboveZero }, ticks: { ...axis.ticks, filter: aboveZero }, size: 66, values: (u, splits) => splits.map(axisText) }],
     series: [{}, ...chart.points.map((line, i) => {
-      const style = styleOf(chart.styles[i]);
-      return { stroke: style.color, dash: style.dash, width: 1.8, points: { show: false } };
+      const style = styleOf(chart.styles[i], chart.lines[i]);
+      return { stroke: style.color, dash: style.dash, width: style.width, points: { show: false } };
     })],
     hooks: { draw: [(u) => drawExtras(u, chart)], setCursor: [(u) => hoverAt(u, chart)] },
   };
@@ -96,14 +129,10 @@ function options(chart, width) {
 function hoverAt(u, chart) {
   const { left, top, idx } = u.cursor;
   if (left < 0 || idx === null || idx === undefined) { if (chart.hovered) hideHover(chart); return; }
-  let best = -1, distance = Infinity, foot = u.bbox.height / devicePixelRatio - 8;
-  chart.points.forEach((line, i) => {
-    const point = line[idx];
-    if (!point.records.length) return;
-    const y = point.value === null ? foot : u.valToPos(point.value, "y");
-    if (point.value === null) foot -= 12;
-    if (Math.abs(y - top) < distance) [best, distance] = [i, Math.abs(y - top)];
-  });
+  let best = -1, distance = Infinity;
+  const take = (i, y) => { if (Math.abs(y - top) < distance) [best, distance] = [i, Math.abs(y - top)]; };
+  chart.points.forEach((line, i) => { if (line[idx].value !== null) take(i, u.valToPos(line[idx].value, "y")); });
+  feetAt(chart, idx).forEach(({ lines }, row) => take(lines[0], u.bbox.height / devicePixelRatio - 8 - 12 * row));
   if (best < 0) return hideHover(chart);
   const box = u.over.getBoundingClientRect();
   showHover(chart, best, idx, box.left + left, box.top + top);
@@ -114,7 +143,9 @@ function showHover(chart, series, index, x, y) {
   chart.hovered = true;
   const title = element("div");
   const shown = point.value === null ? MARK_WORDS[point.failed.status] || point.failed.status : `${numberText(point.value)} ${chart.unit}`;
+  const alike = point.failed ? feetAt(chart, index).find(({ lines }) => lines.includes(series)).lines.filter((i) => i !== series) : [];
   title.append(element("strong", `${chart.lines[series]} · ${chart.label(chart.places[index])} · ${shown}`));
+  if (alike.length) title.append(element("span", ` (also ${alike.map((i) => chart.lines[i]).join(", ")})`));
   if (point.records.length > 1) title.append(element("span", ` (of ${point.records.length} records; the first one:)`));
   box.replaceChildren(title, fieldList(point.records[0]));
   box.hidden = false;

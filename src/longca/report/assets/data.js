@@ -10,13 +10,18 @@ const TENSORS = ["out", "lse", "dq", "dk", "dv"];
 // What is derived is no field of the record, so lists of fields pass over it.
 const derive = (r, name, value) => Object.defineProperty(r, name, { value });
 
-for (const r of RECORDS) {
-  derive(r, "split", r.method ? `${r.asked} ${r.method}` : r.asked);
-  derive(r, "line", r.method ? `${r.split} ×${r.ranks}` : r.asked);
+// What was simulated says so in its name, so that no list and no legend mixes it up with what was measured.
+const simulated = (r) => (r.simulated ? `, simulated on ${r.simulated}` : "");
+for (const [i, r] of RECORDS.entries()) {
+  derive(r, "command", DATA.commands[i]);
+  derive(r, "split", (r.method ? `${r.asked} ${r.method}` : r.asked) + simulated(r));
+  derive(r, "line", (r.method ? `${r.asked} ${r.method} ×${r.ranks}` : r.asked) + simulated(r));
   derive(r, "ratio", JSON.parse(r.params).ratio ?? null);
   const dims = r.head_dim === r.head_dim_v ? r.head_dim : `${r.head_dim}/${r.head_dim_v}`;
   derive(r, "setting", `${r.device || "unknown device"} · ${r.level} · ${r.heads_q}:${r.heads_kv} heads of ${dims} · ${r.dtype}${r.deterministic ? " · deterministic" : ""}`);
 }
+
+const SIMULATED = new Set(RECORDS.filter((r) => r.simulated).flatMap((r) => [r.line, r.split])); // lines that are drawn hollow and dotted
 
 const unique = (values) => [...new Set(values)];
 const SETTINGS = unique(RECORDS.map((r) => r.setting));
@@ -65,15 +70,4 @@ function fieldList(record) {
     list.append(entry);
   }
   return list;
-}
-
-// A shell takes what stands between single quotes as it is.
-const quoted = (text) => (/^[\w.,:\/+=-]+$/.test(text) ? text : "'" + String(text).replaceAll("'", "'\\''") + "'");
-
-function command(r) {
-  const dims = r.head_dim === r.head_dim_v ? String(r.head_dim) : `${r.head_dim}/${r.head_dim_v}`;
-  const words = ["longca", "run", "--kernels", quoted(r.asked), "--masks", quoted(r.mask), "--seqlens", sizeText(r.seqlen), "--heads", `${r.heads_q}:${r.heads_kv}`,
-    "--head-dim", dims, "--dtype", quoted(r.dtype), "--passes", r.grad && r.pass === "fwd" ? "fwd,bwd" : quoted(r.pass), "--seeds", `${r.seed},`];
-  if (r.deterministic) words.push("--deterministic");
-  return words.join(" ");
 }

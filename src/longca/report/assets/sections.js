@@ -23,29 +23,46 @@ function fillLegend(box, lines) {
     const entry = element("span"), key = element("canvas"), ratio = devicePixelRatio;
     [key.width, key.height] = [34 * ratio, 12 * ratio];
     [key.style.width, key.style.height] = ["34px", "12px"];
-    const context = key.getContext("2d"), style = styleOf(i);
+    const context = key.getContext("2d"), style = styleOf(i, line);
     context.scale(ratio, ratio);
     context.strokeStyle = context.fillStyle = style.color;
-    context.lineWidth = 1.8;
+    context.lineWidth = style.width;
     context.setLineDash(style.dash);
     context.beginPath();
     context.moveTo(0, 6);
     context.lineTo(34, 6);
     context.stroke();
-    marker(context, style.shape, 17, 6, 3.5);
+    marker(context, style, 17, 6, 3.5);
     entry.append(key, line);
     return entry;
   }));
 }
 
+const MOST_WORDS = 4; // sentences below a chart; more are folded away
+
 // Why some lines have no time somewhere, in words.
 function failures(records) {
-  const list = element("ul", null, "words");
+  const list = element("ul", null, "words"), all = unique(records.map((r) => r.seqlen)).sort((a, b) => a - b);
+  // reasons that differ in their numbers only are one; so are passes, and then kernels, with the same reason at the same lengths
+  const alike = (r) => (r.reason || MARK_WORDS[r.status]).replace(/\d[\d.]*/g, "#");
+  const join = (groups, name, rest) => [...groupBy(groups, (g) => JSON.stringify(rest.map((key) => g[key])))].map(([, same]) => ({ ...same[0], [name]: unique(same.map((g) => g[name])).join(", ") }));
   const failed = records.filter((r) => r.status !== "ok");
-  for (const [text, group] of groupBy(failed, (r) => `${MARKS[r.status] || "E"} ${r.line}, ${r.pass}: ${r.reason || MARK_WORDS[r.status]}`)) {
-    list.append(element("li", `${text} (${unique(group.map((r) => sizeText(r.seqlen))).join(", ")})`));
-  }
-  return list;
+  let groups = [...groupBy(failed, (r) => JSON.stringify([MARKS[r.status], r.line, r.pass, alike(r)]))].map(([, group]) => ({
+    mark: MARKS[group[0].status] || "E", line: group[0].line, pass: group[0].pass, reason: group[group.length - 1].reason || MARK_WORDS[group[0].status], alike: alike(group[0]), lengths: lengthsText(unique(group.map((r) => r.seqlen)), all) }));
+  groups = join(groups, "pass", ["mark", "line", "alike", "lengths"]);
+  groups = join(groups, "line", ["mark", "pass", "alike", "lengths"]);
+  list.append(...groups.map((g) => element("li", `${g.mark} ${g.line}, ${g.pass}: ${g.reason} (${g.lengths})`)));
+  if (groups.length <= MOST_WORDS) return list;
+  const folded = element("details");
+  folded.append(element("summary", `Why ${unique(failed.map((r) => r.line)).length} of ${unique(records.map((r) => r.line)).length} have no time somewhere`, "words"), list);
+  return folded;
+}
+
+// Three lengths and more that follow each other are named by their ends.
+function lengthsText(lengths, all) {
+  const sorted = [...lengths].sort((a, b) => a - b), first = all.indexOf(sorted[0]);
+  const gapless = sorted.length > 2 && sorted.every((n, i) => all[first + i] === n);
+  return gapless ? `${sizeText(sorted[0])} to ${sizeText(sorted[sorted.length - 1])}` : sorted.map(sizeText).join(", ");
 }
 
 const SPEED = {
@@ -75,8 +92,8 @@ function speedCharts(records, lines) {
 }
 
 // A name that may break after each underline, so that columns stay narrow.
-function breakable(text) {
-  const cell = element("th");
+function breakable(text, tag = "th") {
+  const cell = element(tag);
   text.split("_").forEach((part, i) => cell.append(...(i ? ["_", element("wbr"), part] : [part])));
   return cell;
 }
@@ -97,13 +114,14 @@ function table(head, rows) {
 
 function headline(records) {
   const rows = [];
-  for (const [mask, group] of groupBy(records, "mask")) for (const pass of PASSES) {
-    const ok = group.filter((r) => r.pass === pass && r.status === "ok");
+  // what was simulated is never ahead of, or behind, what was measured
+  for (const [, group] of groupBy(records, (r) => JSON.stringify([r.mask, r.simulated]))) for (const pass of PASSES) {
+    const mask = group[0].mask, ok = group.filter((r) => r.pass === pass && r.status === "ok");
     if (!ok.length) continue;
     const longest = Math.max(...ok.map((r) => r.seqlen));
     const ranked = [...groupBy(ok.filter((r) => r.seqlen === longest), "line")].map(([line, rs]) => ({ line, speed: median(rs.map((r) => r.tflops)), peak: median(rs.map((r) => r.mfu).filter((v) => v !== null)) })).sort((a, b) => b.speed - a.speed);
     const [best, next] = ranked;
-    rows.push([mask, pass, sizeText(longest), best.line, numberText(best.speed), best.peak === null ? "" : `${(100 * best.peak).toFixed(0)} %`, next ? `${(best.speed / next.speed).toFixed(2)}× ${next.line}` : "the only one"]);
+    rows.push([breakable(mask, "td"), pass, sizeText(longest), breakable(best.line, "td"), numberText(best.speed), best.peak === null ? "" : `${(100 * best.peak).toFixed(0)} %`, next ? `${(best.speed / next.speed).toFixed(2)}× ${next.line}` : "the only one"]);
   }
   document.getElementById("headline").replaceChildren(table(["mask", "pass", "length", "fastest", "TFLOP/s", "of peak", "ahead of"], rows));
 }
@@ -137,12 +155,12 @@ function shareCell(group, share) {
 
 function heatMap(records, lines) {
   const known = records.some((r) => r.mfu !== null);
-  const best = new Map([...groupBy(records.filter((r) => r.status === "ok"), (r) => JSON.stringify([r.mask, r.pass]))].map(([key, rs]) => [key, Math.max(...rs.map((r) => r.tflops))]));
+  const best = new Map([...groupBy(records.filter((r) => r.status === "ok"), (r) => JSON.stringify([r.mask, r.pass, r.simulated]))].map(([key, rs]) => [key, Math.max(...rs.map((r) => r.tflops))]));
   const share = (group) => {
     const ok = group.filter((r) => r.status === "ok" && (!known || r.mfu !== null));
     if (!ok.length) return null;
     const top = ok.reduce((a, b) => (b.tflops > a.tflops ? b : a));
-    return { value: known ? top.mfu : top.tflops / best.get(JSON.stringify([top.mask, top.pass])), title: `${numberText(top.tflops)} TFLOP/s at ${sizeText(top.seqlen)}` };
+    return { value: known ? top.mfu : top.tflops / best.get(JSON.stringify([top.mask, top.pass, top.simulated])), title: `${numberText(top.tflops)} TFLOP/s at ${sizeText(top.seqlen)}` };
   };
   document.getElementById("peak-title").textContent = known ? "Share of peak" : "Share of the fastest";
   document.getElementById("peak-note").textContent = known ? "The best of all lengths, as a part of what the device can do at most." : "The peak of this device is not known, so this is each kernel's best of all lengths as a part of the fastest kernel's.";

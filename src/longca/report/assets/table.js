@@ -57,7 +57,8 @@ function showRows() {
 function showDetail(r) {
   const box = document.getElementById("detail");
   const parts = [element("h3", `${r.line} · ${r.mask} · ${sizeText(r.seqlen)} · ${r.pass}`), fieldList(r)];
-  if (!r.method) parts.push(element("p", "To measure it again (parameters that are not the mask's defaults go into a suite file):"), element("pre", command(r)));
+  if (r.command) parts.push(element("p", r.ranks > 1 ? "To measure it again (on several nodes under torchrun or srun):" : "To measure it again:"), element("pre", r.command));
+  else parts.push(element("p", `Simulated on ${r.simulated}: nobody measured it.`));
   box.replaceChildren(...parts);
   box.hidden = false;
   box.focus();

@@ -1,0 +1,169 @@
+"""`longca recommend`: which kernel, or which method on many GPUs, to use, and which records say so."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from longca.errors import BadInput
+
+if TYPE_CHECKING:
+    from longca.report.evidence import Evidence
+    from longca.report.question import Question
+    from longca.report.recommend import Answer, Choice
+
+HELP = "say which kernel (or which split over many GPUs) to use, from measured records; exit code 4 if none answers"
+SHOWN = 4  # records named below an answer; --export has all
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--mask", help="the mask; `longca ls masks` lists them")
+    parser.add_argument("--seqlen", metavar="S", help="tokens, such as 128K; of all GPUs together")
+    parser.add_argument("--heads", default="64:8", metavar="Q:KV", help="query and KV heads (default 64:8)")
+    parser.add_argument("--head-dim", default="128", metavar="D", help="head size, or 192/128 where V has another one (default 128)")
+    parser.add_argument("--dtype", default="bf16", help="bf16, fp16, fp32 or fp64 (default bf16)")
+    parser.add_argument("--pass", dest="which", default="fwd+bwd", metavar="P", help="fwd, bwd or fwd+bwd (default)")
+    parser.add_argument("--set", action="append", default=[], metavar="w=512", help="a parameter of the mask; repeatable")
+    parser.add_argument(
+        "--source", default="random", metavar="NAME", help="records of block patterns that come from there (default random)"
+    )
+    parser.add_argument("--distribution", metavar="NAME", help="records of documents drawn from this distribution")
+    parser.add_argument("--packing", metavar="NAME", help="records of documents packed this way")
+    parser.add_argument("--own-documents", action="store_true", help="records of a workload's own documents")
+    parser.add_argument("--deterministic", action="store_true", help="records of deterministic backwards")
+    parser.add_argument("--gpus", type=int, default=1, metavar="N", help="GPUs that share the sequence (default 1)")
+    parser.add_argument("--cluster", metavar="NAME", help="what was simulated for this cluster, instead of what was measured")
+    parser.add_argument("--memory", metavar="SIZE", help="what a GPU has, inputs included, such as 80GiB")
+    parser.add_argument("--device", default="", metavar="NAME", help="a part of the device's name, where records have several")
+    parser.add_argument("--results", nargs="+", metavar="DIR", help="your own journals instead of those that come with LongCA")
+    parser.add_argument("--code", action="store_true", help="print only the lines of Python that use the answer")
+    parser.add_argument("--export", metavar="FILE", help="write the answer as JSON; without --mask, all answers that the records hold")
+
+
+def run(args: argparse.Namespace) -> int:
+    from longca.report import best, usage
+    from longca.report.evidence import load
+    from longca.report.recommend import recommend
+
+    if args.mask is None or args.seqlen is None:
+        return _table(args)
+    question = _question(args)
+    answer = recommend(question, load(args.results))
+    if args.export:
+        _write(args.export, [answer])
+    if answer.best is not None and args.code:
+        print(usage.code(answer, answer.best), end="")
+    else:
+        _show(answer)
+    return 0 if answer.best is not None else best.NO_RECORD
+
+
+def _question(args: argparse.Namespace) -> Question:
+    from longca.report.best import ask
+    from longca.text import parse_settings
+
+    names = ("which", "source", "distribution", "packing", "own_documents", "deterministic", "gpus", "cluster", "memory", "device")
+    more = {name: getattr(args, name) for name in names} | {"params": parse_settings(args.set)}
+    return ask(args.mask, args.seqlen, args.heads, args.head_dim, args.dtype, **more)
+
+
+def _table(args: argparse.Namespace) -> int:
+    from longca.report.best import ask, table
+    from longca.report.evidence import load
+
+    if not args.export or args.mask or args.seqlen or args.code:
+        raise BadInput("name a --mask and a --seqlen; or give --export FILE alone for all answers that the records hold.")
+    like = ask("full", 1, args.heads, args.head_dim, args.dtype, memory=args.memory, device=args.device)
+    answers = table(load(args.results), like)
+    _write(args.export, answers)
+    return 0
+
+
+def _write(target: str, answers: list[Answer]) -> None:
+    import json
+    import sys
+    from pathlib import Path
+
+    try:
+        Path(target).write_text(json.dumps([answer.to_json() for answer in answers], indent=1, allow_nan=False) + "\n")
+    except OSError as error:
+        raise BadInput(f"cannot write {target}: {error.strerror}; give another file.") from error
+    print(f"wrote {len(answers)} answers to {target}", file=sys.stderr)
+
+
+def _show(answer: Answer) -> None:
+    from longca.cli._tables import show_table
+
+    print(answer.question.words() + (f", {answer.device}" if answer.device else ""))
+    if answer.best is None:
+        none = "no kernel that was measured can be recommended." if answer.out else "no record answers this."
+        print(f"\n{none}")
+    else:
+        _show_best(answer, answer.best)
+    if answer.out:
+        print("\nout:")
+        show_table(["", "", "why"], [[one.name, one.status, one.reason] for one in answer.out])
+    if answer.unmeasured and (answer.best is not None or answer.out):
+        print(f"\nof these there is no record here: {', '.join(answer.unmeasured)}")
+    for sentence in answer.advice:
+        print(sentence)
+
+
+def _show_best(answer: Answer, best: Choice) -> None:
+    from longca.cli._tables import show_table
+
+    print(f"\nuse {best.name}{' (SIMULATED, not measured)' if best.simulated else ''}\n")
+    several = len(answer.seeds) > 1
+    columns = ["", "TFLOP/s" + ("/GPU" if best.method else ""), *(["worst"] if several else []), "ms", "GiB", "against the best"]
+    rows = []
+    for choice in answer.choices:
+        memory = "not counted" if choice.memory_gib is None else f"{choice.memory_gib:.3g}"
+        worst = [f"{choice.worst_tflops:.3g}"] if several else []
+        rows.append([choice.name, f"{choice.tflops:.3g}", *worst, f"{choice.ms:.4g}", memory, _against(choice, best)])
+    show_table(columns, rows)
+    print()
+    for remark in _remarks(answer, best):
+        print(remark)
+    print("\nit stands on:" if len(best.sources) <= SHOWN else f"\nit stands on {len(best.sources)} records, among them:")
+    for source in best.sources[:SHOWN]:
+        print(f"  {_source(source)}")
+    again = best.sources[0].again(answer.seeds)
+    if again:
+        print(f"to measure it again: {again}")
+
+
+def _source(source: Evidence) -> str:
+    commit = source.facts.get("commit")
+    facts = [source.device, source.facts.get("date"), f"commit {commit[:10]}" if commit else ""]
+    record = source.record
+    return f"{source.file} {record['key']} {record['pass']} seed {record['seed']} ({', '.join(fact for fact in facts if fact)})"
+
+
+def _against(choice: Choice, best: Choice) -> str:
+    if choice is best:
+        return "best"
+    return f"{choice.against_best:.2f}x" + (", as good as it within the noise" if choice.as_good else "")
+
+
+def _remarks(answer: Answer, best: Choice) -> list[str]:
+    question, said = answer.question, []
+    if best.simulated:
+        said.append(f"these figures come from a simulation of the cluster {best.simulated}; nothing of it was measured.")
+    if best.summed:
+        apart = [choice.name for choice in answer.choices if choice.summed]
+        which = "all of them" if len(apart) == len(answer.choices) else ", ".join(apart)
+        said.append(f"fwd+bwd is the sum of a forward and a backward that were measured apart ({which}).")
+    if len(answer.seeds) > 1:
+        said.append(
+            f"median and worst over the masks of {len(answer.seeds)} seeds ({', '.join(map(str, answer.seeds))}), the same for all."
+        )
+    elif question.has_documents:
+        said.append(f"one seed only ({answer.seeds[0]}); other documents may give another answer.")
+    training = [choice.name for choice in answer.choices if choice.sources[0].record.get("grad")]
+    if question.which == "fwd" and training:
+        others = "" if len(training) == len(answer.choices) else f" of {', '.join(training)}"
+        said.append(f"the forward{others} is that of training: it keeps what a backward needs.")
+    if any(choice.noisy for choice in answer.choices):
+        noisy = [choice.name for choice in answer.choices if choice.noisy]
+        said.append(f"noisy when it was measured: {', '.join(noisy)}.")
+    return said

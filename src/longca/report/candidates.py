@@ -1,0 +1,136 @@
+"""What each kernel (or method, grid and kernel) did on the masks of one question: its figures, or why it is out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from longca.bench.summary import label
+from longca.report.evidence import Evidence
+from longca.report.question import Question
+
+PARTS = {"fwd": ("fwd",), "bwd": ("bwd",), "fwd+bwd": ("fwd", "bwd")}
+NOT_MEASURED, TOO_LARGE = "not measured", "too large"
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One candidate on one mask: a measured record, or the sum of the forward's and the backward's."""
+
+    ms: float
+    p20: float
+    p80: float
+    tflops: float
+    peak_gib: float | None
+    sources: tuple[Evidence, ...]
+
+    def as_fast_as(self, other: Figures) -> bool:
+        """Whether the spreads of the two, from the 20th to the 80th percentile, share a time."""
+        return self.p20 <= other.p80 and other.p20 <= self.p80
+
+
+def figures(sources: tuple[Evidence, ...]) -> Figures:
+    """Times and work of the sources add up; the peak is the larger one, as a backward's holds what its forward kept."""
+    records = [source.record for source in sources]
+    ms, p20, p80 = (sum(record["ms"][name] for record in records) for name in ("median", "p20", "p80"))
+    peaks = [record.get("peak_gib") for record in records]
+    known = [peak for peak in peaks if peak is not None]
+    work = sum(record["flops"] for record in records) / (records[0].get("ranks") or 1)
+    return Figures(ms, p20, p80, work / ms / 1e9, max(known) if len(known) == len(peaks) else None, sources)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """`figures` by the mask's digest. `status` is empty where the question's pass was measured on all masks it was tried on."""
+
+    name: str
+    about: dict[str, Any]  # kernel, method, grid, ranks, simulated
+    figures: Mapping[str, Figures]
+    status: str = ""
+    reason: str = ""
+
+    @property
+    def summed(self) -> bool:
+        return any(len(found.sources) > 1 for found in self.figures.values())
+
+    @property
+    def noisy(self) -> bool:
+        return any(source.record.get("noisy") for found in self.figures.values() for source in found.sources)
+
+    def speed(self, digests: Iterable[str]) -> float:
+        return median(self.figures[digest].tflops for digest in digests)
+
+    def memory_gib(self, question: Question) -> float | None:
+        """The most of any mask, with the inputs. Of a rank the count has its tokens in it already."""
+        peaks = [found.peak_gib for found in self.figures.values()]
+        if not peaks or None in peaks:
+            return None
+        return max(peak for peak in peaks if peak is not None) + (0.0 if self.about["method"] else question.input_gib)
+
+
+def candidates(evidence: Iterable[Evidence], question: Question) -> list[Candidate]:
+    """Grouped by what was asked for: of a bare name, a refused pass has no variant, yet it is the same kernel's."""
+    groups: dict[tuple[Any, ...], list[Evidence]] = {}
+    for one in evidence:
+        groups.setdefault((one.record["asked"], one.record.get("method"), one.record.get("grid")), []).append(one)
+    found: dict[str, Candidate] = {}
+    for group in groups.values():
+        made = _candidate(group, question)
+        if made.name not in found or found[made.name].status:  # asked for as fa4 and as fa4:bands: the one that was measured
+            found[made.name] = made
+    return list(found.values())
+
+
+def _candidate(group: list[Evidence], question: Question) -> Candidate:
+    by_mask: dict[str, dict[str, Evidence]] = {}
+    for one in sorted(group, key=lambda one: _suits(one, question)):  # stable: of the same kind the last one counts
+        by_mask.setdefault(one.record["mask_digest"], {})[one.record["pass"]] = one
+    measured: dict[str, Figures] = {}
+    failed, missing = list[Evidence](), set[str]()
+    for digest, passes in by_mask.items():
+        parts = (question.which,) if question.which in passes else PARTS[question.which]
+        chosen = [passes[part] for part in parts if part in passes]
+        failed += [one for one in chosen if one.record["status"] != "ok"][:1]
+        missing.update(part for part in parts if part not in passes)
+        if len(chosen) == len(parts) and all(one.record["status"] == "ok" for one in chosen):
+            measured[digest] = figures(tuple(chosen))
+    name, about = _name(group[0], measured), {name: group[0].record.get(name) for name in ("method", "grid", "ranks", "simulated")}
+    about["kernel"] = name.rsplit(" ", 1)[-1]
+    if failed:
+        return Candidate(name, about, {}, failed[0].record["status"], _reason(failed, len(by_mask)))
+    if not measured:
+        return Candidate(name, about, {}, NOT_MEASURED, f"there is no record of its {' and '.join(sorted(missing))}")
+    return Candidate(name, about, measured)
+
+
+def _name(one: Evidence, measured: Mapping[str, Figures]) -> str:
+    """The variant that ran; what was asked for, where several masks took several."""
+    names = {label(source.record) for found in measured.values() for source in found.sources} or {label(one.record)}
+    return names.pop() if len(names) == 1 else _asked(one.record)
+
+
+def _reason(failed: list[Evidence], masks: int) -> str:
+    reason = failed[0].record["reason"] or failed[0].record["status"]
+    seeds = ", ".join(str(seed) for seed in sorted({one.record["seed"] for one in failed}))
+    return f"{reason} (seed {seeds} of {masks} masks)" if len(failed) < masks else str(reason)
+
+
+def _asked(record: Mapping[str, Any]) -> str:
+    split = f"{record['method']} {record['grid']} " if record.get("method") else ""
+    return f"{split}{record['asked']}"
+
+
+def _suits(one: Evidence, question: Question) -> bool:
+    """Whether a forward is of the kind that is asked for: the one of inference, or the one that keeps what a backward needs."""
+    return one.record["pass"] != "fwd" or bool(one.record.get("grad")) == (question.which != "fwd")
+
+
+def shared_masks(found: Iterable[Candidate]) -> frozenset[str]:
+    """The masks on which the most candidates can be compared, and of such sets the largest: speeds differ by the seed's documents."""
+    sets = [frozenset(one.figures) for one in found if one.figures]
+    if not sets:
+        return frozenset()
+    options = {*sets, frozenset.intersection(*sets)} - {frozenset()}
+    return max(options, key=lambda option: (sum(option <= own for own in sets), len(option), sorted(option)))

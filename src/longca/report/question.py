@@ -1,0 +1,124 @@
+"""What is asked: attention of which mask, length, shape and pass, on how many GPUs; and which records answer that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from longca import masks
+from longca.bench.metrics import PASSES
+from longca.bench.suite import DTYPES
+from longca.errors import BadInput, LongcaError, unknown
+from longca.report.evidence import Evidence
+from longca.report.reading import Record
+from longca.text import format_size
+
+BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}
+
+
+@dataclass(frozen=True)
+class Question:
+    mask: str
+    seqlen: int
+    heads_q: int = 64
+    heads_kv: int = 8
+    head_dim: int = 128
+    head_dim_v: int = 128
+    dtype: str = "bf16"
+    which: str = "fwd+bwd"
+    params: Mapping[str, int | float] = field(default_factory=dict)  # not given: the mask's own, or drawn ones
+    source: str = "random"  # of block patterns
+    distribution: str | None = None
+    packing: str | None = None
+    own_documents: bool = False  # lengths of a workload instead of drawn ones
+    deterministic: bool = False
+    gpus: int = 1
+    cluster: str | None = None  # only what was simulated for it; None: only what was measured
+    memory_gib: float | None = None  # per GPU, inputs included
+    device: str = ""  # a part of its name
+
+    def __post_init__(self) -> None:
+        masks.find(self.mask).check(self.params)
+        for kind, value, known in (("pass", self.which, PASSES), ("dtype", self.dtype, DTYPES)):
+            if value not in known:
+                raise unknown(kind, value, list(known))
+        if self.seqlen < 1 or self.gpus < 1:
+            raise BadInput(f"a question needs at least one token and one GPU, not {self.seqlen} and {self.gpus}.")
+
+    @property
+    def input_gib(self) -> float:
+        """q, k and v, and for a backward dout: what `peak_gib` of one device leaves out."""
+        per_token = self.heads_q * self.head_dim + self.heads_kv * (self.head_dim + self.head_dim_v)
+        per_token += 0 if self.which == "fwd" else self.heads_q * self.head_dim_v
+        return self.seqlen * per_token * BYTES[self.dtype] / 2**30
+
+    @property
+    def has_documents(self) -> bool:
+        return bool(getattr(masks.find(self.mask), "has_documents", False))
+
+    def words(self) -> str:
+        params = f" of {self.source}" if self.source != "random" else ""
+        params += "".join(f", {name}={value}" for name, value in self.params.items())
+        split = f", {self.gpus} GPUs" if self.gpus > 1 else ""
+        split += f" of {self.cluster} (simulated)" if self.cluster else ""
+        dims = str(self.head_dim) if self.head_dim == self.head_dim_v else f"{self.head_dim}/{self.head_dim_v}"
+        shape = f"{self.heads_q}:{self.heads_kv} heads of {dims}, {self.dtype}"
+        return f"{self.mask}{params}, {format_size(self.seqlen)} tokens, {shape}, {self.which}{split}"
+
+
+def aspects(record: Record) -> dict[str, Any]:
+    """What must agree between a question and a record, by the flag that asks for it. The device is looked at apart."""
+    given = record.get("given") or {}
+    same = record["head_dim"] == record["head_dim_v"]
+    return {
+        "--seqlen": format_size(record["seqlen"]),
+        "--heads": f"{record['heads_q']}:{record['heads_kv']}",
+        "--head-dim": str(record["head_dim"]) if same else f"{record['head_dim']}/{record['head_dim_v']}",
+        "--dtype": record["dtype"],
+        "--gpus": record.get("ranks") or 1,
+        "--cluster": record.get("simulated"),
+        "--source": record.get("source") or "random",
+        "--distribution": given.get("distribution"),
+        "--packing": given.get("packing"),
+        "--own-documents": bool(given.get("documents")),
+        "--deterministic": bool(record.get("deterministic")),
+    }
+
+
+def asked_aspects(question: Question) -> dict[str, Any]:
+    given = {"distribution": question.distribution, "packing": question.packing, "documents": question.own_documents}
+    names = ("seqlen", "heads_q", "heads_kv", "head_dim", "head_dim_v", "dtype", "deterministic", "source")
+    shape = {name: getattr(question, name) for name in names}
+    return aspects({**shape, "given": given, "ranks": question.gpus, "simulated": question.cluster})
+
+
+def misses(question: Question, one: Evidence) -> dict[str, Any] | None:
+    """The flags in which a record differs from the question, with the record's values: {} answers it. None: of no use at all."""
+    record = one.record
+    if record["mask"] != question.mask or (record["level"] == "cp" and record.get("ranks") == 1):
+        return None
+    wanted = asked_aspects(question)
+    differing = {flag: value for flag, value in aspects(record).items() if value != wanted[flag]}
+    other = other_params(question, record)
+    if other:
+        differing["--set"] = other
+    if question.device.lower() not in one.device.lower():
+        differing["--device"] = one.device
+    return differing
+
+
+def other_params(question: Question, record: Record) -> str:
+    """Parameters that are neither those asked for, nor the mask's own, nor drawn from the seed: as --set would take them."""
+    given = (record.get("given") or {}).get("params", {})
+    try:
+        usual: Mapping[str, Any] = masks.find(question.mask).defaults
+    except LongcaError:  # a mask of somebody's plugin
+        usual = {}
+    other = {}
+    for name, value in record["params"].items():
+        wanted = question.params.get(name, usual.get(name))
+        drawn = callable(wanted) and name not in given
+        if name != "heads" and not drawn and value != wanted:
+            other[name] = value
+    return ",".join(f"{name}={value}" for name, value in other.items())

@@ -1,0 +1,166 @@
+"""Which kernel, or which method on many GPUs, to use: from records alone. What no record says is not guessed, but named with the run
+that would tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+from longca import masks
+from longca.errors import BadInput
+from longca.kernels import registry
+from longca.kernels.base import Case
+from longca.report.advice import advice
+from longca.report.candidates import NOT_MEASURED, TOO_LARGE, Candidate, Figures, candidates, shared_masks
+from longca.report.evidence import Evidence
+from longca.report.question import Question, misses
+from longca.report.reproduce import MINIATURE
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One way to compute the attention that was asked for, and the records it stands on."""
+
+    name: str  # fa4:bands; on many GPUs usp 8x8 fa4:bands
+    kernel: str
+    method: str | None
+    grid: str | None
+    tflops: float  # per GPU, the median over the masks of several seeds
+    worst_tflops: float
+    ms: float  # the median too
+    memory_gib: float | None  # per GPU, inputs included; None: not counted
+    against_best: float  # this speed over the best one's
+    as_good: bool  # within the noise of the best
+    noisy: bool
+    summed: bool  # forward and backward were measured apart
+    simulated: str | None  # the cluster it was simulated for
+    sources: tuple[Evidence, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        names = [name for name in self.__dataclass_fields__ if name != "sources"]
+        return {name: getattr(self, name) for name in names} | {"records": [source.to_json() for source in self.sources]}
+
+
+@dataclass(frozen=True)
+class Out:
+    """What cannot be recommended: a record's status, `not measured` or `too large`, and why."""
+
+    name: str
+    status: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    question: Question
+    device: str
+    seeds: tuple[int, ...]
+    choices: tuple[Choice, ...]  # the fastest first
+    out: tuple[Out, ...]
+    unmeasured: tuple[str, ...]  # kernels that LongCA knows and of which there is no record
+    advice: tuple[str, ...]  # what to run, where nothing can be recommended
+
+    @property
+    def best(self) -> Choice | None:
+        return self.choices[0] if self.choices else None
+
+    def to_json(self) -> dict[str, Any]:
+        asked = {name: getattr(self.question, name) for name in self.question.__dataclass_fields__} | {"params": dict(self.question.params)}
+        asked["pass"] = asked.pop("which")
+        choices = [choice.to_json() for choice in self.choices]
+        out = [{"name": one.name, "status": one.status, "reason": one.reason} for one in self.out]
+        about = {"question": asked, "device": self.device, "seeds": list(self.seeds), "best": choices[0] if choices else None}
+        return about | {"runners_up": choices[1:], "out": out, "not_measured": list(self.unmeasured), "advice": list(self.advice)}
+
+
+def recommend(question: Question, evidence: Sequence[Evidence]) -> Answer:
+    """The answer; where no record gives one, its `choices` are empty and its `advice` says what to run."""
+    looked_at = [(one, misses(question, one)) for one in evidence]
+    matching = [one for one, differing in looked_at if differing == {}]
+    devices = sorted({one.device for one in matching})
+    if len(devices) > 1:
+        raise BadInput(f"records of several devices answer this ({', '.join(devices)}); choose one with --device.")
+    found = [_weighed(one, question) for one in candidates(matching, question)]
+    shared = shared_masks(found)
+    found = [one if one.status or shared <= one.figures.keys() else _unshared(one, shared) for one in found]
+    choices = _ranked([one for one in found if not one.status], shared, question)
+    out = tuple(Out(one.name, one.status, one.reason) for one in sorted(found, key=lambda one: one.name) if one.status)
+    seeds = sorted({source.record["seed"] for choice in choices for source in choice.sources})
+    known = bool(out) and not any(one.status == NOT_MEASURED for one in out)  # that none of them can is an answer, too
+    said = () if choices or known else advice(question, [(one, differing) for one, differing in looked_at if differing], matching)
+    return Answer(question, devices[0] if devices else "", tuple(seeds), choices, out, _unmeasured(matching, question), said)
+
+
+def _weighed(candidate: Candidate, question: Question) -> Candidate:
+    """Out, if it needs more memory than there is."""
+    if question.memory_gib is None or candidate.status:
+        return candidate
+    need = candidate.memory_gib(question)
+    if need is None:
+        return replace(candidate, figures={}, status=NOT_MEASURED, reason="its memory was not counted, so --memory cannot be answered")
+    if need <= question.memory_gib:
+        return candidate
+    return replace(
+        candidate,
+        figures={},
+        status=TOO_LARGE,
+        reason=f"it takes {need:.3g} GiB with its inputs, over the {question.memory_gib:.3g} asked for",
+    )
+
+
+def _unshared(candidate: Candidate, shared: frozenset[str]) -> Candidate:
+    lacking = len(shared - candidate.figures.keys())
+    reason = f"it was not measured on {lacking} of the {len(shared)} masks (seeds) on which the others are compared"
+    return replace(candidate, status=NOT_MEASURED, reason=reason)
+
+
+def _ranked(found: list[Candidate], shared: frozenset[str], question: Question) -> tuple[Choice, ...]:
+    ordered = sorted(found, key=lambda one: -one.speed(shared))
+    return tuple(_choice(one, ordered[0], shared, question) for one in ordered)
+
+
+def _choice(candidate: Candidate, best: Candidate, shared: frozenset[str], question: Question) -> Choice:
+    own: Mapping[str, Figures] = {digest: candidate.figures[digest] for digest in sorted(shared, key=lambda one: _seed(candidate, one))}
+    alike = sum(found.as_fast_as(best.figures[digest]) for digest, found in own.items())
+    speed = candidate.speed(shared)
+    return Choice(
+        name=candidate.name,
+        kernel=candidate.about["kernel"],
+        method=candidate.about["method"],
+        grid=candidate.about["grid"],
+        tflops=speed,
+        worst_tflops=min(found.tflops for found in own.values()),
+        ms=median(found.ms for found in own.values()),
+        memory_gib=candidate.memory_gib(question),
+        against_best=speed / best.speed(shared),
+        as_good=candidate is not best and 2 * alike > len(own),
+        noisy=candidate.noisy,
+        summed=candidate.summed,
+        simulated=candidate.about["simulated"],
+        sources=tuple(source for found in own.values() for source in found.sources),
+    )
+
+
+def _seed(candidate: Candidate, digest: str) -> int:
+    return int(candidate.figures[digest].sources[0].record["seed"])
+
+
+def _unmeasured(matching: Sequence[Evidence], question: Question) -> tuple[str, ...]:
+    """On one GPU kernels, on many methods: what LongCA has and these records do not speak of."""
+    if question.gpus > 1:
+        from longca.parallel import registry as methods
+
+        return tuple(sorted(set(methods.names()) - {one.record.get("method") for one in matching}))
+    without = sorted(set(registry.names()) - {one.record["kernel"] for one in matching})
+    return tuple(name for name in without if _may_do(name, question))
+
+
+def _may_do(name: str, question: Question) -> bool:
+    """Whether a kernel takes such a mask in this shape, asked in miniature: one that does not is not worth measuring."""
+    heads: dict[str, Any] = {"heads": question.heads_kv} if question.mask in masks.block_names() else {}
+    small = masks.build(question.mask, MINIATURE, **heads)
+    shape = (question.heads_q, question.heads_kv, question.head_dim, question.head_dim_v, question.dtype)
+    case = Case(MINIATURE, MINIATURE, *shape, "cuda", backward=question.which != "fwd", deterministic=question.deterministic)
+    return any(registry.supports(kernel, small, case) for kernel in registry.choices(name))

@@ -1,0 +1,109 @@
+"""The command that measures a record's cell again: the same mask, shape, pass, seed and ranks, hence the same key where versions agree."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from longca import masks
+from longca.errors import LongcaError
+from longca.kernels import registry
+from longca.kernels.base import Case, Yes
+from longca.report.reading import Record
+from longca.text import format_size, parse_size
+
+MINIATURE = 2048  # tokens: enough to ask a kernel whether it needs memory for every pair
+STEP = "step.jsonl"  # where a mask with given document lengths is written before it is measured
+
+
+def command(record: Record, environments: Mapping[str, Record], drawn: Mapping[str, Record], seeds: Sequence[int] = ()) -> str:
+    """What to type. `drawn` holds the masks by digest: document lengths that were given stand there. `seeds` are those of several
+    records that differ in nothing else.
+
+    Empty for a simulated record, which nobody measured.
+    """
+    if record.get("simulated"):
+        return ""
+    given = _given(record)
+    facts = environments.get(record["env"], {})
+    kernel = ["longca", "run", *_split(record), "--kernels", str(record["asked"])]
+    shape = [*_shape(record), "--passes", _passes(record, given), *_conditions(record, facts)]
+    if given.get("documents"):
+        step = {"mask": record["mask"], "seqlen": record["seqlen"], "seed": record["seed"], "params": given.get("params", {})}
+        step["documents"] = (drawn.get(record["mask_digest"]) or {}).get("documents")
+        written = shlex.quote(json.dumps(step, separators=(",", ":")))
+        return f"echo {written} > {STEP} && {shlex.join([*kernel, '--workload', STEP, *shape])}"
+    return shlex.join([*kernel, *_mask(record, given, seeds or [record["seed"]]), *shape])
+
+
+def _mask(record: Record, given: Mapping[str, Any], seeds: Sequence[int]) -> list[str]:
+    chosen = ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else "")  # a number alone would be how many
+    words = ["--masks", str(record["mask"]), "--seqlens", format_size(record["seqlen"]), "--seeds", chosen]
+    words += [word for name, value in given.get("params", {}).items() for word in ("--set", f"{name}={value}")]
+    words += ["--source", record["source"]] if record.get("source") not in (None, "random") else []
+    return words + [word for name in ("distribution", "packing") if given.get(name) for word in (f"--{name}", given[name])]
+
+
+def _split(record: Record) -> list[str]:
+    if record["level"] != "cp":
+        return []
+    return ["--level", "cp", "--methods", record["method"], "--nproc", str(record["ranks"]), "--grid", record["grid"]]
+
+
+def _shape(record: Record) -> list[str]:
+    same = record["head_dim"] == record["head_dim_v"]
+    dims = str(record["head_dim"]) if same else f"{record['head_dim']}/{record['head_dim_v']}"
+    return ["--heads", f"{record['heads_q']}:{record['heads_kv']}", "--head-dim", dims, "--dtype", record["dtype"]]
+
+
+def _passes(record: Record, given: Mapping[str, Any]) -> str:
+    """The forward of training is one beside which a backward is planned."""
+    return "fwd,bwd" if given.get("grad") and record["pass"] == "fwd" else str(record["pass"])
+
+
+def _conditions(record: Record, facts: Record) -> list[str]:
+    words = ["--deterministic"] if record.get("deterministic") else []
+    words += ["--device", "cpu"] if facts.get("device_kind") == "cpu" else []
+    longest = parse_size((facts.get("limits") or {}).get("quadratic") or "8K")
+    if record["seqlen"] > longest and not record.get("limited") and _quadratic(record["asked"], record["mask"]):
+        words.append("--full")
+    return words if record["kernel"] in registry.classes() else [*words, "--plugin", f"{record['kernel']}.py"]
+
+
+@lru_cache(maxsize=1024)
+def _quadratic(label: str, mask: str) -> bool:
+    try:
+        small = masks.build(mask, MINIATURE)
+        answers = [kernel.supports(small, Case(MINIATURE, MINIATURE, 1, 1, 64, 64)) for kernel in registry.choices(label)]
+    except LongcaError:  # a kernel or a mask that is not here
+        return False
+    return any(isinstance(answer, Yes) and answer.quadratic for answer in answers)
+
+
+def _given(record: Record) -> dict[str, Any]:
+    """What was asked for. Records written before they said it: parameters that are neither the mask's own nor what its seed draws."""
+    if isinstance(record.get("given"), dict):
+        return dict(record["given"])
+    shown = json.dumps(record["params"], sort_keys=True)
+    params = _unusual(record["mask"], record["seqlen"], record["seed"], record["heads_kv"], shown)
+    return {"params": params, "grad": bool(record.get("grad"))}
+
+
+@lru_cache(maxsize=1024)
+def _unusual(mask: str, seqlen: int, seed: int, heads: int, shown: str) -> dict[str, Any]:
+    params = json.loads(shown)
+    try:
+        usual = dict(masks.find(mask).defaults)
+    except LongcaError:  # somebody's own mask
+        return dict(params)
+    usual |= {"heads": heads} if "heads" in usual else {}
+    fixed = {name: value for name, value in params.items() if not callable(usual.get(name)) and usual.get(name) != value}
+    if any(callable(usual.get(name)) for name in params):
+        try:
+            usual |= masks.build(mask, seqlen, seed=seed, **fixed).params
+        except LongcaError:
+            return dict(params)
+    return {name: value for name, value in params.items() if usual.get(name) != value or name in fixed}

@@ -1,0 +1,102 @@
+"""The few lines of Python that use what was recommended. They run as they are, with random numbers for q, k and v."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from longca import masks
+from longca.kernels import registry
+from longca.report.question import Question
+from longca.report.recommend import Answer, Choice
+
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
+
+
+def code(answer: Answer, choice: Choice) -> str:
+    """A script: for one device, or for the ranks that torchrun or srun starts."""
+    kind = str(choice.sources[0].facts.get("device_kind") or "cuda")
+    lines = _many(answer.question, choice, kind) if choice.method else _one(answer.question, choice, kind)
+    return "\n".join(lines) + "\n"
+
+
+def _mask(question: Question, choice: Choice) -> list[str]:
+    source = choice.sources[0]
+    given: dict[str, Any] = {"seed": source.record["seed"]}
+    if question.own_documents:
+        given |= {"documents": (source.drawn.get(source.record["mask_digest"]) or {}).get("documents")}
+    given |= {name: getattr(question, name) for name in ("distribution", "packing") if getattr(question, name)}
+    given |= dict(question.params)
+    if question.mask in masks.block_names():
+        given["heads"] = question.heads_kv
+    own = question.has_documents and not question.own_documents
+    remark = "  # your own documents: documents=[...] in place of the seed" if own else ""
+    options = "".join(f", {name}={value!r}" for name, value in given.items())
+    return [f'mask = longca.masks.build("{question.mask}", {question.seqlen}{options}){remark}']
+
+
+def _plugin(choice: Choice) -> list[str]:
+    name = choice.kernel.partition(":")[0]
+    if name in registry.classes():
+        return []
+    return ["from longca.kernels import registry", "", f'registry.load_plugin("{name}.py")  # the file that holds the kernel']
+
+
+def _tensors(question: Question, tokens: str, device: str) -> list[str]:
+    grad = "" if question.which == "fwd" else ", requires_grad=True"
+    options = f"dtype=torch.{DTYPES[question.dtype]}, device={device}{grad}"
+    shapes = {"q": (question.heads_q, question.head_dim), "k": (question.heads_kv, question.head_dim)}
+    shapes["v"] = (question.heads_kv, question.head_dim_v)
+    return [f"{name} = torch.randn({tokens}, {heads}, {size}, {options})" for name, (heads, size) in shapes.items()]
+
+
+def _end(question: Question) -> list[str]:
+    return [] if question.which == "fwd" else ["out.backward(torch.randn_like(out))  # q.grad, k.grad, v.grad"]
+
+
+def _selected(question: Question) -> list[str]:
+    """A mask whose blocks a rule selects by q and k."""
+    params = "".join(f", {name}={value!r}" for name, value in question.params.items())
+    selecting = "q, k" if question.which == "fwd" else "q.detach(), k.detach()"
+    return [f'mask = from_tensors({selecting}, "{question.mask}", "{question.source}"{params})']
+
+
+def _one(question: Question, choice: Choice, kind: str) -> list[str]:
+    option = ", deterministic=True" if question.deterministic else ""
+    tensors = _tensors(question, str(question.seqlen), f'"{kind}"')
+    by_rule = question.source != "random"
+    return [
+        "import torch",
+        "",
+        "import longca",
+        *(["from longca.kernels.selected import from_tensors"] if by_rule else []),
+        "",
+        *_plugin(choice),
+        *([*tensors, *_selected(question)] if by_rule else [*_mask(question, choice), *tensors]),
+        f'out = longca.attention(q, k, v, mask, kernel="{choice.kernel}"{option})  # [tokens, query heads, head size]',
+        *_end(question),
+    ]
+
+
+def _many(question: Question, choice: Choice, kind: str) -> list[str]:
+    device = 'f"cuda:{torch.cuda.current_device()}"' if kind == "cuda" else '"cpu"'
+    options = f'method="{choice.method}", grid="{choice.grid}"'
+    return [
+        f"# {question.gpus} ranks: torchrun --nproc-per-node {min(question.gpus, 8)} this_file.py, or srun",
+        *(["import os", ""] if kind == "cuda" else []),
+        "import torch",
+        "import torch.distributed as dist",
+        "",
+        "import longca",
+        "from longca import parallel",
+        "",
+        *(['torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'] if kind == "cuda" else []),
+        f'dist.init_process_group("{"nccl" if kind == "cuda" else "gloo"}")',
+        *_plugin(choice),
+        *_mask(question, choice),
+        f"owned = parallel.shards(mask, {question.heads_q}, {options}, ranks=dist.get_world_size())  # ranges of tokens per rank",
+        "tokens = sum(stop - start for start, stop in owned[dist.get_rank()])  # cut your own with parallel.shard",
+        *_tensors(question, "tokens", device),
+        f'out = parallel.attention(q, k, v, mask, {options}, kernel="{choice.kernel}")',
+        *_end(question),
+        "dist.destroy_process_group()",
+    ]

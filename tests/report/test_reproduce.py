@@ -1,0 +1,148 @@
+"""The command of a record plans the same cell again: the same key, whatever was given to measure it."""
+
+import argparse
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longca.bench import levels, plan, record
+from longca.bench.journal import describe_mask
+from longca.bench.plan import Planned
+from longca.bench.workload import read_workload
+from longca.cli import run as run_verb
+from longca.report.reproduce import command
+
+VERSIONS = {name: {"torch": "2"} for name in ("torch", "torch:plain", "torch:chunked", "flex", "fa4:bands")}
+SHAPE = ["--heads", "8:2", "--head-dim", "32", "--dtype", "fp32"]
+REFUSED = {"status": "unsupported", "reason": "not today"}
+
+
+def arguments(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    run_verb.add_arguments(parser)
+    return parser.parse_args(words)
+
+
+def planned(words: list[str], device: str) -> list[Planned]:
+    args = arguments(words)
+    suite = run_verb.resolve(args)
+    steps = read_workload(args.workload) if args.workload else []
+    cells = levels.part(suite.level, "cells")(suite, list(suite.kernels), args.device or device, steps)
+    return plan.plan(cells, "a device", VERSIONS)
+
+
+def again(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Planned]:
+    """What the command plans, after doing what stands before it."""
+    words = shlex.split(text)
+    if words[0] == "echo":
+        monkeypatch.chdir(folder)
+        (folder / words[3]).write_text(words[1] + "\n")
+        words = words[words.index("&&") + 1 :]
+    assert words[:2] == ["longca", "run"]
+    return planned(words[2:], "cuda")
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ["--kernels", "torch,flex", "--masks", "all", "--seqlens", "997,2K", "--passes", "fwd,bwd", "--seeds", "2"],
+        ["--kernels", "torch", "--masks", "full,share_question", "--seqlens", "512", "--passes", "fwd"],
+        ["--kernels", "torch:plain", "--masks", "causal", "--seqlens", "512", "--passes", "fwd+bwd", "--deterministic"],
+        ["--kernels", "fa4:bands", "--masks", "causal", "--seqlens", "1K", "--passes", "bwd", "--head-dim", "192/128", "--dtype", "bf16"],
+        ["--kernels", "torch", "--masks", "sliding_window,global_sliding_window", "--seqlens", "512", "--set", "w=7", "--passes", "fwd"],
+        ["--kernels", "torch", "--masks", "prefix_lm_document", "--seqlens", "512", "--set", "p=3", "--passes", "bwd", "--seeds", "5,7"],
+        ["--kernels", "torch", "--masks", "causal_document", "--seqlens", "40K", "--packing", "mixed", "--distribution", "pile"],
+        ["--kernels", "torch", "--masks", "block_causal_document", "--seqlens", "8K", "--packing", "draw", "--set", "B=64"],
+        [
+            "--kernels",
+            "flex",
+            "--masks",
+            "uniform_block",
+            "--seqlens",
+            "1K",
+            "--set",
+            "b=64,128",
+            "--set",
+            "ratio=0.2",
+            "--passes",
+            "fwd,bwd",
+        ],
+        ["--kernels", "flex", "--masks", "uniform_block", "--seqlens", "512", "--source", "nsa", "--set", "ratio=0.5", "--passes", "fwd"],
+        ["--kernels", "flex", "--masks", "variable_block", "--seqlens", "2K", "--set", "avg=128", "--seeds", "3,"],
+        ["--kernels", "torch", "--workload", "steps.jsonl", "--passes", "fwd,bwd"],
+    ],
+)
+def test_the_same_key_comes_back(asked: list[str], device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    steps = [{"mask": "causal_document", "documents": [100, 156], "seed": 3}, {"mask": "sliding_window", "seqlen": 64, "params": {"w": 5}}]
+    Path("steps.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
+    shape = [word for pair in zip(SHAPE[::2], SHAPE[1::2], strict=True) if pair[0] not in asked for word in pair]
+    check(planned([*asked, *shape, "--device", device], device), device, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "split",
+    [
+        ["--methods", "all", "--nproc", "4", "--grid", "2x2"],
+        ["--methods", "ulysses,ring_p2p", "--nproc", "2"],
+        ["--methods", "loongtrain", "--nproc", "4"],
+    ],
+)
+def test_the_same_key_comes_back_of_many_ranks(split: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["--kernels", "torch:chunked", "--masks", "all", "--seqlens", "499", "--set", "w=64", "--passes", "fwd,bwd", *SHAPE]
+    check(planned([*words, "--level", "cp", *split, "--device", "cpu"], "cpu"), "cpu", tmp_path, monkeypatch)
+
+
+def test_the_same_key_comes_back_of_block_patterns_on_many_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["--kernels", "torch:chunked", "--masks", "uniform_block", "--seqlens", "512", "--set", "b=128", "--passes", "fwd", *SHAPE]
+    split = ["--level", "cp", "--methods", "ulysses,ring_allgather", "--nproc", "2"]
+    check(planned([*words, *split, "--device", "cpu"], "cpu"), "cpu", tmp_path, monkeypatch)
+
+
+def check(cells: list[Planned], device: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cells
+    environments = {"e": {"device": "a device", "device_kind": device}}
+    for entry in cells:
+        # a refused backward: the forward is then measured alone, but it was planned beside one
+        made = record.make(entry, REFUSED | {"grad": False}, "e")
+        drawn = {entry.digest: describe_mask(entry.cell.build_mask())}
+        assert entry.key in {other.key for other in again(command(made, environments, drawn), folder, monkeypatch)}
+
+
+def test_records_that_do_not_say_what_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they were written before there was the field: what differs from the mask's own parameters, and from what its seed draws."""
+    for settings in ([], ["--set", "w=9"], ["--set", "w=9", "--set", "g=4"]):
+        words = [
+            "--kernels",
+            "torch",
+            "--masks",
+            "sliding_window,global_sliding_window,full",
+            "--seqlens",
+            "512",
+            "--seeds",
+            "2",
+            *settings,
+        ]
+        for entry in planned([*words, "--device", "cpu", *SHAPE], "cpu"):
+            old = {name: value for name, value in record.make(entry, REFUSED, "e").items() if name != "given"}
+            found = again(command(old, {"e": {"device_kind": "cpu"}}, {}), tmp_path, monkeypatch)
+            assert (entry.digest, entry.cell.which) in {(other.digest, other.cell.which) for other in found}
+
+
+def made(**fields: Any) -> dict[str, Any]:
+    from report.made import make_record
+
+    return make_record(**fields)
+
+
+def test_what_else_a_command_needs() -> None:
+    long = made(seqlen=32768, kernel="torch", asked="torch:plain", variant="plain")
+    assert command(long, {}, {}).endswith("--full")
+    assert "--full" not in command(made(seqlen=32768), {}, {})
+    assert command(made(kernel="mine", asked="mine"), {}, {}).endswith("--plugin mine.py")
+    assert command(made(kernel="$(rm -rf /)", asked="$(rm -rf /)"), {}, {}).startswith("longca run --kernels '$(rm -rf /)'")
+    assert command(made(level="cp", method="usp", ranks=8, grid="8x1", simulated="a-cluster"), {}, {}) == ""
