@@ -186,3 +186,29 @@ def test_fa2_sparse_names_a_pattern_for_every_head(monkeypatch: pytest.MonkeyPat
 
     _stand_in(monkeypatch, "block_sparse_attn", block_sparse_attn_func=call)
     _check("fa2_sparse", masks.build("uniform_block", 300, heads=2, b=128), _case(seqlen_q=300, seqlen_k=300, heads_q=4))
+
+
+@pytest.mark.parametrize("tile", [(128, 128), (64, 128)])
+@pytest.mark.parametrize("of_keys", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("length", [512, 700])
+def test_tile_lists_hold_every_tile_that_shows_something(length: int, causal: bool, of_keys: bool, tile: tuple[int, int]) -> None:
+    pattern = masks.build("uniform_block", length, b=128, heads=2, ratio=0.4, seed=3)
+    mask = BlockMask(pattern.row_edges, pattern.col_edges, pattern.kept, band=masks.causal(length) if causal else None)
+    partial_count, partial, full_count, full = _blocks.tile_lists(mask, "cpu", tile, of_keys=of_keys)
+    shown = np.zeros((2, *(-(-length // size) * size for size in tile)), bool)  # with the padding, which nobody sees
+    shown[:, :length, :length] = mask.dense()
+    tiles = shown.reshape(2, shown.shape[1] // tile[0], tile[0], -1, tile[1])
+    whole, touched = tiles.all((2, 4)), tiles.any((2, 4))
+    if of_keys:
+        whole, touched = whole.transpose(0, 2, 1), touched.transpose(0, 2, 1)
+    for head, line in np.ndindex(whole.shape[:2]):
+        in_full = full[head, line, : full_count[head, line]].tolist()
+        in_partial = partial[head, line, : partial_count[head, line]].tolist()
+        assert in_full == sorted(in_full)
+        assert in_partial == sorted(in_partial)
+        assert set(in_full) <= set(np.flatnonzero(whole[head, line]))
+        assert set(in_full) | set(in_partial) >= set(np.flatnonzero(touched[head, line]))
+        assert not set(in_full) & set(in_partial)
+    if not causal and length % 128 == 0:
+        assert not partial_count.any()

@@ -66,12 +66,38 @@ def refuse_blind_rows(mask: BlockMask) -> No | None:
     return None if mask.kept.any(axis=2).all() else No("needs rows that all see something")
 
 
-def index_lists(kept: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(count [..., rows], index [..., rows, blocks]) int32: the kept blocks of each row first, in order."""
+def index_lists(kept: torch.Tensor, narrow: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    """(count [..., rows], index [..., rows, blocks]) int32: the kept blocks of each row in order, then zeros. Narrow: as wide as the
+    longest list alone."""
     import torch
 
-    index = kept.to(torch.uint8).argsort(dim=-1, descending=True, stable=True)
-    return kept.sum(-1, dtype=torch.int32), index.int()
+    count = kept.sum(-1, dtype=torch.int32)
+    width = max(1, int(count.max())) if narrow and count.numel() else kept.shape[-1]
+    index = torch.zeros(*kept.shape[:-1], width, dtype=torch.int32, device=kept.device)
+    *row, block = torch.nonzero(kept, as_tuple=True)
+    place = kept.cumsum(-1, dtype=torch.int32)[(*row, block)] - 1
+    index[(*row, place.long())] = block.int()
+    return count, index
+
+
+def tile_lists(mask: BlockMask, device: str, tile: tuple[int, int], *, of_keys: bool = False) -> list[torch.Tensor]:
+    """(partial count, partial index, full count, full index) per pattern and tile of rows, or of keys; made on the device.
+
+    For blocks of whole tiles, the last of which may be shorter: that one is partial, and so is every tile of a block that a band on top
+    cuts. What of such a tile is hidden is left to the mask.
+    """
+    from longca.kernels.lower import upload
+
+    edges, lengths = (mask.row_edges, mask.col_edges), (mask.seqlen_q, mask.seqlen_k)
+    rows, keys = (
+        upload(np.searchsorted(edge, np.arange(0, length, size), side="right") - 1, device)
+        for edge, length, size in zip(edges, lengths, tile, strict=True)
+    )
+    kept, partial = upload(mask.kept, device)[:, rows][:, :, keys], upload(mask.cut_blocks, device)[rows][:, keys]
+    partial[-1] |= mask.seqlen_q % tile[0] > 0
+    partial[:, -1] |= mask.seqlen_k % tile[1] > 0
+    both = (kept & partial, kept & ~partial)
+    return [tensor for part in both for tensor in index_lists(part.transpose(1, 2) if of_keys else part, narrow=True)]
 
 
 def kept_of_query_heads(mask: BlockMask, case: Case) -> torch.Tensor:

@@ -5,31 +5,30 @@ from __future__ import annotations
 
 from typing import Any
 
-from longca.kernels import lower
+from longca.kernels._blocks import tile_lists
 from longca.kernels._fa4_bands import ListedAttention, backward_rows, forward_tile
 from longca.kernels.base import Case
 from longca.masks import BlockMask
-from longca.masks.tiles import TileLists
 
 
 class BlockAttention(ListedAttention):
     def __init__(self, mask: BlockMask, case: Case) -> None:
         super().__init__(case)
         tile = forward_tile(case)
-        self.forward_options = self._options(mask, mask.tiles(*tile).by_row(), tile) | dict(pack_gqa=mask.heads == 1 and case.group > 1)
+        self.forward_options = self._options(mask, tile) | dict(pack_gqa=mask.heads == 1 and case.group > 1)
         if case.backward:
             rows = backward_rows(case)
             chosen = self.library._tile_size_bwd_sm90(case.head_dim, case.head_dim_v, False, False, sparse_block_size_q=rows)
             tile = rows, chosen.n_block_size
-            self.backward_options = self._options(mask, mask.tiles(*tile).by_col(), tile, anchors_are_keys=chosen.SdP_swapAB)
+            self.backward_options = self._options(mask, tile, of_keys=True, anchors_are_keys=chosen.SdP_swapAB)
             if mask.band is None and mask.seqlen_k % tile[1] == 0:
                 self.backward_options["aux_tensors"] = self.cute.no_bounds(case.device)
 
-    def _options(self, mask: BlockMask, lists: TileLists, tile: tuple[int, int], anchors_are_keys: bool = False) -> dict[str, Any]:
-        case, tensors = self.case, []
-        for ptr, index in ((lists.partial_ptr, lists.partial_idx), (lists.full_ptr, lists.full_idx)):
-            for tensor in lower.padded(ptr, index, case.device):
-                per_head = tensor.unflatten(0, (mask.heads, -1))
-                tensors.append((per_head.repeat_interleave(case.group, 0) if mask.heads > 1 else per_head)[None])
+    def _options(self, mask: BlockMask, tile: tuple[int, int], of_keys: bool = False, anchors_are_keys: bool = False) -> dict[str, Any]:
+        case = self.case
+        lists = tile_lists(mask, case.device, tile, of_keys=of_keys)
+        if mask.heads > 1:
+            lists = [per_head.repeat_interleave(case.group, 0) for per_head in lists]
+        tensors = self.cute.TileListTensors(*(tensor[None] for tensor in lists), block_size=tile)
         on_top = {} if mask.band is None else self._intervals(mask.band, tile, anchors_are_keys=anchors_are_keys)
-        return on_top | dict(block_sparse_tensors=self.cute.TileListTensors(*tensors, block_size=tile), softmax_scale=case.softmax_scale)
+        return on_top | dict(block_sparse_tensors=tensors, softmax_scale=case.softmax_scale)
