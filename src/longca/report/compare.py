@@ -104,7 +104,7 @@ def _busy(name: str, records: list[Record], environments: Mapping[str, Record]) 
     close together their samples are (docs/report.md has what was seen)."""
     measured = [record for record in records if record["status"] == "ok"]
     noisy = sum(map(_unsteady, measured))
-    kinds = {environments.get(record["env"], {}).get("device_kind") for record in measured}
+    kinds = {str(environments.get(record["env"], {}).get("device_kind")) for record in measured}
     if noisy <= min((BUSY.get(kind, 0.5) for kind in kinds), default=0.5) * len(measured):
         return ""
     advice = "measure again on a quiet machine or with a larger --budget"
