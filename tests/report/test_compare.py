@@ -72,6 +72,13 @@ def test_a_busy_machine_is_not_trusted_in_any_cell(write: Write, capsys: pytest.
     assert said.endswith("3 UNCLEAR\n")
 
 
+@pytest.mark.parametrize(("kind", "verdicts"), [("cuda", {"SLOWER": 8, "UNCLEAR": 2}), ("cpu", {"SLOWER": 0, "UNCLEAR": 10})])
+def test_a_cpu_is_trusted_less(write: Write, kind: str, verdicts: dict[str, int]) -> None:
+    a = write("a", [make_record(STEADY, seed=seed) for seed in range(10)], {"device_kind": kind})
+    b = write("b", [make_record(SLOW, seed=seed, noisy=seed < 2, spread=0.05) for seed in range(10)], {"device_kind": kind})
+    assert {name: compare(a, b).counts[name] for name in verdicts} == verdicts
+
+
 def test_the_interval_covers_the_true_ratio_as_often_as_it_says() -> None:
     random = np.random.default_rng(1)
     for n in (5, 20, 60):

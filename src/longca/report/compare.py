@@ -18,7 +18,8 @@ from longca.text import format_size
 VERDICTS = ("BROKEN", "SLOWER", "UNCLEAR", "SAME", "FASTER", "MENDED", "UNMEASURED")
 REGRESSIONS = ("BROKEN", "SLOWER")
 LOOSE = 0.02  # a median that its run did not know better than this is not compared
-BUSY = 0.1  # the part of such cells above which no cell of a journal is trusted
+# the part of such cells above which no cell of a journal is trusted: on a CPU all share one machine with whatever else it does
+BUSY = {"cpu": 0.1, "cuda": 0.5}
 # what was measured: not what it was measured with, nor what was found; the variant is the kernel's own choice
 IDENTITY = (
     *("level", "asked", "mask", "params", "mask_digest", "seed", "seqlen", "seqlen_q", "seqlen_k", "heads_q", "heads_kv"),
@@ -82,7 +83,9 @@ def compare(before: str | Path, after: str | Path, threshold: float = 0.03, forc
     shared = [name for name in a if name in b]
     if not shared:
         raise BadInput(f"{before} and {after} have no cell in common; compare two runs of the same suite.")
-    busy = [sentence for sentence in (_busy(str(before), sides[0]), _busy(str(after), sides[1])) if sentence]
+    busy = [
+        sentence for sentence in (_busy(str(before), sides[0], environments[0]), _busy(str(after), sides[1], environments[1])) if sentence
+    ]
     cells = sorted((_judge(a[name], b[name], threshold, bool(busy)) for name in shared), key=_worst_first)
     return Comparison(cells, [a[n] for n in a if n not in b], [b[n] for n in b if n not in a], differences, busy)
 
@@ -96,12 +99,13 @@ def verdict(found: Ratio, threshold: float) -> str:
     return "SAME" if found.low >= 1 / (1 + threshold) and found.high <= 1 + threshold else "UNCLEAR"
 
 
-def _busy(name: str, records: list[Record]) -> str:
+def _busy(name: str, records: list[Record], environments: Mapping[str, Record]) -> str:
     """A sentence if the run gave up on many of its cells: then the rest, measured in between, may be off by any factor too, however
     close together their samples are (docs/report.md has what was seen)."""
     measured = [record for record in records if record["status"] == "ok"]
     noisy = sum(map(_unsteady, measured))
-    if noisy <= BUSY * len(measured):
+    kinds = {str(environments.get(record["env"], {}).get("device_kind")) for record in measured}
+    if noisy <= min((BUSY.get(kind, 0.5) for kind in kinds), default=0.5) * len(measured):
         return ""
     advice = "measure again on a quiet machine or with a larger --budget"
     return f"{noisy} of {len(measured)} cells of {name} are noisy, so nothing is called slower or faster; {advice}."

@@ -46,7 +46,7 @@ function failures(records) {
   // reasons that differ in their numbers only are one; so are passes, and then kernels, with the same reason at the same lengths
   const alike = (r) => (r.reason || MARK_WORDS[r.status]).replace(/\d[\d.]*/g, "#");
   const join = (groups, name, rest) => [...groupBy(groups, (g) => JSON.stringify(rest.map((key) => g[key])))].map(([, same]) => ({ ...same[0], [name]: unique(same.map((g) => g[name])).join(", ") }));
-  const failed = records.filter((r) => r.status !== "ok");
+  const failed = records.filter((r) => r.status !== "ok").sort((a, b) => PASSES.indexOf(a.pass) - PASSES.indexOf(b.pass));
   let groups = [...groupBy(failed, (r) => JSON.stringify([MARKS[r.status], r.line, r.pass, alike(r)]))].map(([, group]) => ({
     mark: MARKS[group[0].status] || "E", line: group[0].line, pass: group[0].pass, reason: group[group.length - 1].reason || MARK_WORDS[group[0].status], alike: alike(group[0]), lengths: lengthsText(unique(group.map((r) => r.seqlen)), all) }));
   groups = join(groups, "pass", ["mark", "line", "alike", "lengths"]);
