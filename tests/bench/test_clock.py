@@ -81,8 +81,11 @@ def test_warm_up_is_by_time_and_not_recorded() -> None:
 
 
 def test_a_call_longer_than_the_budget_is_still_sampled() -> None:
-    timing = measure(lambda: None, FakeTimer(constant(5000.0)), Settings(least=3))
-    assert len(timing.samples) == 3
+    timing = measure(lambda: None, FakeTimer(constant(5000.0)), Settings(least=5))
+    assert (len(timing.samples), timing.stop) == (3, "target")
+    timing = measure(lambda: None, FakeTimer(noisy(5000.0, 0.3)), Settings(least=5))
+    assert (len(timing.samples), timing.stop) == (3, "budget")
+    assert len(measure(lambda: None, FakeTimer(constant(5000.0)), Settings(least=2)).samples) == 2
 
 
 def test_a_host_that_is_too_slow_is_said() -> None:
@@ -92,7 +95,7 @@ def test_a_host_that_is_too_slow_is_said() -> None:
 def test_percentiles_and_interval() -> None:
     samples = tuple(float(x) for x in range(1, 102))
     assert half_width(samples) == pytest.approx(10 / 51, rel=0.1)
-    timing = measure(lambda: None, FakeTimer(iter([float(x) for x in range(1, 12)])), Settings(warmup_s=0, least=11, budget_s=0))
+    timing = measure(lambda: None, FakeTimer(iter([float(x) for x in range(1, 12)])), Settings(warmup_s=0, least=11, most=11))
     assert (timing.percentile(20), timing.median, timing.percentile(80)) == (3.0, 6.0, 9.0)
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Call = Callable[[], object]
 Align = Callable[[], None]
+FEWEST = 3  # samples, however long a call is
 LEAST_SPIN_MS = 0.05
 SPARE = 1.3  # times what the host needed last: how long the device spins for it
 COVER = 2.0  # times the host's need that a call must last to hide it
@@ -37,8 +38,8 @@ def _alone() -> None:
 
 @dataclass(frozen=True)
 class Settings:
-    """When to stop: as soon as the median is known to `target` (half width of its interval, relative), the budget is spent, or there are
-    `most` samples."""
+    """When to stop: with `least` samples or more as soon as the median is known to `target` (half width of its interval, relative); with
+    three or more when the budget is spent; or with `most` samples."""
 
     warmup_s: float = 0.05
     budget_s: float = 0.5
@@ -100,13 +101,15 @@ def measure(call: Call, timer: Timer, settings: Settings | None = None, gauge: G
         for sample in islice(samples, settings.most):
             taken.append(sample)
             readings.take()
-            if len(taken) >= settings.least:
-                if half_width([one.ms for one in taken]) <= settings.target:
-                    stop = "target"
-                    break
-                if timer.now() - start >= settings.budget_s:
-                    stop = "budget"
-                    break
+            if len(taken) < min(settings.least, FEWEST):
+                continue
+            spent = timer.now() - start >= settings.budget_s
+            if (spent or len(taken) >= settings.least) and half_width([one.ms for one in taken]) <= settings.target:
+                stop = "target"
+                break
+            if spent:
+                stop = "budget"
+                break
     ms, late, call_ms = zip(*taken, strict=True)
     return Timing(ms, sum(late) * 2 > len(late), statistics.median(call_ms), stop, readings.clock_mhz, readings.watts)
 
