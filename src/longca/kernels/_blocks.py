@@ -66,18 +66,17 @@ def refuse_blind_rows(mask: BlockMask) -> No | None:
     return None if mask.kept.any(axis=2).all() else No("needs rows that all see something")
 
 
-def index_lists(kept: torch.Tensor, narrow: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    """(count [..., rows], index [..., rows, blocks]) int32: the kept blocks of each row in order, then zeros. Narrow: as wide as the
-    longest list alone."""
+def index_lists(kept: torch.Tensor, width: int | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    """(count [..., rows], index [..., rows, width]) int32: the kept blocks of each row in order, then zeros; `width` is at least the
+    longest list, or all blocks. Nothing is read back from the device."""
     import torch
 
-    count = kept.sum(-1, dtype=torch.int32)
-    width = max(1, int(count.max())) if narrow and count.numel() else kept.shape[-1]
-    index = torch.zeros(*kept.shape[:-1], width, dtype=torch.int32, device=kept.device)
-    *row, block = torch.nonzero(kept, as_tuple=True)
-    place = kept.cumsum(-1, dtype=torch.int32)[(*row, block)] - 1
-    index[(*row, place.long())] = block.int()
-    return count, index
+    blocks = kept.shape[-1]
+    width = blocks if width is None else width
+    place = torch.where(kept, kept.cumsum(-1) - 1, width)  # what is not kept goes into one place more, which is cut off
+    index = torch.zeros(*kept.shape[:-1], width + 1, dtype=torch.int32, device=kept.device)
+    index.scatter_(-1, place, torch.arange(blocks, dtype=torch.int32, device=kept.device).expand(kept.shape))
+    return kept.sum(-1, dtype=torch.int32), index[..., :width].contiguous()
 
 
 def tile_lists(mask: BlockMask, device: str, tile: tuple[int, int], *, of_keys: bool = False) -> list[torch.Tensor]:
@@ -96,8 +95,11 @@ def tile_lists(mask: BlockMask, device: str, tile: tuple[int, int], *, of_keys: 
     kept, partial = upload(mask.kept, device)[:, rows][:, :, keys], upload(mask.cut_blocks, device)[rows][:, keys]
     partial[-1] |= mask.seqlen_q % tile[0] > 0
     partial[:, -1] |= mask.seqlen_k % tile[1] > 0
+    listed = 0 if of_keys else 1
+    tiles_a_block = -(-int(np.diff(edges[listed]).max(initial=1)) // tile[listed])
+    width = max(1, tiles_a_block * int(np.count_nonzero(mask.kept, axis=1 + listed).max(initial=0)))
     both = (kept & partial, kept & ~partial)
-    return [tensor for part in both for tensor in index_lists(part.transpose(1, 2) if of_keys else part, narrow=True)]
+    return [tensor for part in both for tensor in index_lists(part.transpose(1, 2) if of_keys else part, width)]
 
 
 def kept_of_query_heads(mask: BlockMask, case: Case) -> torch.Tensor:
