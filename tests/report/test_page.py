@@ -189,9 +189,30 @@ def test_ranks_and_ratios_get_charts_of_their_own(write: Write, browser: Browser
     assert page.script(read) == ["ranks", ["fa4 ring"], [1, 2, 4], [138, 275, 550]]
     page.script("const s = document.getElementById('setting'); s.selectedIndex = 1; s.dispatchEvent(new Event('change'))")
     assert page.script(read)[:3] == ["ratio", ["fa4"], [0.1, 0.5]]
+    assert page.script("return document.querySelectorAll('#scaling .plot').length") == 1  # no dense mask was measured beside it
     page.script("paint(document.querySelector('#scaling .plot').chart)")
     assert page.complaints() == []
     assert not page.script("return document.getElementById('scaling').hidden")
+
+
+def test_block_patterns_have_charts_by_their_parameters_and_the_dense_mask_beside_them(
+    write: Write, browser: Browser, tmp_path: Path
+) -> None:
+    sparse = [
+        make_record([ratio * b / 16], level="sparse", mask="uniform_block", params={"b": b, "ratio": ratio, "heads": 8})
+        for b in (64, 128)
+        for ratio in (0.2, 0.8)
+    ]
+    dense = [make_record([2.0], mask="full"), make_record([9.0], mask="full", seqlen=16384), make_record([9.0], mask="causal")]
+    page = opened(browser, write("sparse", sparse + dense), tmp_path)
+    titles = page.script("return [...document.querySelectorAll('#charts h3')].map((title) => title.textContent)")
+    assert titles == [f"uniform_block b={b} ratio={ratio}" for b in (64, 128) for ratio in (0.2, 0.8)]
+    charts = page.script("""return [...document.querySelectorAll('#scaling .plot')].map(({ chart }) => [
+        chart.unit, chart.lines, chart.points.map((line) => line.map((point) => point.value))])""")
+    assert [unit for unit, _, _ in charts] == ["TFLOP/s", "ms"] * 2
+    for b, (_, lines, points) in zip((64, 128), charts[1::2], strict=True):
+        assert dict(zip(lines, points, strict=True)) == {"fa4": [0.2 * b / 16, 0.8 * b / 16], "fa4 on full": [2.0, 2.0]}
+    assert page.complaints() == []
 
 
 def test_many_kernels_without_a_time_stay_readable(write: Write, browser: Browser, tmp_path: Path) -> None:

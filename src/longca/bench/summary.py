@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -55,17 +55,20 @@ def is_sparse(record: Record) -> bool:
     return record["mask"] in block_names()
 
 
-def places(records: Iterable[Record]) -> dict[tuple[str, int], Kernels]:
-    """Records of one table by the mask's name and length. Parameters of block patterns, and those of which one seed comes with several,
-    are part of the name."""
-    records = list(records)
+def mask_names(records: Sequence[Record]) -> list[str]:
+    """For each record the name of its mask. Parameters of block patterns, and those of which one seed comes with several, are part of
+    it."""
     chosen: dict[tuple[Any, ...], set[str]] = {}
     for record in records:
         chosen.setdefault((record["mask"], record["seqlen"], record["seed"]), set()).add(with_params(record))
     listed = {mask for (mask, _, _), several in chosen.items() if len(several) > 1}
+    return [with_params(record) if is_sparse(record) or record["mask"] in listed else str(record["mask"]) for record in records]
+
+
+def places(records: Sequence[Record]) -> dict[tuple[str, int], Kernels]:
+    """Records of one table by the mask's name and length."""
     found: dict[tuple[str, int], Kernels] = {}
-    for record in records:
-        name = with_params(record) if is_sparse(record) or record["mask"] in listed else record["mask"]
+    for record, name in zip(records, mask_names(records), strict=True):
         measured = found.setdefault((name, record["seqlen"]), {}).setdefault(label(record), {})
         before = measured.get(record["mask_digest"])
         if before is None or (record["tflops"] or 0) > (before["tflops"] or 0):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from longca.bench.summary import mask_names
 from longca.errors import BadInput
 from longca.report.reading import Record
 from longca.report.settings import MARKS, MARKS_EXPLAINED, PASSES, SIMULATED, by_setting, line_of, slug, speed_at
@@ -36,9 +37,10 @@ def write_figures(records: Iterable[Record], environments: Mapping[str, Record],
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"cannot write to {folder}: {error.strerror}; give another folder with --figures.") from error
-    written: list[Path] = []
+    records, written = list(records), list[Path]()
+    named = [record | {"mask": name} for record, name in zip(records, mask_names(records), strict=True)]
     with matplotlib.rc_context(PAPER):
-        for setting, group in by_setting(records, environments).items():
+        for setting, group in by_setting(named, environments).items():
             lines = sorted({line_of(record) for record in group})
             for which in (name for name in PASSES if any(record["pass"] == name for record in group)):
                 own = [record for record in group if record["pass"] == which]

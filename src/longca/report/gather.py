@@ -11,6 +11,7 @@ import numpy as np
 from longca import __version__, masks
 from longca.bench import journal
 from longca.bench.export import flat
+from longca.bench.summary import mask_names
 from longca.errors import BadInput, LongcaError
 from longca.masks import AnyMask, Mask
 from longca.masks.draw import shades
@@ -53,6 +54,7 @@ def page_data(found: Gathered) -> dict[str, Any]:
         "longca": __version__,
         "columns": columns,
         "rows": [[row.get(name) for name in columns] for row in rows],
+        "problems": mask_names(found.records),
         "commands": [command(record, found.environments, found.masks) for record in found.records],
         "environments": found.environments,
         "pictures": pictures(found.records, found.masks),

@@ -14,6 +14,8 @@ const derive = (r, name, value) => Object.defineProperty(r, name, { value });
 const simulated = (r) => (r.simulated ? `, simulated on ${r.simulated}` : "");
 for (const [i, r] of RECORDS.entries()) {
   derive(r, "command", DATA.commands[i]);
+  derive(r, "problem", DATA.problems[i]); // the mask, with its parameters where there are several
+  derive(r, "family", r.problem.replace(/ ratio=\S+/, "")); // the same at every share of visible blocks
   derive(r, "split", (r.method ? `${r.asked} ${r.method}` : r.asked) + simulated(r));
   derive(r, "line", (r.method ? `${r.asked} ${r.method} ×${r.ranks}` : r.asked) + simulated(r));
   derive(r, "ratio", JSON.parse(r.params).ratio ?? null);

@@ -73,9 +73,10 @@ const SPEED = {
 function speedCharts(records, lines) {
   const place = document.getElementById("charts");
   place.replaceChildren();
-  for (const [mask, group] of groupBy(records, "mask")) {
-    const card = element("article", null, "mask"), top = element("div", null, "top"), words = element("div"), found = DATA.pictures[mask];
-    words.append(element("h3", mask));
+  for (const [problem, group] of groupBy(records, "problem")) {
+    const { mask } = group[0], found = DATA.pictures[mask];
+    const card = element("article", null, "mask"), top = element("div", null, "top"), words = element("div");
+    words.append(element("h3", problem));
     if (found) {
       const params = Object.entries(found.params).map(([name, value]) => `${name}=${value}`).join(", ");
       words.append(element("p", `${(100 * found.density).toFixed(1)} % visible at ${sizeText(found.seqlen)}${params ? ", " + params : ""} (seed ${found.seed})`));
@@ -84,7 +85,7 @@ function speedCharts(records, lines) {
     const grid = element("div", null, "grid");
     for (const pass of PASSES) {
       const own = group.filter((r) => r.pass === pass);
-      if (own.length) grid.append(lineChart(`${mask}, ${{ fwd: "forward", bwd: "backward", "fwd+bwd": "forward and backward" }[pass]}`, own, lines, SPEED));
+      if (own.length) grid.append(lineChart(`${problem}, ${{ fwd: "forward", bwd: "backward", "fwd+bwd": "forward and backward" }[pass]}`, own, lines, SPEED));
     }
     card.append(top, grid, failures(group));
     place.append(card);
@@ -115,8 +116,8 @@ function table(head, rows) {
 function headline(records) {
   const rows = [];
   // what was simulated is never ahead of, or behind, what was measured
-  for (const [, group] of groupBy(records, (r) => JSON.stringify([r.mask, r.simulated]))) for (const pass of PASSES) {
-    const mask = group[0].mask, ok = group.filter((r) => r.pass === pass && r.status === "ok");
+  for (const [, group] of groupBy(records, (r) => JSON.stringify([r.problem, r.simulated]))) for (const pass of PASSES) {
+    const mask = group[0].problem, ok = group.filter((r) => r.pass === pass && r.status === "ok");
     if (!ok.length) continue;
     const longest = Math.max(...ok.map((r) => r.seqlen));
     const ranked = [...groupBy(ok.filter((r) => r.seqlen === longest), "line")].map(([line, rs]) => ({ line, speed: median(rs.map((r) => r.tflops)), peak: median(rs.map((r) => r.mfu).filter((v) => v !== null)) })).sort((a, b) => b.speed - a.speed);
@@ -190,18 +191,38 @@ function oneChartPerPass(id, records, lines, charts) {
   place.replaceChildren(...(made.length ? made : [element("p", "Not measured; on a CPU there is no count of it.", "note")]));
 }
 
+const TIME = { unit: "ms", value: (r) => r.ms_median, spread: (r) => [r.ms_p20, r.ms_p80] };
+const SHAPE = ["device", "heads_q", "heads_kv", "head_dim", "head_dim_v", "dtype", "pass", "seqlen", "deterministic"];
+
+// The dense mask of the same shape, as a level line: once for each share of `sparse`, so that a reader sees where it is crossed.
+function denseBeside(sparse) {
+  const [like] = sparse, mask = (like.source || "random") === "random" ? "full" : "causal";
+  const dense = RECORDS.filter((r) => r.level === "kernel" && r.mask === mask && r.status === "ok" && SHAPE.every((name) => r[name] === like[name]));
+  return unique(sparse.map((r) => r.ratio)).flatMap((ratio) => dense.map((r) => {
+    const copy = { ...r };
+    for (const [name, value] of Object.entries({ command: r.command, ratio, split: `${r.split} on ${mask}` })) derive(copy, name, value);
+    return copy;
+  }));
+}
+
 // Over ranks, and over the share of visible blocks: at the longest length, where there are at least two of them.
 function scaling(records) {
   const made = [];
-  for (const [x, title] of [["ranks", "over ranks"], ["ratio", "over the visible share"]]) {
-    const all = records.filter((r) => r[x] !== null && r[x] !== undefined), lines = unique(all.map((r) => r.split)).sort();
-    for (const [, group] of groupBy(all, (r) => JSON.stringify([r.mask, r.pass]))) {
+  const add = (own, title, how) => {
+    const lines = unique(own.map((r) => r.split)).sort();
+    const chart = lineChart(`${own[0].family}, ${own[0].pass}, ${sizeText(own[0].seqlen)}, ${title}`, own, lines, { ...how, series: "split" });
+    chart.append(element("div", null, "legend"));
+    fillLegend(chart.lastChild, lines);
+    made.push(chart);
+  };
+  for (const x of ["ranks", "ratio"]) {
+    const all = records.filter((r) => r[x] !== null && r[x] !== undefined);
+    for (const [, group] of groupBy(all, (r) => JSON.stringify([r.family, r.pass]))) {
       const longest = Math.max(...group.map((r) => r.seqlen)), own = group.filter((r) => r.seqlen === longest);
       if (unique(own.map((r) => r[x])).length < 2) continue;
-      const chart = lineChart(`${own[0].mask}, ${own[0].pass}, ${sizeText(longest)}, ${title}`, own, lines, { ...SPEED, x, series: "split" });
-      chart.append(element("div", null, "legend"));
-      fillLegend(chart.lastChild, lines);
-      made.push(chart);
+      add(own, x === "ranks" ? "over ranks" : "over the visible share", { ...SPEED, x });
+      const dense = x === "ratio" ? denseBeside(own) : [];
+      if (dense.length) add([...own, ...dense], "beside the dense mask", { ...TIME, x });
     }
   }
   document.getElementById("scaling").hidden = document.getElementById("to-scaling").hidden = !made.length;
