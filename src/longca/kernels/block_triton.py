@@ -28,7 +28,7 @@ class BlockTriton(Kernel):
     about = "LongCA's own block-sparse attention in Triton; on a CPU with TRITON_INTERPRET=1"
     needs = "triton"
     modules = ("triton",)
-    tested = "CPU interpreter"
+    tested = "CPU interpreter, H200"
 
     def __init__(self, variant: str = "") -> None:
         super().__init__(variant)

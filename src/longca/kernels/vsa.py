@@ -35,6 +35,7 @@ class VideoSparse(Kernel):
     about = "FastVideo's block-sparse attention, ThunderKittens (Hopper): uniform blocks of 64"
     needs = "fastvideo-kernel==0.3.2"
     modules = ("fastvideo_kernel",)
+    tested = "H200"
     capability = (9, 0)
     layout = "HLD"
     gives_lse = False  # the library's own scaling of it stays inside
