@@ -7,6 +7,7 @@ import torch
 
 import longca
 from longca import masks
+from longca.kernels import inputs
 from longca.kernels.base import Case
 from longca.kernels.inputs import BLOCK, make, tokens
 
@@ -22,19 +23,19 @@ def textbook(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, visible: torch.T
 @pytest.mark.parametrize("name", masks.names())
 def test_value_and_gradients(kernel: str, name: str) -> None:
     mask = masks.build(name, 79, seed=2)
-    inputs = make(Case(79, 79, 4, 2, 16, 16, "fp64"))
-    ours, theirs = ([x.clone().requires_grad_() for x in inputs[:3]] for _ in range(2))
+    made = make(Case(79, 79, 4, 2, 16, 16, "fp64"))
+    ours, theirs = ([x.clone().requires_grad_() for x in made[:3]] for _ in range(2))
     out = longca.attention(*ours, mask, kernel=kernel)
     right = textbook(*theirs, torch.from_numpy(mask.dense()))
     torch.testing.assert_close(out, right, rtol=1e-6, atol=1e-8)
-    for mine, other in zip(torch.autograd.grad(out, ours, inputs.dout), torch.autograd.grad(right, theirs, inputs.dout), strict=True):
+    for mine, other in zip(torch.autograd.grad(out, ours, made.dout), torch.autograd.grad(right, theirs, made.dout), strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-6, atol=1e-8)
 
 
 def test_gradcheck() -> None:
     mask = masks.share_question(12, documents=[3, 5, 4])
-    inputs = [x.requires_grad_() for x in make(Case(12, 12, 2, 1, 4, 4, "fp64"))[:3]]
-    assert torch.autograd.gradcheck(lambda q, k, v: longca.attention(q, k, v, mask, kernel="torch:chunked"), inputs)
+    made = [x.requires_grad_() for x in make(Case(12, 12, 2, 1, 4, 4, "fp64"))[:3]]
+    assert torch.autograd.gradcheck(lambda q, k, v: longca.attention(q, k, v, mask, kernel="torch:chunked"), made)
 
 
 @pytest.mark.parametrize("kernel", ["torch:plain", "torch:chunked", "sdpa:flash"])
@@ -67,3 +68,13 @@ def test_inputs_of_a_token_do_not_depend_on_the_shard() -> None:
     assert torch.equal(make(case, seed=7, layout="HLD").q, whole.q)
     assert not torch.equal(make(case, seed=8).q, whole.q)
     assert not torch.equal(whole.q[:, :1], whole.k)
+
+
+def test_many_workers_make_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a CPU does for a GPU that is measured on a pattern which the CPU's numbers selected."""
+    case = Case(3 * BLOCK + 5, 3 * BLOCK + 5, 2, 1, 8, 8, "bf16")
+    ranges = [(3, 9), (BLOCK - 1, 2 * BLOCK + 1), (3 * BLOCK, 3 * BLOCK + 5)]
+    alone = tokens("q", case, ranges)
+    workers = inputs._workers
+    monkeypatch.setattr(inputs, "_workers", lambda many: workers(True))
+    assert torch.equal(tokens("q", case, ranges), alone)

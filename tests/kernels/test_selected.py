@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from longca import masks
+from longca.bench.cell import Cell
 from longca.errors import BadInput
 from longca.kernels import inputs, selected
 from longca.kernels.base import Case
@@ -64,3 +66,13 @@ def test_build_leaves_other_masks_alone_and_refuses_what_it_does_not_know() -> N
         selected.build("uniform_block", 256, "nsa", SHAPE, heads=3)
     with pytest.raises(BadInput, match="as many queries as keys, not 8 and 9"):
         selected.from_tensors(torch.zeros(8, 1, 4), torch.zeros(9, 1, 4), "uniform_block", "nsa")
+
+
+def test_what_a_selected_pattern_is_measured_with_is_what_selected_it() -> None:
+    cell = Cell(kernel="torch", mask="uniform_block", seqlen=256, heads_q=4, heads_kv=2, head_dim=16, head_dim_v=16, dtype="fp32",
+                which="fwd", device="cuda", source="nsa", params=(("b", 64), ("ratio", 0.5)))  # fmt: skip
+    mask = cell.build_mask()
+    case = replace(cell.case(mask), device="cpu")
+    assert case.numbers == "cpu"
+    assert selected.from_tensors(*inputs.make(case, cell.seed)[:2], "uniform_block", "nsa", b=64, ratio=0.5) == mask
+    assert replace(cell, source="random").case(mask).numbers == ""

@@ -69,6 +69,7 @@ class Cell:
             self.device,
             backward=self.grad,
             deterministic=self.deterministic,
+            numbers=selected.numbers_of(self.source),
         )
 
     @property

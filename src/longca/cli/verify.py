@@ -52,7 +52,8 @@ def run(args: argparse.Namespace) -> int:
     heads, dim, dtype, seqlens = DEFAULTS[device]
     heads_q, heads_kv = parse_heads(args.heads or heads)
     head_dim, head_dim_v = parse_dims(args.head_dim or dim)
-    case = Case(0, 0, heads_q, heads_kv, head_dim, head_dim_v, args.dtype or dtype, device, deterministic=args.deterministic)
+    shape, numbers = selected.Heads(heads_q, heads_kv, head_dim), selected.numbers_of(args.source)
+    case = Case(0, 0, *shape, head_dim_v, args.dtype or dtype, device, deterministic=args.deterministic, numbers=numbers)
     settings = parse_settings(args.set)
     wanted = parse_list(args.masks or "") or masks.names()
     for name in settings:
@@ -60,7 +61,6 @@ def run(args: argparse.Namespace) -> int:
             raise BadInput(f"none of these masks has a parameter {name!r}; `longca ls masks` shows which they have.")
     lengths = [parse_size(length) for length in parse_list(args.seqlens or seqlens)]
     settings.setdefault("heads", heads_kv)  # block patterns: one per KV head
-    shape = selected.Heads(heads_q, heads_kv, head_dim)
     built = [
         selected.build(name, length, args.source, shape, seed=args.seed, **masks.own_params(name, settings))
         for length in lengths

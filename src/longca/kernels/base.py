@@ -69,6 +69,7 @@ class Case:
     backward: bool = True  # whether dq, dk, dv will be asked for
     partial_backward: bool = False  # backward from another call's out and lse, as a ring needs
     deterministic: bool = False
+    numbers: str = ""  # whose generator makes the inputs; empty: the device's own, which differ from one another
 
     @property
     def softmax_scale(self) -> float:

@@ -1,13 +1,17 @@
 """The numbers every kernel is checked and timed on.
 
 q, k, v and dout of a token depend only on (seed, tensor, token) and the shape of a token, so that any rank, any shard and any
-kernel sees the same numbers without anyone holding them all. They are made in blocks of 1,024 tokens on the device itself.
+kernel sees the same numbers without anyone holding them all. They are made in blocks of 1,024 tokens, on the device itself unless
+the case asks for another one's numbers.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
@@ -43,14 +47,33 @@ def tokens(which: Which, case: Case, ranges: Sequence[Range], seed: int = 0, lay
     heads = case.heads_kv if which in "kv" else case.heads_q
     size = case.head_dim if which in "qk" else case.head_dim_v
     out = empty(sum(end - start for start, end in ranges), heads, size, case, layout)
+    generator = case.numbers or case.device
+    pieces = [
+        (block, max(start - block * BLOCK, 0), min(end - block * BLOCK, BLOCK))
+        for start, end in ranges
+        for block in range(start // BLOCK, -(-end // BLOCK))
+    ]
+
+    def made(piece: tuple[int, int, int]) -> torch.Tensor:
+        block, first, last = piece
+        return _block(which, seed, block, heads, size, generator)[first:last].to(out.dtype)
+
     position = 0
-    for start, end in ranges:
-        for block in range(start // BLOCK, -(-end // BLOCK)):
-            first, last = max(start, block * BLOCK), min(end, (block + 1) * BLOCK)
-            values = _block(which, seed, block, heads, size, case.device)[first - block * BLOCK : last - block * BLOCK]
+    with _workers(generator != case.device) as run:
+        for values in run(made, pieces):
             out[position : position + len(values)] = values
             position += len(values)
     return out
+
+
+@contextmanager
+def _workers(many: bool) -> Iterator[Callable[..., Iterable[torch.Tensor]]]:
+    """Something like `map`; with many workers where a CPU makes numbers for another device, which a single one would keep waiting."""
+    if not many:
+        yield map
+        return
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        yield pool.map
 
 
 def empty(length: int, heads: int, size: int, case: Case, layout: Layout) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """Block patterns that queries and keys select themselves: those that LongCA measures on, or a user's own.
 
 The means are made on a CPU from the CPU's numbers, in blocks of tokens, whatever device is measured, so that a pattern is the
-same everywhere, as the random ones are. A GPU's q and k are other numbers of the same distribution.
+same everywhere, as the random ones are; what is measured on it gets the same numbers (`Case.numbers`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from longca.kernels.inputs import Which
 
 PIECE = 1024  # tokens at a time
+NUMBERS = "cpu"  # whose generator makes the q and k that select
 
 
 class Heads(NamedTuple):
@@ -33,6 +34,11 @@ class Heads(NamedTuple):
     q: int
     kv: int
     size: int
+
+
+def numbers_of(source: str) -> str:
+    """Whose numbers (`Case.numbers`) a pattern of that source is measured with."""
+    return "" if source == "random" else NUMBERS
 
 
 def build(name: str, seqlen: int, source: str, shape: Heads, *, seed: int = 0, **options: Any) -> AnyMask:
@@ -92,7 +98,7 @@ def _pieces(x_LHD: torch.Tensor) -> Iterator[torch.Tensor]:
 def _means_of_seed(seqlen: int, seed: int, shape: Heads, row_edges: bytes, col_edges: bytes) -> Means:
     from longca.kernels.inputs import length_of, tokens
 
-    case = Case(seqlen, seqlen, shape.q, shape.kv, shape.size, shape.size, "fp32", "cpu")
+    case = Case(seqlen, seqlen, shape.q, shape.kv, shape.size, shape.size, "fp32", "cpu", numbers=NUMBERS)
 
     def made(which: Which) -> Iterator[torch.Tensor]:
         length = length_of(which, case)
