@@ -3,6 +3,7 @@
 import sys
 import time
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,9 +20,12 @@ from longca.bench.outcome import TooLong, fields_of
 from longca.bench.plan import Planned
 from longca.bench.reference import reference
 from longca.bench.session import Session
+from longca.bench.worker import plain
 from longca.errors import Refused
 from longca.kernels import inputs, registry
 from longca.kernels.base import Case, Yes
+from longca.kernels.flex import MOST_COMPILATIONS
+from longca.report.compare import _unsteady
 
 CELL = Cell("torch:plain", "causal", 96, 4, 2, 16, 16, "fp32", "fwd")
 
@@ -107,6 +111,13 @@ def test_faster_than_the_device_is_invalid_and_has_no_time() -> None:
     assert "above the 989" in found["reason"]
     assert "ms" not in found
     assert kernel_job.figures(impossible, mask, case, "fwd", "an unknown device")["status"] == "ok"
+
+
+def test_one_sample_is_noisy_and_has_no_spread() -> None:
+    timing = Timing((3.5,), False, 0.1, "most")
+    found = plain(kernel_job.figures(timing, masks.full(64), Case(64, 64, 4, 2, 16, 16), "fwd", "a CPU"))
+    assert (found["ms"]["spread"], found["noisy"]) == (None, True)
+    assert _unsteady(found)
 
 
 def test_quadratic_memory_stops_at_a_length_with_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,10 +254,25 @@ def test_what_was_left_out_for_its_length_says_so_in_its_record() -> None:
         assert (made["status"], made["limited"]) == ("unsupported", limited)
 
 
-def test_compilers_forget_before_they_have_met_too_many_shapes(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    resets = list[int]()
-    for seqlen in range(1, 100):
-        monkeypatch.setitem(sys.modules, "torch._dynamo", SimpleNamespace(reset=lambda seqlen=seqlen: resets.append(seqlen)))
-        for backward in (True, False):
-            session.begin_shape(Case(seqlen, seqlen, 4, 2, 16, 16, "fp32", backward=backward))
-    assert resets == [13 + 12 * n for n in range(8)]
+def test_compilers_forget_before_they_have_made_too_many_graphs(session: Session) -> None:
+    """Whatever they are made for: shapes, kinds of masks, shapes of patterns."""
+    import torch._dynamo
+
+    compiled = torch.compile(lambda x: x + 1, backend="eager", dynamic=False)
+    with torch._dynamo.config.patch(recompile_limit=MOST_COMPILATIONS, fail_on_recompile_limit_hit=True):
+        for job in range(2 * MOST_COMPILATIONS // 3):
+            session.limit_compilations()
+            for size in range(3):
+                compiled(torch.ones(3 * job + size + 2))
+    torch._dynamo.reset()
+
+
+def test_what_is_compiled_stays_while_there_is_room(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    resets, stats = list[int](), {"unique_graphs": 1000}  # made before this session
+    fake = SimpleNamespace(reset=lambda: resets.append(stats["unique_graphs"]), utils=SimpleNamespace(counters={"stats": stats}))
+    session.limit_compilations()  # nothing was ever compiled
+    monkeypatch.setitem(sys.modules, "torch._dynamo", fake)
+    for _ in range(40):
+        session.limit_compilations()
+        stats["unique_graphs"] += 5
+    assert all(after - before == 35 for before, after in pairwise(resets))  # 7 jobs of 5: an eighth may not fit

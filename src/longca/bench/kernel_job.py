@@ -60,7 +60,7 @@ def _measure(cell: Cell, mask: AnyMask, case: Case, passes: list[str], session: 
     kernel = registry.choose(cell.kernel, mask, case)
     refuse_quadratic(kernel, mask, case, session.quadratic)
     session.start_device(case.device)
-    session.begin_shape(case)
+    session.limit_compilations()
     before = session.allocated()
     start = time.perf_counter()
     attention = kernel.prepare(mask, case)

@@ -113,7 +113,8 @@ def _busy(name: str, records: list[Record], environments: Mapping[str, Record]) 
 
 def _unsteady(record: Record) -> bool:
     """Noisy, and not only by a suite's strict target: times that wander by whole percents do so between runs too."""
-    return bool(record.get("noisy")) and record["ms"].get("spread", 1.0) > LOOSE
+    spread = record["ms"].get("spread")
+    return bool(record.get("noisy")) and (spread is None or spread > LOOSE)
 
 
 def _by_the_clock(a: Record, b: Record, found: Ratio, threshold: float) -> bool:
