@@ -33,6 +33,7 @@ class Session:
         self.settings = Settings()
         self.cache: Path | None = None  # where other workers look for references
         self.fatal = False  # the device will not work again in this process
+        self.slow_plans: set[str] = set()  # kernels that take as long to prepare a second time as the first
         self._timer: Timer | None = None
         self._gauge: Gauge | None = None
         self._references: Any = None
