@@ -16,6 +16,7 @@ from longca import masks
 from longca.bench import kernel_job, record, references
 from longca.bench.cell import Cell
 from longca.bench.clock import Settings, Timing
+from longca.bench.journal import describe_mask
 from longca.bench.outcome import TooLong, fields_of
 from longca.bench.plan import Planned
 from longca.bench.reference import reference
@@ -178,8 +179,7 @@ def test_quadratic_memory_stops_at_a_length_with_an_estimate(monkeypatch: pytest
 
 @pytest.mark.parametrize("status", ["unsupported", "oom", "wrong", "error", "timeout", "invalid", "unavailable"])
 def test_a_time_exists_only_where_the_status_is_ok(status: str) -> None:
-    mask = CELL.build_mask()
-    planned = Planned(CELL, "key", mask.digest, mask.area)
+    planned = Planned(CELL, "key", describe_mask(CELL.build_mask()))
     measured = dict.fromkeys(record.MEASURED, 1.0) | {"reason": ""}
     made = record.make(planned, {"status": status, **measured}, "env")
     assert all(made[field] is None for field in record.MEASURED)
@@ -187,8 +187,9 @@ def test_a_time_exists_only_where_the_status_is_ok(status: str) -> None:
 
 
 def test_another_mask_than_planned_is_an_error() -> None:
-    mask = CELL.build_mask()
-    made = record.make(Planned(CELL, "key", mask.digest, mask.area), {"status": "ok", "reason": "", "mask_digest": "other"}, "env")
+    made = record.make(
+        Planned(CELL, "key", describe_mask(CELL.build_mask())), {"status": "ok", "reason": "", "mask_digest": "other"}, "env"
+    )
     assert made["status"] == "error"
     assert "another mask" in made["reason"]
 
@@ -290,8 +291,7 @@ def test_after_a_lost_device_the_forward_is_left_to_another_process(session: Ses
 
 
 def test_what_was_left_out_for_its_length_says_so_in_its_record() -> None:
-    mask = CELL.build_mask()
-    planned = Planned(CELL, "key", mask.digest, mask.area)
+    planned = Planned(CELL, "key", describe_mask(CELL.build_mask()))
     for error, limited in ((TooLong("O(S²)"), True), (Refused("O(S²)"), False)):
         made = record.make(planned, fields_of(error), "env")
         assert (made["status"], made["limited"]) == ("unsupported", limited)
