@@ -18,6 +18,7 @@ from longca.cli.recommend import SHOWN
 from longca.report import evidence
 from longca.report.best import NO_RECORD, NoRecord, ask, table
 from longca.report.recommend import Answer, recommend
+from longca.report.settings import by_setting
 from report.made import Record, make_record
 
 Write = Callable[..., Path]
@@ -194,6 +195,17 @@ def test_where_no_record_answers_it_says_what_would(
     assert said in out
     assert "no record answers this." in out
     assert "to measure it" in out
+
+
+def test_the_head_size_of_v_is_said_wherever_it_is_another(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write("made", [kernel("fa4", around(1.0), head_dim=192)])
+    assert main(["recommend", "--mask", "causal", "--seqlen", "4K", "--dtype", "fp16", "--results", str(folder)]) == NO_RECORD
+    assert "measured of causal are: 8K, 64:8 heads of 192/128, bf16, NVIDIA H200." in capsys.readouterr().out
+    assert main(["recommend", "--mask", "causal", "--seqlen", "8K", "--head-dim", "192/128", "--results", str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert "causal, 8K tokens, 64:8 heads of 192/128, bf16, fwd+bwd, NVIDIA H200" in said
+    assert " --heads 64:8 --head-dim 192/128 --dtype bf16 " in said
+    assert " · 64:8 heads of 192/128 · " in next(iter(by_setting([kernel("fa4", around(1.0), head_dim=192)], {})))
 
 
 def test_the_advised_run_answers_the_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from longca import masks
-from longca.bench.metrics import PASSES
+from longca.bench.metrics import BYTES, PASSES
 from longca.bench.suite import DTYPES
 from longca.errors import BadInput, LongcaError, unknown
 from longca.report.evidence import Evidence
 from longca.report.reading import Record
-from longca.text import format_size
-
-BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}
+from longca.text import format_dims, format_heads, format_shape, format_size
 
 
 @dataclass(frozen=True)
@@ -62,19 +60,16 @@ class Question:
         params += "".join(f", {name}={value}" for name, value in self.params.items())
         split = f", {self.gpus} GPUs" if self.gpus > 1 else ""
         split += f" of {self.cluster} (simulated)" if self.cluster else ""
-        dims = str(self.head_dim) if self.head_dim == self.head_dim_v else f"{self.head_dim}/{self.head_dim_v}"
-        shape = f"{self.heads_q}:{self.heads_kv} heads of {dims}, {self.dtype}"
-        return f"{self.mask}{params}, {format_size(self.seqlen)} tokens, {shape}, {self.which}{split}"
+        return f"{self.mask}{params}, {format_size(self.seqlen)} tokens, {format_shape(vars(self))}, {self.dtype}, {self.which}{split}"
 
 
 def aspects(record: Record) -> dict[str, Any]:
     """What must agree between a question and a record, by the flag that asks for it. The device is looked at apart."""
     given = record.get("given") or {}
-    same = record["head_dim"] == record["head_dim_v"]
     return {
         "--seqlen": format_size(record["seqlen"]),
-        "--heads": f"{record['heads_q']}:{record['heads_kv']}",
-        "--head-dim": str(record["head_dim"]) if same else f"{record['head_dim']}/{record['head_dim_v']}",
+        "--heads": format_heads(record),
+        "--head-dim": format_dims(record),
         "--dtype": record["dtype"],
         "--gpus": record.get("ranks") or 1,
         "--cluster": record.get("simulated"),
@@ -88,9 +83,7 @@ def aspects(record: Record) -> dict[str, Any]:
 
 def asked_aspects(question: Question) -> dict[str, Any]:
     given = {"distribution": question.distribution, "packing": question.packing, "documents": question.own_documents}
-    names = ("seqlen", "heads_q", "heads_kv", "head_dim", "head_dim_v", "dtype", "deterministic", "source")
-    shape = {name: getattr(question, name) for name in names}
-    return aspects({**shape, "given": given, "ranks": question.gpus, "simulated": question.cluster})
+    return aspects({**vars(question), "given": given, "ranks": question.gpus, "simulated": question.cluster})
 
 
 def misses(question: Question, one: Evidence) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from longca import masks
+from longca.bench.catalogue import MINIATURE
 from longca.errors import BadInput
 from longca.kernels import registry
 from longca.kernels.base import Case
@@ -16,7 +17,6 @@ from longca.report.advice import advice
 from longca.report.candidates import NOT_MEASURED, TOO_LARGE, Candidate, Figures, candidates, shared_masks
 from longca.report.evidence import Evidence
 from longca.report.question import Question, misses
-from longca.report.reproduce import MINIATURE
 
 
 @dataclass(frozen=True)
