@@ -15,9 +15,10 @@ import longca
 from longca.bench.merge import pack
 from longca.cli import main
 from longca.cli.recommend import SHOWN
+from longca.masks import causal
 from longca.report import evidence
 from longca.report.best import NO_RECORD, NoRecord, ask, table
-from longca.report.recommend import Answer, recommend
+from longca.report.recommend import Answer, _miniature, recommend
 from longca.report.settings import by_setting
 from report.made import Record, make_record
 
@@ -36,7 +37,7 @@ def around(ms: float) -> list[float]:
 
 
 def answer(folder: Path, mask: str = "causal", seqlen: str = "8K", heads: str = "64:8", **more: Any) -> Answer:
-    return recommend(ask(mask, seqlen, heads, 128, "bf16", **more), evidence.load([folder]))
+    return recommend(ask(mask, seqlen, heads=heads, **more), evidence.load([folder]))
 
 
 def test_the_fastest_the_runners_up_and_why_others_are_out(write: Write) -> None:
@@ -238,6 +239,65 @@ def test_the_advised_run_answers_the_question(tmp_path: Path, monkeypatch: pytes
     assert f'kernel="{best.kernel}"' in code
 
 
+def blocks(name: str, samples: Any, heads: int = 8, **fields: Any) -> Record:
+    return kernel(name, samples, level="sparse", mask="uniform_block", params={"b": 64, "ratio": 0.5, "heads": heads}, **fields)
+
+
+def test_a_device_is_named_by_whole_words(write: Write) -> None:
+    made = [kernel("fa4", around(1.0)), kernel("flex", around(1.0), env="nvl")]
+    folder = write("made", made)
+    environments = {"e": {"device": "NVIDIA H200"}, "nvl": {"device": "NVIDIA H200 NVL"}}
+    (folder / "env.json").write_text(json.dumps(environments))
+    assert answer(folder, device="H20").best is None
+    assert [found.kernel for name in ("h200 nvl", "NVL") if (found := answer(folder, device=name).best)] == ["flex", "flex"]
+    whole = answer(folder, device="nvidia h200").best  # a name that is all of one, and a part of another
+    assert whole is not None
+    assert whole.kernel == "fa4"
+    answers = table(evidence.load([folder]), {"device": "h200", "which": "fwd+bwd"})
+    assert {(found.device, found.best and found.best.kernel) for found in answers} == {("NVIDIA H200", "fa4"), ("NVIDIA H200 NVL", "flex")}
+    assert table(evidence.load([folder]), {"device": "H20"}) == []
+
+
+def test_one_pattern_for_all_heads_is_another_problem(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write("made", [blocks("flex", around(1.0)), blocks("fa4", around(2.0), heads=1)])
+    words = ["recommend", "--mask", "uniform_block", "--seqlen", "8K", "--results", str(folder)]
+    own, one = (answer(folder, "uniform_block", params=params).best for params in ({}, {"heads": 1}))
+    assert (own and own.kernel, one and one.kernel) == ("flex", "fa4")
+    assert main([*words, "--set", "heads=1", "--code"]) == 0
+    assert "heads=1)" in capsys.readouterr().out
+    assert main([*words, "--set", "heads=2"]) == NO_RECORD
+    assert "records answer with --set heads=1 or with --set heads=8." in capsys.readouterr().out
+    assert main([*words, "--heads", "64:64"]) == NO_RECORD
+    assert "records answer with --heads 64:8." in capsys.readouterr().out
+    answers = table(evidence.load([folder]), {"which": "fwd+bwd"})
+    assert {tuple(found.question.params.items()): found.best and found.best.kernel for found in answers} == {
+        (): "flex",
+        (("heads", 1),): "fa4",
+    }
+
+
+@pytest.mark.parametrize(
+    ("asked", "able", "unable"),
+    [
+        ({"params": {"b": 64}}, {"vsa", "cudnn_bsa", "flex"}, set()),
+        ({"params": {"b": 128}}, {"cudnn_bsa", "flex"}, {"vsa"}),  # which takes blocks of 64
+        ({"params": {"b": 64}, "source": "nsa"}, {"flex", "block_triton"}, {"vsa", "cudnn_bsa"}),  # whose blocks are whole
+        ({"params": {"b": 64, "heads": 3}}, set(), {"vsa", "cudnn_bsa", "flex"}),
+    ],
+)
+def test_only_what_could_do_it_is_worth_measuring(write: Write, asked: Any, able: set[str], unable: set[str]) -> None:
+    found = answer(write("made", [blocks("torch", around(1.0))]), "uniform_block", heads="8:8", **asked)
+    assert able <= set(found.unmeasured)
+    assert not unable & set(found.unmeasured)
+
+
+def test_a_length_that_ends_within_a_block_and_a_wide_window_are_asked_for_as_they_are(write: Write) -> None:
+    folder = write("made", [blocks("torch", around(1.0))])
+    assert "vsa" not in answer(folder, "uniform_block", "8100", "8:8").unmeasured
+    small = _miniature(ask("sliding_window_causal", "128K", params={"w": 4095}))
+    assert small.area < causal(small.seqlen_q).area
+
+
 @pytest.mark.parametrize("source", ["random", "moba"])
 def test_the_code_for_block_patterns_runs(write: Write, capsys: pytest.CaptureFixture[str], source: str) -> None:
     shape = {"heads_q": 4, "heads_kv": 2, "head_dim": 16, "head_dim_v": 16, "dtype": "fp32", "seqlen": 256, "source": source}
@@ -297,6 +357,60 @@ def test_the_table_for_other_programs(write: Write, tmp_path: Path) -> None:
     assert record["file"] == str(folder / "results.jsonl")
     assert record["command"].startswith("longca run --kernels fa4 ")
     assert len(table(evidence.load([folder]))) == len(found)
+
+
+@pytest.mark.parametrize(
+    ("given", "kernels"),
+    [
+        ([], ["causal", "eight", "fp16", "random", "nsa", "det", "own", "other", "magi"]),
+        (["--heads", "8:8"], ["eight"]),
+        (["--dtype", "fp16"], ["fp16"]),
+        (["--pass", "bwd"], []),
+        (["--mask", "uniform_block"], ["random", "nsa"]),
+        (["--source", "nsa"], ["nsa"]),
+        (["--set", "b=64"], ["random", "nsa"]),
+        (["--set", "heads=8"], ["random", "nsa"]),
+        (["--deterministic"], ["det"]),
+        (["--own-documents"], ["own"]),
+        (["--seqlen", "4K"], ["other"]),
+        (["--device", "H20"], []),
+        (["--gpus", "64"], ["magi"]),
+        (["--gpus", "1", "--mask", "causal", "--dtype", "bf16", "--heads", "64:8", "--seqlen", "8K"], ["causal"]),
+    ],
+)
+def test_the_table_holds_what_was_asked_for(write: Write, tmp_path: Path, given: list[str], kernels: list[str]) -> None:
+    made = [kernel("causal", around(1.0)), kernel("eight", around(1.0), heads_q=8), kernel("fp16", around(1.0), dtype="fp16")]
+    made += [blocks("random", around(1.0)), blocks("nsa", around(1.0), source="nsa"), kernel("det", around(1.0), deterministic=True)]
+    made += [kernel("own", around(1.0), mask="full_document", given={"documents": True}), kernel("other", around(1.0), seqlen=4096)]
+    made.append(split("magi", 1.0) | {"asked": "magi", "kernel": "magi", "variant": None})
+    target = tmp_path / "table.json"
+    done = main(["recommend", "--export", str(target), *given, "--results", str(write("made", made))])
+    bests = [entry["best"]["kernel"] for entry in json.loads(target.read_text()) if entry["best"]]
+    assert sorted(bests) == sorted(kernels)
+    assert done == (0 if json.loads(target.read_text()) else NO_RECORD)
+
+
+@pytest.mark.parametrize("given", [["--pass", "sideways"], ["--mask", "casual"], ["--mask", "causal", "--set", "w=3"], ["--code"]])
+def test_a_table_of_what_does_not_exist_is_refused(write: Write, tmp_path: Path, given: list[str]) -> None:
+    folder = write("made", [kernel("fa4", around(1.0))])
+    assert main(["recommend", "--export", str(tmp_path / "table.json"), *given, "--results", str(folder)]) == 2
+    assert not (tmp_path / "table.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "fields"),
+    [
+        ({"source": "nsa"}, {"source": "nsa"}),
+        ({"deterministic": True}, {"deterministic": True}),
+        ({"distribution": "zipf"}, {"given": {"distribution": "zipf"}}),
+        ({"packing": "greedy"}, {"given": {"packing": "greedy"}}),
+        ({"own_documents": True}, {"given": {"documents": True}}),
+    ],
+)
+def test_best_asks_for_all_that_the_command_does(write: Write, asked: dict[str, Any], fields: Record) -> None:
+    folder = write("made", [blocks("usual", around(1.0)), blocks("asked", around(2.0), **fields)])
+    assert longca.best("uniform_block", "8K", results=[folder]).kernel == "usual"
+    assert longca.best("uniform_block", "8K", results=[folder], **asked).kernel == "asked"
 
 
 def test_best_says_what_is_missing(write: Write) -> None:

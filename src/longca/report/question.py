@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,11 +35,15 @@ class Question:
     gpus: int = 1
     cluster: str | None = None  # only what was simulated for it; None: only what was measured
     memory_gib: float | None = None  # per GPU, inputs included
-    device: str = ""  # a part of its name
+    device: str = ""  # words of its name
 
     def __post_init__(self) -> None:
         masks.find(self.mask).check(self.params)
-        for kind, value, known in (("pass", self.which, PASSES), ("dtype", self.dtype, DTYPES)):
+        for kind, value, known in (
+            ("pass", self.which, PASSES),
+            ("dtype", self.dtype, DTYPES),
+            ("source of block patterns", self.source, masks.SOURCES),
+        ):
             if value not in known:
                 raise unknown(kind, value, list(known))
         if self.seqlen < 1 or self.gpus < 1:
@@ -96,22 +101,29 @@ def misses(question: Question, one: Evidence) -> dict[str, Any] | None:
     other = other_params(question, record)
     if other:
         differing["--set"] = other
-    if question.device.lower() not in one.device.lower():
+    if not names_device(question.device, one.device):
         differing["--device"] = one.device
     return differing
+
+
+def names_device(asked: str, device: str) -> bool:
+    """Whether all words of `asked` are words of a device's name: an H20 is no H200."""
+    wanted, words = (set(re.findall(r"\w+", name.lower())) for name in (asked, device))
+    return wanted <= words
 
 
 def other_params(question: Question, record: Record) -> str:
     """Parameters that are neither those asked for, nor the mask's own, nor drawn from the seed: as --set would take them."""
     given = (record.get("given") or {}).get("params", {})
     try:
-        usual: Mapping[str, Any] = masks.find(question.mask).defaults
+        usual: dict[str, Any] = dict(masks.find(question.mask).defaults)
     except LongcaError:  # a mask of somebody's plugin
         usual = {}
+    usual |= {"heads": record["heads_kv"]} if "heads" in usual else {}  # a pattern per KV head, unless somebody says otherwise
     other = {}
     for name, value in record["params"].items():
         wanted = question.params.get(name, usual.get(name))
         drawn = callable(wanted) and name not in given
-        if name != "heads" and not drawn and value != wanted:
+        if not drawn and value != wanted:
             other[name] = value
     return ",".join(f"{name}={value}" for name, value in other.items())

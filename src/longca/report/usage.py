@@ -25,9 +25,8 @@ def _mask(question: Question, choice: Choice) -> list[str]:
     if question.own_documents:
         given |= {"documents": (source.drawn.get(source.record["mask_digest"]) or {}).get("documents")}
     given |= {name: getattr(question, name) for name in ("distribution", "packing") if getattr(question, name)}
+    given |= {"heads": question.heads_kv} if question.mask in masks.block_names() else {}
     given |= dict(question.params)
-    if question.mask in masks.block_names():
-        given["heads"] = question.heads_kv
     own = question.has_documents and not question.own_documents
     remark = "  # your own documents: documents=[...] in place of the seed" if own else ""
     options = "".join(f", {name}={value!r}" for name, value in given.items())
