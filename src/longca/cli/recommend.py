@@ -36,7 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cluster", metavar="NAME", help="what was simulated for this cluster, instead of what was measured")
     parser.add_argument("--memory", metavar="SIZE", help="what a GPU has, inputs included, such as 80GiB")
     parser.add_argument("--device", metavar="NAME", help="words of the device's name, where records have several")
-    parser.add_argument("--results", nargs="+", metavar="DIR", help="your own journals instead of those that come with LongCA")
+    parser.add_argument(
+        "--results", nargs="+", metavar="DIR", help="your own journals, or folders of them, instead of those that come with LongCA"
+    )
     parser.add_argument("--code", action="store_true", help="print only the lines of Python that use the answer")
     parser.add_argument("--export", metavar="FILE", help="write the answer as JSON; without --mask or --seqlen, all that the records hold")
 
