@@ -4,7 +4,6 @@ import json
 import shlex
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,28 +11,17 @@ from typing import Any
 import pytest
 
 import longca
-from longca.bench.merge import pack
 from longca.cli import main
 from longca.cli.recommend import SHOWN
 from longca.masks import causal
 from longca.report import evidence
-from longca.report.best import NO_RECORD, NoRecord, ask, table
+from longca.report.best import NO_RECORD, ask, table
 from longca.report.recommend import Answer, _miniature, recommend
 from longca.report.settings import by_setting
-from report.made import Record, make_record
+from report.made import Record, around, blocks, kernel, make_record, split
 
 Write = Callable[..., Path]
 ROOT = Path(__file__).parents[2]
-
-
-def kernel(name: str, samples: Any, which: str = "fwd+bwd", **fields: Any) -> Record:
-    base, _, variant = name.partition(":")
-    about = {"asked": name, "kernel": base, "variant": variant or None, "pass": which}
-    return make_record(samples, **about, **fields)
-
-
-def around(ms: float) -> list[float]:
-    return [ms * factor for factor in (0.99, 1.0, 1.0, 1.01)]
 
 
 def answer(folder: Path, mask: str = "causal", seqlen: str = "8K", heads: str = "64:8", **more: Any) -> Answer:
@@ -141,10 +129,6 @@ def test_memory(write: Write) -> None:
     assert "70.3 GiB with its inputs, over the 48 asked for" in next(one.reason for one in found.out if one.name == "big")
 
 
-def split(method: str, ms: float, ranks: int = 64, **fields: Any) -> Record:
-    return kernel("fa4:bands", around(ms), level="cp", method=method, ranks=ranks, grid=f"8x{ranks // 8}", **fields)
-
-
 def test_many_gpus_and_simulated_records_are_never_mixed(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     made = [
         split("usp", 5.0),
@@ -239,10 +223,6 @@ def test_the_advised_run_answers_the_question(tmp_path: Path, monkeypatch: pytes
     assert f'kernel="{best.kernel}"' in code
 
 
-def blocks(name: str, samples: Any, heads: int = 8, **fields: Any) -> Record:
-    return kernel(name, samples, level="sparse", mask="uniform_block", params={"b": 64, "ratio": 0.5, "heads": heads}, **fields)
-
-
 def test_a_device_is_named_by_whole_words(write: Write) -> None:
     made = [kernel("fa4", around(1.0)), kernel("flex", around(1.0), env="nvl")]
     folder = write("made", made)
@@ -298,153 +278,10 @@ def test_a_length_that_ends_within_a_block_and_a_wide_window_are_asked_for_as_th
     assert small.area < causal(small.seqlen_q).area
 
 
-@pytest.mark.parametrize("source", ["random", "moba"])
-def test_the_code_for_block_patterns_runs(write: Write, capsys: pytest.CaptureFixture[str], source: str) -> None:
-    shape = {"heads_q": 4, "heads_kv": 2, "head_dim": 16, "head_dim_v": 16, "dtype": "fp32", "seqlen": 256, "source": source}
-    made = kernel("torch:plain", around(1.0), level="sparse", mask="uniform_block", params={"b": 64, "ratio": 0.5, "heads": 2}, **shape)
-    folder = write("made", [made], {"device_kind": "cpu"})
-    words = ["--mask", "uniform_block", "--seqlen", "256", "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--source", source]
-    assert main(["recommend", *words, "--results", str(folder), "--code"]) == 0
-    code = capsys.readouterr().out
-    scope: dict[str, Any] = {}
-    exec(code, scope)
-    assert scope["q"].grad.isfinite().all()
-    assert getattr(scope["mask"], "source", "random") in (source, "")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("methods", "mask"),
-    [
-        ("ulysses,magi", ["--mask", "causal_document", "--seqlen", "300"]),
-        ("ulysses,ring_allgather", ["--mask", "uniform_block", "--seqlen", "256", "--source", "nsa"]),
-    ],
-)
-def test_the_code_for_many_ranks_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], methods: str, mask: list[str]
-) -> None:
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
-    shape = ["--heads", "4:2", "--head-dim", "16", "--dtype", "fp32"]
-    split = ["--level", "cp", "--methods", methods, "--nproc", "2"]
-    measured = [{"--mask": "--masks", "--seqlen": "--seqlens"}.get(word, word) for word in mask]
-    words = ["run", *split, *measured, *shape, "--passes", "fwd,bwd", "--budget", "0.02"]
-    assert main([*words, "--device", "cpu", "--out", str(tmp_path)]) == 0
-    question = [*mask, *shape, "--gpus", "2", "--results", str(tmp_path)]
-    capsys.readouterr()
-    assert main(["recommend", *question, "--code"]) == 0
-    file, digest = tmp_path / "attend.py", json.loads((tmp_path / "masks.jsonl").read_text().splitlines()[0])["digest"]
-    checks = f"assert q.grad.isfinite().all()\nassert mask.digest == {digest!r}\n"
-    file.write_text(capsys.readouterr().out.replace("dist.destroy", f"{checks}dist.destroy"))
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(file)]
-    done = subprocess.run(launch, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-def test_the_code_for_many_ranks_keeps_the_source_and_promises_no_determinism(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    about = {"mask": "uniform_block", "params": {"b": 128, "ratio": 0.5, "heads": 8}, "source": "moba", "seed": 7}
-    made = [split("ulysses", 1.0, **about), split("ulysses", 1.0, **about, deterministic=True)]
-    words = ["recommend", "--mask", "uniform_block", "--seqlen", "8K", "--set", "b=128", "--source", "moba", "--gpus", "64", "--code"]
-    words += ["--results", str(write("made", made))]
-    assert main(words) == 0
-    code = capsys.readouterr().out
-    compile(code, "attend.py", "exec")
-    assert 'mask = from_seed("uniform_block", 8192, "moba", 7, Heads(64, 8, 128), b=128)' in code
-    assert main([*words, "--deterministic"]) == 2
-    assert "has no deterministic backward, so there is no code for it; leave out --code." in capsys.readouterr().err
-
-
 def _empty(folder: Path) -> list[str]:
     (folder / "empty").mkdir()
     (folder / "empty" / "results.jsonl").write_text("")
     return [str(folder / "empty")]
-
-
-def test_the_table_for_other_programs(write: Write, tmp_path: Path) -> None:
-    made = [kernel("fa4", around(ms), which, seqlen=n) for n, ms in ((8192, 1.0), (4096, 0.5)) for which in ("fwd", "bwd")]
-    made += [kernel("flex", around(0.3), "fwd"), kernel("flex", around(1.0), "fwd", mask="sliding_window", params={"w": 64})]
-    folder = write("made", [*made, split("magi", 1.0)])
-    target = tmp_path / "table.json"
-    assert main(["recommend", "--export", str(target), "--results", str(folder)]) == 0
-    found = {
-        (entry["question"]["mask"], entry["question"]["seqlen"], entry["question"]["pass"], entry["question"]["gpus"]): entry
-        for entry in json.loads(target.read_text())
-    }
-    assert {place: entry["best"] and entry["best"]["kernel"] for place, entry in found.items()} == {
-        ("causal", 8192, "fwd", 1): "flex", ("causal", 8192, "bwd", 1): "fa4", ("causal", 8192, "fwd+bwd", 1): "fa4",
-        ("causal", 4096, "fwd", 1): "fa4", ("causal", 4096, "bwd", 1): "fa4", ("causal", 4096, "fwd+bwd", 1): "fa4",
-        ("sliding_window", 8192, "fwd", 1): "flex", ("sliding_window", 8192, "bwd", 1): None, ("sliding_window", 8192, "fwd+bwd", 1): None,
-        ("causal", 8192, "fwd", 64): None, ("causal", 8192, "bwd", 64): None, ("causal", 8192, "fwd+bwd", 64): "fa4:bands",
-    }  # fmt: skip
-    assert found["sliding_window", 8192, "fwd", 1]["question"]["params"] == {"w": 64}
-    record = found["causal", 8192, "bwd", 1]["best"]["records"][0]
-    assert record["file"] == str(folder / "results.jsonl")
-    assert record["command"].startswith("longca run --kernels fa4 ")
-    assert len(table(evidence.load([folder]))) == len(found)
-
-
-@pytest.mark.parametrize(
-    ("given", "kernels"),
-    [
-        ([], ["causal", "eight", "fp16", "random", "nsa", "det", "own", "other", "magi"]),
-        (["--heads", "8:8"], ["eight"]),
-        (["--dtype", "fp16"], ["fp16"]),
-        (["--pass", "bwd"], []),
-        (["--mask", "uniform_block"], ["random", "nsa"]),
-        (["--source", "nsa"], ["nsa"]),
-        (["--set", "b=64"], ["random", "nsa"]),
-        (["--set", "heads=8"], ["random", "nsa"]),
-        (["--deterministic"], ["det"]),
-        (["--own-documents"], ["own"]),
-        (["--seqlen", "4K"], ["other"]),
-        (["--device", "H20"], []),
-        (["--gpus", "64"], ["magi"]),
-        (["--gpus", "1", "--mask", "causal", "--dtype", "bf16", "--heads", "64:8", "--seqlen", "8K"], ["causal"]),
-    ],
-)
-def test_the_table_holds_what_was_asked_for(write: Write, tmp_path: Path, given: list[str], kernels: list[str]) -> None:
-    made = [kernel("causal", around(1.0)), kernel("eight", around(1.0), heads_q=8), kernel("fp16", around(1.0), dtype="fp16")]
-    made += [blocks("random", around(1.0)), blocks("nsa", around(1.0), source="nsa"), kernel("det", around(1.0), deterministic=True)]
-    made += [kernel("own", around(1.0), mask="full_document", given={"documents": True}), kernel("other", around(1.0), seqlen=4096)]
-    made.append(split("magi", 1.0) | {"asked": "magi", "kernel": "magi", "variant": None})
-    target = tmp_path / "table.json"
-    done = main(["recommend", "--export", str(target), *given, "--results", str(write("made", made))])
-    bests = [entry["best"]["kernel"] for entry in json.loads(target.read_text()) if entry["best"]]
-    assert sorted(bests) == sorted(kernels)
-    assert done == (0 if json.loads(target.read_text()) else NO_RECORD)
-
-
-@pytest.mark.parametrize("given", [["--pass", "sideways"], ["--mask", "casual"], ["--mask", "causal", "--set", "w=3"], ["--code"]])
-def test_a_table_of_what_does_not_exist_is_refused(write: Write, tmp_path: Path, given: list[str]) -> None:
-    folder = write("made", [kernel("fa4", around(1.0))])
-    assert main(["recommend", "--export", str(tmp_path / "table.json"), *given, "--results", str(folder)]) == 2
-    assert not (tmp_path / "table.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("asked", "fields"),
-    [
-        ({"source": "nsa"}, {"source": "nsa"}),
-        ({"deterministic": True}, {"deterministic": True}),
-        ({"distribution": "zipf"}, {"given": {"distribution": "zipf"}}),
-        ({"packing": "greedy"}, {"given": {"packing": "greedy"}}),
-        ({"own_documents": True}, {"given": {"documents": True}}),
-    ],
-)
-def test_best_asks_for_all_that_the_command_does(write: Write, asked: dict[str, Any], fields: Record) -> None:
-    folder = write("made", [blocks("usual", around(1.0)), blocks("asked", around(2.0), **fields)])
-    assert longca.best("uniform_block", "8K", results=[folder]).kernel == "usual"
-    assert longca.best("uniform_block", "8K", results=[folder], **asked).kernel == "asked"
-
-
-def test_best_says_what_is_missing(write: Write) -> None:
-    folder = write("made", [kernel("fa4", None, status="oom", reason="out of memory")])
-    with pytest.raises(NoRecord, match=r"no record recommends anything for causal, 8K tokens.* fa4: out of memory$"):
-        longca.best("causal", 8192, results=[folder])
-    with pytest.raises(NoRecord, match=r"measured lengths are 8K; .* to measure it: longca run --kernels all --masks causal --seqlens 4K "):
-        longca.best("causal", "4K", results=[folder])
-    with pytest.raises(longca.BadInput, match="unknown mask 'casual'"):
-        longca.best("casual", 8192, results=[folder])
 
 
 def test_records_of_several_devices_need_a_choice(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
@@ -463,33 +300,3 @@ def test_a_later_record_of_the_same_cell_counts(write: Write) -> None:
     assert best is not None
     assert best.ms == pytest.approx(2.0)
     assert [source.record["key"] for source in best.sources] == ["new torch"]
-
-
-def test_shipped_journals_are_found_wherever_longca_runs_from(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal = write("results/h200/paper-kernel".replace("/", "-"), [kernel("fa4", around(1.0))])
-    (tmp_path / "checkout" / "results").mkdir(parents=True)
-    home = tmp_path / "checkout" / "results" / "h200"
-    journal.rename(home)
-    pack(home)
-    monkeypatch.setattr(evidence, "SHIPPED", (tmp_path / "nowhere", tmp_path / "checkout" / "results"))
-    assert evidence.shipped() == []
-    (tmp_path / "checkout" / "pyproject.toml").write_text("")
-    assert evidence.shipped() == [home]
-    best = longca.best("causal", "8K")
-    assert best.kernel == "fa4"
-    assert best.sources[0].file == home / "results.jsonl.gz"
-
-
-def test_a_wheel_holds_the_shipped_results(tmp_path: Path) -> None:
-    pytest.importorskip("hatchling", reason="building a wheel needs hatchling; pip install hatchling")
-    code = f"import hatchling.build; print(hatchling.build.build_wheel({str(tmp_path)!r}))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    names = zipfile.ZipFile(tmp_path / done.stdout.split()[-1]).namelist()
-    shipped = [path.relative_to(ROOT) for path in (ROOT / "results").rglob("*") if path.is_file()]
-    assert shipped
-    assert {f"longca/{path}" for path in shipped} <= set(names)
-
-
-def test_an_installed_package_and_a_checkout_are_both_looked_in() -> None:
-    package = Path(longca.__file__).parent
-    assert (package / "results", ROOT / "results") == evidence.SHIPPED
