@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from longca import masks
 from longca.cli import main
 from longca.report.page import embed
 from report.browser import Browser, missing
@@ -302,3 +303,31 @@ def test_a_page_that_cannot_be_written_is_a_sentence(write: Write, capsys: pytes
     (folder / "results.jsonl").write_text('{"key": "x", "schema": 1}\n')
     assert main(["report", str(folder), "-o", str(tmp_path / "page.html")]) == 2
     assert "damaged in line 1: the record" in capsys.readouterr().err
+
+
+def test_a_mask_that_is_another_one_at_some_length_counts_for_no_kernel_there(write: Write, browser: Browser, tmp_path: Path) -> None:
+    """A window as long as the sequence hides nothing: every kernel of the full mask runs there, and none of them can do windows."""
+    made = []
+    for seqlen, name in product((1024, 2048), ("full", "sliding_window")):
+        mask = masks.build(name, seqlen, **({"w": 1024} if name != "full" else {}))
+        place = {"mask": name, "params": mask.params, "seqlen": seqlen, "mask_digest": mask.digest}
+        able = name == "full" or seqlen == 1024
+        about = {"kernel": "fa3", "asked": "fa3", "variant": None}
+        made.append(make_record([1.0] if able else None, **place, **about, status="ok" if able else "unsupported", reason="no windows"))
+        made.append(make_record([4.0], **place, kernel="flex", asked="flex", variant=None))
+    page = opened(browser, write("degenerate", made), tmp_path)
+    for section, shares in (("heat", ["111 %", "28 %"]), ("errors", ["33 %", "33 %"])):
+        cells = page.script(
+            "return [...document.querySelectorAll(`#${arguments[0]} tr`)].map((row) => [...row.cells].map((cell) => cell.innerText))",
+            section,
+        )
+        assert cells == [["kernel", "full", "sliding_window"], ["fa3 fwd", shares[0], "X"], ["flex fwd", shares[1], shares[1]]]
+    hover = """const {chart} = document.querySelectorAll('#charts .plot')[1]; showHover(chart, 0, arguments[0], 0, 0);
+               return document.getElementById('hover').innerText"""
+    assert "At this length the mask sliding_window is the same as full." in page.script(hover, 0)
+    assert "is the same as" not in page.script(hover, 1)
+    alone = [record for record in made if record["mask"] == "sliding_window" and record["seqlen"] == 1024]
+    (tmp_path / "again").mkdir()
+    page = opened(browser, write("alone", alone), tmp_path / "again")
+    assert page.script("return document.querySelector('#headline tbody tr').cells[2].innerText") == "1K (as full)"
+    assert page.script("return document.querySelector('#heat tbody tr').cells[1].innerText") == "= full"

@@ -147,6 +147,8 @@ function showHover(chart, series, index, x, y) {
   title.append(element("strong", `${chart.lines[series]} · ${chart.label(chart.places[index])} · ${shown}`));
   if (alike.length) title.append(element("span", ` (also ${alike.map((i) => chart.lines[i]).join(", ")})`));
   if (point.records.length > 1) title.append(element("span", ` (of ${point.records.length} records; the first one:)`));
+  const same = point.records[0].same;
+  if (same) title.append(element("div", `At this length the mask ${point.records[0].mask} is the same as ${same}.`));
   box.replaceChildren(title, fieldList(point.records[0]));
   box.hidden = false;
   const { width, height } = box.getBoundingClientRect();

@@ -15,6 +15,7 @@ const simulated = (r) => (r.simulated ? `, simulated on ${r.simulated}` : "");
 for (const [i, r] of RECORDS.entries()) {
   derive(r, "command", DATA.commands[i]);
   derive(r, "problem", DATA.problems[i]); // the mask, with its parameters where there are several
+  derive(r, "same", DATA.same[i]); // the simpler mask that this one is at this length, if it is
   derive(r, "family", r.problem.replace(/ ratio=\S+/, "")); // the same at every share of visible blocks
   derive(r, "split", (r.method ? `${r.asked} ${r.method}` : r.asked) + simulated(r));
   derive(r, "line", (r.method ? `${r.asked} ${r.method} ×${r.ranks}` : r.asked) + simulated(r));

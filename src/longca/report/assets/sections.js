@@ -113,6 +113,8 @@ function table(head, rows) {
   return made;
 }
 
+const sameAs = (r) => (r.same ? ` (as ${r.same})` : "");
+
 function headline(records) {
   const rows = [];
   // what was simulated is never ahead of, or behind, what was measured
@@ -122,7 +124,7 @@ function headline(records) {
     const longest = Math.max(...ok.map((r) => r.seqlen));
     const ranked = [...groupBy(ok.filter((r) => r.seqlen === longest), "line")].map(([line, rs]) => ({ line, speed: median(rs.map((r) => r.tflops)), peak: median(rs.map((r) => r.mfu).filter((v) => v !== null)) })).sort((a, b) => b.speed - a.speed);
     const [best, next] = ranked;
-    rows.push([breakable(mask, "td"), pass, sizeText(longest), breakable(best.line, "td"), numberText(best.speed), best.peak === null ? "" : `${(100 * best.peak).toFixed(0)} %`, next ? `${(best.speed / next.speed).toFixed(2)}× ${next.line}` : "the only one"]);
+    rows.push([breakable(mask, "td"), pass, sizeText(longest) + sameAs(ok.find((r) => r.seqlen === longest)), breakable(best.line, "td"), numberText(best.speed), best.peak === null ? "" : `${(100 * best.peak).toFixed(0)} %`, next ? `${(best.speed / next.speed).toFixed(2)}× ${next.line}` : "the only one"]);
   }
   document.getElementById("headline").replaceChildren(table(["mask", "pass", "length", "fastest", "TFLOP/s", "of peak", "ahead of"], rows));
 }
@@ -140,8 +142,9 @@ function shareTable(records, lines, share) {
   return made;
 }
 
-function shareCell(group, share) {
-  const found = group.length ? share(group) : null, cell = element("td", null, "heat");
+// Where a mask is the same as a simpler one, a kernel that can do only that one runs, too: this is no merit in its own column.
+function shareCell(all, share) {
+  const group = all.filter((r) => !r.same || r.status === "wrong"), cell = element("td", null, "heat"), found = group.length ? share(group) : null;
   if (found) {
     cell.textContent = `${(100 * found.value).toFixed(found.value < 0.1 ? 1 : 0)} %`;
     cell.title = found.title;
@@ -150,13 +153,16 @@ function shareCell(group, share) {
     cell.textContent = MARKS[group[0].status] || "";
     cell.title = `${MARK_WORDS[group[0].status] || ""}: ${group[0].reason}`;
     cell.classList.add("mark");
+  } else if (all.length) {
+    cell.textContent = `= ${all[0].same}`;
+    cell.title = `measured only where this mask is the same as ${all[0].same}`;
   }
   return cell;
 }
 
 function heatMap(records, lines) {
   const known = records.some((r) => r.mfu !== null);
-  const best = new Map([...groupBy(records.filter((r) => r.status === "ok"), (r) => JSON.stringify([r.mask, r.pass, r.simulated]))].map(([key, rs]) => [key, Math.max(...rs.map((r) => r.tflops))]));
+  const best = new Map([...groupBy(records.filter((r) => r.status === "ok" && !r.same), (r) => JSON.stringify([r.mask, r.pass, r.simulated]))].map(([key, rs]) => [key, Math.max(...rs.map((r) => r.tflops))]));
   const share = (group) => {
     const ok = group.filter((r) => r.status === "ok" && (!known || r.mfu !== null));
     if (!ok.length) return null;
@@ -164,7 +170,7 @@ function heatMap(records, lines) {
     return { value: known ? top.mfu : top.tflops / best.get(JSON.stringify([top.mask, top.pass, top.simulated])), title: `${numberText(top.tflops)} TFLOP/s at ${sizeText(top.seqlen)}` };
   };
   document.getElementById("peak-title").textContent = known ? "Share of peak" : "Share of the fastest";
-  document.getElementById("peak-note").textContent = known ? "The best of all lengths, as a part of what the device can do at most." : "The peak of this device is not known, so this is each kernel's best of all lengths as a part of the fastest kernel's.";
+  document.getElementById("peak-note").textContent = known ? "The best of all lengths at which the mask is not the same as a simpler one, as a part of what the device can do at most." : "The peak of this device is not known, so this is each kernel's best of all lengths at which the mask is not the same as a simpler one, as a part of the fastest kernel's.";
   document.getElementById("heat").replaceChildren(shareTable(records, lines, share));
 }
 
