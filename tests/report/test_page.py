@@ -331,3 +331,11 @@ def test_a_mask_that_is_another_one_at_some_length_counts_for_no_kernel_there(wr
     page = opened(browser, write("alone", alone), tmp_path / "again")
     assert page.script("return document.querySelector('#headline tbody tr').cells[2].innerText") == "1K (as full)"
     assert page.script("return document.querySelector('#heat tbody tr').cells[1].innerText") == "= full"
+
+
+def test_each_pass_answers_for_its_own_tensors(write: Write, browser: Browser, tmp_path: Path) -> None:
+    errors = {"out": 0.1, "lse": 0.2, "dq": 0.3, "dk": 0.5, "dv": 0.4}
+    check = {name: {"error": error, "allowed": 1.0} for name, error in errors.items()}
+    page = opened(browser, write("passes", [make_record(check=check, **{"pass": which}) for which in ("fwd", "bwd", "fwd+bwd")]), tmp_path)
+    shares = page.script("return [...document.querySelectorAll('#errors tbody tr')].map((row) => row.cells[1].innerText)")
+    assert shares == ["20 %", "50 %", "50 %"]

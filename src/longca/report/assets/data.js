@@ -5,7 +5,7 @@ const RECORDS = DATA.rows.map((row) => Object.fromEntries(DATA.columns.map((name
 const PASSES = ["fwd", "bwd", "fwd+bwd"];
 const MARKS = { unsupported: "X", unavailable: "X", oom: "M", wrong: "W", timeout: "T", error: "E", invalid: "E" };
 const MARK_WORDS = { unsupported: "unsupported", unavailable: "unavailable", oom: "out of memory", wrong: "wrong", timeout: "timed out", error: "error", invalid: "invalid" };
-const TENSORS = ["out", "lse", "dq", "dk", "dv"];
+const TENSORS = { fwd: ["out", "lse"], bwd: ["dq", "dk", "dv"], "fwd+bwd": ["out", "lse", "dq", "dk", "dv"] }; // what a pass computes
 
 // What is derived is no field of the record, so lists of fields pass over it.
 const derive = (r, name, value) => Object.defineProperty(r, name, { value });

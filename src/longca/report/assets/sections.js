@@ -178,7 +178,7 @@ function accuracy(records, lines) {
   const share = (group) => {
     if (group.some((r) => r.status === "wrong")) return null;
     let worst = null;
-    for (const r of group) for (const tensor of TENSORS) {
+    for (const r of group) for (const tensor of TENSORS[r.pass] || []) {
       const error = r[`check_${tensor}_error`], allowed = r[`check_${tensor}_allowed`];
       if (error !== null && allowed && (!worst || error / allowed > worst.value)) worst = { value: error / allowed, title: `${tensor} at ${sizeText(r.seqlen)}: error ${numberText(error)}, allowed ${numberText(allowed)}` };
     }
