@@ -85,7 +85,7 @@ function speedCharts(records, lines) {
     const grid = element("div", null, "grid");
     for (const pass of PASSES) {
       const own = group.filter((r) => r.pass === pass);
-      if (own.length) grid.append(lineChart(`${problem}, ${{ fwd: "forward", bwd: "backward", "fwd+bwd": "forward and backward" }[pass]}`, own, lines, SPEED));
+      if (own.some((r) => lines.includes(r.line))) grid.append(lineChart(`${problem}, ${{ fwd: "forward", bwd: "backward", "fwd+bwd": "forward and backward" }[pass]}`, own, lines, SPEED));
     }
     card.append(top, grid, failures(group));
     place.append(card);
@@ -185,7 +185,8 @@ function accuracy(records, lines) {
     return worst;
   };
   const wrongFirst = [...records].sort((a, b) => (b.status === "wrong") - (a.status === "wrong"));
-  document.getElementById("errors").replaceChildren(shareTable(wrongFirst, lines, share));
+  const checked = unique([...lines, ...records.filter((r) => r.status === "wrong").map((r) => r.line)]).sort();
+  document.getElementById("errors").replaceChildren(shareTable(wrongFirst, checked, share));
 }
 
 function oneChartPerPass(id, records, lines, charts) {
@@ -215,7 +216,8 @@ function denseBeside(sparse) {
 function scaling(records) {
   const made = [];
   const add = (own, title, how) => {
-    const lines = unique(own.map((r) => r.split)).sort();
+    const lines = measured(own, "split");
+    if (!lines.length) return;
     const chart = lineChart(`${own[0].family}, ${own[0].pass}, ${sizeText(own[0].seqlen)}, ${title}`, own, lines, { ...how, series: "split" });
     chart.append(element("div", null, "legend"));
     fillLegend(chart.lastChild, lines);
@@ -235,10 +237,15 @@ function scaling(records) {
   document.getElementById("scaling-charts").replaceChildren(...made);
 }
 
+// Lines that have a time somewhere: a legend or a table of the others would say nothing.
+const measured = (records, series) => unique(records.filter((r) => r.status === "ok").map((r) => r[series])).sort();
+
 function draw(setting) {
   clearCharts();
-  const records = RECORDS.filter((r) => r.setting === setting), lines = unique(records.map((r) => r.line)).sort();
+  const records = RECORDS.filter((r) => r.setting === setting), lines = measured(records, "line");
+  const without = unique(records.map((r) => r.line)).filter((line) => !lines.includes(line)).sort();
   fillLegend(document.getElementById("legend"), lines);
+  document.getElementById("untimed").textContent = without.length ? `Without any time in this setting, for the reasons below the charts: ${without.join(", ")}.` : "";
   headline(records);
   speedCharts(records, lines);
   scaling(records);
