@@ -7,7 +7,8 @@ import pytest
 
 from longca.cli import main
 from longca.report.figures import _style
-from longca.report.settings import line_of, speed_at
+from longca.report.naming import line_names
+from longca.report.settings import speed_at
 from report.made import make_record
 
 Write = Callable[..., Path]
@@ -65,7 +66,20 @@ def test_a_point_is_the_median_of_its_records_with_the_spread_of_all() -> None:
 
 
 def test_what_was_simulated_looks_and_is_called_differently() -> None:
-    measured, simulated = (make_record(level="cp", method="usp", ranks=64, grid="8x8", simulated=name) for name in (None, "h100-ib"))
-    assert [line_of(record) for record in (measured, simulated)] == ["fa4 usp ×64", "fa4 usp ×64, simulated on h100-ib"]
-    assert "markerfacecolor" not in _style(0, line_of(measured))
-    assert _style(0, line_of(simulated))["markerfacecolor"] == "none"
+    measured, simulated = line_names([make_record(level="cp", method="usp", ranks=64, simulated=name) for name in (None, "h100-ib")])
+    assert (measured, simulated) == ("fa4:bands usp ×64", "fa4:bands usp ×64, simulated on h100-ib")
+    assert "markerfacecolor" not in _style(0, measured)
+    assert _style(0, simulated)["markerfacecolor"] == "none"
+
+
+def test_a_line_is_called_after_the_variant_that_ran() -> None:
+    """As `longca recommend` calls it; what failed before a variant was chosen joins the only one there is."""
+    asked = [make_record(asked="fa4", variant="blocks", level="sparse"), make_record(None, asked="fa4", variant=None, level="sparse")]
+    several = [
+        make_record(asked=name, variant=variant) for name, variant in (("fa4", "native"), ("fa4", "bands"), ("fa4:native", "native"))
+    ]
+    failed = [make_record(None, asked="fa4", variant=None), make_record(None, asked="fa4:varlen", variant="varlen")]
+    plain = [make_record(kernel="flex", asked="flex", variant=None)]
+    assert line_names([*asked, *several, *failed, *plain]) == [
+        *("fa4:blocks", "fa4:blocks", "fa4:native", "fa4:bands", "fa4:native", "fa4", "fa4:varlen", "flex")
+    ]

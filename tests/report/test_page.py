@@ -132,15 +132,15 @@ def test_the_keyboard_reads_the_points_too(page: Browser) -> None:
 
 def test_what_has_no_time_is_said_in_marks_and_words(page: Browser) -> None:
     words = text(page, "#charts .words")
-    assert "W fa2, fwd: </script><script>alert(2)</script> (8K)" in words
-    assert "M fa2, bwd: out of memory: 80 GiB (8K, 32K)" in words
+    assert "W fa2:bands, fwd: </script><script>alert(2)</script> (8K)" in words
+    assert "M fa2:bands, bwd: out of memory: 80 GiB (8K, 32K)" in words
     heat = page.script("return [...document.querySelectorAll('#heat tr')].map((row) => [...row.cells].map((cell) => cell.innerText))")
     assert heat[0] == ["kernel", "causal", "causal_document"]
     assert not any(row[0].startswith("fa2") for row in heat), "it has no time at all"
     assert ["flex fwd", "51 %", "51 %"] in heat
     errors = page.script("return [...document.querySelectorAll('#errors tr')].map((row) => [...row.cells].map((cell) => cell.innerText))")
     assert ["flex fwd", "33 %", "33 %"] in errors
-    assert ["fa2 fwd", "W", "M"] in errors
+    assert ["fa2:bands fwd", "W", "M"] in errors
 
 
 def test_a_hostile_name_stays_text(page: Browser) -> None:
@@ -159,7 +159,7 @@ def test_filter_sort_and_csv(page: Browser) -> None:
     page.script("const f = document.getElementById('filter'); f.value = ''; f.dispatchEvent(new Event('input'))")
     page.script("[...document.querySelectorAll('#table th button')].find((b) => b.textContent === 'TFLOP/s').click()")
     kernels = page.script("return [...document.querySelectorAll('#table tbody tr')].map((row) => row.cells[0].innerText)")
-    assert kernels == ["fa4"] * 8 + ["flex"] * 8 + [HOSTILE] * 8 + ["fa2"] * 8
+    assert kernels == ["fa4:bands"] * 8 + ["flex"] * 8 + [HOSTILE] * 8 + ["fa2:bands"] * 8
     page.script("document.querySelector('#table tbody tr').click()")
     assert (
         "longca run --kernels fa4 --masks causal --seqlens 8K --seeds 0, --heads 64:8 --head-dim 128 --dtype bf16 --passes fwd,bwd"
@@ -187,9 +187,9 @@ def test_ranks_and_ratios_get_charts_of_their_own(write: Write, browser: Browser
     page = opened(browser, write("both", split + sparse), tmp_path)
     read = """const {x, lines, places, points} = document.querySelector('#scaling .plot').chart;
               return [x, lines, places, points[0].map((point) => Math.round(point.value))]"""
-    assert page.script(read) == ["ranks", ["fa4 ring"], [1, 2, 4], [138, 275, 550]]
+    assert page.script(read) == ["ranks", ["fa4:bands ring"], [1, 2, 4], [138, 275, 550]]
     page.script("const s = document.getElementById('setting'); s.selectedIndex = 1; s.dispatchEvent(new Event('change'))")
-    assert page.script(read)[:3] == ["ratio", ["fa4"], [0.1, 0.5]]
+    assert page.script(read)[:3] == ["ratio", ["fa4:bands"], [0.1, 0.5]]
     assert page.script("return document.querySelectorAll('#scaling .plot').length") == 1  # no dense mask was measured beside it
     page.script("paint(document.querySelector('#scaling .plot').chart)")
     assert page.complaints() == []
@@ -212,7 +212,7 @@ def test_block_patterns_have_charts_by_their_parameters_and_the_dense_mask_besid
         chart.unit, chart.lines, chart.points.map((line) => line.map((point) => point.value))])""")
     assert [unit for unit, _, _ in charts] == ["TFLOP/s", "ms"] * 2
     for b, (_, lines, points) in zip((64, 128), charts[1::2], strict=True):
-        assert dict(zip(lines, points, strict=True)) == {"fa4": [0.2 * b / 16, 0.8 * b / 16], "fa4 on full": [2.0, 2.0]}
+        assert dict(zip(lines, points, strict=True)) == {"fa4:bands": [0.2 * b / 16, 0.8 * b / 16], "fa4:bands on full": [2.0, 2.0]}
     assert page.complaints() == []
 
 
@@ -240,7 +240,7 @@ def test_many_kernels_without_a_time_stay_readable(write: Write, browser: Browse
     assert text(page, "#untimed") == "Without any time in this setting, for the reasons below the charts: a, b."
     for names in ("#legend span", "#heat tbody th", "#errors tbody th"):
         shown = page.script("return [...document.querySelectorAll(arguments[0])].map((place) => place.innerText.split(' ')[0])", names)
-        assert sorted(set(shown)) == ["c", "d", "fa4"]
+        assert sorted(set(shown)) == ["c", "d", "fa4:bands"]
     first = "const {chart} = document.querySelector('#charts .plot'); "
     feet = first + "return chart.places.map((place, j) => feetAt(chart, j).map((foot) => foot.lines.length))"
     assert page.script(feet) == [[]] * 4 + [[2]] * 5
@@ -266,7 +266,7 @@ def test_simulated_points_are_drawn_differently(write: Write, browser: Browser, 
                 u.valToPos(places[j], 'x', true), u.valToPos(points[i][j].value, 'y', true), 1, 1).data];
               return {lines, hollow: lines.map((line, i) => styleOf(styles[i], line).hollow), filled: middle(0, 0), empty: middle(1, 2)}"""
     found = page.script(read)
-    assert found["lines"] == ["fa4 ring", "fa4 ring, simulated on h100-ib"]
+    assert found["lines"] == ["fa4:bands ring", "fa4:bands ring, simulated on h100-ib"]
     assert found["hollow"] == [False, True]
     paper = [0xFC, 0xFC, 0xFB, 255]
     assert found["empty"] == paper
@@ -274,7 +274,7 @@ def test_simulated_points_are_drawn_differently(write: Write, browser: Browser, 
     fastest = page.script(
         "return [...document.querySelectorAll('#headline tbody tr')].map((row) => [row.cells[3].innerText, row.cells[6].innerText])"
     )
-    assert [name for name, _ in fastest] == ["fa4 ring ×2", "fa4 ring ×64, simulated on h100-ib"]
+    assert [name for name, _ in fastest] == ["fa4:bands ring ×2", "fa4:bands ring ×64, simulated on h100-ib"]
     assert not any("simulated" in ahead for _, ahead in fastest[:1])
     page.script("[...document.querySelectorAll('#table tbody tr')].find((row) => row.innerText.includes('×64')).click()")
     assert "Simulated on h100-ib: nobody measured it." in text(page, "#detail")
@@ -348,6 +348,6 @@ def test_each_pass_answers_for_its_own_tensors(write: Write, browser: Browser, t
 
 def test_a_journal_without_any_time_says_why(write: Write, browser: Browser, tmp_path: Path) -> None:
     page = opened(browser, write("failed", [make_record(None, reason="no such device")]), tmp_path)
-    assert "E fa4, fwd: no such device (8K)" in text(page, "#charts .words")
+    assert "E fa4:bands, fwd: no such device (8K)" in text(page, "#charts .words")
     assert page.script("return document.querySelectorAll('.plot').length") == 0
     assert page.complaints() == []

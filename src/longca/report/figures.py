@@ -9,8 +9,9 @@ from typing import Any
 
 from longca.bench.summary import mask_names
 from longca.errors import BadInput
+from longca.report.naming import line_names
 from longca.report.reading import Record
-from longca.report.settings import MARKS, MARKS_EXPLAINED, PASSES, SIMULATED, by_setting, line_of, slug, speed_at
+from longca.report.settings import MARKS, MARKS_EXPLAINED, PASSES, SIMULATED, by_setting, slug, speed_at
 from longca.text import format_size
 
 COLOURS = ("#0072b2", "#c44e00", "#007a59", "#b0508a", "#8a6500", "#4d3a9e", "#2b8cbe", "#4a4a48")
@@ -38,10 +39,11 @@ def write_figures(records: Iterable[Record], environments: Mapping[str, Record],
     except OSError as error:
         raise BadInput(f"cannot write to {folder}: {error.strerror}; give another folder with --figures.") from error
     records, written = list(records), list[Path]()
-    named = [record | {"mask": name} for record, name in zip(records, mask_names(records), strict=True)]
+    names = zip(records, mask_names(records), line_names(records), strict=True)
+    named = [record | {"mask": mask, "line": line} for record, mask, line in names]
     with matplotlib.rc_context(PAPER):
         for setting, group in by_setting(named, environments).items():
-            lines = sorted({line_of(record) for record in group})
+            lines = sorted({record["line"] for record in group})
             for which in (name for name in PASSES if any(record["pass"] == name for record in group)):
                 own = [record for record in group if record["pass"] == which]
                 for kind, draw in (("speed", _speed), ("bars", _bars), ("memory", _memory)):
@@ -97,7 +99,7 @@ def _over_length(axes: Any, records: Sequence[Record], lines: list[str]) -> None
     for index, line in enumerate(lines):
         speeds, errors = [], []
         for seqlen in lengths:
-            here = [record for record in records if record["seqlen"] == seqlen and line_of(record) == line]
+            here = [record for record in records if record["seqlen"] == seqlen and record["line"] == line]
             middle, low, high = speed_at(here) or (math.nan,) * 3  # a line breaks where there is no time
             speeds.append(middle)
             errors.append((middle - low, high - middle))
@@ -152,7 +154,7 @@ def _bars(records: Sequence[Record], lines: list[str]) -> Any:
     width = 0.85 / len(lines)
     for index, line in enumerate(lines):
         for place, mask in enumerate(masks):
-            here = [record for record in own if record["mask"] == mask and line_of(record) == line]
+            here = [record for record in own if record["mask"] == mask and record["line"] == line]
             x, found, colour = place - 0.425 + width * (index + 0.5), speed_at(here), COLOURS[index % len(COLOURS)]
             if found:
                 error = [[found[0] - found[1]], [found[2] - found[0]]]
@@ -181,7 +183,7 @@ def _memory(records: Sequence[Record], lines: list[str]) -> Any:
     for index, line in enumerate(lines):
         most: dict[int, float] = {}
         for record in known:
-            if line_of(record) == line:
+            if record["line"] == line:
                 most[record["seqlen"]] = max(most.get(record["seqlen"], 0.0), record["peak_gib"])
         places = sorted(most)
         axes.plot(places, [most[place] for place in places], **_style(index, line))

@@ -15,7 +15,7 @@ from longca.bench.summary import mask_names
 from longca.errors import BadInput, LongcaError
 from longca.masks import AnyMask, Mask
 from longca.masks.draw import shades
-from longca.report.naming import same_masks
+from longca.report.naming import kernel_names, same_masks
 from longca.report.reading import Record, read, read_environments
 from longca.report.reproduce import command
 
@@ -57,6 +57,7 @@ def page_data(found: Gathered) -> dict[str, Any]:
         "rows": [[row.get(name) for name in columns] for row in rows],
         "problems": mask_names(found.records),
         "same": same_masks(found.records),
+        "kernels": kernel_names(found.records),
         "commands": [command(record, found.environments, found.masks) for record in found.records],
         "environments": found.environments,
         "pictures": pictures(found.records, found.masks),

@@ -14,12 +14,6 @@ SIMULATED = ", simulated on"  # part of a line's name, so that nobody takes it f
 MARKS_EXPLAINED = "X unsupported or unavailable, M out of memory, W wrong, T timed out, E error; X3: of three lines"
 
 
-def line_of(record: Record) -> str:
-    """What one line of a chart is about: the kernel as asked for, how it was split, and whether that was only simulated."""
-    split = f" {record['method']} ×{record['ranks']}" if record.get("method") else ""
-    return f"{record['asked']}{split}" + (f"{SIMULATED} {record['simulated']}" if record.get("simulated") else "")
-
-
 def by_setting(records: Iterable[Record], environments: Mapping[str, Record]) -> dict[str, list[Record]]:
     groups: dict[str, list[Record]] = {}
     for record in records:

@@ -17,8 +17,8 @@ for (const [i, r] of RECORDS.entries()) {
   derive(r, "problem", DATA.problems[i]); // the mask, with its parameters where there are several
   derive(r, "same", DATA.same[i]); // the simpler mask that this one is at this length, if it is
   derive(r, "family", r.problem.replace(/ ratio=\S+/, "")); // the same at every share of visible blocks
-  derive(r, "split", (r.method ? `${r.asked} ${r.method}` : r.asked) + simulated(r));
-  derive(r, "line", (r.method ? `${r.asked} ${r.method} ×${r.ranks}` : r.asked) + simulated(r));
+  derive(r, "split", (r.method ? `${DATA.kernels[i]} ${r.method}` : DATA.kernels[i]) + simulated(r));
+  derive(r, "line", (r.method ? `${DATA.kernels[i]} ${r.method} ×${r.ranks}` : DATA.kernels[i]) + simulated(r));
   derive(r, "ratio", JSON.parse(r.params).ratio ?? null);
   const dims = r.head_dim === r.head_dim_v ? r.head_dim : `${r.head_dim}/${r.head_dim_v}`;
   derive(r, "setting", `${r.device || "unknown device"} · ${r.level} · ${r.heads_q}:${r.heads_kv} heads of ${dims} · ${r.dtype}${r.deterministic ? " · deterministic" : ""}`);
