@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from longca import masks
 from longca.cli import main
 from longca.report.page import embed
 from report.browser import Browser, missing
-from report.made import Record, make_record
+from report.made import ENVIRONMENT, Record, make_record
 
 Write = Callable[..., Path]
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -245,11 +246,11 @@ def test_many_kernels_without_a_time_stay_readable(write: Write, browser: Browse
     feet = first + "return chart.places.map((place, j) => feetAt(chart, j).map((foot) => foot.lines.length))"
     assert page.script(feet) == [[]] * 4 + [[2]] * 5
     labels = first + "return spacedLabels(chart.u, chart, [chart.places[0] / 1.4, chart.places[8] * 1.4])"
-    assert page.script(labels) == ["1K", "2K", "4K", "8K", "16K", "24K", "32K", "", "48K"]
+    assert page.script(labels) == ["1K", "2K", "4K", "8K", "16K", "24K", "32K", "\n40K", "48K"]
     page.resize(390, 844)
     show_charts(page)
     page.script("paint(document.querySelector('#charts .plot').chart)")
-    assert [label for label in page.script(labels) if label] == ["1K", "2K", "4K", "8K", "16K", "32K"]
+    assert [label for label in page.script(labels) if label] == ["1K", "2K", "4K", "8K", "16K", "\n24K", "32K", "\n48K"]
     assert page.complaints() == []
 
 
@@ -351,3 +352,48 @@ def test_a_journal_without_any_time_says_why(write: Write, browser: Browser, tmp
     assert "E fa4:bands, fwd: no such device (8K)" in text(page, "#charts .words")
     assert page.script("return document.querySelectorAll('.plot').length") == 0
     assert page.complaints() == []
+
+
+def test_memory_and_preparing_have_a_log_axis_and_a_legend_of_their_own(write: Write, browser: Browser, tmp_path: Path) -> None:
+    """One kernel with 80 GiB must not flatten those with one; who was not counted is in no legend."""
+    about = {name: {"kernel": name, "asked": name, "variant": None} for name in ("plain", "flex", "cpu")}
+    gib = {"plain": 80.0, "flex": 0.5, "cpu": None}
+    page = opened(browser, write("memory", [make_record(peak_gib=gib[name], **about[name]) for name in about]), tmp_path)
+    legend = "return [...document.querySelectorAll(`#${arguments[0]}-legend span`)].map((entry) => entry.innerText)"
+    assert page.script(legend, "memory") == ["flex", "plain"]
+    assert page.script(legend, "preparing") == ["cpu", "flex", "plain"]
+    page.script("paint(document.querySelector('#memory-charts .plot').chart)")
+    heights = page.script("""const {chart} = document.querySelector('#memory-charts .plot');
+                             return [0.5, 5, 80].map((gib) => chart.u.valToPos(gib, 'y') / chart.u.over.clientHeight)""")
+    assert heights[0] - heights[1] > 0.2
+    assert page.script("return [[0.116, 0.2, 0.9, 1, 5, 10], [0.3, 0.5, 0.7, 1, 2]].map((splits) => roundOnes(null, splits))") == [
+        [None, None, None, 1, None, 10],
+        [None, 0.5, None, 1, 2],
+    ]
+    colours = page.script("""const {chart} = document.querySelector('#memory-charts .plot');
+                             return chart.lines.map((line, i) => chart.styles[i])""")
+    assert colours == [1, 2], "as in the legend of the whole page"
+
+
+def test_the_table_says_a_kernel_once_and_fits(write: Write, browser: Browser, tmp_path: Path) -> None:
+    about = {"kernel": "cudnn_flex", "asked": "cudnn_flex:documents", "variant": "documents"}
+    several = [make_record(**about, mask="sliding_window_causal", seqlen=n, heads_q=heads) for n in (8192, 16384) for heads in (8, 64)]
+    page = opened(browser, write("table", several), tmp_path)
+    cells = page.script(
+        "return [...document.querySelectorAll('#table tr')].slice(0, 2).map((row) => [...row.cells].map((cell) => cell.innerText))"
+    )
+    titles = ["kernel", "mask", "length", "pass", "heads", "status", "TFLOP/s", "ms", "of peak", "GiB", "compile ms"]
+    assert cells[0] == titles
+    assert cells[1][:2] == ["cudnn_flex:documents", "sliding_window_causal"]
+    assert text(page, "#once") == "All of them: dtype bf16, seed 0, device NVIDIA H200."
+    wide = [record | {"dtype": "fp16", "env": "other", "seed": 1, "key": f"{i}"} for i, record in enumerate(several)]
+    (tmp_path / "again").mkdir()
+    folder = write("wide", several + wide)
+    (folder / "env.json").write_text(
+        json.dumps({name: ENVIRONMENT | {"device": f"Some CPU with a long name ({name})"} for name in ("e", "other")})
+    )
+    page = opened(browser, folder, tmp_path / "again")
+    assert page.script("return document.querySelectorAll('#table th').length") == len(titles) + 3
+    assert page.script("const {parentNode} = document.getElementById('table'); return parentNode.scrollWidth - parentNode.clientWidth") <= 0
+    page.script("const f = document.getElementById('filter'); f.value = 'documents 8K'; f.dispatchEvent(new Event('input'))")
+    assert text(page, "#shown") == "4 of 8 records"

@@ -18,9 +18,10 @@ function picture(name) {
   return canvas;
 }
 
-function fillLegend(box, lines) {
-  box.replaceChildren(...lines.map((line, i) => {
-    const entry = element("span"), key = element("canvas"), ratio = devicePixelRatio;
+// Of `lines`, which give the styles, those in `shown`.
+function fillLegend(box, lines, shown = lines) {
+  box.replaceChildren(...shown.map((line) => {
+    const i = lines.indexOf(line), entry = element("span"), key = element("canvas"), ratio = devicePixelRatio;
     [key.width, key.height] = [34 * ratio, 12 * ratio];
     [key.style.width, key.style.height] = ["34px", "12px"];
     const context = key.getContext("2d"), style = styleOf(i, line);
@@ -189,13 +190,15 @@ function accuracy(records, lines) {
   document.getElementById("errors").replaceChildren(shareTable(wrongFirst, checked, share));
 }
 
-function oneChartPerPass(id, records, lines, charts) {
-  const place = document.getElementById(id), made = [];
+function chartsWithLegend(section, records, lines, charts) {
+  const made = [], shown = new Set();
   for (const { title, pass, ...how } of charts) {
     const own = records.filter((r) => (!pass || r.pass === pass) && r.status === "ok" && how.value(r) !== null && how.value(r) !== undefined);
+    own.forEach((r) => shown.add(r.line));
     if (own.length) made.push(lineChart(title, own, lines, how));
   }
-  place.replaceChildren(...(made.length ? made : [element("p", "Not measured; on a CPU there is no count of it.", "note")]));
+  fillLegend(document.getElementById(`${section}-legend`), lines, lines.filter((line) => shown.has(line)));
+  document.getElementById(`${section}-charts`).replaceChildren(...(made.length ? made : [element("p", "Not measured; on a CPU there is no count of it.", "note")]));
 }
 
 const TIME = { unit: "ms", value: (r) => r.ms_median, spread: (r) => [r.ms_p20, r.ms_p80] };
@@ -252,8 +255,8 @@ function draw(setting) {
   heatMap(records, lines);
   accuracy(records, lines);
   const most = (values) => Math.max(...values);
-  oneChartPerPass("memory-charts", records, lines, PASSES.map((pass) => ({ title: pass, pass, unit: "GiB", value: (r) => r.peak_gib, join: most })));
-  oneChartPerPass("preparing-charts", records, lines, [
+  chartsWithLegend("memory", records, lines, PASSES.map((pass) => ({ title: pass, pass, unit: "GiB", log: true, value: (r) => r.peak_gib || null, join: most })));
+  chartsWithLegend("preparing", records, lines, [
     { title: "mask and plan", unit: "ms", log: true, value: (r) => (r.build_ms === null ? null : r.build_ms + (r.plan_ms || 0)) },
     { title: "first call (compiling)", unit: "ms", log: true, value: (r) => (r.compile_ms > 0 ? r.compile_ms : null) },
   ]);
