@@ -11,7 +11,10 @@ from longca.report.reading import Record
 PASSES = ("fwd", "bwd", "fwd+bwd")
 MARKS = {"unsupported": "X", "unavailable": "X", "oom": "M", "wrong": "W", "timeout": "T", "error": "E", "invalid": "E"}
 SIMULATED = ", simulated on"  # part of a line's name, so that nobody takes it for a measured one
-MARKS_EXPLAINED = "X unsupported or unavailable, M out of memory, W wrong, T timed out, E error; X3: of three lines"
+MARKS_EXPLAINED = (
+    "A letter at the foot stands where a kernel has no time: X unsupported or unavailable, M out of memory, W wrong, T timed out, E error. "
+    "A grey letter stands for several kernels, and a number says how many: X3 means that three kernels are unsupported or unavailable."
+)
 
 
 def by_setting(records: Iterable[Record], environments: Mapping[str, Record]) -> dict[str, list[Record]]:
