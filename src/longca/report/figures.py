@@ -100,7 +100,7 @@ def _style(index: int, line: str) -> dict[str, Any]:
     return style | ({"markerfacecolor": "none", "linestyle": ":", "linewidth": 0.8} if SIMULATED in line else {"linewidth": 1.2})
 
 
-def _panels(records: Iterable[Record], draw: Callable[[Any, list[Record]], None]) -> Any:
+def _panels(records: Iterable[Record], draw: Callable[[Any, list[Record]], None], same_scale: bool = False) -> Any:
     """A figure with a panel for each mask."""
     from matplotlib import pyplot
 
@@ -109,7 +109,8 @@ def _panels(records: Iterable[Record], draw: Callable[[Any, list[Record]], None]
         masks.setdefault(record["mask"], []).append(record)
     columns = min(COLUMNS, len(masks))
     rows = -(-len(masks) // columns)
-    figure, grid = pyplot.subplots(rows, columns, figsize=(10, 2.3 * rows + 0.8), squeeze=False, layout="constrained")
+    size = (10 if columns > 1 else 6, 2.3 * rows + 1.2)
+    figure, grid = pyplot.subplots(rows, columns, figsize=size, sharey=same_scale, squeeze=False, layout="constrained")
     for axes, (mask, own) in zip(grid.flat, masks.items(), strict=False):
         draw(axes, own)
         axes.set_title(_plain(mask))
@@ -237,7 +238,7 @@ def _memory(records: Sequence[Record], styles: Styles) -> Any:
     if not known:
         return None
     shown = {line: styles[line] for line in _timed(known)}
-    figure = _panels(known, lambda axes, own: _memory_over_length(axes, own, shown))
+    figure = _panels(known, lambda axes, own: _memory_over_length(axes, own, shown), same_scale=True)
     figure.supylabel("GiB beyond the inputs over tokens")
     _legend(figure, shown, _without(records, shown))
     return figure
@@ -267,7 +268,7 @@ def _legend(figure: Any, styles: Styles, *notes: str, bars: bool = False) -> Non
     if bars:
         pairs = [(COLOURS[i % len(COLOURS)], HATCHES[i % len(HATCHES)]) for i in styles.values()]
         handles = [Patch(facecolor=colour, hatch=hatch, edgecolor="white") for colour, hatch in pairs]
-    columns, names = min(6, len(styles)), [_plain(line) for line in styles]
+    columns, names = min(int(0.6 * figure.get_figwidth()), len(styles)), [_plain(line) for line in styles]
     width = int(16 * figure.get_figwidth())  # letters that fit side by side
     title = "\n".join(_plain(line) for note in notes for line in wrap(note, width)) or None
     figure.legend(handles, names, loc="outside lower center", ncols=columns, frameon=False, title=title, title_fontsize=8)
