@@ -3,7 +3,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longca.errors import BadInput
-from longca.text import format_size, parse_number, parse_settings, parse_size
+from longca.text import (
+    format_dims,
+    format_heads,
+    format_shape,
+    format_size,
+    parse_dims,
+    parse_heads,
+    parse_number,
+    parse_settings,
+    parse_size,
+    shape_options,
+)
 
 
 @pytest.mark.parametrize(
@@ -43,3 +54,16 @@ def test_what_is_no_setting(entry: str) -> None:
         parse_settings([entry])
     with pytest.raises(BadInput, match="w is set twice"):
         parse_settings(["w=1", "w=2"])
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 256), st.integers(1, 256))
+def test_a_shape_survives_being_written(group: int, heads_kv: int, size: int, size_v: int) -> None:
+    shape = {"heads_q": group * heads_kv, "heads_kv": heads_kv, "head_dim": size, "head_dim_v": size_v}
+    assert parse_heads(format_heads(shape)) == (group * heads_kv, heads_kv)
+    assert parse_dims(format_dims(shape)) == (size, size_v)
+
+
+def test_a_shape_in_words_and_as_options() -> None:
+    shape = {"heads_q": 64, "heads_kv": 8, "head_dim": 128, "head_dim_v": 128, "dtype": "bf16"}
+    assert format_shape(shape) == "64:8 heads of 128"
+    assert shape_options(shape | {"head_dim": 192}) == ["--heads", "64:8", "--head-dim", "192/128", "--dtype", "bf16"]
