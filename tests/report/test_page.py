@@ -421,11 +421,21 @@ def test_memory_and_preparing_have_a_log_axis_and_a_legend_of_their_own(write: W
     colours = page.script("""const {chart} = document.querySelector('#memory-charts .plot');
                              return chart.lines.map((line, i) => chart.styles[i])""")
     assert colours == [1, 2], "as in the legend of the whole page"
+    blocks = [make_record(mask="uniform_block", params={"b": b}, peak_gib=b / 64) for b in (64, 128)]
+    (tmp_path / "again").mkdir()
+    page = opened(browser, write("blocks", blocks), tmp_path / "again")
+    charts = page.script("""return [...document.querySelectorAll('#memory-charts figure')].map((box) => [
+        box.querySelector('figcaption').innerText, box.querySelector('.plot').chart.points[0][0].value])""")
+    assert charts == [["uniform_block b=64, fwd, GiB", 1], ["uniform_block b=128, fwd, GiB", 2]]
 
 
 def test_the_table_says_a_kernel_once_and_fits(write: Write, browser: Browser, tmp_path: Path) -> None:
     about = {"kernel": "cudnn_flex", "asked": "cudnn_flex:documents", "variant": "documents"}
-    several = [make_record(**about, mask="sliding_window_causal", seqlen=n, heads_q=heads) for n in (8192, 16384) for heads in (8, 64)]
+    several = [
+        make_record(**about, mask="sliding_window_causal", seqlen=n, heads_q=heads, head_dim=192)
+        for n in (8192, 16384)
+        for heads in (8, 64)
+    ]
     page = opened(browser, write("table", several), tmp_path)
     cells = page.script(
         "return [...document.querySelectorAll('#table tr')].slice(0, 2).map((row) => [...row.cells].map((cell) => cell.innerText))"
@@ -433,6 +443,7 @@ def test_the_table_says_a_kernel_once_and_fits(write: Write, browser: Browser, t
     titles = ["kernel", "mask", "length", "pass", "heads", "status", "TFLOP/s", "ms", "of peak", "GiB", "compile ms"]
     assert cells[0] == titles
     assert cells[1][:2] == ["cudnn_flex:documents", "sliding_window_causal"]
+    assert cells[1][4] == "8:8×192/128"
     assert text(page, "#once") == "All of them: dtype bf16, seed 0, device NVIDIA H200."
     wide = [record | {"dtype": "fp16", "env": "other", "seed": 1, "key": f"{i}"} for i, record in enumerate(several)]
     (tmp_path / "again").mkdir()

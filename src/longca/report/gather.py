@@ -11,7 +11,7 @@ import numpy as np
 from longca import __version__, masks
 from longca.bench import journal
 from longca.bench.export import flat
-from longca.bench.summary import mask_names
+from longca.bench.summary import is_sparse, mask_names
 from longca.errors import BadInput, LongcaError
 from longca.masks import AnyMask, Mask
 from longca.masks.draw import shades
@@ -59,6 +59,7 @@ def page_data(found: Gathered) -> dict[str, Any]:
         "problems": mask_names(found.records),
         "same": same_masks(found.records),
         "kernels": kernel_names(found.records),
+        "patterns": sorted({record["mask"] for record in found.records if is_sparse(record)}),
         "commands": [command(record, found.environments, found.masks) for record in found.records],
         "environments": found.environments,
         "pictures": pictures(found.records, found.masks),

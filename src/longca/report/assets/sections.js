@@ -192,8 +192,8 @@ function accuracy(records, lines) {
 
 function chartsWithLegend(section, records, lines, charts) {
   const made = [], shown = new Set();
-  for (const { title, pass, ...how } of charts) {
-    const own = records.filter((r) => (!pass || r.pass === pass) && r.status === "ok" && how.value(r) !== null && how.value(r) !== undefined);
+  for (const { title, only = () => true, ...how } of charts) {
+    const own = records.filter((r) => only(r) && r.status === "ok" && how.value(r) !== null && how.value(r) !== undefined);
     own.forEach((r) => shown.add(r.line));
     if (own.length) made.push(lineChart(title, own, lines, how));
   }
@@ -254,8 +254,9 @@ function draw(setting) {
   scaling(records);
   heatMap(records, lines);
   accuracy(records, lines);
-  const most = (values) => Math.max(...values);
-  chartsWithLegend("memory", records, lines, PASSES.map((pass) => ({ title: pass, pass, unit: "GiB", log: true, value: (r) => r.peak_gib || null, join: most })));
+  const most = (values) => Math.max(...values), pattern = (r) => (DATA.patterns.includes(r.mask) ? r.problem : ""); // the size of blocks matters to memory
+  chartsWithLegend("memory", records, lines, unique(records.map(pattern)).flatMap((name) => PASSES.map((pass) => ({
+    title: name ? `${name}, ${pass}` : pass, only: (r) => r.pass === pass && pattern(r) === name, unit: "GiB", log: true, value: (r) => r.peak_gib || null, join: most }))));
   chartsWithLegend("preparing", records, lines, [
     { title: "mask and plan", unit: "ms", log: true, value: (r) => (r.build_ms === null ? null : r.build_ms + (r.plan_ms || 0)) },
     { title: "first call (compiling)", unit: "ms", log: true, value: (r) => (r.compile_ms > 0 ? r.compile_ms : null) },

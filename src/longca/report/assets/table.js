@@ -8,7 +8,7 @@ const PAGE = 100;
 const view = { sorted: "", down: false, shown: PAGE, rows: RECORDS };
 
 for (const r of RECORDS) {
-  derive(r, "heads", `${r.heads_q}:${r.heads_kv}×${r.head_dim}`);
+  derive(r, "heads", `${r.heads_q}:${r.heads_kv}×${r.head_dim}${r.head_dim_v === r.head_dim ? "" : `/${r.head_dim_v}`}`);
   const words = FIELDS.map(([name]) => (name === "seqlen" ? `${r.seqlen} ${sizeText(r.seqlen)}` : r[name] ?? ""));
   derive(r, "words", [...words, r.mask, r.kernel, r.variant ?? "", r.reason, r.params].join(" ").toLowerCase().split(/\s+/));
 }
