@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 HELP = "measure a suite of cells, or resume one"
 MORE_TO_DO = 3  # the exit code where --stop-after left cells
+STEPS_SAY = ("masks", "seqlens", "seeds", "set", "distribution", "packing", "dense")  # what a workload says itself
+CP_ONLY = ("methods", "nproc", "grid")
+LEAST_ENERGY_S = 1.0  # NVML's counter moves in steps of up to a tenth of a second
 LISTS = ("kernels", "masks", "dense", "seqlens", "heads", "head_dims", "dtypes", "passes", "methods")
 
 
@@ -45,7 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--distribution", metavar="NAME|FILE", help="what document lengths are drawn from")
     parser.add_argument("--packing", metavar="NAME", help="draw, mixed or chunked")
     parser.add_argument("--deterministic", action="store_true", default=None, help="ask for deterministic backwards")
-    parser.add_argument("--workload", metavar="FILE", help="your training steps, one JSON object per line, in place of masks and lengths")
+    parser.add_argument(
+        "--workload",
+        metavar="FILE",
+        help="your training steps, one JSON object per line, in place of masks and lengths (docs/measuring.md)",
+    )
     parser.add_argument("--model", metavar="NAME", help="heads, head size and window of a well-known model")
     parser.add_argument(
         "--plugin", action="append", default=[], metavar="FILE", help="a Python file with your kernels or methods; repeatable"
@@ -124,7 +131,26 @@ def resolve(args: argparse.Namespace) -> Suite:
         limits=replace(suite.limits, **{name: value for name, value in limits.items() if value is not None}),
     )
     suites.check(suite)
+    _refuse_conflicts(args, suite)
     return suite
+
+
+def _refuse_conflicts(args: argparse.Namespace, suite: Suite) -> None:
+    """Refuse flags that would have no effect: nobody should believe that they had one."""
+    beside = [f"--{name}" for name in STEPS_SAY if args.workload is not None and getattr(args, name) not in (None, [])]
+    if beside:
+        raise BadInput(
+            f"a workload says its masks and lengths itself, so it takes no {' and no '.join(beside)}; leave out one or the other."
+        )
+    ranks = [f"--{name}" for name in CP_ONLY if suite.level != "cp" and getattr(args, name) is not None]
+    if ranks:
+        raise BadInput(f"{' and '.join(ranks)} {'is' if len(ranks) == 1 else 'are'} for context parallelism; add --level cp, or leave out.")
+    if args.nproc is not None and args.nproc < 1:
+        raise BadInput(f"--nproc must be 1 rank or more, not {args.nproc}; leave it out for one per GPU.")
+    if args.energy is not None and args.energy < LEAST_ENERGY_S:
+        raise BadInput(
+            f"--energy must be {LEAST_ENERGY_S:g} second or more, not {args.energy:g}: less is too coarse for the device's counter."
+        )
 
 
 def _refuse_no_seconds(flag: str, value: float | None) -> None:
