@@ -18,7 +18,6 @@ HELP = "measure a suite of cells, or resume one"
 MORE_TO_DO = 3  # the exit code where --stop-after left cells
 STEPS_SAY = ("masks", "seqlens", "seeds", "set", "distribution", "packing", "dense")  # what a workload says itself
 CP_ONLY = ("methods", "nproc", "grid")
-LEAST_ENERGY_S = 1.0  # NVML's counter moves in steps of up to a tenth of a second
 LISTS = ("kernels", "masks", "dense", "seqlens", "heads", "head_dims", "dtypes", "passes", "methods")
 
 
@@ -137,6 +136,8 @@ def resolve(args: argparse.Namespace) -> Suite:
 
 def _refuse_conflicts(args: argparse.Namespace, suite: Suite) -> None:
     """Refuse flags that would have no effect: nobody should believe that they had one."""
+    from longca.bench.gauge import LEAST_S
+
     beside = [f"--{name}" for name in STEPS_SAY if args.workload is not None and getattr(args, name) not in (None, [])]
     if beside:
         raise BadInput(
@@ -147,10 +148,8 @@ def _refuse_conflicts(args: argparse.Namespace, suite: Suite) -> None:
         raise BadInput(f"{' and '.join(ranks)} {'is' if len(ranks) == 1 else 'are'} for context parallelism; add --level cp, or leave out.")
     if args.nproc is not None and args.nproc < 1:
         raise BadInput(f"--nproc must be 1 rank or more, not {args.nproc}; leave it out for one per GPU.")
-    if args.energy is not None and args.energy < LEAST_ENERGY_S:
-        raise BadInput(
-            f"--energy must be {LEAST_ENERGY_S:g} second or more, not {args.energy:g}: less is too coarse for the device's counter."
-        )
+    if args.energy is not None and args.energy < LEAST_S:
+        raise BadInput(f"--energy must be {LEAST_S:g} second or more, not {args.energy:g}; energy is counted over that long at least.")
 
 
 def _refuse_no_seconds(flag: str, value: float | None) -> None:
