@@ -9,7 +9,7 @@ from typing import Any
 
 from longca import masks
 from longca.bench.metrics import PASSES
-from longca.errors import LongcaError
+from longca.errors import BadInput, LongcaError
 from longca.report.evidence import Evidence, load
 from longca.report.question import Question, other_params
 from longca.report.recommend import Answer, Choice, recommend
@@ -36,7 +36,7 @@ def best(
     cluster: str | None = None,
     memory: str | None = None,
     device: str = "",
-    results: Sequence[str | Path] | None = None,
+    results: str | Path | Sequence[str | Path] | None = None,
     **params: int | float,
 ) -> Choice:
     """The fastest kernel (on many GPUs: method, grid and kernel) for a mask, from the shipped records or those of `results`.
@@ -46,7 +46,7 @@ def best(
     question = ask(
         mask, seqlen, heads, head_dim, dtype, params=params, which=passes, gpus=gpus, cluster=cluster, memory=memory, device=device
     )
-    answer = recommend(question, load(results))
+    answer = recommend(question, load([results] if isinstance(results, str | Path) else results))
     if answer.best is None:
         reasons = [f"{one.name}: {one.reason}" for one in answer.out]
         raise NoRecord(" ".join([f"no record recommends anything for {question.words()}.", *reasons, *answer.advice]))
@@ -56,6 +56,8 @@ def best(
 def ask(mask: str, seqlen: int | str, heads: str, head_dim: int | str, dtype: str, *, memory: str | None = None, **more: Any) -> Question:
     """A question from what a user types."""
     (heads_q, heads_kv), (size, size_v) = parse_heads(heads), parse_dims(str(head_dim))
+    if not isinstance(memory, str | None):
+        raise BadInput(f"memory must be a text with its unit, such as '80GiB', not {memory!r}.")
     memory_gib = None if memory is None else parse_memory(memory) / 2**30
     return Question(mask, parse_size(str(seqlen)), heads_q, heads_kv, size, size_v, dtype, memory_gib=memory_gib, **more)
 
