@@ -61,6 +61,26 @@ def test_masks_that_are_equal_are_named(tmp_path: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr().err == "note: causal and sliding_window_causal show the same pairs at 64 tokens\n"
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--seqlens", "99999999999"], "checking 99999999999 tokens with 2:1 heads takes at least "),
+        (["--head-dim", "64/"], "'64/' is not understood; write a head size such as 128 or 192/128."),
+        (["--masks", "causal", "--source", "nsa"], "the source nsa is for block patterns, and none is asked for"),
+    ],
+)
+def test_what_cannot_be_checked_is_refused_at_once(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "--kernels", "torch", *SMALL, *flags]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"longca: {message}")
+
+
+def test_memory_for_every_pair_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["verify", "--kernels", "torch:plain", "--masks", "causal", *SMALL, "--seqlens", "8M"])
+    assert "oom: torch:plain on causal: out of memory: it asked for 6.55e+04 GiB at once\n" in capsys.readouterr().out
+
+
 def test_every_failure_says_why_and_takes_no_other_along(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ("--masks", "causal,full", "--seqlens", "64", "--kernels", "aborts,misshapen,raises,torch:plain")
     assert verify(tmp_path, FAULTY, *flags) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from contextlib import suppress
 from typing import Any
@@ -13,6 +14,8 @@ STATUSES = ("ok", "unsupported", "unavailable", "oom", "timeout", "wrong", "erro
 LONGEST_REASON = 400
 PLACE = "longca_place"  # an attribute of errors whose frames are gone
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "std::bad_alloc", "cudaerrormemoryallocation")
+
+CPU_ALLOCATOR = re.compile(r"DefaultCPUAllocator.* tried to allocate (\d+) bytes", re.DOTALL)
 
 
 class Wrong(Exception):
@@ -43,7 +46,8 @@ def of_exception(error: BaseException) -> tuple[str, str]:
         return "unavailable", short(str(error).rstrip("."))
     text = str(error)
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or any(word in text.lower() for word in OUT_OF_MEMORY):
-        return "oom", short(text) or "out of memory"
+        asked = CPU_ALLOCATOR.search(text)  # which says it in the words of its own source code
+        return "oom", f"out of memory: it asked for {int(asked[1]) / 2**30:.3g} GiB at once" if asked else short(text) or "out of memory"
     where = place(error) or getattr(error, PLACE, "")
     return "error", short(f"{type(error).__name__}: {text}", LONGEST_REASON - len(where)) + where
 

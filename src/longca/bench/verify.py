@@ -16,7 +16,7 @@ from longca.bench.cell import Cell
 from longca.bench.plan import Job, Planned, jobs
 from longca.bench.pool import Pool
 from longca.bench.suite import Limits, Suite
-from longca.errors import Refused
+from longca.errors import BadInput, Refused
 from longca.kernels import registry
 from longca.kernels.base import Case, Kernel
 from longca.masks import AnyMask
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from longca.bench.session import Session
 
 WRONG = ("wrong", "error", "timeout")
+BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}
 SHORT = 4096  # tokens below which the usual windows of 1024 hide little and drawn documents are often one
 LIMITS = Limits(build_s=3600, check_s=3600, workers="one")  # nothing is timed, so a process for all will do; a broken one is replaced
 Errors = dict[str, dict[str, Any]]
@@ -63,6 +64,17 @@ def _documents(seqlen: int, seed: int) -> tuple[int, ...]:
         lengths.append(min(left, rng.randint(max(1, seqlen // 12), max(1, seqlen // 4))))
         left -= lengths[-1]
     return tuple(lengths)
+
+
+def refuse_too_long(seqlen: int, case: Case, memory: int) -> None:
+    """Before anything is built: q, k, v and out, their gradients, and those of the reference must fit into the memory there is."""
+    per_token = (case.heads_q + case.heads_kv) * (case.head_dim + case.head_dim_v)
+    need = seqlen * per_token * (2 * BYTES[case.dtype] + BYTES["fp64"])
+    if need > memory:
+        sizes = f"{need / 2**30:.3g} GiB, and {memory / 2**30:.3g} are there"
+        raise BadInput(
+            f"checking {seqlen} tokens with {case.heads_q}:{case.heads_kv} heads takes at least {sizes}; give shorter --seqlens."
+        )
 
 
 def verify(planned: Sequence[Planned], suite: Suite, found: Catalogue, device: str) -> Iterator[Finding]:

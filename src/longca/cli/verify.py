@@ -80,11 +80,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _wanted(args: argparse.Namespace, device: str) -> tuple[Suite, list[dict[str, Any]]]:
     """What to check, as a suite, and the masks as its steps."""
-    from longca import masks
+    from longca import devices, masks
     from longca.bench.suite import Suite, check
-    from longca.bench.verify import LIMITS, step
+    from longca.bench.supervisor import memory_limit
+    from longca.bench.verify import LIMITS, refuse_too_long, step
     from longca.kernels import registry
-    from longca.text import parse_list, parse_settings, parse_size
+    from longca.kernels.base import Case
+    from longca.text import parse_dims, parse_heads, parse_list, parse_settings, parse_size
 
     heads, dim, dtype, seqlens = DEFAULTS[device]
     settings = parse_settings(args.set)
@@ -106,6 +108,9 @@ def _wanted(args: argparse.Namespace, device: str) -> tuple[Suite, list[dict[str
         limits=LIMITS,
     )
     check(suite)
+    for length in lengths:
+        case = Case(0, 0, *parse_heads(suite.heads[0]), *parse_dims(suite.head_dims[0]), suite.dtypes[0])
+        refuse_too_long(parse_size(length), case, devices.memory(device) or memory_limit(LIMITS))
     labels = parse_list(args.kernels or "") or ([] if args.plugin else registry.available_labels(device))
     steps = [step(name, parse_size(length), args.seed, settings) for length in lengths for name in wanted]
     return suite.changed(kernels=tuple(labels)), steps
