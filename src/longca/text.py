@@ -40,6 +40,19 @@ def format_size(size: int) -> str:
     return str(size)
 
 
+def plural(count: int, noun: str) -> str:
+    """'1 cell', '2 cells'."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def format_duration(seconds: float) -> str:
+    """For people, in the largest unit of which there are at least two: '45 s', '12 minutes', '18 days'."""
+    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= 2 * size:
+            return plural(round(seconds / size), unit)
+    return f"{seconds:.0f} s"
+
+
 def parse_memory(text: str) -> int:
     """Bytes: '80GiB' or '80G', in units of 1024."""
     return parse_size(text.strip().removesuffix("iB"))

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longca.errors import BadInput
-from longca.text import format_size, parse_number, parse_settings, parse_size
+from longca.text import format_duration, format_size, parse_number, parse_settings, parse_size, plural
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,15 @@ def test_what_is_no_setting(entry: str) -> None:
         parse_settings([entry])
     with pytest.raises(BadInput, match="w is set twice"):
         parse_settings(["w=1", "w=2"])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.4, "0 s"), (119, "119 s"), (120, "2 minutes"), (7000, "117 minutes"), (7200, "2 hours"), (172800, "2 days"), (1597286, "18 days")],
+)
+def test_durations_are_said_in_the_unit_that_suits_them(seconds: float, words: str) -> None:
+    assert format_duration(seconds) == words
+
+
+def test_one_is_no_plural() -> None:
+    assert [plural(count, "cell") for count in (0, 1, 2)] == ["0 cells", "1 cell", "2 cells"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from longca.text import plural
+
 HELP = "join the journals of several runs into one"
 
 
@@ -22,5 +24,5 @@ def run(args: argparse.Namespace) -> int:
     done = merge(args.out, args.folders)
     if args.pack:
         pack(args.out)
-    print(f"{args.out}: {done.added} cells added, {done.replaced} replaced by newer ones, {done.kept} were there already")
+    print(f"{args.out}: {plural(done.added, 'cell')} added, {done.replaced} replaced by newer ones, {done.kept} already there")
     return 0
