@@ -134,7 +134,7 @@ def test_the_table_and_the_counts(write: Write, capsys: pytest.CaptureFixture[st
     assert "+10.0 %" in lines[2]
     assert "error" in lines[1]
     assert lines[-2] == "only in A: fa4 causal 8K fwd 64:8x128 bf16"
-    assert lines[-1] == ("1 BROKEN, 1 SLOWER, 1 UNCLEAR, 1 SAME, 1 FASTER, 1 MENDED, 1 UNMEASURED; 1 cells only in A, 0 only in B")
+    assert lines[-1] == ("1 BROKEN, 1 SLOWER, 1 UNCLEAR, 1 SAME, 1 FASTER, 1 MENDED, 1 UNMEASURED; 1 cell only in A, 0 only in B")
 
 
 def test_json_is_complete(write: Write, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DIR", help="a folder that `longca run` wrote")
     for name, about in (("csv", "one row per cell"), ("md", "tables for people"), ("hud", "PyTorch's benchmark format v3, JSON")):
         parser.add_argument(f"--{name}", nargs="?", const="-", metavar="FILE", help=f"{about}; without FILE, printed")
-    parser.add_argument("--parquet", metavar="FILE", help="one row per cell; needs pyarrow")
+    parser.add_argument("--parquet", metavar="FILE", help="one row per cell; needs pyarrow (pip install pyarrow)")
 
 
 def run(args: argparse.Namespace) -> int:

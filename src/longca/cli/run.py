@@ -88,8 +88,6 @@ def run(args: argparse.Namespace) -> int:
     device = args.device or devices.kind()
     devices.require(device)
     found = levels.part(suite.level, "catalogue")(suite, args.plugin, device, only_named=args.kernels is not None)
-    if not args.dry_run:  # before ranks part: all of them must end here
-        _refuse_nothing_runs(found, device)
     rank = _rank(suite)
     if rank and args.dry_run:
         return 0
@@ -98,6 +96,7 @@ def run(args: argparse.Namespace) -> int:
     planned = _plan(args, suite, found, device)
     if args.dry_run:
         return _dry_run(planned, suite, found)
+    _refuse_nothing_runs(found, device)
     code = _execute(args, suite, found, planned, device)
     if rank is not None:
         from longca.parallel.joining import end_process
