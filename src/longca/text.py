@@ -1,9 +1,10 @@
-"""Reading what a user types: sizes such as 8K, and settings such as w=512."""
+"""Reading what a user types: sizes such as 8K, settings such as w=512, shapes such as 64:8; and writing them the same way."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from longca.errors import BadInput
 
@@ -122,6 +123,27 @@ def parse_dims(text: str) -> tuple[int, int]:
     size, slash, size_v = text.partition("/")
     wanted = "a head size such as 128 or 192/128"
     return _positive(size, text, wanted), _positive(size_v if slash else size, text, wanted)
+
+
+def format_heads(shape: Mapping[str, Any]) -> str:
+    """The heads of a record, or of anything with its fields, as `parse_heads` reads them."""
+    return f"{shape['heads_q']}:{shape['heads_kv']}"
+
+
+def format_dims(shape: Mapping[str, Any]) -> str:
+    """Its head size, as `parse_dims` reads it: V's own is said where it is another."""
+    size, size_v = shape["head_dim"], shape["head_dim_v"]
+    return str(size) if size == size_v else f"{size}/{size_v}"
+
+
+def format_shape(shape: Mapping[str, Any]) -> str:
+    """Both in words: '64:8 heads of 128'."""
+    return f"{format_heads(shape)} heads of {format_dims(shape)}"
+
+
+def shape_options(shape: Mapping[str, Any]) -> list[str]:
+    """The options that ask for this shape."""
+    return ["--heads", format_heads(shape), "--head-dim", format_dims(shape), "--dtype", str(shape["dtype"])]
 
 
 def _positive(digits: str, text: str, wanted: str) -> int:

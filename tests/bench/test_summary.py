@@ -71,7 +71,7 @@ def test_other_shapes_and_devices_are_other_tables() -> None:
     environments = {"e": {"device": "one GPU"}, "f": {"device": "another"}}
     titles = [table.title for table in fastest([base, *others], environments)]
     assert len(set(titles)) == 4
-    assert "head size 64/32" in titles[1]
+    assert "heads of 64/32" in titles[1]
 
 
 def test_markdown_says_how_many_masks_a_figure_stands_for() -> None:

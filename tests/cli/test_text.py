@@ -3,7 +3,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longca.errors import BadInput
-from longca.text import format_duration, format_size, parse_number, parse_settings, parse_size, plural
+from longca.text import (
+    format_dims,
+    format_duration,
+    format_heads,
+    format_shape,
+    format_size,
+    parse_dims,
+    parse_heads,
+    parse_number,
+    parse_settings,
+    parse_size,
+    plural,
+    shape_options,
+)
 
 
 @pytest.mark.parametrize(
@@ -55,3 +68,16 @@ def test_durations_are_said_in_the_unit_that_suits_them(seconds: float, words: s
 
 def test_one_is_no_plural() -> None:
     assert [plural(count, "cell") for count in (0, 1, 2)] == ["0 cells", "1 cell", "2 cells"]
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 256), st.integers(1, 256))
+def test_a_shape_survives_being_written(group: int, heads_kv: int, size: int, size_v: int) -> None:
+    shape = {"heads_q": group * heads_kv, "heads_kv": heads_kv, "head_dim": size, "head_dim_v": size_v}
+    assert parse_heads(format_heads(shape)) == (group * heads_kv, heads_kv)
+    assert parse_dims(format_dims(shape)) == (size, size_v)
+
+
+def test_a_shape_in_words_and_as_options() -> None:
+    shape = {"heads_q": 64, "heads_kv": 8, "head_dim": 128, "head_dim_v": 128, "dtype": "bf16"}
+    assert format_shape(shape) == "64:8 heads of 128"
+    assert shape_options(shape | {"head_dim": 192}) == ["--heads", "64:8", "--head-dim", "192/128", "--dtype", "bf16"]

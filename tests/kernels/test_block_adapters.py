@@ -38,6 +38,8 @@ def _case(**changes: Any) -> Case:
         ("flashinfer", {"b": 64}, _case(backward=True), "has no backward"),
         ("flashinfer", {"b": 64}, _case(head_dim=128), "same head size"),
         ("fa2_sparse", {"b": 64}, _case(), "blocks of 128 tokens, not of 64"),
+        ("fa4:blocks", {"b": 64}, _case(head_dim=128, head_dim_v=128, dtype="bf16", backward=True), "or of 64 for a forward alone"),
+        ("fa4:blocks", {"b": 32}, _case(head_dim=128, head_dim_v=128, dtype="bf16"), "multiples of 128"),
         ("fa2_sparse", {"avg": 64, "least": 9}, _case(), "of different sizes"),
     ],
 )

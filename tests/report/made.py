@@ -55,3 +55,21 @@ def make_record(samples: Iterable[float] | None = (1.0,), spread: float = 0.01, 
     ms = {"median": median, "p20": p20, "p80": p80, "n": len(times), "samples": times.tolist(), "spread": spread, "stop": "target"}
     tflops = record["flops"] / median / 1e9
     return record | {"ms": ms, "tflops": fields.get("tflops", tflops), "mfu": fields.get("mfu", tflops / 989)}
+
+
+def kernel(name: str, samples: Any, which: str = "fwd+bwd", **fields: Any) -> Record:
+    base, _, variant = name.partition(":")
+    about = {"asked": name, "kernel": base, "variant": variant or None, "pass": which}
+    return make_record(samples, **about, **fields)
+
+
+def around(ms: float) -> list[float]:
+    return [ms * factor for factor in (0.99, 1.0, 1.0, 1.01)]
+
+
+def split(method: str, ms: float, ranks: int = 64, **fields: Any) -> Record:
+    return kernel("fa4:bands", around(ms), level="cp", method=method, ranks=ranks, grid=f"8x{ranks // 8}", **fields)
+
+
+def blocks(name: str, samples: Any, heads: int = 8, **fields: Any) -> Record:
+    return kernel(name, samples, level="sparse", mask="uniform_block", params={"b": 64, "ratio": 0.5, "heads": heads}, **fields)

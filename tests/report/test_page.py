@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +12,13 @@ from typing import Any
 
 import pytest
 
+import longca
+from longca import masks
+from longca.bench.journal import describe_mask
+from longca.bench.merge import pack
 from longca.cli import main
+from longca.kernels.selected import Heads, from_seed
+from longca.report.gather import gather, page_data
 from longca.report.page import embed
 from report.browser import Browser, missing
 from report.made import Record, make_record
@@ -213,6 +220,49 @@ def test_block_patterns_have_charts_by_their_parameters_and_the_dense_mask_besid
     for b, (_, lines, points) in zip((64, 128), charts[1::2], strict=True):
         assert dict(zip(lines, points, strict=True)) == {"fa4": [0.2 * b / 16, 0.8 * b / 16], "fa4 on full": [2.0, 2.0]}
     assert page.complaints() == []
+
+
+def test_each_block_pattern_has_its_own_picture_and_share(write: Write, browser: Browser, tmp_path: Path) -> None:
+    shape = {"heads_q": 4, "heads_kv": 2, "head_dim": 16, "head_dim_v": 16}
+    drawn = [masks.build("uniform_block", 2048, b=64, ratio=ratio, heads=2) for ratio in (0.25, 0.75)]
+    drawn.append(from_seed("uniform_block", 2048, "nsa", 0, Heads(4, 2, 16), b=64, ratio=0.25))
+    made = [
+        make_record(
+            [1.0], level="sparse", mask=mask.name, params=mask.params, source=mask.source or "random", mask_digest=mask.digest, **shape
+        )
+        for mask in drawn
+    ]
+    folder = write("blocks", [record | {"seqlen": 2048} for record in made])
+    (folder / "masks.jsonl").write_text("".join(json.dumps(describe_mask(mask)) + "\n" for mask in drawn))
+    found = page_data(gather([folder]))["pictures"]
+    assert list(found) == [f"uniform_block {name}" for name in ("b=64 ratio=0.25", "b=64 ratio=0.75", "nsa b=64 ratio=0.25")]
+    for mask, picture in zip(drawn, found.values(), strict=True):
+        assert picture["density"] == pytest.approx(mask.density)
+    dark = [sum(int(digit, 16) for row in picture["shades"] for digit in row) for picture in list(found.values())[:2]]
+    assert dark[1] == pytest.approx(3 * dark[0], rel=0.05)
+    page = opened(browser, folder, tmp_path)
+    cards = page.script(
+        "return [...document.querySelectorAll('#charts article')].map((card) => "
+        "[card.querySelectorAll('canvas.picture').length, card.querySelector('p').textContent.split(' %')[0]])"
+    )
+    assert cards == [[1, "25.0"], [1, "75.0"], [0, f"{100 * drawn[2].density:.1f}"]]
+    assert page.complaints() == []
+
+
+def test_journals_below_a_folder_become_one_page(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "all" / "deeper").mkdir(parents=True)
+    for name, ms in (("a", 1.0), ("deeper/b", 2.0)):
+        write(name.replace("/", "-"), [make_record([ms], kernel=name, asked=name)]).rename(tmp_path / "all" / name)
+    pack(tmp_path / "all" / "deeper" / "b")
+    assert {record["kernel"] for record in gather([tmp_path / "all"]).records} == {"a", "deeper/b"}
+    best = longca.best("causal", "8K", passes="fwd", results=[tmp_path / "all"])
+    assert best.kernel == "a:bands"
+    assert best.sources[0].folder == tmp_path / "all" / "a"
+    assert main(["report", str(tmp_path / "all"), "-o", str(tmp_path / "page.html")]) == 0
+    (tmp_path / "nothing").mkdir()
+    for words in (["report"], ["recommend", "--mask", "causal", "--seqlen", "8K", "--results"]):
+        assert main([*words, str(tmp_path / "nothing")]) == 2
+        assert f"there is no journal in {tmp_path / 'nothing'}" in capsys.readouterr().err
 
 
 def test_many_kernels_without_a_time_stay_readable(write: Write, browser: Browser, tmp_path: Path) -> None:

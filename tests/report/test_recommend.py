@@ -4,7 +4,6 @@ import json
 import shlex
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,30 +11,21 @@ from typing import Any
 import pytest
 
 import longca
-from longca.bench.merge import pack
 from longca.cli import main
 from longca.cli.recommend import SHOWN
+from longca.masks import causal
 from longca.report import evidence
-from longca.report.best import NO_RECORD, NoRecord, ask, table
-from longca.report.recommend import Answer, recommend
-from report.made import Record, make_record
+from longca.report.best import NO_RECORD, ask, table
+from longca.report.recommend import Answer, _miniature, recommend
+from longca.report.settings import by_setting
+from report.made import Record, around, blocks, kernel, make_record, split
 
 Write = Callable[..., Path]
 ROOT = Path(__file__).parents[2]
 
 
-def kernel(name: str, samples: Any, which: str = "fwd+bwd", **fields: Any) -> Record:
-    base, _, variant = name.partition(":")
-    about = {"asked": name, "kernel": base, "variant": variant or None, "pass": which}
-    return make_record(samples, **about, **fields)
-
-
-def around(ms: float) -> list[float]:
-    return [ms * factor for factor in (0.99, 1.0, 1.0, 1.01)]
-
-
 def answer(folder: Path, mask: str = "causal", seqlen: str = "8K", heads: str = "64:8", **more: Any) -> Answer:
-    return recommend(ask(mask, seqlen, heads, 128, "bf16", **more), evidence.load([folder]))
+    return recommend(ask(mask, seqlen, heads=heads, **more), evidence.load([folder]))
 
 
 def test_the_fastest_the_runners_up_and_why_others_are_out(write: Write) -> None:
@@ -139,10 +129,6 @@ def test_memory(write: Write) -> None:
     assert "70.3 GiB with its inputs, over the 48 asked for" in next(one.reason for one in found.out if one.name == "big")
 
 
-def split(method: str, ms: float, ranks: int = 64, **fields: Any) -> Record:
-    return kernel("fa4:bands", around(ms), level="cp", method=method, ranks=ranks, grid=f"8x{ranks // 8}", **fields)
-
-
 def test_many_gpus_and_simulated_records_are_never_mixed(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     made = [
         split("usp", 5.0),
@@ -196,6 +182,17 @@ def test_where_no_record_answers_it_says_what_would(
     assert "to measure it" in out
 
 
+def test_the_head_size_of_v_is_said_wherever_it_is_another(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write("made", [kernel("fa4", around(1.0), head_dim=192)])
+    assert main(["recommend", "--mask", "causal", "--seqlen", "4K", "--dtype", "fp16", "--results", str(folder)]) == NO_RECORD
+    assert "measured of causal are: 8K, 64:8 heads of 192/128, bf16, NVIDIA H200." in capsys.readouterr().out
+    assert main(["recommend", "--mask", "causal", "--seqlen", "8K", "--head-dim", "192/128", "--results", str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert "causal, 8K tokens, 64:8 heads of 192/128, bf16, fwd+bwd, NVIDIA H200" in said
+    assert " --heads 64:8 --head-dim 192/128 --dtype bf16 " in said
+    assert " · 64:8 heads of 192/128 · " in next(iter(by_setting([kernel("fa4", around(1.0), head_dim=192)], {})))
+
+
 def test_the_advised_run_answers_the_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Ask, run what is advised (smaller), ask again as advised, and run the lines of Python it prints."""
     monkeypatch.chdir(tmp_path)
@@ -226,80 +223,65 @@ def test_the_advised_run_answers_the_question(tmp_path: Path, monkeypatch: pytes
     assert f'kernel="{best.kernel}"' in code
 
 
-@pytest.mark.parametrize("source", ["random", "moba"])
-def test_the_code_for_block_patterns_runs(write: Write, capsys: pytest.CaptureFixture[str], source: str) -> None:
-    shape = {"heads_q": 4, "heads_kv": 2, "head_dim": 16, "head_dim_v": 16, "dtype": "fp32", "seqlen": 256, "source": source}
-    made = kernel("torch:plain", around(1.0), level="sparse", mask="uniform_block", params={"b": 64, "ratio": 0.5, "heads": 2}, **shape)
-    folder = write("made", [made], {"device_kind": "cpu"})
-    words = ["--mask", "uniform_block", "--seqlen", "256", "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--source", source]
-    assert main(["recommend", *words, "--results", str(folder), "--code"]) == 0
-    code = capsys.readouterr().out
-    scope: dict[str, Any] = {}
-    exec(code, scope)
-    assert scope["q"].grad.isfinite().all()
-    assert getattr(scope["mask"], "source", "random") in (source, "")
+def test_a_device_is_named_by_whole_words(write: Write) -> None:
+    made = [kernel("fa4", around(1.0)), kernel("flex", around(1.0), env="nvl")]
+    folder = write("made", made)
+    environments = {"e": {"device": "NVIDIA H200"}, "nvl": {"device": "NVIDIA H200 NVL"}}
+    (folder / "env.json").write_text(json.dumps(environments))
+    assert answer(folder, device="H20").best is None
+    assert [found.kernel for name in ("h200 nvl", "NVL") if (found := answer(folder, device=name).best)] == ["flex", "flex"]
+    whole = answer(folder, device="nvidia h200").best  # a name that is all of one, and a part of another
+    assert whole is not None
+    assert whole.kernel == "fa4"
+    answers = table(evidence.load([folder]), {"device": "h200", "which": "fwd+bwd"})
+    assert {(found.device, found.best and found.best.kernel) for found in answers} == {("NVIDIA H200", "fa4"), ("NVIDIA H200 NVL", "flex")}
+    assert table(evidence.load([folder]), {"device": "H20"}) == []
 
 
-@pytest.mark.slow
-def test_the_code_for_many_ranks_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
-    shape = ["--heads", "4:2", "--head-dim", "16", "--dtype", "fp32"]
-    split = ["--level", "cp", "--methods", "ulysses,magi", "--nproc", "2"]
-    words = ["run", *split, "--masks", "causal_document", "--seqlens", "300", *shape, "--passes", "fwd,bwd", "--budget", "0.02"]
-    assert main([*words, "--device", "cpu", "--out", str(tmp_path)]) == 0
-    question = ["--mask", "causal_document", "--seqlen", "300", *shape, "--gpus", "2", "--results", str(tmp_path)]
-    capsys.readouterr()
-    assert main(["recommend", *question, "--code"]) == 0
-    file = tmp_path / "attend.py"
-    file.write_text(capsys.readouterr().out.replace("dist.destroy", "assert q.grad.isfinite().all()\ndist.destroy"))
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(file)]
-    done = subprocess.run(launch, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+def test_one_pattern_for_all_heads_is_another_problem(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write("made", [blocks("flex", around(1.0)), blocks("fa4", around(2.0), heads=1)])
+    words = ["recommend", "--mask", "uniform_block", "--seqlen", "8K", "--results", str(folder)]
+    own, one = (answer(folder, "uniform_block", params=params).best for params in ({}, {"heads": 1}))
+    assert (own and own.kernel, one and one.kernel) == ("flex", "fa4")
+    assert main([*words, "--set", "heads=1", "--code"]) == 0
+    assert "heads=1)" in capsys.readouterr().out
+    assert main([*words, "--set", "heads=2"]) == NO_RECORD
+    assert "records answer with --set heads=1 or with --set heads=8." in capsys.readouterr().out
+    assert main([*words, "--heads", "64:64"]) == NO_RECORD
+    assert "records answer with --heads 64:8." in capsys.readouterr().out
+    answers = table(evidence.load([folder]), {"which": "fwd+bwd"})
+    assert {tuple(found.question.params.items()): found.best and found.best.kernel for found in answers} == {
+        (): "flex",
+        (("heads", 1),): "fa4",
+    }
+
+
+@pytest.mark.parametrize(
+    ("asked", "able", "unable"),
+    [
+        ({"params": {"b": 64}}, {"vsa", "cudnn_bsa", "flex"}, set()),
+        ({"params": {"b": 128}}, {"cudnn_bsa", "flex"}, {"vsa"}),  # which takes blocks of 64
+        ({"params": {"b": 64}, "source": "nsa"}, {"flex", "block_triton"}, {"vsa", "cudnn_bsa"}),  # whose blocks are whole
+        ({"params": {"b": 64, "heads": 3}}, set(), {"vsa", "cudnn_bsa", "flex"}),
+    ],
+)
+def test_only_what_could_do_it_is_worth_measuring(write: Write, asked: Any, able: set[str], unable: set[str]) -> None:
+    found = answer(write("made", [blocks("torch", around(1.0))]), "uniform_block", heads="8:8", **asked)
+    assert able <= set(found.unmeasured)
+    assert not unable & set(found.unmeasured)
+
+
+def test_a_length_that_ends_within_a_block_and_a_wide_window_are_asked_for_as_they_are(write: Write) -> None:
+    folder = write("made", [blocks("torch", around(1.0))])
+    assert "vsa" not in answer(folder, "uniform_block", "8100", "8:8").unmeasured
+    small = _miniature(ask("sliding_window_causal", "128K", params={"w": 4095}))
+    assert small.area < causal(small.seqlen_q).area
 
 
 def _empty(folder: Path) -> list[str]:
     (folder / "empty").mkdir()
     (folder / "empty" / "results.jsonl").write_text("")
     return [str(folder / "empty")]
-
-
-def test_the_table_for_other_programs(write: Write, tmp_path: Path) -> None:
-    made = [kernel("fa4", around(ms), which, seqlen=n) for n, ms in ((8192, 1.0), (4096, 0.5)) for which in ("fwd", "bwd")]
-    made += [kernel("flex", around(0.3), "fwd"), kernel("flex", around(1.0), "fwd", mask="sliding_window", params={"w": 64})]
-    folder = write("made", [*made, split("magi", 1.0)])
-    target = tmp_path / "table.json"
-    assert main(["recommend", "--export", str(target), "--results", str(folder)]) == 0
-    found = {
-        (entry["question"]["mask"], entry["question"]["seqlen"], entry["question"]["pass"], entry["question"]["gpus"]): entry
-        for entry in json.loads(target.read_text())
-    }
-    assert {place: entry["best"] and entry["best"]["kernel"] for place, entry in found.items()} == {
-        ("causal", 8192, "fwd", 1): "flex", ("causal", 8192, "bwd", 1): "fa4", ("causal", 8192, "fwd+bwd", 1): "fa4",
-        ("causal", 4096, "fwd", 1): "fa4", ("causal", 4096, "bwd", 1): "fa4", ("causal", 4096, "fwd+bwd", 1): "fa4",
-        ("sliding_window", 8192, "fwd", 1): "flex", ("sliding_window", 8192, "bwd", 1): None, ("sliding_window", 8192, "fwd+bwd", 1): None,
-        ("causal", 8192, "fwd", 64): None, ("causal", 8192, "bwd", 64): None, ("causal", 8192, "fwd+bwd", 64): "fa4:bands",
-    }  # fmt: skip
-    assert found["sliding_window", 8192, "fwd", 1]["question"]["params"] == {"w": 64}
-    record = found["causal", 8192, "bwd", 1]["best"]["records"][0]
-    assert record["file"] == str(folder / "results.jsonl")
-    assert record["command"].startswith("longca run --kernels fa4 ")
-    assert len(table(evidence.load([folder]))) == len(found)
-
-
-def test_best_says_what_is_missing(write: Write) -> None:
-    folder = write("made", [kernel("fa4", None, status="oom", reason="out of memory")])
-    with pytest.raises(NoRecord, match=r"no record recommends anything for causal, 8K tokens.* fa4: out of memory$"):
-        longca.best("causal", 8192, results=[folder])
-    with pytest.raises(NoRecord, match=r"measured lengths are 8K; .* to measure it: longca run --kernels all --masks causal --seqlens 4K "):
-        longca.best("causal", "4K", results=[folder])
-    with pytest.raises(longca.BadInput, match="unknown mask 'casual'"):
-        longca.best("casual", 8192, results=[folder])
-    with pytest.raises(longca.BadInput, match="memory must be a text with its unit, such as '80GiB', not 80"):
-        longca.best("causal", 8192, results=[folder], memory=80)  # type: ignore[arg-type]
-    for one in (folder, str(folder)):  # a single folder needs no list
-        with pytest.raises(NoRecord):
-            longca.best("causal", "4K", results=one)
 
 
 def test_records_of_several_devices_need_a_choice(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
@@ -318,33 +300,3 @@ def test_a_later_record_of_the_same_cell_counts(write: Write) -> None:
     assert best is not None
     assert best.ms == pytest.approx(2.0)
     assert [source.record["key"] for source in best.sources] == ["new torch"]
-
-
-def test_shipped_journals_are_found_wherever_longca_runs_from(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal = write("results/h200/paper-kernel".replace("/", "-"), [kernel("fa4", around(1.0))])
-    (tmp_path / "checkout" / "results").mkdir(parents=True)
-    home = tmp_path / "checkout" / "results" / "h200"
-    journal.rename(home)
-    pack(home)
-    monkeypatch.setattr(evidence, "SHIPPED", (tmp_path / "nowhere", tmp_path / "checkout" / "results"))
-    assert evidence.shipped() == []
-    (tmp_path / "checkout" / "pyproject.toml").write_text("")
-    assert evidence.shipped() == [home]
-    best = longca.best("causal", "8K")
-    assert best.kernel == "fa4"
-    assert best.sources[0].file == home / "results.jsonl.gz"
-
-
-def test_a_wheel_holds_the_shipped_results(tmp_path: Path) -> None:
-    pytest.importorskip("hatchling", reason="building a wheel needs hatchling; pip install hatchling")
-    code = f"import hatchling.build; print(hatchling.build.build_wheel({str(tmp_path)!r}))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    names = zipfile.ZipFile(tmp_path / done.stdout.split()[-1]).namelist()
-    shipped = [path.relative_to(ROOT) for path in (ROOT / "results").rglob("*") if path.is_file()]
-    assert shipped
-    assert {f"longca/{path}" for path in shipped} <= set(names)
-
-
-def test_an_installed_package_and_a_checkout_are_both_looked_in() -> None:
-    package = Path(longca.__file__).parent
-    assert (package / "results", ROOT / "results") == evidence.SHIPPED

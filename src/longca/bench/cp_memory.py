@@ -6,13 +6,13 @@ from functools import lru_cache
 
 from longca import devices, masks
 from longca.bench.cell import Cell
+from longca.bench.metrics import BYTES
 from longca.errors import Refused
 from longca.kernels.base import Case
 from longca.parallel.method import Method, Plan, make_plan
 from longca.parallel.ranges import count
 
 GIB = 1 << 30
-WIDTH = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}  # bytes
 
 
 def refuse_what_does_not_fit(cell: Cell, plan: Plan) -> None:
@@ -47,7 +47,7 @@ def least_bytes(plan: Plan) -> int:
     _, kept = program.forward(q, k, v)
     if case.backward:
         program.backward(dout, kept)
-    token = sum(heads * size for heads, size in shapes) * WIDTH[case.dtype]
+    token = sum(heads * size for heads, size in shapes) * BYTES[case.dtype]
     return token * length + max(comm.recording.peak_bytes(), token * case.seqlen_q)
 
 

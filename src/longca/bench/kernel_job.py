@@ -176,5 +176,5 @@ def refuse_quadratic(kernel: Kernel, mask: AnyMask, case: Case, longest: int | N
     answer = kernel.supports(mask, case)
     if not (isinstance(answer, Yes) and answer.quadratic):
         return
-    need = case.seqlen_q * case.seqlen_k * {"fp32": 4, "fp64": 8}.get(case.dtype, 2) / GIB  # one value a pair, whatever heads share
+    need = case.seqlen_q * case.seqlen_k * metrics.BYTES[case.dtype] / GIB  # one value a pair, whatever heads share
     raise TooLong(f"O(S²) memory, at least {need:.2g} GiB at {case.seqlen_q} tokens: left out beyond {longest}; --full runs it")

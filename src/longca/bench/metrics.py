@@ -6,6 +6,7 @@ from longca.kernels.base import Case
 from longca.masks import AnyMask
 
 PASSES = ("fwd", "bwd", "fwd+bwd")
+BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}  # of one value
 COST = {"fwd": 1.0, "bwd": 2.5, "fwd+bwd": 3.5}  # of a pass in forwards, with one head size: for guesses
 
 # dense bf16/fp16 matrix peak on paper, TFLOP/s; nothing can be faster, so what claims to be is invalid

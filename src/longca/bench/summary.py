@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from longca.masks import SOURCES, block_names, dense_of
-from longca.text import format_size
+from longca.text import format_shape, format_size
 
 Record = dict[str, Any]
 
@@ -27,8 +27,7 @@ def label(record: Record) -> str:
 
 def shape(record: Record, environments: Mapping[str, Record]) -> str:
     """What must be the same for two speeds to be compared, beside the mask and the pass."""
-    sizes = f"{record['head_dim']}" if record["head_dim"] == record["head_dim_v"] else f"{record['head_dim']}/{record['head_dim_v']}"
-    text = f"{record['heads_q']}:{record['heads_kv']} heads, head size {sizes}, {record['dtype']}"
+    text = f"{format_shape(record)}, {record['dtype']}"
     text += ", deterministic" if record["deterministic"] else ""
     text += f", {record['ranks']} ranks, each" if record.get("ranks") else ""
     text += f", simulated on {record['simulated']}" if record.get("simulated") else ""

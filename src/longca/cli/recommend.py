@@ -3,51 +3,55 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from longca.errors import BadInput
 
 if TYPE_CHECKING:
     from longca.report.evidence import Evidence
-    from longca.report.question import Question
     from longca.report.recommend import Answer, Choice
 
 HELP = "say which kernel (or which split over many GPUs) to use, from measured records; exit code 4 if none answers"
+TYPED = (
+    *("mask", "seqlen", "heads", "head_dim", "dtype", "which", "source", "distribution", "packing", "own_documents", "deterministic"),
+    *("gpus", "cluster", "memory", "device"),
+)
 SHOWN = 4  # records named below an answer; --export has all
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mask", help="the mask; `longca ls masks` lists them")
     parser.add_argument("--seqlen", metavar="S", help="tokens, such as 128K; of all GPUs together")
-    parser.add_argument("--heads", default="64:8", metavar="Q:KV", help="query and KV heads (default 64:8)")
-    parser.add_argument("--head-dim", default="128", metavar="D", help="head size, or 192/128 where V has another one (default 128)")
-    parser.add_argument("--dtype", default="bf16", help="bf16, fp16, fp32 or fp64 (default bf16)")
-    parser.add_argument("--pass", dest="which", default="fwd+bwd", metavar="P", help="fwd, bwd or fwd+bwd (default)")
+    parser.add_argument("--heads", metavar="Q:KV", help="query and KV heads (default 64:8)")
+    parser.add_argument("--head-dim", metavar="D", help="head size, or 192/128 where V has another one (default 128)")
+    parser.add_argument("--dtype", help="bf16, fp16, fp32 or fp64 (default bf16)")
+    parser.add_argument("--pass", dest="which", metavar="P", help="fwd, bwd or fwd+bwd (default)")
     parser.add_argument("--set", action="append", default=[], metavar="w=512", help="a parameter of the mask; repeatable")
-    parser.add_argument(
-        "--source", default="random", metavar="NAME", help="records of block patterns that come from there (default random)"
-    )
+    parser.add_argument("--source", metavar="NAME", help="records of block patterns that come from there (default random)")
     parser.add_argument("--distribution", metavar="NAME", help="records of documents drawn from this distribution")
     parser.add_argument("--packing", metavar="NAME", help="records of documents packed this way")
-    parser.add_argument("--own-documents", action="store_true", help="records of a workload's own documents")
-    parser.add_argument("--deterministic", action="store_true", help="records of deterministic backwards")
-    parser.add_argument("--gpus", type=int, default=1, metavar="N", help="GPUs that share the sequence (default 1)")
+    parser.add_argument("--own-documents", action="store_true", default=None, help="records of a workload's own documents")
+    parser.add_argument("--deterministic", action="store_true", default=None, help="records of deterministic backwards")
+    parser.add_argument("--gpus", type=int, metavar="N", help="GPUs that share the sequence (default 1)")
     parser.add_argument("--cluster", metavar="NAME", help="what was simulated for this cluster, instead of what was measured")
     parser.add_argument("--memory", metavar="SIZE", help="what a GPU has, inputs included, such as 80GiB")
-    parser.add_argument("--device", default="", metavar="NAME", help="a part of the device's name, where records have several")
-    parser.add_argument("--results", nargs="+", metavar="DIR", help="your own journals instead of those that come with LongCA")
+    parser.add_argument("--device", metavar="NAME", help="words of the device's name, where records have several")
+    parser.add_argument(
+        "--results", nargs="+", metavar="DIR", help="your own journals, or folders of them, instead of those that come with LongCA"
+    )
     parser.add_argument("--code", action="store_true", help="print only the lines of Python that use the answer")
-    parser.add_argument("--export", metavar="FILE", help="write the answer as JSON; without --mask, all answers that the records hold")
+    parser.add_argument("--export", metavar="FILE", help="write the answer as JSON; without --mask or --seqlen, all that the records hold")
 
 
 def run(args: argparse.Namespace) -> int:
-    from longca.report import best, usage
+    from longca.report import usage
+    from longca.report.best import NO_RECORD, ask
     from longca.report.evidence import load
     from longca.report.recommend import recommend
 
     if args.mask is None or args.seqlen is None:
         return _table(args)
-    question = _question(args)
+    question = ask(**_typed(args))
     answer = recommend(question, load(args.results))
     if args.export:
         _write(args.export, [answer])
@@ -55,28 +59,25 @@ def run(args: argparse.Namespace) -> int:
         print(usage.code(answer, answer.best), end="")
     else:
         _show(answer)
-    return 0 if answer.best is not None else best.NO_RECORD
+    return 0 if answer.best is not None else NO_RECORD
 
 
-def _question(args: argparse.Namespace) -> Question:
-    from longca.report.best import ask
+def _typed(args: argparse.Namespace) -> dict[str, Any]:
+    """What the question is made of; None for what was not given."""
     from longca.text import parse_settings
 
-    names = ("which", "source", "distribution", "packing", "own_documents", "deterministic", "gpus", "cluster", "memory", "device")
-    more = {name: getattr(args, name) for name in names} | {"params": parse_settings(args.set)}
-    return ask(args.mask, args.seqlen, args.heads, args.head_dim, args.dtype, **more)
+    return {name: getattr(args, name) for name in TYPED} | {"params": parse_settings(args.set)}
 
 
 def _table(args: argparse.Namespace) -> int:
-    from longca.report.best import ask, table
+    from longca.report.best import NO_RECORD, fields, table
     from longca.report.evidence import load
 
-    if not args.export or args.mask or args.seqlen or args.code:
-        raise BadInput("name a --mask and a --seqlen; or give --export FILE alone for all answers that the records hold.")
-    like = ask("full", 1, args.heads, args.head_dim, args.dtype, memory=args.memory, device=args.device)
-    answers = table(load(args.results), like)
+    if not args.export or args.code:
+        raise BadInput("name a --mask and a --seqlen; or give --export FILE for all answers that the records hold.")
+    answers = table(load(args.results), fields(**_typed(args)))
     _write(args.export, answers)
-    return 0
+    return 0 if answers else NO_RECORD
 
 
 def _write(target: str, answers: list[Answer]) -> None:

@@ -11,7 +11,7 @@ HELP = "write one self-contained HTML page of charts, tables and how to reproduc
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folders", nargs="+", metavar="DIR", help="folders that `longca run` wrote")
+    parser.add_argument("folders", nargs="+", metavar="DIR", help="folders that `longca run` wrote, or that hold such folders")
     parser.add_argument("-o", "--out", default="report.html", metavar="FILE", help="the page (default report.html)")
     parser.add_argument("--md", metavar="FILE", help="the tables as Markdown, too")
     parser.add_argument("--figures", metavar="DIR", help="figures for papers as PNG and PDF, too")

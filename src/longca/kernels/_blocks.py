@@ -79,11 +79,11 @@ def index_lists(kept: torch.Tensor, width: int | None = None) -> tuple[torch.Ten
     return kept.sum(-1, dtype=torch.int32), index[..., :width].contiguous()
 
 
-def tile_lists(mask: BlockMask, device: str, tile: tuple[int, int], *, of_keys: bool = False) -> list[torch.Tensor]:
+def tile_lists(mask: BlockMask, device: str, tile: tuple[int, int], *, of_keys: bool = False, wide: bool = False) -> list[torch.Tensor]:
     """(partial count, partial index, full count, full index) per pattern and tile of rows, or of keys; made on the device.
 
     For blocks of whole tiles, the last of which may be shorter: that one is partial, and so is every tile of a block that a band on top
-    cuts. What of such a tile is hidden is left to the mask.
+    cuts. What of such a tile is hidden is left to the mask. Lists are as wide as the longest may be, or `wide`: as there are tiles.
     """
     from longca.kernels.lower import upload
 
@@ -97,7 +97,7 @@ def tile_lists(mask: BlockMask, device: str, tile: tuple[int, int], *, of_keys: 
     partial[:, -1] |= mask.seqlen_k % tile[1] > 0
     listed = 0 if of_keys else 1
     tiles_a_block = -(-int(np.diff(edges[listed]).max(initial=1)) // tile[listed])
-    width = max(1, tiles_a_block * int(np.count_nonzero(mask.kept, axis=1 + listed).max(initial=0)))
+    width = None if wide else max(1, tiles_a_block * int(np.count_nonzero(mask.kept, axis=1 + listed).max(initial=0)))
     both = (kept & partial, kept & ~partial)
     return [tensor for part in both for tensor in index_lists(part.transpose(1, 2) if of_keys else part, width)]
 

@@ -14,7 +14,8 @@ from longca.masks import BlockMask
 class BlockAttention(ListedAttention):
     def __init__(self, mask: BlockMask, case: Case) -> None:
         super().__init__(case)
-        tile = forward_tile(case)
+        fine = any((edges[:-1] % 128).any() for edges in (mask.row_edges, mask.col_edges))
+        tile = (64, 64) if fine else forward_tile(case)  # FA4 takes the tile that the lists are made for
         self.forward_options = self._options(mask, tile) | dict(pack_gqa=mask.heads == 1 and case.group > 1)
         if case.backward:
             rows = backward_rows(case)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.nn.attention.flex_attention import BlockMask as FlexBlocks
 
-from longca.kernels._blocks import block_size, index_lists, kept_of_query_heads
+from longca.kernels._blocks import block_size, tile_lists
 from longca.kernels.base import Case
 from longca.kernels.flex import interval_function
 from longca.kernels.lower import padded, upload
@@ -62,35 +62,29 @@ def own_block(mask: BlockMask) -> int:
 
 
 def block_mask(mask: BlockMask, case: Case) -> FlexBlocks:
-    """FlexAttention's mask, with lists per query head: it shares them between heads only where there is one pattern for all."""
-    lower = _uniform_lists if own_block(mask) == block_size(mask) else _tile_lists
-    partial_count, partial_index, full_count, full_index = lower(mask, case)
+    """FlexAttention's mask, with lists per query head: it shares them between heads only where there is one pattern for all. Lists are as
+    wide as there are tiles, so that all patterns of one length share one compiled kernel."""
+    size = own_block(mask)
+    lists = tile_lists(mask, case.device, (size, size), wide=True) if size == block_size(mask) else _cut_tiles(mask, case.device)
+    partial_count, partial_index, full_count, full_index = (x.repeat_interleave(case.heads_q // mask.heads, 0) for x in lists)
     return FlexBlocks.from_kv_blocks(
         partial_count[None],
         partial_index[None],
         full_count[None],
         full_index[None],
-        BLOCK_SIZE=own_block(mask),
+        BLOCK_SIZE=size,
         mask_mod=_mask_mod(mask, case),
         seq_lengths=(mask.seqlen_q, mask.seqlen_k),
     )
 
 
-def _uniform_lists(mask: BlockMask, case: Case) -> list[torch.Tensor]:
-    """Kept blocks are full ones; those that a band on top cuts, and the shorter ones at the end with their padding, are partial."""
-    kept, size = kept_of_query_heads(mask, case), own_block(mask)
-    partial = upload(mask.cut_blocks, case.device).clone()
-    partial[-1] |= mask.seqlen_q % size > 0
-    partial[:, -1] |= mask.seqlen_k % size > 0
-    return [*index_lists(kept & partial), *index_lists(kept & ~partial)]
-
-
-def _tile_lists(mask: BlockMask, case: Case) -> list[torch.Tensor]:
+def _cut_tiles(mask: BlockMask, device: str) -> list[torch.Tensor]:
+    """Where blocks end inside tiles, from the host's exact lists."""
     by_row = mask.tiles(TILE, TILE).by_row()
     columns = -(-mask.seqlen_k // TILE)
     pairs = (by_row.partial_ptr, by_row.partial_idx), (by_row.full_ptr, by_row.full_idx)
-    flat = [tensor for ptr, idx in pairs for tensor in padded(ptr, idx, case.device, width=columns)]
-    return [tensor.unflatten(0, (mask.heads, -1)).repeat_interleave(case.heads_q // mask.heads, 0) for tensor in flat]
+    flat = [tensor for ptr, idx in pairs for tensor in padded(ptr, idx, device, width=columns)]
+    return [tensor.unflatten(0, (mask.heads, -1)) for tensor in flat]
 
 
 def _mask_mod(mask: BlockMask, case: Case) -> Callable[..., torch.Tensor]:

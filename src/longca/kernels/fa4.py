@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from longca.masks import AnyMask
 
 HEAD_DIMS = (64, 96, 128, 192, 256)
-BLOCK = 128  # queries and keys of a tile
+BLOCK, HALF_BLOCK = 128, 64  # queries and keys of a tile; forward tiles may be half as large
 SHORT = 257  # tokens: below, they may fill a single tile, for which FA4 compiles backward kernels of its own
 
 
@@ -61,7 +61,7 @@ class Fa4(Kernel):
 
     def prepare(self, mask: AnyMask, case: Case) -> Attention:
         attention = self._lowered(mask, case)
-        short = replace(case, seqlen_q=min(case.seqlen_q, SHORT), seqlen_k=min(case.seqlen_k, SHORT))
+        short = replace(case, seqlen_q=min(case.seqlen_q, SHORT), seqlen_k=min(case.seqlen_k, SHORT), numbers="")
         if (key := (_kind(vars(attention)), short)) not in _COMPILED:
             compile_ahead(attention, case)
             _COMPILED.add(key)
@@ -90,8 +90,9 @@ def supports_blocks(mask: AnyMask, case: Case) -> Answer:
         return No(f"takes one pattern or one per KV head, and this mask has {mask.heads} for {case.heads_kv} KV heads")
     if case.head_dim != 128 or case.head_dim_v != 128:
         return No(f"takes block patterns at head size 128, where blocks and tiles are the same in both passes, not {case.head_dim}")
-    if any((edges[:-1] % BLOCK).any() for edges in (mask.row_edges, mask.col_edges)):
-        return No(f"takes blocks of multiples of {BLOCK} tokens")
+    least = BLOCK if case.backward else HALF_BLOCK
+    if any((edges[:-1] % least).any() for edges in (mask.row_edges, mask.col_edges)):
+        return No(f"takes blocks of multiples of {BLOCK} tokens" + (f", or of {HALF_BLOCK} for a forward alone" if case.backward else ""))
     return Yes("lowered")
 
 

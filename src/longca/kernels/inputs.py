@@ -72,7 +72,7 @@ def _workers(many: bool) -> Iterator[Callable[..., Iterable[torch.Tensor]]]:
     if not many:
         yield map
         return
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         yield pool.map
 
 

@@ -1,7 +1,7 @@
 """Blocks that queries select themselves: the rules of NSA and MoBA on the mean query and the mean key of each block.
 
 Both are causal: a row block chooses among the key blocks that it sees something of, and within a block the causal mask hides the rest.
-Means are whole numbers (`QUANTUM` is 1), and so are the scores made of them: the order of a sum, or the library that computes it,
+Means are whole numbers (of `QUANTUM`), and so are the scores made of them: the order of a sum, or the library that computes it,
 cannot change a choice.
 """
 

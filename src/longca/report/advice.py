@@ -8,7 +8,7 @@ from typing import Any
 
 from longca.report.evidence import Evidence
 from longca.report.question import Question
-from longca.text import format_size, parse_size
+from longca.text import format_shape, format_size, parse_size, shape_options
 
 FOLDER = "out/recommend"
 Near = tuple[Evidence, dict[str, Any]]
@@ -40,8 +40,7 @@ def _shape(one: Evidence) -> str:
     record = one.record
     split = f" on {record['ranks']} GPUs" if record.get("ranks") else ""
     split += f" (simulated on {record['simulated']})" if record.get("simulated") else ""
-    heads = f"{record['heads_q']}:{record['heads_kv']} heads of {record['head_dim']}, {record['dtype']}"
-    return f"{format_size(record['seqlen'])}, {heads}, {one.device}{split}"
+    return f"{format_size(record['seqlen'])}, {format_shape(record)}, {record['dtype']}, {one.device}{split}"
 
 
 def _where(question: Question) -> str:
@@ -49,9 +48,7 @@ def _where(question: Question) -> str:
 
 
 def _common(question: Question) -> list[str]:
-    same = question.head_dim == question.head_dim_v
-    dims = str(question.head_dim) if same else f"{question.head_dim}/{question.head_dim_v}"
-    words = ["--heads", f"{question.heads_q}:{question.heads_kv}", "--head-dim", dims, "--dtype", question.dtype]
+    words = shape_options(vars(question))
     words += [word for name, value in question.params.items() for word in ("--set", f"{name}={value}")]
     words += ["--source", question.source] if question.source != "random" else []
     words += [word for name in ("distribution", "packing") if getattr(question, name) for word in (f"--{name}", getattr(question, name))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from longca import masks
 from longca.bench.metrics import PASSES
 from longca.errors import BadInput, LongcaError
 from longca.report.evidence import Evidence, load
-from longca.report.question import Question, other_params
+from longca.report.question import Question, names_device, other_params
 from longca.report.recommend import Answer, Choice, recommend
 from longca.text import parse_dims, parse_heads, parse_memory, parse_settings, parse_size
 
@@ -36,6 +36,11 @@ def best(
     cluster: str | None = None,
     memory: str | None = None,
     device: str = "",
+    source: str = "random",
+    distribution: str | None = None,
+    packing: str | None = None,
+    own_documents: bool = False,
+    deterministic: bool = False,
     results: str | Path | Sequence[str | Path] | None = None,
     **params: int | float,
 ) -> Choice:
@@ -43,8 +48,19 @@ def best(
 
     >>> longca.best("causal_document", "32K", "64:8").kernel
     """
+    where = {"gpus": gpus, "cluster": cluster, "memory": memory, "device": device}
+    which = {"source": source, "distribution": distribution, "packing": packing, "own_documents": own_documents}
     question = ask(
-        mask, seqlen, heads, head_dim, dtype, params=params, which=passes, gpus=gpus, cluster=cluster, memory=memory, device=device
+        mask,
+        seqlen,
+        heads=heads,
+        head_dim=head_dim,
+        dtype=dtype,
+        which=passes,
+        params=params,
+        deterministic=deterministic,
+        **where,
+        **which,
     )
     answer = recommend(question, load([results] if isinstance(results, str | Path) else results))
     if answer.best is None:
@@ -53,17 +69,34 @@ def best(
     return answer.best
 
 
-def ask(mask: str, seqlen: int | str, heads: str, head_dim: int | str, dtype: str, *, memory: str | None = None, **more: Any) -> Question:
+def ask(mask: str, seqlen: int | str, **more: Any) -> Question:
     """A question from what a user types."""
-    (heads_q, heads_kv), (size, size_v) = parse_heads(heads), parse_dims(str(head_dim))
-    if not isinstance(memory, str | None):
-        raise BadInput(f"memory must be a text with its unit, such as '80GiB', not {memory!r}.")
-    memory_gib = None if memory is None else parse_memory(memory) / 2**30
-    return Question(mask, parse_size(str(seqlen)), heads_q, heads_kv, size, size_v, dtype, memory_gib=memory_gib, **more)
+    return Question(**fields(mask=mask, seqlen=seqlen, **more))
 
 
-def table(evidence: Sequence[Evidence], like: Question | None = None) -> list[Answer]:
-    """An answer for every mask, length, shape, pass and number of GPUs that the records hold; `like` gives the memory and the device."""
+def fields(**typed: Any) -> dict[str, Any]:
+    """Fields of a question from what a user types; None was not typed, and leaves the field to what is usual."""
+    found = {name: value for name, value in typed.items() if value is not None}
+    if "seqlen" in found:
+        found["seqlen"] = parse_size(str(found["seqlen"]))
+    if "heads" in found:
+        found["heads_q"], found["heads_kv"] = parse_heads(found.pop("heads"))
+    if "head_dim" in found:
+        found["head_dim"], found["head_dim_v"] = parse_dims(str(found["head_dim"]))
+    if not isinstance(found.get("memory", ""), str):
+        raise BadInput(f"memory must be a text with its unit, such as '80GiB', not {found['memory']!r}.")
+    if "memory" in found:
+        found["memory_gib"] = parse_memory(found.pop("memory")) / 2**30
+    return found
+
+
+def table(evidence: Sequence[Evidence], wanted: Mapping[str, Any] | None = None) -> list[Answer]:
+    """An answer for every mask, length, shape, pass and number of GPUs that the records hold; of those that have the `wanted` fields,
+    and within that memory."""
+    wanted = dict(wanted or {})
+    memory = wanted.pop("memory_gib", None)
+    params = wanted.get("params", {}) if "mask" in wanted else {}  # without a mask: those of any
+    Question(**{"mask": "full", "seqlen": 1, **wanted, "params": params})  # a pass or a mask that does not exist is a mistake
     grouped: dict[str, list[Evidence]] = {}
     for one in evidence:
         grouped.setdefault(one.record["mask"], []).append(one)
@@ -72,9 +105,19 @@ def table(evidence: Sequence[Evidence], like: Question | None = None) -> list[An
         if name not in masks.names() + masks.block_names():  # a mask of somebody's plugin, which nobody can ask for here
             continue
         for question in dict.fromkeys(_questions(group)):
-            if like is None or like.device.lower() in question.device.lower():
-                answers.append(recommend(question if like is None else replace(question, memory_gib=like.memory_gib), group))
+            if all(_has(question, field, value) for field, value in wanted.items()):
+                answers.append(recommend(replace(question, memory_gib=memory), group))
     return [answer for answer in answers if answer.choices or answer.out]
+
+
+def _has(question: Question, field: str, value: Any) -> bool:
+    if field == "device":
+        return names_device(value, question.device)
+    if field != "params":
+        return bool(getattr(question, field) == value)
+    usual = dict(masks.find(question.mask).defaults)
+    usual |= ({"heads": question.heads_kv} if "heads" in usual else {}) | dict(question.params)
+    return all(name in usual and usual[name] == number for name, number in value.items())
 
 
 def _questions(group: Iterable[Evidence]) -> Iterable[Question]:

@@ -12,7 +12,7 @@ from longca.bench.summary import label
 from longca.errors import BadInput
 from longca.report.ratio import CONFIDENCE, Ratio, ratio
 from longca.report.reading import Record, read, read_environments
-from longca.text import format_size
+from longca.text import format_dims, format_heads, format_size
 
 # worst first
 VERDICTS = ("BROKEN", "SLOWER", "UNCLEAR", "SAME", "FASTER", "MENDED", "UNMEASURED")
@@ -172,8 +172,7 @@ def _words(values: set[str]) -> str:
 def describe(record: Record) -> list[str]:
     """The columns that name a cell in a table."""
     params = ",".join(f"{name}={value}" for name, value in sorted(record["params"].items()))
-    dims = str(record["head_dim"]) if record["head_dim"] == record["head_dim_v"] else f"{record['head_dim']}/{record['head_dim_v']}"
-    shape = f"{record['heads_q']}:{record['heads_kv']}x{dims} {record['dtype']}"
+    shape = f"{format_heads(record)}x{format_dims(record)} {record['dtype']}"
     split = [f"{record['method']} on {record['ranks']}"] if record.get("method") else []
     kernel = " ".join([record["asked"], *split])
     return [kernel, record["mask"] + (f"({params})" if params else ""), format_size(record["seqlen"]), record["pass"], shape]

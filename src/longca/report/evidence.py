@@ -9,7 +9,7 @@ from pathlib import Path
 
 from longca.bench import journal
 from longca.report.gather import read_masks
-from longca.report.reading import Record, read, read_environments
+from longca.report.reading import Record, journals, journals_below, read, read_environments
 from longca.report.reproduce import command
 
 PACKAGE = Path(__file__).parents[1]
@@ -45,22 +45,17 @@ class Evidence:
         return {"file": str(self.file), "device": self.device, **facts, **names, "command": self.again()}
 
 
-def journals_below(folder: Path) -> list[Path]:
-    """Every folder at or below this one that holds a journal."""
-    return sorted({path.parent for path in folder.rglob(f"{journal.RESULTS}*") if path.name in (journal.RESULTS, f"{journal.RESULTS}.gz")})
-
-
 def shipped() -> list[Path]:
     """The journals that come with LongCA, wherever it runs from. What lies beside an installed package is somebody else's."""
     package, checkout = SHIPPED
     places = [package, checkout] if (checkout.parent / "pyproject.toml").is_file() else [package]
-    return next((found for place in places if place.is_dir() and (found := journals_below(place))), [])
+    return next((found for place in places if (found := journals_below(place))), [])
 
 
 def load(folders: Sequence[str | Path] | None = None) -> list[Evidence]:
     """All records of these folders, in order, or of the shipped ones; of two with one key the last counts."""
     found: dict[str, Evidence] = {}
-    for folder in map(Path, folders) if folders else shipped():
+    for folder in journals(folders) if folders else shipped():
         for one in _journal(folder, _stamp(folder)):
             found.pop(one.record["key"], None)  # a later one also stands later
             found[one.record["key"]] = one

@@ -15,12 +15,13 @@ from longca.bench.summary import mask_names
 from longca.errors import BadInput, LongcaError
 from longca.masks import AnyMask, Mask
 from longca.masks.draw import shades
-from longca.report.reading import Record, read, read_environments
+from longca.report.reading import Record, journals, read, read_environments
 from longca.report.reproduce import command
 
 PICTURE = 64  # cells of a mask's picture in each direction
 SHADES = "0123456789abcdef"
 LEFT_OUT = ("schema", "key", "torch", "commit")  # of no use to a reader, or said once with the environment
+MASK_FIELDS = {"digest": str, "mask": str, "seqlen_q": int, "seqlen_k": int, "area": int}
 MOST_BLOCK_TOKENS = 1 << 17  # a picture is not worth building a larger block pattern again
 
 
@@ -37,7 +38,7 @@ def gather(folders: Sequence[str | Path]) -> Gathered:
     records: dict[str, Record] = {}
     environments: dict[str, Record] = {}
     drawn: dict[str, Record] = {}
-    for folder in folders:
+    for folder in journals(folders):
         records |= {record["key"]: record for record in read(folder)}
         environments |= read_environments(folder)
         drawn |= read_masks(folder)
@@ -70,35 +71,37 @@ def read_masks(folder: str | Path) -> dict[str, Record]:
     path = Path(folder) / journal.MASKS
     entries = journal.read_lines(path).entries
     for number, entry in enumerate(entries, 1):
-        if not isinstance(entry.get("digest"), str) or not isinstance(entry.get("mask"), str):
+        if not all(isinstance(entry.get(name), kind) for name, kind in MASK_FIELDS.items()):
             raise BadInput(f"{path} line {number} describes no mask; repair or delete that line.")
     return {entry["digest"]: entry for entry in entries}
 
 
 def pictures(records: Sequence[Record], drawn: Mapping[str, Record]) -> dict[str, Record]:
-    """Per mask the picture of its longest measured one: rows of shades, one hexadecimal digit each."""
-    longest: dict[str, Record] = {}
-    for record in records:
+    """By the name of a mask, which for block patterns tells parameters and source: what its longest measured one is and, where it can
+    be built again, its picture: rows of shades, one hexadecimal digit each, else null."""
+    longest: dict[str, tuple[Record, Record]] = {}
+    for record, name in zip(records, mask_names(records), strict=True):
         entry = drawn.get(record["mask_digest"])
-        known = longest.get(record["mask"])
-        if entry is not None and (known is None or entry["seqlen_k"] > known["seqlen_k"]):
-            longest[record["mask"]] = entry
+        if entry is not None and (name not in longest or entry["seqlen_k"] > longest[name][1]["seqlen_k"]):
+            longest[name] = record, entry
     found = {}
-    for name, entry in longest.items():
-        mask = _rebuilt(entry)
-        if mask is not None:
-            about = {"seqlen": entry["seqlen_k"], "seed": entry["seed"], "density": mask.density, "params": entry["params"]}
-            found[name] = about | {"shades": _shades(mask)}
+    for name, (record, entry) in longest.items():
+        mask = _rebuilt(record, entry)
+        patterns = record["params"].get("heads", 1) if record["mask"] in masks.block_names() else 1
+        density = entry["area"] / (entry["seqlen_q"] * entry["seqlen_k"] * patterns)
+        about = {"seqlen": entry["seqlen_k"], "seed": record["seed"], "density": density, "params": record["params"]}
+        found[name] = about | {"shades": None if mask is None else _shades(mask)}
     return found
 
 
-def _rebuilt(entry: Record) -> AnyMask | None:
+def _rebuilt(record: Record, entry: Record) -> AnyMask | None:
+    """Bands from the journal, random blocks from their seed. What q and k selected would need all of them again."""
     try:
         if entry["bands"] is not None:
             return Mask.of(entry["seqlen_q"], entry["seqlen_k"], entry["bands"])
-        if entry["seqlen_k"] > MOST_BLOCK_TOKENS or entry.get("source", "random") != "random":
+        if entry["seqlen_k"] > MOST_BLOCK_TOKENS or (record.get("source") or "random") != "random":
             return None
-        return masks.build(entry["mask"], entry["seqlen_k"], seed=entry["seed"], **entry["params"]).take_heads([0])
+        return masks.build(record["mask"], entry["seqlen_k"], seed=record["seed"], **record["params"]).take_heads([0])
     except (LongcaError, TypeError, KeyError):  # a mask of somebody's plugin: the page does without its picture
         return None
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from longca import masks
-from longca.bench.metrics import PASSES
+from longca.bench.metrics import BYTES, PASSES
 from longca.bench.suite import DTYPES
 from longca.errors import BadInput, LongcaError, unknown
 from longca.report.evidence import Evidence
 from longca.report.reading import Record
-from longca.text import format_size
-
-BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}
+from longca.text import format_dims, format_heads, format_shape, format_size
 
 
 @dataclass(frozen=True)
@@ -36,11 +35,15 @@ class Question:
     gpus: int = 1
     cluster: str | None = None  # only what was simulated for it; None: only what was measured
     memory_gib: float | None = None  # per GPU, inputs included
-    device: str = ""  # a part of its name
+    device: str = ""  # words of its name
 
     def __post_init__(self) -> None:
         masks.find(self.mask).check(self.params)
-        for kind, value, known in (("pass", self.which, PASSES), ("dtype", self.dtype, DTYPES)):
+        for kind, value, known in (
+            ("pass", self.which, PASSES),
+            ("dtype", self.dtype, DTYPES),
+            ("source of block patterns", self.source, masks.SOURCES),
+        ):
             if value not in known:
                 raise unknown(kind, value, list(known))
         if self.seqlen < 1 or self.gpus < 1:
@@ -62,19 +65,16 @@ class Question:
         params += "".join(f", {name}={value}" for name, value in self.params.items())
         split = f", {self.gpus} GPUs" if self.gpus > 1 else ""
         split += f" of {self.cluster} (simulated)" if self.cluster else ""
-        dims = str(self.head_dim) if self.head_dim == self.head_dim_v else f"{self.head_dim}/{self.head_dim_v}"
-        shape = f"{self.heads_q}:{self.heads_kv} heads of {dims}, {self.dtype}"
-        return f"{self.mask}{params}, {format_size(self.seqlen)} tokens, {shape}, {self.which}{split}"
+        return f"{self.mask}{params}, {format_size(self.seqlen)} tokens, {format_shape(vars(self))}, {self.dtype}, {self.which}{split}"
 
 
 def aspects(record: Record) -> dict[str, Any]:
     """What must agree between a question and a record, by the flag that asks for it. The device is looked at apart."""
     given = record.get("given") or {}
-    same = record["head_dim"] == record["head_dim_v"]
     return {
         "--seqlen": format_size(record["seqlen"]),
-        "--heads": f"{record['heads_q']}:{record['heads_kv']}",
-        "--head-dim": str(record["head_dim"]) if same else f"{record['head_dim']}/{record['head_dim_v']}",
+        "--heads": format_heads(record),
+        "--head-dim": format_dims(record),
         "--dtype": record["dtype"],
         "--gpus": record.get("ranks") or 1,
         "--cluster": record.get("simulated"),
@@ -88,9 +88,7 @@ def aspects(record: Record) -> dict[str, Any]:
 
 def asked_aspects(question: Question) -> dict[str, Any]:
     given = {"distribution": question.distribution, "packing": question.packing, "documents": question.own_documents}
-    names = ("seqlen", "heads_q", "heads_kv", "head_dim", "head_dim_v", "dtype", "deterministic", "source")
-    shape = {name: getattr(question, name) for name in names}
-    return aspects({**shape, "given": given, "ranks": question.gpus, "simulated": question.cluster})
+    return aspects({**vars(question), "given": given, "ranks": question.gpus, "simulated": question.cluster})
 
 
 def misses(question: Question, one: Evidence) -> dict[str, Any] | None:
@@ -103,22 +101,29 @@ def misses(question: Question, one: Evidence) -> dict[str, Any] | None:
     other = other_params(question, record)
     if other:
         differing["--set"] = other
-    if question.device.lower() not in one.device.lower():
+    if not names_device(question.device, one.device):
         differing["--device"] = one.device
     return differing
+
+
+def names_device(asked: str, device: str) -> bool:
+    """Whether all words of `asked` are words of a device's name: an H20 is no H200."""
+    wanted, words = (set(re.findall(r"\w+", name.lower())) for name in (asked, device))
+    return wanted <= words
 
 
 def other_params(question: Question, record: Record) -> str:
     """Parameters that are neither those asked for, nor the mask's own, nor drawn from the seed: as --set would take them."""
     given = (record.get("given") or {}).get("params", {})
     try:
-        usual: Mapping[str, Any] = masks.find(question.mask).defaults
+        usual: dict[str, Any] = dict(masks.find(question.mask).defaults)
     except LongcaError:  # a mask of somebody's plugin
         usual = {}
+    usual |= {"heads": record["heads_kv"]} if "heads" in usual else {}  # a pattern per KV head, unless somebody says otherwise
     other = {}
     for name, value in record["params"].items():
         wanted = question.params.get(name, usual.get(name))
         drawn = callable(wanted) and name not in given
-        if name != "heads" and not drawn and value != wanted:
+        if not drawn and value != wanted:
             other[name] = value
     return ",".join(f"{name}={value}" for name, value in other.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,20 @@ FIELDS: dict[str, tuple[type, ...]] = {
     "tflops": (int, float, type(None)),
 }
 STATUSES = ("ok", "unsupported", "unavailable", "oom", "timeout", "wrong", "error", "invalid")
+
+
+def journals_below(folder: Path) -> list[Path]:
+    """Every folder at or below this one that holds a journal."""
+    return sorted({path.parent for path in folder.rglob(f"{journal.RESULTS}*") if path.name in (journal.RESULTS, f"{journal.RESULTS}.gz")})
+
+
+def journals(folders: Iterable[str | Path]) -> list[Path]:
+    """Folders of journals, each for those below it. What holds none stays, for its reader to refuse."""
+    found: dict[Path, None] = {}
+    for folder in map(Path, folders):
+        below = journals_below(folder)
+        found |= dict.fromkeys([folder] if folder in below else below or [folder])
+    return list(found)
 
 
 def read(folder: str | Path) -> list[Record]:

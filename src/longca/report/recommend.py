@@ -8,15 +8,20 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 from longca import masks
+from longca.bench.catalogue import MINIATURE
 from longca.errors import BadInput
 from longca.kernels import registry
 from longca.kernels.base import Case
+from longca.masks import AnyMask
+from longca.masks.bands import Ints
+from longca.masks.selection import Means
 from longca.report.advice import advice
 from longca.report.candidates import NOT_MEASURED, TOO_LARGE, Candidate, Figures, candidates, shared_masks
 from longca.report.evidence import Evidence
 from longca.report.question import Question, misses
-from longca.report.reproduce import MINIATURE
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,7 @@ def recommend(question: Question, evidence: Sequence[Evidence]) -> Answer:
     """The answer; where no record gives one, its `choices` are empty and its `advice` says what to run."""
     looked_at = [(one, misses(question, one)) for one in evidence]
     matching = [one for one, differing in looked_at if differing == {}]
+    matching = [one for one in matching if one.device.lower() == question.device.lower()] or matching  # an H200 beside an H200 NVL
     devices = sorted({one.device for one in matching})
     if len(devices) > 1:
         raise BadInput(f"records of several devices answer this ({', '.join(devices)}); choose one with --device.")
@@ -154,13 +160,25 @@ def _unmeasured(matching: Sequence[Evidence], question: Question) -> tuple[str, 
 
         return tuple(sorted(set(methods.names()) - {one.record.get("method") for one in matching}))
     without = sorted(set(registry.names()) - {one.record["kernel"] for one in matching})
-    return tuple(name for name in without if _may_do(name, question))
-
-
-def _may_do(name: str, question: Question) -> bool:
-    """Whether a kernel takes such a mask in this shape, asked in miniature: one that does not is not worth measuring."""
-    heads: dict[str, Any] = {"heads": question.heads_kv} if question.mask in masks.block_names() else {}
-    small = masks.build(question.mask, MINIATURE, **heads)
+    small = _miniature(question)
     shape = (question.heads_q, question.heads_kv, question.head_dim, question.head_dim_v, question.dtype)
-    case = Case(MINIATURE, MINIATURE, *shape, "cuda", backward=question.which != "fwd", deterministic=question.deterministic)
-    return any(registry.supports(kernel, small, case) for kernel in registry.choices(name))
+    case = Case(small.seqlen_q, small.seqlen_k, *shape, "cuda", backward=question.which != "fwd", deterministic=question.deterministic)
+    return tuple(name for name in without if any(registry.supports(kernel, small, case) for kernel in registry.choices(name)))
+
+
+def _miniature(question: Question) -> AnyMask:
+    """A mask like the one asked for, yet shorter, to ask kernels whether they would take it: one that does not is not worth measuring.
+
+    It is long enough for a window or a block of the size asked for to hide something, and leaves the same short block at its end.
+    """
+    unit = max([MINIATURE, *(int(value) for value in question.params.values())])
+    seqlen = min(question.seqlen, 2 * unit + question.seqlen % unit)
+    heads, blocks = question.heads_kv, question.mask in masks.block_names()
+    params: dict[str, Any] = ({"heads": heads} if blocks else {}) | dict(question.params)
+    if question.source == "random" or not blocks:
+        return masks.build(question.mask, seqlen, **params)
+
+    def alike(row_edges: Ints, col_edges: Ints) -> Means:
+        return Means(*(np.zeros((heads, len(edges) - 1, 1)) for edges in (row_edges, col_edges)))
+
+    return masks.BLOCK_PATTERNS[question.mask].selected(seqlen, question.source, alike, **params)

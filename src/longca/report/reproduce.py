@@ -9,13 +9,13 @@ from functools import lru_cache
 from typing import Any
 
 from longca import masks
+from longca.bench.catalogue import MINIATURE
 from longca.errors import LongcaError
 from longca.kernels import registry
 from longca.kernels.base import Case, Yes
 from longca.report.reading import Record
-from longca.text import format_size, parse_size
+from longca.text import format_size, parse_size, shape_options
 
-MINIATURE = 2048  # tokens: enough to ask a kernel whether it needs memory for every pair
 STEP = "step.jsonl"  # where a mask with given document lengths is written before it is measured
 
 
@@ -30,7 +30,7 @@ def command(record: Record, environments: Mapping[str, Record], drawn: Mapping[s
     given = _given(record)
     facts = environments.get(record["env"], {})
     kernel = ["longca", "run", *_split(record), "--kernels", str(record["asked"])]
-    shape = [*_shape(record), "--passes", _passes(record, given), *_conditions(record, facts)]
+    shape = [*shape_options(record), "--passes", _passes(record, given), *_conditions(record, facts)]
     if given.get("documents"):
         step = {"mask": record["mask"], "seqlen": record["seqlen"], "seed": record["seed"], "params": given.get("params", {})}
         step["documents"] = (drawn.get(record["mask_digest"]) or {}).get("documents")
@@ -51,12 +51,6 @@ def _split(record: Record) -> list[str]:
     if record["level"] != "cp":
         return []
     return ["--level", "cp", "--methods", record["method"], "--nproc", str(record["ranks"]), "--grid", record["grid"]]
-
-
-def _shape(record: Record) -> list[str]:
-    same = record["head_dim"] == record["head_dim_v"]
-    dims = str(record["head_dim"]) if same else f"{record['head_dim']}/{record['head_dim_v']}"
-    return ["--heads", f"{record['heads_q']}:{record['heads_kv']}", "--head-dim", dims, "--dtype", record["dtype"]]
 
 
 def _passes(record: Record, given: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from statistics import median
 
 from longca.report.reading import Record
+from longca.text import format_shape
 
 PASSES = ("fwd", "bwd", "fwd+bwd")
 MARKS = {"unsupported": "X", "unavailable": "X", "oom": "M", "wrong": "W", "timeout": "T", "error": "E", "invalid": "E"}
@@ -24,9 +25,7 @@ def by_setting(records: Iterable[Record], environments: Mapping[str, Record]) ->
     groups: dict[str, list[Record]] = {}
     for record in records:
         device = environments.get(record["env"], {}).get("device") or "unknown device"
-        same = record["head_dim"] == record["head_dim_v"]
-        dims = record["head_dim"] if same else f"{record['head_dim']}/{record['head_dim_v']}"
-        name = f"{device} · {record['level']} · {record['heads_q']}:{record['heads_kv']} heads of {dims} · {record['dtype']}"
+        name = f"{device} · {record['level']} · {format_shape(record)} · {record['dtype']}"
         groups.setdefault(name + (" · deterministic" if record.get("deterministic") else ""), []).append(record)
     return groups
 

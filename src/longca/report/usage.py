@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from longca import masks
+from longca.errors import BadInput
 from longca.kernels import registry
 from longca.report.question import Question
 from longca.report.recommend import Answer, Choice
@@ -25,9 +26,8 @@ def _mask(question: Question, choice: Choice) -> list[str]:
     if question.own_documents:
         given |= {"documents": (source.drawn.get(source.record["mask_digest"]) or {}).get("documents")}
     given |= {name: getattr(question, name) for name in ("distribution", "packing") if getattr(question, name)}
+    given |= {"heads": question.heads_kv} if question.mask in masks.block_names() else {}
     given |= dict(question.params)
-    if question.mask in masks.block_names():
-        given["heads"] = question.heads_kv
     own = question.has_documents and not question.own_documents
     remark = "  # your own documents: documents=[...] in place of the seed" if own else ""
     options = "".join(f", {name}={value!r}" for name, value in given.items())
@@ -77,7 +77,19 @@ def _one(question: Question, choice: Choice, kind: str) -> list[str]:
     ]
 
 
+def _selected_by_seed(question: Question, choice: Choice) -> list[str]:
+    """The pattern that was measured: no rank has all of q and k, and all need the same mask."""
+    shape = f"Heads({question.heads_q}, {question.heads_kv}, {question.head_dim})"
+    seed = choice.sources[0].record["seed"]
+    params = "".join(f", {name}={value!r}" for name, value in question.params.items())
+    built = f'mask = from_seed("{question.mask}", {question.seqlen}, "{question.source}", {seed}, {shape}{params})'
+    return [f"{built}  # your own: from_tensors, with all tokens of q and k, the same on every rank"]
+
+
 def _many(question: Question, choice: Choice, kind: str) -> list[str]:
+    if question.deterministic and question.which != "fwd":
+        raise BadInput("longca.parallel.attention has no deterministic backward, so there is no code for it; leave out --code.")
+    by_rule = question.source != "random"
     device = 'f"cuda:{torch.cuda.current_device()}"' if kind == "cuda" else '"cpu"'
     options = f'method="{choice.method}", grid="{choice.grid}"'
     return [
@@ -86,13 +98,14 @@ def _many(question: Question, choice: Choice, kind: str) -> list[str]:
         "import torch",
         "import torch.distributed as dist",
         "",
-        "import longca",
+        *([] if by_rule else ["import longca"]),
         "from longca import parallel",
+        *(["from longca.kernels.selected import Heads, from_seed"] if by_rule else []),
         "",
         *(['torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'] if kind == "cuda" else []),
         f'dist.init_process_group("{"nccl" if kind == "cuda" else "gloo"}")',
         *_plugin(choice),
-        *_mask(question, choice),
+        *(_selected_by_seed(question, choice) if by_rule else _mask(question, choice)),
         f"owned = parallel.shards(mask, {question.heads_q}, {options}, ranks=dist.get_world_size())  # ranges of tokens per rank",
         "tokens = sum(stop - start for start, stop in owned[dist.get_rank()])  # cut your own with parallel.shard",
         *_tensors(question, "tokens", device),

@@ -3,7 +3,7 @@
 
 function picture(name) {
   const found = DATA.pictures[name];
-  if (!found) return null;
+  if (!found || !found.shades) return null;
   const canvas = element("canvas", null, "picture"), size = found.shades.length;
   canvas.width = found.shades[0].length;
   canvas.height = size;
@@ -74,14 +74,14 @@ function speedCharts(records, lines) {
   const place = document.getElementById("charts");
   place.replaceChildren();
   for (const [problem, group] of groupBy(records, "problem")) {
-    const { mask } = group[0], found = DATA.pictures[mask];
+    const found = DATA.pictures[problem];
     const card = element("article", null, "mask"), top = element("div", null, "top"), words = element("div");
     words.append(element("h3", problem));
     if (found) {
       const params = Object.entries(found.params).map(([name, value]) => `${name}=${value}`).join(", ");
       words.append(element("p", `${(100 * found.density).toFixed(1)} % visible at ${sizeText(found.seqlen)}${params ? ", " + params : ""} (seed ${found.seed})`));
     }
-    top.append(...[picture(mask), words].filter(Boolean));
+    top.append(...[picture(problem), words].filter(Boolean));
     const grid = element("div", null, "grid");
     for (const pass of PASSES) {
       const own = group.filter((r) => r.pass === pass);

@@ -1,0 +1,143 @@
+"""Recommendations for other programs: `longca.best`, the table, and the journals that they look in."""
+
+import json
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import longca
+from longca.bench.merge import pack
+from longca.cli import main
+from longca.report import evidence
+from longca.report.best import NO_RECORD, NoRecord, table
+from report.made import Record, around, blocks, kernel, split
+
+Write = Callable[..., Path]
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_table_for_other_programs(write: Write, tmp_path: Path) -> None:
+    made = [kernel("fa4", around(ms), which, seqlen=n) for n, ms in ((8192, 1.0), (4096, 0.5)) for which in ("fwd", "bwd")]
+    made += [kernel("flex", around(0.3), "fwd"), kernel("flex", around(1.0), "fwd", mask="sliding_window", params={"w": 64})]
+    folder = write("made", [*made, split("magi", 1.0)])
+    target = tmp_path / "table.json"
+    assert main(["recommend", "--export", str(target), "--results", str(folder)]) == 0
+    found = {
+        (entry["question"]["mask"], entry["question"]["seqlen"], entry["question"]["pass"], entry["question"]["gpus"]): entry
+        for entry in json.loads(target.read_text())
+    }
+    assert {place: entry["best"] and entry["best"]["kernel"] for place, entry in found.items()} == {
+        ("causal", 8192, "fwd", 1): "flex", ("causal", 8192, "bwd", 1): "fa4", ("causal", 8192, "fwd+bwd", 1): "fa4",
+        ("causal", 4096, "fwd", 1): "fa4", ("causal", 4096, "bwd", 1): "fa4", ("causal", 4096, "fwd+bwd", 1): "fa4",
+        ("sliding_window", 8192, "fwd", 1): "flex", ("sliding_window", 8192, "bwd", 1): None, ("sliding_window", 8192, "fwd+bwd", 1): None,
+        ("causal", 8192, "fwd", 64): None, ("causal", 8192, "bwd", 64): None, ("causal", 8192, "fwd+bwd", 64): "fa4:bands",
+    }  # fmt: skip
+    assert found["sliding_window", 8192, "fwd", 1]["question"]["params"] == {"w": 64}
+    record = found["causal", 8192, "bwd", 1]["best"]["records"][0]
+    assert record["file"] == str(folder / "results.jsonl")
+    assert record["command"].startswith("longca run --kernels fa4 ")
+    assert len(table(evidence.load([folder]))) == len(found)
+
+
+@pytest.mark.parametrize(
+    ("given", "kernels"),
+    [
+        ([], ["causal", "eight", "fp16", "random", "nsa", "det", "own", "other", "magi"]),
+        (["--heads", "8:8"], ["eight"]),
+        (["--dtype", "fp16"], ["fp16"]),
+        (["--pass", "bwd"], []),
+        (["--mask", "uniform_block"], ["random", "nsa"]),
+        (["--source", "nsa"], ["nsa"]),
+        (["--set", "b=64"], ["random", "nsa"]),
+        (["--set", "heads=8"], ["random", "nsa"]),
+        (["--deterministic"], ["det"]),
+        (["--own-documents"], ["own"]),
+        (["--seqlen", "4K"], ["other"]),
+        (["--device", "H20"], []),
+        (["--gpus", "64"], ["magi"]),
+        (["--gpus", "1", "--mask", "causal", "--dtype", "bf16", "--heads", "64:8", "--seqlen", "8K"], ["causal"]),
+    ],
+)
+def test_the_table_holds_what_was_asked_for(write: Write, tmp_path: Path, given: list[str], kernels: list[str]) -> None:
+    made = [kernel("causal", around(1.0)), kernel("eight", around(1.0), heads_q=8), kernel("fp16", around(1.0), dtype="fp16")]
+    made += [blocks("random", around(1.0)), blocks("nsa", around(1.0), source="nsa"), kernel("det", around(1.0), deterministic=True)]
+    made += [kernel("own", around(1.0), mask="full_document", given={"documents": True}), kernel("other", around(1.0), seqlen=4096)]
+    made.append(split("magi", 1.0) | {"asked": "magi", "kernel": "magi", "variant": None})
+    target = tmp_path / "table.json"
+    done = main(["recommend", "--export", str(target), *given, "--results", str(write("made", made))])
+    bests = [entry["best"]["kernel"] for entry in json.loads(target.read_text()) if entry["best"]]
+    assert sorted(bests) == sorted(kernels)
+    assert done == (0 if json.loads(target.read_text()) else NO_RECORD)
+
+
+@pytest.mark.parametrize("given", [["--pass", "sideways"], ["--mask", "casual"], ["--mask", "causal", "--set", "w=3"], ["--code"]])
+def test_a_table_of_what_does_not_exist_is_refused(write: Write, tmp_path: Path, given: list[str]) -> None:
+    folder = write("made", [kernel("fa4", around(1.0))])
+    assert main(["recommend", "--export", str(tmp_path / "table.json"), *given, "--results", str(folder)]) == 2
+    assert not (tmp_path / "table.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "fields"),
+    [
+        ({"source": "nsa"}, {"source": "nsa"}),
+        ({"deterministic": True}, {"deterministic": True}),
+        ({"distribution": "zipf"}, {"given": {"distribution": "zipf"}}),
+        ({"packing": "greedy"}, {"given": {"packing": "greedy"}}),
+        ({"own_documents": True}, {"given": {"documents": True}}),
+    ],
+)
+def test_best_asks_for_all_that_the_command_does(write: Write, asked: dict[str, Any], fields: Record) -> None:
+    folder = write("made", [blocks("usual", around(1.0)), blocks("asked", around(2.0), **fields)])
+    assert longca.best("uniform_block", "8K", results=[folder]).kernel == "usual"
+    assert longca.best("uniform_block", "8K", results=[folder], **asked).kernel == "asked"
+
+
+def test_best_says_what_is_missing(write: Write) -> None:
+    folder = write("made", [kernel("fa4", None, status="oom", reason="out of memory")])
+    with pytest.raises(NoRecord, match=r"no record recommends anything for causal, 8K tokens.* fa4: out of memory$"):
+        longca.best("causal", 8192, results=[folder])
+    with pytest.raises(NoRecord, match=r"measured lengths are 8K; .* to measure it: longca run --kernels all --masks causal --seqlens 4K "):
+        longca.best("causal", "4K", results=[folder])
+    with pytest.raises(longca.BadInput, match="unknown mask 'casual'"):
+        longca.best("casual", 8192, results=[folder])
+    with pytest.raises(longca.BadInput, match="memory must be a text with its unit, such as '80GiB', not 80"):
+        longca.best("causal", 8192, results=[folder], memory=80)  # type: ignore[arg-type]
+    for one in (folder, str(folder)):  # a single folder needs no list
+        with pytest.raises(NoRecord):
+            longca.best("causal", "4K", results=one)
+
+
+def test_shipped_journals_are_found_wherever_longca_runs_from(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = write("results/h200/paper-kernel".replace("/", "-"), [kernel("fa4", around(1.0))])
+    (tmp_path / "checkout" / "results").mkdir(parents=True)
+    home = tmp_path / "checkout" / "results" / "h200"
+    journal.rename(home)
+    pack(home)
+    monkeypatch.setattr(evidence, "SHIPPED", (tmp_path / "nowhere", tmp_path / "checkout" / "results"))
+    assert evidence.shipped() == []
+    (tmp_path / "checkout" / "pyproject.toml").write_text("")
+    assert evidence.shipped() == [home]
+    best = longca.best("causal", "8K")
+    assert best.kernel == "fa4"
+    assert best.sources[0].file == home / "results.jsonl.gz"
+
+
+def test_a_wheel_holds_the_shipped_results(tmp_path: Path) -> None:
+    pytest.importorskip("hatchling", reason="building a wheel needs hatchling; pip install hatchling")
+    code = f"import hatchling.build; print(hatchling.build.build_wheel({str(tmp_path)!r}))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    names = zipfile.ZipFile(tmp_path / done.stdout.split()[-1]).namelist()
+    shipped = [path.relative_to(ROOT) for path in (ROOT / "results").rglob("*") if path.is_file()]
+    assert shipped
+    assert {f"longca/{path}" for path in shipped} <= set(names)
+
+
+def test_an_installed_package_and_a_checkout_are_both_looked_in() -> None:
+    package = Path(longca.__file__).parent
+    assert (package / "results", ROOT / "results") == evidence.SHIPPED

@@ -1,0 +1,72 @@
+"""The lines of Python that `longca recommend --code` prints."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longca.cli import main
+from report.made import around, kernel, split
+
+Write = Callable[..., Path]
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("source", ["random", "moba"])
+def test_the_code_for_block_patterns_runs(write: Write, capsys: pytest.CaptureFixture[str], source: str) -> None:
+    shape = {"heads_q": 4, "heads_kv": 2, "head_dim": 16, "head_dim_v": 16, "dtype": "fp32", "seqlen": 256, "source": source}
+    made = kernel("torch:plain", around(1.0), level="sparse", mask="uniform_block", params={"b": 64, "ratio": 0.5, "heads": 2}, **shape)
+    folder = write("made", [made], {"device_kind": "cpu"})
+    words = ["--mask", "uniform_block", "--seqlen", "256", "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--source", source]
+    assert main(["recommend", *words, "--results", str(folder), "--code"]) == 0
+    code = capsys.readouterr().out
+    scope: dict[str, Any] = {}
+    exec(code, scope)
+    assert scope["q"].grad.isfinite().all()
+    assert getattr(scope["mask"], "source", "random") in (source, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("methods", "mask"),
+    [
+        ("ulysses,magi", ["--mask", "causal_document", "--seqlen", "300"]),
+        ("ulysses,ring_allgather", ["--mask", "uniform_block", "--seqlen", "256", "--source", "nsa"]),
+    ],
+)
+def test_the_code_for_many_ranks_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], methods: str, mask: list[str]
+) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
+    shape = ["--heads", "4:2", "--head-dim", "16", "--dtype", "fp32"]
+    split = ["--level", "cp", "--methods", methods, "--nproc", "2"]
+    measured = [{"--mask": "--masks", "--seqlen": "--seqlens"}.get(word, word) for word in mask]
+    words = ["run", *split, *measured, *shape, "--passes", "fwd,bwd", "--budget", "0.02"]
+    assert main([*words, "--device", "cpu", "--out", str(tmp_path)]) == 0
+    question = [*mask, *shape, "--gpus", "2", "--results", str(tmp_path)]
+    capsys.readouterr()
+    assert main(["recommend", *question, "--code"]) == 0
+    file, digest = tmp_path / "attend.py", json.loads((tmp_path / "masks.jsonl").read_text().splitlines()[0])["digest"]
+    checks = f"assert q.grad.isfinite().all()\nassert mask.digest == {digest!r}\n"
+    file.write_text(capsys.readouterr().out.replace("dist.destroy", f"{checks}dist.destroy"))
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(file)]
+    done = subprocess.run(launch, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_code_for_many_ranks_keeps_the_source_and_promises_no_determinism(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    about = {"mask": "uniform_block", "params": {"b": 128, "ratio": 0.5, "heads": 8}, "source": "moba", "seed": 7}
+    made = [split("ulysses", 1.0, **about), split("ulysses", 1.0, **about, deterministic=True)]
+    words = ["recommend", "--mask", "uniform_block", "--seqlen", "8K", "--set", "b=128", "--source", "moba", "--gpus", "64", "--code"]
+    words += ["--results", str(write("made", made))]
+    assert main(words) == 0
+    code = capsys.readouterr().out
+    compile(code, "attend.py", "exec")
+    assert 'mask = from_seed("uniform_block", 8192, "moba", 7, Heads(64, 8, 128), b=128)' in code
+    assert main([*words, "--deterministic"]) == 2
+    assert "has no deterministic backward, so there is no code for it; leave out --code." in capsys.readouterr().err

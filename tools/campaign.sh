@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# What results/<device> holds, measured on this machine's GPU. Every part goes on where it stopped when it is called again.
+#
+#   tools/campaign.sh OUT [PART...]
+#
+# Parts, in the order in which all of them run by default: tests clock lists compile kernels sparse selected parallel alarms.
+# STOP_AFTER=S ends the two large grids after S seconds each; then `longca merge results/<device>/NAME OUT/NAME --pack` keeps a grid.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+out=${1:?give a folder for the results: tools/campaign.sh OUT [PART...]}
+shift
+parts=${*:-tests clock lists compile kernels sparse selected parallel alarms}
+stop=${STOP_AFTER:+--stop-after $STOP_AFTER}
+export PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
+python=${PYTHON:-python3}
+longca="$python -m longca"
+mkdir -p "$out"
+
+tests()    { $python -m pytest -q -m gpu -n 10 tests/kernels tests/bench; }
+parallel() { $python -m pytest -q -m gpu -n 6 tests/parallel; }
+clock()    { $python benchmarks/clock_accuracy.py; }
+lists()    { $python benchmarks/block_lists.py; }
+kernels()  { $longca run paper-kernel --out "$out/paper-kernel" $stop; }
+sparse()   { $longca run paper-sparse --seqlens 32K --out "$out/paper-sparse" $stop; }
+selected() { $longca run paper-sparse --seqlens 32K --heads 64:8 --set ratio=.2 --source nsa --out "$out/paper-sparse" $stop; }
+alarms()   { $python benchmarks/compare_false_alarms.py --out "$out/alarms"; }
+
+# FlexAttention compiles for every length and FA4 for every kind of mask: many processes do it in a minute, a grid alone in several.
+compile() {
+    local length
+    for length in 1K 2K 4K 8K 16K 24K 32K 40K 48K; do
+        $longca verify --kernels flex --masks full,causal_document,global_sliding_window --seqlens $length &
+    done
+    $longca verify --kernels fa4:native,fa4:varlen --seqlens 2K &
+    $longca verify --kernels fa4:bands --seqlens 4K &
+    wait
+}
+
+for part in $parts; do
+    declare -F "$part" > /dev/null || { echo "tools/campaign.sh: there is no part $part." >&2; exit 2; }
+done
+for part in $parts; do
+    begun=$SECONDS
+    "$part" > "$out/$part.log" 2>&1
+    code=$?
+    echo "$part: exit code $code after $((SECONDS - begun)) s; $(tail -n 1 "$out/$part.log")"
+done
