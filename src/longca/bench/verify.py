@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from random import Random
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
@@ -79,12 +81,14 @@ def refuse_too_long(seqlen: int, case: Case, memory: int) -> None:
 
 def verify(planned: Sequence[Planned], suite: Suite, found: Catalogue, device: str) -> Iterator[Finding]:
     """Findings as they come, mask by mask, so that the reference of a mask is made once and used by all kernels."""
-    with TemporaryDirectory(prefix="longca-verify-") as cache:
-        pool = _Checks(suite, found, device, "", Path(cache), full=True)
+    with TemporaryDirectory(prefix="longca-verify-") as folder:
+        pool = _Checks(suite, found, device, "", Path(folder), full=True)
         try:
-            for job in jobs(planned, suite.limits.workers):
-                for _, fields in pool.run(job):
-                    yield _finding(job.cell, fields)
+            for _, of_problem in groupby(jobs(planned, suite.limits.workers), lambda job: job.cell.problem):
+                for job in of_problem:
+                    yield from (_finding(job.cell, fields) for _, fields in pool.run(job))
+                for reference in Path(folder).iterdir():  # of no use to the next problem
+                    rmtree(reference, ignore_errors=True)
         finally:
             pool.close()
 
