@@ -76,5 +76,11 @@ def capability() -> tuple[int, int]:
     return int(major), int(minor)
 
 
+def memory(device: str) -> int:
+    """Bytes of the first GPU; 0 on a CPU, or where the driver does not say."""
+    megabytes = gpus()[0]["memory.total"] if device == "cuda" and gpus() else ""
+    return int(megabytes) << 20 if megabytes.isdecimal() else 0
+
+
 def title() -> str:
     return gpus()[0]["name"] if gpus() else "CPU"

@@ -138,7 +138,7 @@ def test_the_table_and_the_counts(write: Write, capsys: pytest.CaptureFixture[st
     assert lines[5].endswith("it broke"), "of A, where B is mended"
     assert [line.split("bf16 ")[1].split()[:2] for line in lines[1:6]] == [["seed", str(seed)] for seed in (4, 1, 3, 2, 5)]
     assert lines[-2] == "only in A: fa4 causal 8K fwd 64:8x128 bf16"
-    assert lines[-1] == ("1 BROKEN, 1 SLOWER, 1 UNCLEAR, 1 SAME, 1 FASTER, 1 MENDED, 1 UNMEASURED; 1 cells only in A, 0 only in B")
+    assert lines[-1] == ("1 BROKEN, 1 SLOWER, 1 UNCLEAR, 1 SAME, 1 FASTER, 1 MENDED, 1 UNMEASURED; 1 cell only in A, 0 only in B")
 
 
 def test_json_is_complete(write: Write, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from longca.bench.cell import Cell
 from longca.bench.clock import Settings, Timer, Timing, measure, timer_for
 from longca.bench.gauge import Gauge, gauge_for, joules_per_call
+from longca.bench.outcome import forget_frames
 from longca.kernels.base import Case, Layout
 from longca.masks import AnyMask
 
@@ -124,7 +125,7 @@ class Session:
 
     def after_error(self, error: BaseException) -> None:
         """Give memory back; and find out whether the device still answers."""
-        error.__traceback__ = None  # its frames hold the tensors of the failed attempt
+        forget_frames(error)
         gc.collect()
         if self._cuda is None:
             return

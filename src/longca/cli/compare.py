@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from longca.errors import BadInput
-from longca.text import parse_list
+from longca.text import parse_list, plural
 
 if TYPE_CHECKING:
     from longca.report.compare import Comparison
@@ -62,7 +62,7 @@ def _show(compared: Comparison, everything: bool) -> None:
     for sentence in compared.busy:
         print(sentence)
     counts = ", ".join(f"{count} {name}" for name, count in compared.counts.items() if count)
-    only = f"; {len(compared.only_before)} cells only in A, {len(compared.only_after)} only in B"
+    only = f"; {plural(len(compared.only_before), 'cell')} only in A, {len(compared.only_after)} only in B"
     print(counts + (only if compared.only_before or compared.only_after else ""))
 
 
