@@ -11,7 +11,7 @@ from longca import masks
 from longca.bench.metrics import PASSES
 from longca.errors import LongcaError
 from longca.report.evidence import Evidence, load
-from longca.report.question import Question, names_device, other_params
+from longca.report.question import Question, check_drawing, check_together, names_device, other_params
 from longca.report.recommend import Answer, Choice, recommend
 from longca.text import parse_dims, parse_heads, parse_memory, parse_settings, parse_size
 
@@ -34,7 +34,7 @@ def best(
     passes: str = "fwd+bwd",
     gpus: int = 1,
     cluster: str | None = None,
-    memory: str | None = None,
+    memory: int | str | None = None,
     device: str = "",
     source: str = "random",
     distribution: str | None = None,
@@ -71,7 +71,12 @@ def best(
 
 def ask(mask: str, seqlen: int | str, **more: Any) -> Question:
     """A question from what a user types."""
-    return Question(**fields(mask=mask, seqlen=seqlen, **more))
+    question = Question(**fields(mask=mask, seqlen=seqlen, **more))
+    check_together(question)
+    own = getattr(masks.find(question.mask), "own_lengths", None) is not None
+    if question.packing == "draw" and (question.distribution or not own):  # what happens anyway has no name in records
+        return replace(question, packing=None)
+    return question
 
 
 def fields(**typed: Any) -> dict[str, Any]:
@@ -84,7 +89,8 @@ def fields(**typed: Any) -> dict[str, Any]:
     if "head_dim" in found:
         found["head_dim"], found["head_dim_v"] = parse_dims(str(found["head_dim"]))
     if "memory" in found:
-        found["memory_gib"] = parse_memory(found.pop("memory")) / 2**30
+        found["memory_gib"] = parse_memory(str(found.pop("memory"))) / 2**30
+    check_drawing(found.get("distribution"), found.get("packing"))
     return found
 
 
@@ -94,7 +100,9 @@ def table(evidence: Sequence[Evidence], wanted: Mapping[str, Any] | None = None)
     wanted = dict(wanted or {})
     memory = wanted.pop("memory_gib", None)
     params = wanted.get("params", {}) if "mask" in wanted else {}  # without a mask: those of any
-    Question(**{"mask": "full", "seqlen": 1, **wanted, "params": params})  # a pass or a mask that does not exist is a mistake
+    example = Question(**{"mask": "full", "seqlen": wanted.get("gpus", 1), **wanted, "params": params})  # unknown names are a mistake
+    if "mask" in wanted:
+        check_together(example)
     grouped: dict[str, list[Evidence]] = {}
     for one in evidence:
         grouped.setdefault(one.record["mask"], []).append(one)

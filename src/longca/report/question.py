@@ -5,15 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from longca import masks
+from longca import lengths, masks
 from longca.bench.metrics import BYTES, PASSES
 from longca.bench.suite import DTYPES
 from longca.errors import BadInput, LongcaError, unknown
+from longca.lengths.packers import PACKERS
+from longca.masks.pattern import check_seqlen, refuse_documents
 from longca.report.evidence import Evidence
 from longca.report.reading import Record
 from longca.text import format_dims, format_heads, format_shape, format_size
+
+MOST_GIB = 1024  # of q, k and v on one GPU: far more than any has, so the length is a slip
 
 
 @dataclass(frozen=True)
@@ -46,8 +51,9 @@ class Question:
         ):
             if value not in known:
                 raise unknown(kind, value, list(known))
-        if self.seqlen < 1 or self.gpus < 1:
-            raise BadInput(f"a question needs at least one token and one GPU, not {self.seqlen} and {self.gpus}.")
+        check_seqlen(self.seqlen)
+        if self.gpus < 1:
+            raise BadInput(f"a question needs at least one GPU, not {self.gpus}.")
 
     @property
     def input_gib(self) -> float:
@@ -66,6 +72,32 @@ class Question:
         split = f", {self.gpus} GPUs" if self.gpus > 1 else ""
         split += f" of {self.cluster} (simulated)" if self.cluster else ""
         return f"{self.mask}{params}, {format_size(self.seqlen)} tokens, {format_shape(vars(self))}, {self.dtype}, {self.which}{split}"
+
+
+def check_drawing(distribution: str | None, packing: str | None) -> None:
+    """Refuse names that nobody knows. A file need not be here: records of it may."""
+    if distribution and not Path(distribution).suffix:
+        lengths.find(distribution)
+    if packing and packing not in PACKERS:
+        raise unknown("packing", packing, list(PACKERS))
+
+
+def check_together(question: Question) -> None:
+    """Refuse what no run could ever answer, rather than advise one."""
+    if question.source != "random" and question.mask not in masks.block_names():
+        blocks = " or ".join(masks.block_names())
+        raise BadInput(f"the source {question.source} is for block patterns, and none is asked for; give --mask {blocks}.")
+    if not question.has_documents:
+        refuse_documents(question.mask, question.distribution, question.packing, question.own_documents or None)
+    if question.own_documents and (question.distribution or question.packing):
+        raise BadInput("--own-documents are lengths of a workload, which no distribution or packing draws; leave out one of them.")
+    if question.gpus > question.seqlen:
+        raise BadInput(f"{question.gpus} GPUs cannot share {question.seqlen} tokens; ask for fewer GPUs.")
+    each = question.input_gib / question.gpus
+    if each > MOST_GIB:
+        raise BadInput(
+            f"q, k and v of {format_size(question.seqlen)} tokens take {each:.3g} GiB on each GPU, more than any has; ask for fewer tokens."
+        )
 
 
 def aspects(record: Record) -> dict[str, Any]:
