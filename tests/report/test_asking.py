@@ -51,10 +51,11 @@ def test_memory_as_one_writes_it() -> None:
 
 
 def test_a_cluster_that_nobody_simulated(write: Write, capsys: Captured) -> None:
+    assert ask("causal", "8K", gpus=64, cluster="foo").words().endswith(", 64 GPUs, simulated on foo")
     measured = split("usp", 5.0)
     assert asked(write("measured", [measured]), "--gpus", "64", "--cluster", "foo") == NO_RECORD
     said = capsys.readouterr().out
-    assert "there is no simulated record of this for the cluster foo; there is no simulated record at all." in said
+    assert "there is no simulated record of this for the cluster foo; no record here is a simulated one." in said
     assert "LongCA simulates nothing itself: `longca run --level cp --nproc 64` measures" in said
     assert "without --cluster measured records say: use usp 8x8 fa4:bands (3.44 TFLOP/s per GPU, 5 ms)." in said
     assert "to measure it" not in said

@@ -70,7 +70,7 @@ class Question:
         params = f" of {self.source}" if self.source != "random" else ""
         params += "".join(f", {name}={value}" for name, value in self.params.items())
         split = f", {self.gpus} GPUs" if self.gpus > 1 else ""
-        split += f" of {self.cluster} (simulated)" if self.cluster else ""
+        split += f", simulated on {self.cluster}" if self.cluster else ""
         return f"{self.mask}{params}, {format_size(self.seqlen)} tokens, {format_shape(vars(self))}, {self.dtype}, {self.which}{split}"
 
 

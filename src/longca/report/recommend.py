@@ -114,7 +114,7 @@ def recommend(question: Question, evidence: Sequence[Evidence]) -> Answer:
 def _without_cluster(question: Question, evidence: Sequence[Evidence]) -> tuple[str, ...]:
     """A simulated cluster of which no record tells: no run of LongCA makes such records, so none is advised."""
     clusters = sorted({one.record["simulated"] for one in evidence if one.record.get("simulated")})
-    there = f"simulated records have {', '.join(clusters)}" if clusters else "there is no simulated record at all"
+    there = f"simulated records have {', '.join(clusters)}" if clusters else "no record here is a simulated one"
     lacking = f"there is no simulated record of this for the cluster {question.cluster}"
     lacking += "." if question.cluster in clusters else f"; {there}."
     split = f" --level cp --nproc {question.gpus}" if question.gpus > 1 else ""
