@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -27,10 +28,34 @@ def ask(query: str, fields: Sequence[str]) -> list[dict[str, str]]:
 
 @cache
 def gpus() -> list[dict[str, str]]:
-    """Name, compute capability, memory and driver of each GPU; empty where there is none, or CUDA_VISIBLE_DEVICES hides them all."""
-    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
-        return []
-    return ask("gpu", ("name", "compute_cap", "memory.total", "driver_version"))
+    """Name, compute capability, memory and driver of each GPU that torch will see here, in its order; empty where there is none."""
+    return visible(ask("gpu", ("name", "compute_cap", "memory.total", "driver_version", "uuid")), os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def visible(found: list[dict[str, str]], wanted: str | None) -> list[dict[str, str]]:
+    """What CUDA_VISIBLE_DEVICES leaves of GPUs, read as CUDA does: numbers or beginnings of UUIDs, up to the first that names none.
+
+    Numbers are taken for nvidia-smi's, by bus; CUDA_DEVICE_ORDER may say otherwise, which matters where GPUs of one machine differ.
+    """
+    if wanted is None:
+        return found
+    chosen: list[int] = []
+    for entry in wanted.split(","):
+        if entry.strip().startswith("MIG-") and not chosen:  # a part of a GPU: CUDA shows one, and nvidia-smi does not say whose
+            return found[:1]
+        number = _number(found, entry.strip())
+        if number is None:
+            break
+        chosen.append(number)
+    return [found[number] for number in chosen] if len(set(chosen)) == len(chosen) else []  # to name one twice hides all
+
+
+def _number(found: list[dict[str, str]], entry: str) -> int | None:
+    """Which GPU an entry names, if any."""
+    if digits := re.match(r"\d+", entry):  # whatever follows them
+        return int(digits[0]) if int(digits[0]) < len(found) else None
+    same = [number for number, gpu in enumerate(found) if entry.startswith("GPU-") and gpu["uuid"].startswith(entry)]
+    return same[0] if len(same) == 1 else None
 
 
 def kind() -> str:
@@ -49,6 +74,12 @@ def capability() -> tuple[int, int]:
         return (0, 0)
     major, minor = gpus()[0]["compute_cap"].split(".")
     return int(major), int(minor)
+
+
+def memory(device: str) -> int:
+    """Bytes of the first GPU; 0 on a CPU, or where the driver does not say."""
+    megabytes = gpus()[0]["memory.total"] if device == "cuda" and gpus() else ""
+    return int(megabytes) << 20 if megabytes.isdecimal() else 0
 
 
 def title() -> str:

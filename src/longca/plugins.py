@@ -12,6 +12,8 @@ from typing import Any
 
 from longca.errors import BadInput, LongcaError
 
+PREFIX = "longca_plugin_"
+
 
 def import_file(path: str | Path, wanted: str) -> ModuleType:
     """The module in a file; `wanted` says what should be in it, for the sentence where there is no such file."""
@@ -19,7 +21,7 @@ def import_file(path: str | Path, wanted: str) -> ModuleType:
     if not path.is_file():
         raise BadInput(f"there is no plugin file {path}; give the path of a Python file with a {wanted} in it.")
     number = hashlib.blake2b(str(path).encode(), digest_size=4).hexdigest()  # two files may have one name
-    spec = importlib.util.spec_from_file_location(f"longca_plugin_{path.stem}_{number}", path)
+    spec = importlib.util.spec_from_file_location(f"{PREFIX}{path.stem}_{number}", path)
     if spec is None or spec.loader is None:
         raise BadInput(f"the plugin {path} is not a Python file; its name must end in .py.")
     module = importlib.util.module_from_spec(spec)
@@ -29,8 +31,18 @@ def import_file(path: str | Path, wanted: str) -> ModuleType:
     except LongcaError:
         raise
     except (Exception, SystemExit) as error:
-        raise BadInput(f"the plugin {path} fails when it is imported: {type(error).__name__}: {error}") from error
+        raise BadInput(f"the plugin {path} fails when it is imported: {type(error).__name__}: {error}{place(error)}") from error
     return module
+
+
+def place(error: BaseException) -> str:
+    """Where in a plugin an error was raised or passed through last, as words behind a message; empty where no plugin is part of it."""
+    found, trace = "", error.__traceback__
+    while trace is not None:
+        if str(trace.tb_frame.f_globals.get("__name__", "")).startswith(PREFIX):
+            found = f" ({Path(trace.tb_frame.f_code.co_filename).name} line {trace.tb_lineno})"
+        trace = trace.tb_next
+    return found
 
 
 def defined_in(place: Any, kind: Any) -> dict[str, Any]:

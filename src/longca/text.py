@@ -41,6 +41,19 @@ def format_size(size: int) -> str:
     return str(size)
 
 
+def plural(count: int, noun: str) -> str:
+    """'1 cell', '2 cells'."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def format_duration(seconds: float) -> str:
+    """For people, in the largest unit of which there are at least two: '45 s', '12 minutes', '18 days'."""
+    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= 2 * size:
+            return plural(round(seconds / size), unit)
+    return f"{seconds:.0f} s"
+
+
 def parse_memory(text: str) -> int:
     """Bytes: '80GiB', '80G' or '0.3g', in units of 1024. A number alone is refused: nobody means 80 bytes."""
     digits = text.strip().upper().removesuffix("IB")
@@ -104,8 +117,9 @@ def parse_list(text: str) -> list[str]:
 
 def parse_heads(text: str) -> tuple[int, int]:
     """'64:8' is 64 query heads and 8 KV heads; '8' is 8 of both."""
-    query, _, kv = text.partition(":")
-    heads_q, heads_kv = _positive(query, text, "heads such as 64:8"), _positive(kv or query, text, "heads such as 64:8")
+    query, colon, kv = text.partition(":")
+    wanted = "heads such as 64:8"
+    heads_q, heads_kv = _positive(query, text, wanted), _positive(kv if colon else query, text, wanted)
     if heads_q % heads_kv:
         raise BadInput(f"{text}: the number of query heads must be a multiple of the number of KV heads.")
     return heads_q, heads_kv
@@ -113,9 +127,9 @@ def parse_heads(text: str) -> tuple[int, int]:
 
 def parse_dims(text: str) -> tuple[int, int]:
     """'128' is the head size of q, k and v; '192/128' gives v its own."""
-    size, _, size_v = text.partition("/")
+    size, slash, size_v = text.partition("/")
     wanted = "a head size such as 128 or 192/128"
-    return _positive(size, text, wanted), _positive(size_v or size, text, wanted)
+    return _positive(size, text, wanted), _positive(size_v if slash else size, text, wanted)
 
 
 def format_heads(shape: Mapping[str, Any]) -> str:

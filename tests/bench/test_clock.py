@@ -88,6 +88,15 @@ def test_a_call_longer_than_the_budget_is_still_sampled() -> None:
     assert len(measure(lambda: None, FakeTimer(constant(5000.0)), Settings(least=2)).samples) == 2
 
 
+def test_one_sample_knows_nothing() -> None:
+    assert half_width([5.0]) == float("inf")
+    timing = measure(lambda: None, FakeTimer(constant(5000.0)), Settings(least=1))
+    assert (len(timing.samples), timing.stop) == (1, "budget")
+    timing = measure(lambda: None, FakeTimer(constant(1.0)), Settings(least=1, most=1))
+    assert (len(timing.samples), timing.stop) == (1, "most")
+    assert len(measure(lambda: None, FakeTimer(constant(1.0)), Settings(least=1)).samples) == 2
+
+
 def test_a_host_that_is_too_slow_is_said() -> None:
     assert measure(lambda: None, FakeTimer(constant(1.0), late=True)).host_bound
 

@@ -3,16 +3,18 @@
 from collections.abc import Callable, Generator
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from longca import masks
 from longca.bench import cp_catalogue, cp_executor, plan
 from longca.bench import suite as suites
 from longca.bench.catalogue import Catalogue
-from longca.bench.clock import Sample, Settings, measure
-from longca.bench.cp_job import RanksTimer
+from longca.bench.clock import CudaTimer, HostTimer, Sample, Settings, measure
+from longca.bench.cp_job import RanksTimer, _peak
 from longca.parallel.comm.local import World
 
 GIB = 1 << 30
@@ -89,3 +91,19 @@ def test_figures_are_per_gpu_and_of_the_worst_rank(tmp_path: Path, monkeypatch: 
     assert (forward["bytes_sent"], forward["peak_gib_ranks"], forward["peak_gib"]) == ([10, 11], [2.0, 3.0], 3.0)
     assert forward["check"] == {"out": {"error": 2.0, "allowed": 4.0}}
     assert found["bwd"]["compile_ms"] == 26.0
+
+
+def test_the_flush_buffer_is_no_memory_of_the_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    comm = SimpleNamespace(device=torch.device("cuda"))
+    held = {"now": 5000, "most": 9999}  # bytes: the flush buffer, then tokens and results
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: held.update(most=held["now"]))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: held["most"])
+    timer = object.__new__(CudaTimer)
+    timer._flush = torch.empty(4000, dtype=torch.int8)
+
+    def call() -> None:
+        held["most"] = max(held["most"], held["now"] + 700)
+
+    assert _peak(call, comm, timer) == 1700  # type: ignore[arg-type]
+    assert _peak(call, comm, HostTimer()) == 5700  # type: ignore[arg-type]

@@ -1,11 +1,20 @@
-"""Which commit a measurement is of."""
+"""Which code a measurement is of: its commit, and what of it is part of a key."""
 
+import ast
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from longca.bench.environment import git_state
+from longca import kernels
+from longca.bench.environment import git_state, kernel_versions, methods_version
+from longca.kernels import registry
+from longca.plugins import import_file
+
+OWN = {"block_triton": "block_triton.py", "fa4:bands": "_fa4_bands.py", "fa4:blocks": "_fa4_blocks.py", "torch": "torch_attention.py"}
+FOLDER = Path(kernels.__path__[0])
 
 
 @pytest.fixture
@@ -33,3 +42,52 @@ def test_another_projects_commit_is_not_ours(repository: Path) -> None:
     assert git_state(installed) == (None, None)
     (installed.parents[1] / "pyproject.toml").write_text("")
     assert git_state(installed) == (None, None)
+
+
+def imported(name: str) -> set[str]:
+    """The file and every private file of the kernels that it imports, at whatever place, and those that they import."""
+    found, waiting = set[str](), [name]
+    while waiting:
+        found.add(name := waiting.pop())
+        for node in ast.walk(ast.parse((FOLDER / name).read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("longca.kernels"):
+                modules = [node.module.rpartition(".")[2], *(alias.name for alias in node.names)]
+                waiting += [file for file in (f"{module}.py" for module in modules if module.startswith("_")) if file not in found]
+    return {file for file in found if (FOLDER / file).exists()}
+
+
+@pytest.mark.parametrize("label", OWN)
+def test_every_file_of_our_own_kernels_is_in_their_version(label: str) -> None:
+    assert set(registry.get(label).own_files) == imported(OWN[label])
+    assert f"longca.kernels.{label}" in kernel_versions(label)
+
+
+def test_a_kernel_whose_variant_is_not_said_has_the_version_of_all_of_them() -> None:
+    files = {file for label in registry.labels("fa4") for file in registry.get(label).own_files}
+    assert set(registry.get("fa4").own_files) == files
+    assert "longca.kernels.fa4" in kernel_versions("fa4")
+    assert not any(name.startswith("longca") for name in kernel_versions("fa4:native"))  # an adapter: the library's version says it
+
+
+def test_a_kernel_of_ours_that_changes_has_another_version(tmp_path: Path) -> None:
+    for name in registry.get("block_triton").own_files:
+        shutil.copy(FOLDER / name, tmp_path)
+
+    def version() -> dict[str, str]:
+        kernel = import_file(tmp_path / "block_triton.py", "kernel").BlockTriton()
+        found = kernel.versions()
+        assert isinstance(found, dict)
+        return found
+
+    same = version()
+    assert same == registry.get("block_triton").versions()
+    with (tmp_path / "_block_triton_kernels.py").open("a") as file:
+        file.write("# another way to multiply\n")
+    assert {name for name, text in version().items() if text != same[name]} == {"longca.kernels.block_triton"}
+
+
+def test_methods_have_a_version_and_none_of_it_needs_torch() -> None:
+    code = "from longca.bench.environment import *; methods_version(); kernel_versions('fa4'); kernel_versions('block_triton')"
+    text = f"import sys; {code}; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout == "False\n"
+    assert len(methods_version()["longca.parallel"]) == 16

@@ -2,6 +2,7 @@
 
 import sys
 import time
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,13 +16,17 @@ from longca import masks
 from longca.bench import kernel_job, record, references
 from longca.bench.cell import Cell
 from longca.bench.clock import Settings, Timing
+from longca.bench.journal import describe_mask
 from longca.bench.outcome import TooLong, fields_of
 from longca.bench.plan import Planned
 from longca.bench.reference import reference
 from longca.bench.session import Session
+from longca.bench.worker import plain
 from longca.errors import Refused
 from longca.kernels import inputs, registry
 from longca.kernels.base import Case, Yes
+from longca.kernels.flex import MOST_COMPILATIONS
+from longca.report.compare import _unsteady
 
 CELL = Cell("torch:plain", "causal", 96, 4, 2, 16, 16, "fp32", "fwd")
 
@@ -51,6 +56,49 @@ def test_passes_share_one_preparation_and_one_check(session: Session, monkeypatc
     assert [fields["status"] for fields in found.values()] == ["ok"] * 3
     assert all(set(fields["check"]) == {"out", "lse", "dq", "dk", "dv"} for fields in found.values())
     assert all(fields["ms"]["n"] >= 3 and fields["build_ms"] > 0 and fields["plan_ms"] > 0 for fields in found.values())
+
+
+class Preparing:
+    """The kernel torch, whose preparing takes as long as is said, one after the other; and what is there of it at a time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: list[float]) -> None:
+        self.seconds, self.alive, self.most, self.count = seconds, weakref.WeakSet[Any](), 0, 0
+        self.real = registry.classes()["torch"].prepare
+        monkeypatch.setattr(registry.classes()["torch"], "prepare", lambda *given: self.prepare(*given))
+
+    def prepare(self, *given: Any) -> Any:
+        time.sleep(self.seconds[min(self.count, len(self.seconds) - 1)])
+        self.count += 1
+        made = self.real(*given)
+        made.itself = made  # what refers to itself goes only when it is collected
+        self.alive.add(made)
+        self.most = max(self.most, len(self.alive))
+        return made
+
+
+def test_what_only_the_first_preparing_takes_is_compiling(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = Preparing(monkeypatch, [0.5, 0.01])
+    found = run(session, "fwd", "bwd")
+    assert (kernel.count, kernel.most) == (2, 1)  # never two at a time: there may be no memory for both
+    assert all(10 < fields["plan_ms"] < 200 and fields["compile_ms"] > 400 for fields in found.values())
+    assert run(session, "fwd")["fwd"]["compile_ms"] < 200  # and later ones take it no more
+    assert kernel.count == 3
+
+
+def test_a_preparing_that_is_slow_every_time_is_repeated_once_and_never_again(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = Preparing(monkeypatch, [0.3])
+    assert run(session, "fwd")["fwd"]["plan_ms"] > 290
+    assert run(session, "fwd")["fwd"]["plan_ms"] > 290
+    assert kernel.count == 3
+    assert run(session, "fwd", kernel="torch:chunked")["fwd"]["plan_ms"] > 290  # another way may be quicker
+    assert kernel.count == 5
+
+
+def test_a_preparing_that_takes_minutes_is_not_repeated(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_job, "LONG_S", 0.25)
+    kernel = Preparing(monkeypatch, [0.3])
+    assert run(session, "fwd")["fwd"]["plan_ms"] > 290
+    assert kernel.count == 1
 
 
 @pytest.mark.parametrize("label", ["torch:plain", "sdpa:math"])
@@ -109,6 +157,13 @@ def test_faster_than_the_device_is_invalid_and_has_no_time() -> None:
     assert kernel_job.figures(impossible, mask, case, "fwd", "an unknown device")["status"] == "ok"
 
 
+def test_one_sample_is_noisy_and_has_no_spread() -> None:
+    timing = Timing((3.5,), False, 0.1, "most")
+    found = plain(kernel_job.figures(timing, masks.full(64), Case(64, 64, 4, 2, 16, 16), "fwd", "a CPU"))
+    assert (found["ms"]["spread"], found["noisy"]) == (None, True)
+    assert _unsteady(found)
+
+
 def test_quadratic_memory_stops_at_a_length_with_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     mask, kernel = masks.causal(1024), registry.get("torch:plain")
     case = Case(1024, 1024, 64, 8, 128, 128)
@@ -124,8 +179,7 @@ def test_quadratic_memory_stops_at_a_length_with_an_estimate(monkeypatch: pytest
 
 @pytest.mark.parametrize("status", ["unsupported", "oom", "wrong", "error", "timeout", "invalid", "unavailable"])
 def test_a_time_exists_only_where_the_status_is_ok(status: str) -> None:
-    mask = CELL.build_mask()
-    planned = Planned(CELL, "key", mask.digest, mask.area)
+    planned = Planned(CELL, "key", describe_mask(CELL.build_mask()))
     measured = dict.fromkeys(record.MEASURED, 1.0) | {"reason": ""}
     made = record.make(planned, {"status": status, **measured}, "env")
     assert all(made[field] is None for field in record.MEASURED)
@@ -133,8 +187,9 @@ def test_a_time_exists_only_where_the_status_is_ok(status: str) -> None:
 
 
 def test_another_mask_than_planned_is_an_error() -> None:
-    mask = CELL.build_mask()
-    made = record.make(Planned(CELL, "key", mask.digest, mask.area), {"status": "ok", "reason": "", "mask_digest": "other"}, "env")
+    made = record.make(
+        Planned(CELL, "key", describe_mask(CELL.build_mask())), {"status": "ok", "reason": "", "mask_digest": "other"}, "env"
+    )
     assert made["status"] == "error"
     assert "another mask" in made["reason"]
 
@@ -236,17 +291,31 @@ def test_after_a_lost_device_the_forward_is_left_to_another_process(session: Ses
 
 
 def test_what_was_left_out_for_its_length_says_so_in_its_record() -> None:
-    mask = CELL.build_mask()
-    planned = Planned(CELL, "key", mask.digest, mask.area)
+    planned = Planned(CELL, "key", describe_mask(CELL.build_mask()))
     for error, limited in ((TooLong("O(S²)"), True), (Refused("O(S²)"), False)):
         made = record.make(planned, fields_of(error), "env")
         assert (made["status"], made["limited"]) == ("unsupported", limited)
 
 
-def test_compilers_forget_before_they_have_met_too_many_shapes(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    resets = list[int]()
-    for seqlen in range(1, 100):
-        monkeypatch.setitem(sys.modules, "torch._dynamo", SimpleNamespace(reset=lambda seqlen=seqlen: resets.append(seqlen)))
-        for backward in (True, False):
-            session.begin_shape(Case(seqlen, seqlen, 4, 2, 16, 16, "fp32", backward=backward))
-    assert resets == [13 + 12 * n for n in range(8)]
+def test_compilers_forget_before_they_have_made_too_many_graphs(session: Session) -> None:
+    """Whatever they are made for: shapes, kinds of masks, shapes of patterns."""
+    import torch._dynamo
+
+    compiled = torch.compile(lambda x: x + 1, backend="eager", dynamic=False)
+    with torch._dynamo.config.patch(recompile_limit=MOST_COMPILATIONS, fail_on_recompile_limit_hit=True):
+        for job in range(2 * MOST_COMPILATIONS // 3):
+            session.limit_compilations()
+            for size in range(3):
+                compiled(torch.ones(3 * job + size + 2))
+    torch._dynamo.reset()
+
+
+def test_what_is_compiled_stays_while_there_is_room(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    resets, stats = list[int](), {"unique_graphs": 1000}  # made before this session
+    fake = SimpleNamespace(reset=lambda: resets.append(stats["unique_graphs"]), utils=SimpleNamespace(counters={"stats": stats}))
+    session.limit_compilations()  # nothing was ever compiled
+    monkeypatch.setitem(sys.modules, "torch._dynamo", fake)
+    for _ in range(40):
+        session.limit_compilations()
+        stats["unique_graphs"] += 5
+    assert resets == [1000 + 35 * n for n in range(6)]  # 7 jobs of 5 graphs are more than 32

@@ -3,6 +3,7 @@
 import argparse
 import json
 import tomllib
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -11,8 +12,9 @@ from typing import Any
 import pytest
 
 from longca import masks
-from longca.bench import plan, suite
+from longca.bench import metrics, plan, runner, suite
 from longca.bench.cell import Cell, key
+from longca.bench.journal import Journal, load_masks
 from longca.bench.suite import Suite
 from longca.bench.workload import read_workload, with_model
 from longca.cli import run as run_verb
@@ -60,7 +62,7 @@ def test_paper_sparse_is_the_papers_grid_with_dense_fa4_beside_it() -> None:
     assert places == {(kernel, *pattern, seqlen, *pair, which) for kernel, pattern, seqlen, pair, which in axes}
     assert {(cell.kernel, cell.mask) for cell in dense} == {("fa4", "full")}
     assert len(dense) == 8 * 2 * 2
-    jobs = plan.jobs([plan.Planned(cell, "", "", 0) for cell in cells])
+    jobs = plan.jobs([plan.Planned(cell, "", {}) for cell in cells])
     assert jobs[0].cell.mask == "full"  # at each length before what is compared with it
 
 
@@ -147,6 +149,52 @@ def test_lists_of_parameters_are_axes_and_block_patterns_are_sparse() -> None:
     assert [cell.level for cell in cells] == ["sparse"] * 6 + ["kernel"]
     assert cells[0].build_mask().heads == cells[0].heads_kv == 8
     assert suite.from_table(tomllib.loads(suite.to_toml(found)), "printed") == found
+
+
+def test_parameters_that_show_the_same_are_two_cells_and_seeds_that_do_are_one() -> None:
+    """8 blocks: a tenth and a fifth of them are both one."""
+    blocks = replace(
+        SMALL, masks=("uniform_block",), seqlens=("512",), passes=("fwd",), params={"uniform_block": {"ratio": [0.1, 0.2, 1.0]}}
+    )
+    found = planned(replace(blocks, seeds=(0, 1)))
+    assert [(dict(entry.cell.params)["ratio"], entry.cell.seed) for entry in found] == [(0.1, 0), (0.1, 1), (0.2, 0), (0.2, 1), (1.0, 0)]
+    assert found[0].digest == found[2].digest
+    assert len({entry.key for entry in found}) == 5
+    assert [entry.mask["params"]["ratio"] for entry in found] == [0.1, 0.1, 0.2, 0.2, 1.0]
+
+
+def test_a_run_builds_each_mask_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To plan it; whoever measures it builds it for himself. Records and masks.jsonl need it no more, however many lie between."""
+    built, build = list[Cell](), Cell.build_mask
+    monkeypatch.setattr(Cell, "build_mask", lambda cell: built.append(cell) or build(cell))
+    entries = planned(replace(SMALL, masks=("uniform_block", "causal_document"), seeds=(90, 91, 92), seqlens=("300", "301")))
+
+    class Refusing:
+        busy_s = 0.0
+
+        def run(self, job: plan.Job) -> Iterator[tuple[str, dict[str, Any]]]:
+            yield from ((entry.cell.which, {"status": "unsupported", "reason": "no"}) for entry in job.planned)
+
+        def start(self, jobs: object) -> None: ...
+
+        def close(self) -> None: ...
+
+        def begin(self, job: object) -> None: ...
+
+        def finished(self, record: dict[str, Any]) -> None: ...
+
+        def say(self, text: str) -> None: ...
+
+    with Journal(tmp_path) as journal:
+        runner.cache_folder(tmp_path)
+        runner.execute(plan.jobs(entries), Refusing(), journal, "here", Refusing())
+    assert len(journal.records) == len(entries) == 2 * 2 * 3 * 2
+    assert len(built) == len({entry.cell.problem for entry in entries}) == 12
+    for entry in entries:
+        mask, record = build(entry.cell), journal.records[entry.key]
+        assert record["flops"] == metrics.flops(mask, entry.cell.case(mask), entry.cell.which)
+        assert (record["params"], record["seqlen_q"], record["area"]) == (mask.params, mask.seqlen_q, mask.area)
+    assert {entry["digest"] for entry in load_masks(tmp_path)} == {entry.digest for entry in entries}
 
 
 def test_jobs_hold_the_passes_of_a_kernel_and_problems_come_one_by_one() -> None:

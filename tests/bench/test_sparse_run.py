@@ -76,3 +76,12 @@ def test_it_resumes_and_another_source_is_other_cells(folder: Path, start_run: S
     assert "10 of 10 cells are done" in said["moba"]
     assert "cells are done" not in said["random"]
     assert "cells left; to go on" in said["random"]
+
+
+def test_what_the_journal_tells_of_a_pattern_makes_it_again(folder: Path) -> None:
+    entries = [entry for entry in journal.load_masks(folder) if entry["bands"] is None]
+    assert {entry["source"] for entry in entries} == {"moba"}
+    for entry in entries:
+        token = selected.Heads(entry["heads_q"], entry["heads_kv"], entry["head_dim"])
+        mask = selected.build(entry["mask"], entry["seqlen_q"], entry["source"], token, seed=entry["seed"], **entry["params"])
+        assert mask.digest == entry["digest"]

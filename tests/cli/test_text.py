@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from longca.errors import BadInput
 from longca.text import (
     format_dims,
+    format_duration,
     format_heads,
     format_shape,
     format_size,
@@ -13,6 +14,7 @@ from longca.text import (
     parse_number,
     parse_settings,
     parse_size,
+    plural,
     shape_options,
 )
 
@@ -54,6 +56,18 @@ def test_what_is_no_setting(entry: str) -> None:
         parse_settings([entry])
     with pytest.raises(BadInput, match="w is set twice"):
         parse_settings(["w=1", "w=2"])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.4, "0 s"), (119, "119 s"), (120, "2 minutes"), (7000, "117 minutes"), (7200, "2 hours"), (172800, "2 days"), (1597286, "18 days")],
+)
+def test_durations_are_said_in_the_unit_that_suits_them(seconds: float, words: str) -> None:
+    assert format_duration(seconds) == words
+
+
+def test_one_is_no_plural() -> None:
+    assert [plural(count, "cell") for count in (0, 1, 2)] == ["0 cells", "1 cell", "2 cells"]
 
 
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 256), st.integers(1, 256))

@@ -12,7 +12,7 @@ from longca.bench.reference import reference
 from longca.kernels import registry, selected
 from longca.kernels.base import Case, No
 
-KERNELS = ("block_triton", "flex", "cudnn_bsa", "vsa", "vsa_triton", "flashinfer")
+KERNELS = ("block_triton", "flex", "fa4:blocks", "cudnn_bsa", "vsa", "vsa_triton", "flashinfer")
 PATTERNS: dict[str, tuple[str, dict[str, Any]]] = {
     "64": ("uniform_block", {"b": 64, "ratio": 0.3}),
     "128": ("uniform_block", {"b": 128, "ratio": 0.3}),
@@ -30,6 +30,17 @@ PATTERNS: dict[str, tuple[str, dict[str, Any]]] = {
 def test_right_on_a_gpu(kernel: str, pattern: str, length: int, heads: tuple[int, int], backward: bool) -> None:
     name, params = PATTERNS[pattern]
     mask = masks.build(name, length, seed=5, heads=heads[1], **params)
+    _check(kernel, mask, Case(length, length, *heads, 128, 128, "bf16", "cuda", backward=backward))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("heads", [(8, 2), (6, 2), (3, 3)])
+@pytest.mark.parametrize("length", [2048, 1999])
+@pytest.mark.parametrize("kernel", ["block_triton", "flex", "fa4:blocks"])
+def test_one_pattern_for_all_heads(kernel: str, length: int, heads: tuple[int, int], backward: bool) -> None:
+    """Query heads of a group may then share a tile: fa4:blocks packs them."""
+    mask = masks.build("uniform_block", length, seed=5, heads=1, b=128, ratio=0.3)
     _check(kernel, mask, Case(length, length, *heads, 128, 128, "bf16", "cuda", backward=backward))
 
 

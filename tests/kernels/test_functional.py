@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 import torch
 
 import longca
 from longca import masks
-from longca.kernels import inputs
-from longca.kernels.base import Case
+from longca.kernels import inputs, registry
+from longca.kernels.base import Case, No, Yes
+from longca.kernels.functional import best_kernel
 from longca.kernels.inputs import BLOCK, make, tokens
 
 
@@ -78,3 +82,38 @@ def test_many_workers_make_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> 
     workers = inputs._workers
     monkeypatch.setattr(inputs, "_workers", lambda many: workers(True))
     assert torch.equal(tokens("q", case, ranges), alone)
+
+
+@pytest.mark.parametrize("mask", ["causal", None, 40])
+def test_a_mask_that_is_none_is_one_sentence(mask: Any) -> None:
+    q, k, v, _ = make(Case(40, 40, 4, 2, 16, 16, "fp32"))
+    with pytest.raises(longca.BadInput, match=re.escape(f"must be one of longca.masks, such as longca.masks.causal(8192), not {mask!r}.")):
+        longca.attention(q, k, v, mask)
+    with pytest.raises(longca.BadInput, match=r"k must be a torch\.Tensor, not ndarray"):
+        longca.attention(q, k.numpy(), v, masks.causal(40))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", [*masks.names(), *masks.block_names()])
+def test_without_a_name_a_kernel_is_chosen_that_can_do_it(name: str) -> None:
+    mask = masks.build(name, 79, seed=2)
+    q, k, v, _ = make(Case(79, 79, 4, 2, 16, 16, "fp64"))
+    torch.testing.assert_close(longca.attention(q, k, v, mask), longca.attention(q, k, v, mask, kernel="torch:chunked"))
+
+
+def test_the_best_kernel_comes_first_and_memory_for_every_pair_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    def best(name: str, seqlen: int, device: str) -> str:
+        dtype = "bf16" if device == "cuda" else "fp32"
+        return best_kernel(masks.build(name, seqlen, seed=2), Case(seqlen, seqlen, 8, 8, 128, 128, dtype, device)).label
+
+    assert best("causal", 1 << 15, "cpu") == "sdpa:flash"
+    assert best("share_question", 512, "cpu") == "sdpa:flash"
+    assert best("share_question", 1 << 15, "cpu") == "torch:chunked"  # not through a dense mask
+    installed = {"fa4", "cudnn_flex", "flex", "torch"}
+    monkeypatch.setattr(registry, "available", lambda kernel, device: Yes() if kernel.name in installed else No("not here"))
+    assert best("share_question", 1 << 15, "cuda") == "fa4:bands"
+    installed.remove("fa4")
+    assert best("share_question", 1 << 15, "cuda").startswith("cudnn_flex")
+    installed.remove("cudnn_flex")
+    assert best("share_question", 1 << 15, "cuda") == "flex"
+    with pytest.raises(longca.Refused, match="no kernel that is available here can do causal on mps"):
+        best("causal", 512, "mps")

@@ -120,3 +120,10 @@ def test_bad_input_is_refused_in_one_sentence(name: str, seqlen: int, options: d
     with pytest.raises(BadInput) as refusal:
         masks.build(name, seqlen, **options)  # type: ignore[arg-type]
     assert str(refusal.value) == sentence
+
+
+def test_a_length_as_one_types_it_and_one_that_is_none() -> None:
+    assert masks.build("causal", "32K") == masks.causal(32768)
+    for wrong in ("32K", None, [8]):
+        with pytest.raises(BadInput, match="must be a whole number of 1 or more, not"):
+            masks.causal(wrong)  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from longca import masks, parallel
 from longca.bench import metrics
 from longca.errors import Refused
+from longca.kernels import selected
 from longca.kernels._blocks import block_size
 from longca.masks import BlockMask
 from longca.parallel import ranges, sharding
@@ -25,6 +26,10 @@ SEQLEN = 197  # a prime: its last block has 5 tokens
 
 def pattern(heads: int, seqlen: int = SEQLEN, b: int = 16) -> BlockMask:
     return masks.uniform_block(seqlen, seed=5, b=b, ratio=0.4, heads=heads)
+
+
+def selected_pattern(source: str, heads: tuple[int, int]) -> BlockMask:
+    return selected.from_seed("uniform_block", SEQLEN, source, 5, selected.Heads(*heads, 8), b=16, ratio=0.4)
 
 
 def assert_right(plan: Plan) -> None:
@@ -57,6 +62,23 @@ def test_variable_blocks(method: str, ranks: int) -> None:
     mask = masks.variable_block(SEQLEN, seed=2, avg=20, least=7, heads=4)
     assert len(set(np.diff(mask.row_edges))) > 2
     assert_right(plan_of(method, mask, case_of(SEQLEN, (8, 4)), ranks))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("heads", "ranks"), [((8, 4), 2), ((8, 4), 4), ((8, 2), 8), ((9, 3), 3)])
+@pytest.mark.parametrize("source", ["nsa", "moba"])
+def test_blocks_that_queries_and_keys_select_under_a_causal_mask(method: str, heads: tuple[int, int], ranks: int, source: str) -> None:
+    mask = selected_pattern(source, heads)
+    assert mask.band is not None
+    assert_right(plan_of(method, mask, case_of(SEQLEN, heads), ranks))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_band_on_top_that_is_lost_would_be_found_out(method: str) -> None:
+    right = selected_pattern("nsa", (8, 4))
+    bare = BlockMask(right.row_edges, right.col_edges, right.kept)
+    assert bare.area > right.area
+    assert not verdict_of(plan_of(method, bare, case_of(SEQLEN, (8, 4)), 4), right).ok
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from longca import masks, parallel
-from longca.errors import Refused
+from longca.errors import BadInput, Refused
 from longca.parallel.pool import Pool
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_context_parallel.py"
@@ -25,6 +25,9 @@ def test_shard_and_unshard_are_inverse(method: str) -> None:
     whole = torch.arange(101 * 2).view(101, 2)
     pieces = [parallel.shard(whole, owned, rank) for rank in range(4)]
     assert torch.equal(parallel.unshard(pieces, owned), whole)
+    for rank in (7, -1):
+        with pytest.raises(BadInput, match=f"there is no rank {rank}: these shards are of 4 ranks"):
+            parallel.shard(whole, owned, rank)
     assert np.array_equal(pieces[1][:, 0] // 2, np.concatenate([np.arange(*pair) for pair in owned[1]]))
 
 

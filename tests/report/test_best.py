@@ -131,8 +131,11 @@ def test_best_says_what_is_missing(write: Write) -> None:
         longca.best("causal", "4K", results=[folder])
     with pytest.raises(longca.BadInput, match="unknown mask 'casual'"):
         longca.best("casual", 8192, results=[folder])
-    with pytest.raises(longca.BadInput, match="'80' is no amount of memory; write a number over 0 and its unit, such as 80GiB"):
-        longca.best("causal", 8192, results=[folder], memory=80)
+    with pytest.raises(longca.BadInput, match="memory must be a text with its unit, such as '80GiB', not 80"):
+        longca.best("causal", 8192, results=[folder], memory=80)  # type: ignore[arg-type]
+    for one in (folder, str(folder)):  # a single folder needs no list
+        with pytest.raises(NoRecord):
+            longca.best("causal", "4K", results=one)
 
 
 def test_shipped_journals_are_found_wherever_longca_runs_from(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

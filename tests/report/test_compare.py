@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from longca.cli import main
-from longca.report.compare import compare, verdict
+from longca.report.compare import compare, describe_all, verdict
 from longca.report.ratio import CONFIDENCE, ratio
 from report.made import make_record
 
@@ -65,11 +65,13 @@ def test_what_a_slower_clock_explains_is_no_change(write: Write, clocks: tuple[i
 
 def test_a_busy_machine_is_not_trusted_in_any_cell(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     a = write("a", [make_record(STEADY, seed=seed) for seed in range(3)])
-    b = write("b", [make_record(SLOW, seed=seed, noisy=seed < 2, spread=0.05) for seed in range(3)])
+    b = write("b", [make_record(SLOW, seed=seed, noisy=True, spread=0.05 if seed < 2 else 0.015) for seed in range(3)])
     assert main(["compare", str(a), str(b)]) == 0
     said = capsys.readouterr().out
-    assert f"2 of 3 cells of {b} are noisy, so nothing is called slower or faster" in said
+    assert f"2 of 3 cells of {b} are unsteady, so nothing is called slower or faster" in said
     assert said.endswith("3 UNCLEAR\n")
+    assert "noisy" not in said
+    assert said.count("ms unsteady") == 2, "as many rows are marked as the sentence counts"
 
 
 @pytest.mark.parametrize(("kind", "verdicts"), [("cuda", {"SLOWER": 8, "UNCLEAR": 2}), ("cpu", {"SLOWER": 0, "UNCLEAR": 10})])
@@ -132,9 +134,11 @@ def test_the_table_and_the_counts(write: Write, capsys: pytest.CaptureFixture[st
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1:6]] == ["BROKEN", "SLOWER", "UNCLEAR", "FASTER", "MENDED"]
     assert "+10.0 %" in lines[2]
-    assert "error" in lines[1]
+    assert lines[1].split()[-3:] == ["error", "it", "broke"], "the status and the reason of B"
+    assert lines[5].endswith("it broke"), "of A, where B is mended"
+    assert [line.split("bf16 ")[1].split()[:2] for line in lines[1:6]] == [["seed", str(seed)] for seed in (4, 1, 3, 2, 5)]
     assert lines[-2] == "only in A: fa4 causal 8K fwd 64:8x128 bf16"
-    assert lines[-1] == ("1 BROKEN, 1 SLOWER, 1 UNCLEAR, 1 SAME, 1 FASTER, 1 MENDED, 1 UNMEASURED; 1 cells only in A, 0 only in B")
+    assert lines[-1] == ("1 BROKEN, 1 SLOWER, 1 UNCLEAR, 1 SAME, 1 FASTER, 1 MENDED, 1 UNMEASURED; 1 cell only in A, 0 only in B")
 
 
 def test_json_is_complete(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
@@ -193,6 +197,25 @@ def test_a_packed_journal_is_compared_too(write: Write) -> None:
     (b / "results.jsonl.gz").write_bytes(gzip.compress((b / "results.jsonl").read_bytes()))
     (b / "results.jsonl").unlink()
     assert compare(a, b).counts["SLOWER"] == 1
+
+
+def test_rows_that_would_read_the_same_say_what_tells_them_apart() -> None:
+    seeds = [make_record(seed=seed, mask_digest=f"d{seed}") for seed in (0, 1)]
+    drawn = [make_record(mask="full_document", mask_digest=digest) for digest in ("x", "y")]
+    params = [make_record(mask="sliding_window", params={"w": w}) for w in (512, 1024)]
+    rows = describe_all([*seeds, *drawn, *params])
+    shape = "64:8x128 bf16"
+    assert [row[-1] for row in rows] == [
+        *(f"{shape} seed 0", f"{shape} seed 1", f"{shape} mask_digest x", f"{shape} mask_digest y", shape, shape)
+    ]
+    assert [row[1] for row in rows[4:]] == ["sliding_window(w=512)", "sliding_window(w=1024)"]
+
+
+def test_an_empty_journal_is_named(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = write("a", []), write("b", [make_record(STEADY)])
+    for pair in ((a, b), (b, a)):
+        assert main(["compare", *map(str, pair)]) == 2
+        assert f"there is no record in {a}; give folders in which" in capsys.readouterr().err
 
 
 def test_nothing_in_common(write: Write, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,9 +6,12 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from report.made import make_record
 
 ROOT = Path(__file__).parents[2]
 SMALL = {"MASKS": "causal", "SEQLENS": "64", "HEADS": "2:1", "HEAD_DIM": "16", "DTYPE": "fp32", "BUDGET": "0.02", "PLUGIN": "my_kernel.py"}
@@ -56,6 +59,38 @@ def test_the_github_action(home: Path) -> None:
     assert "there is no baseline yet" in said
     assert re.fullmatch(r"2 (UNCLEAR|SAME)", said.splitlines()[-1])  # a run compared with itself
     assert (home / "bench" / "report.html").exists()
+
+
+STEADY = [1.0 + (7 * n % 30) / 5000 for n in range(30)]  # ms, in no order: a drift would be no evidence
+OUTCOMES = {
+    "as fast": (1.0, 2, 0, "2 SAME"),
+    "slower": (1.5, 2, 1, "SLOWER"),
+    "faster": (0.5, 2, 0, "2 FASTER"),
+    "missing": (1.0, 1, 1, ""),
+}
+
+
+@pytest.mark.parametrize("example", ["kernel-ci.slurm", "github-action.yml"])
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_the_examples_fail_where_a_kernel_became_slower(home: Path, write: Callable[..., Path], example: str, outcome: str) -> None:
+    """With made journals in the place of measured ones: whatever this machine does to its clock, the times are those."""
+    factor, cells, code, said = OUTCOMES[outcome]
+    real = (home / "bin" / "longca").read_text().removeprefix("#!/bin/bash\n")
+    (home / "bin" / "longca").write_text(f'#!/bin/bash\n[ "$1" = compare ] || exit 0\n{real}')
+    before = [make_record(STEADY, kernel="my_kernel", asked="my_kernel", variant=None, seed=seed) for seed in range(2)]
+    after = [
+        make_record([ms * factor for ms in STEADY], kernel="my_kernel", asked="my_kernel", variant=None, seed=seed) for seed in range(cells)
+    ]
+    (home / "bench").mkdir()
+    write("before", before).rename(home / "bench" / "baseline")
+    write("after", after).rename(home / "bench" / ("now-7" if example.endswith("slurm") else "now"))
+    if example.endswith("slurm"):
+        script = ["bash", str(ROOT / "examples" / example)]
+    else:
+        script = ["bash", "-e", "-c", run_steps((ROOT / "examples" / example).read_text())[3]]
+    done = shell(home, script, SLURM_JOB_ID="7", SLURM_SUBMIT_DIR=str(home))
+    assert done.returncode == code, done.stdout + done.stderr
+    assert said in done.stdout
 
 
 @pytest.mark.slow

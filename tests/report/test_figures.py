@@ -2,13 +2,16 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from longca.cli import main
+from longca.report import figures
 from longca.report.figures import _style
-from longca.report.settings import line_of, speed_at
-from report.made import make_record
+from longca.report.naming import line_names
+from longca.report.settings import speed_at
+from report.made import Record, make_record
 
 Write = Callable[..., Path]
 HOSTILE = "<b>|$x_"
@@ -65,7 +68,85 @@ def test_a_point_is_the_median_of_its_records_with_the_spread_of_all() -> None:
 
 
 def test_what_was_simulated_looks_and_is_called_differently() -> None:
-    measured, simulated = (make_record(level="cp", method="usp", ranks=64, grid="8x8", simulated=name) for name in (None, "h100-ib"))
-    assert [line_of(record) for record in (measured, simulated)] == ["fa4 usp ×64", "fa4 usp ×64, simulated on h100-ib"]
-    assert "markerfacecolor" not in _style(0, line_of(measured))
-    assert _style(0, line_of(simulated))["markerfacecolor"] == "none"
+    measured, simulated = line_names([make_record(level="cp", method="usp", ranks=64, simulated=name) for name in (None, "h100-ib")])
+    assert (measured, simulated) == ("fa4:bands usp ×64", "fa4:bands usp ×64, simulated on h100-ib")
+    assert "markerfacecolor" not in _style(0, measured)
+    assert _style(0, simulated)["markerfacecolor"] == "none"
+
+
+def test_a_line_is_called_after_the_variant_that_ran() -> None:
+    """As `longca recommend` calls it; what failed before a variant was chosen joins the only one there is."""
+    asked = [make_record(asked="fa4", variant="blocks", level="sparse"), make_record(None, asked="fa4", variant=None, level="sparse")]
+    several = [
+        make_record(asked=name, variant=variant) for name, variant in (("fa4", "native"), ("fa4", "bands"), ("fa4:native", "native"))
+    ]
+    failed = [make_record(None, asked="fa4", variant=None), make_record(None, asked="fa4:varlen", variant="varlen")]
+    plain = [make_record(kernel="flex", asked="flex", variant=None)]
+    assert line_names([*asked, *several, *failed, *plain]) == [
+        *("fa4:blocks", "fa4:blocks", "fa4:native", "fa4:bands", "fa4:native", "fa4", "fa4:varlen", "flex")
+    ]
+
+
+def drawn(records: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The figures before they are written, by the first word of their file's name."""
+    found: dict[str, Any] = {}
+    monkeypatch.setattr(figures, "_save", lambda figure, stem: found.update({stem.name.partition("-")[0]: figure}) or [])
+    figures.write_figures(records, {}, tmp_path)
+    return found
+
+
+def legend(figure: Any) -> tuple[list[str], str]:
+    return [text.get_text() for text in figure.legends[0].get_texts()], figure.legends[0].get_title().get_text().replace("\n", " ")
+
+
+def named(name: str, **fields: Any) -> Record:
+    ok = fields.setdefault("status", "ok") == "ok"
+    return make_record([1.0] if ok else None, kernel=name, asked=name, variant=None, **fields)
+
+
+def test_bars_stand_at_the_longest_length_of_each_mask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every kernel with a bar somewhere has a bar or a word at every mask; who has none is not in the legend, but is named."""
+    made = [named("fa3", mask="full", seqlen=40960), named("flex", mask="full", seqlen=40960), named("flex", mask="full", seqlen=32768)]
+    made += [named("fa3", mask="causal", seqlen=32768, status="oom"), named("flex", mask="causal", seqlen=32768)]
+    made += [named("late", mask="causal", seqlen=32768), named("never", mask="full", seqlen=40960, status="unsupported")]
+    figure = drawn(made, tmp_path, monkeypatch)["bars"]
+    axes = figure.axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["full,\n40K", "causal,\n32K"]
+    assert len(axes.patches) == 4
+    words = sorted((round(text.get_position()[0]), text.get_text().strip()) for text in axes.texts)
+    assert words == [(0, "not run"), (1, "out of memory")]
+    assert legend(figure) == (["fa3", "flex", "late"], "Nothing to show of never (unsupported).")
+
+
+def test_letters_are_explained_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [named("fa3"), named("fa2", seqlen=16384), named("fa2", status="oom"), named("never", status="error")]
+    figure = drawn(made, tmp_path, monkeypatch)["speed"]
+    names, said = legend(figure)
+    assert names == ["fa2", "fa3"]
+    assert [text.get_text() for text in figure.axes[0].texts] == ["M"]
+    assert "M out of memory" in said
+    assert "a number says how many: X3 means that three kernels are unsupported or unavailable." in said
+    assert said.endswith("Nothing to show of never (error).")
+
+
+def test_memory_has_a_panel_for_each_block_pattern_and_one_for_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = [make_record(mask="uniform_block", params={"b": b, "ratio": 0.2}, peak_gib=b / 64) for b in (64, 128)]
+    bands = [make_record(mask=mask, peak_gib=gib) for mask, gib in (("full", 0.5), ("causal", 0.25))]
+    figure = drawn(blocks + bands, tmp_path, monkeypatch)["memory"]
+    panels = {axes.get_title(): [list(line.get_ydata()) for line in axes.lines] for axes in figure.axes}
+    assert panels == {"uniform_block b=64 ratio=0.2": [[1.0]], "uniform_block b=128 ratio=0.2": [[2.0]], "the most of any mask": [[0.5]]}
+    assert {axes.get_yscale() for axes in figure.axes} == {"log"}
+
+
+def test_labels_of_lengths_that_touch_go_to_a_second_row() -> None:
+    lengths = [1024 * k for k in (1, 2, 4, 8, 16, 24, 32, 40)]
+    assert figures._spaced(lengths) == ["1K", "2K", "4K", "8K", "16K", "\n24K", "32K", "\n40K"]
+
+
+def test_a_layout_is_found_once_for_both_files(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    found, execute = [], ConstrainedLayoutEngine.execute
+    monkeypatch.setattr(ConstrainedLayoutEngine, "execute", lambda engine, figure: found.append(figure) or execute(engine, figure))
+    written = figures.write_figures([make_record()], {}, tmp_path / "figures")
+    assert (len(written), len(found)) == (6, 3)

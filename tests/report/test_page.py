@@ -21,7 +21,7 @@ from longca.kernels.selected import Heads, from_seed
 from longca.report.gather import gather, page_data
 from longca.report.page import embed
 from report.browser import Browser, missing
-from report.made import Record, make_record
+from report.made import ENVIRONMENT, Record, make_record
 
 Write = Callable[..., Path]
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -138,15 +138,15 @@ def test_the_keyboard_reads_the_points_too(page: Browser) -> None:
 
 def test_what_has_no_time_is_said_in_marks_and_words(page: Browser) -> None:
     words = text(page, "#charts .words")
-    assert "W fa2, fwd: </script><script>alert(2)</script> (8K)" in words
-    assert "M fa2, bwd: out of memory: 80 GiB (8K, 32K)" in words
+    assert "W fa2:bands, fwd: </script><script>alert(2)</script> (8K)" in words
+    assert "M fa2:bands, bwd: out of memory: 80 GiB (8K, 32K)" in words
     heat = page.script("return [...document.querySelectorAll('#heat tr')].map((row) => [...row.cells].map((cell) => cell.innerText))")
     assert heat[0] == ["kernel", "causal", "causal_document"]
-    assert ["fa2 bwd", "M", "M"] in heat
+    assert not any(row[0].startswith("fa2") for row in heat), "it has no time at all"
     assert ["flex fwd", "51 %", "51 %"] in heat
     errors = page.script("return [...document.querySelectorAll('#errors tr')].map((row) => [...row.cells].map((cell) => cell.innerText))")
     assert ["flex fwd", "33 %", "33 %"] in errors
-    assert ["fa2 fwd", "W", "M"] in errors
+    assert ["fa2:bands fwd", "W", "M"] in errors
 
 
 def test_a_hostile_name_stays_text(page: Browser) -> None:
@@ -165,7 +165,7 @@ def test_filter_sort_and_csv(page: Browser) -> None:
     page.script("const f = document.getElementById('filter'); f.value = ''; f.dispatchEvent(new Event('input'))")
     page.script("[...document.querySelectorAll('#table th button')].find((b) => b.textContent === 'TFLOP/s').click()")
     kernels = page.script("return [...document.querySelectorAll('#table tbody tr')].map((row) => row.cells[0].innerText)")
-    assert kernels == ["fa4"] * 8 + ["flex"] * 8 + [HOSTILE] * 8 + ["fa2"] * 8
+    assert kernels == ["fa4:bands"] * 8 + ["flex"] * 8 + [HOSTILE] * 8 + ["fa2:bands"] * 8
     page.script("document.querySelector('#table tbody tr').click()")
     assert (
         "longca run --kernels fa4 --masks causal --seqlens 8K --seeds 0, --heads 64:8 --head-dim 128 --dtype bf16 --passes fwd,bwd"
@@ -193,9 +193,9 @@ def test_ranks_and_ratios_get_charts_of_their_own(write: Write, browser: Browser
     page = opened(browser, write("both", split + sparse), tmp_path)
     read = """const {x, lines, places, points} = document.querySelector('#scaling .plot').chart;
               return [x, lines, places, points[0].map((point) => Math.round(point.value))]"""
-    assert page.script(read) == ["ranks", ["fa4 ring"], [1, 2, 4], [138, 275, 550]]
+    assert page.script(read) == ["ranks", ["fa4:bands ring"], [1, 2, 4], [138, 275, 550]]
     page.script("const s = document.getElementById('setting'); s.selectedIndex = 1; s.dispatchEvent(new Event('change'))")
-    assert page.script(read)[:3] == ["ratio", ["fa4"], [0.1, 0.5]]
+    assert page.script(read)[:3] == ["ratio", ["fa4:bands"], [0.1, 0.5]]
     assert page.script("return document.querySelectorAll('#scaling .plot').length") == 1  # no dense mask was measured beside it
     page.script("paint(document.querySelector('#scaling .plot').chart)")
     assert page.complaints() == []
@@ -218,7 +218,7 @@ def test_block_patterns_have_charts_by_their_parameters_and_the_dense_mask_besid
         chart.unit, chart.lines, chart.points.map((line) => line.map((point) => point.value))])""")
     assert [unit for unit, _, _ in charts] == ["TFLOP/s", "ms"] * 2
     for b, (_, lines, points) in zip((64, 128), charts[1::2], strict=True):
-        assert dict(zip(lines, points, strict=True)) == {"fa4": [0.2 * b / 16, 0.8 * b / 16], "fa4 on full": [2.0, 2.0]}
+        assert dict(zip(lines, points, strict=True)) == {"fa4:bands": [0.2 * b / 16, 0.8 * b / 16], "fa4:bands on full": [2.0, 2.0]}
     assert page.complaints() == []
 
 
@@ -266,10 +266,11 @@ def test_journals_below_a_folder_become_one_page(write: Write, tmp_path: Path, c
 
 
 def test_many_kernels_without_a_time_stay_readable(write: Write, browser: Browser, tmp_path: Path) -> None:
-    """As on a GPU with fourteen kernels: one letter with a number, one sentence for a reason, and labels that do not touch."""
+    """As on a GPU with fourteen kernels: one letter with a number, one sentence for a reason, and labels that do not touch. Kernels that
+    have no time at all are named once, and take no place in legends, charts and tables."""
     lengths = [1024 * k for k in (1, 2, 4, 8, 16, 24, 32, 40, 48)]
     made = [make_record([1.0], seqlen=n, **{"pass": which}) for n in lengths for which in ("fwd", "bwd")]
-    for name, longest in (("a", 0), ("b", 0), ("c", 8192)):
+    for name, longest in (("a", 0), ("b", 0), ("c", 8192), ("d", 8192)):
         about = {"kernel": name, "asked": name, "variant": None}
         for n, which in product(lengths, ("fwd", "bwd")):
             reason = f"O(S²) memory, at least {n / 1024:.2g} GiB at {n} tokens"
@@ -283,17 +284,21 @@ def test_many_kernels_without_a_time_stay_readable(write: Write, browser: Browse
     show_charts(page)
     assert text(page, "#charts .words").splitlines() == [
         "X a, b, fwd, bwd: O(S²) memory, at least 48 GiB at 49152 tokens (1K to 48K)",
-        "X c, fwd, bwd: O(S²) memory, at least 48 GiB at 49152 tokens (16K to 48K)",
+        "X c, d, fwd, bwd: O(S²) memory, at least 48 GiB at 49152 tokens (16K to 48K)",
     ]
+    assert text(page, "#untimed") == "Without any time in this setting, for the reasons below the charts: a, b."
+    for names in ("#legend span", "#heat tbody th", "#errors tbody th"):
+        shown = page.script("return [...document.querySelectorAll(arguments[0])].map((place) => place.innerText.split(' ')[0])", names)
+        assert sorted(set(shown)) == ["c", "d", "fa4:bands"]
     first = "const {chart} = document.querySelector('#charts .plot'); "
     feet = first + "return chart.places.map((place, j) => feetAt(chart, j).map((foot) => foot.lines.length))"
-    assert page.script(feet) == [[2]] * 4 + [[3]] * 5
+    assert page.script(feet) == [[]] * 4 + [[2]] * 5
     labels = first + "return spacedLabels(chart.u, chart, [chart.places[0] / 1.4, chart.places[8] * 1.4])"
-    assert page.script(labels) == ["1K", "2K", "4K", "8K", "16K", "24K", "32K", "", "48K"]
+    assert page.script(labels) == ["1K", "2K", "4K", "8K", "16K", "24K", "32K", "\n40K", "48K"]
     page.resize(390, 844)
     show_charts(page)
     page.script("paint(document.querySelector('#charts .plot').chart)")
-    assert [label for label in page.script(labels) if label] == ["1K", "2K", "4K", "8K", "16K", "32K"]
+    assert [label for label in page.script(labels) if label] == ["1K", "2K", "4K", "8K", "16K", "\n24K", "32K", "\n48K"]
     assert page.complaints() == []
 
 
@@ -310,7 +315,7 @@ def test_simulated_points_are_drawn_differently(write: Write, browser: Browser, 
                 u.valToPos(places[j], 'x', true), u.valToPos(points[i][j].value, 'y', true), 1, 1).data];
               return {lines, hollow: lines.map((line, i) => styleOf(styles[i], line).hollow), filled: middle(0, 0), empty: middle(1, 2)}"""
     found = page.script(read)
-    assert found["lines"] == ["fa4 ring", "fa4 ring, simulated on h100-ib"]
+    assert found["lines"] == ["fa4:bands ring", "fa4:bands ring, simulated on h100-ib"]
     assert found["hollow"] == [False, True]
     paper = [0xFC, 0xFC, 0xFB, 255]
     assert found["empty"] == paper
@@ -318,7 +323,7 @@ def test_simulated_points_are_drawn_differently(write: Write, browser: Browser, 
     fastest = page.script(
         "return [...document.querySelectorAll('#headline tbody tr')].map((row) => [row.cells[3].innerText, row.cells[6].innerText])"
     )
-    assert [name for name, _ in fastest] == ["fa4 ring ×2", "fa4 ring ×64, simulated on h100-ib"]
+    assert [name for name, _ in fastest] == ["fa4:bands ring ×2", "fa4:bands ring ×64, simulated on h100-ib"]
     assert not any("simulated" in ahead for _, ahead in fastest[:1])
     page.script("[...document.querySelectorAll('#table tbody tr')].find((row) => row.innerText.includes('×64')).click()")
     assert "Simulated on h100-ib: nobody measured it." in text(page, "#detail")
@@ -352,3 +357,102 @@ def test_a_page_that_cannot_be_written_is_a_sentence(write: Write, capsys: pytes
     (folder / "results.jsonl").write_text('{"key": "x", "schema": 1}\n')
     assert main(["report", str(folder), "-o", str(tmp_path / "page.html")]) == 2
     assert "damaged in line 1: the record" in capsys.readouterr().err
+
+
+def test_a_mask_that_is_another_one_at_some_length_counts_for_no_kernel_there(write: Write, browser: Browser, tmp_path: Path) -> None:
+    """A window as long as the sequence hides nothing: every kernel of the full mask runs there, and none of them can do windows."""
+    made = []
+    for seqlen, name in product((1024, 2048), ("full", "sliding_window")):
+        mask = masks.build(name, seqlen, **({"w": 1024} if name != "full" else {}))
+        place = {"mask": name, "params": mask.params, "seqlen": seqlen, "mask_digest": mask.digest}
+        able = name == "full" or seqlen == 1024
+        about = {"kernel": "fa3", "asked": "fa3", "variant": None}
+        made.append(make_record([1.0] if able else None, **place, **about, status="ok" if able else "unsupported", reason="no windows"))
+        made.append(make_record([4.0], **place, kernel="flex", asked="flex", variant=None))
+    page = opened(browser, write("degenerate", made), tmp_path)
+    for section, shares in (("heat", ["111 %", "28 %"]), ("errors", ["33 %", "33 %"])):
+        cells = page.script(
+            "return [...document.querySelectorAll(`#${arguments[0]} tr`)].map((row) => [...row.cells].map((cell) => cell.innerText))",
+            section,
+        )
+        assert cells == [["kernel", "full", "sliding_window"], ["fa3 fwd", shares[0], "X"], ["flex fwd", shares[1], shares[1]]]
+    hover = """const {chart} = document.querySelectorAll('#charts .plot')[1]; showHover(chart, 0, arguments[0], 0, 0);
+               return document.getElementById('hover').innerText"""
+    assert "At this length the mask sliding_window is the same as full." in page.script(hover, 0)
+    assert "is the same as" not in page.script(hover, 1)
+    alone = [record for record in made if record["mask"] == "sliding_window" and record["seqlen"] == 1024]
+    (tmp_path / "again").mkdir()
+    page = opened(browser, write("alone", alone), tmp_path / "again")
+    assert page.script("return document.querySelector('#headline tbody tr').cells[2].innerText") == "1K (as full)"
+    assert page.script("return document.querySelector('#heat tbody tr').cells[1].innerText") == "= full"
+
+
+def test_each_pass_answers_for_its_own_tensors(write: Write, browser: Browser, tmp_path: Path) -> None:
+    errors = {"out": 0.1, "lse": 0.2, "dq": 0.3, "dk": 0.5, "dv": 0.4}
+    check = {name: {"error": error, "allowed": 1.0} for name, error in errors.items()}
+    page = opened(browser, write("passes", [make_record(check=check, **{"pass": which}) for which in ("fwd", "bwd", "fwd+bwd")]), tmp_path)
+    shares = page.script("return [...document.querySelectorAll('#errors tbody tr')].map((row) => row.cells[1].innerText)")
+    assert shares == ["20 %", "50 %", "50 %"]
+
+
+def test_a_journal_without_any_time_says_why(write: Write, browser: Browser, tmp_path: Path) -> None:
+    page = opened(browser, write("failed", [make_record(None, reason="no such device")]), tmp_path)
+    assert "E fa4:bands, fwd: no such device (8K)" in text(page, "#charts .words")
+    assert page.script("return document.querySelectorAll('.plot').length") == 0
+    assert page.complaints() == []
+
+
+def test_memory_and_preparing_have_a_log_axis_and_a_legend_of_their_own(write: Write, browser: Browser, tmp_path: Path) -> None:
+    """One kernel with 80 GiB must not flatten those with one; who was not counted is in no legend."""
+    about = {name: {"kernel": name, "asked": name, "variant": None} for name in ("plain", "flex", "cpu")}
+    gib = {"plain": 80.0, "flex": 0.5, "cpu": None}
+    page = opened(browser, write("memory", [make_record(peak_gib=gib[name], **about[name]) for name in about]), tmp_path)
+    legend = "return [...document.querySelectorAll(`#${arguments[0]}-legend span`)].map((entry) => entry.innerText)"
+    assert page.script(legend, "memory") == ["flex", "plain"]
+    assert page.script(legend, "preparing") == ["cpu", "flex", "plain"]
+    page.script("paint(document.querySelector('#memory-charts .plot').chart)")
+    heights = page.script("""const {chart} = document.querySelector('#memory-charts .plot');
+                             return [0.5, 5, 80].map((gib) => chart.u.valToPos(gib, 'y') / chart.u.over.clientHeight)""")
+    assert heights[0] - heights[1] > 0.2
+    assert page.script("return [[0.116, 0.2, 0.9, 1, 5, 10], [0.3, 0.5, 0.7, 1, 2]].map((splits) => roundOnes(null, splits))") == [
+        [None, None, None, 1, None, 10],
+        [None, 0.5, None, 1, 2],
+    ]
+    colours = page.script("""const {chart} = document.querySelector('#memory-charts .plot');
+                             return chart.lines.map((line, i) => chart.styles[i])""")
+    assert colours == [1, 2], "as in the legend of the whole page"
+    blocks = [make_record(mask="uniform_block", params={"b": b}, peak_gib=b / 64) for b in (64, 128)]
+    (tmp_path / "again").mkdir()
+    page = opened(browser, write("blocks", blocks), tmp_path / "again")
+    charts = page.script("""return [...document.querySelectorAll('#memory-charts figure')].map((box) => [
+        box.querySelector('figcaption').innerText, box.querySelector('.plot').chart.points[0][0].value])""")
+    assert charts == [["uniform_block b=64, fwd, GiB", 1], ["uniform_block b=128, fwd, GiB", 2]]
+
+
+def test_the_table_says_a_kernel_once_and_fits(write: Write, browser: Browser, tmp_path: Path) -> None:
+    about = {"kernel": "cudnn_flex", "asked": "cudnn_flex:documents", "variant": "documents"}
+    several = [
+        make_record(**about, mask="sliding_window_causal", seqlen=n, heads_q=heads, head_dim=192)
+        for n in (8192, 16384)
+        for heads in (8, 64)
+    ]
+    page = opened(browser, write("table", several), tmp_path)
+    cells = page.script(
+        "return [...document.querySelectorAll('#table tr')].slice(0, 2).map((row) => [...row.cells].map((cell) => cell.innerText))"
+    )
+    titles = ["kernel", "mask", "length", "pass", "heads", "status", "TFLOP/s", "ms", "of peak", "GiB", "compile ms"]
+    assert cells[0] == titles
+    assert cells[1][:2] == ["cudnn_flex:documents", "sliding_window_causal"]
+    assert cells[1][4] == "8:8×192/128"
+    assert text(page, "#once") == "All of them: dtype bf16, seed 0, device NVIDIA H200."
+    wide = [record | {"dtype": "fp16", "env": "other", "seed": 1, "key": f"{i}"} for i, record in enumerate(several)]
+    (tmp_path / "again").mkdir()
+    folder = write("wide", several + wide)
+    (folder / "env.json").write_text(
+        json.dumps({name: ENVIRONMENT | {"device": f"Some CPU with a long name ({name})"} for name in ("e", "other")})
+    )
+    page = opened(browser, folder, tmp_path / "again")
+    assert page.script("return document.querySelectorAll('#table th').length") == len(titles) + 3
+    assert page.script("const {parentNode} = document.getElementById('table'); return parentNode.scrollWidth - parentNode.clientWidth") <= 0
+    page.script("const f = document.getElementById('filter'); f.value = 'documents 8K'; f.dispatchEvent(new Event('input'))")
+    assert text(page, "#shown") == "4 of 8 records"

@@ -49,7 +49,7 @@ class Cell:
             self.mask,
             self.seqlen,
             self.source,
-            selected.Heads(self.heads_q, self.heads_kv, self.head_dim),
+            self.token,
             seed=self.seed,
             documents=self.documents,
             distribution=self.distribution,
@@ -71,6 +71,11 @@ class Cell:
             deterministic=self.deterministic,
             numbers=selected.numbers_of(self.source),
         )
+
+    @property
+    def token(self) -> selected.Heads:
+        """What q and k of a seed depend on, and the blocks that they select."""
+        return selected.Heads(self.heads_q, self.heads_kv, self.head_dim)
 
     @property
     def patterns(self) -> int:

@@ -8,6 +8,7 @@ fails, `host_bound` says so. Calls so long that a full cache could save them les
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections import deque
@@ -118,8 +119,10 @@ def half_width(samples: list[float] | tuple[float, ...]) -> float:
     """Half the width of an interval of the median, relative to it, from order statistics.
 
     It holds the median with 95 % or a little more from 6 samples on. Of fewer it is all of them, from the least to the greatest, and
-    holds it with 94 % (5 samples), 88 % (4) or 75 % (3): no interval of so few can do better.
+    holds it with 94 % (5 samples), 88 % (4) or 75 % (3): no interval of so few can do better. One sample says nothing of it.
     """
+    if len(samples) == 1:
+        return math.inf
     ordered, n = sorted(samples), len(samples)
     reach = 0.98 * n**0.5  # ranks around the middle that hold the median with 95 %
     low, high = max(0, int((n - 1) / 2 - reach)), min(n - 1, int((n - 1) / 2 + reach + 0.999))

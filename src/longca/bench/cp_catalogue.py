@@ -10,7 +10,7 @@ from longca.bench import metrics, plan
 from longca.bench.catalogue import Catalogue, Entry
 from longca.bench.cell import Cell
 from longca.bench.cp_memory import refuse_what_does_not_fit
-from longca.bench.environment import file_version, kernel_versions
+from longca.bench.environment import file_version, kernel_versions, methods_version
 from longca.bench.plan import Planned, mask_of
 from longca.bench.suite import Suite
 from longca.errors import Refused
@@ -26,7 +26,7 @@ HOPELESS = 4  # calls: a cell whose time does not suffice for so many is not beg
 
 def catalogue(suite: Suite, plugins: Sequence[str], device: str, only_named: bool = False) -> Catalogue:
     """The kernels. Files with methods are imported by the run itself: it must know before it starts what they refuse."""
-    versions: dict[str, str] = {}
+    versions = methods_version()
     for path in plugins:
         load_plugin(path)
         versions |= file_version(path)

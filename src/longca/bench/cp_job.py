@@ -134,7 +134,7 @@ def clock(comm: Comm, which: str, settings: Fields) -> Fields:
         Process.timer = timer_for(held.plan.case.device, comm.barrier)
     call = held.call(which, held.program)
     comm.traffic.reset()
-    peak = _peak(call, comm)
+    peak = _peak(call, comm, Process.timer)
     sent = comm.traffic.sent_bytes
     timing = measure(call, RanksTimer(comm, Process.timer), rules)
     held.silent = held.silent or held.plan.program(NullComm(comm.rank, comm.size, comm.device))
@@ -219,8 +219,8 @@ def _synchronize(comm: Comm) -> None:
         torch.cuda.synchronize(comm.device)
 
 
-def _peak(call: Callable[[], object], comm: Comm) -> int | None:
-    """The most bytes allocated during one call, all that this rank holds included; not known on a CPU."""
+def _peak(call: Callable[[], object], comm: Comm, timer: Timer) -> int | None:
+    """The most bytes allocated during one call, all that this rank holds included, but not the timer's own buffer; not known on a CPU."""
     if comm.device.type != "cuda":
         call()
         return None
@@ -228,4 +228,5 @@ def _peak(call: Callable[[], object], comm: Comm) -> int | None:
     torch.cuda.reset_peak_memory_stats(comm.device)
     call()
     torch.cuda.synchronize(comm.device)
-    return int(torch.cuda.max_memory_allocated(comm.device))
+    own = timer.flush_bytes if isinstance(timer, CudaTimer) else 0
+    return int(torch.cuda.max_memory_allocated(comm.device)) - own

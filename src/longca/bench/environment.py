@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import subprocess
@@ -15,10 +14,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import longca
 from longca import __version__, devices
 from longca.bench.cell import fingerprint
 from longca.bench.suite import Suite
 from longca.kernels import registry
+from longca.kernels.base import source_version
 
 PACKAGES = ("torch", "triton", "numpy", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12")
 
@@ -45,7 +46,7 @@ def installed(package: str) -> str | None:
 
 
 def kernel_versions(label: str) -> dict[str, str]:
-    """The versions that are part of a cell's key: torch's, and those of the kernel's own packages."""
+    """The versions that are part of a cell's key: torch's, and those of the kernel's own packages and code."""
     found = {"torch": installed("torch") or ""}
     with suppress(PackageNotFoundError):  # not here: the cell will say so, and there is no version to tell
         found |= registry.get(label).versions()
@@ -54,7 +55,12 @@ def kernel_versions(label: str) -> dict[str, str]:
 
 def file_version(path: str) -> dict[str, str]:
     """A plugin has no version but its text."""
-    return {"plugin": hashlib.blake2b(Path(path).read_bytes(), digest_size=8).hexdigest()}
+    return {"plugin": source_version([Path(path)])}
+
+
+def methods_version() -> dict[str, str]:
+    """The methods of context parallelism are code of ours, and share most of it."""
+    return {"longca.parallel": source_version(sorted((Path(longca.__file__).parent / "parallel").rglob("*.py")))}
 
 
 def git_state(package: Path) -> tuple[str | None, bool | None]:

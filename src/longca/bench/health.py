@@ -26,11 +26,15 @@ def number(text: str) -> float | None:
 
 
 def gpu_findings() -> list[str]:
+    """What holds back the GPUs that are visible here; others may do what they like."""
+    fields = ("clocks_event_reasons.active", "power.limit", "power.default_limit", "utilization.gpu", "persistence_mode", "uuid")
+    seen = devices.visible(devices.ask("gpu", fields), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    names = {gpu["uuid"] for gpu in seen}
     found = []
-    for process in devices.ask("compute-apps", ("pid", "process_name", "used_memory")):
-        found.append(f"process {process['pid']} ({process['process_name']}) uses the GPU; end it, or its work is in your times.")
-    fields = ("clocks_event_reasons.active", "power.limit", "power.default_limit", "temperature.gpu", "utilization.gpu", "persistence_mode")
-    for gpu in devices.ask("gpu", fields):
+    for process in devices.ask("compute-apps", ("pid", "process_name", "gpu_uuid")):
+        if process["gpu_uuid"] in names:
+            found.append(f"process {process['pid']} ({process['process_name']}) uses the GPU; end it, or its work is in your times.")
+    for gpu in seen:
         active = int(number(gpu["clocks_event_reasons.active"]) or 0)
         found += [f"the GPU is held back by {why}; let it cool or raise the limit." for bit, why in THROTTLING.items() if active & bit]
         limit, default = number(gpu["power.limit"]), number(gpu["power.default_limit"])

@@ -18,7 +18,9 @@ from typing import Any
 
 from longca.bench.cell import SCHEMA
 from longca.errors import BadInput, LongcaError
+from longca.kernels.selected import Heads
 from longca.masks import AnyMask, BlockMask
+from longca.masks.selection import RULES
 
 Record = dict[str, Any]
 RESULTS, MASKS, ENVIRONMENTS, LOCK = "results.jsonl", "masks.jsonl", "env.json", ".lock"
@@ -112,7 +114,7 @@ def _sound_masks(entries: list[Record], path: Path) -> list[Record]:
     return entries
 
 
-def _identity(entry: Record) -> str:
+def _identity(entry: Mapping[str, Any]) -> str:
     """Masks that show the same may have been made otherwise: by another name, of other documents."""
     return json.dumps([entry.get(name) for name in ("digest", "mask", "documents")])
 
@@ -175,10 +177,8 @@ class Journal:
         self._results.add(record)
         self.records[record["key"]] = record
 
-    def add_mask(self, mask: AnyMask) -> None:
-        self.add_mask_entry(describe_mask(mask))
-
-    def add_mask_entry(self, entry: Record) -> None:
+    def add_mask(self, entry: Mapping[str, Any]) -> None:
+        """A mask as `describe_mask` tells it, unless it is there already."""
         if _identity(entry) not in self._known_masks:
             self._masks.add(entry)
             self._known_masks.add(_identity(entry))
@@ -210,10 +210,13 @@ class Journal:
         self.close()
 
 
-def describe_mask(mask: AnyMask) -> Record:
+def describe_mask(mask: AnyMask, token: Heads | None = None) -> Record:
+    """An entry of masks.jsonl. `token` is the shape of q and k, where these selected the blocks."""
     bands = None if isinstance(mask, BlockMask) else mask.table
     documents = None if mask.documents is None else list(mask.documents)
     about = {"digest": mask.digest, "mask": mask.name, "seed": mask.seed, "params": mask.params, "documents": documents}
     if isinstance(mask, BlockMask):
         about["source"] = mask.source
+        if token is not None and mask.source in RULES:
+            about |= {"heads_q": token.q, "heads_kv": token.kv, "head_dim": token.size}
     return about | {"seqlen_q": mask.seqlen_q, "seqlen_k": mask.seqlen_k, "area": mask.area, "bands": bands}

@@ -14,11 +14,14 @@ class Level:
     catalogue: str  # (suite, plugins, device, only_named) -> Catalogue: what there is to measure
     executor: str  # (suite, catalogue, device, device_model, cache, full) -> Executor: who runs jobs
     measure: str = ""  # (cells, session) -> pairs of (pass, fields): one job, inside a worker, where the executor has such
+    check: str = ""  # the same without timing, for `longca verify`
     cells: str = "longca.bench.plan:cells"  # (suite, kernels, device, steps) -> cells
     admit: str = "longca.bench.plan:admit"  # (planned, suite, device, only_named): raises where nothing can come of a run
 
 
-ONE_DEVICE = Level("longca.bench.catalogue:catalogue", "longca.bench.pool:Pool", "longca.bench.kernel_job:measure")
+ONE_DEVICE = Level(
+    "longca.bench.catalogue:catalogue", "longca.bench.pool:Pool", "longca.bench.kernel_job:measure", "longca.bench.verify:check_job"
+)
 MANY_DEVICES = Level(
     "longca.bench.cp_catalogue:catalogue",
     "longca.bench.cp_executor:Ranks",

@@ -28,7 +28,7 @@ def merge(out: str | Path, folders: Sequence[str | Path]) -> Merged:
             for name, facts in load_environments(folder).items():
                 journal.add_environment(name, facts)
             for entry in load_masks(folder):
-                journal.add_mask_entry(entry)
+                journal.add_mask(entry)
         old = dict(journal.records)
         new = {key: record for key, record in best.items() if key not in old or _better(record, old[key])}
         for record in new.values():

@@ -19,9 +19,13 @@ def pairs(mask: AnyMask, case: Case) -> int:
 
 
 def flops(mask: AnyMask, case: Case, which: str) -> int:
+    return flops_of(pairs(mask, case), case.head_dim, case.head_dim_v, which)
+
+
+def flops_of(pairs: int, head_dim: int, head_dim_v: int, which: str) -> int:
     """Forward 2 matrix products of 2*pairs*D, backward 5; other head sizes for V counted as they are."""
-    forward = 2 * pairs(mask, case) * (case.head_dim + case.head_dim_v)
-    backward = 2 * pairs(mask, case) * (3 * case.head_dim + 2 * case.head_dim_v)
+    forward = 2 * pairs * (head_dim + head_dim_v)
+    backward = 2 * pairs * (3 * head_dim + 2 * head_dim_v)
     return {"fwd": forward, "bwd": backward, "fwd+bwd": forward + backward}[which]
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import signal
+from contextlib import suppress
 from typing import Any
 
 from longca.errors import Refused, Unavailable
+from longca.plugins import place
 
 STATUSES = ("ok", "unsupported", "unavailable", "oom", "timeout", "wrong", "error", "invalid")
 LONGEST_REASON = 400
+PLACE = "longca_place"  # an attribute of errors whose frames are gone
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "std::bad_alloc", "cudaerrormemoryallocation")
+
+CPU_ALLOCATOR = re.compile(r"DefaultCPUAllocator.* tried to allocate (\d+) bytes", re.DOTALL)
 
 
 class Wrong(Exception):
@@ -40,8 +46,17 @@ def of_exception(error: BaseException) -> tuple[str, str]:
         return "unavailable", short(str(error).rstrip("."))
     text = str(error)
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or any(word in text.lower() for word in OUT_OF_MEMORY):
-        return "oom", short(text) or "out of memory"
-    return "error", short(f"{type(error).__name__}: {text}")
+        asked = CPU_ALLOCATOR.search(text)  # which says it in the words of its own source code
+        return "oom", f"out of memory: it asked for {int(asked[1]) / 2**30:.3g} GiB at once" if asked else short(text) or "out of memory"
+    where = place(error) or getattr(error, PLACE, "")
+    return "error", short(f"{type(error).__name__}: {text}", LONGEST_REASON - len(where)) + where
+
+
+def forget_frames(error: BaseException) -> None:
+    """Drop what holds the tensors of a failed attempt, but not the line of the plugin that raised it."""
+    with suppress(AttributeError):  # a class of its own kind may have no room for it
+        setattr(error, PLACE, place(error) or getattr(error, PLACE, ""))
+    error.__traceback__ = None
 
 
 def of_exit(code: int, phase: str, output: str) -> tuple[str, str]:
@@ -63,7 +78,7 @@ def last_words(output: str) -> str:
     return telling[-1][:200] if telling else ""
 
 
-def short(text: str) -> str:
+def short(text: str, longest: int = LONGEST_REASON) -> str:
     """One line of bounded length."""
     line = " ".join(text.split())
-    return line if len(line) <= LONGEST_REASON else line[: LONGEST_REASON - 1] + "…"
+    return line if len(line) <= longest else line[: longest - 1] + "…"

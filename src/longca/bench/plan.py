@@ -6,14 +6,17 @@ problem the kernels: so the reference of a problem is made once and forgotten wh
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
+from typing import Any
 
 from longca import masks
 from longca.bench import metrics
 from longca.bench.cell import Cell, key
+from longca.bench.journal import describe_mask
 from longca.bench.suite import Suite
 from longca.errors import BadInput
 from longca.masks import AnyMask
@@ -25,12 +28,19 @@ FAILED = ("oom", "timeout", "wrong", "error", "invalid", "unavailable")  # what 
 
 @dataclass(frozen=True)
 class Planned:
-    """A cell with what makes its key, known before it is run."""
+    """A cell with its key and its mask as the journal tells it, known before it is run: a large mask is not built again for a record."""
 
     cell: Cell
     key: str
-    digest: str
-    area: int
+    mask: Mapping[str, Any]
+
+    @property
+    def digest(self) -> str:
+        return str(self.mask["digest"])
+
+    @property
+    def area(self) -> int:
+        return int(self.mask["area"])
 
 
 @dataclass(frozen=True)
@@ -109,19 +119,19 @@ def mask_of(problem: Cell) -> AnyMask:
 
 
 @lru_cache(maxsize=4096)
-def _facts(problem: Cell) -> tuple[str, int]:
-    mask = mask_of(problem)
-    return mask.digest, mask.area
+def _facts(problem: Cell) -> dict[str, Any]:
+    return describe_mask(mask_of(problem), problem.token)
 
 
 def plan(found: Iterable[Cell], device_model: str, versions: Mapping[str, Mapping[str, str]]) -> list[Planned]:
-    """Keys for cells; where seeds give the same mask (full, causal, windows) only the first is kept."""
-    planned: dict[tuple[Cell, str], Planned] = {}
+    """Keys for cells; where seeds give the same mask (full, causal, windows) only the first is kept. Other parameters are another cell,
+    even if they happen to show the same: who asks for two ratios gets figures for two."""
+    planned: dict[tuple[Cell, str, str], Planned] = {}
     for cell in found:
-        digest, area = _facts(cell.problem)
-        same = (replace(cell, seed=0, params=(), documents=None), digest)
+        mask = _facts(cell.problem)
+        same = (replace(cell, seed=0, params=(), documents=None), mask["digest"], json.dumps(mask["params"], sort_keys=True))
         if same not in planned:
-            planned[same] = Planned(cell, key(cell, digest, device_model, versions[cell.kernel]), digest, area)
+            planned[same] = Planned(cell, key(cell, mask["digest"], device_model, versions[cell.kernel]), mask)
     return list(planned.values())
 
 

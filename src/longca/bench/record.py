@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from longca import masks
 from longca.bench import metrics
 from longca.bench.cell import SCHEMA, Cell
-from longca.bench.plan import Planned, mask_of
-from longca.masks import BlockMask
+from longca.bench.plan import Planned
 
 # what exists only where something was measured
 MEASURED = ("ms", "noisy", "call_ms", "host_bound", "tflops", "mfu", "peak_gib", "clock_mhz", "watts", "joules", "compile_ms")
@@ -24,8 +24,7 @@ def given(cell: Cell) -> dict[str, Any]:
 
 def make(planned: Planned, found: dict[str, Any], environment: str) -> dict[str, Any]:
     """All fields, null where one does not apply. A time exists only where the status is ok."""
-    cell = planned.cell
-    mask = mask_of(cell.problem)
+    cell, mask = planned.cell, planned.mask
     name, _, variant = cell.kernel.partition(":")
     if found.get("mask_digest", planned.digest) != planned.digest:
         found = {"status": "error", "reason": f"the worker built another mask ({found['mask_digest']}) than was planned ({planned.digest})"}
@@ -39,13 +38,13 @@ def make(planned: Planned, found: dict[str, Any], environment: str) -> dict[str,
         "asked": cell.kernel,
         "backward_kind": found.get("backward_kind"),
         "mask": cell.mask,
-        "params": mask.params,
-        "source": cell.source if isinstance(mask, BlockMask) else None,
+        "params": mask["params"],
+        "source": cell.source if cell.mask in masks.block_names() else None,
         "mask_digest": planned.digest,
         "seed": cell.seed,
         "seqlen": cell.seqlen,
-        "seqlen_q": mask.seqlen_q,
-        "seqlen_k": mask.seqlen_k,
+        "seqlen_q": mask["seqlen_q"],
+        "seqlen_k": mask["seqlen_k"],
         "heads_q": cell.heads_q,
         "heads_kv": cell.heads_kv,
         "head_dim": cell.head_dim,
@@ -59,7 +58,7 @@ def make(planned: Planned, found: dict[str, Any], environment: str) -> dict[str,
         "reason": found["reason"],
         "limited": bool(found.get("limited")),
         "area": planned.area,
-        "flops": metrics.flops(mask, cell.case(mask), cell.which),
+        "flops": metrics.flops_of(planned.area * cell.heads_q // cell.patterns, cell.head_dim, cell.head_dim_v, cell.which),
     }
     record |= {field: found.get(field) for field in PREPARED}
     record |= {field: found.get(field) if ok else None for field in MEASURED}

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from longca.bench import record as records
 from longca.bench.journal import CannotWrite, Journal
-from longca.bench.plan import Job, mask_of
+from longca.bench.plan import Job
 from longca.bench.pool import Executor
 
 CACHE = ".cache"
@@ -88,7 +88,7 @@ def execute(
                 if job.cell.problem != problem:
                     problem = job.cell.problem
                     _empty(cache)
-                    journal.add_mask(mask_of(problem))
+                    journal.add_mask(job.planned[0].mask)
                 watcher.begin(job)
                 _run(job, executor, journal, environment, watcher)
         return Ended(0, False)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from longca.bench.cell import Cell
 from longca.bench.clock import Settings, Timer, Timing, measure, timer_for
 from longca.bench.gauge import Gauge, gauge_for, joules_per_call
+from longca.bench.outcome import forget_frames
 from longca.kernels.base import Case, Layout
 from longca.masks import AnyMask
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from longca.kernels.inputs import Inputs
 
 Call = Callable[[], object]
-MOST_SHAPES = 12  # each may be compiled several times, with and without gradients; flex stops at 64 compilations
+MOST_GRAPHS = 32  # that torch.compile may have made before a job; flex stops at 64, and one job makes a few
 
 
 class Session:
@@ -33,12 +34,13 @@ class Session:
         self.settings = Settings()
         self.cache: Path | None = None  # where other workers look for references
         self.fatal = False  # the device will not work again in this process
+        self.slow_plans: set[str] = set()  # kernels that take as long to prepare a second time as the first
         self._timer: Timer | None = None
         self._gauge: Gauge | None = None
         self._references: Any = None
         self._problem: tuple[Cell, AnyMask, float] | None = None
         self._cuda: Any = None
-        self._shapes: set[Case] = set()  # since torch.compile last forgot
+        self._forgotten = 0  # graphs that torch.compile had made when it last forgot them
 
     def configure(self, job: dict[str, Any]) -> None:
         self.settings, self.quadratic = Settings(**job["clock"]), job["quadratic"]
@@ -59,13 +61,16 @@ class Session:
         self._cuda = torch.cuda if device == "cuda" else None
         self._timer, self._gauge, self._references = timer_for(device), gauge_for(device), References()
 
-    def begin_shape(self, case: Case) -> None:
-        """torch.compile keeps what it made for every shape, and stops after a number of them: it forgets before that."""
-        self._shapes.add(replace(case, backward=False))
-        if len(self._shapes) > MOST_SHAPES:
-            self._shapes = {replace(case, backward=False)}
-            if dynamo := sys.modules.get("torch._dynamo"):
-                dynamo.reset()
+    def limit_compilations(self) -> None:
+        """torch.compile keeps what it made for every shape of inputs and of masks, and stops after a number of graphs: it forgets
+        before that. Graphs are counted by torch itself: nobody else knows what it compiles again for."""
+        dynamo: Any = sys.modules.get("torch._dynamo")
+        if dynamo is None:
+            return
+        made = dynamo.utils.counters["stats"]["unique_graphs"]
+        if made - self._forgotten > MOST_GRAPHS:
+            dynamo.reset()
+            self._forgotten = made
 
     def synchronize(self) -> None:
         if self._cuda is not None:
@@ -120,7 +125,7 @@ class Session:
 
     def after_error(self, error: BaseException) -> None:
         """Give memory back; and find out whether the device still answers."""
-        error.__traceback__ = None  # its frames hold the tensors of the failed attempt
+        forget_frames(error)
         gc.collect()
         if self._cuda is None:
             return

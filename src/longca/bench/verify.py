@@ -1,73 +1,128 @@
-"""Checking kernels without timing them: every wanted kernel on every wanted mask and length."""
+"""Checking kernels without timing them: every wanted kernel on every wanted mask and length, in workers as `longca run` has them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from random import Random
+from shutil import rmtree
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
-from longca.bench.check import Error, check
-from longca.bench.reference import Reference, reference
-from longca.errors import LongcaError, Refused, Unavailable
+from longca import masks
+from longca.bench.catalogue import Catalogue
+from longca.bench.cell import Cell
+from longca.bench.plan import Job, Planned, jobs
+from longca.bench.pool import Pool
+from longca.bench.suite import Limits, Suite
+from longca.errors import BadInput, Refused
 from longca.kernels import registry
 from longca.kernels.base import Case, Kernel
 from longca.masks import AnyMask
 
-WRONG = ("wrong", "error")
+if TYPE_CHECKING:
+    from longca.bench.session import Session
+
+WRONG = ("wrong", "error", "timeout")
+BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}
+SHORT = 4096  # tokens below which the usual windows of 1024 hide little and drawn documents are often one
+LIMITS = Limits(build_s=3600, check_s=3600, workers="one")  # nothing is timed, so a process for all will do; a broken one is replaced
+Errors = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One kernel on one mask: ok, wrong, unsupported, unavailable, oom or error, with the reason and the errors per tensor."""
+    """One kernel on one mask: ok, wrong, unsupported, unavailable, oom, timeout or error, with the reason, and per tensor the error of
+    its worst token, what is allowed there and where it is."""
 
     kernel: str
     mask: str
     seqlen: int
     status: str
     reason: str
-    errors: dict[str, Error]
+    errors: Errors
 
 
-def verify(labels: Sequence[str], masks: Sequence[AnyMask], case: Case, seed: int = 0) -> Iterator[Finding]:
+def step(name: str, seqlen: int, seed: int, settings: Mapping[str, int | float]) -> dict[str, Any]:
+    """The mask part of a cell. Short sequences get narrow windows and several documents, or many masks would show the same pairs."""
+    pattern = masks.find(name)
+    about: dict[str, Any] = {"mask": name, "seqlen": seqlen, "seed": seed}
+    params = dict[str, int | float]()
+    if seqlen < SHORT and isinstance(pattern, masks.Pattern):
+        usual = {"w": seqlen // 8, "B": max(1, seqlen // 16)}
+        params = {key: usual[key] for key, default in pattern.defaults.items() if key in usual and isinstance(default, int)}
+        if pattern.has_documents:
+            about["documents"] = _documents(seqlen, seed)
+    return about | {"params": tuple((params | masks.own_params(name, settings)).items())}
+
+
+def _documents(seqlen: int, seed: int) -> tuple[int, ...]:
+    """Four documents or more: with two, the first and its own one are all that there is."""
+    rng, lengths, left = Random(f"documents/{seed}"), list[int](), seqlen
+    while left > 0:
+        lengths.append(min(left, rng.randint(max(1, seqlen // 12), max(1, seqlen // 4))))
+        left -= lengths[-1]
+    return tuple(lengths)
+
+
+def refuse_too_long(seqlen: int, case: Case, memory: int) -> None:
+    """Before anything is built: q, k, v and out, their gradients, and those of the reference must fit into the memory there is."""
+    per_token = (case.heads_q + case.heads_kv) * (case.head_dim + case.head_dim_v)
+    need = seqlen * per_token * (2 * BYTES[case.dtype] + BYTES["fp64"])
+    if need > memory:
+        sizes = f"{need / 2**30:.3g} GiB, and {memory / 2**30:.3g} are there"
+        raise BadInput(
+            f"checking {seqlen} tokens with {case.heads_q}:{case.heads_kv} heads takes at least {sizes}; give shorter --seqlens."
+        )
+
+
+def verify(planned: Sequence[Planned], suite: Suite, found: Catalogue, device: str) -> Iterator[Finding]:
     """Findings as they come, mask by mask, so that the reference of a mask is made once and used by all kernels."""
-    for mask in masks:
-        shaped = replace(case, seqlen_q=mask.seqlen_q, seqlen_k=mask.seqlen_k)
-        references = _References(mask, seed)
-        for label in labels:
-            yield _one(label, mask, shaped, references, seed)
+    with TemporaryDirectory(prefix="longca-verify-") as folder:
+        pool = _Checks(suite, found, device, "", Path(folder), full=True)
+        try:
+            for _, of_problem in groupby(jobs(planned, suite.limits.workers), lambda job: job.cell.problem):
+                for job in of_problem:
+                    yield from (_finding(job.cell, fields) for _, fields in pool.run(job))
+                for reference in Path(folder).iterdir():  # of no use to the next problem
+                    rmtree(reference, ignore_errors=True)
+        finally:
+            pool.close()
 
 
-class _References:
-    """The reference of one mask, made when the first kernel asks for it."""
+class _Checks(Pool):
+    """Workers that check and do not measure."""
 
-    def __init__(self, mask: AnyMask, seed: int) -> None:
-        self.mask, self.seed, self.made = mask, seed, dict[Case, Reference]()
-
-    def get(self, case: Case) -> Reference:
-        if case not in self.made:
-            self.made[case] = reference(self.mask, case, self.seed)
-        return self.made[case]
+    def _message(self, job: Job) -> dict[str, Any]:
+        return super()._message(job) | {"part": "check"}
 
 
-def _one(label: str, mask: AnyMask, case: Case, references: _References, seed: int) -> Finding:
-    def finding(status: str, reason: str = "", kernel: str = label, errors: dict[str, Error] | None = None) -> Finding:
-        return Finding(kernel, mask.name, mask.seqlen_q, status, reason, errors or {})
+def _finding(cell: Cell, fields: Mapping[str, Any]) -> Finding:
+    errors = {
+        name: error | {"error": math.inf if error["error"] is None else error["error"]}
+        for name, error in (fields.get("check") or {}).items()
+    }
+    return Finding(fields.get("label", cell.kernel), cell.mask, cell.seqlen, fields["status"], fields["reason"], errors)
 
-    try:
-        chosen, case = _forward_only_if_needed(label, mask, case)
-        attention = chosen.prepare(mask, case)
-        verdict = check(chosen, attention, case, references.get(case), seed)
-    except Refused as refusal:
-        return finding("unsupported", str(refusal))
-    except Unavailable as missing:
-        return finding("unavailable", str(missing))
-    except LongcaError as error:
-        return finding("error", str(error))
-    except (Exception, SystemExit) as error:  # a kernel may raise anything; the others are still to be checked
-        if "out of memory" in str(error).lower():
-            return finding("oom", str(error).splitlines()[0])
-        return finding("error", f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}")
-    forward_only = "" if case.backward else "forward only"
-    return finding("ok" if verdict.ok else "wrong", verdict.reason or forward_only, chosen.label, verdict.errors)
+
+def check_job(cells: list[Cell], session: Session) -> Iterator[tuple[str, dict[str, Any]]]:
+    """One job inside a worker: prepare the kernel and check it."""
+    from longca.bench.check import check
+
+    cell = cells[0]
+    session.phase("build")
+    mask, _ = session.mask(cell)
+    kernel, case = _forward_only_if_needed(cell.kernel, mask, cell.case(mask))
+    session.start_device(case.device)
+    session.limit_compilations()
+    attention = kernel.prepare(mask, case)
+    verdict = check(kernel, attention, case, session.reference(mask, replace(case, backward=cell.grad), cell.seed), cell.seed)
+    errors = {name: {"error": e.error, "allowed": e.allowed, "where": e.where} for name, e in verdict.errors.items()}
+    reason = verdict.reason or ("" if case.backward else "forward only")
+    yield cell.which, {"status": "ok" if verdict.ok else "wrong", "reason": reason, "check": errors, "label": kernel.label}
 
 
 def _forward_only_if_needed(label: str, mask: AnyMask, case: Case) -> tuple[Kernel, Case]:

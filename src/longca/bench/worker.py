@@ -81,7 +81,7 @@ def answers(job: dict[str, Any], session: Session) -> Iterator[dict[str, Any]]:
     session.configure(job)
     left = [cell.which for cell in cells]
     try:
-        for which, fields in levels.part(cells[0].level, "measure")(cells, session):
+        for which, fields in levels.part(cells[0].level, job.get("part", "measure"))(cells, session):
             left.remove(which)
             yield {"pass": which, "fields": plain(fields)}
     except Exception as error:

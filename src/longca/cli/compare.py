@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from longca.errors import BadInput
-from longca.text import parse_list
+from longca.text import parse_list, plural
 
 if TYPE_CHECKING:
     from longca.report.compare import Comparison
@@ -40,33 +40,38 @@ def run(args: argparse.Namespace) -> int:
 
 def _show(compared: Comparison, everything: bool) -> None:
     from longca.cli._tables import show_table
-    from longca.report.compare import change, describe
+    from longca.report.compare import change, describe_all, why
 
     hidden = () if everything else ("SAME", "UNMEASURED")
-    rows = []
-    for cell in compared.cells:
-        if cell.verdict not in hidden:
-            times = [_time(cell.before), _time(cell.after)]
-            rows.append([cell.verdict, *describe(cell.before), *times, *change(cell.ratio)])
+    names = describe_all([cell.before for cell in compared.cells])
+    rows = [
+        [cell.verdict, *name, _time(cell.before), _time(cell.after), *change(cell.ratio), why(cell)]
+        for cell, name in zip(compared.cells, names, strict=True)
+        if cell.verdict not in hidden
+    ]
     if rows:
-        show_table(["verdict", "kernel", "mask", "length", "pass", "shape", "A", "B", "time", "99 % interval"], rows)
+        columns = ["verdict", "kernel", "mask", "length", "pass", "shape", "A", "B", "time", "99 % interval", "why"]
+        used = len(columns) if any(row[-1] for row in rows) else len(columns) - 1
+        show_table(columns[:used], [row[:used] for row in rows])
         print()
     for side, records in (("A", compared.only_before), ("B", compared.only_after)):
-        for record in records:
-            print(f"only in {side}: {' '.join(describe(record))}")
+        for row in describe_all(records):
+            print(f"only in {side}: {' '.join(row)}")
     for difference in compared.differences:
         print(f"compared all the same: A and B differ in {difference}")
     for sentence in compared.busy:
         print(sentence)
     counts = ", ".join(f"{count} {name}" for name, count in compared.counts.items() if count)
-    only = f"; {len(compared.only_before)} cells only in A, {len(compared.only_after)} only in B"
+    only = f"; {plural(len(compared.only_before), 'cell')} only in A, {len(compared.only_after)} only in B"
     print(counts + (only if compared.only_before or compared.only_after else ""))
 
 
 def _time(record: dict[str, Any]) -> str:
+    from longca.report.compare import unsteady
+
     if record["status"] != "ok":
         return str(record["status"])
-    return f"{record['ms']['median']:.4g} ms{' noisy' if record.get('noisy') else ''}"
+    return f"{record['ms']['median']:.4g} ms{' unsteady' if unsteady(record) else ''}"
 
 
 def _threshold(text: str) -> float:

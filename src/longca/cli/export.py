@@ -15,17 +15,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DIR", help="a folder that `longca run` wrote")
     for name, about in (("csv", "one row per cell"), ("md", "tables for people"), ("hud", "PyTorch's benchmark format v3, JSON")):
         parser.add_argument(f"--{name}", nargs="?", const="-", metavar="FILE", help=f"{about}; without FILE, printed")
-    parser.add_argument("--parquet", metavar="FILE", help="one row per cell; needs pyarrow")
+    parser.add_argument("--parquet", metavar="FILE", help="one row per cell; needs pyarrow (pip install pyarrow)")
 
 
 def run(args: argparse.Namespace) -> int:
-    from longca.bench import export, journal
+    from longca.bench import export
+    from longca.report.reading import read, read_environments
 
     ways = {"csv": export.to_csv, "md": export.to_markdown, "hud": export.to_hud}
     asked = {name: getattr(args, name) for name in ways if getattr(args, name) is not None}
     if not asked and args.parquet is None:
         raise BadInput("say what to write: --csv, --parquet, --md or --hud.")
-    records, environments = journal.load(args.folder), journal.load_environments(args.folder)
+    printed = [f"--{name}" for name, target in asked.items() if target == "-"]
+    if len(printed) > 1:
+        raise BadInput(f"{' and '.join(printed)} would be printed into one another; give all but one of them a FILE.")
+    records, environments = read(args.folder), read_environments(args.folder)
     for name, target in asked.items():
         text = ways[name](records, environments)
         if target == "-":

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longca.errors import BadInput
@@ -12,6 +15,7 @@ if TYPE_CHECKING:
     from longca.masks import AnyMask
 
 HELP = "show one mask, or draw a gallery of all"
+MANY_BLOCKS = 1 << 26  # which take some ten seconds
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +39,8 @@ def run(args: argparse.Namespace) -> int:
         return _gallery(args)
     if args.name is None:
         raise BadInput("name a mask (`longca ls masks` lists them), or give --gallery DIR for a picture of all.")
+    if args.png is not None:
+        _refuse_path(Path(args.png))
     mask = _build(args)
     if args.png is not None:
         from longca.masks.draw import write_png
@@ -51,6 +57,14 @@ def run(args: argparse.Namespace) -> int:
 
         print(terminal_picture(mask))
     return 0
+
+
+def _refuse_path(path: Path) -> None:
+    """Before anything is drawn: the folder is there, and nobody takes the file for something else."""
+    if path.suffix.lower() != ".png":
+        raise BadInput(f"--png writes a PNG file, so its name must end in .png, not {path.name!r}.")
+    if not path.parent.is_dir():
+        raise BadInput(f"cannot write {path}: there is no folder {path.parent}; make it, or give another file.")
 
 
 def _gallery(args: argparse.Namespace) -> int:
@@ -76,9 +90,12 @@ def _build(args: argparse.Namespace) -> AnyMask:
     heads = parse_heads(args.heads) if args.heads else (int(params.get("heads", 1)),) * 2
     if args.heads:
         params.setdefault("heads", heads[1])
+    seqlen = parse_size(args.seqlen)
+    if args.name in masks.block_names():
+        _warn_of_size(masks.BLOCK_PATTERNS[args.name].defaults | params, seqlen)
     return selected.build(
         args.name,
-        parse_size(args.seqlen),
+        seqlen,
         args.source or "random",
         selected.Heads(*heads, parse_dims(args.head_dim or "128")[0]),
         seed=args.seed,
@@ -87,6 +104,22 @@ def _build(args: argparse.Namespace) -> AnyMask:
         packing=args.packing,
         **params,
     )
+
+
+def _warn_of_size(params: Mapping[str, float], seqlen: int) -> None:
+    """A pattern is made block by block: say that it takes long, and refuse what memory cannot hold, before it is begun."""
+    per_side = -(-seqlen // max(1, int(params.get("b") or params.get("avg") or 1)))
+    blocks = int(params["heads"]) * per_side**2
+    if blocks <= MANY_BLOCKS:
+        return
+    from longca.bench.suite import Limits
+    from longca.bench.supervisor import memory_limit
+
+    size = f"{int(params['heads'])} x {per_side} x {per_side} blocks"
+    advice = "fewer heads (--set heads=1), larger blocks or a shorter --seqlen"
+    if 2 * blocks > (memory := memory_limit(Limits())):
+        raise BadInput(f"a pattern of {size} needs {2 * blocks / 2**30:.3g} GiB, and {memory / 2**30:.3g} are there; ask for {advice}.")
+    print(f"a pattern of {size} takes a while to make; {advice} would be faster", file=sys.stderr)
 
 
 def describe(mask: AnyMask) -> dict[str, Any]:

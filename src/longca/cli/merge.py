@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from longca.text import plural
+
 HELP = "join the journals of several runs into one"
 
 
@@ -15,9 +17,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from longca.bench.merge import merge, pack
+    from longca.report.reading import read
 
+    for folder in args.folders:
+        read(folder)  # refuses, with file and line, what every reader of the result would stumble over
     done = merge(args.out, args.folders)
     if args.pack:
         pack(args.out)
-    print(f"{args.out}: {done.added} cells added, {done.replaced} replaced by newer ones, {done.kept} were there already")
+    print(f"{args.out}: {plural(done.added, 'cell')} added, {done.replaced} replaced by newer ones, {done.kept} already there")
     return 0

@@ -85,11 +85,13 @@ def _write(target: str, answers: list[Answer]) -> None:
     import sys
     from pathlib import Path
 
+    from longca.text import plural
+
     try:
         Path(target).write_text(json.dumps([answer.to_json() for answer in answers], indent=1, allow_nan=False) + "\n")
     except OSError as error:
         raise BadInput(f"cannot write {target}: {error.strerror}; give another file.") from error
-    print(f"wrote {len(answers)} answer{'' if len(answers) == 1 else 's'} to {target}", file=sys.stderr)
+    print(f"wrote {plural(len(answers), 'answer')} to {target}", file=sys.stderr)
 
 
 def _show(answer: Answer) -> None:

@@ -6,8 +6,8 @@ import argparse
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from longca.cli import INTERRUPTED
-from longca.errors import BadInput
-from longca.text import parse_axes, parse_list
+from longca.errors import BadInput, Unavailable
+from longca.text import parse_axes, parse_list, plural
 
 if TYPE_CHECKING:
     from longca.bench.catalogue import Catalogue
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from longca.bench.suite import Suite
 
 HELP = "measure a suite of cells, or resume one"
+DEFAULT_OUT = {"kernel": "run", "sparse": "run", "cp": "run-cp"}  # where no suite gives a name: levels are not to be mixed
 MORE_TO_DO = 3  # the exit code where --stop-after left cells
+STEPS_SAY = ("masks", "seqlens", "seeds", "set", "distribution", "packing", "dense")  # what a workload says itself
+CP_ONLY = ("methods", "nproc", "grid")
 LISTS = ("kernels", "masks", "dense", "seqlens", "heads", "head_dims", "dtypes", "passes", "methods")
 
 
@@ -45,13 +48,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--distribution", metavar="NAME|FILE", help="what document lengths are drawn from")
     parser.add_argument("--packing", metavar="NAME", help="draw, mixed or chunked")
     parser.add_argument("--deterministic", action="store_true", default=None, help="ask for deterministic backwards")
-    parser.add_argument("--workload", metavar="FILE", help="your training steps, one JSON object per line, in place of masks and lengths")
+    parser.add_argument(
+        "--workload",
+        metavar="FILE",
+        help="your training steps, one JSON object per line, in place of masks and lengths (docs/measuring.md)",
+    )
     parser.add_argument("--model", metavar="NAME", help="heads, head size and window of a well-known model")
     parser.add_argument(
         "--plugin", action="append", default=[], metavar="FILE", help="a Python file with your kernels or methods; repeatable"
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is a GPU")
-    parser.add_argument("--out", metavar="DIR", help="where the journal is written (default out/SUITE); an existing one is resumed")
+    parser.add_argument(
+        "--out", metavar="DIR", help="where the journal is written (default out/SUITE, or out/run, out/run-cp); an existing one is resumed"
+    )
     parser.add_argument("--retry", choices=("failed",), help="run cells again that failed")
     parser.add_argument("--full", action="store_true", help="run kernels with O(S²) memory at any length")
     parser.add_argument("--shard", metavar="I/N", help="only the I-th of N parts; `longca merge` joins them")
@@ -87,6 +96,7 @@ def run(args: argparse.Namespace) -> int:
     planned = _plan(args, suite, found, device)
     if args.dry_run:
         return _dry_run(planned, suite, found)
+    _refuse_nothing_runs(found, device)
     code = _execute(args, suite, found, planned, device)
     if rank is not None:
         from longca.parallel.joining import end_process
@@ -124,7 +134,26 @@ def resolve(args: argparse.Namespace) -> Suite:
         limits=replace(suite.limits, **{name: value for name, value in limits.items() if value is not None}),
     )
     suites.check(suite)
+    _refuse_conflicts(args, suite)
     return suite
+
+
+def _refuse_conflicts(args: argparse.Namespace, suite: Suite) -> None:
+    """Refuse flags that would have no effect: nobody should believe that they had one."""
+    from longca.bench.gauge import LEAST_S
+
+    beside = [f"--{name}" for name in STEPS_SAY if args.workload is not None and getattr(args, name) not in (None, [])]
+    if beside:
+        raise BadInput(
+            f"a workload says its masks and lengths itself, so it takes no {' and no '.join(beside)}; leave out one or the other."
+        )
+    ranks = [f"--{name}" for name in CP_ONLY if suite.level != "cp" and getattr(args, name) is not None]
+    if ranks:
+        raise BadInput(f"{' and '.join(ranks)} {'is' if len(ranks) == 1 else 'are'} for context parallelism; add --level cp, or leave out.")
+    if args.nproc is not None and args.nproc < 1:
+        raise BadInput(f"--nproc must be 1 rank or more, not {args.nproc}; leave it out for one per GPU.")
+    if args.energy is not None and args.energy < LEAST_S:
+        raise BadInput(f"--energy must be {LEAST_S:g} second or more, not {args.energy:g}; energy is counted over that long at least.")
 
 
 def _refuse_no_seconds(flag: str, value: float | None) -> None:
@@ -155,10 +184,26 @@ def _plan(args: argparse.Namespace, suite: Suite, found: Catalogue, device: str)
     return plan.shard(planned, args.shard) if args.shard else planned
 
 
+def _refuse_nothing_runs(found: Catalogue, device: str) -> None:
+    """A run of which every cell would be `unavailable` measures nothing."""
+    from longca.kernels import registry
+    from longca.kernels.base import No
+
+    missing = dict[str, str]()
+    for label, entry in found.entries.items():
+        answers = [registry.available(kernel, device) for kernel in registry.choices(label)] if entry.plugin is None else []
+        reasons = [answer.reason for answer in answers if isinstance(answer, No)]
+        if not answers or len(reasons) < len(answers):
+            return
+        missing[label] = reasons[0]
+    if missing:
+        raise Unavailable(f"none of the kernels runs here: {'; '.join(f'{label}: {why}' for label, why in missing.items())}.")
+
+
 def _dry_run(planned: list[Planned], suite: Suite, found: Catalogue) -> int:
     from longca.bench.plan import estimate_s
     from longca.cli._tables import show_table
-    from longca.text import format_size
+    from longca.text import format_duration, format_size
 
     cells = [entry.cell for entry in planned]
     columns = (*dict(cells[0].extra if cells else ()), "kernel", "mask", "length", "heads", "head size", "dtype", "pass", "seed")
@@ -167,7 +212,7 @@ def _dry_run(planned: list[Planned], suite: Suite, found: Catalogue) -> int:
     ]
     show_table(columns, [(*dict(c.extra).values(), *row) for c, row in zip(cells, rows, strict=True)])
     _say_left_out(found)
-    print(f"{len(planned)} cells, about {estimate_s(planned, suite):.0f} s")
+    print(f"{plural(len(planned), 'cell')}, about {format_duration(estimate_s(planned, suite))}")
     return 0
 
 
@@ -191,7 +236,7 @@ def _execute(args: argparse.Namespace, suite: Suite, found: Catalogue, planned: 
 
     model = environment.device_model(device)
     facts = environment.describe(device, suite, [label for label, entry in found.entries.items() if entry.plugin is None])
-    out = Path(args.out) if args.out else Path("out") / (Path(args.suite).stem if args.suite else "run")
+    out = Path(args.out) if args.out else Path("out") / (Path(args.suite).stem if args.suite else DEFAULT_OUT[suite.level])
     _say_left_out(found)
     with Journal(out) as journal:
         journal.add_environment(environment.name_of(facts), facts | {"date": environment.today()})
@@ -202,7 +247,8 @@ def _execute(args: argparse.Namespace, suite: Suite, found: Catalogue, planned: 
             if journal.torn:
                 watcher.say(f"dropped a torn last line of {journal.torn} bytes; its cell is measured again.")
             if len(todo) < len(planned):
-                watcher.say(f"resuming {out}: {len(planned) - len(todo)} of {len(planned)} cells are done.")
+                done = f"{len(planned) - len(todo)} of {plural(len(planned), 'cell')}"
+                watcher.say(f"resuming {out}: {done} {'is' if len(planned) == 1 else 'are'} done.")
             executor = levels.part(suite.level, "executor")(suite, found, device, model, cache, args.full)
             if device == "cuda":
                 executor.start(todo_jobs)
@@ -211,7 +257,7 @@ def _execute(args: argparse.Namespace, suite: Suite, found: Catalogue, planned: 
     _summary(records, out)
     if not ended.left:
         return 0
-    print(f"stopped with {ended.left} cells left; to go on: {args.command_line}")
+    print(f"stopped with {plural(ended.left, 'cell')} left; to go on: {args.command_line}")
     return INTERRUPTED if ended.interrupted else MORE_TO_DO
 
 
@@ -223,7 +269,7 @@ def _summary(records: list[dict[str, Any]], out: object) -> None:
         if table.rows:
             print(f"\n{table.title}")
             show_table(table.columns, table.rows)
-    print(f"\n{len(records)} cells: {counts(records)}; written to {out}/results.jsonl")
+    print(f"\n{plural(len(records), 'cell')}: {counts(records)}; written to {out}/results.jsonl")
 
 
 def _rank(suite: Suite) -> int | None:

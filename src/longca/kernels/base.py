@@ -10,8 +10,12 @@ Shapes are letters in the names: L tokens, H heads, D head size; so `q_LHD` is [
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from longca.errors import Refused
@@ -123,6 +127,7 @@ class Kernel(ABC):
     gives_lse: bool = True  # where the backend cannot, forward returns None for lse
     backward: BackwardKind = "functional"
     gqa: str = "native"  # or "expands": the adapter repeats KV heads
+    own_files: tuple[str, ...] = ()  # files beside this one that are the kernel, where it is more than an adapter to a library's
     tested: str = ""  # where it ran through the check; empty: never, written from documentation
 
     def __init__(self, variant: str = "") -> None:
@@ -149,10 +154,13 @@ class Kernel(ABC):
         """Lower the mask and compile; timed apart from forward and backward."""
 
     def versions(self) -> dict[str, str]:
-        """Versions of the packages whose change would change the figures."""
+        """Versions of what would change the figures if it changed: its packages, and the kernel itself where that is code of ours."""
         from importlib.metadata import PackageNotFoundError, version
 
         found = {}
+        if self.own_files:
+            folder = Path(inspect.getfile(type(self))).parent
+            found[f"longca.kernels.{self.label}"] = source_version(folder / name for name in self.own_files)
         for package in self.needs.split():
             name = package.split("==")[0].split("[")[0]
             try:
@@ -160,6 +168,11 @@ class Kernel(ABC):
             except PackageNotFoundError:
                 continue
         return found
+
+
+def source_version(files: Iterable[Path]) -> str:
+    """A short hash of what files say: the version of code that has no number of its own."""
+    return hashlib.blake2b(b"".join(file.read_bytes() for file in files), digest_size=8).hexdigest()
 
 
 def refuse_shapes(case: Case, *, dtypes: tuple[str, ...], dims: Any, equal_dims: bool = False) -> No | None:

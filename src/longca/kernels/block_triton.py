@@ -28,6 +28,7 @@ class BlockTriton(Kernel):
     about = "LongCA's own block-sparse attention in Triton; on a CPU with TRITON_INTERPRET=1"
     needs = "triton"
     modules = ("triton",)
+    own_files = ("block_triton.py", "_block_triton_kernels.py", "_block_triton_launch.py", "_block_lists.py", "_blocks.py")
     tested = "CPU interpreter, H200"
 
     def __init__(self, variant: str = "") -> None:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 HEAD_DIMS = (64, 96, 128, 192, 256)
 BLOCK, HALF_BLOCK = 128, 64  # queries and keys of a tile; forward tiles may be half as large
+OWN_FILES = {
+    "bands": ("_fa4_bands.py", "_fa4_intervals.py"),
+    "blocks": ("_fa4_blocks.py", "_fa4_bands.py", "_fa4_intervals.py", "_blocks.py"),
+}
 SHORT = 257  # tokens: below, they may fill a single tile, for which FA4 compiles backward kernels of its own
 
 
@@ -33,6 +37,7 @@ class Fa4(Kernel):
     def __init__(self, variant: str = "", tuning: Tuning | None = None) -> None:
         super().__init__(variant)
         self.tuning, self.tested = tuning, "H200"
+        self.own_files = OWN_FILES.get(variant, ()) if variant else OWN_FILES["blocks"]  # without one it may be any of them
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
         refusal = refuse_shapes(case, dtypes=("bf16", "fp16"), dims=HEAD_DIMS)

@@ -7,13 +7,19 @@ from typing import Any
 
 import torch
 
-from longca.errors import BadInput
+from longca.errors import BadInput, Refused
 from longca.kernels import registry
-from longca.kernels.base import Attention, Case, Kernel
+from longca.kernels.base import Attention, Case, Kernel, Yes
 from longca.kernels.inputs import DTYPES, in_layout
-from longca.masks import AnyMask
+from longca.masks import AnyMask, BlockMask, Mask
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
+# fastest first, as measured (docs/kernels.md, docs/sparse.md); the last one can do everything
+PREFERRED = {
+    "cuda": ("fa4", "cudnn_flex", "fa3", "cudnn", "fa2", "block_triton", "flex", "sdpa", "torch:chunked"),
+    "cpu": ("sdpa", "torch"),
+}
+SHORT = 8192  # tokens up to which memory for every pair is no matter
 
 
 def attention(
@@ -22,14 +28,16 @@ def attention(
     v: torch.Tensor,
     mask: AnyMask,
     *,
-    kernel: str = "torch",
+    kernel: str | None = None,
     scale: float = 0.0,
     deterministic: bool = False,
 ) -> torch.Tensor:
     """Attention of q [Lq, Hq, D] over k [Lk, Hkv, D] and v [Lk, Hkv, Dv] under a mask; differentiable. Returns [Lq, Hq, Dv].
 
-    `kernel` is a name or name:variant; it is run, or refused with the reason, never replaced.
+    `kernel` is a name or name:variant; it is run, or refused with the reason, never replaced. Without one the best kernel that is
+    available here for this mask and device is taken: the first of `PREFERRED`.
     """
+    _refuse_other_things(q, k, v, mask)
     case = _case(q, k, v, mask, scale, deterministic)
     chosen, prepared = _prepared(kernel, mask, case)
     tensors = [in_layout(x, chosen.layout) for x in (q, k, v)]
@@ -37,6 +45,14 @@ def attention(
         out: torch.Tensor = _Function.apply(prepared, *tensors)  # type: ignore[no-untyped-call]
         return out
     return prepared.forward(*tensors)[0]
+
+
+def _refuse_other_things(q: object, k: object, v: object, mask: object) -> None:
+    for name, given in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(given, torch.Tensor):
+            raise BadInput(f"{name} must be a torch.Tensor, not {type(given).__name__}; torch.as_tensor makes one.")
+    if not isinstance(mask, Mask | BlockMask):
+        raise BadInput(f"the mask must be one of longca.masks, such as longca.masks.causal(8192), not {mask!r}.")
 
 
 def _case(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask, scale: float, deterministic: bool) -> Case:
@@ -65,9 +81,24 @@ def _case(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask, scal
 
 
 @lru_cache(maxsize=32)
-def _prepared(label: str, mask: AnyMask, case: Case) -> tuple[Kernel, Attention]:
-    chosen = registry.choose(label, mask, case)
+def _prepared(label: str | None, mask: AnyMask, case: Case) -> tuple[Kernel, Attention]:
+    chosen = best_kernel(mask, case) if label is None else registry.choose(label, mask, case)
     return chosen, chosen.prepare(mask, case)
+
+
+def best_kernel(mask: AnyMask, case: Case) -> Kernel:
+    """The first of the preferred kernels that is available and can do this; one with memory for every pair only where that is little,
+    or nothing else can."""
+    greedy = None
+    for kernel in (kernel for label in PREFERRED.get(case.device, ()) for kernel in registry.choices(label)):
+        answer = registry.available(kernel, case.device) and registry.supports(kernel, mask, case)
+        if isinstance(answer, Yes) and (not answer.quadratic or max(case.seqlen_q, case.seqlen_k) <= SHORT):
+            return kernel
+        if isinstance(answer, Yes):
+            greedy = greedy or kernel
+    if greedy is None:
+        raise Refused(f"no kernel that is available here can do {mask.name or 'this mask'} on {case.device}; `longca ls kernels` says why.")
+    return greedy
 
 
 class _Function(torch.autograd.Function):

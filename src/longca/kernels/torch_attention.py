@@ -20,6 +20,7 @@ class TorchKernel(Kernel):
     devices = ("cpu", "cuda")
     capability = (0, 0)
     variants = ("plain", "chunked")
+    own_files = ("torch_attention.py",)
     tested = "CPU, H200"
 
     def __init__(self, variant: str = "") -> None:

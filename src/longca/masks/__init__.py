@@ -31,6 +31,7 @@ from longca.masks.patterns import (
 from longca.masks.random_blocks import BLOCK_PATTERNS, BlockPattern, uniform_block, variable_block
 from longca.masks.selection import SOURCES
 from longca.masks.tiles import TileLists, Tiles
+from longca.text import parse_size
 
 AnyMask = Mask | BlockMask
 
@@ -54,7 +55,7 @@ def find(name: str) -> Pattern | BlockPattern:
 
 def build(
     name: str,
-    seqlen: int,
+    seqlen: int | str,
     *,
     seed: int = 0,
     documents: Sequence[int] | None = None,
@@ -62,8 +63,9 @@ def build(
     packing: str | None = None,
     **params: Any,
 ) -> AnyMask:
-    """Any of the fourteen masks, by name."""
-    return find(name)(seqlen, seed=seed, documents=documents, distribution=distribution, packing=packing, **params)
+    """Any of the fourteen masks, by name; the length as a number, or as one types it: "32K"."""
+    length = parse_size(seqlen) if isinstance(seqlen, str) else seqlen
+    return find(name)(length, seed=seed, documents=documents, distribution=distribution, packing=packing, **params)
 
 
 def dense_of(source: str) -> str:

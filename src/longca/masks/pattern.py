@@ -131,9 +131,9 @@ def check_params(mask: str, given: Mapping[str, Any], known: list[str]) -> None:
             raise BadInput(f"{mask}: {name} must be a number, not {value!r}.")
 
 
-def check_seqlen(seqlen: int) -> None:
-    if seqlen < 1 or seqlen % 1:
-        raise BadInput(f"the sequence length must be a whole number of 1 or more, not {seqlen}.")
+def check_seqlen(seqlen: Any) -> None:
+    if not isinstance(seqlen, int | float | np.integer) or seqlen < 1 or seqlen % 1:
+        raise BadInput(f"the sequence length must be a whole number of 1 or more, not {seqlen!r}.")
     if seqlen > LONGEST:
         raise BadInput(f"the sequence length must be at most {LONGEST}, which 64-bit numbers can hold twice, not {seqlen}.")
 

@@ -61,6 +61,8 @@ def shards(mask: AnyMask, heads_q: int, *, method: str = "usp", ranks: int, grid
 
 def shard(tensor: torch.Tensor, owned: Shards, rank: int) -> torch.Tensor:
     """The tokens of a rank, from a tensor whose first axis is all tokens."""
+    if not 0 <= rank < len(owned):
+        raise BadInput(f"there is no rank {rank}: these shards are of {len(owned)} ranks, counted from 0.")
     return tensor.index_select(0, torch.from_numpy(tokens(owned[rank])).to(tensor.device))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from longca import masks
 from longca.bench.metrics import PASSES
-from longca.errors import LongcaError
+from longca.errors import BadInput, LongcaError
 from longca.report.evidence import Evidence, load
 from longca.report.question import Question, check_drawing, check_together, names_device, other_params
 from longca.report.recommend import Answer, Choice, recommend
@@ -34,14 +34,14 @@ def best(
     passes: str = "fwd+bwd",
     gpus: int = 1,
     cluster: str | None = None,
-    memory: int | str | None = None,
+    memory: str | None = None,
     device: str = "",
     source: str = "random",
     distribution: str | None = None,
     packing: str | None = None,
     own_documents: bool = False,
     deterministic: bool = False,
-    results: Sequence[str | Path] | None = None,
+    results: str | Path | Sequence[str | Path] | None = None,
     **params: int | float,
 ) -> Choice:
     """The fastest kernel (on many GPUs: method, grid and kernel) for a mask, from the shipped records or those of `results`.
@@ -62,7 +62,7 @@ def best(
         **where,
         **which,
     )
-    answer = recommend(question, load(results))
+    answer = recommend(question, load([results] if isinstance(results, str | Path) else results))
     if answer.best is None:
         reasons = [f"{one.name}: {one.reason}" for one in answer.out]
         raise NoRecord(" ".join([f"no record recommends anything for {question.words()}.", *reasons, *answer.advice]))
@@ -88,8 +88,10 @@ def fields(**typed: Any) -> dict[str, Any]:
         found["heads_q"], found["heads_kv"] = parse_heads(found.pop("heads"))
     if "head_dim" in found:
         found["head_dim"], found["head_dim_v"] = parse_dims(str(found["head_dim"]))
+    if not isinstance(found.get("memory", ""), str):
+        raise BadInput(f"memory must be a text with its unit, such as '80GiB', not {found['memory']!r}.")
     if "memory" in found:
-        found["memory_gib"] = parse_memory(str(found.pop("memory"))) / 2**30
+        found["memory_gib"] = parse_memory(found.pop("memory")) / 2**30
     check_drawing(found.get("distribution"), found.get("packing"))
     return found
 

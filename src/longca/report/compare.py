@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,8 @@ IDENTITY = (
     *("level", "asked", "mask", "params", "mask_digest", "seed", "seqlen", "seqlen_q", "seqlen_k", "heads_q", "heads_kv"),
     *("head_dim", "head_dim_v", "dtype", "deterministic", "grad", "pass", "method", "ranks", "grid", "simulated"),
 )
+# what no column of the table says, but two rows may differ by; a digest says little, so it is the last resort
+TOLD_APART = ("level", "seed", "deterministic", "grad", "grid", "simulated", "seqlen_q", "seqlen_k")
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,9 @@ class Comparison:
 def compare(before: str | Path, after: str | Path, threshold: float = 0.03, force: bool = False) -> Comparison:
     """What changed from `before` to `after`; journals that cannot be compared fairly are refused unless forced."""
     sides = [read(folder) for folder in (before, after)]
+    empty = [str(folder) for folder, side in zip((before, after), sides, strict=True) if not side]
+    if empty:
+        raise BadInput(f"there is no record in {' and '.join(empty)}; give folders in which `longca run` measured something.")
     environments = [read_environments(folder) for folder in (before, after)]
     differences = _differences(sides, environments)
     if differences and not force:
@@ -103,17 +108,18 @@ def _busy(name: str, records: list[Record], environments: Mapping[str, Record]) 
     """A sentence if the run gave up on many of its cells: then the rest, measured in between, may be off by any factor too, however
     close together their samples are (docs/report.md has what was seen)."""
     measured = [record for record in records if record["status"] == "ok"]
-    noisy = sum(map(_unsteady, measured))
+    loose = sum(map(unsteady, measured))
     kinds = {str(environments.get(record["env"], {}).get("device_kind")) for record in measured}
-    if noisy <= min((BUSY.get(kind, 0.5) for kind in kinds), default=0.5) * len(measured):
+    if loose <= min((BUSY.get(kind, 0.5) for kind in kinds), default=0.5) * len(measured):
         return ""
     advice = "measure again on a quiet machine or with a larger --budget"
-    return f"{noisy} of {len(measured)} cells of {name} are noisy, so nothing is called slower or faster; {advice}."
+    return f"{loose} of {len(measured)} cells of {name} are unsteady, so nothing is called slower or faster; {advice}."
 
 
-def _unsteady(record: Record) -> bool:
+def unsteady(record: Record) -> bool:
     """Noisy, and not only by a suite's strict target: times that wander by whole percents do so between runs too."""
-    return bool(record.get("noisy")) and record["ms"].get("spread", 1.0) > LOOSE
+    spread = record["ms"].get("spread")
+    return bool(record.get("noisy")) and (spread is None or spread > LOOSE)
 
 
 def _by_the_clock(a: Record, b: Record, found: Ratio, threshold: float) -> bool:
@@ -130,7 +136,7 @@ def _judge(a: Record, b: Record, threshold: float, busy: bool) -> Compared:
     measured = (a["status"] == "ok", b["status"] == "ok")
     if measured == (True, True):
         found = ratio(a["ms"]["samples"], b["ms"]["samples"])
-        unclear = busy or _unsteady(a) or _unsteady(b) or _by_the_clock(a, b, found, threshold)
+        unclear = busy or unsteady(a) or unsteady(b) or _by_the_clock(a, b, found, threshold)
         return Compared("UNCLEAR" if unclear else verdict(found, threshold), a, b, found)
     return Compared({(True, False): "BROKEN", (False, True): "MENDED", (False, False): "UNMEASURED"}[measured], a, b, None)
 
@@ -167,6 +173,26 @@ def _values(name: str, records: list[Record], environments: Mapping[str, Record]
 
 def _words(values: set[str]) -> str:
     return ", ".join(value.replace('"', "") for value in sorted(values)) or "nothing"
+
+
+def why(cell: Compared) -> str:
+    """Why a cell has no time: the reason of B, or of A where B has a time."""
+    reasons = [" ".join(record["reason"].split()) for record in (cell.after, cell.before) if record["status"] != "ok"]
+    return reasons[0] if reasons else ""
+
+
+def describe_all(records: Sequence[Record]) -> list[list[str]]:
+    """The columns that name each cell in a table, with what else tells two apart that would read the same."""
+    rows = [describe(record) for record in records]
+    alike: dict[tuple[str, ...], list[Record]] = {}
+    for row, record in zip(rows, records, strict=True):
+        alike.setdefault(tuple(row), []).append(record)
+    for row, record in zip(rows, records, strict=True):
+        group = alike[tuple(row)]
+        differ = [name for name in TOLD_APART if len({json.dumps(other.get(name), sort_keys=True) for other in group}) > 1]
+        differ = differ if differ or len(group) == 1 else ["mask_digest"]
+        row[-1] = " ".join([row[-1], *(f"{name} {record.get(name)}" for name in differ)])
+    return rows
 
 
 def describe(record: Record) -> list[str]:

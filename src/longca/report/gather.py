@@ -11,10 +11,11 @@ import numpy as np
 from longca import __version__, masks
 from longca.bench import journal
 from longca.bench.export import flat
-from longca.bench.summary import mask_names
+from longca.bench.summary import is_sparse, mask_names
 from longca.errors import BadInput, LongcaError
 from longca.masks import AnyMask, Mask
 from longca.masks.draw import shades
+from longca.report.naming import kernel_names, same_masks
 from longca.report.reading import Record, journals, read, read_environments
 from longca.report.reproduce import command
 
@@ -56,6 +57,9 @@ def page_data(found: Gathered) -> dict[str, Any]:
         "columns": columns,
         "rows": [[row.get(name) for name in columns] for row in rows],
         "problems": mask_names(found.records),
+        "same": same_masks(found.records),
+        "kernels": kernel_names(found.records),
+        "patterns": sorted({record["mask"] for record in found.records if is_sparse(record)}),
         "commands": [command(record, found.environments, found.masks) for record in found.records],
         "environments": found.environments,
         "pictures": pictures(found.records, found.masks),

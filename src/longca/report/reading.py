@@ -31,6 +31,11 @@ FIELDS: dict[str, tuple[type, ...]] = {
     "status": (str,),
     "reason": (str,),
     "env": (str,),
+    "deterministic": (bool,),
+    "grad": (bool,),
+    "ms": (dict, type(None)),
+    "check": (dict, type(None)),
+    "tflops": (int, float, type(None)),
 }
 STATUSES = ("ok", "unsupported", "unavailable", "oom", "timeout", "wrong", "error", "invalid")
 
@@ -75,6 +80,8 @@ def _fault(record: Record) -> str:
             return f"field {name!r} is {record[name]!r}, which is of the wrong type"
     if record["status"] not in STATUSES:
         return f"status {record['status']!r} is unknown"
+    if not all(isinstance(found, dict) for found in (record["check"] or {}).values()):
+        return "field 'check' must hold an object for each tensor"
     return _fault_of_times(record) if record["status"] == "ok" else ""
 
 

@@ -12,13 +12,10 @@ from longca.text import format_shape
 PASSES = ("fwd", "bwd", "fwd+bwd")
 MARKS = {"unsupported": "X", "unavailable": "X", "oom": "M", "wrong": "W", "timeout": "T", "error": "E", "invalid": "E"}
 SIMULATED = ", simulated on"  # part of a line's name, so that nobody takes it for a measured one
-MARKS_EXPLAINED = "X unsupported or unavailable, M out of memory, W wrong, T timed out, E error; X3: of three lines"
-
-
-def line_of(record: Record) -> str:
-    """What one line of a chart is about: the kernel as asked for, how it was split, and whether that was only simulated."""
-    split = f" {record['method']} ×{record['ranks']}" if record.get("method") else ""
-    return f"{record['asked']}{split}" + (f"{SIMULATED} {record['simulated']}" if record.get("simulated") else "")
+MARKS_EXPLAINED = (
+    "A letter at the foot stands where a kernel has no time: X unsupported or unavailable, M out of memory, W wrong, T timed out, E error. "
+    "A grey letter stands for several kernels, and a number says how many: X3 means that three kernels are unsupported or unavailable."
+)
 
 
 def by_setting(records: Iterable[Record], environments: Mapping[str, Record]) -> dict[str, list[Record]]:

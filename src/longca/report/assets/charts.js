@@ -1,6 +1,7 @@
 "use strict";
 // Lines over length (or ranks, or another field), drawn by uPlot. Markers, spreads and letters for what has no time are added in its draw hook.
 const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3], [5, 5]];
+const HEIGHT = 242;
 const LIVE = new Set(); // charts on the page, to be drawn again when the theme changes
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -97,27 +98,34 @@ function axisText(value) {
   return value === 0 || value >= 1e-4 ? String(Number(value.toPrecision(3))) : value.toExponential(1);
 }
 
-// Labels that would run into each other are left out; powers of two stay first.
+// Labels that would run into each other go to a second row, powers of two stay in the first; what touches others in both is left out.
 function spacedLabels(u, chart, ends) {
-  const width = (u.bbox.width / devicePixelRatio || u.width - 80), kept = [], even = (place) => Number.isInteger(Math.log2(place));
+  const width = (u.bbox.width / devicePixelRatio || u.width - 80), rows = [[], []], even = (place) => Number.isInteger(Math.log2(place));
   const at = (place) => (width * Math.log(place / ends[0])) / Math.log(ends[1] / ends[0]), room = (place) => 4 + 7 * String(chart.label(place)).length;
   for (const place of [...chart.places].reverse().sort((a, b) => even(b) - even(a))) {
-    if (kept.every((other) => Math.abs(at(place) - at(other)) >= (room(place) + room(other)) / 2)) kept.push(place);
+    rows.find((kept) => kept.every((other) => Math.abs(at(place) - at(other)) >= (room(place) + room(other)) / 2))?.push(place);
   }
-  return chart.places.map((place) => (kept.includes(place) ? chart.label(place) : ""));
+  return chart.places.map((place) => (rows[0].includes(place) ? chart.label(place) : rows[1].includes(place) ? `\n${chart.label(place)}` : ""));
 }
 
 const aboveZero = (u, splits) => splits.map((value) => (value < 0 ? null : value));
 
+// On a logarithmic axis: powers of ten, or more of them where there would be one at most.
+function roundOnes(u, splits) {
+  const digit = (value) => Number((value / 10 ** Math.floor(Math.log10(value))).toPrecision(3));
+  const [tens, some] = [[1], [1, 2, 5]].map((kept) => splits.map((value) => (kept.includes(digit(value)) ? value : null)));
+  return tens.filter(Boolean).length > 1 ? tens : some;
+}
+
 function options(chart, width) {
   const axis = { stroke: css("--quiet"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line"), width: 1 } };
-  const log = Boolean(chart.log), ends = [chart.places[0] / 1.4, chart.places[chart.places.length - 1] * 1.4];
+  const log = Boolean(chart.log), filter = log ? roundOnes : aboveZero, ends = [chart.places[0] / 1.4, chart.places[chart.places.length - 1] * 1.4];
   return {
-    width, height: 230, legend: { show: false },
+    width, height: HEIGHT, legend: { show: false },
     cursor: { points: { show: false }, drag: { x: false, y: false }, y: false },
     scales: { x: { time: false, distr: 3, log: 2, range: () => ends }, y: { distr: log ? 3 : 1, range: () => yRange(chart, log) } },
-    axes: [{ ...axis, splits: () => chart.places, values: (u) => spacedLabels(u, chart, ends), space: 20, size: 34 },
-      { ...axis, grid: { ...axis.grid, filter: aboveZero }, ticks: { ...axis.ticks, filter: aboveZero }, size: 66, values: (u, splits) => splits.map(axisText) }],
+    axes: [{ ...axis, splits: () => chart.places, values: (u) => spacedLabels(u, chart, ends), space: 20, size: 46 },
+      { ...axis, filter, grid: { ...axis.grid, filter }, ticks: { ...axis.ticks, filter }, size: 66, values: (u, splits) => splits.map(axisText) }],
     series: [{}, ...chart.points.map((line, i) => {
       const style = styleOf(chart.styles[i], chart.lines[i]);
       return { stroke: style.color, dash: style.dash, width: style.width, points: { show: false } };
@@ -147,6 +155,8 @@ function showHover(chart, series, index, x, y) {
   title.append(element("strong", `${chart.lines[series]} · ${chart.label(chart.places[index])} · ${shown}`));
   if (alike.length) title.append(element("span", ` (also ${alike.map((i) => chart.lines[i]).join(", ")})`));
   if (point.records.length > 1) title.append(element("span", ` (of ${point.records.length} records; the first one:)`));
+  const same = point.records[0].same;
+  if (same) title.append(element("div", `At this length the mask ${point.records[0].mask} is the same as ${same}.`));
   box.replaceChildren(title, fieldList(point.records[0]));
   box.hidden = false;
   const { width, height } = box.getBoundingClientRect();
@@ -188,7 +198,7 @@ function paint(chart) {
 const resized = new ResizeObserver((entries) => {
   for (const entry of entries) {
     const chart = entry.target.chart;
-    if (chart.u && Math.abs(chart.u.width - entry.contentRect.width) > 1) chart.u.setSize({ width: entry.contentRect.width, height: 230 });
+    if (chart.u && Math.abs(chart.u.width - entry.contentRect.width) > 1) chart.u.setSize({ width: entry.contentRect.width, height: HEIGHT });
   }
 });
 const seen = new IntersectionObserver((entries) => {

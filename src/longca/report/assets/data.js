@@ -5,7 +5,7 @@ const RECORDS = DATA.rows.map((row) => Object.fromEntries(DATA.columns.map((name
 const PASSES = ["fwd", "bwd", "fwd+bwd"];
 const MARKS = { unsupported: "X", unavailable: "X", oom: "M", wrong: "W", timeout: "T", error: "E", invalid: "E" };
 const MARK_WORDS = { unsupported: "unsupported", unavailable: "unavailable", oom: "out of memory", wrong: "wrong", timeout: "timed out", error: "error", invalid: "invalid" };
-const TENSORS = ["out", "lse", "dq", "dk", "dv"];
+const TENSORS = { fwd: ["out", "lse"], bwd: ["dq", "dk", "dv"], "fwd+bwd": ["out", "lse", "dq", "dk", "dv"] }; // what a pass computes
 
 // What is derived is no field of the record, so lists of fields pass over it.
 const derive = (r, name, value) => Object.defineProperty(r, name, { value });
@@ -15,9 +15,10 @@ const simulated = (r) => (r.simulated ? `, simulated on ${r.simulated}` : "");
 for (const [i, r] of RECORDS.entries()) {
   derive(r, "command", DATA.commands[i]);
   derive(r, "problem", DATA.problems[i]); // the mask, with its parameters where there are several
+  derive(r, "same", DATA.same[i]); // the simpler mask that this one is at this length, if it is
   derive(r, "family", r.problem.replace(/ ratio=\S+/, "")); // the same at every share of visible blocks
-  derive(r, "split", (r.method ? `${r.asked} ${r.method}` : r.asked) + simulated(r));
-  derive(r, "line", (r.method ? `${r.asked} ${r.method} ×${r.ranks}` : r.asked) + simulated(r));
+  derive(r, "split", (r.method ? `${DATA.kernels[i]} ${r.method}` : DATA.kernels[i]) + simulated(r));
+  derive(r, "line", (r.method ? `${DATA.kernels[i]} ${r.method} ×${r.ranks}` : DATA.kernels[i]) + simulated(r));
   derive(r, "ratio", JSON.parse(r.params).ratio ?? null);
   const dims = r.head_dim === r.head_dim_v ? r.head_dim : `${r.head_dim}/${r.head_dim_v}`;
   derive(r, "setting", `${r.device || "unknown device"} · ${r.level} · ${r.heads_q}:${r.heads_kv} heads of ${dims} · ${r.dtype}${r.deterministic ? " · deterministic" : ""}`);

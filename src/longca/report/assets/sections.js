@@ -18,9 +18,10 @@ function picture(name) {
   return canvas;
 }
 
-function fillLegend(box, lines) {
-  box.replaceChildren(...lines.map((line, i) => {
-    const entry = element("span"), key = element("canvas"), ratio = devicePixelRatio;
+// Of `lines`, which give the styles, those in `shown`.
+function fillLegend(box, lines, shown = lines) {
+  box.replaceChildren(...shown.map((line) => {
+    const i = lines.indexOf(line), entry = element("span"), key = element("canvas"), ratio = devicePixelRatio;
     [key.width, key.height] = [34 * ratio, 12 * ratio];
     [key.style.width, key.style.height] = ["34px", "12px"];
     const context = key.getContext("2d"), style = styleOf(i, line);
@@ -85,7 +86,7 @@ function speedCharts(records, lines) {
     const grid = element("div", null, "grid");
     for (const pass of PASSES) {
       const own = group.filter((r) => r.pass === pass);
-      if (own.length) grid.append(lineChart(`${problem}, ${{ fwd: "forward", bwd: "backward", "fwd+bwd": "forward and backward" }[pass]}`, own, lines, SPEED));
+      if (own.some((r) => lines.includes(r.line))) grid.append(lineChart(`${problem}, ${{ fwd: "forward", bwd: "backward", "fwd+bwd": "forward and backward" }[pass]}`, own, lines, SPEED));
     }
     card.append(top, grid, failures(group));
     place.append(card);
@@ -113,6 +114,8 @@ function table(head, rows) {
   return made;
 }
 
+const sameAs = (r) => (r.same ? ` (as ${r.same})` : "");
+
 function headline(records) {
   const rows = [];
   // what was simulated is never ahead of, or behind, what was measured
@@ -122,7 +125,7 @@ function headline(records) {
     const longest = Math.max(...ok.map((r) => r.seqlen));
     const ranked = [...groupBy(ok.filter((r) => r.seqlen === longest), "line")].map(([line, rs]) => ({ line, speed: median(rs.map((r) => r.tflops)), peak: median(rs.map((r) => r.mfu).filter((v) => v !== null)) })).sort((a, b) => b.speed - a.speed);
     const [best, next] = ranked;
-    rows.push([breakable(mask, "td"), pass, sizeText(longest), breakable(best.line, "td"), numberText(best.speed), best.peak === null ? "" : `${(100 * best.peak).toFixed(0)} %`, next ? `${(best.speed / next.speed).toFixed(2)}× ${next.line}` : "the only one"]);
+    rows.push([breakable(mask, "td"), pass, sizeText(longest) + sameAs(ok.find((r) => r.seqlen === longest)), breakable(best.line, "td"), numberText(best.speed), best.peak === null ? "" : `${(100 * best.peak).toFixed(0)} %`, next ? `${(best.speed / next.speed).toFixed(2)}× ${next.line}` : "the only one"]);
   }
   document.getElementById("headline").replaceChildren(table(["mask", "pass", "length", "fastest", "TFLOP/s", "of peak", "ahead of"], rows));
 }
@@ -140,8 +143,9 @@ function shareTable(records, lines, share) {
   return made;
 }
 
-function shareCell(group, share) {
-  const found = group.length ? share(group) : null, cell = element("td", null, "heat");
+// Where a mask is the same as a simpler one, a kernel that can do only that one runs, too: this is no merit in its own column.
+function shareCell(all, share) {
+  const group = all.filter((r) => !r.same || r.status === "wrong"), cell = element("td", null, "heat"), found = group.length ? share(group) : null;
   if (found) {
     cell.textContent = `${(100 * found.value).toFixed(found.value < 0.1 ? 1 : 0)} %`;
     cell.title = found.title;
@@ -150,13 +154,16 @@ function shareCell(group, share) {
     cell.textContent = MARKS[group[0].status] || "";
     cell.title = `${MARK_WORDS[group[0].status] || ""}: ${group[0].reason}`;
     cell.classList.add("mark");
+  } else if (all.length) {
+    cell.textContent = `= ${all[0].same}`;
+    cell.title = `measured only where this mask is the same as ${all[0].same}`;
   }
   return cell;
 }
 
 function heatMap(records, lines) {
   const known = records.some((r) => r.mfu !== null);
-  const best = new Map([...groupBy(records.filter((r) => r.status === "ok"), (r) => JSON.stringify([r.mask, r.pass, r.simulated]))].map(([key, rs]) => [key, Math.max(...rs.map((r) => r.tflops))]));
+  const best = new Map([...groupBy(records.filter((r) => r.status === "ok" && !r.same), (r) => JSON.stringify([r.mask, r.pass, r.simulated]))].map(([key, rs]) => [key, Math.max(...rs.map((r) => r.tflops))]));
   const share = (group) => {
     const ok = group.filter((r) => r.status === "ok" && (!known || r.mfu !== null));
     if (!ok.length) return null;
@@ -164,7 +171,7 @@ function heatMap(records, lines) {
     return { value: known ? top.mfu : top.tflops / best.get(JSON.stringify([top.mask, top.pass, top.simulated])), title: `${numberText(top.tflops)} TFLOP/s at ${sizeText(top.seqlen)}` };
   };
   document.getElementById("peak-title").textContent = known ? "Share of peak" : "Share of the fastest";
-  document.getElementById("peak-note").textContent = known ? "The best of all lengths, as a part of what the device can do at most." : "The peak of this device is not known, so this is each kernel's best of all lengths as a part of the fastest kernel's.";
+  document.getElementById("peak-note").textContent = known ? "The best of all lengths at which the mask is not the same as a simpler one, as a part of what the device can do at most." : "The peak of this device is not known, so this is each kernel's best of all lengths at which the mask is not the same as a simpler one, as a part of the fastest kernel's.";
   document.getElementById("heat").replaceChildren(shareTable(records, lines, share));
 }
 
@@ -172,23 +179,26 @@ function accuracy(records, lines) {
   const share = (group) => {
     if (group.some((r) => r.status === "wrong")) return null;
     let worst = null;
-    for (const r of group) for (const tensor of TENSORS) {
+    for (const r of group) for (const tensor of TENSORS[r.pass] || []) {
       const error = r[`check_${tensor}_error`], allowed = r[`check_${tensor}_allowed`];
       if (error !== null && allowed && (!worst || error / allowed > worst.value)) worst = { value: error / allowed, title: `${tensor} at ${sizeText(r.seqlen)}: error ${numberText(error)}, allowed ${numberText(allowed)}` };
     }
     return worst;
   };
   const wrongFirst = [...records].sort((a, b) => (b.status === "wrong") - (a.status === "wrong"));
-  document.getElementById("errors").replaceChildren(shareTable(wrongFirst, lines, share));
+  const checked = unique([...lines, ...records.filter((r) => r.status === "wrong").map((r) => r.line)]).sort();
+  document.getElementById("errors").replaceChildren(shareTable(wrongFirst, checked, share));
 }
 
-function oneChartPerPass(id, records, lines, charts) {
-  const place = document.getElementById(id), made = [];
-  for (const { title, pass, ...how } of charts) {
-    const own = records.filter((r) => (!pass || r.pass === pass) && r.status === "ok" && how.value(r) !== null && how.value(r) !== undefined);
+function chartsWithLegend(section, records, lines, charts) {
+  const made = [], shown = new Set();
+  for (const { title, only = () => true, ...how } of charts) {
+    const own = records.filter((r) => only(r) && r.status === "ok" && how.value(r) !== null && how.value(r) !== undefined);
+    own.forEach((r) => shown.add(r.line));
     if (own.length) made.push(lineChart(title, own, lines, how));
   }
-  place.replaceChildren(...(made.length ? made : [element("p", "Not measured; on a CPU there is no count of it.", "note")]));
+  fillLegend(document.getElementById(`${section}-legend`), lines, lines.filter((line) => shown.has(line)));
+  document.getElementById(`${section}-charts`).replaceChildren(...(made.length ? made : [element("p", "Not measured; on a CPU there is no count of it.", "note")]));
 }
 
 const TIME = { unit: "ms", value: (r) => r.ms_median, spread: (r) => [r.ms_p20, r.ms_p80] };
@@ -209,7 +219,8 @@ function denseBeside(sparse) {
 function scaling(records) {
   const made = [];
   const add = (own, title, how) => {
-    const lines = unique(own.map((r) => r.split)).sort();
+    const lines = measured(own, "split");
+    if (!lines.length) return;
     const chart = lineChart(`${own[0].family}, ${own[0].pass}, ${sizeText(own[0].seqlen)}, ${title}`, own, lines, { ...how, series: "split" });
     chart.append(element("div", null, "legend"));
     fillLegend(chart.lastChild, lines);
@@ -229,18 +240,24 @@ function scaling(records) {
   document.getElementById("scaling-charts").replaceChildren(...made);
 }
 
+// Lines that have a time somewhere: a legend or a table of the others would say nothing.
+const measured = (records, series) => unique(records.filter((r) => r.status === "ok").map((r) => r[series])).sort();
+
 function draw(setting) {
   clearCharts();
-  const records = RECORDS.filter((r) => r.setting === setting), lines = unique(records.map((r) => r.line)).sort();
+  const records = RECORDS.filter((r) => r.setting === setting), lines = measured(records, "line");
+  const without = unique(records.map((r) => r.line)).filter((line) => !lines.includes(line)).sort();
   fillLegend(document.getElementById("legend"), lines);
+  document.getElementById("untimed").textContent = without.length ? `Without any time in this setting, for the reasons below the charts: ${without.join(", ")}.` : "";
   headline(records);
   speedCharts(records, lines);
   scaling(records);
   heatMap(records, lines);
   accuracy(records, lines);
-  const most = (values) => Math.max(...values);
-  oneChartPerPass("memory-charts", records, lines, PASSES.map((pass) => ({ title: pass, pass, unit: "GiB", value: (r) => r.peak_gib, join: most })));
-  oneChartPerPass("preparing-charts", records, lines, [
+  const most = (values) => Math.max(...values), pattern = (r) => (DATA.patterns.includes(r.mask) ? r.problem : ""); // the size of blocks matters to memory
+  chartsWithLegend("memory", records, lines, unique(records.map(pattern)).flatMap((name) => PASSES.map((pass) => ({
+    title: name ? `${name}, ${pass}` : pass, only: (r) => r.pass === pass && pattern(r) === name, unit: "GiB", log: true, value: (r) => r.peak_gib || null, join: most }))));
+  chartsWithLegend("preparing", records, lines, [
     { title: "mask and plan", unit: "ms", log: true, value: (r) => (r.build_ms === null ? null : r.build_ms + (r.plan_ms || 0)) },
     { title: "first call (compiling)", unit: "ms", log: true, value: (r) => (r.compile_ms > 0 ? r.compile_ms : null) },
   ]);

@@ -1,16 +1,19 @@
 "use strict";
 // The table of all records: filter, sort, more rows on demand, a record's details, and CSV.
-const COLUMNS = [["line", "kernel"], ["variant", "variant"], ["mask", "mask"], ["seqlen", "length"], ["pass", "pass"], ["heads", "heads"], ["dtype", "dtype"], ["status", "status"],
+const FIELDS = [["line", "kernel"], ["problem", "mask"], ["seqlen", "length"], ["pass", "pass"], ["heads", "heads"], ["dtype", "dtype"], ["status", "status"],
   ["tflops", "TFLOP/s"], ["ms_median", "ms"], ["mfu", "of peak"], ["peak_gib", "GiB"], ["compile_ms", "compile ms"], ["seed", "seed"], ["device", "device"]];
+const ONCE = new Set(["heads", "dtype", "seed", "device"]); // said above the table where all records have the same
 const NUMBERS = new Set(["seqlen", "tflops", "ms_median", "mfu", "peak_gib", "compile_ms", "seed"]);
 const PAGE = 100;
 const view = { sorted: "", down: false, shown: PAGE, rows: RECORDS };
 
 for (const r of RECORDS) {
-  derive(r, "heads", `${r.heads_q}:${r.heads_kv}×${r.head_dim}`);
-  const words = COLUMNS.map(([name]) => (name === "seqlen" ? `${r.seqlen} ${sizeText(r.seqlen)}` : r[name] ?? ""));
-  derive(r, "words", [...words, r.reason, r.params].join(" ").toLowerCase().split(/\s+/));
+  derive(r, "heads", `${r.heads_q}:${r.heads_kv}×${r.head_dim}${r.head_dim_v === r.head_dim ? "" : `/${r.head_dim_v}`}`);
+  const words = FIELDS.map(([name]) => (name === "seqlen" ? `${r.seqlen} ${sizeText(r.seqlen)}` : r[name] ?? ""));
+  derive(r, "words", [...words, r.mask, r.kernel, r.variant ?? "", r.reason, r.params].join(" ").toLowerCase().split(/\s+/));
 }
+
+const COLUMNS = FIELDS.filter(([name]) => !ONCE.has(name) || unique(RECORDS.map((r) => r[name])).length > 1);
 
 // Every word of the filter must begin a word of the record, so that "fwd" is not found in "fwd+bwd" by "bwd".
 function matches(r, wanted) {
@@ -44,7 +47,7 @@ function showRows() {
   body.replaceChildren(...view.rows.slice(0, view.shown).map((r) => {
     const line = element("tr", null, "row");
     line.tabIndex = 0;
-    line.append(...COLUMNS.map(([name]) => element("td", cellText(r, name), NUMBERS.has(name) ? "number" : "")));
+    line.append(...COLUMNS.map(([name]) => (NUMBERS.has(name) ? element("td", cellText(r, name), "number") : breakable(cellText(r, name), "td"))));
     if (r.reason) line.title = r.reason;
     line.addEventListener("click", () => showDetail(r));
     line.addEventListener("keydown", (event) => { if (event.key === "Enter") showDetail(r); });
@@ -98,6 +101,8 @@ function setUpTable() {
     head.append(cell);
   }
   document.querySelector("#table thead").append(head);
+  const same = FIELDS.filter((field) => !COLUMNS.includes(field)).map(([name, title]) => `${title} ${cellText(RECORDS[0], name)}`);
+  document.getElementById("once").textContent = same.length ? `All of them: ${same.join(", ")}.` : "";
   document.getElementById("filter").addEventListener("input", () => { view.shown = PAGE; update(); });
   document.getElementById("more").addEventListener("click", () => { view.shown += 5 * PAGE; showRows(); });
   document.getElementById("csv").addEventListener("click", download);

@@ -1,0 +1,73 @@
+"""`longca run`: flags that contradict one another, or would have no effect, are refused in a sentence."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from longca.cli import main
+
+SMALL = ["--kernels", "torch", "--device", "cpu", "--dry-run"]
+CAUSAL = [*SMALL, "--masks", "causal", "--seqlens", "64", "--heads", "2:1"]
+BAD = [
+    ([*SMALL, "--workload", "w.jsonl", "--masks", "full", "--seqlens", "8K"], "takes no --masks and no --seqlens"),
+    ([*SMALL, "--workload", "w.jsonl", "--set", "w=3"], "takes no --set"),
+    ([*CAUSAL, "--level", "cp", "--nproc", "0"], "--nproc must be 1 rank or more, not 0"),
+    ([*CAUSAL, "--nproc", "4"], "--nproc is for context parallelism; add --level cp"),
+    ([*CAUSAL, "--grid", "2x2"], "--grid is for context parallelism"),
+    ([*CAUSAL, "--methods", "usp", "--level", "kernel"], "--methods is for context parallelism"),
+    ([*CAUSAL, "--energy", "0.1"], "--energy must be 1 second or more, not 0.1"),
+    ([*CAUSAL, "--head-dim", "64/"], "'64/' is not understood"),
+    ([*CAUSAL, "--heads", "8:"], "'8:' is not understood"),
+]
+
+
+@pytest.mark.parametrize(("flags", "sentence"), BAD, ids=[" ".join(flags[5:]) for flags, _ in BAD])
+def test_what_contradicts_itself_is_refused(
+    flags: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("w.jsonl").write_text('{"mask": "causal", "seqlen": 64}\n')
+    assert main(["run", *flags]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert sentence in err
+
+
+def test_the_documented_workload_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "measuring.md").read_text()
+    steps = [line for line in text.splitlines() if line.startswith('{"mask"')]
+    (tmp_path / "steps.jsonl").write_text("\n".join(steps))
+    assert main(["run", *SMALL, "--workload", str(tmp_path / "steps.jsonl"), "--passes", "fwd"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in lines[1:-1]] == ["causal_document", "sliding_window_causal", "share_question"]
+
+
+def test_a_dry_run_ends_with_how_many_and_how_long(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *CAUSAL, "--passes", "fwd"]) == 0
+    assert re.fullmatch(r"1 cell, about \d+ s", capsys.readouterr().out.splitlines()[-1])
+    assert main(["run", *CAUSAL, "--seqlens", "1M", "--heads", "64:8"]) == 0
+    assert re.fullmatch(r"2 cells, about \d+ days", capsys.readouterr().out.splitlines()[-1])
+
+
+def test_nothing_to_measure_is_one_sentence_and_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    flags = [flag for flag in CAUSAL if flag != "--dry-run"]
+    assert main(["run", *flags, "--kernels", "fa4,fa3"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("longca: none of the kernels runs here: fa4: runs on cuda only")
+    assert err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_levels_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    small = ["--kernels", "torch", "--device", "cpu", "--masks", "causal", "--seqlens", "64", "--heads", "2:1", "--head-dim", "8"]
+    small += ["--dtype", "fp32", "--passes", "fwd", "--budget", "0.01"]
+    assert main(["run", *small]) == 0
+    assert "1 cell: 1 ok; written to out/run/results.jsonl" in capsys.readouterr().out
+    assert main(["run", *small, "--methods", "ulysses", "--nproc", "1"]) == 0
+    assert "1 cell: 1 ok; written to out/run-cp/results.jsonl" in capsys.readouterr().out
