@@ -7,7 +7,7 @@ import pytest
 
 from longca.cli import main
 from longca.report import evidence
-from longca.report.best import NO_RECORD, ask
+from longca.report.best import NO_RECORD, ask, table
 from longca.report.recommend import recommend
 from longca.text import parse_memory
 from report.made import around, blocks, kernel, make_record, split
@@ -80,9 +80,18 @@ def test_a_device_without_records_is_where_to_measure(write: Write, capsys: Capt
 
 
 def test_a_cpu_is_asked_for_by_its_name(write: Write, capsys: Captured) -> None:
-    folder = write("made", [kernel("torch", around(1.0))], {"device": "Some CPU", "device_kind": "cpu"})
-    assert asked(folder, "--device", "Some CPU", "--seqlen", "4K") == NO_RECORD
+    folder = write("made", [kernel("torch", around(1.0))], {"device": "AMD EPYC", "device_kind": "cpu"})  # as a CPU is named
+    assert asked(folder, "--device", "AMD EPYC", "--seqlen", "4K") == NO_RECORD
     assert " --out out/recommend --device cpu\n" in capsys.readouterr().out
+    assert asked(folder, "--device", "CPU") == 0
+    assert asked(folder, "--device", "cuda") == NO_RECORD
+    said = capsys.readouterr().out
+    assert "\nto measure it: longca run " in said
+    assert " --out out/recommend --device cuda\n" in said
+    assert asked(write("gpu", [kernel("fa4", around(1.0))]), "--device", "cpu", "--memory", "1G") == NO_RECORD
+    assert "to measure it" not in capsys.readouterr().out
+    answers = table(evidence.load([folder]), {"device": "cpu", "which": "fwd+bwd"})
+    assert [found.device for found in answers] == ["AMD EPYC"]
 
 
 def test_memory_is_counted_on_gpus_only(write: Write, capsys: Captured) -> None:
@@ -90,7 +99,7 @@ def test_memory_is_counted_on_gpus_only(write: Write, capsys: Captured) -> None:
     assert asked(folder, "--memory", "80GiB") == NO_RECORD
     said = capsys.readouterr().out
     assert "torch  not counted  memory is counted on GPUs only\n" in said
-    assert "memory is counted on GPUs only, and these records are of Some CPU, a CPU: leave out --memory." in said
+    assert "memory is counted on GPUs only, and this is about a CPU: leave out --memory." in said
     assert "or to measure it on a GPU: longca run " in said
     assert " --memory 80GiB " in said
     for length in ("8K", "4K"):

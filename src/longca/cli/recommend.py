@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpus", type=int, metavar="N", help="GPUs that share the sequence (default 1)")
     parser.add_argument("--cluster", metavar="NAME", help="what was simulated for this cluster, instead of what was measured")
     parser.add_argument("--memory", metavar="SIZE", help="what a GPU has, inputs included, with its unit, such as 80GiB")
-    parser.add_argument("--device", metavar="NAME", help="words of the device's name, where records have several")
+    parser.add_argument("--device", metavar="NAME", help="words of the device's name, or cpu or cuda, where records have several")
     parser.add_argument(
         "--results", nargs="+", metavar="DIR", help="your own journals, or folders of them, instead of those that come with LongCA"
     )

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from longca.report.evidence import Evidence
-from longca.report.question import Question, names_device
+from longca.report.question import Question, is_device
 from longca.text import format_shape, format_size, parse_size, shape_options
 
 FOLDER = "out/recommend"
+KINDS = ("cpu", "cuda")  # of devices, as `longca run --device` takes them
 Near = tuple[Evidence, dict[str, Any]]
 
 
@@ -22,15 +23,16 @@ def advice(question: Question, others: Sequence[Near], matching: Sequence[Eviden
         others = [(one, far) for one, far in others if "--cluster" not in far]
         return tuple(_nearby(question, others)) if others and not matching else ()
     said = [] if matching else _nearby(question, others)
-    alike = matching or [one for one, _ in others if question.device and names_device(question.device, one.device)]
-    on_cpu = bool(alike) and all(one.on_cpu for one in alike)
+    alike = matching or [one for one, _ in others if question.device and is_device(question.device, one)]
+    on_cpu = all(one.on_cpu for one in alike) if alike else question.device.lower() == "cpu"
     if on_cpu and question.memory_gib is not None:
-        said.append(f"memory is counted on GPUs only, and these records are of {alike[0].device}, a CPU: leave out --memory.")
+        said.append("memory is counted on GPUs only, and this is about a CPU: leave out --memory.")
         if question.device:
             return tuple(said)
         where = _where(question) or " on a GPU"
         return (*said, f"or to measure it{where}: {run_command(question)}", f"then: {ask_command(question)}")
-    run = run_command(question) + (" --device cpu" if on_cpu and question.device else "")
+    kind = "cpu" if on_cpu else question.device.lower()
+    run = run_command(question) + (f" --device {kind}" if question.device and kind in KINDS else "")
     return (*said, f"to measure it{_where(question)}: {run}", f"then: {ask_command(question)}")
 
 
@@ -73,7 +75,8 @@ def _shape(one: Evidence) -> str:
 
 def _where(question: Question) -> str:
     many = f" on {question.gpus} GPUs (under torchrun or srun on several nodes)" if question.gpus > 1 else ""
-    return many + (f", on a machine whose device is named {question.device}" if question.device else "")
+    named = question.device and question.device.lower() not in KINDS
+    return many + (f", on a machine whose device is named {question.device}" if named else "")
 
 
 def _common(question: Question) -> list[str]:

@@ -11,7 +11,7 @@ from longca import masks
 from longca.bench.metrics import PASSES
 from longca.errors import BadInput, LongcaError
 from longca.report.evidence import Evidence, load
-from longca.report.question import Question, check_drawing, check_together, names_device, other_params
+from longca.report.question import Question, check_drawing, check_together, is_device, other_params
 from longca.report.recommend import Answer, Choice, recommend
 from longca.text import parse_dims, parse_heads, parse_memory, parse_settings, parse_size
 
@@ -106,7 +106,8 @@ def table(evidence: Sequence[Evidence], wanted: Mapping[str, Any] | None = None)
     if "mask" in wanted:
         check_together(example)
     grouped: dict[str, list[Evidence]] = {}
-    for one in evidence:
+    device = wanted.pop("device", "")
+    for one in (one for one in evidence if is_device(device, one)):
         grouped.setdefault(one.record["mask"], []).append(one)
     answers = []
     for name, group in grouped.items():
@@ -119,8 +120,6 @@ def table(evidence: Sequence[Evidence], wanted: Mapping[str, Any] | None = None)
 
 
 def _has(question: Question, field: str, value: Any) -> bool:
-    if field == "device":
-        return names_device(value, question.device)
     if field != "params":
         return bool(getattr(question, field) == value)
     usual = dict(masks.find(question.mask).defaults)

@@ -40,7 +40,7 @@ class Question:
     gpus: int = 1
     cluster: str | None = None  # only what was simulated for it; None: only what was measured
     memory_gib: float | None = None  # per GPU, inputs included
-    device: str = ""  # words of its name
+    device: str = ""  # words of its name, or its kind: cpu, cuda
 
     def __post_init__(self) -> None:
         masks.find(self.mask).check(self.params)
@@ -133,15 +133,15 @@ def misses(question: Question, one: Evidence) -> dict[str, Any] | None:
     other = other_params(question, record)
     if other:
         differing["--set"] = other
-    if not names_device(question.device, one.device):
+    if not is_device(question.device, one):
         differing["--device"] = one.device
     return differing
 
 
-def names_device(asked: str, device: str) -> bool:
-    """Whether all words of `asked` are words of a device's name: an H20 is no H200."""
-    wanted, words = (set(re.findall(r"\w+", name.lower())) for name in (asked, device))
-    return wanted <= words
+def is_device(asked: str, one: Evidence) -> bool:
+    """Whether all words of `asked` are words of the device's name: an H20 is no H200. Or what `longca run --device` takes: cpu, cuda."""
+    wanted, words = (set(re.findall(r"\w+", name.lower())) for name in (asked, one.device))
+    return wanted <= words or asked.lower() == one.facts.get("device_kind")
 
 
 def other_params(question: Question, record: Record) -> str:
