@@ -26,7 +26,7 @@ from longca.errors import Refused
 from longca.kernels import inputs, registry
 from longca.kernels.base import Case, Yes
 from longca.kernels.flex import MOST_COMPILATIONS
-from longca.report.compare import _unsteady
+from longca.report.compare import unsteady
 
 CELL = Cell("torch:plain", "causal", 96, 4, 2, 16, 16, "fp32", "fwd")
 
@@ -161,7 +161,7 @@ def test_one_sample_is_noisy_and_has_no_spread() -> None:
     timing = Timing((3.5,), False, 0.1, "most")
     found = plain(kernel_job.figures(timing, masks.full(64), Case(64, 64, 4, 2, 16, 16), "fwd", "a CPU"))
     assert (found["ms"]["spread"], found["noisy"]) == (None, True)
-    assert _unsteady(found)
+    assert unsteady(found)
 
 
 def test_quadratic_memory_stops_at_a_length_with_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
