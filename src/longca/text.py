@@ -55,8 +55,15 @@ def format_duration(seconds: float) -> str:
 
 
 def parse_memory(text: str) -> int:
-    """Bytes: '80GiB' or '80G', in units of 1024."""
-    return parse_size(text.strip().removesuffix("iB"))
+    """Bytes: '80GiB', '80G' or '0.3g', in units of 1024. A number alone is refused: nobody means 80 bytes."""
+    digits = text.strip().upper().removesuffix("IB")
+    try:
+        value = float(digits[:-1]) * UNITS.get(digits[-1:], 0)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise BadInput(f"{text!r} is no amount of memory; write a number over 0 and its unit, such as 80GiB, 80G or 512M.")
+    return int(value)
 
 
 def parse_number(text: str) -> int | float:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,23 @@ def test_the_table_holds_what_was_asked_for(write: Write, tmp_path: Path, given:
     assert done == (0 if json.loads(target.read_text()) else NO_RECORD)
 
 
-@pytest.mark.parametrize("given", [["--pass", "sideways"], ["--mask", "casual"], ["--mask", "causal", "--set", "w=3"], ["--code"]])
+def test_one_answer_is_no_plural(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--pass", "fwd+bwd", "--results", str(write("made", [kernel("fa4", around(1.0))]))]
+    assert main(["recommend", "--export", str(tmp_path / "one.json"), *words]) == 0
+    assert f"wrote 1 answer to {tmp_path}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["--pass", "sideways"],
+        ["--mask", "casual"],
+        ["--mask", "causal", "--set", "w=3"],
+        ["--code"],
+        ["--packing", "nope"],
+        ["--mask", "causal", "--source", "nsa"],
+    ],
+)
 def test_a_table_of_what_does_not_exist_is_refused(write: Write, tmp_path: Path, given: list[str]) -> None:
     folder = write("made", [kernel("fa4", around(1.0))])
     assert main(["recommend", "--export", str(tmp_path / "table.json"), *given, "--results", str(folder)]) == 2
@@ -85,17 +102,25 @@ def test_a_table_of_what_does_not_exist_is_refused(write: Write, tmp_path: Path,
 @pytest.mark.parametrize(
     ("asked", "fields"),
     [
-        ({"source": "nsa"}, {"source": "nsa"}),
-        ({"deterministic": True}, {"deterministic": True}),
-        ({"distribution": "zipf"}, {"given": {"distribution": "zipf"}}),
-        ({"packing": "greedy"}, {"given": {"packing": "greedy"}}),
-        ({"own_documents": True}, {"given": {"documents": True}}),
+        ({"mask": "uniform_block", "source": "nsa"}, {"source": "nsa"}),
+        ({"mask": "uniform_block", "deterministic": True}, {"deterministic": True}),
+        ({"mask": "causal_document", "distribution": "pile"}, {"given": {"distribution": "pile"}}),
+        ({"mask": "causal_document", "distribution": "mine.csv"}, {"given": {"distribution": "mine.csv"}}),  # a file of another machine
+        ({"mask": "causal_document", "packing": "mixed"}, {"given": {"packing": "mixed"}}),
+        ({"mask": "causal_document", "own_documents": True}, {"given": {"documents": True}}),
     ],
 )
 def test_best_asks_for_all_that_the_command_does(write: Write, asked: dict[str, Any], fields: Record) -> None:
-    folder = write("made", [blocks("usual", around(1.0)), blocks("asked", around(2.0), **fields)])
-    assert longca.best("uniform_block", "8K", results=[folder]).kernel == "usual"
-    assert longca.best("uniform_block", "8K", results=[folder], **asked).kernel == "asked"
+    mask = asked["mask"]
+    made = blocks if mask == "uniform_block" else partial(kernel, mask=mask)
+    folder = write("made", [made("usual", around(1.0)), made("asked", around(2.0), **fields)])
+    assert longca.best(mask, "8K", results=[folder]).kernel == "usual"
+    assert longca.best(seqlen="8K", results=[folder], **asked).kernel == "asked"
+
+
+def test_packing_as_drawn_is_what_happens_anyway(write: Write) -> None:
+    folder = write("made", [kernel("usual", around(1.0), mask="causal_document")])
+    assert longca.best("causal_document", "8K", results=[folder], packing="draw").kernel == "usual"
 
 
 def test_best_says_what_is_missing(write: Write) -> None:

@@ -126,7 +126,7 @@ def test_memory(write: Write) -> None:
     found = answer(write("made", made), memory="48GiB")
     assert [choice.name for choice in found.choices] == ["small"]
     assert {one.name: one.status for one in found.out} == {"big": "too large", "blind": "not measured"}
-    assert "70.3 GiB with its inputs, over the 48 asked for" in next(one.reason for one in found.out if one.name == "big")
+    assert "70.3 GiB with its inputs, over the 48 GiB asked for" in next(one.reason for one in found.out if one.name == "big")
 
 
 def test_many_gpus_and_simulated_records_are_never_mixed(write: Write, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--deterministic", action="store_true", default=None, help="records of deterministic backwards")
     parser.add_argument("--gpus", type=int, metavar="N", help="GPUs that share the sequence (default 1)")
     parser.add_argument("--cluster", metavar="NAME", help="what was simulated for this cluster, instead of what was measured")
-    parser.add_argument("--memory", metavar="SIZE", help="what a GPU has, inputs included, such as 80GiB")
-    parser.add_argument("--device", metavar="NAME", help="words of the device's name, where records have several")
+    parser.add_argument("--memory", metavar="SIZE", help="what a GPU has, inputs included, with its unit, such as 80GiB")
+    parser.add_argument("--device", metavar="NAME", help="words of the device's name, or cpu or cuda, where records have several")
     parser.add_argument(
         "--results", nargs="+", metavar="DIR", help="your own journals, or folders of them, instead of those that come with LongCA"
     )
@@ -115,7 +115,9 @@ def _show(answer: Answer) -> None:
 def _show_best(answer: Answer, best: Choice) -> None:
     from longca.cli._tables import show_table
 
-    print(f"\nuse {best.name}{' (SIMULATED, not measured)' if best.simulated else ''}\n")
+    equals = [choice.name for choice in answer.choices if choice.as_good]
+    others = f", or {'one of ' if len(equals) > 1 else ''}{', '.join(equals)}: as good within the noise" if equals else ""
+    print(f"\nuse {best.name}{' (SIMULATED, not measured)' if best.simulated else ''}{others}\n")
     several = len(answer.seeds) > 1
     columns = ["", "TFLOP/s" + ("/GPU" if best.method else ""), *(["worst"] if several else []), "ms", "GiB", "against the best"]
     rows = []
@@ -130,7 +132,7 @@ def _show_best(answer: Answer, best: Choice) -> None:
     print("\nit stands on:" if len(best.sources) <= SHOWN else f"\nit stands on {len(best.sources)} records, among them:")
     for source in best.sources[:SHOWN]:
         print(f"  {_source(source)}")
-    again = best.sources[0].again(answer.seeds)
+    again = best.again(answer.seeds)
     if again:
         print(f"to measure it again: {again}")
 

@@ -11,7 +11,7 @@ from longca import masks
 from longca.bench.metrics import PASSES
 from longca.errors import BadInput, LongcaError
 from longca.report.evidence import Evidence, load
-from longca.report.question import Question, names_device, other_params
+from longca.report.question import Question, check_drawing, check_together, is_device, other_params
 from longca.report.recommend import Answer, Choice, recommend
 from longca.text import parse_dims, parse_heads, parse_memory, parse_settings, parse_size
 
@@ -71,7 +71,12 @@ def best(
 
 def ask(mask: str, seqlen: int | str, **more: Any) -> Question:
     """A question from what a user types."""
-    return Question(**fields(mask=mask, seqlen=seqlen, **more))
+    question = Question(**fields(mask=mask, seqlen=seqlen, **more))
+    check_together(question)
+    own = getattr(masks.find(question.mask), "own_lengths", None) is not None
+    if question.packing == "draw" and (question.distribution or not own):  # what happens anyway has no name in records
+        return replace(question, packing=None)
+    return question
 
 
 def fields(**typed: Any) -> dict[str, Any]:
@@ -87,6 +92,7 @@ def fields(**typed: Any) -> dict[str, Any]:
         raise BadInput(f"memory must be a text with its unit, such as '80GiB', not {found['memory']!r}.")
     if "memory" in found:
         found["memory_gib"] = parse_memory(found.pop("memory")) / 2**30
+    check_drawing(found.get("distribution"), found.get("packing"))
     return found
 
 
@@ -96,9 +102,12 @@ def table(evidence: Sequence[Evidence], wanted: Mapping[str, Any] | None = None)
     wanted = dict(wanted or {})
     memory = wanted.pop("memory_gib", None)
     params = wanted.get("params", {}) if "mask" in wanted else {}  # without a mask: those of any
-    Question(**{"mask": "full", "seqlen": 1, **wanted, "params": params})  # a pass or a mask that does not exist is a mistake
+    example = Question(**{"mask": "full", "seqlen": wanted.get("gpus", 1), **wanted, "params": params})  # unknown names are a mistake
+    if "mask" in wanted:
+        check_together(example)
     grouped: dict[str, list[Evidence]] = {}
-    for one in evidence:
+    device = wanted.pop("device", "")
+    for one in (one for one in evidence if is_device(device, one)):
         grouped.setdefault(one.record["mask"], []).append(one)
     answers = []
     for name, group in grouped.items():
@@ -111,8 +120,6 @@ def table(evidence: Sequence[Evidence], wanted: Mapping[str, Any] | None = None)
 
 
 def _has(question: Question, field: str, value: Any) -> bool:
-    if field == "device":
-        return names_device(value, question.device)
     if field != "params":
         return bool(getattr(question, field) == value)
     usual = dict(masks.find(question.mask).defaults)

@@ -12,7 +12,7 @@ from longca.report.evidence import Evidence
 from longca.report.question import Question
 
 PARTS = {"fwd": ("fwd",), "bwd": ("bwd",), "fwd+bwd": ("fwd", "bwd")}
-NOT_MEASURED, TOO_LARGE = "not measured", "too large"
+NOT_MEASURED, NOT_COUNTED, TOO_LARGE = "not measured", "not counted", "too large"
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,10 @@ class Candidate:
     @property
     def noisy(self) -> bool:
         return any(source.record.get("noisy") for found in self.figures.values() for source in found.sources)
+
+    @property
+    def on_cpu(self) -> bool:
+        return any(source.on_cpu for found in self.figures.values() for source in found.sources)
 
     def speed(self, digests: Iterable[str]) -> float:
         return median(self.figures[digest].tflops for digest in digests)

@@ -31,6 +31,10 @@ class Evidence:
         return str(self.facts.get("device") or "unknown device")
 
     @property
+    def on_cpu(self) -> bool:
+        return self.facts.get("device_kind") == "cpu"
+
+    @property
     def file(self) -> Path:
         plain = self.folder / journal.RESULTS
         return plain if plain.exists() else plain.with_name(journal.RESULTS + ".gz")

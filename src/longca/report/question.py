@@ -5,15 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from longca import masks
+from longca import lengths, masks
 from longca.bench.metrics import BYTES, PASSES
 from longca.bench.suite import DTYPES
 from longca.errors import BadInput, LongcaError, unknown
+from longca.lengths.packers import PACKERS
+from longca.masks.pattern import check_seqlen, refuse_documents
 from longca.report.evidence import Evidence
 from longca.report.reading import Record
 from longca.text import format_dims, format_heads, format_shape, format_size
+
+MOST_GIB = 1024  # of q, k and v on one GPU: far more than any has, so the length is a slip
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,7 @@ class Question:
     gpus: int = 1
     cluster: str | None = None  # only what was simulated for it; None: only what was measured
     memory_gib: float | None = None  # per GPU, inputs included
-    device: str = ""  # words of its name
+    device: str = ""  # words of its name, or its kind: cpu, cuda
 
     def __post_init__(self) -> None:
         masks.find(self.mask).check(self.params)
@@ -46,8 +51,9 @@ class Question:
         ):
             if value not in known:
                 raise unknown(kind, value, list(known))
-        if self.seqlen < 1 or self.gpus < 1:
-            raise BadInput(f"a question needs at least one token and one GPU, not {self.seqlen} and {self.gpus}.")
+        check_seqlen(self.seqlen)
+        if self.gpus < 1:
+            raise BadInput(f"a question needs at least one GPU, not {self.gpus}.")
 
     @property
     def input_gib(self) -> float:
@@ -64,8 +70,34 @@ class Question:
         params = f" of {self.source}" if self.source != "random" else ""
         params += "".join(f", {name}={value}" for name, value in self.params.items())
         split = f", {self.gpus} GPUs" if self.gpus > 1 else ""
-        split += f" of {self.cluster} (simulated)" if self.cluster else ""
+        split += f", simulated on {self.cluster}" if self.cluster else ""
         return f"{self.mask}{params}, {format_size(self.seqlen)} tokens, {format_shape(vars(self))}, {self.dtype}, {self.which}{split}"
+
+
+def check_drawing(distribution: str | None, packing: str | None) -> None:
+    """Refuse names that nobody knows. A file need not be here: records of it may."""
+    if distribution and not Path(distribution).suffix:
+        lengths.find(distribution)
+    if packing and packing not in PACKERS:
+        raise unknown("packing", packing, list(PACKERS))
+
+
+def check_together(question: Question) -> None:
+    """Refuse what no run could ever answer, rather than advise one."""
+    if question.source != "random" and question.mask not in masks.block_names():
+        blocks = " or ".join(masks.block_names())
+        raise BadInput(f"the source {question.source} is for block patterns, and none is asked for; give --mask {blocks}.")
+    if not question.has_documents:
+        refuse_documents(question.mask, question.distribution, question.packing, question.own_documents or None)
+    if question.own_documents and (question.distribution or question.packing):
+        raise BadInput("--own-documents are lengths of a workload, which no distribution or packing draws; leave out one of them.")
+    if question.gpus > question.seqlen:
+        raise BadInput(f"{question.gpus} GPUs cannot share {question.seqlen} tokens; ask for fewer GPUs.")
+    each = question.input_gib / question.gpus
+    if each > MOST_GIB:
+        raise BadInput(
+            f"q, k and v of {format_size(question.seqlen)} tokens take {each:.3g} GiB on each GPU, more than any has; ask for fewer tokens."
+        )
 
 
 def aspects(record: Record) -> dict[str, Any]:
@@ -101,15 +133,15 @@ def misses(question: Question, one: Evidence) -> dict[str, Any] | None:
     other = other_params(question, record)
     if other:
         differing["--set"] = other
-    if not names_device(question.device, one.device):
+    if not is_device(question.device, one):
         differing["--device"] = one.device
     return differing
 
 
-def names_device(asked: str, device: str) -> bool:
-    """Whether all words of `asked` are words of a device's name: an H20 is no H200."""
-    wanted, words = (set(re.findall(r"\w+", name.lower())) for name in (asked, device))
-    return wanted <= words
+def is_device(asked: str, one: Evidence) -> bool:
+    """Whether all words of `asked` are words of the device's name: an H20 is no H200. Or what `longca run --device` takes: cpu, cuda."""
+    wanted, words = (set(re.findall(r"\w+", name.lower())) for name in (asked, one.device))
+    return wanted <= words or asked.lower() == one.facts.get("device_kind")
 
 
 def other_params(question: Question, record: Record) -> str:

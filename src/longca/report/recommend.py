@@ -12,14 +12,14 @@ import numpy as np
 
 from longca import masks
 from longca.bench.catalogue import MINIATURE
-from longca.errors import BadInput
+from longca.errors import BadInput, LongcaError
 from longca.kernels import registry
 from longca.kernels.base import Case
 from longca.masks import AnyMask
 from longca.masks.bands import Ints
 from longca.masks.selection import Means
 from longca.report.advice import advice
-from longca.report.candidates import NOT_MEASURED, TOO_LARGE, Candidate, Figures, candidates, shared_masks
+from longca.report.candidates import NOT_COUNTED, NOT_MEASURED, TOO_LARGE, Candidate, Figures, candidates, shared_masks
 from longca.report.evidence import Evidence
 from longca.report.question import Question, misses
 
@@ -43,6 +43,15 @@ class Choice:
     simulated: str | None  # the cluster it was simulated for
     sources: tuple[Evidence, ...]
 
+    def again(self, seeds: Sequence[int]) -> str:
+        """The command that measures it again: this variant, also where its record asked for whichever the kernel would choose."""
+        source = self.sources[0]
+        try:
+            registry.get(self.kernel)
+        except LongcaError:  # of a plugin that is not here: what was typed then
+            return source.again(seeds)
+        return replace(source, record=source.record | {"asked": self.kernel}).again(seeds)
+
     def to_json(self) -> dict[str, Any]:
         names = [name for name in self.__dataclass_fields__ if name != "sources"]
         return {name: getattr(self, name) for name in names} | {"records": [source.to_json() for source in self.sources]}
@@ -50,7 +59,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Out:
-    """What cannot be recommended: a record's status, `not measured` or `too large`, and why."""
+    """What cannot be recommended: a record's status, `not measured`, `not counted` or `too large`, and why."""
 
     name: str
     status: str
@@ -94,9 +103,30 @@ def recommend(question: Question, evidence: Sequence[Evidence]) -> Answer:
     choices = _ranked([one for one in found if not one.status], shared, question)
     out = tuple(Out(one.name, one.status, one.reason) for one in sorted(found, key=lambda one: one.name) if one.status)
     seeds = sorted({source.record["seed"] for choice in choices for source in choice.sources})
-    known = bool(out) and not any(one.status == NOT_MEASURED for one in out)  # that none of them can is an answer, too
-    said = () if choices or known else advice(question, [(one, differing) for one, differing in looked_at if differing], matching)
+    known = bool(out) and not any(one.status in (NOT_MEASURED, NOT_COUNTED) for one in out)  # that none of them can is an answer, too
+    said: tuple[str, ...] = ()
+    if not choices and not known:
+        said = advice(question, [(one, differing) for one, differing in looked_at if differing], matching)
+        said = (*_without_cluster(question, evidence), *said) if question.cluster else said
     return Answer(question, devices[0] if devices else "", tuple(seeds), choices, out, _unmeasured(matching, question), said)
+
+
+def _without_cluster(question: Question, evidence: Sequence[Evidence]) -> tuple[str, ...]:
+    """A simulated cluster of which no record tells: no run of LongCA makes such records, so none is advised."""
+    clusters = sorted({one.record["simulated"] for one in evidence if one.record.get("simulated")})
+    there = f"simulated records have {', '.join(clusters)}" if clusters else "no record here is a simulated one"
+    lacking = f"there is no simulated record of this for the cluster {question.cluster}"
+    lacking += "." if question.cluster in clusters else f"; {there}."
+    split = f" --level cp --nproc {question.gpus}" if question.gpus > 1 else ""
+    measuring = f"LongCA simulates nothing itself: `longca run{split}` measures, and its records answer without --cluster."
+    try:
+        best = recommend(replace(question, cluster=None), evidence).best
+    except BadInput as error:  # records of several devices
+        return lacking, measuring, f"without --cluster {error}"
+    if best is None:
+        return lacking, measuring, "without --cluster no measured record answers, either."
+    speed = f"{best.tflops:.3g} TFLOP/s{' per GPU' if best.method else ''}, {best.ms:.4g} ms"
+    return lacking, measuring, f"without --cluster measured records say: use {best.name} ({speed})."
 
 
 def _weighed(candidate: Candidate, question: Question) -> Candidate:
@@ -104,6 +134,8 @@ def _weighed(candidate: Candidate, question: Question) -> Candidate:
     if question.memory_gib is None or candidate.status:
         return candidate
     need = candidate.memory_gib(question)
+    if need is None and candidate.on_cpu:
+        return replace(candidate, figures={}, status=NOT_COUNTED, reason="memory is counted on GPUs only")
     if need is None:
         return replace(candidate, figures={}, status=NOT_MEASURED, reason="its memory was not counted, so --memory cannot be answered")
     if need <= question.memory_gib:
@@ -112,7 +144,7 @@ def _weighed(candidate: Candidate, question: Question) -> Candidate:
         candidate,
         figures={},
         status=TOO_LARGE,
-        reason=f"it takes {need:.3g} GiB with its inputs, over the {question.memory_gib:.3g} asked for",
+        reason=f"it takes {need:.3g} GiB with its inputs, over the {question.memory_gib:.3g} GiB asked for",
     )
 
 
@@ -155,15 +187,20 @@ def _seed(candidate: Candidate, digest: str) -> int:
 
 def _unmeasured(matching: Sequence[Evidence], question: Question) -> tuple[str, ...]:
     """On one GPU kernels, on many methods: what LongCA has and these records do not speak of."""
-    if question.gpus > 1:
-        from longca.parallel import registry as methods
-
-        return tuple(sorted(set(methods.names()) - {one.record.get("method") for one in matching}))
-    without = sorted(set(registry.names()) - {one.record["kernel"] for one in matching})
     small = _miniature(question)
     shape = (question.heads_q, question.heads_kv, question.head_dim, question.head_dim_v, question.dtype)
     case = Case(small.seqlen_q, small.seqlen_k, *shape, "cuda", backward=question.which != "fwd", deterministic=question.deterministic)
+    if question.gpus > 1:
+        return _unmeasured_methods({one.record.get("method") for one in matching}, small, case, question.gpus)
+    without = sorted(set(registry.names()) - {one.record["kernel"] for one in matching})
     return tuple(name for name in without if any(registry.supports(kernel, small, case) for kernel in registry.choices(name)))
+
+
+def _unmeasured_methods(measured: set[str | None], small: AnyMask, case: Case, gpus: int) -> tuple[str, ...]:
+    from longca.parallel import registry as methods
+
+    others = [methods.get(name) for name in sorted(set(methods.names()) - measured)]
+    return tuple(method.name for method in others if method.supports(small, case, gpus, method.default_grid(case, gpus)))
 
 
 def _miniature(question: Question) -> AnyMask:
