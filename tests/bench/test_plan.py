@@ -350,6 +350,7 @@ def test_a_workload_becomes_cells(tmp_path: Path) -> None:
         ('{"mask": "causal"}', "needs a seqlen"),
         ('{"mask": "causal", "seqlen": 8, "lengths": [8]}', "unknown field"),
         ('{"mask": "full_document", "documents": [3, 0]}', "documents must be a list"),
+        ('{"mask": "full_document", "seqlen": 8, "documents": null}', "line 1: documents must be a list of lengths of 1 or more, not null"),
         ("", "has no steps"),
         ('{"mask": 5, "seqlen": 8}', "line 1 must be an object with a mask"),
         ('{"mask": "causl", "seqlen": 8}', "line 1: unknown mask"),

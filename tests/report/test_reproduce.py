@@ -13,6 +13,7 @@ from longca.bench.journal import describe_mask
 from longca.bench.plan import Planned
 from longca.bench.workload import read_workload
 from longca.cli import run as run_verb
+from longca.report.gather import read_masks
 from longca.report.reproduce import command
 
 VERSIONS = {name: {"torch": "2"} for name in ("torch", "torch:plain", "torch:chunked", "flex", "fa4:bands")}
@@ -109,8 +110,22 @@ def check(cells: list[Planned], device: str, folder: Path, monkeypatch: pytest.M
     for entry in cells:
         # a refused backward: the forward is then measured alone, but it was planned beside one
         made = record.make(entry, REFUSED | {"grad": False}, "e")
-        drawn = {entry.digest: describe_mask(entry.cell.build_mask())}
+        drawn = {(entry.digest, entry.cell.mask): describe_mask(entry.cell.build_mask())}
         assert entry.key in {other.key for other in again(command(made, environments, drawn), folder, monkeypatch)}
+
+
+def test_documents_come_back_where_another_mask_shows_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = [{"mask": "causal_document", "documents": [256]}, {"mask": "causal", "seqlen": 256}]
+    (tmp_path / "steps.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
+    words = ["--kernels", "torch", "--workload", str(tmp_path / "steps.jsonl"), "--passes", "fwd", *SHAPE, "--device", "cpu"]
+    cells = planned(words, "cpu")
+    assert len({entry.digest for entry in cells}) == 1
+    for order in (cells, cells[::-1]):
+        (tmp_path / "masks.jsonl").write_text("".join(json.dumps(entry.mask) + "\n" for entry in order))
+        for entry in cells:
+            text = command(record.make(entry, REFUSED, "e"), {"e": {"device_kind": "cpu"}}, read_masks(tmp_path))
+            assert entry.key in {other.key for other in again(text, tmp_path, monkeypatch)}
+    assert command(record.make(cells[0], REFUSED, "e"), {}, {}) == ""  # no lengths, and drawn ones would be another mask
 
 
 def test_records_that_do_not_say_what_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,8 +41,10 @@ def _step(line: str, where: str) -> dict[str, Any]:
         if name not in STEP_FIELDS:
             raise unknown(f"field in {where}:", name, list(STEP_FIELDS))
     documents = given.get("documents")
-    if documents is not None and not (isinstance(documents, list) and documents and all(type(n) is int and n > 0 for n in documents)):
-        raise BadInput(f"{where}: documents must be a list of lengths of 1 or more, not {documents!r}.")
+    sound = isinstance(documents, list) and documents and all(type(n) is int and n > 0 for n in documents)
+    if "documents" in given and not sound:  # null too: whoever writes it has lost the lengths, and others would be drawn
+        found = json.dumps(documents)
+        raise BadInput(f"{where}: documents must be a list of lengths of 1 or more, not {found}; without the field they are drawn.")
     seqlen = given.get("seqlen", sum(documents or []))
     if type(seqlen) is not int or seqlen < 1:
         raise BadInput(f"{where} needs a seqlen of 1 or more, not {seqlen!r}.")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from longca.bench import journal
 from longca.report.gather import read_masks
-from longca.report.reading import Record, journals, journals_below, read, read_environments
+from longca.report.reading import Drawn, Record, journals, journals_below, read, read_environments
 from longca.report.reproduce import command
 
 PACKAGE = Path(__file__).parents[1]
@@ -24,7 +24,7 @@ class Evidence:
     record: Record
     folder: Path
     facts: Record
-    drawn: dict[str, Record]  # the journal's masks by digest
+    drawn: Drawn  # the journal's masks
 
     @property
     def device(self) -> str:

@@ -16,7 +16,7 @@ from longca.errors import BadInput, LongcaError
 from longca.masks import AnyMask, Mask
 from longca.masks.draw import shades
 from longca.report.naming import kernel_names, same_masks
-from longca.report.reading import Record, journals, read, read_environments
+from longca.report.reading import Drawn, Record, journals, read, read_environments
 from longca.report.reproduce import command
 
 PICTURE = 64  # cells of a mask's picture in each direction
@@ -31,14 +31,14 @@ class Gathered(NamedTuple):
 
     records: list[Record]
     environments: dict[str, Record]
-    masks: dict[str, Record]
+    masks: Drawn
 
 
 def gather(folders: Sequence[str | Path]) -> Gathered:
     """All folders together; of two records with the same key the last one counts."""
     records: dict[str, Record] = {}
     environments: dict[str, Record] = {}
-    drawn: dict[str, Record] = {}
+    drawn: dict[tuple[str, str], Record] = {}
     for folder in journals(folders):
         records |= {record["key"]: record for record in read(folder)}
         environments |= read_environments(folder)
@@ -71,21 +71,22 @@ def _row(record: Record, environments: Mapping[str, Record]) -> Record:
     return {name: value for name, value in flat(record | optional, environments).items() if name not in LEFT_OUT}
 
 
-def read_masks(folder: str | Path) -> dict[str, Record]:
+def read_masks(folder: str | Path) -> dict[tuple[str, str], Record]:
     path = Path(folder) / journal.MASKS
     entries = journal.read_lines(path).entries
     for number, entry in enumerate(entries, 1):
         if not all(isinstance(entry.get(name), kind) for name, kind in MASK_FIELDS.items()):
             raise BadInput(f"{path} line {number} describes no mask; repair or delete that line.")
-    return {entry["digest"]: entry for entry in entries}
+    return {(entry["digest"], entry["mask"]): entry for entry in entries}
 
 
-def pictures(records: Sequence[Record], drawn: Mapping[str, Record]) -> dict[str, Record]:
+def pictures(records: Sequence[Record], drawn: Drawn) -> dict[str, Record]:
     """By the name of a mask, which for block patterns tells parameters and source: what its longest measured one is and, where it can
     be built again, its picture: rows of shades, one hexadecimal digit each, else null."""
+    shown = {digest: entry for (digest, _), entry in drawn.items()}  # the same under any name, and old journals have but one
     longest: dict[str, tuple[Record, Record]] = {}
     for record, name in zip(records, mask_names(records), strict=True):
-        entry = drawn.get(record["mask_digest"])
+        entry = shown.get(record["mask_digest"])
         if entry is not None and (name not in longest or entry["seqlen_k"] > longest[name][1]["seqlen_k"]):
             longest[name] = record, entry
     found = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from longca.bench import journal
 from longca.errors import BadInput
 
 Record = dict[str, Any]
+Drawn = Mapping[tuple[str, str], Record]  # entries of masks.jsonl by digest and name: masks that show the same may be made otherwise
 
 FIELDS: dict[str, tuple[type, ...]] = {
     "level": (str,),

@@ -13,17 +13,17 @@ from longca.bench.catalogue import MINIATURE
 from longca.errors import LongcaError
 from longca.kernels import registry
 from longca.kernels.base import Case, Yes
-from longca.report.reading import Record
+from longca.report.reading import Drawn, Record
 from longca.text import format_size, parse_size, shape_options
 
 STEP = "step.jsonl"  # where a mask with given document lengths is written before it is measured
 
 
-def command(record: Record, environments: Mapping[str, Record], drawn: Mapping[str, Record], seeds: Sequence[int] = ()) -> str:
-    """What to type. `drawn` holds the masks by digest: document lengths that were given stand there. `seeds` are those of several
+def command(record: Record, environments: Mapping[str, Record], drawn: Drawn, seeds: Sequence[int] = ()) -> str:
+    """What to type. In `drawn` stand the document lengths that were given. `seeds` are those of several
     records that differ in nothing else.
 
-    Empty for a simulated record, which nobody measured.
+    Empty for a simulated record, which nobody measured, and where the lengths that were given are not known.
     """
     if record.get("simulated"):
         return ""
@@ -33,10 +33,17 @@ def command(record: Record, environments: Mapping[str, Record], drawn: Mapping[s
     shape = [*shape_options(record), "--passes", _passes(record, given), *_conditions(record, facts)]
     if given.get("documents"):
         step = {"mask": record["mask"], "seqlen": record["seqlen"], "seed": record["seed"], "params": given.get("params", {})}
-        step["documents"] = (drawn.get(record["mask_digest"]) or {}).get("documents")
+        step["documents"] = documents_of(record, drawn)
+        if step["documents"] is None:  # others would be drawn in their place
+            return ""
         written = shlex.quote(json.dumps(step, separators=(",", ":")))
         return f"echo {written} > {STEP} && {shlex.join([*kernel, '--workload', STEP, *shape])}"
     return shlex.join([*kernel, *_mask(record, given, seeds or [record["seed"]]), *shape])
+
+
+def documents_of(record: Record, drawn: Drawn) -> list[int] | None:
+    """The lengths of the record's documents; None for a mask without any, or where the journal does not have them."""
+    return drawn.get((record["mask_digest"], record["mask"]), {}).get("documents")
 
 
 def _mask(record: Record, given: Mapping[str, Any], seeds: Sequence[int]) -> list[str]:

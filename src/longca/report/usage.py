@@ -9,6 +9,7 @@ from longca.errors import BadInput
 from longca.kernels import registry
 from longca.report.question import Question
 from longca.report.recommend import Answer, Choice
+from longca.report.reproduce import documents_of
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
 
@@ -23,12 +24,12 @@ def code(answer: Answer, choice: Choice) -> str:
 def _mask(question: Question, choice: Choice) -> list[str]:
     source = choice.sources[0]
     given: dict[str, Any] = {"seed": source.record["seed"]}
-    if question.own_documents:
-        given |= {"documents": (source.drawn.get(source.record["mask_digest"]) or {}).get("documents")}
+    documents = documents_of(source.record, source.drawn) if question.own_documents else None
+    given |= {} if documents is None else {"documents": documents}
     given |= {name: getattr(question, name) for name in ("distribution", "packing") if getattr(question, name)}
     given |= {"heads": question.heads_kv} if question.mask in masks.block_names() else {}
     given |= dict(question.params)
-    own = question.has_documents and not question.own_documents
+    own = question.has_documents and documents is None
     remark = "  # your own documents: documents=[...] in place of the seed" if own else ""
     options = "".join(f", {name}={value!r}" for name, value in given.items())
     return [f'mask = longca.masks.build("{question.mask}", {question.seqlen}{options}){remark}']
