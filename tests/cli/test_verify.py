@@ -36,6 +36,14 @@ def aborts(q, k, v, mask, scale):
     """takes its process along"""
     os.abort()
 '''
+NAN = '''
+import longca
+
+@longca.kernel()
+def gives_nan(q, k, v, mask, scale):
+    """no number at all"""
+    return q * (k.sum() + v.sum()) * float("nan")
+'''
 SMALL = ["--heads", "2:1", "--head-dim", "16", "--device", "cpu"]
 
 
@@ -89,3 +97,16 @@ def test_every_failure_says_why_and_takes_no_other_along(tmp_path: Path, capsys:
     assert "error: raises on causal, full: ValueError: first words and the second line (plugin.py line 12)\n" in said
     assert "error: aborts on causal, full: its process was killed by SIGABRT during check" in said
     assert sorted(said.splitlines()[-1].split(", ")) == ["2 ok", "2 wrong", "4 error"]
+
+
+def test_what_is_no_number_is_null_in_json_and_inf_in_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    flags = ("--masks", "causal", "--seqlens", "64")
+    assert verify(tmp_path, NAN, *flags, "--json") == 1
+    (finding,) = (json.loads(line, parse_constant=refuse) for line in capsys.readouterr().out.splitlines())
+    assert finding["status"] == "wrong"
+    assert finding["errors"]["out"]["error"] is None
+    assert verify(tmp_path, NAN, *flags) == 1
+    assert " inf/" in capsys.readouterr().out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -36,7 +35,7 @@ Errors = dict[str, dict[str, Any]]
 @dataclass(frozen=True)
 class Finding:
     """One kernel on one mask: ok, wrong, unsupported, unavailable, oom, timeout or error, with the reason, and per tensor the error of
-    its worst token, what is allowed there and where it is."""
+    its worst token (None where that is no finite number), what is allowed there and where it is."""
 
     kernel: str
     mask: str
@@ -101,10 +100,7 @@ class _Checks(Pool):
 
 
 def _finding(cell: Cell, fields: Mapping[str, Any]) -> Finding:
-    errors = {
-        name: error | {"error": math.inf if error["error"] is None else error["error"]}
-        for name, error in (fields.get("check") or {}).items()
-    }
+    errors = fields.get("check") or {}
     return Finding(fields.get("label", cell.kernel), cell.mask, cell.seqlen, fields["status"], fields["reason"], errors)
 
 

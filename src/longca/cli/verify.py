@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -68,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     for done, finding in enumerate(verify(planned, suite, found, device), 1):
         findings.append(finding)
         if args.json:
-            print(json.dumps(asdict(finding)), flush=True)
+            print(json.dumps(asdict(finding), allow_nan=False), flush=True)
         elif sys.stderr.isatty():
             print(f"\r{done}/{len(planned)} {finding.kernel} {finding.mask} {finding.status:<40.40}", end="\r", file=sys.stderr)
     if not args.json:
@@ -151,4 +152,7 @@ def _note(finding: Finding) -> str:
 
 
 def _cell(error: dict[str, Any] | None) -> str:
-    return f"{error['error']:.1e}/{error['allowed']:.1e}" if error else "-"
+    if not error:
+        return "-"
+    found, allowed = (math.inf if error[name] is None else error[name] for name in ("error", "allowed"))
+    return f"{found:.1e}/{allowed:.1e}"
