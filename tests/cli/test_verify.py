@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from longca import masks
+from longca import devices, masks
+from longca.bench.environment import device_model
 from longca.cli import main
 
 BLIND = '''
@@ -110,3 +111,9 @@ def test_what_is_no_number_is_null_in_json_and_inf_in_the_table(tmp_path: Path, 
     assert finding["errors"]["out"]["error"] is None
     assert verify(tmp_path, NAN, *flags) == 1
     assert " inf/" in capsys.readouterr().out
+
+
+def test_the_device_that_is_named_is_the_one_that_is_used(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "gpus", lambda: [{"name": "A GPU", "compute_cap": "9.0", "memory.total": "1024"}])
+    assert main(["verify", "--kernels", "torch:plain", "--masks", "causal", "--seqlens", "64", *SMALL]) == 0
+    assert capsys.readouterr().out.startswith(f"{device_model('cpu')}, 2:1 heads of 16, fp32, seed 0\n")

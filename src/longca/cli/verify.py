@@ -52,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
     from longca import devices
     from longca.bench import plan
     from longca.bench.catalogue import catalogue
+    from longca.bench.environment import device_model
     from longca.bench.verify import WRONG, verify
 
     device = args.device or devices.kind()
@@ -63,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
             raise BadInput(f"{entry.plugin}: {entry.failure[1].rstrip('.')}.")
     planned = plan.plan(plan.cells(suite, found.for_all_masks, device, steps), device, found.versions)
     if not args.json:
-        print(f"{devices.title()}, {suite.heads[0]} heads of {suite.head_dims[0]}, {suite.dtypes[0]}, seed {args.seed}")
+        print(f"{device_model(device)}, {suite.heads[0]} heads of {suite.head_dims[0]}, {suite.dtypes[0]}, seed {args.seed}")
     _say_equal(planned)
     findings = []
     for done, finding in enumerate(verify(planned, suite, found, device), 1):
