@@ -209,6 +209,8 @@ def test_rows_that_would_read_the_same_say_what_tells_them_apart() -> None:
         *(f"{shape} seed 0", f"{shape} seed 1", f"{shape} mask_digest x", f"{shape} mask_digest y", shape, shape)
     ]
     assert [row[1] for row in rows[4:]] == ["sliding_window(w=512)", "sliding_window(w=1024)"]
+    blocks = [make_record(level="sparse", mask="uniform_block", source=source, mask_digest=source) for source in ("random", "nsa")]
+    assert [row[-1] for row in describe_all(blocks)] == [f"{shape} source random", f"{shape} source nsa"]
 
 
 def test_an_empty_journal_is_named(write: Write, capsys: pytest.CaptureFixture[str]) -> None:

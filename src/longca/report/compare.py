@@ -26,7 +26,7 @@ IDENTITY = (
     *("head_dim", "head_dim_v", "dtype", "deterministic", "grad", "pass", "method", "ranks", "grid", "simulated"),
 )
 # what no column of the table says, but two rows may differ by; a digest says little, so it is the last resort
-TOLD_APART = ("level", "seed", "deterministic", "grad", "grid", "simulated", "seqlen_q", "seqlen_k")
+TOLD_APART = ("level", "source", "seed", "deterministic", "grad", "grid", "simulated", "seqlen_q", "seqlen_k")
 
 
 @dataclass(frozen=True)
