@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from longca import masks
 from longca.bench.catalogue import Catalogue
 from longca.bench.cell import Cell
+from longca.bench.metrics import BYTES
 from longca.bench.plan import Job, Planned, jobs
 from longca.bench.pool import Pool
 from longca.bench.suite import Limits, Suite
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from longca.bench.session import Session
 
 WRONG = ("wrong", "error", "timeout")
-BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}
 SHORT = 4096  # tokens below which the usual windows of 1024 hide little and drawn documents are often one
 LIMITS = Limits(build_s=3600, check_s=3600, workers="one")  # nothing is timed, so a process for all will do; a broken one is replaced
 Errors = dict[str, dict[str, Any]]
