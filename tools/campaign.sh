@@ -15,6 +15,7 @@ export PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
 python=${PYTHON:-python3}
 longca="$python -m longca"
 mkdir -p "$out"
+export FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED=1 FLASH_ATTENTION_CUTE_DSL_CACHE_DIR=${FLASH_ATTENTION_CUTE_DSL_CACHE_DIR:-$out/fa4-cache}
 
 tests()    { $python -m pytest -q -m gpu -n 10 tests/kernels tests/bench; }
 parallel() { $python -m pytest -q -m gpu -n 6 tests/parallel; }

@@ -14,7 +14,8 @@ from longca.bench import cp_catalogue, cp_executor, plan
 from longca.bench import suite as suites
 from longca.bench.catalogue import Catalogue
 from longca.bench.clock import CudaTimer, HostTimer, Sample, Settings, measure
-from longca.bench.cp_job import RanksTimer, _peak
+from longca.bench.cp_job import Held, RanksTimer, _peak
+from longca.kernels.inputs import Inputs
 from longca.parallel.comm.local import World
 
 GIB = 1 << 30
@@ -107,3 +108,12 @@ def test_the_flush_buffer_is_no_memory_of_the_method(monkeypatch: pytest.MonkeyP
 
     assert _peak(call, comm, timer) == 1700  # type: ignore[arg-type]
     assert _peak(call, comm, HostTimer()) == 5700  # type: ignore[arg-type]
+
+
+def test_a_forward_holds_nothing_that_an_earlier_backward_kept() -> None:
+    program: Any = SimpleNamespace(forward=lambda *_: ("out", "kept"), backward=lambda *_: "gradients")
+    held = Held(SimpleNamespace(), 0, program, "LHD", [], Inputs(*[torch.empty(0)] * 4))  # type: ignore[arg-type]
+    assert held.call("bwd", program)() == "gradients"
+    assert held.kept == "kept"
+    held.call("fwd", program)
+    assert held.kept is None

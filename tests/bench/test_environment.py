@@ -10,8 +10,7 @@ import pytest
 
 from longca import kernels
 from longca.bench.environment import git_state, kernel_versions, methods_version
-from longca.kernels import registry
-from longca.plugins import import_file
+from longca.kernels import base, registry
 
 OWN = {"block_triton": "block_triton.py", "fa4:bands": "_fa4_bands.py", "fa4:blocks": "_fa4_blocks.py", "torch": "torch_attention.py"}
 FOLDER = Path(kernels.__path__[0])
@@ -69,21 +68,16 @@ def test_a_kernel_whose_variant_is_not_said_has_the_version_of_all_of_them() -> 
     assert not any(name.startswith("longca") for name in kernel_versions("fa4:native"))  # an adapter: the library's version says it
 
 
-def test_a_kernel_of_ours_that_changes_has_another_version(tmp_path: Path) -> None:
+def test_a_kernel_of_ours_that_changes_has_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    same = registry.get("block_triton").versions()
     for name in registry.get("block_triton").own_files:
         shutil.copy(FOLDER / name, tmp_path)
 
-    def version() -> dict[str, str]:
-        kernel = import_file(tmp_path / "block_triton.py", "kernel").BlockTriton()
-        found = kernel.versions()
-        assert isinstance(found, dict)
-        return found
-
-    same = version()
-    assert same == registry.get("block_triton").versions()
+    monkeypatch.setattr(base, "OURS", tmp_path)
+    assert registry.get("block_triton").versions() == same
     with (tmp_path / "_block_triton_kernels.py").open("a") as file:
         file.write("# another way to multiply\n")
-    assert {name for name, text in version().items() if text != same[name]} == {"longca.kernels.block_triton"}
+    assert {name for name, text in registry.get("block_triton").versions().items() if text != same[name]} == {"longca.kernels.block_triton"}
 
 
 def test_methods_have_a_version_and_none_of_it_needs_torch() -> None:
@@ -91,3 +85,9 @@ def test_methods_have_a_version_and_none_of_it_needs_torch() -> None:
     text = f"import sys; {code}; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout == "False\n"
     assert len(methods_version()["longca.parallel"]) == 16
+
+
+def test_a_kernel_derived_from_one_of_ours_has_its_files_version() -> None:
+    parent = registry.classes()["block_triton"]
+    child = type("Mine", (parent,), {"name": "mine", "__module__": "elsewhere"})
+    assert child().versions()["longca.kernels.mine"] == parent().versions()["longca.kernels.block_triton"]

@@ -94,6 +94,28 @@ def test_a_preparing_that_is_slow_every_time_is_repeated_once_and_never_again(se
     assert kernel.count == 5
 
 
+def test_a_new_compilation_is_found_even_where_planning_is_slow(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = Preparing(monkeypatch, [0.25, 0.25, 0.8, 0.05])
+    run(session, "fwd")  # 0.25 s each time
+    found = run(session, "fwd")["fwd"]
+    assert kernel.count == 4
+    assert found["plan_ms"] < 200
+    assert found["compile_ms"] > 600
+
+
+def test_nothing_is_kept_for_a_backward_while_the_kernel_is_checked(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = list[kernel_job.Calls]()
+    plain, check = kernel_job.Calls.__init__, kernel_job._check
+    monkeypatch.setattr(kernel_job.Calls, "__init__", lambda calls, *given: made.append(calls) or plain(calls, *given))
+
+    def checked(*given: Any) -> Any:
+        assert [calls._kept for calls in made] == [None]
+        return check(*given)
+
+    monkeypatch.setattr(kernel_job, "_check", checked)
+    assert run(session, "fwd", "bwd")["bwd"]["status"] == "ok"
+
+
 def test_a_preparing_that_takes_minutes_is_not_repeated(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_job, "LONG_S", 0.25)
     kernel = Preparing(monkeypatch, [0.3])
@@ -304,7 +326,7 @@ def test_compilers_forget_before_they_have_made_too_many_graphs(session: Session
     compiled = torch.compile(lambda x: x + 1, backend="eager", dynamic=False)
     with torch._dynamo.config.patch(recompile_limit=MOST_COMPILATIONS, fail_on_recompile_limit_hit=True):
         for job in range(2 * MOST_COMPILATIONS // 3):
-            session.limit_compilations()
+            session.compilations.limit()
             for size in range(3):
                 compiled(torch.ones(3 * job + size + 2))
     torch._dynamo.reset()
@@ -313,9 +335,9 @@ def test_compilers_forget_before_they_have_made_too_many_graphs(session: Session
 def test_what_is_compiled_stays_while_there_is_room(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     resets, stats = list[int](), {"unique_graphs": 1000}  # made before this session
     fake = SimpleNamespace(reset=lambda: resets.append(stats["unique_graphs"]), utils=SimpleNamespace(counters={"stats": stats}))
-    session.limit_compilations()  # nothing was ever compiled
+    session.compilations.limit()  # nothing was ever compiled
     monkeypatch.setitem(sys.modules, "torch._dynamo", fake)
     for _ in range(40):
-        session.limit_compilations()
+        session.compilations.limit()
         stats["unique_graphs"] += 5
     assert resets == [1000 + 35 * n for n in range(6)]  # 7 jobs of 5 graphs are more than 32

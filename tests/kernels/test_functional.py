@@ -12,7 +12,7 @@ import longca
 from longca import masks
 from longca.kernels import inputs, registry
 from longca.kernels.base import Case, No, Yes
-from longca.kernels.functional import best_kernel
+from longca.kernels.functional import _prepared, best_kernels
 from longca.kernels.inputs import BLOCK, make, tokens
 
 
@@ -103,7 +103,7 @@ def test_without_a_name_a_kernel_is_chosen_that_can_do_it(name: str) -> None:
 def test_the_best_kernel_comes_first_and_memory_for_every_pair_last(monkeypatch: pytest.MonkeyPatch) -> None:
     def best(name: str, seqlen: int, device: str) -> str:
         dtype = "bf16" if device == "cuda" else "fp32"
-        return best_kernel(masks.build(name, seqlen, seed=2), Case(seqlen, seqlen, 8, 8, 128, 128, dtype, device)).label
+        return best_kernels(masks.build(name, seqlen, seed=2), Case(seqlen, seqlen, 8, 8, 128, 128, dtype, device))[0].label
 
     assert best("causal", 1 << 15, "cpu") == "sdpa:flash"
     assert best("share_question", 512, "cpu") == "sdpa:flash"
@@ -115,5 +115,18 @@ def test_the_best_kernel_comes_first_and_memory_for_every_pair_last(monkeypatch:
     assert best("share_question", 1 << 15, "cuda").startswith("cudnn_flex")
     installed.remove("cudnn_flex")
     assert best("share_question", 1 << 15, "cuda") == "flex"
-    with pytest.raises(longca.Refused, match="no kernel that is available here can do causal on mps"):
-        best("causal", 512, "mps")
+
+
+def test_a_kernel_that_refuses_only_when_it_is_prepared_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise longca.Refused("not on this device.")
+
+    mask, tensors = masks.build("causal", 61), make(Case(61, 61, 2, 1, 8, 8, "fp64"))[:3]
+    right = longca.attention(*tensors, mask, kernel="torch:plain")
+    for kind in dict.fromkeys(map(type, best_kernels(mask, Case(61, 61, 2, 1, 8, 8, "fp64")))):
+        _prepared.cache_clear()
+        torch.testing.assert_close(longca.attention(*tensors, mask), right)
+        monkeypatch.setattr(kind, "prepare", refuse)
+    _prepared.cache_clear()
+    with pytest.raises(longca.Refused, match="no kernel that is available here can do causal on cpu"):
+        longca.attention(*tensors, mask)

@@ -16,6 +16,7 @@ import torch
 from longca.bench import check as checks
 from longca.bench.cell import Cell
 from longca.bench.clock import CudaTimer, Sample, Settings, Timer, measure, timer_for
+from longca.bench.compilations import Compilations
 from longca.bench.cp_catalogue import load_plugin
 from longca.bench.reference import data
 from longca.bench.references import References
@@ -50,17 +51,16 @@ class Held:
     layout: Layout
     own: list[tuple[int, int]]
     inputs: Inputs
-    silent: Program | None = None  # the same program where nothing is ever sent
     kept: Kept | None = None
 
     def call(self, which: str, program: Program) -> Callable[[], object]:
         """A pass as a function without arguments; a backward starts from one saved forward."""
         q, k, v, dout = self.inputs
+        self.kept = None  # of an earlier pass: it is no part of this one's memory
         if which == "fwd":
             return lambda: program.forward(q, k, v)
         if which == "fwd+bwd":
             return lambda: program.backward(dout, program.forward(q, k, v)[1])
-        self.kept = None
         kept = self.kept = program.forward(q, k, v)[1]
         return lambda: program.backward(dout, kept)
 
@@ -70,6 +70,7 @@ class Process:
 
     held: Held | None = None
     timer: Timer | None = None
+    compilations = Compilations()
     plugins: tuple[str, ...] = ()
     limited = False
 
@@ -88,6 +89,7 @@ def prepare(comm: Comm, cell: Fields, backward: bool, plugins: list[str], memory
     start = time.perf_counter()
     plan = plan_of(wanted, backward)
     built = time.perf_counter()
+    Process.compilations.limit()
     program = plan.program(comm)
     _synchronize(comm)
     prepared = time.perf_counter()
@@ -137,8 +139,8 @@ def clock(comm: Comm, which: str, settings: Fields) -> Fields:
     peak = _peak(call, comm, Process.timer)
     sent = comm.traffic.sent_bytes
     timing = measure(call, RanksTimer(comm, Process.timer), rules)
-    held.silent = held.silent or held.plan.program(NullComm(comm.rank, comm.size, comm.device))
-    alone = measure(held.call(which, held.silent), RanksTimer(comm, Process.timer), replace(rules, budget_s=rules.budget_s / 2))
+    silent = held.plan.program(NullComm(comm.rank, comm.size, comm.device))  # where nothing is ever sent
+    alone = measure(held.call(which, silent), RanksTimer(comm, Process.timer), replace(rules, budget_s=rules.budget_s / 2))
     held.kept = None
     timed = {"samples": timing.samples, "host_bound": timing.host_bound, "call_ms": timing.call_ms, "stop": timing.stop}
     return {"timing": timed, "silent_ms": alone.median, "bytes_sent": sent, "peak_bytes": peak}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from longca.bench.cell import Cell
 from longca.bench.clock import Settings, Timer, Timing, measure, timer_for
+from longca.bench.compilations import Compilations
 from longca.bench.gauge import Gauge, gauge_for, joules_per_call
 from longca.bench.outcome import forget_frames
 from longca.kernels.base import Case, Layout
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from longca.kernels.inputs import Inputs
 
 Call = Callable[[], object]
-MOST_GRAPHS = 32  # that torch.compile may have made before a job; flex stops at 64, and one job makes a few
 
 
 class Session:
@@ -34,13 +33,13 @@ class Session:
         self.settings = Settings()
         self.cache: Path | None = None  # where other workers look for references
         self.fatal = False  # the device will not work again in this process
-        self.slow_plans: set[str] = set()  # kernels that take as long to prepare a second time as the first
+        self.slow_plans: dict[str, float] = {}  # milliseconds, of kernels that take about as long to prepare a second time as the first
         self._timer: Timer | None = None
         self._gauge: Gauge | None = None
         self._references: Any = None
         self._problem: tuple[Cell, AnyMask, float] | None = None
         self._cuda: Any = None
-        self._forgotten = 0  # graphs that torch.compile had made when it last forgot them
+        self.compilations = Compilations()
 
     def configure(self, job: dict[str, Any]) -> None:
         self.settings, self.quadratic = Settings(**job["clock"]), job["quadratic"]
@@ -60,17 +59,6 @@ class Session:
         gc.freeze()  # what torch brought stays; looking through it after every job would cost more than a small job
         self._cuda = torch.cuda if device == "cuda" else None
         self._timer, self._gauge, self._references = timer_for(device), gauge_for(device), References()
-
-    def limit_compilations(self) -> None:
-        """torch.compile keeps what it made for every shape of inputs and of masks, and stops after a number of graphs: it forgets
-        before that. Graphs are counted by torch itself: nobody else knows what it compiles again for."""
-        dynamo: Any = sys.modules.get("torch._dynamo")
-        if dynamo is None:
-            return
-        made = dynamo.utils.counters["stats"]["unique_graphs"]
-        if made - self._forgotten > MOST_GRAPHS:
-            dynamo.reset()
-            self._forgotten = made
 
     def synchronize(self) -> None:
         if self._cuda is not None:

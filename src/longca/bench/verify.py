@@ -113,7 +113,7 @@ def check_job(cells: list[Cell], session: Session) -> Iterator[tuple[str, dict[s
     mask, _ = session.mask(cell)
     kernel, case = _forward_only_if_needed(cell.kernel, mask, cell.case(mask))
     session.start_device(case.device)
-    session.limit_compilations()
+    session.compilations.limit()
     attention = kernel.prepare(mask, case)
     verdict = check(kernel, attention, case, session.reference(mask, replace(case, backward=cell.grad), cell.seed), cell.seed)
     errors = {name: {"error": e.error, "allowed": e.allowed, "where": e.where} for name, e in verdict.errors.items()}

@@ -11,7 +11,6 @@ Shapes are letters in the names: L tokens, H heads, D head size; so `q_LHD` is [
 from __future__ import annotations
 
 import hashlib
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
 BackwardKind = Literal["functional", "autograd", "none"]
 Layout = Literal["LHD", "HLD"]
+OURS = Path(__file__).parent  # where the files of our own kernels are
 
 
 @dataclass(frozen=True)
@@ -159,8 +159,7 @@ class Kernel(ABC):
 
         found = {}
         if self.own_files:
-            folder = Path(inspect.getfile(type(self))).parent
-            found[f"longca.kernels.{self.label}"] = source_version(folder / name for name in self.own_files)
+            found[f"longca.kernels.{self.label}"] = source_version(OURS / name for name in self.own_files)
         for package in self.needs.split():
             name = package.split("==")[0].split("[")[0]
             try:

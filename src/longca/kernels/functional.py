@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -82,23 +83,23 @@ def _case(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask, scal
 
 @lru_cache(maxsize=32)
 def _prepared(label: str | None, mask: AnyMask, case: Case) -> tuple[Kernel, Attention]:
-    chosen = best_kernel(mask, case) if label is None else registry.choose(label, mask, case)
-    return chosen, chosen.prepare(mask, case)
+    if label is not None:
+        chosen = registry.choose(label, mask, case)
+        return chosen, chosen.prepare(mask, case)
+    for kernel in best_kernels(mask, case):
+        with suppress(Refused):  # some know only now, such as on a device that their library does not support
+            return kernel, kernel.prepare(mask, case)
+    raise Refused(f"no kernel that is available here can do {mask.name or 'this mask'} on {case.device}; `longca ls kernels` says why.")
 
 
-def best_kernel(mask: AnyMask, case: Case) -> Kernel:
-    """The first of the preferred kernels that is available and can do this; one with memory for every pair only where that is little,
-    or nothing else can."""
-    greedy = None
+def best_kernels(mask: AnyMask, case: Case) -> list[Kernel]:
+    """The preferred kernels that are available and can do this, best first; those with memory for every pair last, unless it is little."""
+    lean, greedy = list[Kernel](), list[Kernel]()
     for kernel in (kernel for label in PREFERRED.get(case.device, ()) for kernel in registry.choices(label)):
         answer = registry.available(kernel, case.device) and registry.supports(kernel, mask, case)
-        if isinstance(answer, Yes) and (not answer.quadratic or max(case.seqlen_q, case.seqlen_k) <= SHORT):
-            return kernel
         if isinstance(answer, Yes):
-            greedy = greedy or kernel
-    if greedy is None:
-        raise Refused(f"no kernel that is available here can do {mask.name or 'this mask'} on {case.device}; `longca ls kernels` says why.")
-    return greedy
+            (greedy if answer.quadratic and max(case.seqlen_q, case.seqlen_k) > SHORT else lean).append(kernel)
+    return lean + greedy
 
 
 class _Function(torch.autograd.Function):
