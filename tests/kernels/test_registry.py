@@ -14,6 +14,7 @@ from longca.cli import main
 from longca.errors import BadInput, Refused, Unavailable
 from longca.kernels import registry
 from longca.kernels.base import Case, No
+from longca.kernels.overview import overview
 
 CASE = Case(64, 64, 4, 2, 32, 32, "fp32", "cpu")
 EXPECTED = {"torch", "sdpa", "fa2", "fa3", "fa4", "cudnn", "cudnn_flex", "flex", "flashmask", "ffa"}
@@ -95,3 +96,12 @@ def test_ls_kernels_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     flex = next(entry for entry in entries if entry["kernel"] == "flex")
     assert flex["masks"]["share_question"]["answer"] == "lowered"
     assert {entry["kernel"].split(":")[0] for entry in entries} >= EXPECTED
+
+
+def test_the_overview_asks_block_kernels_in_the_form_they_know() -> None:
+    notes = {entry["kernel"]: entry["masks"]["uniform_block"] for entry in overview()}
+    assert notes["vsa"] == {"answer": "native", "note": "as many KV heads as query heads"}
+    assert notes["fa2_sparse"] == {"answer": "native", "note": "blocks of 128; forward only"}
+    assert notes["fa4:blocks"]["note"] == "blocks of 128"
+    assert notes["block_triton"] == {"answer": "native", "note": ""}
+    assert notes["fa3"]["answer"] == "no"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from longca import devices, masks
 from longca.kernels import registry
@@ -14,10 +14,28 @@ SAMPLE, HEADS_KV = 8192, 8
 def overview() -> list[dict[str, Any]]:
     """One entry per kernel and variant: what it is, whether it runs here, and its answer for each mask."""
     device = devices.kind()
-    samples: list[masks.AnyMask] = [masks.build(name, SAMPLE, seed=42) for name in masks.names()]
-    samples += [masks.build(name, SAMPLE, seed=42, heads=HEADS_KV) for name in masks.block_names()]
+    samples = [[Sample(masks.build(name, SAMPLE, seed=42))] for name in masks.names()]
+    samples += [_blocks(name) for name in masks.block_names()]
     kernels = [registry.get(label) for name in registry.names() for label in registry.labels(name)]
     return [_entry(kernel, device, samples) for kernel in kernels] + [_broken(name, why) for name, why in registry.broken.items()]
+
+
+class Sample(NamedTuple):
+    """A mask to ask about, with how many query heads, and what is special about asking that way."""
+
+    mask: masks.AnyMask
+    heads_q: int = 64
+    note: str = ""
+
+
+def _blocks(name: str) -> list[Sample]:
+    """Block patterns are asked about in several forms: many kernels know one size of blocks, or no grouped heads."""
+    usual = masks.build(name, SAMPLE, seed=42, heads=HEADS_KV)
+    asked = [Sample(usual), Sample(usual, HEADS_KV, "as many KV heads as query heads")]
+    if "b" in usual.params:
+        wide = masks.build(name, SAMPLE, seed=42, heads=HEADS_KV, b=128)
+        asked.insert(1, Sample(wide, note="blocks of 128"))
+    return asked
 
 
 def _broken(name: str, why: str) -> dict[str, Any]:
@@ -25,10 +43,10 @@ def _broken(name: str, why: str) -> dict[str, Any]:
     return {"kernel": name, "available": False, "here": why, **unknown, "masks": {}}
 
 
-def _entry(kernel: Kernel, device: str, samples: list[Any]) -> dict[str, Any]:
+def _entry(kernel: Kernel, device: str, samples: list[list[Sample]]) -> dict[str, Any]:
     available = registry.available(kernel, device)
     home = device if device in kernel.devices else kernel.devices[0]
-    answers = {mask.name: _answer(kernel, mask, home) for mask in samples}
+    answers = {asked[0].mask.name: _answer(kernel, asked, home) for asked in samples}
     return {
         "kernel": kernel.label,
         "available": bool(available),
@@ -42,14 +60,15 @@ def _entry(kernel: Kernel, device: str, samples: list[Any]) -> dict[str, Any]:
     }
 
 
-def _answer(kernel: Kernel, mask: Any, device: str) -> dict[str, str]:
-    """What the kernel says of a mask on the device it is made for; forward alone where it has no backward there."""
-    dtype = "bf16" if device == "cuda" else "fp32"
+def _answer(kernel: Kernel, asked: list[Sample], device: str) -> dict[str, str]:
+    """What the kernel says of a mask on the device it is made for; forward alone where it has no backward there in any form."""
+    dtype, reasons = "bf16" if device == "cuda" else "fp32", list[str]()
     for backward in (True, False):
-        case = Case(SAMPLE, SAMPLE, 64, HEADS_KV, 128, 128, dtype, device, backward=backward)
-        answer = registry.supports(kernel, mask, case)
-        if isinstance(answer, Yes):
-            notes = [answer.note, "forward only" * (not backward), "memory for every pair" * answer.quadratic]
-            return {"answer": answer.how, "note": "; ".join(note for note in notes if note)}
-        reason = answer.reason
-    return {"answer": "no", "note": reason}
+        for mask, heads_q, special in asked:
+            case = Case(SAMPLE, SAMPLE, heads_q, HEADS_KV, 128, 128, dtype, device, backward=backward)
+            answer = registry.supports(kernel, mask, case)
+            if isinstance(answer, Yes):
+                notes = [answer.note, special, "forward only" * (not backward), "memory for every pair" * answer.quadratic]
+                return {"answer": answer.how, "note": "; ".join(note for note in notes if note)}
+            reasons.append(answer.reason)
+    return {"answer": "no", "note": reasons[len(asked)]}

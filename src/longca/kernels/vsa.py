@@ -56,6 +56,7 @@ class VideoSparseTriton(Kernel):
     about = "FastVideo's block-sparse attention, Triton: uniform blocks of 64"
     needs = "fastvideo-kernel==0.3.2"
     modules = ("fastvideo_kernel", "triton")
+    tested = "H200"
     layout = "HLD"
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
