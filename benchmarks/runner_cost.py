@@ -62,9 +62,10 @@ def main(count: int) -> int:
         start = time.perf_counter()
         runner.execute(jobs, pool, journal, "", watcher)
         wall = time.perf_counter() - start
-    cost = (wall - pool.busy_s) / len(jobs)
+    busy = sum(pool.spent_s.values())
+    cost = (wall - busy) / len(jobs)
     grown = watcher.memory[-1] - watcher.memory[len(watcher.memory) // 10]
-    print(f"{wall:.1f} s in all, {pool.busy_s:.1f} s of them building, checking and measuring: {cost * 1e3:.1f} ms per cell for the runner")
+    print(f"{wall:.1f} s in all, {busy:.1f} s of them building, checking and measuring: {cost * 1e3:.1f} ms per cell for the runner")
     first, last = watcher.memory[0], watcher.memory[-1]
     print(f"memory of the runner: {first:.0f} MiB at the start, {last:.0f} MiB at the end, {grown:+.1f} MiB after the first tenth")
     return 1 if cost > MOST_S or grown > MOST_MIB else 0

@@ -1,5 +1,6 @@
 """One job: passes share preparation and check, gradients never accumulate, and no time exists that should not."""
 
+import gc
 import sys
 import time
 import weakref
@@ -23,7 +24,7 @@ from longca.bench.reference import reference
 from longca.bench.session import Session
 from longca.bench.worker import plain
 from longca.errors import Refused
-from longca.kernels import inputs, registry
+from longca.kernels import inputs, registry, torch_attention
 from longca.kernels.base import Case, Yes
 from longca.kernels.flex import MOST_COMPILATIONS
 from longca.report.compare import unsteady
@@ -50,7 +51,7 @@ def test_passes_share_one_preparation_and_one_check(session: Session, monkeypatc
     plain = registry.classes()["torch"].prepare
     monkeypatch.setattr(registry.classes()["torch"], "prepare", lambda *given: calls.append("prepare") or plain(*given))
     real = check.check
-    monkeypatch.setattr(check, "check", lambda *given: calls.append("check") or real(*given))
+    monkeypatch.setattr(check, "check", lambda *given, **more: calls.append("check") or real(*given, **more))
     found = run(session, "fwd", "bwd", "fwd+bwd")
     assert calls == ["prepare", "check"]
     assert [fields["status"] for fields in found.values()] == ["ok"] * 3
@@ -103,17 +104,46 @@ def test_a_new_compilation_is_found_even_where_planning_is_slow(session: Session
     assert found["compile_ms"] > 600
 
 
-def test_nothing_is_kept_for_a_backward_while_the_kernel_is_checked(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = list[kernel_job.Calls]()
-    plain, check = kernel_job.Calls.__init__, kernel_job._check
-    monkeypatch.setattr(kernel_job.Calls, "__init__", lambda calls, *given: made.append(calls) or plain(calls, *given))
-
-    def checked(*given: Any) -> Any:
-        assert [calls._kept for calls in made] == [None]
-        return check(*given)
-
-    monkeypatch.setattr(kernel_job, "_check", checked)
+def test_the_inputs_of_the_clock_are_not_there_while_the_kernel_is_checked(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    order = list[str]()
+    make, check = session.inputs, kernel_job._check
+    monkeypatch.setattr(session, "inputs", lambda *given: order.append("inputs") or make(*given))
+    monkeypatch.setattr(kernel_job, "_check", lambda *given: order.append("check") or check(*given))
     assert run(session, "fwd", "bwd")["bwd"]["status"] == "ok"
+    assert order == ["check", "inputs"]
+
+
+def test_the_first_call_has_the_deadline_of_building_and_shows_what_compiling_took(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phases, forward = list[str](), torch_attention._Plain.forward
+    monkeypatch.setattr(session, "_tell", lambda message: phases.append(message["phase"]))
+    during = list[str]()
+
+    def compiling(*given: Any) -> Any:
+        time.sleep(0 if during else 0.3)
+        during.append(phases[-1])
+        return forward(*given)
+
+    monkeypatch.setattr(torch_attention._Plain, "forward", compiling)
+    found = run(session, "fwd", "bwd")
+    assert during[:2] == ["build", "check"]  # the two data sets
+    assert set(during[2:]) == {"time"}
+    assert found["fwd"]["compile_ms"] > 250 > found["bwd"]["compile_ms"]
+    spent = session.job_seconds()
+    assert set(spent) == {"build", "reference", "check", "time"}
+    assert 0.3 < spent["build"] < sum(spent.values()) < 30
+    assert session.job_seconds() == {}
+
+
+def test_a_refusal_costs_no_cleaning_up(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It came before anything ran; and a large suite holds a thousand of them."""
+    collected = list[int]()
+    monkeypatch.setattr(gc, "collect", lambda: collected.append(1))
+    session.after_error(Refused("takes other masks"))
+    assert not collected
+    session.after_error(RuntimeError("it broke"))
+    assert collected
 
 
 def test_a_preparing_that_takes_minutes_is_not_repeated(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,7 +337,7 @@ def test_after_a_lost_device_the_forward_is_left_to_another_process(session: Ses
     def lose(*_: object) -> None:
         raise RuntimeError("an illegal memory access was encountered")
 
-    monkeypatch.setattr(kernel_job.Calls, "backward", lose)
+    monkeypatch.setattr(kernel_job, "_check", lose)
     monkeypatch.setattr(session, "after_error", lambda error: setattr(session, "fatal", True))
     assert {which: fields["status"] for which, fields in run(session, "fwd", "bwd").items()} == {"bwd": "error"}
 

@@ -3,6 +3,7 @@
 import argparse
 import json
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -170,7 +171,8 @@ def test_a_run_builds_each_mask_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     entries = planned(replace(SMALL, masks=("uniform_block", "causal_document"), seeds=(90, 91, 92), seqlens=("300", "301")))
 
     class Refusing:
-        busy_s = 0.0
+        def __init__(self) -> None:
+            self.spent_s = defaultdict[str, float](float)
 
         def run(self, job: plan.Job) -> Iterator[tuple[str, dict[str, Any]]]:
             yield from ((entry.cell.which, {"status": "unsupported", "reason": "no"}) for entry in job.planned)

@@ -57,7 +57,7 @@ class BrokenWorker:
             yield {"pass": "bwd", "fields": {"status": "error", "reason": "device lost"}}
         else:
             yield {"pass": "fwd", "fields": {"status": "ok", "reason": ""}}
-        yield {"done": True, "fatal": job["cells"][0]["grad"], "busy_s": 0.0}
+        yield {"done": True, "fatal": job["cells"][0]["grad"], "spent_s": {}}
 
 
 @pytest.mark.parametrize("lost", ["dies", "asks"])

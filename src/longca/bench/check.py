@@ -8,7 +8,9 @@ unchanged, and rows without gradient must get none.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -47,6 +49,7 @@ class Verdict:
 
     errors: dict[str, Error] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    first_ms: dict[str, float] = field(default_factory=dict)  # the wall time of the first call of each pass, in which kernels compile
 
     @property
     def ok(self) -> bool:
@@ -59,11 +62,23 @@ class Verdict:
         return "; ".join([*self.problems, *wrong])
 
 
-def check(kernel: Kernel, attention: Attention, case: Case, reference: Reference, seed: int = 0) -> Verdict:
-    """Run a prepared kernel on both data sets and compare."""
+def _nobody() -> None:
+    """Nobody is to be told."""
+
+
+def check(
+    kernel: Kernel, attention: Attention, case: Case, reference: Reference, seed: int = 0, ran: Callable[[], None] = _nobody
+) -> Verdict:
+    """Run a prepared kernel on both data sets and compare; `ran` is called when it has run on one, so that nothing is left to compile."""
+
+    def run(inputs: Inputs, verdict: Verdict) -> Tensors:
+        tensors = _run(kernel, attention, case, inputs, verdict)
+        ran()
+        return tensors
+
     return examine(
         lambda which: data(case, reference.probe, which, seed, kernel.layout),
-        lambda inputs, verdict: _run(kernel, attention, case, inputs, verdict),
+        run,
         lambda tensors, which, verdict: compare(tensors, reference, which, case, verdict),
     )
 
@@ -92,17 +107,29 @@ def _run(kernel: Kernel, attention: Attention, case: Case, inputs: Inputs, verdi
     if kernel.backward == "autograd" and case.backward:
         q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
     poison(case)
-    out, lse = attention.forward(q, k, v)
+    with _timed("fwd", case, verdict):
+        out, lse = attention.forward(q, k, v)
     tensors = {"out": out.detach()} | ({"lse": lse.detach()} if lse is not None else {})
     if lse is None and kernel.gives_lse:
         verdict.problems.append("it returns no lse, though it says that it gives one")
     refuse_shapes(tensors, case, verdict)
     if case.backward and not verdict.problems:
         poison(case)
-        dq, dk, dv = attention.backward(dout, q, k, v, out, lse)
+        with _timed("bwd", case, verdict):
+            dq, dk, dv = attention.backward(dout, q, k, v, out, lse)
         tensors |= {"dq": dq, "dk": dk, "dv": dv}
         refuse_shapes(tensors, case, verdict)
     return tensors
+
+
+@contextmanager
+def _timed(which: str, case: Case, verdict: Verdict) -> Iterator[None]:
+    synchronize = torch.cuda.synchronize if case.device == "cuda" else _nobody
+    synchronize()
+    start = time.perf_counter()
+    yield
+    synchronize()
+    verdict.first_ms.setdefault(which, (time.perf_counter() - start) * 1e3)
 
 
 def refuse_shapes(tensors: Tensors, case: Case, verdict: Verdict) -> None:

@@ -4,6 +4,10 @@ On a GPU the call is timed by device events. One call is always in flight while 
 samples runs them at a higher clock than any training run would see. A call that is too short for that waits behind a flush of the L2
 cache, and behind a spin for as long as the host needs, so that the events see the kernel and not the Python in front of it. Where that
 fails, `host_bound` says so. Calls so long that a full cache could save them less than 1 % are made without a flush: it is a rest, too.
+
+A device changes its clock under load: seen on an H200, a kernel that draws much power runs at the full clock for some 60 ms and is
+then slowed by up to 13 %, with samples that agree within .1 % on either side of the step. So samples lie behind a warm-up under the
+same load, and are spread over as long a time as it took.
 """
 
 from __future__ import annotations
@@ -12,10 +16,9 @@ import math
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from longca.bench.gauge import Gauge, Readings
@@ -30,6 +33,8 @@ LEAST_SPIN_MS = 0.05
 SPARE = 1.3  # times what the host needed last: how long the device spins for it
 COVER = 2.0  # times the host's need that a call must last to hide it
 LONG_MS = 50.0  # beside such a call the rest before the next one is nothing, and one call more than needed is much
+HOST_SHARE = 0.01  # of a call's time: where enqueueing it takes less, a device that waits for the host loses nothing
+APART = 0.05  # of the time that samples are spread over: the least between two of them
 COLD_MS = 2.0  # filling 50 MB of cache from memory takes 10 to 20 us: 1 % of this
 
 
@@ -39,10 +44,10 @@ def _alone() -> None:
 
 @dataclass(frozen=True)
 class Settings:
-    """When to stop: with `least` samples or more as soon as the median is known to `target` (half width of its interval, relative); with
-    three or more when the budget is spent; or with `most` samples."""
+    """When to stop: with `least` samples or more, spread over `warmup_s` or more, as soon as the median is known to `target` (half width
+    of its interval, relative); with three or more when the budget is spent; or with `most` samples."""
 
-    warmup_s: float = 0.05
+    warmup_s: float = 0.1
     budget_s: float = 0.5
     target: float = 0.005
     least: int = 5
@@ -90,22 +95,23 @@ class Timer(Protocol):
         """Seconds, for warm-up and budget."""
 
 
-def measure(call: Call, timer: Timer, settings: Settings | None = None, gauge: Gauge | None = None) -> Timing:
-    """Warm up by time, then sample until the median is known well enough or the budget ends."""
+def measure(call: Call, timer: Timer, settings: Settings | None = None, gauge: Gauge | None = None, warmed_s: float = 0.0) -> Timing:
+    """Warm up by time, less what was done of it; then sample until the median is known well enough or the budget ends."""
     settings, readings = settings or Settings(), Readings(gauge, timer.now)
     taken, stop = list[Sample](), "most"
     with closing(timer.samples(call)) as samples:
-        start = timer.now()
+        start = timer.now() - warmed_s
         while timer.now() - start < settings.warmup_s:
             next(samples)
         start = timer.now()
-        for sample in islice(samples, settings.most):
+        for sample in _apart(samples, timer, min(settings.warmup_s, settings.budget_s) * APART, settings.most):
             taken.append(sample)
             readings.take()
-            if len(taken) < min(settings.least, FEWEST):
+            passed_s = timer.now() - start
+            spent = passed_s >= settings.budget_s
+            if len(taken) < min(settings.least, FEWEST if spent else settings.least) or not (spent or passed_s >= settings.warmup_s):
                 continue
-            spent = timer.now() - start >= settings.budget_s
-            if (spent or len(taken) >= settings.least) and half_width([one.ms for one in taken]) <= settings.target:
+            if half_width([one.ms for one in taken]) <= settings.target:
                 stop = "target"
                 break
             if spent:
@@ -113,6 +119,17 @@ def measure(call: Call, timer: Timer, settings: Settings | None = None, gauge: G
                 break
     ms, late, call_ms = zip(*taken, strict=True)
     return Timing(ms, sum(late) * 2 > len(late), statistics.median(call_ms), stop, readings.clock_mhz, readings.watts)
+
+
+def _apart(samples: Iterator[Sample], timer: Timer, least_s: float, most: int) -> Iterator[Sample]:
+    """Some of the samples, so that hundreds of short calls in a row do not pass for as many looks at the device."""
+    last, left = -math.inf, most
+    for sample in samples:
+        if timer.now() - last >= least_s:
+            last, left = timer.now(), left - 1
+            yield sample
+        if not left:
+            return
 
 
 def half_width(samples: list[float] | tuple[float, ...]) -> float:
@@ -187,7 +204,7 @@ class CudaTimer:
                 start, end, late, call_ms = flying.popleft()
                 end.synchronize()
                 last_ms = float(start.elapsed_time(end))
-                yield Sample(last_ms, late, call_ms)
+                yield Sample(last_ms, late and call_ms > HOST_SHARE * last_ms, call_ms)
         finally:
             self._cuda.synchronize()
 

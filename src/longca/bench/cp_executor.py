@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -25,6 +27,7 @@ from longca.parallel.pool import Pool, RankFailed
 Fields = dict[str, Any]
 STATUS = {"died": "error", "timeout": "timeout", "oom": "oom", "refused": "unsupported", "unavailable": "unavailable"}
 BROKEN = ("died", "timeout")
+PHASES = {"prepare": "build", "clock": "time"}  # steps as the phases are called everywhere
 
 
 class Group(Protocol):
@@ -51,7 +54,7 @@ class Ranks:
         self._plugins = [str(Path(path).resolve()) for path in found.plugins]
         self._group: Group | None = None
         self._strikes: dict[tuple[str, bool], int] = {}  # by method and whether a backward was asked for: its forward may be fine
-        self.busy_s = 0.0
+        self.spent_s = defaultdict[str, float](float)
 
     def start(self, jobs: Iterable[Job]) -> None:
         """The pool starts with its first job: all ranks at once, and nothing else could start meanwhile."""
@@ -140,13 +143,15 @@ class Ranks:
         return found
 
     def _ask(self, cell: Cell, step: str, seconds: float, given: Fields) -> list[Any]:
-        asked = dict(cell.extra)
+        asked, start = dict(cell.extra), time.perf_counter()
         try:
             if self._group is None:
                 self._group = self._begin(asked["ranks"])
             return self._group.run(f"longca.bench.cp_job:{step}", given, seconds)
         except RankFailed as failed:
             raise Failed(*outcome(failed, step), broken=failed.kind in BROKEN) from failed
+        finally:
+            self.spent_s[PHASES.get(step, step)] += time.perf_counter() - start
 
     def _begin(self, ranks: int) -> Group:
         backend = "nccl" if self._device == "cuda" else "gloo"

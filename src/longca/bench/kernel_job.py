@@ -67,11 +67,8 @@ def _measure(cell: Cell, mask: AnyMask, case: Case, passes: list[str], session: 
     attention, plan_ms, tuning_ms = _prepare(kernel, mask, case, session)
     about: Fields = {"variant": kernel.variant, "backward_kind": kernel.backward, "grad": case.backward, "plan_ms": plan_ms}
     prepared_bytes = session.allocated() - before
+    about["check"], first_ms = _check(kernel, attention, mask, case, cell, session)
     calls = Calls(kernel, attention, case, session.inputs(case, cell.seed, kernel.layout))
-    first_ms = {which: _first(calls, which, session) for which in calls.possible}
-    calls.release()  # what a backward starts from would be in the way of the check's own
-    session.phase("check")
-    about["check"] = _check(kernel, attention, mask, case, cell, session)
     for which in passes:
         session.phase("time")
         kept_bytes = calls.keep(which, session)
@@ -118,7 +115,6 @@ class Calls:
         if kernel.backward == "autograd" and case.backward:
             q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
         self._qkv, self._attention = (q, k, v), attention
-        self.possible = ("fwd", "bwd") if case.backward else ("fwd",)
         self._kept: tuple[torch.Tensor, torch.Tensor | None] | None = None
 
     def of(self, which: str) -> Callable[[], object]:
@@ -149,24 +145,19 @@ class Calls:
         self._kept = None
 
 
-def _first(calls: Calls, which: str, session: Session) -> float:
-    """The wall time of a first call, in which many kernels compile."""
-    calls.keep(which, session)
-    start = time.perf_counter()
-    calls.of(which)()
-    session.synchronize()
-    return (time.perf_counter() - start) * 1e3
-
-
-def _check(kernel: Kernel, attention: Attention, mask: AnyMask, case: Case, cell: Cell, session: Session) -> Fields:
+def _check(
+    kernel: Kernel, attention: Attention, mask: AnyMask, case: Case, cell: Cell, session: Session
+) -> tuple[Fields, dict[str, float]]:
+    """The errors of each tensor, and the milliseconds of each pass's first call; with the deadline of building until that is done."""
     from longca.bench.check import check
 
     reference = session.reference(mask, replace(case, backward=cell.grad), cell.seed)
-    verdict = check(kernel, attention, case, reference, cell.seed)
+    session.phase("build")
+    verdict = check(kernel, attention, case, reference, cell.seed, ran=lambda: session.phase("check"))
     found = {name: {"error": error.error, "allowed": error.allowed} for name, error in verdict.errors.items()}
     if not verdict.ok:
         raise Wrong(verdict.reason, found)
-    return found
+    return found, verdict.first_ms
 
 
 def figures(timing: Timing, mask: AnyMask, case: Case, which: str, device_model: str, ranks: int = 1) -> Fields:

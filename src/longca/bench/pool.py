@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ STRIKES = 3  # broken workers in a row after which a kernel's other cells are no
 class Executor(Protocol):
     """Runs the jobs of one level. Another level brings another executor: a pool of ranks instead of one worker."""
 
-    busy_s: float  # spent building, checking and measuring
+    spent_s: defaultdict[str, float]  # by phase: build, reference, check, time
 
     def start(self, jobs: Iterable[Job]) -> None:
         """Begin to start what these jobs need, without waiting for it."""
@@ -40,7 +41,7 @@ class Pool:
         self._workers: dict[str, Worker] = {}
         self._strikes: dict[tuple[str, bool], int] = {}  # by kernel and whether a backward was asked for: its forward may be fine
         self._last_words: dict[tuple[str, bool], Gone] = {}
-        self.busy_s = 0.0
+        self.spent_s = defaultdict[str, float](float)
 
     def start(self, jobs: Iterable[Job]) -> None:
         """Start the workers of these jobs together: on a GPU each takes many seconds, most of them waiting."""
@@ -82,7 +83,8 @@ class Pool:
                 if "pass" in message:
                     yield message["pass"], message["fields"]
                 else:
-                    self.busy_s += message["busy_s"]
+                    for phase, seconds in message["spent_s"].items():
+                        self.spent_s[phase] += seconds
                     self._strikes[suspect] = 0
                     if message["fatal"]:
                         self._drop(name)

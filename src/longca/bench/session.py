@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import time
+from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from longca.bench.clock import Settings, Timer, Timing, measure, timer_for
 from longca.bench.compilations import Compilations
 from longca.bench.gauge import Gauge, gauge_for, joules_per_call
 from longca.bench.outcome import forget_frames
+from longca.errors import Refused
 from longca.kernels.base import Case, Layout
 from longca.masks import AnyMask
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from longca.kernels.inputs import Inputs
 
 Call = Callable[[], object]
+IDLE = "idle"  # between jobs
 
 
 class Session:
@@ -40,6 +42,8 @@ class Session:
         self._problem: tuple[Cell, AnyMask, float] | None = None
         self._cuda: Any = None
         self.compilations = Compilations()
+        self._spent_s = defaultdict[str, float](float)  # by phase
+        self._phase, self._since = IDLE, time.perf_counter()
 
     def configure(self, job: dict[str, Any]) -> None:
         self.settings, self.quadratic = Settings(**job["clock"]), job["quadratic"]
@@ -47,7 +51,19 @@ class Session:
 
     def phase(self, name: str) -> None:
         """Tells the parent which deadline runs now."""
+        self._count(name)
         self._tell({"phase": name})
+
+    def _count(self, next_phase: str) -> None:
+        now = time.perf_counter()
+        self._spent_s[self._phase] += now - self._since
+        self._phase, self._since = next_phase, now
+
+    def job_seconds(self) -> dict[str, float]:
+        """What every phase of the job that ends took."""
+        self._count(IDLE)
+        spent, self._spent_s = self._spent_s, defaultdict[str, float](float)
+        return {name: seconds for name, seconds in spent.items() if name != IDLE}
 
     def start_device(self, device: str) -> None:
         if self._timer is not None:
@@ -72,8 +88,7 @@ class Session:
         assert self._timer is not None
         start = self._timer.now()
         peak_bytes = self._peak(call)
-        left_s = max(0.0, self.settings.warmup_s - (self._timer.now() - start))
-        return peak_bytes, measure(call, self._timer, replace(self.settings, warmup_s=left_s), self._gauge)
+        return peak_bytes, measure(call, self._timer, self.settings, self._gauge, warmed_s=self._timer.now() - start)
 
     def _peak(self, call: Call) -> int | None:
         """Not known on a CPU."""
@@ -108,12 +123,13 @@ class Session:
     def reference(self, mask: AnyMask, case: Case, seed: int) -> Reference:
         self.phase("reference")
         found: Reference = self._references.get(mask, case, seed, self.cache)
-        self.phase("check")
         return found
 
     def after_error(self, error: BaseException) -> None:
-        """Give memory back; and find out whether the device still answers."""
+        """Give memory back; and find out whether the device still answers. A refusal came before anything ran."""
         forget_frames(error)
+        if isinstance(error, Refused):
+            return
         gc.collect()
         if self._cuda is None:
             return
@@ -124,11 +140,15 @@ class Session:
             self.fatal = True
 
     def after_job(self, last: bool) -> None:
-        """Give the device's memory back, to libraries that allocate past torch and to other workers; after the last job of a problem
-        its mask and its reference too."""
+        """After the last job of a problem its mask and its reference go. The device's memory is given back then too, and whenever
+        another worker may need it, or a library that allocates past torch: taking it again costs some time for every tensor."""
         if last:
             self._problem = None
         if last and self._references is not None:
             self._references.forget()
-        if self._cuda is not None and not self.fatal:
+        if self._cuda is not None and not self.fatal and (last or self.cache is not None or self._crowded()):
             self._cuda.empty_cache()
+
+    def _crowded(self) -> bool:
+        free, total = self._cuda.mem_get_info()
+        return bool(free < total / 2)

@@ -115,7 +115,9 @@ def check_job(cells: list[Cell], session: Session) -> Iterator[tuple[str, dict[s
     session.start_device(case.device)
     session.compilations.limit()
     attention = kernel.prepare(mask, case)
-    verdict = check(kernel, attention, case, session.reference(mask, replace(case, backward=cell.grad), cell.seed), cell.seed)
+    reference = session.reference(mask, replace(case, backward=cell.grad), cell.seed)
+    session.phase("check")
+    verdict = check(kernel, attention, case, reference, cell.seed)
     errors = {name: {"error": e.error, "allowed": e.allowed, "where": e.where} for name, e in verdict.errors.items()}
     reason = verdict.reason or ("" if case.backward else "forward only")
     yield cell.which, {"status": "ok" if verdict.ok else "wrong", "reason": reason, "check": errors, "label": kernel.label}

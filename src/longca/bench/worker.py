@@ -12,7 +12,6 @@ import os
 import resource
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -68,11 +67,10 @@ def serve(lines: Iterator[bytes], hello: dict[str, Any], tell: Callable[[dict[st
     tell({"ready": labels})
     for line in lines:
         job = json.loads(line)
-        start = time.perf_counter()
         for message in answers(job, session):
             tell(message)
         session.after_job(job["last"])
-        tell({"done": True, "fatal": session.fatal, "busy_s": time.perf_counter() - start})
+        tell({"done": True, "fatal": session.fatal, "spent_s": session.job_seconds()})
 
 
 def answers(job: dict[str, Any], session: Session) -> Iterator[dict[str, Any]]:
