@@ -15,23 +15,25 @@ export PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
 python=${PYTHON:-python3}
 longca="$python -m longca"
 mkdir -p "$out"
-export FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED=1 FLASH_ATTENTION_CUTE_DSL_CACHE_DIR=${FLASH_ATTENTION_CUTE_DSL_CACHE_DIR:-$out/fa4-cache}
 
-tests()    { $python -m pytest -q -m gpu -n 10 tests/kernels tests/bench; }
+tests()    { $python -m pytest -q -m gpu -n 10 tests/kernels tests/bench --deselect tests/bench/test_clock_gpu.py; }
 parallel() { $python -m pytest -q -m gpu -n 6 tests/parallel; }
-clock()    { $python benchmarks/clock_accuracy.py; }
+clock()    { $python -m pytest -q -m gpu tests/bench/test_clock_gpu.py && $python benchmarks/clock_accuracy.py; }  # with nothing beside it
 lists()    { $python benchmarks/block_lists.py; }
 kernels()  { $longca run paper-kernel --out "$out/paper-kernel" $stop; }
 sparse()   { $longca run paper-sparse --seqlens 32K --out "$out/paper-sparse" $stop; }
 selected() { $longca run paper-sparse --seqlens 32K --heads 64:8 --set ratio=.2 --source nsa --out "$out/paper-sparse" $stop; }
 alarms()   { $python benchmarks/compare_false_alarms.py --out "$out/alarms"; }
 
-# FlexAttention compiles for every length and FA4 for every kind of mask: many processes do it in a minute, a grid alone in several.
+# FlexAttention compiles for every length, FA4 for every kind of mask and cudnn_flex for long: many processes do it in a minute, a grid
+# alone in several.
 compile() {
     local length
     for length in 1K 2K 4K 8K 16K 24K 32K 40K 48K; do
         $longca verify --kernels flex --masks full,causal_document,global_sliding_window --seqlens $length &
     done
+    $longca verify --kernels cudnn_flex:rows --seqlens 2K &
+    $longca verify --kernels cudnn_flex:documents --seqlens 2K &
     $longca verify --kernels fa4:native,fa4:varlen --seqlens 2K &
     $longca verify --kernels fa4:bands --seqlens 4K &
     wait

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from longca.cli import main
+from longca.cli import run as run_verb
 
 SMALL = ["--kernels", "torch", "--device", "cpu", "--dry-run"]
 CAUSAL = [*SMALL, "--masks", "causal", "--seqlens", "64", "--heads", "2:1"]
@@ -68,6 +69,14 @@ def test_levels_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.Mo
     small = ["--kernels", "torch", "--device", "cpu", "--masks", "causal", "--seqlens", "64", "--heads", "2:1", "--head-dim", "8"]
     small += ["--dtype", "fp32", "--passes", "fwd", "--budget", "0.01"]
     assert main(["run", *small]) == 0
-    assert "1 cell: 1 ok; written to out/run/results.jsonl" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "1 cell: 1 ok; written to out/run/results.jsonl" in shown
+    assert "it took " in shown
     assert main(["run", *small, "--methods", "ulysses", "--nproc", "1"]) == 0
     assert "1 cell: 1 ok; written to out/run-cp/results.jsonl" in capsys.readouterr().out
+
+
+def test_where_the_time_went_is_told_with_the_largest_part_first() -> None:
+    spent = {"build": 12.2, "reference": 0.1, "check": 20.0, "time": 60.0}
+    told = run_verb.where_the_time_went(100.0, spent)
+    assert told == "it took 100 s: measuring 60 s, checking 20 s, building and compiling 12 s, the rest 8 s"

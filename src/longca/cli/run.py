@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from longca.cli import INTERRUPTED
@@ -80,6 +81,7 @@ def run(args: argparse.Namespace) -> int:
     from longca import devices
     from longca.bench import levels
     from longca.bench import suite as suites
+    from longca.bench.compilations import keep_on_disk
 
     suite = resolve(args)
     if args.print_config:
@@ -87,6 +89,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     device = args.device or devices.kind()
     devices.require(device)
+    if device == "cuda":
+        keep_on_disk()
     found = levels.part(suite.level, "catalogue")(suite, args.plugin, device, only_named=args.kernels is not None)
     rank = _rank(suite)
     if rank and args.dry_run:
@@ -227,6 +231,7 @@ def _say_left_out(found: Catalogue) -> None:
 
 
 def _execute(args: argparse.Namespace, suite: Suite, found: Catalogue, planned: list[Planned], device: str) -> int:
+    import time
     from pathlib import Path
 
     from longca.bench import environment, levels, runner
@@ -252,9 +257,13 @@ def _execute(args: argparse.Namespace, suite: Suite, found: Catalogue, planned: 
             executor = levels.part(suite.level, "executor")(suite, found, device, model, cache, args.full)
             if device == "cuda":
                 executor.start(todo_jobs)
+            start = time.monotonic()
             ended = runner.execute(todo_jobs, executor, journal, environment.name_of(facts), watcher, args.stop_after)
+            spent_s = time.monotonic() - start
         records = [journal.records[entry.key] for entry in planned if entry.key in journal.records]
     _summary(records, out)
+    if todo:
+        print(where_the_time_went(spent_s, executor.spent_s))
     if not ended.left:
         return 0
     print(f"stopped with {plural(ended.left, 'cell')} left; to go on: {args.command_line}")
@@ -270,6 +279,16 @@ def _summary(records: list[dict[str, Any]], out: object) -> None:
             print(f"\n{table.title}")
             show_table(table.columns, table.rows)
     print(f"\n{plural(len(records), 'cell')}: {counts(records)}; written to {out}/results.jsonl")
+
+
+def where_the_time_went(all_s: float, by_phase: Mapping[str, float]) -> str:
+    """One line, the largest part first; what no phase counts is starting processes and keeping the journal."""
+    from longca.text import format_duration
+
+    titles = {"build": "building and compiling", "reference": "references", "check": "checking", "time": "measuring"}
+    parts = {titles[phase]: seconds for phase, seconds in by_phase.items()} | {"the rest": max(0.0, all_s - sum(by_phase.values()))}
+    shown = sorted(parts.items(), key=lambda part: -part[1])
+    return f"it took {format_duration(all_s)}: " + ", ".join(f"{title} {seconds:.0f} s" for title, seconds in shown if seconds >= 0.5)
 
 
 def _rank(suite: Suite) -> int | None:

@@ -52,11 +52,14 @@ def run(args: argparse.Namespace) -> int:
     from longca import devices
     from longca.bench import plan
     from longca.bench.catalogue import catalogue
+    from longca.bench.compilations import keep_on_disk
     from longca.bench.environment import device_model
     from longca.bench.verify import WRONG, verify
 
     device = args.device or devices.kind()
     devices.require(device)
+    if device == "cuda":
+        keep_on_disk()
     suite, steps = _wanted(args, device)
     found = catalogue(suite, args.plugin, device, only_named=args.kernels is not None)
     for entry in found.entries.values():

@@ -1,0 +1,43 @@
+"""Libraries that compile for long are told to keep what they made, unless somebody has decided otherwise."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from longca.bench.compilations import ON_REQUEST, keep_on_disk
+
+
+@pytest.fixture
+def unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    for library in ON_REQUEST:
+        for name in ("ENABLED", "DIR"):  # set first, so that what is made of them is undone
+            monkeypatch.setenv(f"{library}_CUTE_DSL_CACHE_{name}", "")
+            monkeypatch.delenv(f"{library}_CUTE_DSL_CACHE_{name}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_both_libraries_get_a_folder_of_their_own(unset: Path) -> None:
+    keep_on_disk()
+    assert os.environ["FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED"] == os.environ["FLEX_ATTENTION_CUTE_DSL_CACHE_ENABLED"] == "1"
+    folders = [Path(os.environ[f"{library}_CUTE_DSL_CACHE_DIR"]) for library in ON_REQUEST]
+    assert folders == [unset / "longca" / "fa4", unset / "longca" / "cudnn_flex"]
+    assert all(folder.is_dir() for folder in folders)
+
+
+def test_what_somebody_has_set_stays(unset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED", "0")
+    monkeypatch.setenv("FLASH_ATTENTION_CUTE_DSL_CACHE_DIR", "/elsewhere")
+    keep_on_disk()
+    assert os.environ["FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED"] == "0"
+    assert os.environ["FLASH_ATTENTION_CUTE_DSL_CACHE_DIR"] == "/elsewhere"
+
+
+def test_without_a_place_to_write_there_is_no_cache(unset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (unset / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(unset / "file"))
+    keep_on_disk()
+    assert "FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED" not in os.environ
