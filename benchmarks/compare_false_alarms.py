@@ -17,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 
 from longca import devices
-from longca.report.compare import Comparison, compare, verdict
+from longca.report.compare import Comparison, change, compare, describe, verdict
 
 MOST_ALARMS = 0.01
 ENOUGH_DECIDED = 0.5
@@ -43,7 +43,9 @@ def report(found: Comparison, threshold: float) -> int:
     for sentence in found.busy:
         print(sentence)
     for cell in alarms:
-        print(f"  {cell.verdict} {cell.before['asked']} {cell.before['mask']} {cell.before['seqlen']} {cell.before['pass']}: {cell.ratio}")
+        print(f"  {cell.verdict} {' '.join(describe(cell.before))}: {change(cell.ratio)[0]}")
+        for side in (cell.before, cell.after):
+            print(f"    {' '.join(f'{ms:.4g}' for ms in side['ms']['samples'][:20])} ms at {side['clock_mhz']} MHz")
     # what the intervals alone would say, if noise were no reason to keep silent
     bare = Counter(verdict(cell.ratio, threshold) for cell in measured if cell.ratio is not None)
     print(f"by their intervals alone, noise or not: {', '.join(f'{count} {name}' for name, count in bare.most_common())}")
