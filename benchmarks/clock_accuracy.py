@@ -58,7 +58,7 @@ def attention_call(label: str, seqlen: int) -> Callable[[], object]:
 
 
 def beside_bare_loop(call: Callable[[], object], timer: CudaTimer) -> tuple[float, float, float]:
-    """(clock, bare loop) as medians of rounds that alternate, after the same warm-up and with as many calls; then a loop that lasts.
+    """(clock, bare loop) as medians of rounds that alternate, after the same warm-up and for as long; then a loop that lasts.
 
     A device under full load lowers its clock after some tenths of a second, so that two ways of timing agree only where both load it for
     as long; how far the lasting loop falls behind is the device's doing and shown, not judged.
@@ -70,7 +70,7 @@ def beside_bare_loop(call: Callable[[], object], timer: CudaTimer) -> tuple[floa
         timing = measure(call, timer, settings)
         clock_ms.append(timing.median)
         time.sleep(REST_S)
-        loop_ms.append(bare_loop(call, len(timing.samples), settings.warmup_s))
+        loop_ms.append(bare_loop(call, max(len(timing.samples), round(settings.budget_s * 1e3 / timing.median)), settings.warmup_s))
     lasting = bare_loop(call, max(10, int(LASTING_S * 1e3 / loop_ms[0])), settings.warmup_s)
     return statistics.median(clock_ms), statistics.median(loop_ms), lasting
 
