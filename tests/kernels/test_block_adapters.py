@@ -157,6 +157,18 @@ def test_vsa_hands_over_the_pattern_and_lets_autograd_go_back(monkeypatch: pytes
     _check("vsa", masks.build("uniform_block", 256, heads=2, b=64, ratio=0.5), _case(backward=True))
 
 
+def test_flashinfer_refuses_lists_that_it_cannot_count() -> None:
+    dense = masks.build("uniform_block", 128 << 10, b=64, heads=1, ratio=1.0)
+    refused = registry.supports(
+        registry.get("flashinfer"), dense, _case(seqlen_q=128 << 10, seqlen_k=128 << 10, heads_q=8, heads_kv=8, dtype="bf16")
+    )
+    assert isinstance(refused, No)
+    assert "2,147,483,648 here" in refused.reason
+    assert registry.supports(
+        registry.get("flashinfer"), dense, _case(seqlen_q=128 << 10, seqlen_k=128 << 10, heads_q=8, heads_kv=4, dtype="bf16")
+    )
+
+
 @pytest.mark.parametrize("name", ["uniform_block", "variable_block"])
 def test_flashinfer_plans_the_pattern_and_speaks_log2(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     class Wrapper:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from longca.kernels._blocks import first_refusal, refuse_blind_rows, refuse_pattern
-from longca.kernels.base import Answer, Attention, Case, Kernel, refuse_shapes
+from longca.kernels.base import Answer, Attention, Case, Kernel, No, refuse_shapes
 from longca.masks import AnyMask, BlockMask
 
 if TYPE_CHECKING:
@@ -30,11 +30,20 @@ class FlashInfer(Kernel):
         if not (answer := first_refusal(shapes, refuse_pattern(mask, case))):
             return answer
         assert isinstance(mask, BlockMask)
-        return first_refusal(refuse_blind_rows(mask))
+        return first_refusal(refuse_blind_rows(mask), _refuse_long_lists(mask, case))
 
     def prepare(self, mask: AnyMask, case: Case) -> Attention:
         assert isinstance(mask, BlockMask)
         return _VariableBlocks(mask, case)
+
+
+def _refuse_long_lists(mask: BlockMask, case: Case) -> No | None:
+    """It counts what it lists in 32 bits."""
+    keys_seen = np.count_nonzero(mask.kept, axis=(0, 1)) @ np.diff(mask.col_edges)
+    listed = int(keys_seen) * (case.heads_kv // mask.heads)
+    if listed < 1 << 31:
+        return None
+    return No(f"lists every key of every row block, {listed:,} here, and counts to {(1 << 31) - 1:,}")
 
 
 class _VariableBlocks(Attention):
