@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
+from longca.bench.outcome import printable
 from longca.bench.summary import label, places, shape, typical
-from longca.errors import Unavailable
+from longca.errors import BadInput, Unavailable
 from longca.text import format_size
 
 Record = dict[str, Any]
@@ -18,7 +19,8 @@ TENSORS = ("out", "lse", "dq", "dk", "dv")
 
 
 def flat(record: Record, environments: Mapping[str, Record]) -> Record:
-    """One level of plain values: what is nested gets a name with a line in between; samples are left out."""
+    """One level of plain values: what is nested gets a name with a line in between; samples are left out. Texts of older records may
+    hold what cannot be written."""
     row = {name: value for name, value in record.items() if name not in ("ms", "check", "params", "given")}
     row |= {name: json.dumps(record[name], sort_keys=True) for name in ("params", "given") if name in record}
     row |= {f"ms_{part}": (record["ms"] or {}).get(part) for part in ("median", "p20", "p80", "n", "spread", "stop")}
@@ -26,14 +28,20 @@ def flat(record: Record, environments: Mapping[str, Record]) -> Record:
         found = (record["check"] or {}).get(tensor) or {}
         row |= {f"check_{tensor}_{part}": found.get(part) for part in ("error", "allowed")}
     facts = environments.get(record["env"], {})
-    return row | {"device": facts.get("device"), "torch": facts.get("packages", {}).get("torch"), "commit": facts.get("commit")}
+    row |= {"device": facts.get("device"), "torch": facts.get("packages", {}).get("torch"), "commit": facts.get("commit")}
+    return {name: printable(value) if isinstance(value, str) else value for name, value in row.items()}
+
+
+def table(records: Iterable[Record], environments: Mapping[str, Record]) -> list[Record]:
+    """Flat rows that all have the same columns: levels differ in their fields."""
+    rows = [flat(record, environments) for record in records]
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    return [{name: row.get(name) for name in columns} for row in rows]
 
 
 def to_csv(records: Iterable[Record], environments: Mapping[str, Record]) -> str:
-    rows = [flat(record, environments) for record in records]
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    rows, text = table(records, environments), io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
@@ -86,5 +94,8 @@ def write_parquet(records: Iterable[Record], environments: Mapping[str, Record],
         arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError as error:
         raise Unavailable("writing Parquet needs pyarrow; pip install pyarrow, or use --csv.") from error
-    rows = [flat(record, environments) for record in records]
-    parquet.write_table(arrow.Table.from_pylist(rows), path)
+    rows = arrow.Table.from_pylist(table(records, environments))
+    try:
+        parquet.write_table(rows, path)
+    except OSError as error:
+        raise BadInput(f"cannot write {path}: {error.strerror or error}; give another file.") from error

@@ -185,11 +185,13 @@ def figures(timing: Timing, mask: AnyMask, case: Case, which: str, device_model:
 
 
 def refuse_quadratic(kernel: Kernel, mask: AnyMask, case: Case, longest: int | None) -> None:
-    """What holds something for every pair of tokens stops at a length, with what it would need beyond."""
+    """What holds something for every pair of tokens stops at a length, with what that takes: one value for all heads, as a mask that
+    they share, or one for each, as their scores."""
     if longest is None or max(case.seqlen_q, case.seqlen_k) <= longest:
         return
     answer = kernel.supports(mask, case)
     if not (isinstance(answer, Yes) and answer.quadratic):
         return
-    need = case.seqlen_q * case.seqlen_k * metrics.BYTES[case.dtype] / GIB  # one value a pair, whatever heads share
-    raise TooLong(f"O(S²) memory, at least {need:.2g} GiB at {case.seqlen_q} tokens: left out beyond {longest}; --full runs it")
+    shared = case.seqlen_q * case.seqlen_k * metrics.BYTES[case.dtype] / GIB
+    need = f"{shared:.2g} to {shared * case.heads_q:.2g} GiB for {case.heads_q} heads" if case.heads_q > 1 else f"{shared:.2g} GiB"
+    raise TooLong(f"O(S²) memory, {need} at {case.seqlen_q} tokens: by rule left out beyond {longest} tokens; --full runs it")

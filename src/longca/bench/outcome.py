@@ -13,8 +13,10 @@ from longca.plugins import place
 STATUSES = ("ok", "unsupported", "unavailable", "oom", "timeout", "wrong", "error", "invalid")
 LONGEST_REASON = 400
 PLACE = "longca_place"  # an attribute of errors whose frames are gone
+PHASES = {"start": "starting", "build": "building", "reference": "the reference", "check": "checking", "time": "measuring"}
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "std::bad_alloc", "cudaerrormemoryallocation")
 
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # as compilers put them into their messages
 CPU_ALLOCATOR = re.compile(r"DefaultCPUAllocator.* tried to allocate (\d+) bytes", re.DOTALL)
 
 
@@ -49,7 +51,7 @@ def of_exception(error: BaseException) -> tuple[str, str]:
         asked = CPU_ALLOCATOR.search(text)  # which says it in the words of its own source code
         return "oom", f"out of memory: it asked for {int(asked[1]) / 2**30:.3g} GiB at once" if asked else short(text) or "out of memory"
     where = place(error) or getattr(error, PLACE, "")
-    return "error", short(f"{type(error).__name__}: {text}", LONGEST_REASON - len(where)) + where
+    return "error", short(f"{type(error).__name__}: {text}", LONGEST_REASON - len(where)) + printable(where)
 
 
 def forget_frames(error: BaseException) -> None:
@@ -68,7 +70,7 @@ def of_exit(code: int, phase: str, output: str) -> tuple[str, str]:
     else:
         how = f"its process ended with exit code {code}"
     status = "oom" if any(word in output.lower() for word in OUT_OF_MEMORY) else "error"
-    return status, short(f"{how} during {phase}" + (f"; its last words: {tail}" if tail else ""))
+    return status, short(f"{how} during {PHASES.get(phase, phase)}" + (f"; its last words: {tail}" if tail else ""))
 
 
 def last_words(output: str) -> str:
@@ -79,6 +81,11 @@ def last_words(output: str) -> str:
 
 
 def short(text: str, longest: int = LONGEST_REASON) -> str:
-    """One line of bounded length."""
-    line = " ".join(text.split())
+    """One line of bounded length, fit to be shown and written anywhere."""
+    line = printable(" ".join(COLOURS.sub("", text).split()))
     return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
+def printable(text: str) -> str:
+    """Without what would disturb a terminal or cannot be written as UTF-8: control characters, halves of surrogate pairs."""
+    return text if text.isprintable() else "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

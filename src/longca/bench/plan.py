@@ -17,12 +17,14 @@ from longca import masks
 from longca.bench import metrics
 from longca.bench.cell import Cell, key
 from longca.bench.journal import describe_mask
-from longca.bench.suite import Suite
+from longca.bench.suite import Limits, Suite
+from longca.bench.supervisor import memory_limit
 from longca.errors import BadInput
 from longca.masks import AnyMask
-from longca.text import parse_dims, parse_heads, parse_size
+from longca.text import format_size, parse_dims, parse_heads, parse_size
 
 Number = int | float
+LONGEST = 1 << 30  # tokens: with documents, such a mask takes half a minute and a few GiB to make
 FAILED = ("oom", "timeout", "wrong", "error", "invalid", "unavailable")  # what `--retry failed` runs again
 
 
@@ -115,7 +117,24 @@ def admit(planned: Sequence[Planned], suite: Suite, device: str, only_named: boo
 @lru_cache(maxsize=4)
 def mask_of(problem: Cell) -> AnyMask:
     """The mask of the problem at hand: cells of one problem come one after the other."""
+    refuse_too_long(problem)
     return problem.build_mask()
+
+
+def refuse_too_long(problem: Cell) -> None:
+    """Before a mask is made that no machine, or not this one, has the memory for."""
+    if problem.seqlen > LONGEST:
+        raise BadInput(f"{format_size(problem.seqlen)} tokens are too many: masks are made for up to {format_size(LONGEST)}; give fewer.")
+    if problem.mask not in masks.block_names():
+        return
+    params = masks.find(problem.mask).defaults | dict(problem.params)
+    blocks = problem.seqlen / params.get("b", params.get("avg", 1))
+    need, free = blocks * blocks * problem.patterns, memory_limit(Limits())
+    if need > free:
+        raise BadInput(
+            f"{problem.mask} takes {need / 2**30:.3g} GiB of host memory for its blocks at {format_size(problem.seqlen)} tokens, and "
+            f"{free / 2**30:.3g} are free; give fewer tokens or larger blocks."
+        )
 
 
 @lru_cache(maxsize=4096)

@@ -21,7 +21,7 @@ STRIKES = 3  # broken workers in a row after which a kernel's other cells are no
 class Executor(Protocol):
     """Runs the jobs of one level. Another level brings another executor: a pool of ranks instead of one worker."""
 
-    spent_s: defaultdict[str, float]  # by phase: build, reference, check, time
+    spent_s: defaultdict[str, float]  # by phase: start, build, reference, check, time
 
     def start(self, jobs: Iterable[Job]) -> None:
         """Begin to start what these jobs need, without waiting for it."""
@@ -75,24 +75,26 @@ class Pool:
         if self._strikes.get(suspect, 0) >= STRIKES:
             last = self._last_words[suspect]
             raise Gone(last.status, f"not tried, its worker broke {STRIKES} times in a row; the last time: {last.reason}")
+        if name not in self._workers:
+            self._spawn(name, entry)
+        worker = self._workers[name]
         try:
-            if name not in self._workers:
-                self._spawn(name, entry)
-            self._workers[name].wait_ready()
-            for message in self._workers[name].run(self._message(job)):
+            worker.wait_ready()
+            for message in worker.run(self._message(job)):
                 if "pass" in message:
                     yield message["pass"], message["fields"]
                 else:
-                    for phase, seconds in message["spent_s"].items():
-                        self.spent_s[phase] += seconds
                     self._strikes[suspect] = 0
-                    if message["fatal"]:
+                    if message.get("fatal"):
                         self._drop(name)
         except Gone as gone:
             self._drop(name)
             self._strikes[suspect] = self._strikes.get(suspect, 0) + 1
             self._last_words[suspect] = gone
             raise
+        finally:
+            for phase, seconds in worker.take_seconds().items():
+                self.spent_s[phase] += seconds
 
     def _name(self, job: Job, entry: Entry) -> str:
         """A plugin never shares its worker with other files' kernels: importing it may harm them."""

@@ -30,7 +30,7 @@ class Watcher(Protocol):
 
 
 class Ended(NamedTuple):
-    """How many cells were not begun, and whether somebody interrupted."""
+    """How many cells have no record yet, and whether somebody interrupted."""
 
     left: int
     interrupted: bool
@@ -79,30 +79,33 @@ def execute(
 ) -> Ended:
     """Run jobs until the end, or until it is enough. The journal holds each record before the next cell begins."""
     stop = Stop(watcher.say, limit_s)
-    cache, problem = journal.folder / CACHE, None
+    cache, problem, left = journal.folder / CACHE, None, sum(len(job.planned) for job in todo)
     try:
         with stop.listening():
-            for number, job in enumerate(todo):
+            for job in todo:
                 if stop.asked:
-                    return Ended(sum(len(other.planned) for other in todo[number:]), stop.pressed)
+                    return Ended(left, stop.pressed)
                 if job.cell.problem != problem:
                     problem = job.cell.problem
                     _empty(cache)
                     journal.add_mask(job.planned[0].mask)
                 watcher.begin(job)
-                _run(job, executor, journal, environment, watcher)
+                for record in _run(job, executor, environment):
+                    journal.add(record)
+                    left -= 1
+                    watcher.finished(record)
         return Ended(0, False)
+    except KeyboardInterrupt:
+        return Ended(left, True)
     finally:
         executor.close()
         shutil.rmtree(cache, ignore_errors=True)
 
 
-def _run(job: Job, executor: Executor, journal: Journal, environment: str, watcher: Watcher) -> None:
+def _run(job: Job, executor: Executor, environment: str) -> Iterator[dict[str, Any]]:
     waiting = {entry.cell.which: entry for entry in job.planned}
     for which, found in executor.run(job):
-        record = records.make(waiting.pop(which), found, environment)
-        journal.add(record)
-        watcher.finished(record)
+        yield records.make(waiting.pop(which), found, environment)
 
 
 def _empty(cache: Path) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
+import sys
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,10 +20,10 @@ from longca.masks import AnyMask
 
 if TYPE_CHECKING:
     from longca.bench.reference import Reference
+    from longca.bench.torch_state import TorchState
     from longca.kernels.inputs import Inputs
 
 Call = Callable[[], object]
-IDLE = "idle"  # between jobs
 
 
 class Session:
@@ -41,29 +41,23 @@ class Session:
         self._references: Any = None
         self._problem: tuple[Cell, AnyMask, float] | None = None
         self._cuda: Any = None
+        self._usual: TorchState | None = None  # torch's settings before any kernel ran
         self.compilations = Compilations()
-        self._spent_s = defaultdict[str, float](float)  # by phase
-        self._phase, self._since = IDLE, time.perf_counter()
 
     def configure(self, job: dict[str, Any]) -> None:
         self.settings, self.quadratic = Settings(**job["clock"]), job["quadratic"]
         self.cache = Path(job["cache"]) if job["cache"] else None
+        if "torch" in sys.modules:
+            self._keep_settings()
+
+    def _keep_settings(self) -> None:
+        from longca.bench.torch_state import TorchState
+
+        self._usual = self._usual or TorchState()
 
     def phase(self, name: str) -> None:
         """Tells the parent which deadline runs now."""
-        self._count(name)
         self._tell({"phase": name})
-
-    def _count(self, next_phase: str) -> None:
-        now = time.perf_counter()
-        self._spent_s[self._phase] += now - self._since
-        self._phase, self._since = next_phase, now
-
-    def job_seconds(self) -> dict[str, float]:
-        """What every phase of the job that ends took."""
-        self._count(IDLE)
-        spent, self._spent_s = self._spent_s, defaultdict[str, float](float)
-        return {name: seconds for name, seconds in spent.items() if name != IDLE}
 
     def start_device(self, device: str) -> None:
         if self._timer is not None:
@@ -72,6 +66,7 @@ class Session:
 
         from longca.bench.references import References
 
+        self._keep_settings()
         gc.freeze()  # what torch brought stays; looking through it after every job would cost more than a small job
         self._cuda = torch.cuda if device == "cuda" else None
         self._timer, self._gauge, self._references = timer_for(device), gauge_for(device), References()
@@ -122,7 +117,9 @@ class Session:
 
     def reference(self, mask: AnyMask, case: Case, seed: int) -> Reference:
         self.phase("reference")
-        found: Reference = self._references.get(mask, case, seed, self.cache)
+        assert self._usual is not None
+        with self._usual.instead():  # others are checked against it too, and this kernel may have changed some by now
+            found: Reference = self._references.get(mask, case, seed, self.cache)
         return found
 
     def after_error(self, error: BaseException) -> None:
@@ -140,8 +137,11 @@ class Session:
             self.fatal = True
 
     def after_job(self, last: bool) -> None:
-        """After the last job of a problem its mask and its reference go. The device's memory is given back then too, and whenever
-        another worker may need it, or a library that allocates past torch: taking it again costs some time for every tensor."""
+        """After every job torch's settings are again what they were: the next kernel is another one. After the last job of a problem
+        its mask and its reference go. The device's memory is given back then too, and whenever another worker may need it, or a
+        library that allocates past torch: taking it again costs some time for every tensor."""
+        if self._usual is not None:
+            self._usual.restore()
         if last:
             self._problem = None
         if last and self._references is not None:

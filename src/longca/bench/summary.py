@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
+from longca.bench.outcome import printable
 from longca.masks import SOURCES, block_names, dense_of
 from longca.text import format_shape, format_size
 
@@ -136,7 +137,7 @@ def speed(tflops: float) -> str:
 def failures(records: Iterable[Record]) -> Table:
     """How often each kernel gave each reason for not being measured."""
     counted = Counter((label(record), record["status"], record["reason"]) for record in records if record["status"] != "ok")
-    rows = [[kernel, status, str(count), reason] for (kernel, status, reason), count in sorted(counted.items())]
+    rows = [[kernel, status, str(count), printable(reason)] for (kernel, status, reason), count in sorted(counted.items())]
     return Table("not measured", ["kernel", "status", "cells", "why"], rows)
 
 

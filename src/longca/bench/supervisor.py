@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
-from longca.bench.outcome import of_exit
+from longca.bench.outcome import PHASES, of_exit
 from longca.bench.suite import Limits
 from longca.text import parse_size
 
@@ -23,6 +25,8 @@ KEPT_OUTPUT = 16 << 10  # of what a worker prints, its last bytes
 READ_SIZE, LONGEST_LINE = 1 << 20, 16 << 20
 LOOK_S = 0.5  # between two looks at a worker's memory
 EXIT_S, BURY_S = 2.0, 20.0
+MARK = "LONGCA_WORKER"  # a variable that all descendants of a worker inherit, wherever they hide
+SWEEPS = 5  # looks for descendants: each finds what those before it had started meanwhile
 
 
 class Gone(Exception):
@@ -45,13 +49,15 @@ def memory_limit(limits: Limits) -> int:
 
 
 class Worker:
-    """One process in its own session, hence its own group, which is killed as a whole."""
+    """One process in its own session, hence its own group, which is killed as a whole; what left the group is found by its mark."""
 
     def __init__(self, limits: Limits, device: str, device_model: str, plugin: str | None = None) -> None:
         self.limits, self.memory = limits, memory_limit(limits)
         self.labels: list[str] = []  # the kernels of its plugin, known when it is ready
         self._ready = False
         self._phase, self._output, self._pending = "start", b"", b""
+        self._spent_s, self._counted = defaultdict[str, float](float), time.monotonic()
+        self._mark = f"{MARK}={uuid4().hex}"
         self._seconds = {"start": limits.start_s, "build": limits.build_s, "reference": limits.build_s}
         self._seconds |= {"check": limits.check_s, "time": limits.time_s}
         commands_in, self._commands = os.pipe()
@@ -74,7 +80,7 @@ class Worker:
             stderr=subprocess.STDOUT,
             pass_fds=(commands_in, replies_out),
             start_new_session=True,
-            env=_environment(),
+            env=_environment() | dict([self._mark.split("=")]),
         )
         os.close(commands_in)
         os.close(replies_out)
@@ -88,6 +94,7 @@ class Worker:
 
     def wait_ready(self) -> None:
         """Until it has loaded torch and its plugin; raises Gone where that fails."""
+        self._counted = time.monotonic()
         for message in () if self._ready else self._messages():
             if "failed" in message:
                 self.kill()
@@ -98,12 +105,31 @@ class Worker:
 
     def run(self, job: Message) -> Iterator[Message]:
         """The worker's answers to a job, the last one with `done`; raises Gone where it dies, hangs or takes too much memory."""
-        self._phase = "build"
+        self._count("build")
+        self._forget_output()
         self._send(job)
         for message in self._messages():
             yield message
             if "done" in message:
                 return
+
+    def take_seconds(self) -> dict[str, float]:
+        """How long it was waited for, by phase, since this was last asked; how it ended does not matter."""
+        self._count(self._phase)
+        spent, self._spent_s = self._spent_s, defaultdict(float)
+        return spent
+
+    def _count(self, next_phase: str) -> None:
+        now = time.monotonic()
+        self._spent_s[self._phase] += now - self._counted
+        self._phase, self._counted = next_phase, now
+
+    def _forget_output(self) -> None:
+        """What the job before this one printed must not be taken for this one's last words. One reading empties the pipe."""
+        assert self._process.stdout is not None
+        if self._process.stdout in [ready.fileobj for ready, _ in self._selector.select(0)]:
+            os.read(self._process.stdout.fileno(), READ_SIZE)
+        self._output = b""
 
     def _send(self, message: Message) -> None:
         data = json.dumps(message).encode() + b"\n"
@@ -121,23 +147,23 @@ class Worker:
             for line in self._read(min(LOOK_S, max(0.0, left_s))):
                 message, since = self._parse(line), time.monotonic()
                 if "phase" in message:
-                    self._phase = message["phase"]
+                    self._count(message["phase"])
                 else:
                     yield message
             if time.monotonic() - since > self._seconds[self._phase]:
                 self.kill()
-                raise Gone("timeout", f"{self._phase} took longer than its {self._seconds[self._phase]:g} s")
+                raise Gone("timeout", f"{PHASES[self._phase]} took longer than its {self._seconds[self._phase]:g} s")
             if (used := self._resident()) > self.memory:
                 self.kill()
                 raise Gone("oom", f"it took {used / 2**30:.1f} GiB of host memory, {self.memory / 2**30:.1f} are allowed")
 
     def _parse(self, line: bytes) -> Message:
-        try:
-            message: Message = json.loads(line)
-            return {**message}
-        except (ValueError, TypeError):
-            self.kill()
-            raise Gone("error", f"something wrote to the worker's own pipe during {self._phase}") from None
+        with suppress(ValueError, TypeError):
+            message: Message = {**json.loads(line)}
+            if message.get("phase", self._phase) in self._seconds:
+                return message
+        self.kill()
+        raise Gone("error", f"something wrote to the worker's own pipe during {PHASES[self._phase]}")
 
     def _read(self, wait_s: float) -> list[bytes]:
         """Whole lines of answers that have come; drains what was printed beside them. Raises Gone when there is nothing more to come."""
@@ -178,6 +204,9 @@ class Worker:
             os.killpg(self._process.pid, signal.SIGKILL)
         with suppress(subprocess.TimeoutExpired):  # a driver may hold it for ever; nobody should wait for that
             self._process.wait(BURY_S)
+        for _ in range(SWEEPS):
+            if not _kill_marked(self._mark):
+                break
         self._selector.close()
         os.close(self._commands)
         os.close(self._replies)
@@ -191,3 +220,18 @@ def _environment() -> dict[str, str]:
     home = str(Path(__file__).parents[2])
     paths = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "PYTHONUNBUFFERED": "1"}
+
+
+def _kill_marked(mark: str) -> bool:
+    """End all processes that were started with this in their environment; whether there were any."""
+    found = False
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it ended meanwhile, or is somebody else's
+            handle = os.pidfd_open(int(entry.name))  # of this very process, even if its number is given to another one now
+            try:
+                if mark.encode() in (entry / "environ").read_bytes().split(b"\0"):
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
+                    found = True
+            finally:
+                os.close(handle)
+    return found

@@ -70,7 +70,7 @@ def serve(lines: Iterator[bytes], hello: dict[str, Any], tell: Callable[[dict[st
         for message in answers(job, session):
             tell(message)
         session.after_job(job["last"])
-        tell({"done": True, "fatal": session.fatal, "spent_s": session.job_seconds()})
+        tell({"done": True, "fatal": session.fatal})
 
 
 def answers(job: dict[str, Any], session: Session) -> Iterator[dict[str, Any]]:

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _write(target: str, text: str) -> None:
     try:
-        Path(target).write_text(text)
+        Path(target).write_text(text, encoding="utf-8")
     except OSError as error:
         raise BadInput(f"cannot write {target}: {error.strerror}; give another file.") from error
     print(f"wrote {target}")
