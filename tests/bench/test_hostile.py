@@ -8,9 +8,10 @@ from typing import Any
 EXPECTED = {
     "good": ("ok", ""),
     "segfaults": ("error", "SIGSEGV"),
-    "exits": ("error", "exit code 7"),
+    "complains": ("ok", ""),
+    "exits": ("error", "exit code 7"),  # and not of the memory that the one before it spoke of
     "killed": ("error", "SIGKILL"),
-    "hangs": ("timeout", "took longer than its 15 s"),
+    "hangs": ("timeout", "building took longer than its 15 s"),
     "greedy": ("oom", "memory"),
     "greedy_at_once": ("oom", "memory"),
     "prints": ("ok", ""),
@@ -20,7 +21,8 @@ EXPECTED = {
     "wrong_shape": ("wrong", "shape"),
     "raises": ("error", "ValueError: no, thank you"),
     "leaves_a_child": ("error", "exit code 9"),
-    "closes_its_pipes": ("error", "during build"),
+    "leaves_a_daemon": ("error", "exit code 9"),
+    "closes_its_pipes": ("error", "during building"),
     "babbles": ("error", "wrote to the worker's own pipe"),
     "broken_import": ("error", "I need a library that nobody has"),
     "dying_import": ("error", "exit code 3"),

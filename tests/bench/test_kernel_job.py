@@ -130,10 +130,6 @@ def test_the_first_call_has_the_deadline_of_building_and_shows_what_compiling_to
     assert during[:2] == ["build", "check"]  # the two data sets
     assert set(during[2:]) == {"time"}
     assert found["fwd"]["compile_ms"] > 250 > found["bwd"]["compile_ms"]
-    spent = session.job_seconds()
-    assert set(spent) == {"build", "reference", "check", "time"}
-    assert 0.3 < spent["build"] < sum(spent.values()) < 30
-    assert session.job_seconds() == {}
 
 
 def test_a_refusal_costs_no_cleaning_up(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,13 +215,15 @@ def test_one_sample_is_noisy_and_has_no_spread() -> None:
 def test_quadratic_memory_stops_at_a_length_with_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     mask, kernel = masks.causal(1024), registry.get("torch:plain")
     case = Case(1024, 1024, 64, 8, 128, 128)
-    with pytest.raises(TooLong, match=r"at least 0\.002 GiB at 1024 tokens: left out beyond 512; --full runs it"):
+    with pytest.raises(TooLong) as refused:
         kernel_job.refuse_quadratic(kernel, mask, case, 512)
+    need = "0.002 GiB for a mask to 0.12 GiB for the scores of 64 heads at 1024 tokens"
+    assert str(refused.value) == f"O(S²) memory, {need}: left out by rule beyond 512 tokens; --full runs it"
     kernel_job.refuse_quadratic(kernel, mask, case, 1024)
     kernel_job.refuse_quadratic(kernel, mask, case, None)
     kernel_job.refuse_quadratic(registry.get("torch:chunked"), mask, case, 512)
     monkeypatch.setattr(registry.classes()["torch"], "supports", lambda *given: Yes("lowered", "through a dense mask", quadratic=True))
-    with pytest.raises(TooLong, match="left out beyond"):
+    with pytest.raises(TooLong, match="left out by rule beyond"):
         kernel_job.refuse_quadratic(registry.get("torch:chunked"), mask, case, 512)
 
 

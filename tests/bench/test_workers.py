@@ -50,6 +50,9 @@ class BrokenWorker:
 
     def kill(self) -> None: ...
 
+    def take_seconds(self) -> dict[str, float]:
+        return {"build": 2.0, "check": 1.0}
+
     def run(self, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if job["cells"][0]["grad"]:
             if self.lost == "dies":
@@ -57,7 +60,7 @@ class BrokenWorker:
             yield {"pass": "bwd", "fields": {"status": "error", "reason": "device lost"}}
         else:
             yield {"pass": "fwd", "fields": {"status": "ok", "reason": ""}}
-        yield {"done": True, "fatal": job["cells"][0]["grad"], "spent_s": {}}
+        yield {"done": True, "fatal": job["cells"][0]["grad"]}
 
 
 @pytest.mark.parametrize("lost", ["dies", "asks"])
@@ -70,6 +73,8 @@ def test_a_new_worker_tries_the_forward_alone(lost: str, tmp_path: Path, monkeyp
     assert [fields["bwd"]["status"] for fields in found] == ["timeout" if lost == "dies" else "error"] * 5
     given_up = ["not tried" in fields["bwd"]["reason"] for fields in found]
     assert given_up == ([False] * 3 + [True] * 2 if lost == "dies" else [False] * 5)
+    asked = 5 + sum(not given for given in given_up)  # forward alone, and with its backward before it
+    assert made.spent_s == {"build": 2.0 * asked, "check": 1.0 * asked}  # whether it ended well or not
 
 
 def test_a_forward_alone_keeps_its_worker_and_asks_for_no_gradients() -> None:

@@ -89,6 +89,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     device = args.device or devices.kind()
     devices.require(device)
+    if args.energy is not None and device == "cpu":
+        raise BadInput("--energy is read from a GPU, and this run is on the CPU; leave it out.")
     if device == "cuda":
         keep_on_disk()
     found = levels.part(suite.level, "catalogue")(suite, args.plugin, device, only_named=args.kernels is not None)
@@ -156,6 +158,8 @@ def _refuse_conflicts(args: argparse.Namespace, suite: Suite) -> None:
         raise BadInput(f"{' and '.join(ranks)} {'is' if len(ranks) == 1 else 'are'} for context parallelism; add --level cp, or leave out.")
     if args.nproc is not None and args.nproc < 1:
         raise BadInput(f"--nproc must be 1 rank or more, not {args.nproc}; leave it out for one per GPU.")
+    if args.energy is not None and suite.level == "cp":
+        raise BadInput("--energy is measured for kernels on one device, not for context parallelism; leave it out.")
     if args.energy is not None and args.energy < LEAST_S:
         raise BadInput(f"--energy must be {LEAST_S:g} second or more, not {args.energy:g}; energy is counted over that long at least.")
 
@@ -185,7 +189,19 @@ def _plan(args: argparse.Namespace, suite: Suite, found: Catalogue, device: str)
     cells = levels.part(suite.level, "cells")(suite, found.for_all_masks, device, steps)
     planned = plan.plan(cells, device_model(device), found.versions)
     levels.part(suite.level, "admit")(planned, suite, device, only_named=args.methods not in (None, "all") or args.grid is not None)
-    return plan.shard(planned, args.shard) if args.shard else planned
+    if not args.shard:
+        return planned
+    mine = plan.shard(planned, args.shard)
+    if not mine:
+        _say_empty_shard(args.shard, planned)
+    return mine
+
+
+def _say_empty_shard(shard: str, planned: list[Planned]) -> None:
+    import sys
+
+    problems = plural(len({entry.cell.problem for entry in planned}), "problem")
+    print(f"shard {shard} holds no cell: there is only {problems} (mask, length, shape, seed) to share, and none is split.", file=sys.stderr)
 
 
 def _refuse_nothing_runs(found: Catalogue, device: str) -> None:
@@ -282,13 +298,15 @@ def _summary(records: list[dict[str, Any]], out: object) -> None:
 
 
 def where_the_time_went(all_s: float, by_phase: Mapping[str, float]) -> str:
-    """One line, the largest part first; what no phase counts is starting processes and keeping the journal."""
+    """One line, the largest part first; what no phase counts is mostly keeping the journal."""
+    from longca.bench.outcome import PHASES
     from longca.text import format_duration
 
-    titles = {"build": "building and compiling", "reference": "references", "check": "checking", "time": "measuring"}
-    parts = {titles[phase]: seconds for phase, seconds in by_phase.items()} | {"the rest": max(0.0, all_s - sum(by_phase.values()))}
-    shown = sorted(parts.items(), key=lambda part: -part[1])
-    return f"it took {format_duration(all_s)}: " + ", ".join(f"{title} {seconds:.0f} s" for title, seconds in shown if seconds >= 0.5)
+    titles = PHASES | {"build": "building and compiling", "reference": "references"}
+    parts = {titles.get(phase, phase): seconds for phase, seconds in by_phase.items()}
+    parts["the rest"] = max(0.0, all_s - sum(by_phase.values()))
+    shown = [f"{title} {seconds:.0f} s" for title, seconds in sorted(parts.items(), key=lambda part: -part[1]) if seconds >= 0.5]
+    return f"it took {format_duration(all_s)}" + (f": {', '.join(shown)}" if shown else "")
 
 
 def _rank(suite: Suite) -> int | None:

@@ -31,6 +31,12 @@ def segfaults(q, k, v, mask, scale):
 
 
 @longca.kernel()
+def complains(q, k, v, mask, scale):
+    os.write(2, b"CUDA out of memory, but I have a second plan\n")
+    return right(q, k, v, mask, scale)
+
+
+@longca.kernel()
 def exits(q, k, v, mask, scale):
     os._exit(7)
 
@@ -105,6 +111,18 @@ def leaves_a_child(q, k, v, mask, scale):
     """A child that holds the worker's pipes open, then the worker dies."""
     if os.fork() == 0:
         time.sleep(600)
+    os._exit(9)
+
+
+@longca.kernel()
+def leaves_a_daemon(q, k, v, mask, scale):
+    """A child that leaves the worker's group, before the worker dies."""
+    daemon = os.fork()
+    if daemon == 0:
+        os.setsid()
+        time.sleep(600)
+    while os.getsid(daemon) != daemon:
+        time.sleep(0.01)
     os._exit(9)
 
 
