@@ -88,6 +88,15 @@ def test_a_host_that_no_spin_can_hide_is_said(gpu: FakeGpu) -> None:
     assert time_it(gpu, gpu.kernel(1.0, lambda: 40.0), Settings()).host_bound
 
 
+@pytest.mark.parametrize(("host_ms", "bound"), [(0.2, False), (30.0, True)])
+def test_a_call_that_starts_late_is_bound_by_the_host_only_if_that_takes_a_share_of_it(gpu: FakeGpu, host_ms: float, bound: bool) -> None:
+    """Nothing is in flight before so long a call, and a spin that is cut short hides nothing: the device always waits for the host."""
+    gpu._sleep = lambda cycles: None  # type: ignore[method-assign]
+    timing = time_it(gpu, gpu.kernel(60.0, lambda: host_ms), Settings(warmup_s=0.1, least=5))
+    assert timing.host_bound == bound
+    assert timing.median == pytest.approx(60.0 + host_ms)
+
+
 def test_one_slow_call_does_not_make_the_device_rest_for_long(gpu: FakeGpu) -> None:
     host_ms = chain([15.0], repeat(0.1))  # the first one compiles
     timing = time_it(gpu, gpu.kernel(6.5, lambda: next(host_ms)), Settings(warmup_s=0.05, least=30))

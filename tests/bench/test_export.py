@@ -3,12 +3,16 @@
 import csv
 import io
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from longca.bench import health, journal
 from longca.bench.export import to_csv, to_hud, to_markdown
+from longca.bench.summary import failures
 from longca.cli import main
 
 GOLDEN = Path(__file__).parent / "golden" / "schema1"
@@ -56,11 +60,72 @@ def test_the_verb_writes_files_and_says_what_is_missing(tmp_path: Path, capsys: 
 def test_parquet_without_pyarrow_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import sys
-
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert main(["export", str(GOLDEN), "--parquet", str(tmp_path / "x")]) == 2
     assert capsys.readouterr().err == "longca: writing Parquet needs pyarrow; pip install pyarrow, or use --csv.\n"
+
+
+class FirstRowTable:
+    """As pyarrow's: the first row says which columns there are."""
+
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self.rows = [{name: row.get(name) for name in rows[0]} for row in rows]
+
+    @classmethod
+    def from_pylist(cls, rows: list[dict[str, Any]]) -> "FirstRowTable":
+        return cls(rows)
+
+
+def write_table(table: FirstRowTable, path: str) -> None:
+    Path(path).write_text(json.dumps(table.rows))
+
+
+@pytest.fixture
+def arrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for pyarrow, which writes JSON."""
+    monkeypatch.setitem(sys.modules, "pyarrow", SimpleNamespace(Table=FirstRowTable))
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", SimpleNamespace(write_table=write_table))
+
+
+def mixed(folder: Path) -> Path:
+    """A journal whose first record is of the level kernel, and a later one of cp; with a reason that older versions let through."""
+    first, second, *_ = journal.load(GOLDEN)
+    cp = {"level": "cp", "key": "cp", "method": "ulysses", "ranks": 2, "grid": "2x1", "bytes_sent": [1, 2]}
+    bad = {"status": "error", "reason": "half \ud800 and \0 and \x1b[2J", "ms": None}
+    folder.mkdir()
+    (folder / "results.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in (first | bad, second | cp)))
+    return folder
+
+
+@pytest.mark.usefixtures("arrow")
+def test_parquet_has_the_columns_of_all_levels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(mixed(tmp_path / "mixed")), "--parquet", str(tmp_path / "x")]) == 0
+    kernel, cp = json.loads((tmp_path / "x").read_text())
+    assert (kernel["method"], cp["method"], cp["bytes_sent"]) == (None, "ulysses", [1, 2])
+    capsys.readouterr()
+    assert main(["export", str(GOLDEN), "--parquet", str(tmp_path / "no" / "x")]) == 2
+    assert capsys.readouterr().err == f"longca: cannot write {tmp_path}/no/x: No such file or directory; give another file.\n"
+
+
+def test_real_parquet_has_them_too(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    assert main(["export", str(mixed(tmp_path / "mixed")), "--parquet", str(tmp_path / "x")]) == 0
+    kernel, cp = parquet.read_table(str(tmp_path / "x")).to_pylist()
+    assert (kernel["method"], cp["method"], cp["bytes_sent"]) == (None, "ulysses", [1, 2])
+    assert main(["export", str(GOLDEN), "--parquet", str(tmp_path / "no" / "x")]) == 2
+
+
+@pytest.mark.usefixtures("arrow")
+def test_no_reason_of_an_old_record_breaks_an_export_or_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = mixed(tmp_path / "mixed")
+    files = [f"--{name}={tmp_path / name}" for name in ("csv", "md", "hud", "parquet")]
+    assert main(["export", str(folder), *files]) == 0
+    (row, _) = csv.DictReader(io.StringIO((tmp_path / "csv").read_text(encoding="utf-8")))
+    assert row["reason"] == json.loads((tmp_path / "parquet").read_text())[0]["reason"] == "half � and � and �[2J"
+    capsys.readouterr()
+    assert main(["export", str(folder), "--csv"]) == 0
+    assert "half � and � and �[2J" in capsys.readouterr().out
+    assert failures(journal.load(folder)).rows[0][-1] == "half � and � and �[2J"
 
 
 def test_doctor_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """Kernels that do their worst, in real processes: each ends as its own status, and the others are measured all the same."""
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -50,9 +51,12 @@ def test_each_ends_as_its_own_status_with_a_reason_and_the_others_are_measured(
         tmp_path,
     ]
     with start_run(*given, *arguments, LONGCA_TEST=tmp_path) as process:
-        _, errors = process.communicate(timeout=400)
+        output, errors = process.communicate(timeout=400)
     assert process.returncode == 0, errors
     assert living_workers(tmp_path) == []  # nor any child of theirs
+    building = re.search(r"it took .*building and compiling (\d+) s", output)
+    assert building is not None
+    assert int(building[1]) >= 15  # what hangs there, hangs in no other part of the time
     lines = (tmp_path / "results.jsonl").read_text().splitlines()
     records = {record["asked"]: record for record in map(json.loads, lines)}
     assert len(lines) == len(records) == len(EXPECTED)

@@ -70,22 +70,23 @@ def test_a_planned_stop_is_no_interrupt_and_says_how_to_go_on(cheap: Any, tmp_pa
     assert f"--out '{out}'" in last
 
 
-def test_ctrl_c_once_ends_after_the_cell_and_twice_at_once(cheap: Any, tmp_path: Path) -> None:
-    for presses in (1, 2):
-        out = tmp_path / str(presses)
-        process = cheap(out, 0.5 if presses == 1 else 2.0)
-        while not (out / "results.jsonl").exists() or not keys(out):
-            time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
-        if presses == 2:
-            time.sleep(0.2)
-            process.send_signal(signal.SIGINT)
-        start, (_, errors) = time.monotonic(), process.communicate(timeout=60)
-        assert process.returncode == 130
-        assert "stopping after all passes of this kernel on this problem" in errors
-        assert time.monotonic() - start < 10
-        assert 1 <= len(journal.load(out)) <= 4
-        assert not (out / ".cache").exists()
+@pytest.mark.parametrize("signals", [["SIGINT"], ["SIGINT", "SIGINT"], ["SIGTERM"]])
+def test_ctrl_c_once_ends_after_the_cell_and_twice_at_once(signals: list[str], cheap: Any, tmp_path: Path) -> None:
+    process = cheap(tmp_path, 0.5 if signals == ["SIGINT"] else 2.0)
+    while not (tmp_path / "results.jsonl").exists() or not keys(tmp_path):
+        time.sleep(0.02)
+    for name in signals:
+        process.send_signal(signal.Signals[name])
+        time.sleep(0.2)
+    start, (output, errors) = time.monotonic(), process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert ("stopping after all passes of this kernel on this problem" in errors) == ("SIGINT" in signals)
+    assert time.monotonic() - start < 10
+    done = len(journal.load(tmp_path))
+    assert 1 <= done <= 4
+    assert f"\n{done} cell{'s' * (done > 1)}: {done} unsupported; written to {tmp_path}/results.jsonl\n" in output
+    assert output.splitlines()[-1].startswith(f"stopped with {96 - done} cells left; to go on: longca run --masks causal ")
+    assert not (tmp_path / ".cache").exists()
 
 
 def test_a_second_runner_on_the_same_folder_is_refused(cheap: Any, tmp_path: Path) -> None:

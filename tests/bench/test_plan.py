@@ -218,6 +218,19 @@ def test_shards_split_everything_and_share_nothing(parts: int) -> None:
     assert sum(map(len, problems)) == len(set().union(*problems))
 
 
+def test_lengths_without_the_memory_for_a_mask_are_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Cell, "build_mask", lambda cell: pytest.fail(f"{cell.seqlen} tokens"))
+    with pytest.raises(BadInput, match=r"^100000000K tokens are too many: masks are made for up to 1G; give fewer\.$"):
+        planned(replace(SMALL, seqlens=("100000000K",)))
+    blocks = replace(SMALL, masks=("uniform_block",), params={"uniform_block": {"b": 64}}, seqlens=("1M",))
+    monkeypatch.setattr(plan, "memory_limit", lambda limits: 1 << 28)
+    with pytest.raises(BadInput, match=r"^uniform_block takes 0\.5 GiB of host memory for its blocks at 1M tokens, and 0\.25 are free;"):
+        planned(blocks)
+    larger = replace(blocks, params={"uniform_block": {"b": 128}})
+    with pytest.raises(pytest.fail.Exception, match="1048576 tokens"):
+        planned(larger)
+
+
 @pytest.mark.parametrize("text", ["0/3", "4/3", "1", "a/b", "1/2/3"])
 def test_a_wrong_shard_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match="is no shard"):

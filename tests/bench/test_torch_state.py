@@ -66,7 +66,7 @@ def test_a_precision_that_torch_does_not_tell_is_mended(usual: TorchState) -> No
 
 
 @pytest.mark.usefixtures("usual")
-def test_a_reference_that_others_read_too_is_made_with_the_usual_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reference_that_others_read_too_is_made_with_the_usual_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session(lambda message: None, "a CPU")
     session.start_device("cpu")
     torch.set_default_dtype(torch.float16)

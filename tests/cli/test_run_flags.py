@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from longca import devices
+from longca.bench import compilations
 from longca.cli import main
 from longca.cli import run as run_verb
 
@@ -18,6 +20,9 @@ BAD = [
     ([*CAUSAL, "--grid", "2x2"], "--grid is for context parallelism"),
     ([*CAUSAL, "--methods", "usp", "--level", "kernel"], "--methods is for context parallelism"),
     ([*CAUSAL, "--energy", "0.1"], "--energy must be 1 second or more, not 0.1"),
+    ([*CAUSAL, "--energy", "1"], "--energy is read from a GPU, and this run is on the CPU; leave it out"),
+    ([*CAUSAL, "--energy", "1", "--methods", "usp"], "--energy is measured for kernels on one device, not for context parallelism"),
+    ([*CAUSAL, "--seqlens", "100000000K"], "100000000K tokens are too many: masks are made for up to 1G"),
     ([*CAUSAL, "--head-dim", "64/"], "'64/' is not understood"),
     ([*CAUSAL, "--heads", "8:"], "'8:' is not understood"),
 ]
@@ -80,3 +85,22 @@ def test_where_the_time_went_is_told_with_the_largest_part_first() -> None:
     spent = {"build": 12.2, "reference": 0.1, "check": 20.0, "time": 60.0}
     told = run_verb.where_the_time_went(100.0, spent)
     assert told == "it took 100 s: measuring 60 s, checking 20 s, building and compiling 12 s, the rest 8 s"
+    assert run_verb.where_the_time_went(5.0, {"start": 2.0, "lunch": 3.0}) == "it took 5 s: lunch 3 s, starting 2 s"
+    assert run_verb.where_the_time_went(0.3, {"build": 0.2}) == "it took 0 s"
+
+
+def test_an_empty_shard_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *CAUSAL, "--shard", "1/2"]) == 0
+    assert capsys.readouterr().err == ""
+    assert main(["run", *CAUSAL, "--shard", "2/2"]) == 0
+    why = "there is only 1 problem (mask, length, shape, seed) to share, and none is split"
+    assert capsys.readouterr().err == f"shard 2/2 holds no cell: {why}.\n"
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_what_is_compiled_for_a_gpu_is_kept_on_disk(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = list[str]()
+    monkeypatch.setattr(devices, "require", lambda device: None)
+    monkeypatch.setattr(compilations, "keep_on_disk", lambda: kept.append(device))
+    assert main(["run", *CAUSAL, "--device", device]) == 0
+    assert kept == [device] * (device == "cuda")

@@ -127,8 +127,8 @@ def refuse_too_long(problem: Cell) -> None:
         raise BadInput(f"{format_size(problem.seqlen)} tokens are too many: masks are made for up to {format_size(LONGEST)}; give fewer.")
     if problem.mask not in masks.block_names():
         return
-    params = masks.find(problem.mask).defaults | dict(problem.params)
-    blocks = problem.seqlen / params.get("b", params.get("avg", 1))
+    params: dict[str, Any] = {**masks.find(problem.mask).defaults, **dict(problem.params)}
+    blocks = problem.seqlen / max(1, params.get("b") or params["avg"])
     need, free = blocks * blocks * problem.patterns, memory_limit(Limits())
     if need > free:
         raise BadInput(

@@ -201,7 +201,8 @@ def _say_empty_shard(shard: str, planned: list[Planned]) -> None:
     import sys
 
     problems = plural(len({entry.cell.problem for entry in planned}), "problem")
-    print(f"shard {shard} holds no cell: there is only {problems} (mask, length, shape, seed) to share, and none is split.", file=sys.stderr)
+    why = f"there is only {problems} (mask, length, shape, seed) to share, and none is split"
+    print(f"shard {shard} holds no cell: {why}.", file=sys.stderr)
 
 
 def _refuse_nothing_runs(found: Catalogue, device: str) -> None:
