@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -76,8 +76,8 @@ class FirstRowTable:
         return cls(rows)
 
 
-def write_table(table: FirstRowTable, path: str) -> None:
-    Path(path).write_text(json.dumps(table.rows))
+def write_table(table: FirstRowTable, file: IO[bytes]) -> None:
+    file.write(json.dumps(table.rows).encode())
 
 
 @pytest.fixture

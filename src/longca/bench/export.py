@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Iterable, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from longca.bench.outcome import printable
@@ -96,6 +97,7 @@ def write_parquet(records: Iterable[Record], environments: Mapping[str, Record],
         raise Unavailable("writing Parquet needs pyarrow; pip install pyarrow, or use --csv.") from error
     rows = arrow.Table.from_pylist(table(records, environments))
     try:
-        parquet.write_table(rows, path)
+        with Path(path).open("wb") as file:  # an error of Python's own is one sentence
+            parquet.write_table(rows, file)
     except OSError as error:
-        raise BadInput(f"cannot write {path}: {error.strerror or error}; give another file.") from error
+        raise BadInput(f"cannot write {path}: {error.strerror}; give another file.") from error
