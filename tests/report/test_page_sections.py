@@ -58,6 +58,8 @@ def test_bars_stand_beside_each_other_with_words_where_there_is_none(bars: Brows
     words = bars.script(FRAMES + CHART + written, 0)
     assert [word for word in words if word[0] in "XMWTE"] == ["W wrong", "X unsupported", "M out of memory", "W wrong"]
     assert {"1100", "550"} <= set(words), "each bar has its figure"
+    label = bars.script(CHART + "return chart.plot.getAttribute('aria-label')", 0)
+    assert label.endswith("; without a bar: bad wrong, k01 unsupported, k02 out of memory, k03 wrong")
     chosen(bars, "bars-length", "8192")
     assert all(value is not None for _, _, value in bars.script(read, 0))
     chosen(bars, "bars-length", "all")
@@ -232,8 +234,8 @@ def test_the_headline_calls_kernels_equal_within_three_percent(write: Write, bro
     page = opened(browser, write("equal", made), tmp_path)
     rows = {row[0]: (row[3], row[6]) for row in page.script(CELLS, "headline")[1:]}
     assert rows == {
-        "causal": (f"{HOSTILE}, b ~ within 3 %", "1.20× c"),
+        "causal": (f"{HOSTILE}, b ~ within\xa03\xa0%", "1.20× c"),
         "full": (HOSTILE, "1.040× b ~"),
-        "sliding_window": (f"{HOSTILE}, b ~, c within 3 %", "no other"),
+        "sliding_window": (f"{HOSTILE}, b ~, c within\xa03\xa0%", "no other"),
     }
     assert page.script("return document.querySelectorAll('img').length") == 0

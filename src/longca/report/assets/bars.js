@@ -43,7 +43,7 @@ function drawWords(u, chart) {
     const point = chart.points[series][index], style = styleOf(chart.look(chart.lines[series])), at = u.valToPos(x, "x", true);
     ctx.strokeStyle = ctx.fillStyle = style.color;
     marker(ctx, style, at, floor + 7 * ratio, Math.min(3.5 * ratio, wide / 3.5));
-    if (point.value === null) drawWord(ctx, `${MARKS[point.failed.status] || "E"} ${MARK_WORDS[point.failed.status] || point.failed.status}`, at, floor - 5 * ratio, ratio);
+    if (point.value === null) drawWord(ctx, `${MARKS[point.failed.status] || "E"} ${wordOf(point)}`, at, floor - 5 * ratio, ratio);
     else {
       ctx.strokeStyle = ctx.fillStyle = css("--ink");
       drawSpread(u, at, point);
@@ -54,6 +54,8 @@ function drawWords(u, chart) {
   }
   ctx.restore();
 }
+
+const wordOf = (point) => MARK_WORDS[point.failed.status] || point.failed.status;
 
 function drawWord(ctx, text, x, y, ratio) {
   ctx.save();
@@ -92,7 +94,9 @@ function barChart(name, records, lines, x) {
     label: x === "seqlen" ? sizeText : (place) => `${x} ${numberText(place)}`, options: barOptions, data: barData, spot: spotOfBar, next: nextBar, alike: () => [] };
   chart.points = points(records, chart, SPEED);
   chart.slots = slotsOf(chart);
-  const figure = addChart(name, chart);
+  const figure = addChart(name, chart), without = chart.slots.filter(({ series, index }) => chart.points[series][index].value === null);
+  const words = unique(without.map(({ series, index }) => `${chart.lines[series]} ${wordOf(chart.points[series][index])}`)); // a canvas reads out nothing
+  if (words.length) chart.plot.setAttribute("aria-label", `${chart.plot.getAttribute("aria-label")}; without a bar: ${words.join(", ")}`);
   chart.plot.style.minWidth = `${Math.ceil(LEAST_BAR * (chart.slots[chart.slots.length - 1].x + 2) + 80)}px`;
   return figure;
 }

@@ -20,7 +20,7 @@ function headline(records) {
     if (!ok.length) continue;
     const longest = Math.max(...ok.map((r) => r.seqlen)), ranked = ranking(ok.filter((r) => r.seqlen === longest)), [best] = ranked;
     const equal = ranked.filter(({ speed }) => best.speed <= speed * (1 + EQUAL)), next = ranked[equal.length];
-    const fastest = breakable(equal.map(withNoise).join(", ") + (equal.length > 1 ? ` within ${100 * EQUAL} %` : ""), "td");
+    const fastest = breakable(equal.map(withNoise).join(", ") + (equal.length > 1 ? ` within\u00a0${100 * EQUAL}\u00a0%` : ""), "td");
     fastest.className = "names";
     rows.push([breakable(group[0].problem, "td"), pass, sizeText(longest) + sameAs(ok.find((r) => r.seqlen === longest)), fastest, numberText(best.speed), best.peak === null ? "" : `${(100 * best.peak).toFixed(0)} %`,
       next ? `${aheadText(best.speed / next.speed)} ${withNoise(next)}` : equal.length > 1 ? "no other" : "the only one"]);
