@@ -10,6 +10,7 @@ from pathlib import Path
 
 from longca.bench.summary import label
 from longca.errors import BadInput
+from longca.report import PRACTICAL
 from longca.report.ratio import CONFIDENCE, Ratio, ratio
 from longca.report.reading import Record, read, read_environments
 from longca.text import format_dims, format_heads, format_size
@@ -74,7 +75,7 @@ class Comparison:
         return about | {"cells": [cell.to_json() for cell in self.cells]} | names
 
 
-def compare(before: str | Path, after: str | Path, threshold: float = 0.03, force: bool = False) -> Comparison:
+def compare(before: str | Path, after: str | Path, threshold: float = PRACTICAL, force: bool = False) -> Comparison:
     """What changed from `before` to `after`; journals that cannot be compared fairly are refused unless forced."""
     sides = [read(folder) for folder in (before, after)]
     empty = [str(folder) for folder, side in zip((before, after), sides, strict=True) if not side]
