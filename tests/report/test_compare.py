@@ -192,6 +192,11 @@ def test_what_cannot_be_compared_is_refused_unless_forced(
     assert f"compared all the same: A and B differ in {said}" in capsys.readouterr().out
 
 
+def test_a_whole_number_of_seconds_is_the_same_setting_with_a_point(write: Write) -> None:
+    a, b = (write(name, [make_record(STEADY)], {"clock": {"budget_s": seconds}}) for name, seconds in (("a", 1), ("b", 1.0)))
+    assert compare(a, b).counts["SAME"] == 1
+
+
 def test_a_packed_journal_is_compared_too(write: Write) -> None:
     a, b = write("a", [make_record(STEADY)]), write("b", [make_record(SLOW)])
     (b / "results.jsonl.gz").write_bytes(gzip.compress((b / "results.jsonl").read_bytes()))

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from longca.bench.summary import label
 from longca.errors import BadInput
@@ -169,7 +170,14 @@ def _differences(sides: list[list[Record]], environments: list[dict[str, Record]
 
 
 def _values(name: str, records: list[Record], environments: Mapping[str, Record]) -> set[str]:
-    return {json.dumps(environments.get(env, {}).get(name), sort_keys=True) for env in {record["env"] for record in records}}
+    return {json.dumps(_plain(environments.get(env, {}).get(name)), sort_keys=True) for env in {record["env"] for record in records}}
+
+
+def _plain(value: Any) -> Any:
+    """The same number written the same way: 1 second in a file of settings is 1.0 on the command line."""
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _words(values: set[str]) -> str:
