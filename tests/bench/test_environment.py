@@ -4,12 +4,14 @@ import ast
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from longca import kernels
-from longca.bench.environment import git_state, kernel_versions, methods_version
+from longca import devices, kernels
+from longca.bench.environment import clocks_policy, describe, git_state, kernel_versions, methods_version
+from longca.bench.suite import Suite
 from longca.kernels import base, registry
 
 OWN = {"block_triton": "block_triton.py", "fa4:bands": "_fa4_bands.py", "fa4:blocks": "_fa4_blocks.py", "torch": "torch_attention.py"}
@@ -91,3 +93,21 @@ def test_a_kernel_derived_from_one_of_ours_has_its_files_version() -> None:
     parent = registry.classes()["block_triton"]
     child = type("Mine", (parent,), {"name": "mine", "__module__": "elsewhere"})
     assert child().versions()["longca.kernels.mine"] == parent().versions()["longca.kernels.block_triton"]
+
+
+def test_what_holds_the_clocks_is_part_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the GPUs that are visible the one that is held back most; a field that the driver does not know hides no other."""
+    told = {"power.limit": ("700.00", "500.00", "300.00"), "uuid": ("GPU-a", "GPU-b", "GPU-c")}
+
+    def ask(query: str, fields: Sequence[str]) -> list[dict[str, str]]:
+        assert query == "gpu"
+        return [{name: told[name][gpu] for name in fields} for gpu in range(3)] if told.keys() >= set(fields) else []
+
+    monkeypatch.setattr(devices, "ask", ask)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    unknown: dict[str, float | None] = dict.fromkeys(("power_limit_w", "application_sm_mhz", "application_memory_mhz"))
+    assert clocks_policy("cuda") == unknown | {"power_limit_w": 500.0}
+    told |= {"clocks.applications.graphics": ("1980", "1410", "1"), "clocks.applications.memory": ("3201", "[N/A]", "1")}
+    assert clocks_policy("cuda") == unknown | {"power_limit_w": 500.0, "application_sm_mhz": 1410.0}
+    assert clocks_policy("cpu") == unknown
+    assert describe("cpu", Suite()).items() >= unknown.items()

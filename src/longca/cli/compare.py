@@ -24,7 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fail-on", default="slower", metavar="WHAT", help="exit code 1 for slower (always), and unclear or missing cells")
     parser.add_argument("--all", action="store_true", help="list cells that are the same, or measured in neither, too")
     parser.add_argument("--json", action="store_true", help="everything, for programs")
-    parser.add_argument("--force", action="store_true", help="compare different devices, threads, clock settings or schemas")
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="compare different devices, threads, clock settings, power limits or clocks, or an older schema",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
