@@ -50,7 +50,7 @@ class Yes:
 
 @dataclass(frozen=True)
 class No:
-    """Not supported, and why, as a sentence for the user."""
+    """Not supported, and why: what follows the kernel's name in a sentence for the user, such as "takes bf16, not fp32"."""
 
     reason: str
 
@@ -222,5 +222,5 @@ def refuse_shapes(case: Case, *, dtypes: tuple[str, ...], dims: Any, equal_dims:
     if equal_dims and case.head_dim != case.head_dim_v:
         return No(f"needs the same head size for q and v, not {case.head_dim}/{case.head_dim_v}")
     if case.heads_q % case.heads_kv:
-        return No(f"{case.heads_q} query heads do not divide into {case.heads_kv} groups")
+        return No(f"needs a multiple of the {case.heads_kv} KV heads as query heads, not {case.heads_q}")
     return None
