@@ -155,7 +155,7 @@ def test_under_torchrun_the_command_joins_the_job_and_resumes_it(tmp_path: Path)
         (["--methods", "usp", *QUICK, "--nproc", "4", "--grid", "3x2"], "the grid 3x2 is for 6 ranks"),
         (["--methods", "ulises", *QUICK], "did you mean 'ulysses'"),
         (["--methods", "magi", *QUICK, "--grid", "two"], "is no grid"),
-        (["--methods", "ulysses,usp", *QUICK, "--masks", "uniform_block"], "usp cannot do this: attends to the keys of one rank at a time"),
+        (["--methods", "ulysses,usp", *QUICK, "--masks", "uniform_block"], "usp cannot do this: it attends to the keys of one rank at a time"),
         (["paper-cp", "--device", "cpu", "--masks", "causal", "--nproc", "4"], "use GPUs, shorter --seqlens, or the suite quick-cp"),
         (["magi-cp", "--device", "cpu", "--masks", "causal", "--nproc", "2"], "use GPUs, shorter --seqlens, or the suite quick-cp"),
     ],

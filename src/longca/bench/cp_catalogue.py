@@ -15,7 +15,9 @@ from longca.bench.plan import Planned, mask_of
 from longca.bench.suite import Suite
 from longca.errors import Refused
 from longca.kernels import registry as kernels
+from longca.masks import AnyMask
 from longca.parallel import joining, registry
+from longca.parallel.method import Plan
 from longca.text import parse_size
 
 KERNEL = {"cpu": "torch:chunked", "cuda": "fa4"}  # what `all` means here: methods are compared on one kernel
@@ -79,6 +81,12 @@ def cells(suite: Suite, kernel_labels: Sequence[str], device: str, steps: Sequen
     return found
 
 
+def plan_of(cell: Cell, mask: AnyMask, backward: bool) -> Plan:
+    """The same in the run and in every rank; raises Refused."""
+    asked = dict(cell.extra)
+    return registry.plan(asked["method"], mask, replace(cell.case(mask), backward=backward), asked["ranks"], asked["grid"], cell.kernel)
+
+
 def admit(planned: Sequence[Planned], suite: Suite, device: str, only_named: bool) -> None:
     """Refuse a run of which nothing can come: too much for a CPU or a GPU, or a combination asked for by name that cannot work."""
     refused: list[Refused] = []
@@ -95,7 +103,7 @@ def admit(planned: Sequence[Planned], suite: Suite, device: str, only_named: boo
         if cell.job not in seen:
             seen.add(cell.job)
             try:
-                made = registry.plan(asked["method"], mask, cell.case(mask), asked["ranks"], asked["grid"], cell.kernel)
+                made = plan_of(cell, mask, cell.grad)
                 if device == "cuda":
                     refuse_what_does_not_fit(cell, made)
             except Refused as error:

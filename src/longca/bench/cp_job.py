@@ -17,14 +17,13 @@ from longca.bench import check as checks
 from longca.bench.cell import Cell
 from longca.bench.clock import CudaTimer, Sample, Settings, Timer, measure, timer_for
 from longca.bench.compilations import Compilations
-from longca.bench.cp_catalogue import load_plugin
+from longca.bench.cp_catalogue import load_plugin, plan_of
 from longca.bench.reference import data
 from longca.bench.references import References
 from longca.bench.worker import limit_memory
 from longca.kernels import registry as kernels
 from longca.kernels.base import Case, Layout
 from longca.kernels.inputs import WHICH, Inputs, tokens
-from longca.parallel import registry
 from longca.parallel.comm.base import Comm
 from longca.parallel.comm.null import NullComm
 from longca.parallel.method import Plan
@@ -32,13 +31,6 @@ from longca.parallel.primitives.program import Kept, Program
 from longca.parallel.ranges import Ranges
 
 Fields = dict[str, Any]
-
-
-def plan_of(cell: Cell, backward: bool) -> Plan:
-    """The same in the run and in every rank; raises Refused."""
-    mask, asked = cell.build_mask(), dict(cell.extra)
-    case = replace(cell.case(mask), backward=backward)
-    return registry.plan(asked["method"], mask, case, asked["ranks"], asked["grid"], cell.kernel)
 
 
 @dataclass
@@ -87,7 +79,7 @@ def prepare(comm: Comm, cell: Fields, backward: bool, plugins: list[str], memory
             Process.plugins += (path,)
     wanted = Cell.from_json(cell)
     start = time.perf_counter()
-    plan = plan_of(wanted, backward)
+    plan = plan_of(wanted, wanted.build_mask(), backward)
     built = time.perf_counter()
     Process.compilations.limit()
     program = plan.program(comm)
@@ -98,6 +90,7 @@ def prepare(comm: Comm, cell: Fields, backward: bool, plugins: list[str], memory
     held = Process.held = Held(plan, wanted.seed, program, layout, own, inputs)
     first_ms = {which: _first(held, which, comm) for which in (("fwd", "bwd") if backward else ("fwd",))}
     about = {"build_ms": (built - start) * 1e3, "plan_ms": (prepared - built) * 1e3, "mask_digest": plan.mask.digest}
+    about["backward_kinds"] = sorted(program.kernel.backward_kinds) if hasattr(program, "kernel") else []
     return about | {"first_ms": first_ms, "work": plan.pairs(program.rows, program.heads)}
 
 
@@ -116,7 +109,7 @@ def check(comm: Comm, cache: str, grad: bool) -> Fields:
     local = replace(held.plan.case, seqlen_q=len(own), seqlen_k=len(own))
 
     def compare(found: checks.Tensors, which: str, verdict: checks.Verdict) -> None:
-        lse = {"lse": found.pop("lse")}
+        lse = {"lse": found.pop("lse")} if "lse" in found else {}
         checks.compare(found, mine, which, local, verdict)
         checks.compare(lse, of_lse, which, local, verdict)
 
@@ -184,7 +177,7 @@ def _run(program: Program, local: Case, inputs: Inputs, verdict: checks.Verdict)
         dq, dk, dv = program.backward(dout, kept)
         found |= {"dq": dq, "dk": dk, "dv": dv}
     checks.refuse_shapes(found, local, verdict)
-    return found | {"lse": kept.lse}
+    return found if kept.lse is None else found | {"lse": kept.lse}
 
 
 def _held() -> Held:
