@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,12 +46,12 @@ def one_way(q, k, v, mask, scale):
 
 
 @pytest.fixture
-def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(kernels, "_plugins", {})
     file = tmp_path / "functions.py"
     file.write_text(FUNCTIONS)
     kernels.load_plugin(file)
-    yield file
+    return file
 
 
 def run(method: str, mask: Mask, heads: tuple[int, int], ranks: int, kernel: str, backward: bool) -> None:
@@ -111,13 +110,19 @@ def test_one_attention_over_all_keys_needs_no_lse() -> None:
             "with_lse",
             True,
             2,
-            "ring_p2p cannot use the kernel with_lse: the backward of with_lse is torch's autograd, which cannot start from the out and lse "
-            "of all ranks together; use ulysses, --passes fwd, or another kernel such as torch:chunked.",
+            "ring_p2p cannot use the kernel with_lse: the backward of with_lse is torch's autograd, which cannot start from the "
+            "out and lse of all ranks together; use ulysses, --passes fwd, or another kernel such as torch:chunked.",
         ),
         ("ring_allgather", "sdpa:math", True, 8, "; use --passes fwd, or another kernel such as torch:chunked."),
         ("magi", "sdpa:math", True, 2, "cannot be put together; use ulysses, or another kernel such as torch:chunked."),
         ("usp", "without_lse", False, 2, "cannot be put together; use ulysses or ring_allgather, or another kernel"),
-        ("ring_p2p", "flex", False, 8, "flex gives no lse, without which the results of several steps cannot be put together; use ring_allg"),
+        (
+            "ring_p2p",
+            "flex",
+            False,
+            8,
+            "flex gives no lse, without which the results of several steps cannot be put together; use ring_allg",
+        ),
         ("ulysses", "one_way", True, 2, "one_way has no backward; use --passes fwd, or another kernel such as torch:chunked."),
     ],
 )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
@@ -122,6 +123,7 @@ class Ranks:
             fields = figures(timing, mask, case, which, self._model, ranks)
             first = max(sum(answer["first_ms"][part] for part in which.split("+")) for answer in prepared)
             fields["compile_ms"] = max(0.0, first - timing.median)
+            fields |= over_ranks(timing.samples, answers[0]["mean_samples"])
             fields["bytes_sent"] = [answer["bytes_sent"] for answer in answers]
             fields["wait_share"] = max(0.0, 1 - answers[0]["silent_ms"] / timing.median)
             if answers[0]["peak_bytes"] is not None:
@@ -172,6 +174,12 @@ def outcome(failed: RankFailed, step: str) -> tuple[str, str]:
     if failed.kind == "refused":
         return status, short(failed.message.removeprefix("failed: ").rstrip("."))
     return status, short(f"rank {failed.rank} {failed.message} during {step}" + (f"; its last words: {words}" if words else ""))
+
+
+def over_ranks(slowest: Sequence[float], mean: Sequence[float]) -> Fields:
+    """Medians over iterations: of the mean time of all ranks, and of the slowest rank's time over it."""
+    shares = [most / average if average else 1.0 for most, average in zip(slowest, mean, strict=True)]
+    return {"mean_ms": statistics.median(mean), "imbalance_ms": statistics.median(shares)}
 
 
 def imbalance(work: list[int]) -> float:

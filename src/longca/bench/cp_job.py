@@ -3,8 +3,9 @@ own deadline; what they share stays here between calls."""
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +18,8 @@ from longca.bench import check as checks
 from longca.bench.cell import Cell
 from longca.bench.clock import CudaTimer, Sample, Settings, Timer, measure, timer_for
 from longca.bench.compilations import Compilations
-from longca.bench.cp_catalogue import load_plugin, plan_of
+from longca.bench.cp_catalogue import plan_of
+from longca.bench.cp_plugins import load_plugin
 from longca.bench.reference import data
 from longca.bench.references import References
 from longca.bench.worker import limit_memory
@@ -136,7 +138,19 @@ def clock(comm: Comm, which: str, settings: Fields) -> Fields:
     alone = measure(held.call(which, silent), RanksTimer(comm, Process.timer), replace(rules, budget_s=rules.budget_s / 2))
     held.kept = None
     timed = {"samples": timing.samples, "host_bound": timing.host_bound, "call_ms": timing.call_ms, "stop": timing.stop}
-    return {"timing": timed, "silent_ms": alone.median, "bytes_sent": sent, "peak_bytes": peak}
+    means = [sample.mean for sample in timing.samples if isinstance(sample, OfRanks)]
+    return {"timing": timed, "mean_samples": means, "silent_ms": alone.median, "bytes_sent": sent, "peak_bytes": peak}
+
+
+class OfRanks(float):
+    """The milliseconds of an iteration: the slowest rank's, of which one may ask the mean of all ranks."""
+
+    mean: float
+
+    def __new__(cls, slowest_ms: float, every_rank: Sequence[float]) -> OfRanks:
+        found = super().__new__(cls, slowest_ms)
+        found.mean = statistics.fmean(every_rank)
+        return found
 
 
 class RanksTimer:
@@ -155,7 +169,7 @@ class RanksTimer:
                 _, slowest_ms, any_late, longest_call_ms, spin_ms = map(max, zip(*rows, strict=True))
                 if isinstance(self._inner, CudaTimer):
                     self._inner.spin_ms = spin_ms
-                yield Sample(slowest_ms, bool(any_late), longest_call_ms)
+                yield Sample(OfRanks(slowest_ms, [row[1] for row in rows]), bool(any_late), longest_call_ms)
 
     def now(self) -> float:
         return self._now
