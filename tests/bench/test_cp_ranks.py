@@ -9,6 +9,7 @@ from longca.bench import cp_catalogue, cp_ranks
 from longca.bench import suite as suites
 from longca.cli import main
 from longca.errors import BadInput, Refused
+from longca.parallel import registry
 
 SHAPE = ["--masks", "causal", "--seqlens", "64", "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--device", "cpu"]
 PLAIN = suites.Suite(level="cp", masks=("causal",), seqlens=("64",), heads=("8:4",), head_dims=("16",), passes=("fwd",))
@@ -90,7 +91,8 @@ def test_a_plugin_that_ends_its_process_without_complaint_is_found_too(tmp_path:
     assert "ended with exit code 0 during import" in capsys.readouterr().err
 
 
-def test_methods_of_a_file_are_listed(plugins: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_methods_of_a_file_are_listed(plugins: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_plugins", {})
     assert main(["ls", "cp", "--plugin", str(plugins / "fragile_methods.py")]) == 0
     assert "plain_ring" in capsys.readouterr().out
     assert main(["ls", "masks", "--plugin", str(plugins / "fragile_methods.py")]) == 2
