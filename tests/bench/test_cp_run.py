@@ -155,7 +155,10 @@ def test_under_torchrun_the_command_joins_the_job_and_resumes_it(tmp_path: Path)
         (["--methods", "usp", *QUICK, "--nproc", "4", "--grid", "3x2"], "the grid 3x2 is for 6 ranks"),
         (["--methods", "ulises", *QUICK], "did you mean 'ulysses'"),
         (["--methods", "magi", *QUICK, "--grid", "two"], "is no grid"),
-        (["--methods", "ulysses,usp", *QUICK, "--masks", "uniform_block"], "usp cannot do this: attends to the keys of one rank at a time"),
+        (["--methods", "usp", *QUICK, "--masks", "uniform_block"], "usp cannot do this: attends to the keys of one rank at a time"),
+        (["--methods", "ring_p2p,usp", *QUICK, "--masks", "uniform_block"], "ring_p2p cannot do this: attends to the keys of one rank"),
+        (["--methods", "usp", *QUICK, "--masks", "causal,uniform_block"], "usp cannot do this: attends to the keys of one rank at a time"),
+        (["--methods", "all", *QUICK, "--nproc", "4", "--grid", "3x2"], "the grid 3x2 is for 6 ranks"),
         (["paper-cp", "--device", "cpu", "--masks", "causal", "--nproc", "4"], "use GPUs, shorter --seqlens, or the suite quick-cp"),
         (["magi-cp", "--device", "cpu", "--masks", "causal", "--nproc", "2"], "use GPUs, shorter --seqlens, or the suite quick-cp"),
     ],
@@ -178,6 +181,15 @@ def test_all_methods_are_asked_and_those_that_refuse_a_mask_say_so_in_their_reco
     assert set(refused) == {"ring_p2p", "usp", "loongtrain", "magi"}
     assert all(reason.endswith("use ulysses or ring_allgather") for reason in refused.values()), refused
     assert [found[method]["status"] for method in ("ulysses", "ring_allgather")] == ["ok", "ok"]
+
+
+def test_of_several_methods_that_are_named_those_that_can_are_measured(tmp_path: Path) -> None:
+    asked = ["run", "--methods", "ring_p2p,ulysses", *QUICK, "--masks", "uniform_block", "--passes", "fwd", "--nproc", "2"]
+    assert main([*asked, "--out", str(tmp_path)]) == 0
+    found = {method: (record["status"], record["reason"]) for (method, _), record in records_of(tmp_path).items()}
+    assert found["ulysses"] == ("ok", "")
+    assert found["ring_p2p"][0] == "unsupported"
+    assert found["ring_p2p"][1].endswith("use ulysses or ring_allgather")
 
 
 @pytest.fixture

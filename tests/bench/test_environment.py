@@ -4,12 +4,16 @@ import ast
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
+from importlib import metadata
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from longca import kernels
-from longca.bench.environment import git_state, kernel_versions, methods_version
+from longca import devices, kernels
+from longca.bench.environment import clocks_policy, describe, git_state, kernel_versions, methods_version
+from longca.bench.suite import Suite
 from longca.kernels import base, registry
 
 OWN = {"block_triton": "block_triton.py", "fa4:bands": "_fa4_bands.py", "fa4:blocks": "_fa4_blocks.py", "torch": "torch_attention.py"}
@@ -91,3 +95,83 @@ def test_a_kernel_derived_from_one_of_ours_has_its_files_version() -> None:
     parent = registry.classes()["block_triton"]
     child = type("Mine", (parent,), {"name": "mine", "__module__": "elsewhere"})
     assert child().versions()["longca.kernels.mine"] == parent().versions()["longca.kernels.block_triton"]
+
+
+def test_what_holds_the_clocks_is_part_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the GPUs that are visible the one that is held back most; a field that the driver does not know hides no other."""
+    told = {"power.limit": ("700.00", "500.00", "300.00"), "uuid": ("GPU-a", "GPU-b", "GPU-c")}
+
+    def ask(query: str, fields: Sequence[str]) -> list[dict[str, str]]:
+        assert query == "gpu"
+        return [{name: told[name][gpu] for name in fields} for gpu in range(3)] if told.keys() >= set(fields) else []
+
+    monkeypatch.setattr(devices, "ask", ask)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    unknown: dict[str, float | None] = dict.fromkeys(("power_limit_w", "application_sm_mhz", "application_memory_mhz"))
+    assert clocks_policy("cuda") == unknown | {"power_limit_w": 500.0}
+    told |= {"clocks.applications.graphics": ("1980", "1410", "1"), "clocks.applications.memory": ("3201", "[N/A]", "1")}
+    assert clocks_policy("cuda") == unknown | {"power_limit_w": 500.0, "application_sm_mhz": 1410.0}
+    assert clocks_policy("cpu") == unknown
+    assert describe("cpu", Suite()).items() >= unknown.items()
+
+
+class Copied(base.Kernel):
+    """Of a package that lies in a folder of sys.path and was never installed."""
+
+    name, needs, modules = "copied", "numpy copied-package", ("copied_package.inner",)
+
+    def supports(self, mask: object, case: base.Case) -> base.Answer:
+        return base.Yes()
+
+    def prepare(self, mask: object, case: base.Case) -> base.Attention:
+        raise NotImplementedError
+
+
+def test_a_package_without_a_number_has_the_version_of_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Copied().versions() == {"numpy": version("numpy")}  # it is not there
+    inner = tmp_path / "copied_package" / "inner"
+    inner.mkdir(parents=True)
+    (tmp_path / "copied_package" / "__init__.py").write_text("raise ImportError('nobody imports this for its version')")
+    for name in ("__init__.py", "kernel.py", "library.so.1", "README"):
+        (inner / name).write_text("one")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = [Copied().versions()]
+    assert found[0] == {"numpy": version("numpy"), "copied_package.inner": found[0]["copied_package.inner"]}
+    for name in ("kernel.py", "library.so.1"):
+        (inner / name).write_text("two")
+        found.append(Copied().versions())
+    assert len({versions["copied_package.inner"] for versions in found}) == 3
+    (inner / "README").write_text("two")
+    assert Copied().versions() == found[-1]
+
+
+def test_a_large_binary_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FlashAttention-3's is; wherever a build differs, it does so in many places."""
+    binary = tmp_path / "fa3_C.so"
+    with binary.open("wb") as file:
+        file.truncate(1 << 40)  # of holes: to read it would take minutes
+    monkeypatch.syspath_prepend(tmp_path)
+    holes = kernel_versions("fa3")["flash_attn_3._C"]
+    assert kernel_versions("fa3")["flash_attn_3._C"] == holes
+    with binary.open("r+b") as file:
+        file.seek(1 << 39)
+        file.write(b"another build" * 1000)
+    assert kernel_versions("fa3")["flash_attn_3._C"] != holes
+
+
+def test_an_own_build_of_flash_attention_3_is_told_from_that_of_xformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "version", lambda name: "0.0.34")
+    assert not any(name.startswith("flash_attn") for name in kernel_versions("fa3"))
+    (tmp_path / "flash_attn_interface.py").write_text("")
+    (tmp_path / "flash_attn_3").mkdir()
+    (tmp_path / "flash_attn_3" / "_C.abi3.so").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert {"flash_attn_interface", "flash_attn_3", "xformers"} <= kernel_versions("fa3").keys()
+
+
+def test_a_binary_of_flash_attention_2_without_a_number_has_a_version_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert kernel_versions("fa2:package").keys() == {"torch"}
+    (tmp_path / "flash_attn_2_cuda.abi3.so").write_text("a build")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert kernel_versions("fa2:package").keys() == {"torch", "flash_attn_2_cuda"}
+    assert kernel_versions("fa2:torch").keys() == {"torch"}

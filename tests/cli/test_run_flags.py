@@ -18,6 +18,13 @@ BAD = [
     ([*CAUSAL, "--grid", "2x2"], "--grid is for context parallelism"),
     ([*CAUSAL, "--methods", "usp", "--level", "kernel"], "--methods is for context parallelism"),
     ([*CAUSAL, "--energy", "0.1"], "--energy must be 1 second or more, not 0.1"),
+    ([*CAUSAL, "--clock", "energy_s=0.1"], "--energy must be 1 second or more, not 0.1"),
+    ([*CAUSAL, "--clock", "warmup=1"], "unknown clock setting in --clock: 'warmup'; did you mean 'warmup_s'?"),
+    ([*CAUSAL, "--clock", "warmup_s=soon"], "'soon' is no number"),
+    ([*CAUSAL, "--clock", "least=3.5"], "--clock: clock.least must be a whole number, not 3.5."),
+    ([*CAUSAL, "--clock", "target=0"], "target must be a finite number over 0, not 0.0."),
+    ([*CAUSAL, "--clock", "least=7,most=6"], "the clock needs 1 <= least <= most, not least=7 and most=6."),
+    ([*CAUSAL, "--clock", "budget_s=1", "--budget", "1"], "budget_s is set twice, by --budget and by --clock; give it once."),
     ([*CAUSAL, "--head-dim", "64/"], "'64/' is not understood"),
     ([*CAUSAL, "--heads", "8:"], "'8:' is not understood"),
 ]

@@ -7,10 +7,14 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from longca import masks
+from longca.kernels._block_triton_launch import Launcher
 from longca.kernels.base import Case, No
 from longca.kernels.block_triton import BlockTriton, candidates
 
@@ -67,3 +71,30 @@ def test_candidates_pack_heads_of_one_group_and_fill_the_tensor_cores(name: str,
             assert group % shape.pack == 0
             assert (shape.keys if step == "dkv" else shape.rows * shape.pack) >= 64
             assert shape.rows * shape.pack * shape.keys <= 64 * shape.warps * 128  # what registers can hold
+
+
+class LargestTensor(TorchDispatchMode):
+    """The elements of the largest tensor that anything makes."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        for tensor in made if isinstance(made, tuple | list) else [made]:
+            if isinstance(tensor, torch.Tensor):
+                self.elements = max(self.elements, tensor.numel())
+        return made
+
+
+@needs_triton
+@pytest.mark.parametrize("name", ["uniform_block", "variable_block"])
+def test_lists_are_as_long_as_there_are_blocks_and_never_queries_times_keys(name: str) -> None:
+    seqlen, heads = 16 << 10, 2
+    mask = masks.build(name, seqlen, heads=heads, ratio=0.5)
+    case = Case(seqlen, seqlen, 4, heads, 128, 128, "bf16")
+    with LargestTensor() as largest:
+        launcher = Launcher(mask, case)
+        for step in ("forward", "dq", "dkv"):
+            launcher.lower(step, candidates(mask, case, step)[0])
+    tiles = heads * (seqlen // 16) * (seqlen // 64)  # of the smallest query tile and the smallest key tile
+    assert mask.kept.size <= largest.elements <= tiles < heads * seqlen**2 / 1000

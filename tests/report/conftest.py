@@ -1,13 +1,15 @@
 """Journals made for a test."""
 
 import json
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from longca import masks
 from longca.bench.journal import describe_mask
+from report.browser import Browser, missing
 from report.made import ENVIRONMENT, Record
 
 
@@ -25,3 +27,12 @@ def write(tmp_path: Path) -> Callable[..., Path]:
         return folder
 
     return _write
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    if missing() and os.environ.get("CI") != "true":
+        pytest.skip(f"{' and '.join(missing())} not installed; on Debian: apt-get install chromium chromium-driver")
+    opened = Browser(tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.close()

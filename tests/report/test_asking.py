@@ -1,13 +1,16 @@
 """Questions of `longca recommend` that make no sense are refused, and no run is advised that could not answer."""
 
 from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
 from longca.cli import main
-from longca.report import evidence
+from longca.report import ENOUGH, PRACTICAL, evidence
 from longca.report.best import NO_RECORD, ask, table
+from longca.report.compare import compare
+from longca.report.ratio import ratio
 from longca.report.recommend import recommend
 from longca.text import parse_memory
 from report.made import around, blocks, kernel, make_record, split
@@ -112,11 +115,51 @@ def test_memory_is_counted_on_gpus_only(write: Write, capsys: Captured) -> None:
 def test_the_first_line_names_all_that_are_as_good(write: Write, capsys: Captured) -> None:
     made = [kernel(name, around(ms)) for name, ms in (("fa4:bands", 1.0), ("fa3", 1.001), ("flex", 1.002), ("torch:plain", 9.0))]
     assert asked(write("three", made)) == 0
-    assert "\nuse fa4:bands, or one of fa3, flex: as good within the noise\n" in capsys.readouterr().out
+    assert "\nuse fa4:bands, or one of fa3, flex: as good within the noise or 3 %\n" in capsys.readouterr().out
     assert asked(write("two", [made[0], made[1]])) == 0
-    assert "\nuse fa4:bands, or fa3: as good within the noise\n" in capsys.readouterr().out
+    assert "\nuse fa4:bands, or fa3: as good within the noise or 3 %\n" in capsys.readouterr().out
     assert asked(write("one", [made[0], made[3]])) == 0
     assert "\nuse fa4:bands\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("slower", "as_good"), [(1.029, True), (1.031, False)])
+def test_what_differs_by_less_than_matters_is_as_good_however_well_it_is_known(write: Write, slower: float, as_good: bool) -> None:
+    folder = write("steady", [kernel("fa4:bands", [1.0] * 9), kernel("flex", [slower] * 9)])
+    choices = recommend(ask("causal", "8K"), evidence.load([folder])).choices
+    assert [choice.as_good for choice in choices] == [False, as_good]
+    assert PRACTICAL == 0.03
+    assert signature(compare).parameters["threshold"].default == PRACTICAL
+
+
+def test_few_samples_are_said_per_candidate(write: Write, capsys: Captured) -> None:
+    made = [kernel("fa4:bands", [1.0] * ENOUGH), kernel("flex", [2.0] * (ENOUGH - 1)), kernel("torch:plain", [9.0])]
+    assert asked(write("made", made)) == 0
+    assert "\nmeasured with fewer than 5 samples: flex (4), torch:plain (1).\n" in capsys.readouterr().out
+    assert asked(write("enough", made[:1])) == 0
+    assert "fewer than" not in capsys.readouterr().out
+    assert not ratio([1.0] * (ENOUGH - 1), [2.0] * (ENOUGH - 1)).known
+    assert ratio([1.0] * ENOUGH, [2.0] * ENOUGH).known
+
+
+def test_one_sample_of_a_simulation_is_not_few(write: Write, capsys: Captured) -> None:
+    made = split("usp", 1.0, simulated="h100-ib") | {"ms": kernel("fa4", [1.0])["ms"]}
+    assert asked(write("made", [made]), "--gpus", "64", "--cluster", "h100-ib") == 0
+    assert "fewer than" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("mask", "given", "named"),
+    [
+        ("uniform_block", {}, "uniform_block, b=64, ratio=0.5, heads=8, 8K tokens"),
+        ("uniform_block", {"ratio": 0.2, "heads": 1}, "uniform_block, b=64, ratio=0.2, heads=1, 8K tokens"),
+        ("sliding_window", {}, "sliding_window, w=1024, 8K tokens"),
+        ("prefix_lm_causal", {}, "prefix_lm_causal, p drawn, 8K tokens"),
+        ("prefix_lm_causal", {"p": 7}, "prefix_lm_causal, p=7, 8K tokens"),
+        ("causal", {}, "causal, 8K tokens"),
+    ],
+)
+def test_the_first_line_names_the_parameters_that_are_assumed(mask: str, given: dict[str, float], named: str) -> None:
+    assert ask(mask, "8K", params=given).words().startswith(named)
 
 
 def test_what_was_measured_is_sorted_by_size(write: Write, capsys: Captured) -> None:

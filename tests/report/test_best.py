@@ -14,6 +14,7 @@ import pytest
 import longca
 from longca.bench.merge import pack
 from longca.cli import main
+from longca.errors import BadInput
 from longca.report import evidence
 from longca.report.best import NO_RECORD, NoRecord, table
 from report.made import Record, around, blocks, kernel, split
@@ -166,3 +167,26 @@ def test_a_wheel_holds_the_shipped_results(tmp_path: Path) -> None:
 def test_an_installed_package_and_a_checkout_are_both_looked_in() -> None:
     package = Path(longca.__file__).parent
     assert (package / "results", ROOT / "results") == evidence.SHIPPED
+
+
+@pytest.mark.parametrize("heads", ["64:8", (64, 8), [64, 8]])
+def test_heads_as_text_or_as_numbers(write: Write, heads: Any) -> None:
+    folder = write("made", [kernel("fa4:bands", around(1.0)), kernel("flex", around(1.0), heads_kv=64)])
+    assert longca.best("causal", "8K", heads, results=folder).kernel == "fa4:bands"
+    assert longca.best("causal", "8K", 64, results=folder).kernel == "flex"
+
+
+@pytest.mark.parametrize("heads", [True, 6.4, (64,), (64, 8, 1), (64, "8"), (64, 7), -64, {64: 8}])
+def test_heads_that_are_none_are_refused_in_a_sentence(write: Write, heads: Any) -> None:
+    with pytest.raises(BadInput, match=r"^(heads must be|'?[-64:7]+).*\.$"):
+        longca.best("causal", "8K", heads, results=write("made", [kernel("fa4", around(1.0))]))
+
+
+def test_an_answer_fits_a_screen(write: Write) -> None:
+    """The masks of its journal are no part of what it shows."""
+    found = longca.best(
+        "causal", "8K", results=write("made", [kernel("fa4", around(1.0), which, key=f"<{which}>") for which in ("fwd", "bwd")])
+    )
+    assert len(repr(found)) < 1000
+    assert "key='<fwd>'" in repr(found)
+    assert "bands" not in repr(found)

@@ -179,17 +179,44 @@ def test_exit_codes(write: Write, after: list[list[float] | None], arguments: li
         ({"device": "NVIDIA H100"}, {}, "the device (NVIDIA H200 and NVIDIA H100)"),
         ({"clock": {"target": 0.05}}, {}, "the clock's settings"),
         ({"threads": 4}, {}, "the number of threads (null and 4)"),
+        ({"power_limit_w": 500.0}, {}, "the power limit in W (700 and 500)"),
+        ({"application_sm_mhz": 1410.0}, {}, "the application clock of the SMs in MHz (1980 and 1410)"),
+        ({"application_memory_mhz": 2619.0}, {}, "the application clock of the memory in MHz (3201 and 2619)"),
         ({}, {"schema": 0}, "the schema (1 and 0)"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_unless_forced(
     write: Write, capsys: pytest.CaptureFixture[str], environment: dict[str, Any], fields: dict[str, Any], said: str
 ) -> None:
-    a, b = write("a", [make_record(STEADY)]), write("b", [make_record(STEADY, **fields)], environment)
+    held = {"power_limit_w": 700.0, "application_sm_mhz": 1980.0, "application_memory_mhz": 3201.0}
+    a, b = write("a", [make_record(STEADY)], held), write("b", [make_record(STEADY, **fields)], held | environment)
     assert main(["compare", str(a), str(b)]) == 2
     assert said in capsys.readouterr().err
     assert main(["compare", str(a), str(b), "--force"]) == 0
     assert f"compared all the same: A and B differ in {said}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("other", [{}, {"power_limit_w": None}, {"power_limit_w": 700}])
+def test_a_power_limit_that_one_side_does_not_know_is_no_difference(write: Write, other: dict[str, Any]) -> None:
+    """Journals of before it was recorded, or a driver that does not say."""
+    a, b = write("a", [make_record(STEADY)], {"power_limit_w": 700.0}), write("b", [make_record(STEADY)], other)
+    assert compare(a, b).counts["SAME"] == compare(b, a).counts["SAME"] == 1
+
+
+def test_a_newer_schema_is_refused_whatever_is_forced(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = write("a", [make_record(STEADY)]), write("b", [make_record(STEADY, schema=99)])
+    assert main(["compare", str(a), str(b), "--force"]) == 2
+    assert "has schema 99, this longca knows up to" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["compare", "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "power limits or clocks, or an older schema" in told
+    assert "schemas" not in told
+
+
+def test_a_whole_number_of_seconds_is_the_same_setting_with_a_point(write: Write) -> None:
+    a, b = (write(name, [make_record(STEADY)], {"clock": {"budget_s": seconds}}) for name, seconds in (("a", 1), ("b", 1.0)))
+    assert compare(a, b).counts["SAME"] == 1
 
 
 def test_a_packed_journal_is_compared_too(write: Write) -> None:

@@ -3,9 +3,7 @@
 import csv
 import io
 import json
-import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -20,21 +18,13 @@ from longca.cli import main
 from longca.kernels.selected import Heads, from_seed
 from longca.report.gather import gather, page_data
 from longca.report.page import embed
-from report.browser import Browser, missing
+from report.browser import Browser
 from report.made import ENVIRONMENT, Record, make_record
+from report.opened import opened, ready_after, text
 
 Write = Callable[..., Path]
 HOSTILE = "<img src=x onerror=alert(1)>"
 RIGHT, DOWN, ESCAPE = "\ue014", "\ue015", "\ue00c"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    if missing() and os.environ.get("CI") != "true":
-        pytest.skip(f"{' and '.join(missing())} not installed; on Debian: apt-get install chromium chromium-driver")
-    opened = Browser(tmp_path_factory.mktemp("profile"))
-    yield opened
-    opened.close()
 
 
 def records() -> list[Record]:
@@ -56,29 +46,6 @@ def page(write: Write, browser: Browser, tmp_path: Path) -> Browser:
     return opened(browser, write("made", records()), tmp_path)
 
 
-def opened(browser: Browser, folder: Path, tmp_path: Path) -> Browser:
-    out = tmp_path / "report.html"
-    assert main(["report", str(folder), "-o", str(out)]) == 0
-    browser.resize(1200, 900)
-    browser.open(out)
-    ready_after(browser)
-    return browser
-
-
-def ready_after(page: Browser) -> int:
-    """Milliseconds until the page had put itself together."""
-    for _ in range(100):  # a busy browser may answer before the page's scripts have run
-        found = page.script("return document.documentElement.dataset.ready")
-        if found:
-            return int(found)
-        time.sleep(0.1)
-    raise AssertionError(f"the page did not get ready: {page.complaints()}")
-
-
-def text(page: Browser, selector: str) -> str:
-    return str(page.script("return document.querySelector(arguments[0]).innerText", selector))
-
-
 def show_charts(page: Browser) -> Any:
     """Scroll to the first chart and wait until it is drawn; returns its box on the screen."""
     return page.script(
@@ -97,7 +64,7 @@ def test_it_opens_from_a_file_without_a_complaint_or_a_request(page: Browser) ->
 
 def test_charts_are_drawn_with_ink_in_the_colour_of_their_lines(page: Browser) -> None:
     show_charts(page)
-    for section, charts in (("charts", 4), ("memory-charts", 2), ("preparing-charts", 2)):
+    for section, charts in (("charts", 4), ("bars-charts", 4), ("memory-charts", 2), ("preparing-charts", 3)):
         assert page.script("return document.querySelectorAll(`#${arguments[0]} .plot`).length", section) == charts
     inked = page.script(
         """const canvas = document.querySelector('#charts .plot canvas'), wanted = css('--s1');
@@ -181,10 +148,31 @@ def test_the_theme_can_be_switched(page: Browser) -> None:
     assert page.complaints() == []
 
 
-def test_a_phone_needs_no_sideways_scrolling(page: Browser) -> None:
+def test_a_phone_needs_no_sideways_scrolling(write: Write, browser: Browser, tmp_path: Path) -> None:
+    """Nor does a table break words to fit: it scrolls in its own box, and the kernel stays in sight."""
+    about = {"kernel": "cudnn_flex", "asked": "cudnn_flex:documents", "variant": "documents"}
+    made = [make_record(**about, mask="sliding_window_causal", seqlen=n, heads_q=heads) for n in (8192, 32768) for heads in (8, 64)]
+    page = opened(browser, write("phone", [*records(), *made]), tmp_path)
     page.resize(360, 700)
     show_charts(page)
     assert page.script("return document.documentElement.scrollWidth") <= 360
+    broken = """const found = [], range = document.createRange();
+                const walk = document.createTreeWalker(document.querySelector('#table'), NodeFilter.SHOW_TEXT);
+                while (walk.nextNode()) for (const word of walk.currentNode.data.matchAll(/[^\\s_]+/g)) {
+                  range.setStart(walk.currentNode, word.index);
+                  range.setEnd(walk.currentNode, word.index + word[0].length);
+                  if (new Set([...range.getClientRects()].map(({ top }) => top)).size > 1) found.push(word[0]);
+                }
+                return found"""
+    assert page.script(broken) == []
+    rows = page.script("return [...document.querySelectorAll('#table tbody tr')].map((row) => row.offsetHeight)")
+    assert max(rows) < 80
+    widths = page.script("return [...document.querySelectorAll('#table th')].map((cell) => cell.offsetWidth)")
+    assert min(widths) > 35
+    scrolled = """const first = document.querySelector('#table tbody td'), box = document.querySelector('#table').parentNode;
+                  const at = () => first.getBoundingClientRect().left, before = at();
+                  box.scrollLeft = 300; return [box.scrollLeft, at() - before]"""
+    assert page.script(scrolled) == [300, 0]
 
 
 def test_ranks_and_ratios_get_charts_of_their_own(write: Write, browser: Browser, tmp_path: Path) -> None:
@@ -306,14 +294,14 @@ def test_simulated_points_are_drawn_differently(write: Write, browser: Browser, 
     measured = [make_record([8.0 / ranks], level="cp", method="ring", ranks=ranks, grid=f"1x{ranks}") for ranks in (1, 2)]
     also = [make_record([4.0 / ranks], level="cp", method="ring", ranks=ranks, grid=f"1x{ranks}", simulated="h100-ib") for ranks in (2, 64)]
     page = opened(browser, write("both", measured + also), tmp_path)
-    read = """const {u, lines, styles, points, places} = (() => { const plot = document.querySelector('#scaling .plot');
-                if (!plot.chart.u) paint(plot.chart); return plot.chart; })();
+    page.script("const {chart} = document.querySelector('#scaling .plot'); if (!chart.u) paint(chart)")
+    read = """const {u, lines, points, places} = document.querySelector('#scaling .plot').chart;
               const copy = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
               [copy.canvas.width, copy.canvas.height] = [u.ctx.canvas.width, u.ctx.canvas.height];
               copy.drawImage(u.ctx.canvas, 0, 0);
               const middle = (i, j) => [...copy.getImageData(
                 u.valToPos(places[j], 'x', true), u.valToPos(points[i][j].value, 'y', true), 1, 1).data];
-              return {lines, hollow: lines.map((line, i) => styleOf(styles[i], line).hollow), filled: middle(0, 0), empty: middle(1, 2)}"""
+              return {lines, hollow: lines.map((line) => styleOf(lookOf(line)).hollow), filled: middle(0, 0), empty: middle(1, 2)}"""
     found = page.script(read)
     assert found["lines"] == ["fa4:bands ring", "fa4:bands ring, simulated on h100-ib"]
     assert found["hollow"] == [False, True]
@@ -391,8 +379,10 @@ def test_each_pass_answers_for_its_own_tensors(write: Write, browser: Browser, t
     errors = {"out": 0.1, "lse": 0.2, "dq": 0.3, "dk": 0.5, "dv": 0.4}
     check = {name: {"error": error, "allowed": 1.0} for name, error in errors.items()}
     page = opened(browser, write("passes", [make_record(check=check, **{"pass": which}) for which in ("fwd", "bwd", "fwd+bwd")]), tmp_path)
-    shares = page.script("return [...document.querySelectorAll('#errors tbody tr')].map((row) => row.cells[1].innerText)")
-    assert shares == ["20 %", "50 %", "50 %"]
+    shares = page.script(
+        "return [...document.querySelectorAll('#errors tbody tr')].map((row) => [...row.cells].map((cell) => cell.innerText))"
+    )
+    assert shares == [["fa4:bands bwd", "50 %"], ["fa4:bands fwd+bwd", "50 %"], ["fa4:bands fwd", "20 %"]], "the worst first"
 
 
 def test_a_journal_without_any_time_says_why(write: Write, browser: Browser, tmp_path: Path) -> None:
@@ -418,8 +408,7 @@ def test_memory_and_preparing_have_a_log_axis_and_a_legend_of_their_own(write: W
         [None, None, None, 1, None, 10],
         [None, 0.5, None, 1, 2],
     ]
-    colours = page.script("""const {chart} = document.querySelector('#memory-charts .plot');
-                             return chart.lines.map((line, i) => chart.styles[i])""")
+    colours = page.script("return document.querySelector('#memory-charts .plot').chart.lines.map((line) => lookOf(line).number)")
     assert colours == [1, 2], "as in the legend of the whole page"
     blocks = [make_record(mask="uniform_block", params={"b": b}, peak_gib=b / 64) for b in (64, 128)]
     (tmp_path / "again").mkdir()

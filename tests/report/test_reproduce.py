@@ -3,17 +3,21 @@
 import argparse
 import json
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from longca.bench import levels, plan, record
+from longca.bench.clock import Settings
 from longca.bench.journal import describe_mask
 from longca.bench.plan import Planned
 from longca.bench.workload import read_workload
+from longca.cli import main
 from longca.cli import run as run_verb
 from longca.report.gather import read_masks
+from longca.report.reading import read, read_environments
 from longca.report.reproduce import command
 
 VERSIONS = {name: {"torch": "2"} for name in ("torch", "torch:plain", "torch:chunked", "flex", "fa4:bands")}
@@ -161,3 +165,36 @@ def test_what_else_a_command_needs() -> None:
     assert command(made(kernel="mine", asked="mine"), {}, {}).endswith("--plugin mine.py")
     assert command(made(kernel="$(rm -rf /)", asked="$(rm -rf /)"), {}, {}).startswith("longca run --kernels '$(rm -rf /)'")
     assert command(made(level="cp", method="usp", ranks=8, grid="8x1", simulated="a-cluster"), {}, {}) == ""
+
+
+def test_the_clock_and_the_threads_are_those_of_the_record() -> None:
+    usual = asdict(Settings())
+    assert "--clock" not in command(made(), {"e": {"clock": usual, "threads": None}}, {})
+    assert "--clock" not in command(made(), {"e": {"clock": "a foreign one"}}, {})
+    other = {"e": {"clock": usual | {"warmup_s": 0.06, "most": 9, "of_another_version": 1}, "threads": "2"}}
+    text = command(made(), other, {})
+    assert text.startswith("OMP_NUM_THREADS=2 longca run --kernels ")
+    assert text.endswith(" --clock warmup_s=0.06,most=9")
+    assert run_verb.resolve(arguments(shlex.split(text)[3:])).clock == Settings(warmup_s=0.06, most=9)
+
+
+def test_what_is_measured_again_can_be_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Really: a suite with a clock of its own, the command that its record shows, and what `compare` says of the two."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    suite = tmp_path / "small.toml"
+    suite.write_text('masks = ["causal"]\nseqlens = ["64"]\nheads = ["2:1"]\nhead_dims = ["16"]\ndtypes = ["fp32"]\n'
+                     'passes = ["fwd"]\n[clock]\nwarmup_s = 0\nbudget_s = 1\ntarget = 0.5\nleast = 6\nmost = 8\n')  # fmt: skip
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    assert main(["run", str(suite), "--kernels", "torch:plain", "--device", "cpu", "--out", first]) == 0
+    (record,) = read(first)
+    threads, *words = shlex.split(command(record, read_environments(first), read_masks(first)))
+    assert threads == "OMP_NUM_THREADS=1"
+    assert words[:2] == ["longca", "run"]
+    assert main([*words[1:], "--out", second]) == 0
+    (again,) = read(second)
+    assert again["key"] == record["key"]
+    assert read_environments(first).keys() == read_environments(second).keys(), "the same machine, versions and settings"
+    capsys.readouterr()
+    assert main(["compare", first, second]) in (0, 1), capsys.readouterr().err

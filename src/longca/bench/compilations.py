@@ -15,9 +15,9 @@ ON_REQUEST = {"FLASH_ATTENTION": "fa4", "FLEX_ATTENTION": "cudnn_flex"}
 
 def keep_on_disk() -> None:
     """For this process and all that it starts, as Triton and torch.compile do unasked; whoever has set these variables knows better."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "longca"
-    for library, name in ON_REQUEST.items():
-        with suppress(OSError):  # no folder, no cache
+    with suppress(OSError, RuntimeError):  # a folder that cannot be made, or a user without a home: no cache
+        home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "longca"
+        for library, name in ON_REQUEST.items():
             (home / name).mkdir(parents=True, exist_ok=True)
             os.environ.setdefault(f"{library}_CUTE_DSL_CACHE_ENABLED", "1")
             os.environ.setdefault(f"{library}_CUTE_DSL_CACHE_DIR", str(home / name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from longca import devices
 from longca.bench import metrics, plan
@@ -15,6 +16,7 @@ from longca.bench.plan import Planned, mask_of
 from longca.bench.suite import Suite
 from longca.errors import Refused
 from longca.kernels import registry as kernels
+from longca.masks import AnyMask
 from longca.parallel import joining, registry
 from longca.text import parse_size
 
@@ -80,9 +82,12 @@ def cells(suite: Suite, kernel_labels: Sequence[str], device: str, steps: Sequen
 
 
 def admit(planned: Sequence[Planned], suite: Suite, device: str, only_named: bool) -> None:
-    """Refuse a run of which nothing can come: too much for a CPU or a GPU, or a combination asked for by name that cannot work."""
-    refused: list[Refused] = []
-    seen = set[Cell]()
+    """Refuse a run of which nothing can come: too much for a CPU or a GPU, or a combination asked for by name that cannot work.
+
+    Of several methods those that cannot say so in their records, as long as another one can: for the same problem, where they were
+    named, and in the grid that was.
+    """
+    answers: dict[Cell, Refused | None] = {}
     for entry in planned:
         cell, asked = entry.cell, dict(entry.cell.extra)
         mask = mask_of(cell.problem)
@@ -92,15 +97,24 @@ def admit(planned: Sequence[Planned], suite: Suite, device: str, only_named: boo
                 f"{asked['method']} on {cell.mask} with {cell.seqlen} tokens and {cell.heads_q} heads takes about {seconds:.0f} s "
                 f"a call on a CPU, and a cell has {suite.limits.time_s:.0f} s; use GPUs, shorter --seqlens, or the suite quick-cp."
             )
-        if cell.job not in seen:
-            seen.add(cell.job)
-            try:
-                made = registry.plan(asked["method"], mask, cell.case(mask), asked["ranks"], asked["grid"], cell.kernel)
-                if device == "cuda":
-                    refuse_what_does_not_fit(cell, made)
-            except Refused as error:
-                refused.append(error)
-                if only_named:
-                    raise
-    if refused and len(refused) == len(seen):
-        raise refused[0]
+        if cell.job not in answers:
+            answers[cell.job] = _refusal(cell, mask, asked, device)
+    together: dict[object, list[Refused | None]] = {"all": list(answers.values())}
+    for job, answer in answers.items() if only_named else ():
+        in_grid = dict(job.extra)["grid"] == suite.grid
+        for group in (job.problem, "grid") if in_grid else (job.problem,):
+            together.setdefault(group, []).append(answer)
+    for alike in together.values():
+        refused = [answer for answer in alike if answer is not None]
+        if refused and len(refused) == len(alike):
+            raise refused[0]
+
+
+def _refusal(cell: Cell, mask: AnyMask, asked: Mapping[str, Any], device: str) -> Refused | None:
+    try:
+        made = registry.plan(asked["method"], mask, cell.case(mask), asked["ranks"], asked["grid"], cell.kernel)
+        if device == "cuda":
+            refuse_what_does_not_fit(cell, made)
+    except Refused as error:
+        return error
+    return None

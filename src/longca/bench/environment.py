@@ -17,10 +17,16 @@ from typing import Any
 import longca
 from longca import __version__, devices
 from longca.bench.cell import fingerprint
+from longca.bench.health import number
 from longca.bench.suite import Suite
 from longca.kernels import registry
 from longca.kernels.base import source_version
 
+# what nvidia-smi calls the settings of power and clocks; asked apart, as a driver that does not know one field answers nothing
+POLICY = (
+    {"power_limit_w": "power.limit"},
+    {"application_sm_mhz": "clocks.applications.graphics", "application_memory_mhz": "clocks.applications.memory"},
+)
 PACKAGES = ("torch", "triton", "numpy", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12")
 
 
@@ -83,6 +89,22 @@ def _git(folder: Path, *command: str) -> str | None:
     return answer.stdout.strip() if answer.returncode == 0 else None
 
 
+def clocks_policy(device: str) -> dict[str, float | None]:
+    """What holds the GPUs' clocks, the lowest of those visible here; None on a CPU, or where the driver does not say.
+
+    Clocks that are locked (`nvidia-smi -lgc`) no driver tells: they show in the clock that is read beside the samples.
+    """
+    found: dict[str, float | None] = {}
+    for fields in POLICY:
+        seen = devices.ask("gpu", (*fields.values(), "uuid")) if device == "cuda" else []
+        seen = devices.visible(seen, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        for name, asked in fields.items():
+            values = [number(gpu[asked]) for gpu in seen]
+            known = [value for value in values if value is not None]
+            found[name] = min(known) if known and len(known) == len(values) else None
+    return found
+
+
 def describe(device: str, suite: Suite, labels: Iterable[str] = ()) -> dict[str, Any]:
     """Everything about this machine and these settings that may move a figure."""
     gpus = devices.gpus() if device == "cuda" else []
@@ -96,6 +118,7 @@ def describe(device: str, suite: Suite, labels: Iterable[str] = ()) -> dict[str,
         "gpus": len(gpus),
         "gpu_memory_mib": gpus[0]["memory.total"] if gpus else None,
         "driver": gpus[0]["driver_version"] if gpus else None,
+        **clocks_policy(device),
         "cpu": device_model("cpu"),
         "cores": len(os.sched_getaffinity(0)),
         "threads": os.environ.get("OMP_NUM_THREADS"),

@@ -119,12 +119,12 @@ def from_table(given: Mapping[str, Any], where: str) -> Suite:
 def _value(name: str, value: Any, where: str) -> Any:
     if name in ("clock", "limits"):
         kind = Settings if name == "clock" else Limits
-        known = {entry.name: entry.default for entry in fields(kind)}
+        known: dict[str, Any] = {entry.name: entry.default for entry in fields(kind)}
         for setting, given in _table(name, value, where).items():
             if setting not in known:
                 raise unknown(f"{name} setting in {where}:", setting, list(known))
             _same_kind(f"{name}.{setting}", given, known[setting], where)
-        return kind(**value)
+        return kind(**{setting: type(known[setting])(given) for setting, given in value.items()})  # 1 of seconds is 1.0
     if name == "params":
         return {mask: dict(_table(f"params.{mask}", settings, where)) for mask, settings in _table(name, value, where).items()}
     if name == "seeds":
@@ -176,6 +176,12 @@ def with_params(suite: Suite, given: Mapping[str, Sequence[int | float]]) -> Sui
         for mask in owners:
             params.setdefault(mask, {})[name] = list(values) if len(values) > 1 else values[0]
     return suite.changed(params=params)
+
+
+def with_clock(suite: Suite, given: Mapping[str, int | float]) -> Suite:
+    """The suite with these settings of its clock, as a user typed them."""
+    checked = asdict(_value("clock", given, "--clock"))
+    return suite.changed(clock=replace(suite.clock, **{name: checked[name] for name in given}))
 
 
 def check(suite: Suite) -> None:

@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from longca.errors import BadInput
+from longca.report import PRACTICAL
 from longca.text import parse_list, plural
 
 if TYPE_CHECKING:
@@ -19,11 +20,15 @@ ALSO = ("slower", "unclear", "missing")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("before", metavar="A", help="the folder to compare with")
     parser.add_argument("after", metavar="B", help="the folder that may be slower or faster")
-    parser.add_argument("--threshold", default="3%", help="a change below this does not matter (default 3%%)")
+    parser.add_argument("--threshold", default=f"{PRACTICAL:.0%}", help="a change below this does not matter (default %(default)s)")
     parser.add_argument("--fail-on", default="slower", metavar="WHAT", help="exit code 1 for slower (always), and unclear or missing cells")
     parser.add_argument("--all", action="store_true", help="list cells that are the same, or measured in neither, too")
     parser.add_argument("--json", action="store_true", help="everything, for programs")
-    parser.add_argument("--force", action="store_true", help="compare different devices, threads, clock settings or schemas")
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="compare different devices, threads, clock settings, power limits or clocks, or an older schema",
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from longca.errors import BadInput
+from longca.report import ENOUGH, PRACTICAL
 
 if TYPE_CHECKING:
     from longca.report.evidence import Evidence
@@ -17,6 +18,7 @@ TYPED = (
     *("gpus", "cluster", "memory", "device"),
 )
 SHOWN = 4  # records named below an answer; --export has all
+ALIKE = f"within the noise or {100 * PRACTICAL:g} %"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -116,7 +118,7 @@ def _show_best(answer: Answer, best: Choice) -> None:
     from longca.cli._tables import show_table
 
     equals = [choice.name for choice in answer.choices if choice.as_good]
-    others = f", or {'one of ' if len(equals) > 1 else ''}{', '.join(equals)}: as good within the noise" if equals else ""
+    others = f", or {'one of ' if len(equals) > 1 else ''}{', '.join(equals)}: as good {ALIKE}" if equals else ""
     print(f"\nuse {best.name}{' (SIMULATED, not measured)' if best.simulated else ''}{others}\n")
     several = len(answer.seeds) > 1
     columns = ["", "TFLOP/s" + ("/GPU" if best.method else ""), *(["worst"] if several else []), "ms", "GiB", "against the best"]
@@ -147,7 +149,7 @@ def _source(source: Evidence) -> str:
 def _against(choice: Choice, best: Choice) -> str:
     if choice is best:
         return "best"
-    return f"{choice.against_best:.2f}x" + (", as good as it within the noise" if choice.as_good else "")
+    return f"{choice.against_best:.2f}x" + (f", as good as it {ALIKE}" if choice.as_good else "")
 
 
 def _remarks(answer: Answer, best: Choice) -> list[str]:
@@ -171,4 +173,7 @@ def _remarks(answer: Answer, best: Choice) -> list[str]:
     if any(choice.noisy for choice in answer.choices):
         noisy = [choice.name for choice in answer.choices if choice.noisy]
         said.append(f"noisy when it was measured: {', '.join(noisy)}.")
+    few = [f"{choice.name} ({choice.samples})" for choice in answer.choices if choice.samples < ENOUGH and not choice.simulated]
+    if few:
+        said.append(f"measured with fewer than {ENOUGH} samples: {', '.join(few)}.")
     return said

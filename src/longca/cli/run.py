@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from longca.cli import INTERRUPTED
 from longca.errors import BadInput, Unavailable
-from longca.text import parse_axes, parse_list, plural
+from longca.text import parse_axes, parse_list, parse_settings, plural
 
 if TYPE_CHECKING:
     from longca.bench.catalogue import Catalogue
@@ -67,6 +67,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shard", metavar="I/N", help="only the I-th of N parts; `longca merge` joins them")
     parser.add_argument("--budget", type=float, metavar="S", help="seconds of sampling per cell")
     parser.add_argument("--energy", type=float, metavar="S", help="repeat each call for S seconds (1 or more) to measure its energy")
+    parser.add_argument(
+        "--clock",
+        action="append",
+        default=[],
+        metavar="NAME=V",
+        help="a setting of the clock, such as warmup_s=0.06,target=0.01; repeatable, --print-config shows them all",
+    )
     parser.add_argument("--memory", metavar="SIZE", help="host memory a worker may take, such as 16G")
     parser.add_argument("--deadline", type=float, metavar="S", help="seconds that each step of a cell may take")
     parser.add_argument("--workers", choices=("kernel", "one"), help="a process per kernel, or one for all")
@@ -129,12 +136,11 @@ def resolve(args: argparse.Namespace) -> Suite:
     suite = suites.with_params(suite, parse_axes(args.set))
     for flag in ("budget", "energy", "deadline", "stop_after"):
         _refuse_no_seconds(flag, getattr(args, flag))
-    clock = {"budget_s": args.budget, "energy_s": args.energy}
+    suite = suites.with_clock(suite, _clock(args))
     limits: dict[str, Any] = {"memory": args.memory, "workers": args.workers} | dict.fromkeys(
         ("build_s", "check_s", "time_s", "start_s"), args.deadline
     )
     suite = suite.changed(
-        clock=replace(suite.clock, **{name: value for name, value in clock.items() if value is not None}),
         limits=replace(suite.limits, **{name: value for name, value in limits.items() if value is not None}),
     )
     suites.check(suite)
@@ -156,8 +162,20 @@ def _refuse_conflicts(args: argparse.Namespace, suite: Suite) -> None:
         raise BadInput(f"{' and '.join(ranks)} {'is' if len(ranks) == 1 else 'are'} for context parallelism; add --level cp, or leave out.")
     if args.nproc is not None and args.nproc < 1:
         raise BadInput(f"--nproc must be 1 rank or more, not {args.nproc}; leave it out for one per GPU.")
-    if args.energy is not None and args.energy < LEAST_S:
-        raise BadInput(f"--energy must be {LEAST_S:g} second or more, not {args.energy:g}; energy is counted over that long at least.")
+    energy_s = _clock(args).get("energy_s")
+    if energy_s and energy_s < LEAST_S:
+        raise BadInput(f"--energy must be {LEAST_S:g} second or more, not {energy_s:g}; energy is counted over that long at least.")
+
+
+def _clock(args: argparse.Namespace) -> dict[str, int | float]:
+    """Settings of the clock that were given, by --clock or by a flag of their own."""
+    settings = parse_settings(args.clock)
+    for flag, name in (("budget", "budget_s"), ("energy", "energy_s")):
+        if getattr(args, flag) is not None:
+            if name in settings:
+                raise BadInput(f"{name} is set twice, by --{flag} and by --clock; give it once.")
+            settings[name] = getattr(args, flag)
+    return settings
 
 
 def _refuse_no_seconds(flag: str, value: float | None) -> None:

@@ -35,7 +35,7 @@ def documents_of(mask: AnyMask) -> Varlen | No:
     try:
         return mask.varlen()
     except Refused as refusal:
-        return No(f"takes documents with one window for all: {str(refusal).rstrip('.')}")
+        return No(f"cannot take this mask: {str(refusal).rstrip('.')}")
 
 
 class BlindRows:

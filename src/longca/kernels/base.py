@@ -11,9 +11,11 @@ Shapes are letters in the names: L tokens, H heads, D head size; so `q_LHD` is [
 from __future__ import annotations
 
 import hashlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 BackwardKind = Literal["functional", "autograd", "none"]
 Layout = Literal["LHD", "HLD"]
 OURS = Path(__file__).parent  # where the files of our own kernels are
+CODE = re.compile(r"\.(py|so)(\.[0-9.]+)?$")
+PIECE, PIECES = 1 << 14, 256  # bytes of a large binary that are read, and in how many places
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class Yes:
 
 @dataclass(frozen=True)
 class No:
-    """Not supported, and why, as a sentence for the user."""
+    """Not supported, and why: what follows the kernel's name in a sentence for the user, such as "takes bf16, not fp32"."""
 
     reason: str
 
@@ -153,11 +157,19 @@ class Kernel(ABC):
     def prepare(self, mask: AnyMask, case: Case) -> Attention:
         """Lower the mask and compile; timed apart from forward and backward."""
 
+    def code_files(self) -> dict[str, Path]:
+        """Where the code of its modules is, file or folder, found without importing it; nothing where one of them is missing."""
+        found = {module: module_path(module) for module in self.modules}
+        return {module: path for module, path in found.items() if path is not None} if None not in found.values() else {}
+
     def versions(self) -> dict[str, str]:
-        """Versions of what would change the figures if it changed: its packages, and the kernel itself where that is code of ours."""
+        """Versions of what would change the figures if it changed: its packages, and the kernel itself where that is code of ours.
+
+        A package that was copied and not installed has no number: then what its code says is the version.
+        """
         from importlib.metadata import PackageNotFoundError, version
 
-        found = {}
+        found, numbered = dict[str, str](), True
         if self.own_files:
             found[f"longca.kernels.{self.label}"] = source_version(OURS / name for name in self.own_files)
         for package in self.needs.split():
@@ -165,13 +177,40 @@ class Kernel(ABC):
             try:
                 found[name] = version(name)
             except PackageNotFoundError:
-                continue
-        return found
+                numbered = False
+        return found if numbered else found | {name: code_version(path) for name, path in self.code_files().items()}
 
 
 def source_version(files: Iterable[Path]) -> str:
     """A short hash of what files say: the version of code that has no number of its own."""
     return hashlib.blake2b(b"".join(file.read_bytes() for file in files), digest_size=8).hexdigest()
+
+
+def module_path(module: str) -> Path | None:
+    """The folder of a package or the file of a module, without importing it or its package, which may take seconds, or a GPU; None where
+    it is not installed."""
+    package, *rest = module.split(".")
+    spec = find_spec(package)
+    if spec is None:
+        return None
+    places = [Path(place, *rest) for place in spec.submodule_search_locations or ()]
+    if not rest and not places:
+        return Path(spec.origin) if spec.has_location and spec.origin else None
+    return next((path for place in places for path in (place, place.with_suffix(".py")) if path.exists()), None)
+
+
+def code_version(path: Path) -> str:
+    """A short hash of a file, or of all code in a folder; of large binaries of pieces all over them, as they take seconds to read."""
+    files = [file for file in sorted(path.rglob("*")) if CODE.search(file.name) and file.is_file()] if path.is_dir() else [path]
+    found = hashlib.blake2b(digest_size=8)
+    for file in files:
+        size = file.stat().st_size
+        found.update(f"{file.relative_to(path)} {size}\n".encode())
+        with file.open("rb") as text:
+            for start in range(0, size, max(PIECE, size // PIECES)):
+                text.seek(start)
+                found.update(text.read(PIECE))
+    return found.hexdigest()
 
 
 def refuse_shapes(case: Case, *, dtypes: tuple[str, ...], dims: Any, equal_dims: bool = False) -> No | None:
@@ -183,5 +222,5 @@ def refuse_shapes(case: Case, *, dtypes: tuple[str, ...], dims: Any, equal_dims:
     if equal_dims and case.head_dim != case.head_dim_v:
         return No(f"needs the same head size for q and v, not {case.head_dim}/{case.head_dim_v}")
     if case.heads_q % case.heads_kv:
-        return No(f"{case.heads_q} query heads do not divide into {case.heads_kv} groups")
+        return No(f"needs a multiple of the {case.heads_kv} KV heads as query heads, not {case.heads_q}")
     return None

@@ -37,11 +37,11 @@ class CudnnBlockSparse(Kernel):
         if not case.backward:
             return None
         if case.group > 1:
-            return No(f"its backward needs as many KV heads as query heads, not {case.heads_q}:{case.heads_kv}")
+            return No(f"needs as many KV heads as query heads for its backward, not {case.heads_q}:{case.heads_kv}")
         if case.dtype != "bf16" or (case.head_dim, case.head_dim_v) != (128, 128):
-            return No(f"its backward takes bf16 with heads of 128, not {case.dtype} with {case.head_dim}/{case.head_dim_v}")
+            return No(f"takes bf16 with heads of 128 in its backward, not {case.dtype} with {case.head_dim}/{case.head_dim_v}")
         if case.deterministic:
-            return No("its backward adds up in no fixed order")
+            return No("has a backward that adds up in no fixed order")
         return None
 
     def prepare(self, mask: AnyMask, case: Case) -> Attention:

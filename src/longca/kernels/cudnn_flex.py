@@ -96,7 +96,7 @@ class CudnnFlex(Kernel):
         if (dims[0] != dims[1] and dims != (192, 128)) or dims == (192, 192):
             return No(f"cannot do head size {dims[0]}/{dims[1]}; beside one size up to 128 or 256 it knows 192/128")
         if case.backward and case.group > 1 and dims[0] != dims[1]:
-            return No(f"its backward does grouped heads only with one head size for q and v, not {dims[0]}/{dims[1]}")
+            return No(f"does grouped heads in its backward only with one head size for q and v, not {dims[0]}/{dims[1]}")
         if not isinstance(mask, Mask):
             return No("takes masks made of bands, not block patterns")
         if self.variant == "documents" and len(diagonal_blocks(*mask.row_intervals(), mask.seqlen_k)[0]) == 2:

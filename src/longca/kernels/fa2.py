@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from longca.kernels.adapting import DocumentAttention, deterministic_torch, documents_of
-from longca.kernels.base import Answer, Attention, Case, Kernel, No, Yes, refuse_shapes
+from longca.kernels.base import Answer, Attention, Case, Kernel, No, Yes, code_version, module_path, refuse_shapes
 
 if TYPE_CHECKING:
     import torch
@@ -35,9 +35,15 @@ class Fa2(Kernel):
         return No("pip install 'flash-attn>=2.7,<3'") if missing else Yes()
 
     def versions(self) -> dict[str, str]:
-        from importlib.metadata import version
+        from importlib.metadata import PackageNotFoundError, version
 
-        return {"flash-attn": version("flash-attn")} if self.variant == "package" else {}
+        if self.variant != "package":
+            return {}
+        try:
+            return {"flash-attn": version("flash-attn")}
+        except PackageNotFoundError:
+            library = module_path("flash_attn_2_cuda")
+            return {"flash_attn_2_cuda": code_version(library)} if library else {}
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
         refusal = refuse_shapes(case, dtypes=("bf16", "fp16"), dims=HEAD_DIMS, equal_dims=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from longca.errors import Unavailable
 from longca.kernels.adapting import DocumentAttention, documents_of
-from longca.kernels.base import Answer, Attention, Case, Kernel, No, Yes, refuse_shapes
+from longca.kernels.base import Answer, Attention, Case, Kernel, No, Yes, code_version, module_path, refuse_shapes
 
 if TYPE_CHECKING:
     import torch
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from longca.kernels.base import Gradients
     from longca.masks import AnyMask
 
+OWN_BUILD = ("flash_attn_interface", "flash_attn_3")  # its Python and its binary
 HEAD_DIMS = (64, 96, 128, 192, 256)
 
 
@@ -73,6 +74,17 @@ class Fa3(Kernel):
 
     def present(self) -> Answer:
         return Yes() if find_spec("flash_attn_interface") or library_file() else No(f"pip install {self.needs}")
+
+    def code_files(self) -> dict[str, Path]:
+        """Those that `operators` loads."""
+        own = {name: path for name in OWN_BUILD if (path := module_path(name))}
+        library = library_file()
+        return own or ({"flash_attn_3._C": library} if library else {})
+
+    def versions(self) -> dict[str, str]:
+        """An own build is loaded whatever xformers there is, whose number says nothing of it."""
+        own = self.code_files() if module_path(OWN_BUILD[0]) else {}
+        return super().versions() | {name: code_version(path) for name, path in own.items()}
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
         refusal = refuse_shapes(case, dtypes=("bf16", "fp16"), dims=HEAD_DIMS)

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from longca.errors import Refused
 from longca.kernels.adapting import BlindRows, band_mask
 from longca.kernels.base import Answer, Attention, AutogradAttention, Case, Kernel, No, Yes, refuse_shapes
+from longca.masks import Mask
 
 if TYPE_CHECKING:
     import torch
 
-    from longca.masks import AnyMask, Mask
+    from longca.masks import AnyMask
 
 
 class Flashmask(Kernel):
@@ -32,10 +33,12 @@ class Flashmask(Kernel):
             return refusal
         if case.deterministic and case.backward:
             return No("has a deterministic backward only by a flag for the whole process, which LongCA does not set")
+        if not isinstance(mask, Mask):
+            return No("takes masks made of bands, not block patterns")
         try:
-            band_mask(mask).column_intervals()
+            mask.column_intervals()
         except Refused as refused:
-            return No(str(refused))
+            return No(f"cannot take this mask: {str(refused).rstrip('.')}")
         return Yes()
 
     def prepare(self, mask: AnyMask, case: Case) -> Attention:

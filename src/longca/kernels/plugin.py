@@ -42,7 +42,7 @@ def kernel(
                 try:
                     lower(mask, case)
                 except Refused as refused:
-                    return No(str(refused).rstrip("."))
+                    return No(f"cannot take this mask: {str(refused).rstrip('.')}")
                 return Yes("lowered")
 
             def prepare(self, mask: AnyMask, case: Case) -> Attention:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import pkgutil
 from functools import cache
 from importlib.metadata import entry_points
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from longca import devices, kernels
 from longca.errors import BadInput, Refused, Unavailable, unknown
-from longca.kernels.base import Answer, Case, Kernel, No
+from longca.kernels.base import Answer, Case, Kernel, No, module_path
 from longca.masks import AnyMask
 from longca.plugins import defined_in, import_file, refuse_taken, refuse_twice
 
@@ -87,7 +86,7 @@ def available(kernel: Kernel, device: str) -> Answer:
     """Whether its package is there and this device can run it."""
     if device not in kernel.devices:
         return No(f"runs on {' and '.join(kernel.devices)} only" + (f"; there: {kernel.getting}" if kernel.getting else ""))
-    missing = [module for module in kernel.modules if not _importable(module)]
+    missing = [module for module in kernel.modules if module_path(module) is None]
     if missing:
         return No(kernel.getting or f"needs {', '.join(missing)}")
     if device == "cuda" and not devices.gpus():
@@ -96,16 +95,6 @@ def available(kernel: Kernel, device: str) -> Answer:
         least = ".".join(map(str, kernel.capability))
         return No(f"needs compute capability {least}, this device has {'.'.join(map(str, found))}")
     return kernel.present()
-
-
-def _importable(module: str) -> bool:
-    """Whether a module is installed, without importing it or its package: some packages take seconds, or a GPU."""
-    package, _, rest = module.partition(".")
-    spec = importlib.util.find_spec(package)
-    if spec is None or not rest:
-        return spec is not None
-    places = [Path(place, *rest.split(".")) for place in spec.submodule_search_locations or []]
-    return any(place.is_dir() or place.with_suffix(".py").is_file() for place in places)
 
 
 def choices(label: str) -> list[Kernel]:

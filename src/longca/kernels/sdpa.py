@@ -59,11 +59,11 @@ class Sdpa(Kernel):
         if refusal is not None:
             return refusal
         if case.deterministic and case.backward and self.variant == "cudnn":
-            return No("torch offers no deterministic backward with the cudnn backend")
+            return No("has no deterministic backward, which torch does not offer with cudnn")
         if known_natively(mask):
             return Yes(quadratic=self.variant == "math")
         if self.variant == "flash" and not on_cpu:
-            return No("on cuda the flash backend knows only full, and causal with as many queries as keys")
+            return No("takes only full masks on cuda, and causal ones with as many queries as keys")
         if not isinstance(mask, Mask):
             return No("takes masks made of bands, not block patterns")
         return Yes("lowered", "through a dense mask", quadratic=True)

@@ -29,9 +29,9 @@ class TorchKernel(Kernel):
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
         if case.heads_q % case.heads_kv:
-            return No(f"{case.heads_q} query heads do not divide into {case.heads_kv} groups")
+            return No(f"needs a multiple of the {case.heads_kv} KV heads as query heads, not {case.heads_q}")
         if mask.heads not in (1, case.heads_kv):
-            return No(f"the block pattern has {mask.heads} heads, the tensors {case.heads_kv} KV heads")
+            return No(f"needs one block pattern, or one per KV head ({case.heads_kv}), not {mask.heads}")
         plain = self.variant == "plain"
         return Yes("lowered", "every pair as a bool" if plain else "a chunk of rows at a time", quadratic=plain)
 

@@ -43,7 +43,7 @@ class VideoSparse(Kernel):
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
         if case.deterministic and case.backward:
-            return No("its backward adds up in no fixed order")
+            return No("has a backward that adds up in no fixed order")
         return _supports(mask, case)
 
     def prepare(self, mask: AnyMask, case: Case) -> Attention:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ class NoRecord(LongcaError):
 def best(
     mask: str,
     seqlen: int | str,
-    heads: str = "64:8",
+    heads: str | int | Sequence[int] = "64:8",
     head_dim: int | str = 128,
     dtype: str = "bf16",
     *,
@@ -85,7 +86,7 @@ def fields(**typed: Any) -> dict[str, Any]:
     if "seqlen" in found:
         found["seqlen"] = parse_size(str(found["seqlen"]))
     if "heads" in found:
-        found["heads_q"], found["heads_kv"] = parse_heads(found.pop("heads"))
+        found["heads_q"], found["heads_kv"] = _heads(found.pop("heads"))
     if "head_dim" in found:
         found["head_dim"], found["head_dim_v"] = parse_dims(str(found["head_dim"]))
     if not isinstance(found.get("memory", ""), str):
@@ -94,6 +95,16 @@ def fields(**typed: Any) -> dict[str, Any]:
         found["memory_gib"] = parse_memory(found.pop("memory")) / 2**30
     check_drawing(found.get("distribution"), found.get("packing"))
     return found
+
+
+def _heads(given: Any) -> tuple[int, int]:
+    """Query and KV heads, from a text or from numbers."""
+    if isinstance(given, str):
+        return parse_heads(given)
+    numbers = given if isinstance(given, tuple | list) and len(given) == 2 else [given]
+    if not all(isinstance(number, Integral) and not isinstance(number, bool) for number in numbers):
+        raise BadInput(f"heads must be a text such as '64:8', two numbers such as (64, 8), or one for both, not {given!r}.")
+    return parse_heads(":".join(map(str, numbers)))
 
 
 def table(evidence: Sequence[Evidence], wanted: Mapping[str, Any] | None = None) -> list[Answer]:
@@ -122,9 +133,8 @@ def table(evidence: Sequence[Evidence], wanted: Mapping[str, Any] | None = None)
 def _has(question: Question, field: str, value: Any) -> bool:
     if field != "params":
         return bool(getattr(question, field) == value)
-    usual = dict(masks.find(question.mask).defaults)
-    usual |= ({"heads": question.heads_kv} if "heads" in usual else {}) | dict(question.params)
-    return all(name in usual and usual[name] == number for name, number in value.items())
+    params = question.all_params
+    return all(name in params and params[name] == number for name, number in value.items())
 
 
 def _questions(group: Iterable[Evidence]) -> Iterable[Question]:

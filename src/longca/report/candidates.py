@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 from longca.bench.summary import label
+from longca.report import PRACTICAL
 from longca.report.evidence import Evidence
 from longca.report.question import Question
 
@@ -27,8 +28,9 @@ class Figures:
     sources: tuple[Evidence, ...]
 
     def as_fast_as(self, other: Figures) -> bool:
-        """Whether the spreads of the two, from the 20th to the 80th percentile, share a time."""
-        return self.p20 <= other.p80 and other.p20 <= self.p80
+        """Whether their spreads (20th to 80th percentile) share a time, or their medians differ by what does not matter."""
+        noise = self.p20 <= other.p80 and other.p20 <= self.p80
+        return noise or max(self.ms, other.ms) <= (1 + PRACTICAL) * min(self.ms, other.ms)
 
 
 def figures(sources: tuple[Evidence, ...]) -> Figures:
@@ -58,6 +60,11 @@ class Candidate:
     @property
     def noisy(self) -> bool:
         return any(source.record.get("noisy") for found in self.figures.values() for source in found.sources)
+
+    @property
+    def samples(self) -> int:
+        """Of the record that has the fewest."""
+        return min((len(source.record["ms"]["samples"]) for found in self.figures.values() for source in found.sources), default=0)
 
     @property
     def on_cpu(self) -> bool:

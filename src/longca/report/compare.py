@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from longca.bench.summary import label
 from longca.errors import BadInput
+from longca.report import PRACTICAL
 from longca.report.ratio import CONFIDENCE, Ratio, ratio
 from longca.report.reading import Record, read, read_environments
 from longca.text import format_dims, format_heads, format_size
@@ -20,6 +22,15 @@ REGRESSIONS = ("BROKEN", "SLOWER")
 LOOSE = 0.02  # a median that its run did not know better than this is not compared
 # the part of such cells above which no cell of a journal is trusted: on a CPU all share one machine with whatever else it does
 BUSY = {"cpu": 0.1, "cuda": 0.5}
+CONDITIONS = {  # in env.json, with what they are called
+    "device": "the device",
+    "threads": "the number of threads",
+    "clock": "the clock's settings",
+    "power_limit_w": "the power limit in W",
+    "application_sm_mhz": "the application clock of the SMs in MHz",
+    "application_memory_mhz": "the application clock of the memory in MHz",
+}
+MAY_BE_UNKNOWN = ("power_limit_w", "application_sm_mhz", "application_memory_mhz")  # to older journals, CPUs and some drivers
 # what was measured: not what it was measured with, nor what was found; the variant is the kernel's own choice
 IDENTITY = (
     *("level", "asked", "mask", "params", "mask_digest", "seed", "seqlen", "seqlen_q", "seqlen_k", "heads_q", "heads_kv"),
@@ -74,7 +85,7 @@ class Comparison:
         return about | {"cells": [cell.to_json() for cell in self.cells]} | names
 
 
-def compare(before: str | Path, after: str | Path, threshold: float = 0.03, force: bool = False) -> Comparison:
+def compare(before: str | Path, after: str | Path, threshold: float = PRACTICAL, force: bool = False) -> Comparison:
     """What changed from `before` to `after`; journals that cannot be compared fairly are refused unless forced."""
     sides = [read(folder) for folder in (before, after)]
     empty = [str(folder) for folder, side in zip((before, after), sides, strict=True) if not side]
@@ -162,13 +173,22 @@ def _side(record: Record) -> Record:
 def _differences(sides: list[list[Record]], environments: list[dict[str, Record]]) -> list[str]:
     """What makes times of the two incomparable, in words."""
     facts: dict[str, list[set[str]]] = {"the schema": [{str(record["schema"]) for record in side} for side in sides]}
-    for name, title in (("device", "the device"), ("threads", "the number of threads"), ("clock", "the clock's settings")):
-        facts[title] = [_values(name, side, known) for side, known in zip(sides, environments, strict=True)]
+    for name, title in CONDITIONS.items():
+        found = [_values(name, side, known) for side, known in zip(sides, environments, strict=True)]
+        if not (name in MAY_BE_UNKNOWN and any("null" in values for values in found)):
+            facts[title] = found
     return [f"{title} ({_words(a)} and {_words(b)})" for title, (a, b) in facts.items() if a != b]
 
 
 def _values(name: str, records: list[Record], environments: Mapping[str, Record]) -> set[str]:
-    return {json.dumps(environments.get(env, {}).get(name), sort_keys=True) for env in {record["env"] for record in records}}
+    return {json.dumps(_plain(environments.get(env, {}).get(name)), sort_keys=True) for env in {record["env"] for record in records}}
+
+
+def _plain(value: Any) -> Any:
+    """The same number written the same way: 1 second in a file of settings is 1.0 on the command line."""
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _words(values: set[str]) -> str:

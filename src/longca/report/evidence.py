@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).parents[1]
 SHIPPED = (PACKAGE / "results", PACKAGE.parents[1] / "results")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Evidence:
     """A record, the journal it stands in, and the machine it was measured on."""
 
@@ -25,6 +25,10 @@ class Evidence:
     folder: Path
     facts: Record
     drawn: Drawn  # the journal's masks
+
+    def __repr__(self) -> str:
+        """Which record it is: a journal's masks alone would fill a terminal."""
+        return f"Evidence({str(self.file)!r}, key={self.record['key']!r}, pass={self.record['pass']!r}, seed={self.record['seed']!r})"
 
     @property
     def device(self) -> str:

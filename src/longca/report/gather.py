@@ -32,6 +32,7 @@ class Gathered(NamedTuple):
     records: list[Record]
     environments: dict[str, Record]
     masks: Drawn
+    homes: list[list[int]]  # for each record the numbers of the journals that hold it
 
 
 def gather(folders: Sequence[str | Path]) -> Gathered:
@@ -39,13 +40,17 @@ def gather(folders: Sequence[str | Path]) -> Gathered:
     records: dict[str, Record] = {}
     environments: dict[str, Record] = {}
     drawn: dict[tuple[str, str], Record] = {}
-    for folder in journals(folders):
-        records |= {record["key"]: record for record in read(folder)}
+    homes: dict[str, list[int]] = {}
+    for number, folder in enumerate(journals(folders)):
+        own = {record["key"]: record for record in read(folder)}
+        records |= own
+        for key in own:
+            homes.setdefault(key, []).append(number)
         environments |= read_environments(folder)
         drawn |= read_masks(folder)
     if not records:
         raise BadInput(f"there is no record in {', '.join(map(str, folders))}; give a folder in which `longca run` measured something.")
-    return Gathered(list(records.values()), environments, drawn)
+    return Gathered(list(records.values()), environments, drawn, [homes[key] for key in records])
 
 
 def page_data(found: Gathered) -> dict[str, Any]:
@@ -59,6 +64,7 @@ def page_data(found: Gathered) -> dict[str, Any]:
         "problems": mask_names(found.records),
         "same": same_masks(found.records),
         "kernels": kernel_names(found.records),
+        "homes": found.homes,
         "patterns": sorted({record["mask"] for record in found.records if is_sparse(record)}),
         "commands": [command(record, found.environments, found.masks) for record in found.records],
         "environments": found.environments,

@@ -11,7 +11,10 @@ from typing import Any
 from longca.report.gather import Gathered, page_data
 
 STYLES = ("uPlot.min.css", "page.css")
-SCRIPTS = ("uPlot.min.js", "data.js", "charts.js", "sections.js", "table.js", "page.js")
+SCRIPTS = (
+    *("uPlot.min.js", "data.js", "styles.js", "charts.js", "lines.js", "bars.js"),  # what others need comes first
+    *("shares.js", "overview.js", "accuracy.js", "scaling.js", "sections.js", "table.js", "page.js"),
+)
 # what could end a script element, or a line of JavaScript, may not stand in the data as it is
 ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 

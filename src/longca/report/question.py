@@ -66,9 +66,16 @@ class Question:
     def has_documents(self) -> bool:
         return bool(getattr(masks.find(self.mask), "has_documents", False))
 
+    @property
+    def all_params(self) -> dict[str, Any]:
+        """Every parameter of the mask: as given, else the mask's own, or a function that draws it; a pattern per KV head."""
+        usual: dict[str, Any] = dict(masks.find(self.mask).defaults)
+        usual |= {"heads": self.heads_kv} if "heads" in usual else {}
+        return usual | dict(self.params)
+
     def words(self) -> str:
         params = f" of {self.source}" if self.source != "random" else ""
-        params += "".join(f", {name}={value}" for name, value in self.params.items())
+        params += "".join(f", {name} drawn" if callable(value) else f", {name}={value}" for name, value in self.all_params.items())
         split = f", {self.gpus} GPUs" if self.gpus > 1 else ""
         split += f", simulated on {self.cluster}" if self.cluster else ""
         return f"{self.mask}{params}, {format_size(self.seqlen)} tokens, {format_shape(vars(self))}, {self.dtype}, {self.which}{split}"

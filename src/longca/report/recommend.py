@@ -37,8 +37,9 @@ class Choice:
     ms: float  # the median too
     memory_gib: float | None  # per GPU, inputs included; None: not counted
     against_best: float  # this speed over the best one's
-    as_good: bool  # within the noise of the best
+    as_good: bool  # within the noise of the best, or so close that it does not matter
     noisy: bool
+    samples: int  # of the record that has the fewest
     summed: bool  # forward and backward were measured apart
     simulated: str | None  # the cluster it was simulated for
     sources: tuple[Evidence, ...]
@@ -175,6 +176,7 @@ def _choice(candidate: Candidate, best: Candidate, shared: frozenset[str], quest
         against_best=speed / best.speed(shared),
         as_good=candidate is not best and 2 * alike > len(own),
         noisy=candidate.noisy,
+        samples=candidate.samples,
         summed=candidate.summed,
         simulated=candidate.about["simulated"],
         sources=tuple(source for found in own.values() for source in found.sources),

@@ -1,15 +1,18 @@
-"""The command that measures a record's cell again: the same mask, shape, pass, seed and ranks, hence the same key where versions agree."""
+"""The command that measures a record's cell again: the same mask, shape, pass, seed and ranks, hence the same key where versions agree;
+with the same clock and as many threads, so that `longca compare` takes the two."""
 
 from __future__ import annotations
 
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
 from longca import masks
 from longca.bench.catalogue import MINIATURE
+from longca.bench.clock import Settings
 from longca.errors import LongcaError
 from longca.kernels import registry
 from longca.kernels.base import Case, Yes
@@ -29,7 +32,7 @@ def command(record: Record, environments: Mapping[str, Record], drawn: Drawn, se
         return ""
     given = _given(record)
     facts = environments.get(record["env"], {})
-    kernel = ["longca", "run", *_split(record), "--kernels", str(record["asked"])]
+    kernel = [*_split(record), "--kernels", str(record["asked"])]
     shape = [*shape_options(record), "--passes", _passes(record, given), *_conditions(record, facts)]
     if given.get("documents"):
         step = {"mask": record["mask"], "seqlen": record["seqlen"], "seed": record["seed"], "params": given.get("params", {})}
@@ -37,8 +40,13 @@ def command(record: Record, environments: Mapping[str, Record], drawn: Drawn, se
         if step["documents"] is None:  # others would be drawn in their place
             return ""
         written = shlex.quote(json.dumps(step, separators=(",", ":")))
-        return f"echo {written} > {STEP} && {shlex.join([*kernel, '--workload', STEP, *shape])}"
-    return shlex.join([*kernel, *_mask(record, given, seeds or [record["seed"]]), *shape])
+        return f"echo {written} > {STEP} && {_run([*kernel, '--workload', STEP, *shape], facts)}"
+    return _run([*kernel, *_mask(record, given, seeds or [record["seed"]]), *shape], facts)
+
+
+def _run(words: Sequence[str], facts: Record) -> str:
+    threads = f"OMP_NUM_THREADS={shlex.quote(str(facts['threads']))} " if facts.get("threads") else ""
+    return threads + shlex.join(["longca", "run", *words])
 
 
 def documents_of(record: Record, drawn: Drawn) -> list[int] | None:
@@ -71,7 +79,16 @@ def _conditions(record: Record, facts: Record) -> list[str]:
     longest = parse_size((facts.get("limits") or {}).get("quadratic") or "8K")
     if record["seqlen"] > longest and not record.get("limited") and _quadratic(record["asked"], record["mask"]):
         words.append("--full")
+    words += _clock(facts.get("clock"))
     return words if record["kernel"] in registry.classes() else [*words, "--plugin", f"{record['kernel']}.py"]
+
+
+def _clock(recorded: Any) -> list[str]:
+    """What a run does not do by itself. Journals may be somebody else's: what is no setting is none of ours."""
+    found = recorded if isinstance(recorded, dict) else {}
+    usual = {entry.name: entry.default for entry in fields(Settings)}
+    other = [f"{name}={found[name]}" for name in usual if isinstance(found.get(name), int | float) and found[name] != usual[name]]
+    return ["--clock", ",".join(other)] if other else []
 
 
 @lru_cache(maxsize=1024)

@@ -3,6 +3,7 @@
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const RECORDS = DATA.rows.map((row) => Object.fromEntries(DATA.columns.map((name, i) => [name, row[i]])));
 const PASSES = ["fwd", "bwd", "fwd+bwd"];
+const PASS_WORDS = { fwd: "forward", bwd: "backward", "fwd+bwd": "forward and backward" };
 const MARKS = { unsupported: "X", unavailable: "X", oom: "M", wrong: "W", timeout: "T", error: "E", invalid: "E" };
 const MARK_WORDS = { unsupported: "unsupported", unavailable: "unavailable", oom: "out of memory", wrong: "wrong", timeout: "timed out", error: "error", invalid: "invalid" };
 const TENSORS = { fwd: ["out", "lse"], bwd: ["dq", "dk", "dv"], "fwd+bwd": ["out", "lse", "dq", "dk", "dv"] }; // what a pass computes
@@ -14,17 +15,17 @@ const derive = (r, name, value) => Object.defineProperty(r, name, { value });
 const simulated = (r) => (r.simulated ? `, simulated on ${r.simulated}` : "");
 for (const [i, r] of RECORDS.entries()) {
   derive(r, "command", DATA.commands[i]);
+  derive(r, "homes", DATA.homes[i]); // the journals that hold it, by number
   derive(r, "problem", DATA.problems[i]); // the mask, with its parameters where there are several
   derive(r, "same", DATA.same[i]); // the simpler mask that this one is at this length, if it is
   derive(r, "family", r.problem.replace(/ ratio=\S+/, "")); // the same at every share of visible blocks
-  derive(r, "split", (r.method ? `${DATA.kernels[i]} ${r.method}` : DATA.kernels[i]) + simulated(r));
+  derive(r, "base", r.method ? `${DATA.kernels[i]} ${r.method}` : DATA.kernels[i]); // what has one colour on the whole page
+  derive(r, "split", r.base + simulated(r));
   derive(r, "line", (r.method ? `${DATA.kernels[i]} ${r.method} ×${r.ranks}` : DATA.kernels[i]) + simulated(r));
   derive(r, "ratio", JSON.parse(r.params).ratio ?? null);
   const dims = r.head_dim === r.head_dim_v ? r.head_dim : `${r.head_dim}/${r.head_dim_v}`;
   derive(r, "setting", `${r.device || "unknown device"} · ${r.level} · ${r.heads_q}:${r.heads_kv} heads of ${dims} · ${r.dtype}${r.deterministic ? " · deterministic" : ""}`);
 }
-
-const SIMULATED = new Set(RECORDS.filter((r) => r.simulated).flatMap((r) => [r.line, r.split])); // lines that are drawn hollow and dotted
 
 const unique = (values) => [...new Set(values)];
 const SETTINGS = unique(RECORDS.map((r) => r.setting));

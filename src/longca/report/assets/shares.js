@@ -1,0 +1,75 @@
+"use strict";
+// Tables, and among them those of shares between 0 and 1, shaded by how much they are.
+
+// A name that may break after each underline, so that columns stay narrow.
+function breakable(text, tag = "th") {
+  const cell = element(tag);
+  text.split("_").forEach((part, i) => cell.append(...(i ? ["_", element("wbr"), part] : [part])));
+  return cell;
+}
+
+function table(head, rows) {
+  const made = element("table"), body = element("tbody"), first = element("tr");
+  head.forEach((text) => { const cell = breakable(text); cell.scope = "col"; first.append(cell); });
+  const top = element("thead");
+  top.append(first);
+  for (const row of rows) {
+    const line = element("tr");
+    line.append(...row.map((cell) => (cell instanceof Node ? cell : element("td", cell))));
+    body.append(line);
+  }
+  made.append(top, body);
+  return made;
+}
+
+const shareText = (value) => `${(100 * value).toFixed(value < 0.1 ? 1 : 0)} %`;
+
+// A row per kernel and pass, a column per `column` of the records. `share` gives {value, title, note} of a cell's records, or null; `order` sorts the rows
+// by the share of all their records, the largest first; `sameToo` counts lengths at which a mask is the same as a simpler one.
+function shareTable(records, lines, { share, column = "mask", columns = unique(records.map((r) => r[column])), label = String, order = null, sameToo = false }) {
+  const rows = [], cells = groupBy(records, (r) => JSON.stringify([r.line, r[column], r.pass]));
+  for (const line of lines) for (const pass of PASSES) {
+    const own = records.filter((r) => r.line === line && r.pass === pass);
+    if (!own.length) continue;
+    const row = [element("th", `${line} ${pass}`), ...columns.map((name) => shareCell(cells.get(JSON.stringify([line, name, pass])) || [], share, sameToo))];
+    rows.push({ row, rank: order ? order(sameToo ? own : counted(own)) : 0 });
+  }
+  const made = table(["kernel", ...columns.map(label)], rows.sort((a, b) => b.rank - a.rank).map(({ row }) => row));
+  made.className = "shares";
+  return made;
+}
+
+// Where a mask is the same as a simpler one, a kernel that can do only that one runs, too: this is no merit in its own column.
+const counted = (records) => records.filter((r) => !r.same || r.status === "wrong");
+
+function shareCell(all, share, sameToo) {
+  const group = sameToo ? all : counted(all), cell = element("td", null, "heat"), found = group.length ? share(group) : null;
+  if (found) {
+    cell.textContent = shareText(found.value);
+    cell.title = found.title;
+    if (found.note) cell.append(element("small", found.note));
+    cell.style.background = `rgba(var(--heat), ${(0.55 * Math.min(1, found.value)).toFixed(3)})`;
+  } else if (group.length) {
+    cell.textContent = MARKS[group[0].status] || "";
+    cell.title = `${MARK_WORDS[group[0].status] || ""}: ${group[0].reason}`;
+    cell.classList.add("mark");
+  } else if (all.length) {
+    cell.textContent = `= ${all[0].same}`;
+    cell.title = `measured only where this mask is the same as ${all[0].same}`;
+  }
+  return cell;
+}
+
+function heatMap(records, lines) {
+  const known = records.some((r) => r.mfu !== null);
+  const best = new Map([...groupBy(records.filter((r) => r.status === "ok" && !r.same), (r) => JSON.stringify([r.mask, r.pass, r.simulated]))].map(([key, rs]) => [key, Math.max(...rs.map((r) => r.tflops))]));
+  const share = (group) => {
+    const ok = group.filter((r) => r.status === "ok" && (!known || r.mfu !== null));
+    if (!ok.length) return null;
+    const top = ok.reduce((a, b) => (b.tflops > a.tflops ? b : a));
+    return { value: known ? top.mfu : top.tflops / best.get(JSON.stringify([top.mask, top.pass, top.simulated])), title: `${numberText(top.tflops)} TFLOP/s at ${sizeText(top.seqlen)}` };
+  };
+  document.getElementById("peak-title").textContent = known ? "Share of peak" : "Share of the fastest";
+  document.getElementById("peak-note").textContent = known ? "The best of all lengths at which the mask is not the same as a simpler one, as a part of what the device can do at most." : "The peak of this device is not known, so this is each kernel's best of all lengths at which the mask is not the same as a simpler one, as a part of the fastest kernel's.";
+  document.getElementById("heat").replaceChildren(shareTable(records, lines, { share }));
+}

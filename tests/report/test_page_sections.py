@@ -1,0 +1,241 @@
+"""What single sections of the page say, in a real browser as test_page.py."""
+
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from report.browser import Browser
+from report.made import Record, around, kernel, make_record
+from report.opened import opened, text
+
+Write = Callable[..., Path]
+HOSTILE = "<img src=x onerror=alert(1)>"
+RIGHT, DOWN, ESCAPE = "\ue014", "\ue015", "\ue00c"
+CELLS = "return [...document.querySelectorAll(`#${arguments[0]} tr`)].map((row) => [...row.cells].map((cell) => cell.innerText))"
+FRAMES = "const frames = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))); "
+CHART = "const chart = document.querySelectorAll('#bars .plot')[arguments[0]].chart; "
+
+
+def chosen(page: Browser, select: str, value: str) -> None:
+    page.script(
+        "const s = document.getElementById(arguments[0]); s.value = arguments[1]; s.dispatchEvent(new Event('change'))", select, value
+    )
+
+
+def many() -> list[Record]:
+    """Fourteen kernels, of which some run at some lengths only, as on a GPU."""
+    made = []
+    for number, seqlen, which in product(range(14), [1024 * k for k in (1, 2, 4, 8, 16, 24, 32, 40, 48)], ("fwd", "bwd")):
+        name = HOSTILE if number == 13 else f"k{number:02}"
+        status = {1: "unsupported", 2: "oom", 3: "wrong"}.get(number, "ok") if seqlen > 8192 else "ok"
+        place = {"seqlen": seqlen, "status": status, "reason": f"{status} there" if status != "ok" else ""}
+        made.append(kernel(name, around(1 + number / 10) if status == "ok" else None, which, **place))
+    made += [kernel("never", None, which, status="unavailable", seqlen=49152, reason="not installed") for which in ("fwd", "bwd")]
+    made.append(kernel("bad", None, "fwd", status="wrong", seqlen=49152, reason="failed its check"))
+    return made
+
+
+@pytest.fixture
+def bars(write: Write, browser: Browser, tmp_path: Path) -> Browser:
+    return opened(browser, write("bars", many()), tmp_path)
+
+
+def test_bars_stand_beside_each_other_with_words_where_there_is_none(bars: Browser) -> None:
+    read = (
+        CHART + "return chart.slots.map(({series, index}) => [chart.lines[series], chart.places[index], chart.points[series][index].value])"
+    )
+    shown = bars.script(read, 0)
+    names = [HOSTILE, "bad", *(f"k{number:02}" for number in range(13))]
+    assert [(name, place) for name, place, _ in shown] == [(name, 49152) for name in names], "all but who is unavailable everywhere"
+    assert {name for name, _, value in shown if value is None} == {"bad", "k01", "k02", "k03"}
+    written = """const words = [], context = CanvasRenderingContext2D.prototype, {fillText} = context;
+                 context.fillText = function (text, ...at) { words.push(text); return fillText.call(this, text, ...at); };
+                 paint(chart);
+                 return frames().then(() => { context.fillText = fillText; return words; })"""
+    words = bars.script(FRAMES + CHART + written, 0)
+    assert [word for word in words if word[0] in "XMWTE"] == ["W wrong", "X unsupported", "M out of memory", "W wrong"]
+    assert {"1100", "550"} <= set(words), "each bar has its figure"
+    label = bars.script(CHART + "return chart.plot.getAttribute('aria-label')", 0)
+    assert label.endswith("; without a bar: bad wrong, k01 unsupported, k02 out of memory, k03 wrong")
+    chosen(bars, "bars-length", "8192")
+    assert all(value is not None for _, _, value in bars.script(read, 0))
+    chosen(bars, "bars-length", "all")
+    assert {place for _, place, _ in bars.script(read, 0)} == {1024 * k for k in (1, 2, 4, 8, 16, 24, 32, 40, 48)}
+    assert bars.complaints() == []
+
+
+def test_a_bar_has_the_colour_and_the_height_of_its_kernel(bars: Browser) -> None:
+    ink = """let all; paint(chart); const {u} = chart;
+             return frames().then(() => { all = u.ctx.getImageData(0, 0, u.ctx.canvas.width, u.ctx.canvas.height); }).then(() =>
+             chart.slots.map(({series, index, x}) => {
+               const at = (value, scale) => u.valToPos(value, scale, true), {value} = chart.points[series][index];
+               const wanted = styleOf(lookOf(chart.lines[series])).color, rgb = [1, 3, 5].map((i) => parseInt(wanted.slice(i, i + 2), 16));
+               const first = (part) => 4 * (Math.round(at((value ?? 400) * part, 'y')) * all.width + Math.round(at(x + 0.3, 'x')));
+               const like = (part) => String(all.data.slice(first(part), first(part) + 3)) === String(rgb);
+               return [chart.lines[series], value !== null, [0.2, 0.95, 1.1].map(like)]; }))"""
+    for name, measured, inked in bars.script(FRAMES + CHART + ink, 0):
+        assert inked == ([True, True, False] if measured else [False] * 3), name
+
+
+def test_all_lengths_keep_room_for_words_and_scroll_in_their_box(bars: Browser) -> None:
+    chosen(bars, "bars-length", "all")
+    for width in (1200, 390):
+        bars.resize(width, 900)
+        bars.script(CHART + "if (!chart.u) paint(chart)", 0)
+        room, slots, box = bars.script(
+            CHART + "return [chart.u.valToPos(1, 'x') - chart.u.valToPos(0, 'x'), chart.slots.length, chart.plot.parentNode.clientWidth]", 0
+        )
+        assert slots == 9 * 14 + 1
+        assert room >= 12
+        assert room * slots > box, "or there would be nothing to scroll"
+        assert bars.script("return document.documentElement.scrollWidth") <= width
+
+
+def test_pointer_and_keys_read_the_bars(bars: Browser) -> None:
+    bars.script(CHART + "chart.plot.scrollIntoView({block: 'center'}); if (!chart.u) paint(chart)", 0)
+    spot = bars.script(
+        CHART
+        + """const box = chart.u.over.getBoundingClientRect(), [x] = chart.spot(chart, chart.lines.indexOf('k02'), 0);
+             return [box.left + x, box.top + box.height / 2]""",
+        0,
+    )
+    bars.point_at(*spot)
+    assert text(bars, "#hover strong") == "k02 · 48K · out of memory"
+    assert "reason oom there" in text(bars, "#hover")
+    bars.point_at(5, 5)
+    chosen(bars, "bars-length", "all")
+    bars.script(CHART + "chart.plot.focus()", 0)
+    read = []
+    for key in (RIGHT, RIGHT, DOWN):
+        bars.press(key)
+        read.append(text(bars, "#hover strong"))
+    assert [line.rsplit(" · ", 1)[0] for line in read] == [f"{HOSTILE} · 1K", "k00 · 1K", "k00 · 2K"]
+    assert bars.script("return document.querySelectorAll('img').length") == 0
+    assert HOSTILE in text(bars, "#bars-legend")
+    bars.press(ESCAPE)
+    assert bars.script("return document.getElementById('hover').hidden")
+    assert bars.complaints() == []
+
+
+def test_bars_of_block_patterns_are_grouped_by_their_share(write: Write, browser: Browser, tmp_path: Path) -> None:
+    made = [
+        kernel(name, around(ms), "fwd", level="sparse", mask="uniform_block", params={"b": 64, "ratio": ratio, "heads": 8})
+        for (name, ms), ratio in product((("a", 1.0), ("b", 2.0)), (0.2, 0.5))
+    ]
+    page = opened(browser, write("patterns", made), tmp_path)
+    assert page.script(CHART + "return [chart.x, chart.places.map(chart.label), chart.lines]", 0) == [
+        "ratio",
+        ["ratio 0.2", "ratio 0.5"],
+        ["a", "b"],
+    ]
+    assert page.script("return document.querySelectorAll('#bars .plot').length") == 1
+
+
+def test_accuracy_is_shown_at_each_length_the_worst_first(write: Write, browser: Browser, tmp_path: Path) -> None:
+    shares = {("a", "causal"): (0.1, 0.2), ("a", "full"): (0.3, 0.4), (HOSTILE, "causal"): (0.05, 0.6), (HOSTILE, "full"): (0.1, 0.1)}
+    made = [
+        kernel(
+            name, around(1.0), "fwd", mask=mask, mask_digest=mask, seqlen=seqlen, check={"out": {"error": share * 1e-3, "allowed": 1e-3}}
+        )
+        for (name, mask), several in shares.items()
+        for seqlen, share in zip((8192, 16384), several, strict=True)
+    ]
+    page = opened(browser, write("accuracy", made), tmp_path)
+    assert page.script(CELLS, "errors") == [["kernel", "causal", "full"], [f"{HOSTILE} fwd", "60 %", "10 %"], ["a fwd", "20 %", "40 %"]]
+    masks = "return [...document.getElementById('errors-mask').options].map((option) => option.text)"
+    assert page.script(masks) == ["causal: 60 %", "full: 40 %"]
+    expected = [
+        ["kernel", "8K", "16K"],
+        [f"{HOSTILE} fwd", "5.0 %\nout 5.0e-5", "60 %\nout 6.0e-4"],
+        ["a fwd", "10 %\nout 1.0e-4", "20 %\nout 2.0e-4"],
+    ]
+    assert page.script(CELLS, "errors-lengths") == expected
+    chosen(page, "errors-mask", "full")
+    assert [row[0] for row in page.script(CELLS, "errors-lengths")] == ["kernel", "a fwd", f"{HOSTILE} fwd"]
+    wrong = kernel("bad", None, "fwd", mask="full", mask_digest="full", status="wrong", reason="failed its check")
+    (tmp_path / "again").mkdir()
+    page = opened(browser, write("wrong", [*made, wrong]), tmp_path / "again")
+    assert page.script(masks) == ["full: wrong", "causal: 60 %"]
+    assert page.script(CELLS, "errors-lengths")[1] == ["bad fwd", "W", ""]
+
+
+def test_preparing_is_three_figures_and_the_most_of_any_mask(write: Write, browser: Browser, tmp_path: Path) -> None:
+    times = {"causal": (1.0, 3.0, 23768.0), "full": (2.0, 1.0, 1.0), "sliding_window": (1.0, 2.0, 0.8)}
+    made = [
+        kernel(name, around(1.0), "fwd", mask=mask, mask_digest=mask, build_ms=build, plan_ms=plan, compile_ms=compiling)
+        for mask, (build, plan, compiling) in times.items()
+        for name in ("a", "b")
+    ]
+    page = opened(browser, write("preparing", made), tmp_path)
+    charts = page.script("""return [...document.querySelectorAll('#preparing .chart')].map((figure) => {
+        const {chart} = figure.querySelector('.plot');
+        const values = chart.lines.map((line, i) => [line, chart.points[i][0].value]);
+        return [figure.querySelector('figcaption').innerText, Object.fromEntries(values)]; })""")
+    assert charts == [
+        ["planning for the kernel, ms", {"a": 3, "b": 3}],
+        ["first call (compiling), ms", {"a": 23768, "b": 23768}],
+        ["making the mask, ms", {"causal": 1, "full": 2, "sliding_window": 1}],
+    ]
+    hover = (
+        "showHover(document.querySelectorAll('#preparing .plot')[1].chart, 0, 0, 0, 0); return document.getElementById('hover').innerText"
+    )
+    assert "compile_ms 23768" in page.script(hover), "the record that took so long, not any of them"
+
+
+def test_a_kernel_looks_the_same_in_all_charts_and_settings(write: Write, browser: Browser, tmp_path: Path) -> None:
+    dense = [kernel(f"k{number:02}", around(1.0), "fwd", mask=mask) for number in range(13) for mask in ("full", "causal")]
+    names = ("k11", "new1", "new2", "new3", "new4")
+    params = [{"b": 64, "ratio": ratio, "heads": 8} for ratio in (0.2, 0.5)]
+    sparse = [kernel(name, around(2.0), "fwd", level="sparse", mask="uniform_block", params=some) for name in names for some in params]
+    page = opened(
+        browser,
+        [write("kernels", dense), write("sparse", [*sparse, kernel("k05", around(3.0), "fwd", mask="full", env="e", seed=1)])],
+        tmp_path,
+    )
+    read = """const charts = [...document.querySelectorAll('.plot')].map(({chart}) => chart).filter(({series}) => series !== 'problem');
+              const look = (style) => `${style.color} ${style.shape}`;
+              return Object.fromEntries(charts.flatMap((chart) => chart.lines.map((line) => [line, look(styleOf(chart.look(line)))])))"""
+    first = page.script(read)
+    page.script("const s = document.getElementById('setting'); s.selectedIndex = 1; s.dispatchEvent(new Event('change'))")
+    second = page.script(read)
+    assert len(set(first.values())) == 13
+    assert second["k11"] == first["k11"]
+    assert second.pop("k05 on full") == first["k05"], "of the dense ones that of this run alone"
+    assert set(second) == set(names)
+    colours = {look.split()[0] for look in [*second.values(), first["k05"]]}
+    assert len(colours) == 6, "who is seen together differs in colour while there are enough"
+
+
+def test_ranks_of_one_method_share_its_colour(write: Write, browser: Browser, tmp_path: Path) -> None:
+    made = [
+        make_record([8.0 / ranks], level="cp", method=method, ranks=ranks, grid=f"1x{ranks}", **also)
+        for method, ranks, also in product(("ring", "magi"), (2, 4), ({}, {"simulated": "h100-ib"}))
+    ]
+    page = opened(browser, write("ranks", made), tmp_path)
+    looks: dict[str, Any] = page.script("return Object.fromEntries([...LOOKS].map(([name, look]) => [name, styleOf(look)]))")
+    for method, other in (("ring", "magi"), ("magi", "ring")):
+        own = [look for name, look in looks.items() if f" {method}" in name]
+        assert len(own) == 6
+        assert {look["color"] for look in own} == {looks[f"fa4:bands {method}"]["color"]} != {looks[f"fa4:bands {other}"]["color"]}
+        ranks = [looks[f"fa4:bands {method} ×{ranks}"] for ranks in (2, 4)]
+        assert ranks[0]["shape"] != ranks[1]["shape"]
+
+
+def test_the_headline_calls_kernels_equal_within_three_percent(write: Write, browser: Browser, tmp_path: Path) -> None:
+    times = {"causal": (1.0, 1.02, 1.2), "full": (1.0, 1.04, 1.2), "sliding_window": (1.0, 1.01, 1.02)}
+    made = [
+        kernel(name, around(ms), "fwd", mask=mask, mask_digest=mask, noisy=noisy)
+        for mask, several in times.items()
+        for name, ms, noisy in zip((HOSTILE, "b", "c"), several, (False, True, False), strict=True)
+    ]
+    page = opened(browser, write("equal", made), tmp_path)
+    rows = {row[0]: (row[3], row[6]) for row in page.script(CELLS, "headline")[1:]}
+    assert rows == {
+        "causal": (f"{HOSTILE}, b ~ within\xa03\xa0%", "1.20× c"),
+        "full": (HOSTILE, "1.040× b ~"),
+        "sliding_window": (f"{HOSTILE}, b ~, c within\xa03\xa0%", "no other"),
+    }
+    assert page.script("return document.querySelectorAll('img').length") == 0
