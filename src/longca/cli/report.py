@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     if args.md:
         _write(args.md, markdown.render(found, args.title))
     if args.figures:
-        written = figures.write_figures(found.records, found.environments, args.figures)
+        written = figures.write_figures(found, args.figures)
         print(f"wrote {len(written)} figures to {args.figures}")
     return 0
 

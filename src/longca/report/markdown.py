@@ -13,14 +13,18 @@ from longca.report.reading import Drawn, Record
 from longca.report.settings import by_setting
 from longca.report.tables import SECTIONS, Headline, headline_table, headlines, tables
 
+HEADLINES = (
+    "The fastest at the longest length; kernels within 3 % of it are equal, and `~` marks noisy ones. "
+    "Below each table stands what measures the first of them again."
+)
 FACTS = ("device", "driver", "cpu", "cores", "threads", "system", "python", "longca", "commit")
 
 
 def render(found: Gathered, title: str) -> str:
     records, environments = found.records, found.environments
-    named = described(records)
+    named = described(found)
     settings = {name: group for name, group in by_setting(named, environments).items() if not only_beside(group, named)}
-    parts = [f"# {escaped(title)}", f"{len(records)} records: {counts(records)}.", "## Headlines"]
+    parts = [f"# {escaped(title)}", f"{len(records)} records: {counts(records)}.", "## Headlines", HEADLINES]
     for setting, group in settings.items():
         parts += _headlines(setting, headlines(group), environments, found.masks)
     parts += ["## Fastest and failed", *(_table(table) for table in [*fastest(records), failures(records)] if table.rows)]
@@ -45,7 +49,8 @@ def _headlines(setting: str, found: Sequence[Headline], environments: Mapping[st
     for headline in found:
         commands = headline.commands(environments, drawn)
         if commands:
-            lines += [f"# {' '.join(f'{headline.mask}, {headline.which}: {headline.line}'.split())}", *commands]
+            about = f"{headline.mask}, {headline.which}: {headline.records[0]['line']}"
+            lines += [f"# {' '.join(about.split())}", *commands]  # in one line, whatever a kernel is called
     return [_table(headline_table(setting, found)), *([_fenced("\n".join(lines))] if lines else [])]
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from longca.bench.summary import is_sparse, mask_names
 from longca.masks import SOURCES, dense_of
+from longca.report.gather import Gathered
 from longca.report.naming import kernel_names, same_masks
 from longca.report.reading import Record
 from longca.report.settings import SIMULATED
@@ -27,18 +28,20 @@ class Worst(NamedTuple):
     record: Record
 
 
-def described(records: Sequence[Record]) -> list[Record]:
-    """Records with what a chart calls them: `mask` with its parameters and the number of ranks, `family` without the share of visible
-    blocks and that number, `line` (the kernel and how it was split), `same` (a simpler mask that is the very same), `ratio`, `sparse`."""
+def described(found: Gathered) -> list[Record]:
+    """Records with what a chart calls them: `problem` (the mask with its parameters and the number of ranks), `family` (without the share
+    of visible blocks and that number), `line` (the kernel and how it was split), `same` (a simpler mask that is the very same), `homes`
+    (the journals that hold it), `ratio`, and whether the mask is `sparse`, or `dense`: one that block patterns are compared with."""
+    records = found.records
     names = zip(records, mask_names(records), kernel_names(records), same_masks(records), strict=True)
-    return [_described(*each) for each in names]
+    return [_described(*each) | {"homes": homes} for each, homes in zip(names, found.homes, strict=True)]
 
 
 def _described(record: Record, mask: str, kernel: str, same: str | None) -> Record:
     split = f" {record['method']}" if record.get("method") else ""
     simulated = f"{SIMULATED} {record['simulated']}" if record.get("simulated") else ""
     return record | {
-        "mask": f"{mask} ×{record['ranks']}" if split else mask,
+        "problem": f"{mask} ×{record['ranks']}" if split else mask,
         "family": re.sub(r" ratio=\S+", "", mask),
         "line": f"{kernel}{split}{simulated}",
         "same": same,
@@ -70,22 +73,22 @@ def at_longest(records: Sequence[Record], field: str) -> list[Record]:
 
 def only_beside(group: Sequence[Record], records: Iterable[Record]) -> bool:
     """Whether these are one kernel on the dense masks that block patterns of the same run are compared with, and nothing else."""
-    wanted = {_dense_place(record) for record in records if record["sparse"]}
-    return len(timed(group)) <= 1 and all(record["dense"] and _place(record, record["mask"]) in wanted for record in group)
+    return len(timed(group)) <= 1 and len(group) == len(_compared(group, records))
 
 
 def beside(patterns: Iterable[Record], records: Iterable[Record]) -> list[Record]:
     """What the same run measured on the dense masks that these block patterns are a part of."""
-    wanted = {_dense_place(record) for record in patterns if record["sparse"]}
-    return [record for record in records if record["dense"] and record["status"] == "ok" and _place(record, record["mask"]) in wanted]
+    return [record for record in _compared(records, patterns) if record["status"] == "ok"]
 
 
-def _dense_place(record: Record) -> tuple[Any, ...]:
-    return _place(record, dense_of(record.get("source") or "random"))
+def _compared(records: Iterable[Record], patterns: Iterable[Record]) -> list[Record]:
+    """Of some records, those on a dense mask that a block pattern of the same journal, shape and length is a part of."""
+    wanted = {place for record in patterns if record["sparse"] for place in _places(record, dense_of(record.get("source") or "random"))}
+    return [record for record in records if record["dense"] and wanted & _places(record, record["mask"])]
 
 
-def _place(record: Record, mask: str) -> tuple[Any, ...]:
-    return (record["env"], mask, *(record[name] for name in SHAPE))
+def _places(record: Record, mask: str) -> set[tuple[Any, ...]]:
+    return {(home, mask, *(record[name] for name in SHAPE)) for home in record["homes"]}
 
 
 def worst_error(records: Iterable[Record]) -> Worst | None:
@@ -109,7 +112,7 @@ def fastest_of_masks(records: Iterable[Record]) -> dict[Any, float]:
     best: dict[Any, float] = {}
     for record in records:
         if record["status"] == "ok" and not record["same"]:
-            place = record["mask"], record["pass"], record.get("simulated")
+            place = record["problem"], record["pass"], record.get("simulated")
             best[place] = max(best.get(place, 0.0), record["tflops"])
     return best
 
@@ -120,7 +123,7 @@ def best_share(records: Iterable[Record], fastest: Mapping[Any, float] | None) -
     ok = [record for record in records if record["status"] == "ok" and not record["same"]]
     if fastest is None:
         return max((record["mfu"] for record in ok if record.get("mfu") is not None), default=None)
-    shares = [record["tflops"] / fastest[record["mask"], record["pass"], record.get("simulated")] for record in ok]
+    shares = [record["tflops"] / fastest[record["problem"], record["pass"], record.get("simulated")] for record in ok]
     return max(shares, default=None)
 
 

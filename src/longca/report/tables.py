@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from longca.bench.summary import Table
 from longca.bench.summary import speed as number
+from longca.report import PRACTICAL
 from longca.report.measures import at_longest, best_share, fastest_of_masks, grouped, peak_known, timed, word, worst_error
 from longca.report.reading import Drawn, Record
 from longca.report.reproduce import command
@@ -18,12 +19,12 @@ SECTIONS = ("Share of peak", "Accuracy", "Memory", "Preparing")
 
 
 class Headline(NamedTuple):
-    """The fastest kernel on a mask at its longest length, and its records."""
+    """The fastest kernels on a mask at its longest length (a difference that does not matter is none), and the records of the first."""
 
     mask: str
     which: str
     length: str
-    line: str
+    lines: str
     tflops: float
     peak: float | None
     ahead: str
@@ -32,7 +33,7 @@ class Headline(NamedTuple):
     @property
     def row(self) -> list[str]:
         peak = "" if self.peak is None else f"{100 * self.peak:.0f} %"
-        return [self.mask, self.which, self.length, self.line, number(self.tflops), peak, self.ahead]
+        return [self.mask, self.which, self.length, self.lines, number(self.tflops), peak, self.ahead]
 
     def commands(self, environments: Mapping[str, Record], drawn: Drawn) -> list[str]:
         """What measures it again: once for all seeds, but for each list of documents that was given."""
@@ -45,11 +46,11 @@ def headlines(records: Sequence[Record]) -> list[Headline]:
     """Per mask and pass. What was simulated is never ahead of, or behind, what was measured."""
     marked = [record | {"simulated": record.get("simulated")} for record in records if record["status"] == "ok"]
     found = []
-    for group in grouped(marked, "mask", "simulated").values():
+    for group in grouped(marked, "problem", "simulated").values():
         for which in PASSES:
             own = [record for record in group if record["pass"] == which]
             if own:
-                found.append(_headline(at_longest(own, "mask")))
+                found.append(_headline(at_longest(own, "problem")))
     return found
 
 
@@ -60,12 +61,17 @@ def _headline(records: Sequence[Record]) -> Headline:
     shared = max(seen.values(), key=len)
     speeds = {line: median(record["tflops"] for record in own) for line, own in lines.items() if seen[line] >= shared}
     best, *others = sorted(speeds, key=lambda line: -speeds[line])
+    equal = [best, *(line for line in others if speeds[best] <= speeds[line] * (1 + PRACTICAL))]
+    slower = others[len(equal) - 1 :]
+    marked = {line: f"{line} ~" if any(record["noisy"] for record in own) else line for line, own in lines.items()}
+    names = ", ".join(marked[line] for line in equal) + (f" within {100 * PRACTICAL:.0f} %" if len(equal) > 1 else "")
     first, own = records[0], lines[best]
     same = f" (as {first['same']})" if first["same"] else ""
     shares = [record["mfu"] for record in own if record.get("mfu") is not None]
-    ahead = f"{speeds[best] / speeds[others[0]]:.2f}× {others[0]}" if others else "the only one"
+    times = speeds[best] / speeds[slower[0]] if slower else 0.0
+    ahead = f"{times:.{3 if times < 1.1 else 2}f}× {marked[slower[0]]}" if slower else "no other" if others else "the only one"
     peak = median(shares) if shares else None
-    return Headline(first["mask"], first["pass"], format_size(first["seqlen"]) + same, best, speeds[best], peak, ahead, own)
+    return Headline(first["problem"], first["pass"], format_size(first["seqlen"]) + same, names, speeds[best], peak, ahead, own)
 
 
 def headline_table(title: str, found: Sequence[Headline]) -> Table:
@@ -90,8 +96,8 @@ def tables(setting: str, records: Sequence[Record]) -> dict[str, list[Table]]:
 def _by_mask(title: str, records: Sequence[Record], cell: Callable[[list[Record]], str], kept: Sequence[str] = ("ok",)) -> Table:
     """A row for each mask, a column for each kernel."""
     lines = sorted({record["line"] for record in records if record["status"] in kept})
-    cells = grouped(records, "mask", "line")
-    rows = [[mask, *(cell(cells.get((mask, line), [])) for line in lines)] for mask in grouped(records, "mask")]
+    cells = grouped(records, "problem", "line")
+    rows = [[mask, *(cell(cells.get((mask, line), [])) for line in lines)] for mask in grouped(records, "problem")]
     return Table(title, ["mask", *lines], rows)
 
 
@@ -121,7 +127,7 @@ def _error(found: list[Record]) -> str:
 def _memory(title: str, records: Sequence[Record]) -> Table:
     """The most of any mask by length; block patterns each for itself, as the size of their blocks matters."""
     own = [
-        record | {"of": record["mask"] if record["sparse"] or record.get("ranks") else "any"}
+        record | {"of": record["problem"] if record["sparse"] or record.get("ranks") else "any"}
         for record in records
         if record.get("peak_gib")
     ]

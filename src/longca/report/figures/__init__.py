@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from longca.errors import BadInput
 from longca.report.figures import accuracy, bars, costs, heat, scaling, speed
 from longca.report.figures.sheet import Drawing, save
 from longca.report.figures.style import PAPER, Styles
+from longca.report.gather import Gathered
 from longca.report.measures import beside, described, only_beside
 from longca.report.reading import Record
 from longca.report.settings import PASSES, by_setting, slug
@@ -25,7 +26,7 @@ KINDS = {
 }
 
 
-def write_figures(records: Iterable[Record], environments: Mapping[str, Record], folder: str | Path) -> list[Path]:
+def write_figures(found: Gathered, folder: str | Path) -> list[Path]:
     """The files written. Each pass of each setting gets its own figures, as PNG and as PDF; a kind that has nothing to show gets none,
     and neither does the dense mask that was measured only for block patterns to be compared with."""
     import matplotlib
@@ -34,8 +35,8 @@ def write_figures(records: Iterable[Record], environments: Mapping[str, Record],
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"cannot write to {folder}: {error.strerror}; give another folder with --figures.") from error
-    named, written = described(list(records)), list[Path]()
-    settings = by_setting(named, environments)
+    named, written = described(found), list[Path]()
+    settings = by_setting(named, found.environments)
     styles = Styles(_drawn([*group, *beside(group, named)]) for group in settings.values())
     with matplotlib.rc_context(PAPER):
         for setting, group in settings.items():

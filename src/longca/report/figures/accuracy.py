@@ -23,7 +23,7 @@ def errors(drawing: Drawing) -> Any:
         return None
     panels = grouped(own, over.panel)
     legend = [(line, Line2D([], [], **drawing.styles.line(line))) for line in shown]
-    layout = layout_over(over, list(grouped(own, "mask")))
+    layout = layout_over(over, list(grouped(own, "problem")))
     measure = Measure("error as a share of what is allowed", worst_at, log=True, marks=("wrong",))
     figure = sheet(drawing, list(panels), (over.name, measure.label), legend, [NOTE, same_note(own, over), without(own, shown)], layout)
     for axes, records in zip(figure.axes, panels.values(), strict=True):

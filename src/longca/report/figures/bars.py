@@ -20,11 +20,11 @@ def at_the_longest(drawing: Drawing) -> Any:
     """A bar per kernel, and a word where there is none."""
     from matplotlib.patches import Patch
 
-    own = at_longest(drawing.records, "mask")
+    own = at_longest(drawing.records, "problem")
     shown = timed(own)
     if not shown:
         return None
-    masks = list(grouped(own, "mask").items())
+    masks = list(grouped(own, "problem").items())
     rows = -(-len(masks) * (len(shown) + 1) // MOST_BARS)
     beside = -(-len(masks) // rows)
     parts = [masks[start : start + beside] for start in range(0, len(masks), beside)]

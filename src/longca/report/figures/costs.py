@@ -28,10 +28,10 @@ def memory(drawing: Drawing) -> Any:
         return None
     over, own = choose(known)
     if over is LENGTH:
-        own = [record if record["sparse"] else record | {"mask": _any_mask(record)} for record in own]
+        own = [record if record["sparse"] else record | {"problem": _any_mask(record)} for record in own]
     shown, panels = timed(own), grouped(own, over.panel)
     legend = [(line, Line2D([], [], **drawing.styles.line(line))) for line in shown]
-    layout = layout_over(over, list(grouped(own, "mask")))
+    layout = layout_over(over, list(grouped(own, "problem")))
     measure = Measure("GiB beyond the inputs", _most("peak_gib"), log=True)  # plain attention takes a hundred times as much as the rest
     figure = sheet(drawing, list(panels), (over.name, measure.label), legend, [without(drawing.records, shown)], layout)
     for axes, records in zip(figure.axes, panels.values(), strict=True):
@@ -63,7 +63,7 @@ def preparing(drawing: Drawing) -> Any:
     over, own = choose(ok)
     shown = timed(own)
     legend = [(line, Line2D([], [], **drawing.styles.line(line))) for line in shown]
-    layout = layout_over(over, list(grouped(own, "mask")), columns=3)
+    layout = layout_over(over, list(grouped(own, "problem")), columns=3)
     layout = layout._replace(height=max(1.9, 0.15 * len(shown)), below=layout.below + 0.1)
     figure = sheet(drawing, [MASK, PLAN, COMPILE], ("", "ms"), legend, [without(real, shown)], layout)
     built, planned, compiled = figure.axes

@@ -21,10 +21,10 @@ LETTERS |= {"=": "measured only where the mask is the same as a simpler one"}
 
 def share_of_peak(drawing: Drawing) -> Any:
     """Masks down and kernels across; a letter where there is no time. A single cell would say what its bar does."""
-    kernels, masks = timed(drawing.records), list(grouped(drawing.records, "mask"))
+    kernels, masks = timed(drawing.records), list(grouped(drawing.records, "problem"))
     if len(kernels) * len(masks) < 2:
         return None
-    known, cells = peak_known(drawing.records), grouped(drawing.records, "mask", "line")
+    known, cells = peak_known(drawing.records), grouped(drawing.records, "problem", "line")
     fastest = None if known else fastest_of_masks(drawing.records)
     rows = [[_cell(cells.get((mask, kernel), []), fastest) for kernel in kernels] for mask in masks]
     used = {text for row in rows for _, text in row}

@@ -36,16 +36,16 @@ class Measure(NamedTuple):
     marks: tuple[str, ...] = ()
 
 
-LENGTH = Over("seqlen", "mask", "tokens", format_size)
+LENGTH = Over("seqlen", "problem", "tokens", format_size)
 RATIO = Over("ratio", "family", "share of visible blocks", "{:g}".format)
 RANKS = Over("ranks", "panel", "ranks", str)
-MASKS = Over("mask", "all", "", str)  # each is named
+MASKS = Over("problem", "all", "", str)  # each is named
 
 
 def choose(records: Sequence[Record]) -> tuple[Over, list[Record]]:
     """Over tokens where a mask has several lengths, else over the share of visible blocks where a pattern has several, else over masks;
     and the records for it."""
-    if any(len(grouped(own, "seqlen")) > 1 for own in grouped(records, "mask").values()):
+    if any(len(grouped(own, "seqlen")) > 1 for own in grouped(records, "problem").values()):
         return LENGTH, list(records)
     own = over_ratio(records)
     if own:
