@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from longca.report.figures.lines import Measure, Point, choose, draw_lines, layout_over, same_note, shade_same
-from longca.report.figures.sheet import Drawing, sheet, without
+from longca.report.figures.sheet import Drawing, same_scale, sheet, without
 from longca.report.measures import grouped, worst_error
 from longca.report.reading import Record
 
@@ -30,6 +30,7 @@ def errors(drawing: Drawing) -> Any:
         axes.axhline(1, color="black", linewidth=0.8)
         draw_lines(axes, records, over, measure, shown, drawing.styles)
         shade_same(axes, records, over)
+    same_scale(figure.axes)
     return figure
 
 

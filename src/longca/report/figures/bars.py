@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from longca.report.figures.lines import broken
-from longca.report.figures.sheet import LETTER, WIDTH, Drawing, Layout, sheet, without
+from longca.report.figures.sheet import LEFT, LETTER, RIGHT, WIDTH, Drawing, Layout, sheet, without
 from longca.report.figures.style import Styles, plain
 from longca.report.measures import at_longest, grouped, timed, word
 from longca.report.reading import Record
 from longca.report.settings import speed_at
 from longca.text import format_size
 
+WIDEST = 0.45  # inches that a bar may take
 MOST_BARS = 64  # side by side, so that a word fits into the place of one
 
 
@@ -34,10 +35,10 @@ def at_the_longest(drawing: Drawing) -> Any:
     layout = Layout(columns=1, height=1.5, below=0.48 + 0.14 * max(label.count("\n") + 1 for label in labels), width=width)
     names = "", "TFLOP/s at the longest length"
     figure = sheet(drawing, [""] * len(parts), names, legend, [_same(own), without(own, shown)], layout)
-    top = 0.0
+    top, slot = 0.0, min(0.88 / len(shown), WIDEST * beside / (width - LEFT - RIGHT))
     for number, (axes, part) in enumerate(zip(figure.axes, parts, strict=True)):
         for place, (_, records) in enumerate(part):
-            _group(axes, place, records, shown, drawing.styles)
+            _group(axes, place, records, shown, slot, drawing.styles)
         axes.set_xticks(range(len(part)), labels[number * beside : number * beside + len(part)])
         axes.set_xlim(-0.55, beside - 0.45)  # bars are as wide in the last row
         axes.tick_params(axis="x", length=0)
@@ -58,13 +59,12 @@ def _same(records: Sequence[Record]) -> str:
     return f"* At this length: {'; '.join(found)}." if found else ""
 
 
-def _group(axes: Any, place: int, records: Sequence[Record], lines: Sequence[str], styles: Styles) -> None:
+def _group(axes: Any, place: int, records: Sequence[Record], lines: Sequence[str], width: float, styles: Styles) -> None:
     """The bars of one mask."""
-    width = 0.88 / len(lines)
     by_line = grouped(records, "line")
-    for slot, line in enumerate(lines):
+    for number, line in enumerate(lines):
         here = by_line.get(line, [])
-        x, found = place - 0.44 + width * (slot + 0.5), speed_at(here)
+        x, found = place + width * (number - (len(lines) - 1) / 2), speed_at(here)
         if found:
             error = [[found[0] - found[1]], [found[2] - found[0]]]
             axes.bar(x, found[0], width * 0.92, yerr=error, error_kw={"elinewidth": 0.8}, **styles.bar(line))

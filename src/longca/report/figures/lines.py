@@ -43,13 +43,12 @@ MASKS = Over("problem", "all", "", str)  # each is named
 
 
 def choose(records: Sequence[Record]) -> tuple[Over, list[Record]]:
-    """Over tokens where a mask has several lengths, else over the share of visible blocks where a pattern has several, else over masks;
-    and the records for it."""
+    """Over tokens where a mask has several lengths, else over the share of visible blocks where all are patterns and one has several,
+    else over masks; and the records for it."""
     if any(len(grouped(own, "seqlen")) > 1 for own in grouped(records, "problem").values()):
         return LENGTH, list(records)
-    own = over_ratio(records)
-    if own:
-        return RATIO, own
+    if all(record["ratio"] is not None for record in records) and over_ratio(records):
+        return RATIO, at_longest(records, "family")
     return MASKS, [record | {"all": ""} for record in records]
 
 
@@ -60,8 +59,8 @@ def over_ratio(records: Sequence[Record]) -> list[Record]:
     return [record for record in own if record["family"] in several]
 
 
-def draw_lines(axes: Any, records: Sequence[Record], over: Over, measure: Measure, lines: Iterable[str], styles: Styles) -> bool:
-    """The lines of one panel; whether letters were needed."""
+def draw_lines(axes: Any, records: Sequence[Record], over: Over, measure: Measure, lines: Iterable[str], styles: Styles) -> None:
+    """The lines of one panel, and letters where they have nothing."""
     places = list(grouped(records, over.field)) if over is MASKS else sorted(grouped(records, over.field))
     spots = dict(zip(places, range(len(places)) if over is MASKS else places, strict=True))
     by_place = grouped(records, "line", over.field)
@@ -79,7 +78,6 @@ def draw_lines(axes: Any, records: Sequence[Record], over: Over, measure: Measur
     _foot(axes, over, spots)
     _height(axes, measure, max(map(len, failed.values())))
     _letters(axes, failed, styles)
-    return any(failed.values())
 
 
 def _line(axes: Any, spots: Sequence[float], points: Sequence[Point], style: dict[str, Any]) -> None:
@@ -191,7 +189,7 @@ def shade_same(axes: Any, records: Sequence[Record], over: Over) -> None:
             half = min((abs(place - other) for other in near), default=0.2) / 2
             axes.axvspan(place - half, place + half, color="0.9", zorder=0, linewidth=0)
         else:
-            half = min([max(place / other, other / place) for other in near] + [1.96]) ** 0.5
+            half = min([max(place / other, other / place) for other in near] + [2]) ** 0.5
             axes.axvspan(place / half, place * half, color="0.9", zorder=0, linewidth=0)
 
 

@@ -23,7 +23,7 @@ def over_ranks(drawing: Drawing) -> Any:
             if chosen:
                 name = f"{family}, {format_size(round(chosen[0][field]))} {words}"
                 own += [record | {"panel": name} for record in chosen]
-    return charts(drawing, own, RANKS, SPEED._replace(label="TFLOP/s per rank")) if own else None
+    return charts(drawing, own, RANKS, SPEED._replace(label="TFLOP/s per rank"))
 
 
 def _most_ranks(records: Sequence[Record], field: str) -> list[Record]:

@@ -18,8 +18,6 @@ LETTER = 0.067  # about the width of one, in inches
 LINE = 0.142  # height of a line of text
 NOT_SHOWN = WORDS | {"ok": "not counted"}
 LEFT, RIGHT, TOP, GAP = 0.75, 0.15, 0.58, 0.5  # around all panels, and between two in a row
-
-
 Legend = Sequence[tuple[str, Any]]  # names and handles
 
 
@@ -44,8 +42,8 @@ class Layout(NamedTuple):
 
 
 def sheet(drawing: Drawing, panels: Sequence[str], axis: tuple[str, str], legend: Legend, notes: Iterable[str], layout: Layout) -> Any:
-    """A figure with axes for each panel in `figure.axes`, and room below them for the legend and notes. `axis`
-    are the names along the foot and the side, one for all panels."""
+    """A figure with axes for each panel in `figure.axes`, and room below them for the legend and notes. `axis` are the names along the
+    foot and the side, one for all panels."""
     from matplotlib.figure import Figure
 
     columns = min(layout.columns, len(panels))
@@ -73,7 +71,7 @@ def sheet(drawing: Drawing, panels: Sequence[str], axis: tuple[str, str], legend
     figure.text(0.1 / width, (foot + named + height - top) / 2 / height, axis[1], rotation=90, ha="left", va="center")
     if legend:
         names, handles = zip(*legend, strict=True)
-        spacing: dict[str, Any] = {"borderaxespad": 0, "borderpad": 0, "labelspacing": 0.3, "handlelength": 2.6, "frameon": False}
+        spacing: dict[str, Any] = {"borderaxespad": 0, "borderpad": 0, "labelspacing": 0.3, "handlelength": 3.8, "frameon": False}
         corner = (0.5, (foot - words) / height)
         figure.legend(handles, [plain(name) for name in names], ncols=beside, loc="upper center", bbox_to_anchor=corner, **spacing)
     figure.text(0.5, foot / height, plain("\n".join(said)), ha="center", va="top", linespacing=1.25)
@@ -84,7 +82,7 @@ def _legend_shape(names: Sequence[str], width: float) -> tuple[int, int]:
     """How many stand side by side, and how many lines that makes."""
     if not names:
         return 0, 0
-    fit = max(1, int((width - 0.3) / (LETTER * max(map(len, names)) + 0.65)))
+    fit = max(1, int((width - 0.3) / (LETTER * max(map(len, names)) + 0.8)))
     rows = -(-len(names) // fit)
     return -(-len(names) // rows), rows
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from longca.report.figures.lines import MASKS, RATIO, Measure, Over, choose, draw_lines, layout_over, over_ratio, same_note, shade_same
+from longca.report.figures.lines import LENGTH, RATIO, Measure, Over, draw_lines, layout_over, over_ratio, same_note, shade_same
 from longca.report.figures.sheet import Drawing, same_scale, sheet, without
 from longca.report.figures.style import Styles
 from longca.report.measures import beside, grouped, time_at, timed
@@ -19,17 +19,14 @@ TIME = Measure("ms", time_at, marks=tuple(MARKS))
 
 def over_length_or_ratio(drawing: Drawing) -> Any:
     """A panel for each mask with several lengths or shares: a single point is seen better among the bars."""
-    over, own = choose(drawing.records)
-    if over is MASKS:
-        return None
-    several = {name for name, group in grouped(own, over.panel).items() if len(grouped(group, over.field)) > 1}
-    return charts(drawing, [record for record in own if record[over.panel] in several], over, SPEED)
+    lengths = {name: len(grouped(group, "seqlen")) for name, group in grouped(drawing.records, "problem").items()}
+    own = [record for record in drawing.records if lengths[record["problem"]] > 1]
+    return charts(drawing, own, LENGTH, SPEED) if own else charts(drawing, over_ratio(drawing.records), RATIO, SPEED)
 
 
 def beside_dense(drawing: Drawing) -> Any:
     """Milliseconds: where the line of a kernel on blocks lies below that of the dense mask, blocks are worth it."""
-    own = over_ratio(drawing.records)
-    return charts(drawing, own, RATIO, TIME) if own else None
+    return charts(drawing, over_ratio(drawing.records), RATIO, TIME)
 
 
 def charts(drawing: Drawing, records: Sequence[Record], over: Over, measure: Measure) -> Any:

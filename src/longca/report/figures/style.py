@@ -9,7 +9,7 @@ from typing import Any
 from longca.report.settings import SIMULATED
 
 COLOURS = ("#0072b2", "#c44e00", "#007a59", "#b0508a", "#8a6500", "#4d3a9e", "#2b8cbe", "#4a4a48")
-MARKERS = "os^DvPX"
+MARKERS = "os^DvPX<>*p"
 # as many colours, markers and dashes as have no common divisor: kernels of one colour differ in both others, and in grey, too
 DASHES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx")
@@ -78,13 +78,10 @@ class Styles:
     def _colour(self, number: int) -> str:
         return self._colours[number % len(self._colours)]
 
-    def __contains__(self, line: str) -> bool:
-        return line.partition(SIMULATED)[0] in self._numbers
-
 
 def _alike(one: int, other: int) -> int:
-    """How hard it is to tell two styles apart; a colour in common is worse than a marker or a dash."""
-    return sum(weight * (one % count == other % count) for weight, count in ((3, len(COLOURS)), (1, len(MARKERS)), (1, len(DASHES))))
+    """How hard it is to tell two styles apart; a colour in common is worse than a marker, and that than a dash."""
+    return sum(weight * (one % count == other % count) for weight, count in ((3, len(COLOURS)), (2, len(MARKERS)), (1, len(DASHES))))
 
 
 def plain(text: str) -> str:
