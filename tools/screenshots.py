@@ -1,6 +1,6 @@
 """The pictures of the page in the README, from a journal of this repository: `make screenshots` (JOURNAL=DIR takes another one).
 
-report.png is the page in the light theme, report-dark.png in the dark one, report-phone.png on a phone.
+report.png and report-bars.png are the page in the light theme, report-dark.png in the dark one, report-phone.png on a phone.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class Shot(NamedTuple):
 
 SHOTS = (
     Shot("report", 1200, 1000, "#speed"),
+    Shot("report-bars", 1200, 620, "#bars"),
     Shot("report-dark", 1200, 700, "#peak", dark=True),
     Shot("report-phone", 390, 844, "#speed"),
 )

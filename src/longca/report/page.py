@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from longca.report import PRACTICAL
 from longca.report.gather import Gathered, page_data
 
 STYLES = ("uPlot.min.css", "page.css")
@@ -21,7 +22,8 @@ ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u202
 
 def render(found: Gathered, folders: Sequence[str | Path], title: str) -> str:
     """The page as text; of the folders it says the names only."""
-    data = page_data(found) | {"title": title, "folders": [Path(folder).resolve().name for folder in folders]}
+    about = {"title": title, "folders": [Path(folder).resolve().name for folder in folders], "practical": PRACTICAL}
+    data = page_data(found) | about
     parts = {
         "<!--styles-->": "".join(f"<style>\n{_asset(name)}\n</style>\n" for name in STYLES),
         "<!--data-->": f'<script type="application/json" id="data">{embed(data)}</script>',

@@ -1,6 +1,6 @@
 "use strict";
 // Who is ahead on each mask, and whether that means anything.
-const EQUAL = 0.03; // a smaller difference is none, as `longca compare` has it
+const EQUAL = DATA.practical; // a smaller difference is none, as `longca compare` has it
 
 const sameAs = (r) => (r.same ? ` (as ${r.same})` : "");
 const aheadText = (times) => `${times.toFixed(times < 1.1 ? 3 : 2)}×`; // 1.03 would look like 3 %
