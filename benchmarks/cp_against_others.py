@@ -2,7 +2,9 @@
 
 Four gloo ranks with one thread each; the same tokens per rank, the same attention operator (torch's flash attention for CPUs), causal,
 turn and turn about. A round's time is that of its slowest rank; a ratio is their time over ours, so more than 1 means LongCA is faster.
-Each pair is compared on its results first. Packages that are not installed are named and left out.
+Each pair is compared on its results first. Packages that are not installed are named and left out. At the end a table says which
+comparisons are outside of what is asked for: results that agree, a median ratio of at least 0.95, and communication over 30 % at the
+one size and under 5 % at the other. Where one is, the exit code is 1. `--judge FILE` says the same of an earlier run's figures.
 """
 
 from __future__ import annotations
@@ -34,8 +36,20 @@ from longca.parallel.method import Plan, make_plan
 from longca.parallel.pool import Pool
 
 RANKS, HEAD_DIM = 4, 64
-SIZES = {"mostly communication": (512, 8, 4), "mostly attention": (12288, 4, 1)}  # tokens, heads, and how many times the rounds asked for
+LEAST_RATIO = 0.95
+WAYS = ("forward", "backward")
 Tensors = tuple[torch.Tensor, ...]
+
+
+class Size(NamedTuple):
+    seqlen: int
+    heads: int
+    times: int  # the rounds asked for
+    least: float  # the share of communication that makes it this size, and the most
+    most: float
+
+
+SIZES = {"mostly communication": Size(512, 8, 4, 0.30, 1.0), "mostly attention": Size(12288, 4, 1, 0.0, 0.05)}
 
 
 class Side(NamedTuple):
@@ -250,7 +264,7 @@ def measure(comm: TorchComm, name: str, seqlen: int, heads: int, rounds: int) ->
         state = sides[side].forward()
         found[side] = [x.detach().double() for x in sides[side].results(state, sides[side].backward(state))]
     apart = max(float((a - b).abs().max() / a.abs().max()) for a, b in zip(found["ours"], found["theirs"], strict=True))
-    times: dict[str, list[float]] = {f"{side} {way}": [] for side in sides for way in ("forward", "backward")}
+    times: dict[str, list[float]] = {f"{side} {way}": [] for side in sides for way in WAYS}
     for number in range(rounds + 1):
         order = ["ours", "theirs", "alone"] if number % 2 else ["theirs", "ours", "alone"]
         for side in order:
@@ -268,7 +282,7 @@ def summary(answers: list[dict[str, Any]]) -> dict[str, Any]:
         key: [max(values) for values in zip(*(answer["times"][key] for answer in answers), strict=True)] for key in answers[0]["times"]
     }
     row: dict[str, Any] = {"apart": max(answer["apart"] for answer in answers), "tolerance": answers[0]["tolerance"]}
-    for way in ("forward", "backward"):
+    for way in WAYS:
         mine, theirs, alone = (slowest[f"{side} {way}"] for side in ("ours", "theirs", "alone"))
         row[f"{way} ratio"] = statistics.median(b / a for a, b in zip(mine, theirs, strict=True))
         row[f"{way} ms"] = 1e3 * statistics.median(mine)
@@ -276,15 +290,48 @@ def summary(answers: list[dict[str, Any]]) -> dict[str, Any]:
     return row
 
 
-def main() -> None:
+def faults(row: dict[str, Any]) -> dict[str, list[str]]:
+    """What is outside of what is asked for, by way; a way without faults has an empty list."""
+    size = next(size for size in SIZES.values() if size.seqlen == row["seqlen"])
+    found: dict[str, list[str]] = {way: [] for way in WAYS}
+    for way, said in found.items():
+        ratio, communication = row[f"{way} ratio"], row[f"{way} communication"]
+        if row["apart"] > row["tolerance"]:
+            said.append(f"results differ by {row['apart']:.1e}")
+        if ratio < LEAST_RATIO:
+            said.append(f"ratio under {LEAST_RATIO}")
+        if communication <= size.least and size.least > 0:
+            said.append(f"communication not over {size.least:.0%}")
+        if communication >= size.most and size.most < 1:
+            said.append(f"communication not under {size.most:.0%}")
+    return found
+
+
+def judge(rows: list[dict[str, Any]]) -> int:
+    """Print every comparison with its verdict; 1 where one is outside of what is asked for, or where there is none at all."""
+    outside = 0
+    print(f"{'against':34} {'tokens':>6}  {'way':8} {'ratio':>5} {'communication':>13}  verdict")
+    for row in rows:
+        for way, said in faults(row).items():
+            figures = f"{row[f'{way} ratio']:5.2f} {row[f'{way} communication']:13.1%}"
+            print(f"{row['against']:34} {row['seqlen']:6}  {way:8} {figures}  {'; '.join(said) or 'as asked for'}")
+            outside += bool(said)
+    print(f"{outside} of {len(WAYS) * len(rows)} comparisons are outside of what is asked for")
+    return int(outside > 0 or not rows)
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--out", type=Path, default=Path("out/cp_against_others.json"))
     parser.add_argument("--only", default="", help="only contests whose name contains this")
+    parser.add_argument("--judge", type=Path, metavar="FILE", help="measure nothing: say which figures of this file are as asked for")
     args = parser.parse_args()
+    if args.judge:
+        return judge(json.loads(args.judge.read_text())["rows"])
     rows = []
-    for size, (seqlen, heads, times) in SIZES.items():
-        print(f"{size}: {seqlen} tokens, {heads} heads of {HEAD_DIM}, {RANKS} ranks", flush=True)
+    for title, (seqlen, heads, times, _, _) in SIZES.items():
+        print(f"{title}: {seqlen} tokens, {heads} heads of {HEAD_DIM}, {RANKS} ranks", flush=True)
         for name, contest in CONTESTS.items():
             if args.only not in name:
                 continue
@@ -298,14 +345,15 @@ def main() -> None:
             rows.append(row)
             ways = ", ".join(
                 f"{way} {row[f'{way} ratio']:.2f}x ({row[f'{way} ms']:.1f} ms, {row[f'{way} communication']:.0%} communication)"
-                for way in ("forward", "backward")
+                for way in WAYS
             )
             agree = "" if row["apart"] <= row["tolerance"] else f"; RESULTS DIFFER by {row['apart']:.1e}"
             print(f"  {name:34} {ways}{agree}", flush=True)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps({"torch": torch.__version__, "rounds": args.rounds, "rows": rows}, indent=1) + "\n")
     print(f"wrote {args.out}")
+    return judge(rows)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

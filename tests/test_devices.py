@@ -8,7 +8,7 @@ import pytest
 
 from longca import devices
 from longca.bench import environment
-from longca.bench.cp_catalogue import ranks_of
+from longca.bench.cp_ranks import ranks_of
 from longca.bench.suite import Suite
 
 SMI = """#!/bin/sh

@@ -46,6 +46,7 @@ def test_a_sample_is_the_slowest_ranks_of_that_iteration_and_everybody_sees_the_
         return [*islice(timer.samples(lambda: None), 4), timer.now()]
 
     seen = world.run(program)
+    assert all(sample.ms.mean == 2.0 for samples in seen for sample in samples[:-1])
     assert seen == [[Sample(3.0, True, 0.2)] * 4 + [4.0]] * 3
 
 
@@ -66,12 +67,29 @@ class ScriptedGroup:
         timing = {"samples": [4.0, 5.0, 4.0], "host_bound": False, "call_ms": 0.1, "stop": "target"}
         answers: dict[str, list[Any]] = {
             "prepare": [
-                {"build_ms": 1.0, "plan_ms": 9.0, "mask_digest": "d", "work": 1, "first_ms": {"fwd": 6.0, "bwd": 30.0}},
-                {"build_ms": 2.0, "plan_ms": 3.0, "mask_digest": "d", "work": 3, "first_ms": {"fwd": 7.0, "bwd": 20.0}},
+                {
+                    "build_ms": 1.0,
+                    "plan_ms": 9.0,
+                    "mask_digest": "d",
+                    "work": 1,
+                    "backward_kinds": ["functional"],
+                    "first_ms": {"fwd": 6.0, "bwd": 30.0},
+                },
+                {
+                    "build_ms": 2.0,
+                    "plan_ms": 3.0,
+                    "mask_digest": "d",
+                    "work": 3,
+                    "backward_kinds": ["autograd"],
+                    "first_ms": {"fwd": 7.0, "bwd": 20.0},
+                },
             ],
             "reference": [None, None],
             "check": [{"reason": "", "errors": {"out": {"error": e, "allowed": 4.0, "ratio": e / 4}}} for e in (1.0, 2.0)],
-            "clock": [{"timing": timing, "silent_ms": 3.0, "bytes_sent": 10 + r, "peak_bytes": (2 + r) * GIB} for r in range(2)],
+            "clock": [
+                {"timing": timing, "mean_samples": [2.0, 4.0, 3.2], "silent_ms": 3.0, "bytes_sent": 10 + r, "peak_bytes": (2 + r) * GIB}
+                for r in range(2)
+            ],
         }
         return answers[step]
 
@@ -88,6 +106,8 @@ def test_figures_are_per_gpu_and_of_the_worst_rank(tmp_path: Path, monkeypatch: 
     assert forward["tflops"] == pytest.approx(4 * masks.causal(64).area * 2 * 16 / 2 / 4.0 / 1e9)
     assert forward["wait_share"] == 0.25  # 3 of 4 ms are the program where nothing is sent
     assert forward["imbalance"] == 1.5
+    assert (forward["mean_ms"], forward["imbalance_ms"]) == (3.2, 1.25)  # medians of 2, 4, 3.2 ms, and of 4/2, 5/4, 4/3.2
+    assert forward["backward_kind"] == "autograd"
     assert (forward["build_ms"], forward["plan_ms"], forward["compile_ms"]) == (2.0, 9.0, 3.0)
     assert (forward["bytes_sent"], forward["peak_gib_ranks"], forward["peak_gib"]) == ([10, 11], [2.0, 3.0], 3.0)
     assert forward["check"] == {"out": {"error": 2.0, "allowed": 4.0}}

@@ -50,6 +50,8 @@ def test_methods_are_checked_timed_and_resumed(tmp_path: Path, capsys: pytest.Ca
         assert len(record["bytes_sent"]) == 4
         assert sum(record["bytes_sent"]) > 0
         assert record["imbalance"] >= 1
+        assert 0 < record["mean_ms"] <= record["ms"]["p80"]
+        assert record["imbalance_ms"] >= 1
         assert 0 <= record["wait_share"] <= 1
         assert record["tflops"] == pytest.approx(record["flops"] / 4 / record["ms"]["median"] / 1e9, rel=1e-4), which
     capsys.readouterr()
@@ -155,9 +157,17 @@ def test_under_torchrun_the_command_joins_the_job_and_resumes_it(tmp_path: Path)
         (["--methods", "usp", *QUICK, "--nproc", "4", "--grid", "3x2"], "the grid 3x2 is for 6 ranks"),
         (["--methods", "ulises", *QUICK], "did you mean 'ulysses'"),
         (["--methods", "magi", *QUICK, "--grid", "two"], "is no grid"),
-        (["--methods", "usp", *QUICK, "--masks", "uniform_block"], "usp cannot do this: attends to the keys of one rank at a time"),
-        (["--methods", "ring_p2p,usp", *QUICK, "--masks", "uniform_block"], "ring_p2p cannot do this: attends to the keys of one rank"),
-        (["--methods", "usp", *QUICK, "--masks", "causal,uniform_block"], "usp cannot do this: attends to the keys of one rank at a time"),
+        (
+            ["--methods", "ring_p2p", "--kernels", "flex", "--passes", "fwd", *QUICK],
+            "ring_p2p cannot use the kernel flex: flex gives no lse",
+        ),
+        (["--methods", "magi,usp", "--kernels", "sdpa:math", *QUICK], "magi cannot use the kernel sdpa:math"),
+        (["--methods", "usp", *QUICK, "--masks", "uniform_block"], "usp cannot do this: it attends to the keys of one rank at a time"),
+        (["--methods", "ring_p2p,usp", *QUICK, "--masks", "uniform_block"], "ring_p2p cannot do this: it attends to the keys of one rank"),
+        (
+            ["--methods", "usp", *QUICK, "--masks", "causal,uniform_block"],
+            "usp cannot do this: it attends to the keys of one rank at a time",
+        ),
         (["--methods", "all", *QUICK, "--nproc", "4", "--grid", "3x2"], "the grid 3x2 is for 6 ranks"),
         (["paper-cp", "--device", "cpu", "--masks", "causal", "--nproc", "4"], "use GPUs, shorter --seqlens, or the suite quick-cp"),
         (["magi-cp", "--device", "cpu", "--masks", "causal", "--nproc", "2"], "use GPUs, shorter --seqlens, or the suite quick-cp"),
@@ -181,6 +191,21 @@ def test_all_methods_are_asked_and_those_that_refuse_a_mask_say_so_in_their_reco
     assert set(refused) == {"ring_p2p", "usp", "loongtrain", "magi"}
     assert all(reason.endswith("use ulysses or ring_allgather") for reason in refused.values()), refused
     assert [found[method]["status"] for method in ("ulysses", "ring_allgather")] == ["ok", "ok"]
+
+
+def test_kernels_with_an_autograd_backward_run_where_they_can(tmp_path: Path) -> None:
+    """ulysses whole, gathered keys forward alone; the others put results together, for which there is no lse."""
+    asked = ["run", "--methods", "all", "--kernels", "sdpa:math", *QUICK, "--nproc", "2", "--out", str(tmp_path)]
+    assert main(asked) == 0
+    found = records_of(tmp_path)
+    statuses = {name: record["status"] for name, record in found.items()}
+    working = [("ulysses", "fwd"), ("ulysses", "bwd"), ("ring_allgather", "fwd")]
+    assert {name for name, status in statuses.items() if status == "ok"} == set(working), found
+    assert {status for name, status in statuses.items() if name not in working} == {"unsupported"}
+    assert [found[name]["backward_kind"] for name in working] == ["autograd"] * 3
+    assert [set(found[name]["check"]) for name in working] == [{"out", "dq", "dk", "dv"}] * 2 + [{"out"}]
+    assert "torch's autograd" in found["ring_allgather", "bwd"]["reason"]
+    assert "gives no lse" in found["magi", "fwd"]["reason"]
 
 
 def test_of_several_methods_that_are_named_those_that_can_are_measured(tmp_path: Path) -> None:
@@ -221,8 +246,8 @@ def test_what_does_not_fit_into_the_gpus_is_refused_from_the_estimate(
 
 @pytest.mark.usefixtures("four_small_gpus")
 def test_where_only_some_methods_fit_the_others_say_what_they_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With as many KV heads as query heads, gathering all keys costs more than the tokens that the check needs."""
-    monkeypatch.setattr(cp_executor.Ranks, "_begin", lambda *given: pytest.fail("nothing of this should have been started"))
+    """With as many KV heads as query heads, gathering all keys costs more than the tokens that the check needs; but not forward alone."""
+    monkeypatch.setattr(cp_executor.Ranks, "_begin", lambda *given: BrokenGroup())
     suite = suites.Suite(
         level="cp", methods=("ring_p2p", "ring_allgather"), masks=("causal",), seqlens=("96K",), heads=("8:8",), head_dims=("128",)
     )
@@ -231,9 +256,10 @@ def test_where_only_some_methods_fit_the_others_say_what_they_need(tmp_path: Pat
     cp_catalogue.admit(planned, suite, "cuda", only_named=False)
     (job,) = [job for job in plan.jobs(planned) if dict(job.cell.extra)["method"] == "ring_allgather"]
     ranks = cp_executor.Ranks(suite, Catalogue(), "cuda", "a GPU", tmp_path, False)
-    for _, fields in ranks.run(job):
-        assert fields["status"] == "unsupported"
-        assert "ring_allgather on causal with 98304 tokens" in fields["reason"]
+    found = dict(ranks.run(job))
+    assert found["bwd"]["status"] == "unsupported"
+    assert "ring_allgather on causal with 98304 tokens" in found["bwd"]["reason"]
+    assert "forward alone" in found["fwd"]["reason"]  # it was begun
 
 
 def test_the_estimate_counts_inputs_and_what_the_program_or_the_check_holds() -> None:

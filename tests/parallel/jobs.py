@@ -13,6 +13,7 @@ import longca
 from longca import masks, parallel
 from longca.errors import BadInput
 from longca.kernels import registry as kernels
+from longca.masks import Mask
 from longca.parallel.comm.base import Comm
 from longca.parallel.comm.distributed import TorchComm
 from parallel.running import Results, case_of, mask_of, plan_of, reference, step
@@ -74,22 +75,36 @@ def greet(comm: Comm) -> list[int]:
     return [comm.rank, os.getpid()]
 
 
-def gradients(comm: TorchComm) -> dict[str, Any]:
+def gradients(comm: TorchComm, method: str = "ring_p2p", kernel: str = "torch:chunked") -> dict[str, Any]:
     """Errors of out and of the gradients of the inputs, of this rank's rows, through autograd; and what a wrong call is told."""
-    mask = masks.causal_document(100, documents=[33, 67])
-    generator = torch.Generator().manual_seed(0)
-    whole = [torch.randn(100, 4, 8, generator=generator, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    mask, whole = _inputs()
     wanted = longca.attention(*whole, mask, kernel="torch:chunked")
     wanted.sin().sum().backward()
-    owned = parallel.shards(mask, 4, method="ring_p2p", ranks=comm.size)
+    owned = parallel.shards(mask, 4, method=method, ranks=comm.size)
     mine = [parallel.shard(x.detach(), owned, comm.rank).requires_grad_() for x in whole]
-    out = parallel.attention(*mine, mask, method="ring_p2p")
+    out = parallel.attention(*mine, mask, method=method, kernel=kernel)
     out.sin().sum().backward()
     pairs = [(parallel.gather(out, owned), wanted)]
     pairs += [(part.grad, parallel.shard(x.grad, owned, comm.rank)) for part, x in zip(mine, whole, strict=True)]
     try:
-        parallel.attention(*(x[:-1] for x in mine), mask, method="ring_p2p")
+        parallel.attention(*(x[:-1] for x in mine), mask, method=method, kernel=kernel)
         refusal = ""
     except BadInput as error:
         refusal = str(error)
     return {"errors": [float((got - want).abs().max()) for got, want in pairs], "refusal": refusal}
+
+
+def forward_alone(comm: TorchComm, method: str, kernel: str) -> float:
+    """The error of out, of a call that asks for no gradient."""
+    mask, whole = _inputs()
+    owned = parallel.shards(mask, 4, method=method, ranks=comm.size)
+    with torch.no_grad():
+        wanted = longca.attention(*whole, mask, kernel="torch:chunked")
+        out = parallel.attention(*(parallel.shard(x, owned, comm.rank) for x in whole), mask, method=method, kernel=kernel)
+    return float((parallel.gather(out, owned) - wanted).abs().max())
+
+
+def _inputs() -> tuple[Mask, list[torch.Tensor]]:
+    generator = torch.Generator().manual_seed(0)
+    whole = [torch.randn(100, 4, 8, generator=generator, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    return masks.causal_document(100, documents=[33, 67]), whole

@@ -163,9 +163,9 @@ def test_gathering_sends_whole_blocks_where_nothing_divides() -> None:
 
 
 WORDS = {
-    "magi": "sends each rank the keys that its rows see as a few ranges, and scattered blocks are not that",
+    "magi": "it sends each rank the keys that its rows see as a few ranges, and scattered blocks are not that",
     **dict.fromkeys(
-        OTHERS[:3], "attends to the keys of one rank at a time, and a block pattern leaves rows without any key in such a step"
+        OTHERS[:3], "it attends to the keys of one rank at a time, and a block pattern leaves rows without any key in such a step"
     ),
 }
 

@@ -1,45 +1,103 @@
-"""Figures and Markdown of a made journal."""
+"""Figures of made journals: which files there are, and that what is drawn is what was recorded."""
 
+import math
 from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from longca import masks
 from longca.cli import main
 from longca.report import figures
-from longca.report.figures import _style
-from longca.report.naming import line_names
+from longca.report.figures.lines import broken, spaced
+from longca.report.figures.style import Styles
+from longca.report.gather import Gathered
+from longca.report.naming import kernel_names
 from longca.report.settings import speed_at
-from report.made import Record, make_record
+from report.made import ENVIRONMENT, Record, around, blocks, kernel, make_record, split
 
 Write = Callable[..., Path]
 HOSTILE = "<b>|$x_"
+STEM = "fwd-nvidia-h200-kernel-64-8-heads-of-128-bf16"
 
 
-def journal(write: Write) -> Path:
-    made = [
-        make_record([1.0, 1.1, 1.2], kernel=kernel, asked=kernel, seqlen=seqlen) for kernel in ("fa4", HOSTILE) for seqlen in (8192, 16384)
-    ]
-    made.append(make_record(None, kernel="fa2", asked="fa2", seqlen=16384, status="unsupported", reason="no | such mask"))
-    return write("made", made)
+def named(name: str, **fields: Any) -> Record:
+    ok = fields.setdefault("status", "ok") == "ok"
+    return make_record([1.0] if ok else None, kernel=name, asked=name, variant=None, **fields)
+
+
+def journal(write: Write, **fields: Any) -> Path:
+    made = [named(name, seqlen=seqlen, **fields) for name in ("fa4", HOSTILE) for seqlen in (8192, 16384)]
+    return write("made", [*made, named("fa2", seqlen=16384, status="unsupported", reason="no such mask")])
+
+
+def drawn(records: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, homes: list[list[int]] | None = None) -> dict[str, Any]:
+    """The figures before they are written, by the first word of their file's name, or by all of it."""
+    found: dict[str, Any] = {}
+    monkeypatch.setattr(figures, "save", lambda figure, stem: found.update({stem.name.partition("-")[0]: figure, stem.name: figure}) or [])
+    figures.write_figures(Gathered(records, {"e": ENVIRONMENT}, {}, homes or [[0]] * len(records)), tmp_path)
+    return found
+
+
+def legend(figure: Any) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def handles(figure: Any) -> dict[str, Any]:
+    return dict(zip(legend(figure), figure.legends[0].legend_handles, strict=True))
+
+
+def said(figure: Any) -> str:
+    return " ".join(text.get_text().replace("\n", " ") for text in figure.texts)
+
+
+def panels(figure: Any) -> dict[str, Any]:
+    return {axes.get_title(): axes for axes in figure.axes}
+
+
+def lines(axes: Any) -> list[tuple[list[float], list[float]]]:
+    """The values of lines that are no level lines: those span the axes from 0 to 1."""
+    return [(list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines if line.get_transform() == axes.transData]
+
+
+def levels(axes: Any) -> list[float]:
+    return [line.get_ydata()[0] for line in axes.lines if line.get_transform() != axes.transData]
+
+
+def collisions(figure: Any) -> list[tuple[str, str]]:
+    """What lies on something else, or beyond the paper."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    boxes = {f"panel {number}": axes.get_tightbbox(renderer) for number, axes in enumerate(figure.axes)}
+    boxes |= {text.get_text(): text.get_window_extent(renderer) for text in figure.texts if text.get_text()}
+    boxes |= {f"legend {number}": one.get_window_extent(renderer) for number, one in enumerate(figure.legends)}
+    paper = figure.bbox.padded(1)
+    beyond = [(name, "paper") for name, box in boxes.items() if not (paper.x0 <= box.x0 and box.x1 <= paper.x1 and paper.y0 <= box.y0)]
+    found = beyond + [(a, b) for a, b in combinations(boxes, 2) if boxes[a].padded(-1).overlaps(boxes[b].padded(-1))]
+    for ticks in (ticks for axes in figure.axes for ticks in (axes.get_xticklabels(), axes.get_yticklabels()) if ticks):
+        if not ticks[0].get_rotation() % 90:  # the box of a label that leans is larger than the label
+            shown = [(tick.get_text(), tick.get_window_extent(renderer)) for tick in ticks if tick.get_text()]
+            pairs = [pair for pair in combinations(shown, 2) if pair[0][0].startswith("\n") == pair[1][0].startswith("\n")]  # of one row
+            found += [(a, b) for (a, one), (b, other) in pairs if one.overlaps(other)]
+    return found
 
 
 def test_figures_are_written_as_png_and_pdf(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, page = tmp_path / "figures", tmp_path / "page.html"
     assert main(["report", str(journal(write)), "-o", str(page), "--figures", str(folder)]) == 0
-    stem = "fwd-nvidia-h200-kernel-64-8-heads-of-128-bf16"
-    expected = {f"{kind}-{stem}.{end}" for kind in ("speed", "bars", "memory") for end in ("png", "pdf")}
-    assert {path.name for path in folder.iterdir()} == expected
+    kinds = ("speed", "bars", "peak", "accuracy", "memory", "preparing")
+    assert {path.name for path in folder.iterdir()} == {f"{kind}-{STEM}.{end}" for kind in kinds for end in ("png", "pdf")}
     starts = {".png": b"\x89PNG", ".pdf": b"%PDF"}
     assert all(path.read_bytes().startswith(starts[path.suffix]) for path in folder.iterdir())
-    assert "wrote 6 figures" in capsys.readouterr().out
+    assert "wrote 12 figures" in capsys.readouterr().out
 
 
-def test_there_is_no_figure_of_memory_that_nobody_counted(write: Write, tmp_path: Path) -> None:
-    made = write("cpu", [make_record([1.0] * 5, peak_gib=None)])
-    assert main(["report", str(made), "-o", str(tmp_path / "page.html"), "--figures", str(tmp_path / "figures")]) == 0
-    assert sorted(path.name.partition("-")[0] for path in (tmp_path / "figures").iterdir()) == ["bars", "bars", "speed", "speed"]
+def test_what_nobody_counted_has_no_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = drawn([named("fa4", peak_gib=None, check=None, build_ms=None)], tmp_path, monkeypatch)
+    assert {name for name in bare if "-" not in name} == {"bars"}
 
 
 def test_a_folder_that_cannot_be_made_is_a_sentence(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,29 +107,10 @@ def test_a_folder_that_cannot_be_made_is_a_sentence(write: Write, tmp_path: Path
     assert "give another folder with --figures" in capsys.readouterr().err
 
 
-def test_markdown_holds_the_tables_and_its_cells_stay_cells(write: Write, tmp_path: Path) -> None:
-    out = tmp_path / "report.md"
-    assert main(["report", str(journal(write)), "-o", str(tmp_path / "page.html"), "--md", str(out), "--title", "Ours"]) == 0
-    text = out.read_text()
-    assert text.startswith("# Ours\n\n5 records: 4 ok, 1 unsupported.\n")
-    assert "| causal | 16K |" in text.replace("16384", "16K")
-    assert "| fa2:bands | unsupported | 1 | no \\| such mask |" in text
-    assert "&lt;b&gt;\\|$x_" in text
-    assert "<b>" not in text
-    assert "| device | NVIDIA H200 |" in text
-
-
 def test_a_point_is_the_median_of_its_records_with_the_spread_of_all() -> None:
     records = [make_record([time] * 5, flops=1e12, seed=seed) for seed, time in enumerate((1.0, 2.0, 4.0))]
     assert speed_at(records) == pytest.approx((500, 250, 1000))
     assert speed_at([make_record(None)]) is None
-
-
-def test_what_was_simulated_looks_and_is_called_differently() -> None:
-    measured, simulated = line_names([make_record(level="cp", method="usp", ranks=64, simulated=name) for name in (None, "h100-ib")])
-    assert (measured, simulated) == ("fa4:bands usp ×64", "fa4:bands usp ×64, simulated on h100-ib")
-    assert "markerfacecolor" not in _style(0, measured)
-    assert _style(0, simulated)["markerfacecolor"] == "none"
 
 
 def test_a_line_is_called_after_the_variant_that_ran() -> None:
@@ -82,71 +121,262 @@ def test_a_line_is_called_after_the_variant_that_ran() -> None:
     ]
     failed = [make_record(None, asked="fa4", variant=None), make_record(None, asked="fa4:varlen", variant="varlen")]
     plain = [make_record(kernel="flex", asked="flex", variant=None)]
-    assert line_names([*asked, *several, *failed, *plain]) == [
+    assert kernel_names([*asked, *several, *failed, *plain]) == [
         *("fa4:blocks", "fa4:blocks", "fa4:native", "fa4:bands", "fa4:native", "fa4", "fa4:varlen", "flex")
     ]
 
 
-def drawn(records: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The figures before they are written, by the first word of their file's name."""
-    found: dict[str, Any] = {}
-    monkeypatch.setattr(figures, "_save", lambda figure, stem: found.update({stem.name.partition("-")[0]: figure}) or [])
-    figures.write_figures(records, {}, tmp_path)
-    return found
+def test_lines_hold_the_speeds_and_break_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [named("fa3", seqlen=n, tflops=float(n)) for n in (1024, 4096)] + [named("fa3", seqlen=2048, status="oom")]
+    made += [named("fa2", seqlen=1024, tflops=7.0), named("never", seqlen=1024, status="error")]
+    figure = drawn(made, tmp_path, monkeypatch)["speed"]
+    [(places, fa2), (_, fa3)] = lines(figure.axes[0])
+    assert (places, fa2[0], fa3[0], fa3[2]) == ([1024, 2048, 4096], 7.0, 1024.0, 4096.0)
+    assert all(map(math.isnan, (fa2[1], fa2[2], fa3[1])))
+    assert [text.get_text() for text in figure.axes[0].texts] == ["M"]
+    assert legend(figure) == ["fa2", "fa3"]
+    assert "M out of memory" in said(figure)
+    assert "X3 means that three kernels are unsupported or unavailable." in said(figure)
+    assert "Nothing to show of never (error)." in said(figure)
 
 
-def legend(figure: Any) -> tuple[list[str], str]:
-    return [text.get_text() for text in figure.legends[0].get_texts()], figure.legends[0].get_title().get_text().replace("\n", " ")
+def test_where_a_mask_is_a_simpler_one_the_figure_is_grey_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    digest = {n: masks.build("sliding_window", n).digest for n in (1024, 8192)}
+    made = [named("fa3", mask="sliding_window", seqlen=n, mask_digest=digest[n]) for n in digest]
+    made += [named("fa3", mask="causal", seqlen=n, mask_digest=masks.build("causal", n).digest) for n in digest]
+    for kind in ("speed", "accuracy"):
+        figure = drawn(made, tmp_path, monkeypatch)[kind]
+        grey = {
+            name: [(patch.get_x(), patch.get_x() + patch.get_width()) for patch in axes.patches] for name, axes in panels(figure).items()
+        }
+        [(low, high)] = grey.pop("sliding_window")
+        assert low < 1024 < high < 8192
+        assert grey == {"causal": []}
+        assert "sliding_window is full at 1K." in said(figure)
 
 
-def named(name: str, **fields: Any) -> Record:
-    ok = fields.setdefault("status", "ok") == "ok"
-    return make_record([1.0] if ok else None, kernel=name, asked=name, variant=None, **fields)
+def pattern(name: str, ratio: float, ms: float, **fields: Any) -> Record:
+    return blocks(name, [ms], which="fwd", **fields) | {"params": {"b": 64, "ratio": ratio, "heads": 8}, "mask_digest": f"d{ratio}"}
+
+
+def test_one_length_of_block_patterns_is_drawn_over_their_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the dense mask of the same run as a level line, so that one sees where blocks stop being worth it."""
+    made = [pattern("flex", ratio, 10 * ratio) for ratio in (0.2, 0.5, 0.8)]
+    dense = kernel("fa4:native", [6.0], which="fwd", mask="full")
+    other = kernel("cudnn", [1.0], which="fwd", mask="full")
+    found = drawn([*made, dense, other], tmp_path, monkeypatch, [[0]] * 4 + [[1]])
+    [(title, axes)] = panels(found["ratio"]).items()
+    assert title == "uniform_block b=64"
+    assert lines(axes) == [([0.2, 0.5, 0.8], [2.0, 5.0, 8.0])]
+    assert levels(axes) == [6.0]
+    assert legend(found["ratio"]) == ["flex", "fa4:native on full"]
+    speed = found["speed-fwd-nvidia-h200-sparse-64-8-heads-of-128-bf16"].axes[0]
+    assert lines(speed)[0][1] == [record["tflops"] for record in made]
+    assert levels(speed) == [dense["tflops"]]
+
+
+def test_a_dense_mask_measured_only_beside_blocks_gets_no_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [pattern("flex", ratio, 10 * ratio) for ratio in (0.2, 0.5)]
+    dense = kernel("fa4:native", [6.0], which="fwd", mask="full")
+
+    def levels_drawn(*more: Record, homes: list[list[int]] | None = None) -> set[str]:
+        return {name.split("-")[4] for name in drawn([*made, *more], tmp_path, monkeypatch, homes) if "-" in name}
+
+    assert levels_drawn(dense) == {"sparse"}
+    assert levels_drawn(dense, dense | {"seqlen": 16384}) == {"sparse", "kernel"}
+    assert levels_drawn(dense, kernel("cudnn", [6.0], which="fwd", mask="full")) == {"sparse", "kernel"}
+    assert levels_drawn(dense, homes=[[0], [0], [1]]) == {"sparse", "kernel"}
 
 
 def test_bars_stand_at_the_longest_length_of_each_mask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every kernel with a bar somewhere has a bar or a word at every mask; who has none is not in the legend, but is named."""
-    made = [named("fa3", mask="full", seqlen=40960), named("flex", mask="full", seqlen=40960), named("flex", mask="full", seqlen=32768)]
-    made += [named("fa3", mask="causal", seqlen=32768, status="oom"), named("flex", mask="causal", seqlen=32768)]
-    made += [named("late", mask="causal", seqlen=32768), named("never", mask="full", seqlen=40960, status="unsupported")]
+    made = [named("fa3", mask="full", seqlen=40960, tflops=300.0), named("flex", mask="full", seqlen=40960, tflops=200.0)]
+    made += [named("flex", mask="full", seqlen=32768, tflops=5.0), named("flex", mask="causal", seqlen=32768, tflops=100.0)]
+    made += [named("fa3", mask="causal", seqlen=32768, status="oom"), named("late", mask="causal", seqlen=32768, tflops=50.0)]
+    made += [named("never", mask="full", seqlen=40960, status="unsupported")]
     figure = drawn(made, tmp_path, monkeypatch)["bars"]
     axes = figure.axes[0]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["full,\n40K", "causal,\n32K"]
-    assert len(axes.patches) == 4
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["full, 40K", "causal, 32K"]
+    assert sorted(patch.get_height() for patch in axes.patches) == [50, 100, 200, 300]
     words = sorted((round(text.get_position()[0]), text.get_text().strip()) for text in axes.texts)
     assert words == [(0, "not run"), (1, "out of memory")]
-    assert legend(figure) == (["fa3", "flex", "late"], "Nothing to show of never (unsupported).")
+    assert legend(figure) == ["fa3", "flex", "late"]
+    assert "Nothing to show of never (unsupported)." in said(figure)
 
 
-def test_letters_are_explained_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = [named("fa3"), named("fa2", seqlen=16384), named("fa2", status="oom"), named("never", status="error")]
-    figure = drawn(made, tmp_path, monkeypatch)["speed"]
-    names, said = legend(figure)
-    assert names == ["fa2", "fa3"]
-    assert [text.get_text() for text in figure.axes[0].texts] == ["M"]
-    assert "M out of memory" in said
-    assert "a number says how many: X3 means that three kernels are unsupported or unavailable." in said
-    assert said.endswith("Nothing to show of never (error).")
+def test_the_heat_map_holds_the_best_share_of_peak_and_letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    same = masks.build("sliding_window", 1024).digest
+    made = [named("fa3", mask="causal", mfu=share, seqlen=n) for n, share in ((8192, 0.5), (16384, 0.625), (32768, 0.04))]
+    made += [named("fa3", mask="sliding_window", mfu=0.9, seqlen=1024, mask_digest=same), named("flex", mask="causal", mfu=0.04)]
+    made += [named("flex", mask="sliding_window", status="oom"), named("late", mask="causal", mfu=0.3)]
+    made += [named("late", mask="causal", seqlen=16384, status="wrong")]
+    figure = drawn(made, tmp_path, monkeypatch)["peak"]
+    [axes] = figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["causal", "sliding_window"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["fa3", "flex", "late"]
+    written = {text.get_position(): text.get_text() for text in axes.texts}
+    assert written == {(0, 0): "62 %", (1, 0): "4.0 %", (2, 0): "W", (0, 1): "=", (1, 1): "M", (2, 1): ""}
+    shares = axes.images[0].get_array()
+    assert (shares[0][0], shares[0][1]) == (0.625, 0.04)
+    assert "M out of memory, W wrong, = measured only" in said(figure)
+
+
+def test_without_a_known_peak_shares_are_of_the_fastest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [named("fa3", tflops=200.0), named("flex", tflops=50.0)]
+    figure = drawn([record | {"mfu": None} for record in made], tmp_path, monkeypatch)["peak"]
+    assert [text.get_text() for text in figure.axes[0].texts] == ["100 %", "25 %"]
+    assert "of the fastest kernel's" in said(figure)
+
+
+def test_errors_are_shares_of_what_is_allowed_of_what_the_pass_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check = {"out": {"error": 9e-4, "allowed": 1e-3}, "dq": {"error": 1e-4, "allowed": 1e-3}, "dv": {"error": 2e-4, "allowed": 1e-3}}
+    bad = {"dk": {"error": 5e-3, "allowed": 1e-3}}
+    made = [named("fa3", seqlen=n, check=check) | {"pass": "bwd"} for n in (1024, 2048)]
+    made += [named("flex", seqlen=1024, status="wrong") | {"pass": "bwd", "check": bad}]
+    figure = drawn(made, tmp_path, monkeypatch)["accuracy"]
+    [fa3, flex] = [values for _, values in lines(figure.axes[0])]
+    assert fa3 == pytest.approx([0.2, 0.2])
+    assert flex[0] == pytest.approx(5)
+    assert levels(figure.axes[0]) == [1]
+    assert legend(figure) == ["fa3", "flex"]
+
+
+def test_with_one_length_masks_stand_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [named("fa3", mask=mask, peak_gib=gib) for mask, gib in (("full", 0.5), ("causal", 0.25))]
+    found = drawn(made, tmp_path, monkeypatch)
+    assert "speed" not in found
+    [axes] = found["memory"].axes
+    assert lines(axes) == [([0, 1], [0.5, 0.25])]
+    assert axes.lines[0].get_linestyle() == "None"
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["full", "causal"]
 
 
 def test_memory_has_a_panel_for_each_block_pattern_and_one_for_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = [make_record(mask="uniform_block", params={"b": b, "ratio": 0.2}, peak_gib=b / 64) for b in (64, 128)]
-    bands = [make_record(mask=mask, peak_gib=gib) for mask, gib in (("full", 0.5), ("causal", 0.25))]
-    figure = drawn(blocks + bands, tmp_path, monkeypatch)["memory"]
-    panels = {axes.get_title(): [list(line.get_ydata()) for line in axes.lines] for axes in figure.axes}
-    assert panels == {"uniform_block b=64 ratio=0.2": [[1.0]], "uniform_block b=128 ratio=0.2": [[2.0]], "the most of any mask": [[0.5]]}
+    sizes = (8192, 16384)
+    made = [make_record(mask="uniform_block", params={"b": b, "ratio": 0.2}, peak_gib=b / 64, seqlen=n) for b in (64, 128) for n in sizes]
+    made += [make_record(mask=mask, peak_gib=gib, seqlen=n) for mask, gib in (("full", 0.5), ("causal", 0.25)) for n in sizes]
+    figure = drawn(made, tmp_path, monkeypatch)["memory"]
+    found = {name: [values for _, values in lines(axes)] for name, axes in panels(figure).items()}
+    assert found == {
+        "uniform_block b=64 ratio=0.2": [[1, 1]],
+        "uniform_block b=128 ratio=0.2": [[2, 2]],
+        "the most of any mask": [[0.5, 0.5]],
+    }
     assert {axes.get_yscale() for axes in figure.axes} == {"log"}
+
+
+def test_preparing_tells_making_planning_and_compiling_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def times(name: str, mask: str, n: int, build: float, plan: float, compiling: float) -> Record:
+        return named(name, mask=mask, seqlen=n, build_ms=build, plan_ms=plan, compile_ms=compiling)
+
+    made = [
+        times("fa3", "full", 1024, 1.0, 10.0, 0.0),
+        times("fa3", "full", 2048, 2.0, 20.0, 0.0),
+        times("fa3", "causal", 1024, 3.0, 30.0, 0.0),
+    ]
+    made += [times("flex", "full", 1024, 1.0, 5.0, 900.0), times("flex", "full", 2048, 2.0, 6.0, 1.0)]
+    figure = drawn(made, tmp_path, monkeypatch)["preparing"]
+    built, planned, compiled = figure.axes
+    assert [values for _, values in lines(built)] == [[1.0, 2.0]]
+    assert [values for _, values in lines(planned)] == [[20.0, 20.0], [5.0, 6.0]]
+    assert [patch.get_width() for patch in compiled.patches] == [900.0]
+    assert [text.get_text() for text in compiled.texts] == ["nothing"]
+    assert [label.get_text() for label in compiled.get_yticklabels()] == ["fa3", "flex"]
+
+
+def test_scaling_is_over_ranks_and_what_was_simulated_looks_different(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the same tokens in all, and with the same on each rank."""
+    made = [split("usp", 1.0, ranks, seqlen=1 << 18, tflops=500.0 - ranks) for ranks in (8, 16)]
+    made += [split("usp", 1.0, ranks, seqlen=8192 * ranks, tflops=300.0 - ranks) for ranks in (8, 16)]
+    made += [split("usp", 1.0, ranks, seqlen=1 << 18, tflops=400.0 - ranks, simulated="h100-ib") for ranks in (16, 64)]
+    figure = drawn(made, tmp_path, monkeypatch)["scaling"]
+    found = panels(figure)
+    assert list(found) == ["causal, 256K tokens", "causal, 8K tokens per rank"]
+    measured, simulated = found["causal, 256K tokens"].lines
+    assert list(measured.get_ydata())[:2] == [492.0, 484.0]
+    assert list(simulated.get_ydata())[1:] == [384.0, 336.0]
+    assert [values[:2] for _, values in lines(found["causal, 8K tokens per rank"])] == [[292.0, 284.0]]
+    assert legend(figure) == ["fa4:bands usp", "fa4:bands usp, simulated on h100-ib"]
+    assert (measured.get_color(), measured.get_marker()) == (simulated.get_color(), simulated.get_marker())
+    assert (measured.get_fillstyle(), simulated.get_fillstyle()) == ("full", "none")
+    assert (measured.get_linestyle(), simulated.get_linestyle()) == ("-", ":")
+
+
+def test_simulated_clusters_and_bars_differ_too() -> None:
+    names = ["fa4 usp", "fa4 usp, simulated on a", "fa4 usp, simulated on b"]
+    styles = Styles([names])
+    assert [styles.line(name).get("fillstyle") for name in names] == [None, "none", "left"]
+    assert [styles.bar(name)["facecolor"] == "white" for name in names] == [False, True, True]
+    assert styles.bar(names[1])["linestyle"] != styles.bar(names[2])["linestyle"]
+
+
+def test_a_kernel_looks_the_same_in_all_figures_of_a_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [
+        named(name, seqlen=n, **more)
+        for name in ("a", "b", "z")
+        for n in (1024, 2048)
+        for more in ({}, {"heads_kv": 64})
+        if (name, more) != ("a", {})
+    ]
+    found = drawn(made, tmp_path, monkeypatch)
+    looks: dict[str, set[tuple[Any, ...]]] = {}
+    for figure in (figure for name, figure in found.items() if name.startswith(("speed-", "memory-", "accuracy-"))):
+        for name, handle in handles(figure).items():
+            looks.setdefault(name, set()).add((handle.get_color(), handle.get_marker(), handle.get_linestyle()))
+    assert len(found) > 8
+    assert all(len(several) == 1 for several in looks.values())
+    assert len(looks) == len(set.union(*looks.values())) == 3
+
+
+def test_twenty_kernels_differ_in_colour_and_in_grey() -> None:
+    names = [str(number) for number in range(20)]
+    styles = Styles([names])
+    made = [styles.line(name) for name in names]
+    assert len({(style["color"], style["marker"]) for style in made}) == 20
+    assert len({(style["marker"], style["linestyle"]) for style in made}) == 20
+    assert len({(styles.bar(name)["facecolor"], styles.bar(name)["hatch"]) for name in names}) == 20
+
+
+def test_kernels_of_one_figure_have_colours_of_their_own_as_long_as_there_are_any() -> None:
+    many, few = [f"dense{number}" for number in range(8)], ["sparse1", "sparse2", "dense3"]
+    styles = Styles([many, few])
+    assert len({styles.colour(name) for name in many}) == 8
+    assert len({styles.colour(name) for name in few}) == 3
+
+
+@pytest.mark.parametrize("kernels", [3, 19])
+def test_nothing_lies_on_anything_else(kernels: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layouts are computed, not found by matplotlib: names are long, and there are many of them."""
+    names = [f"kernel{number}:with_a_long_name"[: 8 + number] for number in range(kernels)]
+    lengths = [1024 * k for k in (1, 2, 4, 8, 16, 24, 32, 40, 48)]
+    made = [named(name, mask=mask, seqlen=n, heads_kv=4) for name in names for mask in ("full", "sliding_window_causal") for n in lengths]
+    made += [named(name, mask=mask) for name in names for mask in masks.names()]
+    made += [named("none", mask="full", status="unsupported"), named(names[0], mask="causal_document", status="timeout")]
+    made += [pattern(name, ratio, 1.0) for name in names for ratio in (0.2, 0.5)]
+    found = drawn(made, tmp_path, monkeypatch)
+    assert {name: faults for name, figure in found.items() if "-" in name and (faults := collisions(figure))} == {}
 
 
 def test_labels_of_lengths_that_touch_go_to_a_second_row() -> None:
     lengths = [1024 * k for k in (1, 2, 4, 8, 16, 24, 32, 40)]
-    assert figures._spaced(lengths) == ["1K", "2K", "4K", "8K", "16K", "\n24K", "32K", "\n40K"]
+    assert spaced(lengths) == ["1K", "2K", "4K", "8K", "16K", "\n24K", "32K", "\n40K"]
 
 
-def test_a_layout_is_found_once_for_both_files(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
+def test_names_break_between_words_first() -> None:
+    assert broken("uniform_block b=64 ratio=0.2", 14) == "uniform_block\nb=64 ratio=0.2"
+    assert broken("sliding_window_causal, 8K", 12) == "sliding_\nwindow_\ncausal, 8K"
+    assert broken("full, 8K", 12) == "full, 8K"
 
-    found, execute = [], ConstrainedLayoutEngine.execute
-    monkeypatch.setattr(ConstrainedLayoutEngine, "execute", lambda engine, figure: found.append(figure) or execute(engine, figure))
-    written = figures.write_figures([make_record()], {}, tmp_path / "figures")
-    assert (len(written), len(found)) == (6, 3)
+
+def test_matplotlib_looks_for_no_layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That took longer than drawing."""
+    found = drawn([named(name, seqlen=n) for name in ("a", "b") for n in (1024, 2048)], tmp_path, monkeypatch)
+    assert {figure.get_layout_engine() for figure in found.values()} == {None}
+
+
+def test_spreads_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [kernel("fa4:bands", samples, which="fwd", seqlen=n) for n, samples in ((1024, [1.0]), (2048, around(2.0)))]
+    [axes] = drawn(made, tmp_path, monkeypatch)["speed"].axes
+    [spread] = [segment.tolist() for collection in axes.collections for segment in collection.get_segments()]
+    _, low, high = speed_at(made[1:]) or (0, 0, 0)
+    assert spread == [[2048, low], [2048, high]]

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from longca import devices
 from longca.bench import metrics, plan
 from longca.bench.catalogue import Catalogue, Entry
 from longca.bench.cell import Cell
 from longca.bench.cp_memory import refuse_what_does_not_fit
+from longca.bench.cp_plugins import load_carefully
+from longca.bench.cp_ranks import grid_of, ranks_of
 from longca.bench.environment import file_version, kernel_versions, methods_version
 from longca.bench.plan import Planned, mask_of
 from longca.bench.suite import Suite
 from longca.errors import Refused
 from longca.kernels import registry as kernels
 from longca.masks import AnyMask
-from longca.parallel import joining, registry
-from longca.text import parse_size
+from longca.parallel import registry
+from longca.parallel.method import Plan
+from longca.text import parse_list, parse_size
 
 KERNEL = {"cpu": "torch:chunked", "cuda": "fa4"}  # what `all` means here: methods are compared on one kernel
-RANKS = 2  # on a machine without GPUs, where nobody says how many
 CPU_FLOPS = 4e10  # a second, of a usual machine
 HOPELESS = 4  # calls: a cell whose time does not suffice for so many is not begun
 
@@ -30,7 +30,7 @@ def catalogue(suite: Suite, plugins: Sequence[str], device: str, only_named: boo
     """The kernels. Files with methods are imported by the run itself: it must know before it starts what they refuse."""
     versions = methods_version()
     for path in plugins:
-        load_plugin(path)
+        load_carefully(path, suite.limits.start_s)
         versions |= file_version(path)
     methods_of(suite)  # refuses names that nobody knows
     found = Catalogue(plugins=tuple(plugins))
@@ -41,11 +41,6 @@ def catalogue(suite: Suite, plugins: Sequence[str], device: str, only_named: boo
     return found
 
 
-def load_plugin(path: str) -> list[str]:
-    """The methods of a user's file, or else its kernels."""
-    return registry.load_plugin(path) or kernels.load_plugin(path)
-
-
 def methods_of(suite: Suite) -> list[str]:
     names = [name for given in suite.methods for name in (registry.names() if given == "all" else [given])]
     for name in names:
@@ -53,32 +48,24 @@ def methods_of(suite: Suite) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def ranks_of(suite: Suite, device: str) -> int:
-    """Under torchrun or srun as many as there are, whatever the suite says; else as asked, or one per GPU."""
-    if launch := joining.launched():
-        return launch.ranks
-    gpus = len(devices.gpus()) if device == "cuda" else 0
-    ranks = suite.nproc or gpus or RANKS
-    if device == "cuda" and ranks > gpus:
-        raise Refused(f"{ranks} ranks need {ranks} GPUs, and this machine has {gpus}; ask for --nproc {gpus}, or use --device cpu.")
-    return ranks
-
-
 def cells(suite: Suite, kernel_labels: Sequence[str], device: str, steps: Sequence[Mapping[str, object]] = ()) -> list[Cell]:
-    """Every cell with every method; a grid goes to the methods that have a choice, or to all where none has."""
+    """Every cell with every method."""
     ranks, methods = ranks_of(suite, device), [registry.get(name) for name in methods_of(suite)]
-    choosing = [method for method in methods if method.splits_heads and method.has_ring] or methods
     if suite.per_rank:
         suite = suite.changed(seqlens=tuple(str(parse_size(size) * ranks) for size in suite.seqlens))
     found = []
-    launch = joining.launched()
     for cell in plan.cells(suite, kernel_labels, device, steps):
         case = cell.case(mask_of(cell.problem))
         for method in methods:
-            default = method.default_grid(case, ranks, launch.ranks_per_node) if launch else method.default_grid(case, ranks)
-            grid = suite.grid if suite.grid and method in choosing else str(default)
+            grid = grid_of(method, methods, suite, case, ranks)
             found.append(replace(cell, extra=(("method", method.name), ("ranks", ranks), ("grid", grid))))
     return found
+
+
+def plan_of(cell: Cell, mask: AnyMask, backward: bool) -> Plan:
+    """The same in the run and in every rank; raises Refused."""
+    asked = dict(cell.extra)
+    return registry.plan(asked["method"], mask, replace(cell.case(mask), backward=backward), asked["ranks"], asked["grid"], cell.kernel)
 
 
 def admit(planned: Sequence[Planned], suite: Suite, device: str, only_named: bool) -> None:
@@ -98,10 +85,10 @@ def admit(planned: Sequence[Planned], suite: Suite, device: str, only_named: boo
                 f"a call on a CPU, and a cell has {suite.limits.time_s:.0f} s; use GPUs, shorter --seqlens, or the suite quick-cp."
             )
         if cell.job not in answers:
-            answers[cell.job] = _refusal(cell, mask, asked, device)
+            answers[cell.job] = _refusal(cell, mask, device)
     together: dict[object, list[Refused | None]] = {"all": list(answers.values())}
     for job, answer in answers.items() if only_named else ():
-        in_grid = dict(job.extra)["grid"] == suite.grid
+        in_grid = dict(job.extra)["grid"] in parse_list(suite.grid)
         for group in (job.problem, "grid") if in_grid else (job.problem,):
             together.setdefault(group, []).append(answer)
     for alike in together.values():
@@ -110,9 +97,9 @@ def admit(planned: Sequence[Planned], suite: Suite, device: str, only_named: boo
             raise refused[0]
 
 
-def _refusal(cell: Cell, mask: AnyMask, asked: Mapping[str, Any], device: str) -> Refused | None:
+def _refusal(cell: Cell, mask: AnyMask, device: str) -> Refused | None:
     try:
-        made = registry.plan(asked["method"], mask, cell.case(mask), asked["ranks"], asked["grid"], cell.kernel)
+        made = plan_of(cell, mask, cell.grad)
         if device == "cuda":
             refuse_what_does_not_fit(cell, made)
     except Refused as error:

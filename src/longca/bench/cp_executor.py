@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,6 +13,7 @@ from typing import Any, Protocol
 from longca.bench.catalogue import Catalogue
 from longca.bench.cell import Cell
 from longca.bench.clock import Timing
+from longca.bench.cp_catalogue import plan_of
 from longca.bench.cp_memory import refuse_what_does_not_fit
 from longca.bench.kernel_job import GIB, figures
 from longca.bench.outcome import last_words, of_exception, short
@@ -21,7 +23,7 @@ from longca.bench.suite import Suite
 from longca.bench.supervisor import memory_limit
 from longca.bench.worker import plain
 from longca.errors import LongcaError
-from longca.parallel import joining, registry
+from longca.parallel import joining
 from longca.parallel.pool import Pool, RankFailed
 
 Fields = dict[str, Any]
@@ -99,10 +101,9 @@ class Ranks:
 
     def _measure(self, cell: Cell, passes: list[str], backward: bool) -> Iterator[tuple[str, Fields]]:
         mask, asked, limits = mask_of(cell.problem), dict(cell.extra), self._suite.limits
-        case = cell.case(mask)
-        method, ranks = asked["method"], asked["ranks"]
+        case, ranks = cell.case(mask), asked["ranks"]
         try:
-            made = registry.plan(method, mask, case, ranks, asked["grid"], cell.kernel)
+            made = plan_of(cell, mask, backward)
             if self._device == "cuda":
                 refuse_what_does_not_fit(cell, made)
         except LongcaError as error:
@@ -111,7 +112,9 @@ class Ranks:
         given = {"cell": cell.to_json(), "backward": backward, "plugins": self._plugins, "memory": memory}
         prepared = self._ask(cell, "prepare", limits.build_s, given)
         about = {name: max(answer[name] for answer in prepared) for name in ("build_ms", "plan_ms")}
-        about |= {"mask_digest": prepared[0]["mask_digest"], "backward_kind": "functional", "grad": backward}
+        kinds = {kind for answer in prepared for kind in answer["backward_kinds"]}
+        kind = next((kind for kind in ("none", "autograd") if kind in kinds), "functional")  # the least of what ranks chose
+        about |= {"mask_digest": prepared[0]["mask_digest"], "backward_kind": kind, "grad": backward}
         about["imbalance"] = imbalance([answer["work"] for answer in prepared])
         about["check"] = self._check(cell)
         for which in passes:
@@ -120,6 +123,7 @@ class Ranks:
             fields = figures(timing, mask, case, which, self._model, ranks)
             first = max(sum(answer["first_ms"][part] for part in which.split("+")) for answer in prepared)
             fields["compile_ms"] = max(0.0, first - timing.median)
+            fields |= over_ranks(timing.samples, answers[0]["mean_samples"])
             fields["bytes_sent"] = [answer["bytes_sent"] for answer in answers]
             fields["wait_share"] = max(0.0, 1 - answers[0]["silent_ms"] / timing.median)
             if answers[0]["peak_bytes"] is not None:
@@ -170,6 +174,12 @@ def outcome(failed: RankFailed, step: str) -> tuple[str, str]:
     if failed.kind == "refused":
         return status, short(failed.message.removeprefix("failed: ").rstrip("."))
     return status, short(f"rank {failed.rank} {failed.message} during {step}" + (f"; its last words: {words}" if words else ""))
+
+
+def over_ranks(slowest: Sequence[float], mean: Sequence[float]) -> Fields:
+    """Medians over iterations: of the mean time of all ranks, and of the slowest rank's time over it."""
+    shares = [most / average if average else 1.0 for most, average in zip(slowest, mean, strict=True)]
+    return {"mean_ms": statistics.median(mean), "imbalance_ms": statistics.median(shares)}
 
 
 def imbalance(work: list[int]) -> float:

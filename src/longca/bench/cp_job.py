@@ -3,8 +3,9 @@ own deadline; what they share stays here between calls."""
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,14 +18,14 @@ from longca.bench import check as checks
 from longca.bench.cell import Cell
 from longca.bench.clock import CudaTimer, Sample, Settings, Timer, measure, timer_for
 from longca.bench.compilations import Compilations
-from longca.bench.cp_catalogue import load_plugin
+from longca.bench.cp_catalogue import plan_of
+from longca.bench.cp_plugins import load_plugin
 from longca.bench.reference import data
 from longca.bench.references import References
 from longca.bench.worker import limit_memory
 from longca.kernels import registry as kernels
 from longca.kernels.base import Case, Layout
 from longca.kernels.inputs import WHICH, Inputs, tokens
-from longca.parallel import registry
 from longca.parallel.comm.base import Comm
 from longca.parallel.comm.null import NullComm
 from longca.parallel.method import Plan
@@ -32,13 +33,6 @@ from longca.parallel.primitives.program import Kept, Program
 from longca.parallel.ranges import Ranges
 
 Fields = dict[str, Any]
-
-
-def plan_of(cell: Cell, backward: bool) -> Plan:
-    """The same in the run and in every rank; raises Refused."""
-    mask, asked = cell.build_mask(), dict(cell.extra)
-    case = replace(cell.case(mask), backward=backward)
-    return registry.plan(asked["method"], mask, case, asked["ranks"], asked["grid"], cell.kernel)
 
 
 @dataclass
@@ -87,7 +81,7 @@ def prepare(comm: Comm, cell: Fields, backward: bool, plugins: list[str], memory
             Process.plugins += (path,)
     wanted = Cell.from_json(cell)
     start = time.perf_counter()
-    plan = plan_of(wanted, backward)
+    plan = plan_of(wanted, wanted.build_mask(), backward)
     built = time.perf_counter()
     Process.compilations.limit()
     program = plan.program(comm)
@@ -98,6 +92,7 @@ def prepare(comm: Comm, cell: Fields, backward: bool, plugins: list[str], memory
     held = Process.held = Held(plan, wanted.seed, program, layout, own, inputs)
     first_ms = {which: _first(held, which, comm) for which in (("fwd", "bwd") if backward else ("fwd",))}
     about = {"build_ms": (built - start) * 1e3, "plan_ms": (prepared - built) * 1e3, "mask_digest": plan.mask.digest}
+    about["backward_kinds"] = sorted(program.kernel.backward_kinds) if hasattr(program, "kernel") else []
     return about | {"first_ms": first_ms, "work": plan.pairs(program.rows, program.heads)}
 
 
@@ -116,7 +111,7 @@ def check(comm: Comm, cache: str, grad: bool) -> Fields:
     local = replace(held.plan.case, seqlen_q=len(own), seqlen_k=len(own))
 
     def compare(found: checks.Tensors, which: str, verdict: checks.Verdict) -> None:
-        lse = {"lse": found.pop("lse")}
+        lse = {"lse": found.pop("lse")} if "lse" in found else {}
         checks.compare(found, mine, which, local, verdict)
         checks.compare(lse, of_lse, which, local, verdict)
 
@@ -143,7 +138,19 @@ def clock(comm: Comm, which: str, settings: Fields) -> Fields:
     alone = measure(held.call(which, silent), RanksTimer(comm, Process.timer), replace(rules, budget_s=rules.budget_s / 2))
     held.kept = None
     timed = {"samples": timing.samples, "host_bound": timing.host_bound, "call_ms": timing.call_ms, "stop": timing.stop}
-    return {"timing": timed, "silent_ms": alone.median, "bytes_sent": sent, "peak_bytes": peak}
+    means = [sample.mean for sample in timing.samples if isinstance(sample, OfRanks)]
+    return {"timing": timed, "mean_samples": means, "silent_ms": alone.median, "bytes_sent": sent, "peak_bytes": peak}
+
+
+class OfRanks(float):
+    """The milliseconds of an iteration: the slowest rank's, of which one may ask the mean of all ranks."""
+
+    mean: float
+
+    def __new__(cls, slowest_ms: float, every_rank: Sequence[float]) -> OfRanks:
+        found = super().__new__(cls, slowest_ms)
+        found.mean = statistics.fmean(every_rank)
+        return found
 
 
 class RanksTimer:
@@ -162,7 +169,7 @@ class RanksTimer:
                 _, slowest_ms, any_late, longest_call_ms, spin_ms = map(max, zip(*rows, strict=True))
                 if isinstance(self._inner, CudaTimer):
                     self._inner.spin_ms = spin_ms
-                yield Sample(slowest_ms, bool(any_late), longest_call_ms)
+                yield Sample(OfRanks(slowest_ms, [row[1] for row in rows]), bool(any_late), longest_call_ms)
 
     def now(self) -> float:
         return self._now
@@ -184,7 +191,7 @@ def _run(program: Program, local: Case, inputs: Inputs, verdict: checks.Verdict)
         dq, dk, dv = program.backward(dout, kept)
         found |= {"dq": dq, "dk": dk, "dv": dv}
     checks.refuse_shapes(found, local, verdict)
-    return found | {"lse": kept.lse}
+    return found if kept.lse is None else found | {"lse": kept.lse}
 
 
 def _held() -> Held:

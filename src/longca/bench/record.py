@@ -11,7 +11,9 @@ from longca.bench.plan import Planned
 
 # what exists only where something was measured
 MEASURED = ("ms", "noisy", "call_ms", "host_bound", "tflops", "mfu", "peak_gib", "clock_mhz", "watts", "joules", "compile_ms")
-LEVEL_FIELDS = {"cp": ("imbalance", "bytes_sent", "peak_gib_ranks", "wait_share")}  # what only some levels measure
+LEVEL_FIELDS = {
+    "cp": ("imbalance", "mean_ms", "imbalance_ms", "bytes_sent", "peak_gib_ranks", "wait_share")
+}  # what only some levels measure
 PREPARED = ("build_ms", "plan_ms", "check")
 
 

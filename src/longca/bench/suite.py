@@ -58,7 +58,7 @@ class Suite:
     level: str = "kernel"
     methods: tuple[str, ...] = ("all",)  # of the level cp, like the next three
     nproc: int = 0  # ranks; 0: one per GPU, or as many as the job has that this is part of
-    grid: str = ""  # UxR or UxRxW; empty: each method's own
+    grid: str = ""  # UxR or UxRxW, or both with a comma between; empty: each method's own
     per_rank: bool = False  # whether seqlens are tokens of each rank
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # per mask; a list of values is one more axis
     clock: Settings = field(default_factory=Settings)
@@ -221,8 +221,8 @@ def check(suite: Suite) -> None:
         parse_dims(text)
     if isinstance(suite.nproc, bool) or not isinstance(suite.nproc, int) or suite.nproc < 0:
         raise BadInput(f"nproc must be a whole number of ranks, not {suite.nproc!r}.")
-    if suite.grid:
-        Grid.parse(suite.grid)
+    for text in suite.grid.split(",") if suite.grid else []:
+        Grid.parse(text)
     if suite.distribution:
         lengths.find(suite.distribution)
     if suite.packing and suite.packing not in PACKERS:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from longca.errors import unknown
+from longca.errors import BadInput, unknown
 
 HELP = "list what there is: kernels, masks, context parallel methods, suites, models, distributions, packings"
 
@@ -89,13 +89,20 @@ LISTINGS = {
 }
 
 
+WITH_PLUGINS = ("kernels", "cp")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", nargs="?", help=f"one of {', '.join(LISTINGS)}; without it, these are listed")
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    parser.add_argument(
+        "--plugin", action="append", default=[], metavar="FILE", help="a Python file whose kernels or methods are listed too; repeatable"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     columns: tuple[str, ...] = ("name", "about")
+    _load(args.plugin, args.what)
     if args.what is None:
         entries = [{"name": name, "about": listing.about} for name, listing in LISTINGS.items()]
     elif args.what in LISTINGS:
@@ -113,6 +120,16 @@ def run(args: argparse.Namespace) -> int:
     if args.what == "kernels":
         _show_mask_matrix(entries)
     return 0
+
+
+def _load(plugins: list[str], what: str | None) -> None:
+    if plugins and what not in WITH_PLUGINS:
+        raise BadInput(f"--plugin is for `longca ls {'` and `longca ls '.join(WITH_PLUGINS)}`; leave it out.")
+    for path in plugins:
+        from longca.bench.cp_plugins import load_carefully
+        from longca.bench.suite import Limits
+
+        load_carefully(path, Limits().start_s)
 
 
 SIGNS = {"native": "N", "lowered": "L", "no": "."}

@@ -25,9 +25,9 @@ def run(args: argparse.Namespace) -> int:
     found = gather(args.folders)
     _write(args.out, page.render(found, args.folders, args.title), "; open it in a browser, it needs no network")
     if args.md:
-        _write(args.md, markdown.render(found.records, found.environments, args.title))
+        _write(args.md, markdown.render(found, args.title))
     if args.figures:
-        written = figures.write_figures(found.records, found.environments, args.figures)
+        written = figures.write_figures(found, args.figures)
         print(f"wrote {len(written)} figures to {args.figures}")
     return 0
 

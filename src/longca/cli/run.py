@@ -29,7 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--level", choices=("kernel", "cp"), help="one device, or context parallelism over many (default: the suite's)")
     parser.add_argument("--methods", metavar="A,B", help="context parallel methods, or all; implies --level cp")
     parser.add_argument("--nproc", type=int, metavar="N", help="ranks of the level cp (default: one per GPU)")
-    parser.add_argument("--grid", metavar="UxR[xW]", help="ranks that split heads, ranks of the ring, its windows")
+    parser.add_argument(
+        "--grid",
+        metavar="UxR[xW]",
+        help="ranks that split heads, ranks of the ring, its windows; 2x2,1x4x2: one for usp, one for methods with windows",
+    )
     parser.add_argument("--masks", metavar="A,B", help="names, or all (the twelve)")
     parser.add_argument("--source", metavar="NAME", help="where block patterns come from: random, nsa or moba (docs/sparse.md)")
     parser.add_argument("--dense", metavar="A,B", help="kernels that run the dense mask beside block patterns")
@@ -104,6 +108,7 @@ def run(args: argparse.Namespace) -> int:
     rank = _rank(suite)
     if rank and args.dry_run:
         return 0
+    suite = _settle(args, suite, device, rank)
     if rank:
         _serve(device)
     planned = _plan(args, suite, found, device)
@@ -326,6 +331,18 @@ def where_the_time_went(all_s: float, by_phase: Mapping[str, float]) -> str:
     parts["the rest"] = max(0.0, all_s - sum(by_phase.values()))
     shown = [f"{title} {seconds:.0f} s" for title, seconds in sorted(parts.items(), key=lambda part: -part[1]) if seconds >= 0.5]
     return f"it took {format_duration(all_s)}" + (f": {', '.join(shown)}" if shown else "")
+
+
+def _settle(args: argparse.Namespace, suite: Suite, device: str, rank: int | None) -> Suite:
+    """The suite as its ranks can do it, after a word on them; all ranks refuse, but the first one speaks for all."""
+    import sys
+
+    from longca.bench import cp_ranks
+
+    suite, notes = cp_ranks.settle(suite, device, args.nproc, args.grid) if suite.level == "cp" else (suite, [])
+    for note in [] if rank else notes:
+        print(f"note: {note}", file=sys.stderr)
+    return suite
 
 
 def _rank(suite: Suite) -> int | None:

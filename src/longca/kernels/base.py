@@ -146,6 +146,10 @@ class Kernel(ABC):
     def label(self) -> str:
         return f"{self.name}:{self.variant}" if self.variant else self.name
 
+    def lse_in(self, case: Case) -> bool:
+        """Whether forward gives the lse in this case: what puts partial results together needs it."""
+        return self.gives_lse
+
     def present(self) -> Answer:
         """Whether what it needs beyond importable modules is there; asked only when the modules are."""
         return Yes()

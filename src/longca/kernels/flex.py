@@ -49,8 +49,11 @@ class FlexKernel(Kernel):
         return No("needs at least one visible pair") if mask.area == 0 else None
 
     def prepare(self, mask: AnyMask, case: Case) -> Attention:
-        self.gives_lse = case.device != "cpu"  # the compiled CPU kernel has none
+        self.gives_lse = self.lse_in(case)
         return _Flex(mask, case)
+
+    def lse_in(self, case: Case) -> bool:
+        return case.device != "cpu"  # the compiled CPU kernel has none
 
 
 class _Flex(AutogradAttention):

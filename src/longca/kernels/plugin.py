@@ -23,15 +23,17 @@ def kernel(
     layout: Layout = "LHD",
     lower: Lowering | None = None,
     differentiable: bool = True,
+    gives_lse: bool = False,
 ) -> Callable[[Callable[..., Any]], type[Kernel]]:
     """Make `f(q_LHD, k_LHD, v_LHD, lowered, scale) -> out` or `-> (out, lse)` a kernel.
 
     `lower(mask, case)` makes what the function needs to know of the mask, once, outside the clock; it may raise
-    `longca.Refused("reason")`. Without it the function gets the mask itself. The backward is torch's autograd.
+    `longca.Refused("reason")`. Without it the function gets the mask itself. The backward is torch's autograd. `gives_lse` says that the
+    function always returns (out, lse), which the rings of context parallelism need.
     """
 
     def decorate(function: Callable[..., Any]) -> type[Kernel]:
-        kernel_name, kernel_devices, kernel_layout = name or function.__name__, devices, layout
+        kernel_name, kernel_devices, kernel_layout, kernel_lse = name or function.__name__, devices, layout, gives_lse
 
         class FunctionKernel(Kernel):
             about = (function.__doc__ or "a plugin").strip().splitlines()[0]
@@ -49,7 +51,7 @@ def kernel(
                 return _FunctionAttention(function, mask if lower is None else lower(mask, case), case)
 
         FunctionKernel.name, FunctionKernel.devices, FunctionKernel.layout = kernel_name, kernel_devices, kernel_layout
-        FunctionKernel.capability, FunctionKernel.gives_lse = (0, 0), False
+        FunctionKernel.capability, FunctionKernel.gives_lse = (0, 0), kernel_lse
         FunctionKernel.backward = "autograd" if differentiable else "none"
         FunctionKernel.__module__, FunctionKernel.__qualname__ = function.__module__, function.__qualname__
         return FunctionKernel

@@ -38,9 +38,10 @@ def attention(
     """Attention of this rank's queries [L, Hq, D] over all ranks' keys, under the mask of the whole sequence; differentiable.
 
     Every rank of the torch.distributed group calls it with the tokens that `shards` gives it (see `shard`), and gets their results
-    [L, Hq, Dv]. `kernel` is any kernel of LongCA with a functional backward.
+    [L, Hq, Dv]. `kernel` is any kernel of LongCA with a functional backward; with ulysses, or where no gradient is asked for, any other.
     """
-    case = Case(mask.seqlen_q, mask.seqlen_k, q.shape[1], k.shape[1], q.shape[2], v.shape[2], _NAMES[q.dtype], q.device.type, scale)
+    shape, backward = (q.shape[1], k.shape[1], q.shape[2], v.shape[2]), torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
+    case = Case(mask.seqlen_q, mask.seqlen_k, *shape, _NAMES[q.dtype], q.device.type, scale, backward)
     plan, program = _program(method, mask, case, group, grid, kernel, q.device)
     length = count(plan.rows(dist.get_rank(group)))
     if {len(q), len(k), len(v)} != {length}:

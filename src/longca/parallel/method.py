@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 from longca.errors import BadInput, Refused
 from longca.kernels.base import Answer, Case, No, Yes
 from longca.masks import AnyMask, BlockMask
+from longca.parallel.fitting import refuse_kernel
 from longca.parallel.grid import Grid, default_heads, default_windows
 from longca.parallel.ranges import Ranges, Shards
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 KERNEL = "torch:chunked"  # runs everywhere, under every mask
 RANKS_PER_NODE = 8
-IN_STEPS = "attends to the keys of one rank at a time, and a block pattern leaves rows without any key in such a step"
+IN_STEPS = "it attends to the keys of one rank at a time, and a block pattern leaves rows without any key in such a step"
 
 
 class Method(ABC):
@@ -39,7 +40,9 @@ class Method(ABC):
     splits_heads: ClassVar[bool] = False
     has_ring: ClassVar[bool] = False
     has_windows: ClassVar[bool] = False
-    no_blocks: ClassVar[str] = "takes static masks, not block patterns"  # why it takes none; empty: it does, see `Plan.mask_of`
+    merges: ClassVar[bool] = True  # results over several sets of keys are put together, for which kernels must give the lse
+    own_backward: ClassVar[bool] = False  # a kernel's backward belongs to one forward of its own, so that autograd can do it
+    no_blocks: ClassVar[str] = "it takes static masks, not block patterns"  # why it takes none; empty: it does, see `Plan.mask_of`
 
     def default_grid(self, case: Case, ranks: int, ranks_per_node: int = RANKS_PER_NODE) -> Grid:
         if not self.has_ring:
@@ -54,17 +57,17 @@ class Method(ABC):
         if mask.heads not in (1, case.heads_kv):
             return No(f"the mask has {mask.heads} block patterns for {case.heads_kv} KV heads; give 1 or {case.heads_kv}")
         if mask.seqlen_q != mask.seqlen_k:
-            return No(f"shares one sequence among ranks, not {mask.seqlen_q} queries and {mask.seqlen_k} keys; give a square mask")
+            return No(f"it shares one sequence among ranks, not {mask.seqlen_q} queries and {mask.seqlen_k} keys; give a square mask")
         if case.heads_q % case.heads_kv:
             return No(f"{case.heads_q} query heads do not divide into {case.heads_kv} groups; give a multiple of {case.heads_kv}")
         if grid.ranks != ranks:
             return No(f"the grid {grid} is for {grid.ranks} ranks, and there are {ranks}; {self._suggest(case, ranks)}")
         if grid.heads > 1 and not self.splits_heads:
-            return No(f"does not split heads, so it cannot use the grid {grid}; {self._suggest(case, ranks)}")
+            return No(f"it does not split heads, so it cannot use the grid {grid}; {self._suggest(case, ranks)}")
         if grid.ring > 1 and self.splits_heads and not self.has_ring:
-            return No(f"has no ring, so it cannot use the grid {grid}; {self._suggest(case, ranks)}")
+            return No(f"it has no ring, so it cannot use the grid {grid}; {self._suggest(case, ranks)}")
         if grid.windows > 1 and not self.has_windows:
-            return No(f"has no windows, so it cannot use the grid {grid}; leave the last number out, or use loongtrain")
+            return No(f"it has no windows, so it cannot use the grid {grid}; leave the last number out, or use loongtrain")
         if grid.heads > case.heads_q:
             return No(f"{grid.heads} ranks cannot share {case.heads_q} query heads; {self._suggest(case, ranks)}")
         return Yes()
@@ -141,5 +144,7 @@ def make_plan(
     answer = method.supports(mask, case, ranks, grid)
     if isinstance(answer, No):
         raise Refused(f"{method.name} cannot do this: {answer.reason}.")
-    case = replace(case, seqlen_q=mask.seqlen_q, seqlen_k=mask.seqlen_k, scale=case.softmax_scale, partial_backward=True)
+    partial = case.backward and not method.own_backward
+    case = replace(case, seqlen_q=mask.seqlen_q, seqlen_k=mask.seqlen_k, scale=case.softmax_scale, partial_backward=partial)
+    refuse_kernel(method, kernel, case, ranks)
     return Plan(method, mask, case, grid, kernel, method.shards(mask, grid), accumulate)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from longca import masks
 from longca.report.reading import Record
-from longca.report.settings import SIMULATED
 
 PLAIN = ("full", "causal")  # masks without parameters, which others become where a window or a block is as long as the sequence
 
@@ -43,13 +42,3 @@ def _only(names: set[str], record: Record) -> str:
 
 def _kernel(record: Record) -> str:
     return f"{record['kernel']}:{record['variant']}" if record["variant"] else str(record["kernel"])
-
-
-def line_names(records: Sequence[Record]) -> list[str]:
-    """For each record what one line of a chart is about: the kernel, how it was split, and whether that was only simulated."""
-    return [_line(kernel, record) for kernel, record in zip(kernel_names(records), records, strict=True)]
-
-
-def _line(kernel: str, record: Record) -> str:
-    split = f" {record['method']} ×{record['ranks']}" if record.get("method") else ""
-    return f"{kernel}{split}" + (f"{SIMULATED} {record['simulated']}" if record.get("simulated") else "")

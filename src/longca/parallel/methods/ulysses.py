@@ -20,6 +20,7 @@ class Ulysses(Method):
     about = "all-to-all to split heads, one attention over all tokens, all-to-all back"
     needs = "no more ranks than query heads; KV heads are replicated where there are fewer than ranks"
     splits_heads, no_blocks = True, ""
+    merges, own_backward = False, True
 
     def shards(self, mask: AnyMask, grid: Grid) -> Shards:
         return contiguous(mask.seqlen_q, grid.ranks)

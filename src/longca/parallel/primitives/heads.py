@@ -29,8 +29,8 @@ class Heads(Program):
 
     def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, Kept]:
         queries, keys = self.split.queries, self.split.keys
-        kept = self.inner.forward(*self.to_heads((q_LHD, queries), (k_LHD, keys), (v_LHD, keys)))[1]
-        (out,) = self.to_tokens((kept.out, queries))
+        inner, kept = self.inner.forward(*self.to_heads((q_LHD, queries), (k_LHD, keys), (v_LHD, keys)))
+        (out,) = self.to_tokens((inner, queries))
         return out, kept
 
     def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:

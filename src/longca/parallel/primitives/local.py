@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 
 from longca.kernels import registry
-from longca.kernels.base import Attention, Case, Layout
+from longca.kernels.base import Attention, BackwardKind, Case, Layout
 from longca.kernels.inputs import DTYPES, in_layout
 from longca.masks import AnyMask
 from longca.parallel.comm.base import AttentionCall, Comm
 from longca.parallel.primitives.merge import Merger, Total
 from longca.parallel.primitives.program import Gradients, Kept, Program
 from longca.parallel.ranges import Ranges, cut, extent
+
+
+class Prepared(NamedTuple):
+    layout: Layout
+    attention: Attention
+    backward: BackwardKind
 
 
 class LocalKernel:
@@ -24,12 +31,16 @@ class LocalKernel:
     """
 
     def __init__(self, label: str, case: Case, comm: Comm, accumulate: torch.dtype | None = None) -> None:
-        self.label, self.comm = label, comm
-        self.case = replace(case, partial_backward=True)
+        self.label, self.comm, self.case = label, comm, case
         self.dtype = DTYPES[case.dtype]
         self.accumulate = accumulate or torch.promote_types(self.dtype, torch.float32)
         self.layout: Layout = registry.choices(label)[0].layout
-        self._prepared: dict[tuple[str, Case], tuple[Layout, Attention]] = {}
+        self._prepared: dict[tuple[str, Case], Prepared] = {}
+
+    @property
+    def backward_kinds(self) -> set[BackwardKind]:
+        """Of all that was prepared: a label may stand for several kernels."""
+        return {prepared.backward for prepared in self._prepared.values()}
 
     def over(self, mask: AnyMask) -> Piece | None:
         """Attention under this mask, or None where nobody sees anything. Rows and keys at the edges that see nothing are cut off."""
@@ -39,14 +50,14 @@ class LocalKernel:
         seen = mask.rows([(rows.start, rows.stop)]).cols([(keys.start, keys.stop)])
         return Piece(self, seen, rows, keys, whole_rows=seen.seqlen_q == mask.seqlen_q)
 
-    def prepare(self, mask: AnyMask) -> tuple[Layout, Attention]:
+    def prepare(self, mask: AnyMask) -> Prepared:
         case = replace(self.case, seqlen_q=mask.seqlen_q, seqlen_k=mask.seqlen_k)
         if self.comm.shapes_only:
-            return self.layout, ShapesOnly(self)
+            return Prepared(self.layout, ShapesOnly(self), "functional")
         key = (mask.digest, case)
         if key not in self._prepared:
             chosen = registry.choose(self.label, mask, case)
-            self._prepared[key] = (chosen.layout, chosen.prepare(mask, case))
+            self._prepared[key] = Prepared(chosen.layout, chosen.prepare(mask, case), chosen.backward)
         return self._prepared[key]
 
     def empty(self, shape_LHD: Sequence[int], dtype: torch.dtype | None = None, what: str = "") -> torch.Tensor:
@@ -63,22 +74,26 @@ class Piece:
     def __init__(self, kernel: LocalKernel, mask: AnyMask, rows: slice, keys: slice, whole_rows: bool) -> None:
         self.rows, self.keys, self.area, self.whole_rows = rows, keys, mask.area // mask.heads, whole_rows
         self.comm, self.case = kernel.comm, kernel.case
-        self.layout, self.attention = kernel.prepare(mask)
+        self.layout, self.attention, kind = kernel.prepare(mask)
+        self.needs_graph = kind == "autograd" and self.case.backward
 
-    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         self._note(backward=False)
-        out, lse = self.attention.forward(self._cut(q, self.rows), self._cut(k, self.keys), self._cut(v, self.keys))
-        assert lse is not None  # kernels that serve a ring give it
-        return out, lse
+        return self.attention.forward(self._cut(q, self.rows), self._cut(k, self.keys), self._cut(v, self.keys))
 
     def backward(
-        self, dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor
+        self, dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor | None
     ) -> Gradients:
         """dq of `rows`, dk and dv of `keys`."""
         self._note(backward=True)
         dout, q, out = (self._cut(x, self.rows) for x in (dout, q, out))
-        lse = lse if self.whole_rows else lse[:, self.rows].contiguous()
+        lse = lse if self.whole_rows or lse is None else lse[:, self.rows].contiguous()
         return self.attention.backward(dout, q, self._cut(k, self.keys), self._cut(v, self.keys), out, lse)
+
+    def backward_of_graph(self, dout: torch.Tensor, kept: Kept) -> Gradients:
+        """The gradients of everything that forward was called with: its graph goes through the cuts."""
+        self._note(backward=True)
+        return self.attention.backward(dout, *kept)
 
     def _cut(self, x_LHD: torch.Tensor, part: slice) -> torch.Tensor:
         return in_layout(x_LHD[part], self.layout)
@@ -121,6 +136,13 @@ class Local(Program):
         self.piece = kernel.over(cut(mask, rows, rows))
 
     def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, Kept]:
+        if self.piece is None or not self.piece.needs_graph:
+            return self._forward(q_LHD, k_LHD, v_LHD)
+        with torch.enable_grad():  # inside an autograd function there is no graph else
+            out, kept = self._forward(*(x.detach().requires_grad_() for x in (q_LHD, k_LHD, v_LHD)))
+        return out.detach(), kept if kept.lse is None else kept._replace(lse=kept.lse.detach())
+
+    def _forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, Kept]:
         merger = Merger(self.kernel, q_LHD, v_LHD)
         if self.piece is not None:
             merger.add(self.piece.rows, *self.piece.forward(q_LHD, k_LHD, v_LHD))
@@ -128,6 +150,8 @@ class Local(Program):
         return out, Kept(q_LHD, k_LHD, v_LHD, out, lse)
 
     def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
+        if self.piece is not None and self.piece.needs_graph:
+            return self.piece.backward_of_graph(dout_LHD, kept)
         dq, dk, dv = (Total(self.kernel, x.shape) for x in kept[:3])
         if self.piece is not None:
             parts = self.piece.backward(dout_LHD, *kept)

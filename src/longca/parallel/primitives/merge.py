@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from longca.errors import Refused
 from longca.parallel.comm.base import size_of
 
 if TYPE_CHECKING:
@@ -23,11 +24,13 @@ class Merger:
         self.out: torch.Tensor | None = None
         self.lse: torch.Tensor | None = None
 
-    def add(self, rows: slice, out_LHD: torch.Tensor, lse_HL: torch.Tensor) -> None:
-        """The result of `rows` over further keys."""
-        if self.out is None or self.lse is None:
+    def add(self, rows: slice, out_LHD: torch.Tensor, lse_HL: torch.Tensor | None) -> None:
+        """The result of `rows` over further keys; with a single part it may come without lse."""
+        if self.out is None:
             self._first(rows, out_LHD, lse_HL)
             return
+        if self.lse is None or lse_HL is None:
+            raise Refused(f"{self.kernel.label} gives no lse, and results over several sets of keys cannot be put together without it.")
         if self.out.dtype != self.kernel.accumulate:  # only now: a single part needs no fp32
             self.out = self.out.to(self.kernel.accumulate)
         out, lse = self.out[rows], self.lse[:, rows]
@@ -38,21 +41,23 @@ class Merger:
         lse.copy_(torch.logaddexp(lse, lse_HL))
         self.kernel.comm.note_work("merge", 4 * size_of(out) + size_of(out_LHD))
 
-    def _first(self, rows: slice, out_LHD: torch.Tensor, lse_HL: torch.Tensor) -> None:
+    def _first(self, rows: slice, out_LHD: torch.Tensor, lse_HL: torch.Tensor | None) -> None:
         if len(out_LHD) == self.shape[0]:
-            self.out, self.lse = out_LHD, lse_HL.to(self.lse_type)
+            self.out, self.lse = out_LHD, None if lse_HL is None else lse_HL.to(self.lse_type)
             return
-        self.out, self.lse = self._nothing(self.kernel.accumulate)
+        self.out, lse = self._nothing(self.kernel.accumulate)
         self.out[rows] = out_LHD.to(self.out.dtype)
-        self.lse[:, rows] = lse_HL
+        if lse_HL is not None:
+            lse[:, rows] = lse_HL
+            self.lse = lse
 
     def _nothing(self, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
         length, heads, _ = self.shape
         lse_HL = self.kernel.comm.empty((heads, length), self.lse_type, "lse").fill_(float("-inf"))
         return self.kernel.empty(self.shape, dtype, "out").zero_(), lse_HL
 
-    def result(self) -> tuple[torch.Tensor, torch.Tensor]:
-        if self.out is None or self.lse is None:
+    def result(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+        if self.out is None:
             return self._nothing(self.kernel.dtype)
         return self.out.to(self.kernel.dtype), self.lse
 

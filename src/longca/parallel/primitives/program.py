@@ -13,14 +13,15 @@ from longca.parallel.ranges import Ranges
 class Kept(NamedTuple):
     """What backward needs, as this program holds it: with split heads these are other tokens and heads than the rank's own.
 
-    q, k, v, out are [L, H, D], lse is [H, L]; it covers the program's `rows` and `heads`.
+    q, k, v, out are [L, H, D], lse is [H, L]; it covers the program's `rows` and `heads`. Where the kernel's backward is autograd's, its
+    graph hangs on `out`.
     """
 
     q: torch.Tensor
     k: torch.Tensor
     v: torch.Tensor
     out: torch.Tensor
-    lse: torch.Tensor
+    lse: torch.Tensor | None  # None: the kernel gives none, and nothing had to be put together
 
 
 Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]

@@ -1,0 +1,51 @@
+"""Files of users with methods or kernels. A file is imported by a child process first: importing it may do anything, even end the run.
+
+`python -m longca.bench.cp_plugins FILE` is that child.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from longca.bench.outcome import of_exit
+from longca.errors import BadInput, LongcaError
+from longca.kernels import registry as kernels
+from longca.parallel import registry as methods
+
+SOUND, REFUSED = 96, 97  # the child's exit codes where the file can be imported: nothing that a file ends its process with
+
+
+def load_plugin(path: str) -> list[str]:
+    """The methods of a user's file, or else its kernels."""
+    return methods.load_plugin(path) or kernels.load_plugin(path)
+
+
+def load_carefully(path: str, seconds: float) -> list[str]:
+    """The same in a child process first, so that a file which ends or hangs its process is a sentence."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}  # it finds what this process finds
+    command = [sys.executable, "-P", "-X", "faulthandler", "-m", __name__, path]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=seconds, check=False,
+            env=environment, start_new_session=True, text=True, errors="replace",
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise BadInput(f"the plugin {path} is not imported within {seconds:g} s; mend it, or give it a longer --deadline.") from None
+    if done.returncode not in (SOUND, REFUSED):
+        _, why = of_exit(done.returncode, "import", done.stdout)
+        raise BadInput(f"the plugin {path} breaks the process that imports it, so mend it first: {why}.")
+    return load_plugin(path)  # what it is refused for is said here
+
+
+def main(path: str) -> int:
+    try:
+        load_plugin(path)
+    except LongcaError:
+        return REFUSED
+    return SOUND
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

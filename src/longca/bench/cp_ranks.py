@@ -1,0 +1,76 @@
+"""How many ranks a run of the level `cp` has, and which grid each method gets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from longca import devices
+from longca.bench.suite import Suite
+from longca.errors import BadInput, Refused
+from longca.kernels.base import Case
+from longca.parallel import joining
+from longca.parallel.grid import Grid
+from longca.parallel.method import Method
+from longca.text import parse_list, plural
+
+RANKS = 2  # on a machine without GPUs, where nobody says how many
+RANKS_PER_CORE = 64  # beyond it starting the ranks takes longer than anybody waits, and their memory more than a machine has
+
+
+def ranks_of(suite: Suite, device: str) -> int:
+    """Under torchrun or srun as many as there are, whatever the suite says; else as asked, or one per GPU."""
+    if launch := joining.launched():
+        return launch.ranks
+    gpus = len(devices.gpus()) if device == "cuda" else 0
+    ranks = suite.nproc or gpus or RANKS
+    if device == "cuda" and ranks > gpus:
+        raise Refused(f"{ranks} ranks need {ranks} GPUs, and this machine has {gpus}; ask for --nproc {gpus}, or use --device cpu.")
+    return ranks
+
+
+def settle(suite: Suite, device: str, nproc: int | None, grid: str | None) -> tuple[Suite, list[str]]:
+    """The suite without those of its own grids that are for other numbers of ranks, and what a user should know about the ranks.
+
+    `nproc` and `grid` are what the command line says: that is never left out, so where it cannot be it is refused.
+    """
+    launch, ranks = joining.launched(), ranks_of(suite, device)
+    if launch is not None and nproc not in (None, ranks):
+        raise BadInput(f"--nproc asks for {nproc} ranks, and this process is one of {ranks}; leave out --nproc, or start {nproc} of them.")
+    notes = []
+    if device == "cpu":
+        notes += crowded(launch.ranks_per_node if launch else ranks, len(os.sched_getaffinity(0)))
+    if suite.grid and grid is None:
+        fitting = [text for text in parse_list(suite.grid) if Grid.parse(text).ranks == ranks]
+        if not fitting:
+            notes.append(f"the suite's grid {suite.grid} is for another number of ranks than {ranks}, so every method uses its own.")
+        suite = suite.changed(grid=",".join(fitting))
+    return suite, notes
+
+
+def crowded(ranks: int, cores: int) -> list[str]:
+    """What to say where ranks share cores; refuses more than any machine could bear."""
+    if ranks > cores * RANKS_PER_CORE:
+        most = cores * RANKS_PER_CORE
+        raise Refused(f"{ranks} ranks are too many for {plural(cores, 'core')}; ask for --nproc {most} at most.")
+    if ranks <= cores:
+        return []
+    return [f"{ranks} ranks share {plural(cores, 'core')}: they wait for each other, so times are longer than with a core each."]
+
+
+def grid_of(method: Method, methods: Sequence[Method], suite: Suite, case: Case, ranks: int) -> str:
+    """A grid goes to the methods that have a choice, or to all where none has. One with windows goes to the methods that have them; the
+    others take it without, but not where there is no method with windows: then it is refused."""
+    launch = joining.launched()
+    default = method.default_grid(case, ranks, launch.ranks_per_node) if launch else method.default_grid(case, ranks)
+    choosing = [other for other in methods if other.splits_heads and other.has_ring] or methods
+    if not suite.grid or method not in choosing:
+        return str(default)
+    given = parse_list(suite.grid)
+    windowed = [text for text in given if text.count("x") == 2]
+    plain = [text for text in given if text not in windowed]
+    if method.has_windows:
+        return (windowed or plain)[0]
+    if plain or not any(other.has_windows for other in choosing):
+        return (plain or windowed)[0]
+    return windowed[0].rpartition("x")[0]

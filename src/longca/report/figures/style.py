@@ -1,0 +1,89 @@
+"""One style for all figures of a call: the same colour, marker, dash and hatch for a kernel in each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from longca.report.settings import SIMULATED
+
+COLOURS = ("#0072b2", "#c44e00", "#007a59", "#b0508a", "#8a6500", "#4d3a9e", "#2b8cbe", "#4a4a48")
+MARKERS = "os^DvPX<>*p"
+# as many colours, markers and dashes as have no common divisor: kernels of one colour differ in both others, and in grey, too
+DASHES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
+HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx")
+SIMULATED_FILLS = ("none", "left", "right", "top", "bottom")  # of markers, one for each cluster
+SIMULATED_EDGES = (":", "--", "-.", "-")  # of bars
+GREY = "0.35"
+MOST = len(COLOURS) * len(MARKERS)  # styles that differ in colour or marker
+PAPER: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.alpha": 0.3,
+    "hatch.linewidth": 0.6,
+    "pdf.fonttype": 42,
+}
+
+
+class Styles:
+    """How each line is drawn. What was simulated looks like what was measured with the same kernel, but has hollow markers on a thin,
+    dotted line."""
+
+    def __init__(self, groups: Iterable[Iterable[str]], colours: Sequence[str] = COLOURS) -> None:
+        """`groups` are the lines that can stand in one figure: as far as there are colours, each gets its own there."""
+        self._colours = colours
+        self._numbers: dict[str, int] = {}
+        clusters: dict[str, None] = {}
+        for group in groups:
+            names = [line.partition(SIMULATED) for line in group]
+            clusters |= dict.fromkeys(cluster for _, found, cluster in names if found)
+            self._number(list(dict.fromkeys(name for name, _, _ in names)))
+        self._clusters = {cluster: number for number, cluster in enumerate(clusters)}
+
+    def _number(self, names: Sequence[str]) -> None:
+        taken = [self._numbers[name] for name in names if name in self._numbers]
+        for name in names:
+            if name not in self._numbers:
+                free = [number for number in range(MOST) if number not in self._numbers.values()] or [len(self._numbers)]
+                self._numbers[name] = min(free, key=lambda number: (sum(map(partial(_alike, number), taken)), number))
+                taken.append(self._numbers[name])
+
+    def line(self, line: str) -> dict[str, Any]:
+        name, found, cluster = line.partition(SIMULATED)
+        number = self._numbers[name]
+        style = {"color": self._colour(number), "marker": MARKERS[number % len(MARKERS)], "markersize": 4}
+        if found:
+            fill = SIMULATED_FILLS[self._clusters[cluster] % len(SIMULATED_FILLS)]
+            return style | {"linestyle": ":", "linewidth": 0.8, "fillstyle": fill, "markerfacecoloralt": "white"}
+        return style | {"linestyle": DASHES[number % len(DASHES)], "linewidth": 1.2}
+
+    def bar(self, line: str) -> dict[str, Any]:
+        """What was simulated is white with an edge and a hatch in its colour."""
+        name, found, cluster = line.partition(SIMULATED)
+        number = self._numbers[name]
+        colour, hatch = self._colour(number), HATCHES[number % len(HATCHES)]
+        if found:
+            edge = SIMULATED_EDGES[self._clusters[cluster] % len(SIMULATED_EDGES)]
+            return {"facecolor": "white", "edgecolor": colour, "hatch": hatch, "linestyle": edge, "linewidth": 0.8}
+        return {"facecolor": colour, "edgecolor": "white", "hatch": hatch, "linewidth": 0.3}
+
+    def colour(self, line: str) -> str:
+        return self._colour(self._numbers[line.partition(SIMULATED)[0]])
+
+    def _colour(self, number: int) -> str:
+        return self._colours[number % len(self._colours)]
+
+
+def _alike(one: int, other: int) -> int:
+    """How hard it is to tell two styles apart; a colour in common is worse than a marker, and that than a dash."""
+    return sum(weight * (one % count == other % count) for weight, count in ((3, len(COLOURS)), (2, len(MARKERS)), (1, len(DASHES))))
+
+
+def plain(text: str) -> str:
+    """A dollar sign would begin a formula."""
+    return text.replace("$", r"\$")

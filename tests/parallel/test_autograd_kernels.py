@@ -1,0 +1,140 @@
+"""Kernels whose backward is autograd's, or that give no lse: where they serve, and where they are refused before anything starts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from longca.errors import Refused
+from longca.kernels import registry as kernels
+from longca.masks import Mask
+from longca.parallel.comm.local import World
+from longca.parallel.pool import Pool
+from parallel.running import assemble, assert_right, case_of, mask_of, plain_inputs, plan_of, reference
+
+FUNCTIONS = """
+import longca
+import torch
+from longca.kernels.lower import dense
+
+
+def scores(q, k, seen, scale):
+    group = q.shape[1] // k.shape[1]
+    found = torch.einsum("qhd,khd->hqk", q, k.repeat_interleave(group, 1)) * scale
+    return found.masked_fill(~seen, float("-inf"))
+
+
+@longca.kernel(lower=lambda mask, case: dense(mask, case.device), gives_lse=True)
+def with_lse(q, k, v, seen, scale):
+    found = scores(q, k, seen, scale)
+    share = found.softmax(-1).nan_to_num()
+    return torch.einsum("hqk,khd->qhd", share, v.repeat_interleave(q.shape[1] // v.shape[1], 1)), found.logsumexp(-1)
+
+
+@longca.kernel(lower=lambda mask, case: dense(mask, case.device))
+def without_lse(q, k, v, seen, scale):
+    raise AssertionError
+
+
+@longca.kernel(differentiable=False, gives_lse=True)
+def one_way(q, k, v, mask, scale):
+    raise AssertionError
+"""
+
+
+@pytest.fixture
+def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(kernels, "_plugins", {})
+    file = tmp_path / "functions.py"
+    file.write_text(FUNCTIONS)
+    kernels.load_plugin(file)
+    return file
+
+
+def run(method: str, mask: Mask, heads: tuple[int, int], ranks: int, kernel: str, backward: bool) -> None:
+    """Against one rank in fp64; what is not computed is taken from there."""
+    case = replace(case_of(mask.seqlen_q, heads), backward=backward)
+    plan, exact = plan_of(method, mask, case, ranks, kernel=kernel), reference(mask, case_of(mask.seqlen_q, heads))
+    world = World(ranks)
+    programs = [plan.program(comm) for comm in world.comms()]
+    layout = kernels.choices(kernel)[0].layout
+
+    def program(rank: int) -> tuple[torch.Tensor, ...]:
+        own = [(int(first), int(last)) for first, last in plan.rows(rank)]
+        q, k, v, dout = plain_inputs(plan.case, own, layout)
+        out, kept = programs[rank].forward(q, k, v)
+        assert not out.requires_grad
+        rows = torch.cat([torch.arange(first, last) for first, last in own])
+        computed = torch.cat([torch.arange(int(first), int(last)) for first, last in programs[rank].rows])
+        lse = exact.lse[slice(*programs[rank].heads), computed] if kept.lse is None else kept.lse
+        if not backward:
+            return out, lse, *(x[rows].float() for x in exact[2:])
+        first_time, again = programs[rank].backward(dout, kept), programs[rank].backward(dout, kept)
+        assert all(torch.equal(*pair) for pair in zip(first_time, again, strict=True))
+        return out, lse, *again
+
+    assert_right(assemble(plan, programs, world.run(program)), exact)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("name", ["causal", "share_question"])
+def test_ulysses_runs_autograd_forward_and_backward(name: str, ranks: int) -> None:
+    run("ulysses", mask_of(name), (4, 2), ranks, "sdpa:math", backward=True)
+
+
+def test_ulysses_where_edges_see_nothing_and_are_cut_off() -> None:
+    run("ulysses", Mask.of(97, 97, [(10, 60, 5, 0, 6, 1)]), (4, 2), 2, "sdpa:math", backward=True)
+
+
+@pytest.mark.usefixtures("functions")
+def test_a_function_of_a_user_serves_ulysses_whole_and_rings_forward() -> None:
+    mask = mask_of("causal_document")
+    run("ulysses", mask, (4, 2), 2, "with_lse", backward=True)
+    for method in ("ring_p2p", "usp", "loongtrain", "magi"):
+        run(method, mask, (4, 2), 4, "with_lse", backward=False)
+
+
+def test_one_attention_over_all_keys_needs_no_lse() -> None:
+    run("ring_allgather", mask_of("causal_document"), (4, 2), 3, "sdpa:math", backward=False)
+
+
+@pytest.mark.usefixtures("functions")
+@pytest.mark.parametrize(
+    ("method", "kernel", "backward", "ranks", "sentence"),
+    [
+        (
+            "ring_p2p",
+            "with_lse",
+            True,
+            2,
+            "ring_p2p cannot use the kernel with_lse: the backward of with_lse is torch's autograd, which cannot start from the "
+            "out and lse of all ranks together; use ulysses, --passes fwd, or another kernel such as torch:chunked.",
+        ),
+        ("ring_allgather", "sdpa:math", True, 8, "; use --passes fwd, or another kernel such as torch:chunked."),
+        ("magi", "sdpa:math", True, 2, "cannot be put together; use ulysses, or another kernel such as torch:chunked."),
+        ("usp", "without_lse", False, 2, "cannot be put together; use ulysses or ring_allgather, or another kernel"),
+        (
+            "ring_p2p",
+            "flex",
+            False,
+            8,
+            "flex gives no lse, without which the results of several steps cannot be put together; use ring_allg",
+        ),
+        ("ulysses", "one_way", True, 2, "one_way has no backward; use --passes fwd, or another kernel such as torch:chunked."),
+    ],
+)
+def test_what_cannot_serve_is_refused_with_what_would(method: str, kernel: str, backward: bool, ranks: int, sentence: str) -> None:
+    with pytest.raises(Refused) as refused:
+        plan_of(method, mask_of("causal"), replace(case_of(197), backward=backward), ranks, kernel=kernel)
+    assert sentence in str(refused.value)
+
+
+def test_attention_in_a_training_script_takes_such_kernels_too() -> None:
+    with Pool(2) as pool:
+        answers = pool.run("parallel.jobs:gradients", {"method": "ulysses", "kernel": "sdpa:math"}, 60)
+        alone = pool.run("parallel.jobs:forward_alone", {"method": "ring_allgather", "kernel": "sdpa:math"}, 60)
+    assert all(error < 1e-5 for answer in answers for error in answer["errors"])
+    assert all(error < 1e-5 for error in alone)

@@ -1,0 +1,151 @@
+"""The report as Markdown, of made journals."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from longca import masks
+from longca.cli import main
+from longca.report.gather import Gathered
+from longca.report.markdown import render
+from report.made import ENVIRONMENT, Record, around, blocks, kernel, make_record, split
+
+Write = Callable[..., Path]
+HOSTILE = "<b>|$x_"
+SETTING = "NVIDIA H200 · kernel · 64:8 heads of 128 · bf16"
+
+
+def text_of(records: list[Record]) -> str:
+    return render(Gathered(records, {"e": ENVIRONMENT}, {}, [[0]] * len(records)), "Ours")
+
+
+def section(text: str, title: str) -> str:
+    return text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def rows(text: str) -> list[list[str]]:
+    """Cells of all rows of tables."""
+    return [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+
+
+def fwd(name: str, ms: float | None, **fields: Any) -> Record:
+    return kernel(name, None if ms is None else around(ms), which="fwd", **fields)
+
+
+def test_markdown_holds_the_tables_and_its_cells_stay_cells(write: Write, tmp_path: Path) -> None:
+    made = [make_record([1.0, 1.1, 1.2], kernel=name, asked=name, seqlen=n) for name in ("fa4", HOSTILE) for n in (8192, 16384)]
+    made.append(make_record(None, kernel="fa2", asked="fa2", seqlen=16384, status="unsupported", reason="no | such mask"))
+    out = tmp_path / "report.md"
+    assert main(["report", str(write("made", made)), "-o", str(tmp_path / "page.html"), "--md", str(out), "--title", "Ours"]) == 0
+    text = out.read_text()
+    assert text.startswith("# Ours\n\n5 records: 4 ok, 1 unsupported.\n")
+    assert "| causal | 16K |" in text
+    assert "| fa2:bands | unsupported | 1 | no \\| such mask |" in text
+    outside = "".join(text.split("```")[::2])
+    assert "&lt;b&gt;\\|$x_" in outside
+    assert "<b>" not in outside
+    titles = [line[3:] for line in text.splitlines() if line.startswith("## ")]
+    assert titles == ["Headlines", "Fastest and failed", "Speeds", "Share of peak", "Accuracy", "Memory", "Preparing", "Environments"]
+
+
+def test_headlines_name_who_is_ahead_and_how_to_measure_it_again() -> None:
+    """What is within 3 % is equal; the command is that of the first."""
+    made = [fwd("fa4:bands", 1.0), fwd("flex", 1.02), fwd("sdpa:math", 1.5), fwd("fa4:bands", 9.0, seqlen=1024), fwd("torch:plain", None)]
+    text = section(text_of(made), "Headlines")
+    head, row = rows(text)
+    assert head == ["mask", "pass", "length", "fastest", "TFLOP/s", "of peak", "ahead of"]
+    assert row == ["causal", "fwd", "8K", "fa4:bands, flex within 3 %", "1100", "111 %", "1.50× sdpa:math"]
+    block = text.partition("```sh\n")[2].partition("\n```")[0].splitlines()
+    assert block[0] == "# causal, fwd: fa4:bands"
+    assert block[1].startswith("longca run --kernels fa4:bands --masks causal --seqlens 8K ")
+    assert len(block) == 2
+
+
+def test_a_headline_of_several_seeds_has_one_command_for_all() -> None:
+    made = [fwd("fa4:bands", 1.0, seed=seed, mask_digest=str(seed), mask="causal_document") for seed in (7, 3)]
+    text = section(text_of([*made, fwd("flex", 0.5, seed=7, mask_digest="7", mask="causal_document")]), "Headlines")
+    assert rows(text)[1][3] == "fa4:bands"  # flex was measured on one of two masks only
+    assert text.count("longca run") == 1
+    assert "--seeds 3,7 " in text
+
+
+def test_a_block_pattern_is_reproduced_with_its_parameters_and_no_dense_headline() -> None:
+    pattern = blocks("flex", [1.0], which="fwd") | {"params": {"b": 128, "ratio": 0.2, "heads": 8}}
+    text = section(text_of([pattern, fwd("fa4:native", 2.0, mask="full")]), "Headlines")
+    assert [row[0] for row in rows(text)] == ["mask", "uniform_block b=128 ratio=0.2"]
+    assert "--masks uniform_block --seqlens 8K --seeds 0, --set b=128 --set ratio=0.2" in text
+
+
+def test_what_was_simulated_is_neither_ahead_nor_reproduced() -> None:
+    made = [split("usp", 2.0), split("usp", 1.0, simulated="h100-ib")]
+    text = section(text_of(made), "Headlines")
+    assert [(row[3], row[6]) for row in rows(text)[1:]] == [
+        ("fa4:bands usp", "the only one"),
+        ("fa4:bands usp, simulated on h100-ib", "the only one"),
+    ]
+    assert text.count("longca run") == 1
+
+
+def test_nothing_ends_the_block_of_commands() -> None:
+    name = "a```\n# b"
+    text = text_of([make_record(kernel=name, asked=name, variant=None)])
+    assert "\n````sh\n# causal, fwd: a``` # b\n" in text
+
+
+def test_shares_of_peak_are_the_best_of_all_lengths_or_words() -> None:
+    made = [fwd("fa4:bands", 1.0, mfu=share, seqlen=n) for share, n in ((0.5, 1024), (0.625, 2048))] + [fwd("flex", 1.0, mfu=0.04)]
+    made += [
+        fwd("flex", None, mask="full", status="oom"),
+        fwd("sdpa:math", 1.0, mfu=0.1),
+        fwd("sdpa:math", None, status="wrong", seqlen=512),
+    ]
+    same = masks.build("sliding_window", 1024).digest
+    made += [fwd("fa4:bands", 1.0, mfu=0.9, mask="sliding_window", seqlen=1024, mask_digest=same)]
+    found = section(text_of(made), "Share of peak")
+    assert f"### {SETTING}, fwd (share of the device's peak, best of all lengths)" in found
+    assert rows(found) == [
+        ["mask", "fa4:bands", "flex", "sdpa:math"],
+        ["causal", "62 %", "4.0 %", "wrong"],
+        ["full", "not run", "out of memory", "not run"],
+        ["sliding_window", "= full", "not run", "not run"],
+    ]
+
+
+def test_accuracy_is_the_worst_of_all_lengths() -> None:
+    def check(out: float, dq: float) -> Record:
+        return {"out": {"error": out, "allowed": 1.0}, "dq": {"error": dq, "allowed": 1.0}}
+
+    made = [fwd("fa4:bands", 1.0, seqlen=n, check=check(out, 0.9)) for n, out in ((1024, 0.1), (2048, 0.25), (4096, 0.2))]
+    made += [fwd("flex", None, status="wrong") | {"check": check(7.0, 0.0)}, fwd("flex", None, mask="full", status="unsupported")]
+    assert rows(section(text_of(made), "Accuracy")) == [
+        ["mask", "fa4:bands", "flex"],
+        ["causal", "25 % (out, 2K)", "wrong: 700 % (out, 8K)"],
+        ["full", "", "unsupported"],
+    ]
+
+
+def test_memory_is_the_most_of_any_mask_but_of_each_block_pattern() -> None:
+    made = [fwd("flex", 1.0, mask=mask, peak_gib=gib) for mask, gib in (("full", 0.5), ("causal", 0.25))]
+    made += [fwd("flex", 1.0, mask="full", seqlen=16384, peak_gib=2.0), blocks("flex", [1.0], which="fwd", peak_gib=3.0)]
+    found = rows(section(text_of(made), "Memory"))
+    assert found == [
+        ["mask", "kernel", "8K", "16K"],
+        ["any", "flex", "0.5", "2"],
+        ["mask", "kernel", "8K"],
+        ["uniform_block b=64 ratio=0.5", "flex", "3"],
+    ]
+
+
+def test_preparing_has_medians_and_the_most() -> None:
+    times = ((1.0, 10.0, 0.0), (2.0, 20.0, 1234.0), (6.0, 90.0, 5.0))
+    made = [fwd("flex", 1.0, seqlen=1024 << i, build_ms=a, plan_ms=b, compile_ms=c) for i, (a, b, c) in enumerate(times)]
+    assert rows(section(text_of(made), "Preparing")) == [
+        ["kernel", "making the mask", "planning", "compiling (most)"],
+        ["flex", "2, 6", "20, 90", "1234"],
+    ]
+
+
+def test_what_nobody_counted_has_no_section() -> None:
+    text = text_of([make_record(peak_gib=None)])
+    assert "## Memory" not in text
+    assert "## Preparing" in text
