@@ -62,7 +62,7 @@ def test_another_number_of_ranks_than_the_job_has_is_refused(monkeypatch: pytest
     assert main(["run", "--methods", "ulysses", *SHAPE, "--nproc", "4"]) == 2
     sentence = "longca: --nproc asks for 4 ranks, and this process is one of 2; leave out --nproc, or start 4 of them.\n"
     assert capsys.readouterr().err == sentence
-    suite, _ = cp_ranks.settle(PLAIN.changed(nproc=4, grid="2x2"), "cpu", None, None)  # what a suite says is another matter
+    suite, _ = cp_ranks.settle(PLAIN.changed(nproc=4, grid="2x2"), ["usp"], "cpu", None, None)  # what a suite says is another matter
     assert (cp_ranks.ranks_of(suite, "cpu"), suite.grid) == (2, "")
 
 
@@ -97,3 +97,15 @@ def test_methods_of_a_file_are_listed(plugins: Path, capsys: pytest.CaptureFixtu
     assert "plain_ring" in capsys.readouterr().out
     assert main(["ls", "masks", "--plugin", str(plugins / "fragile_methods.py")]) == 2
     assert "--plugin is for `longca ls kernels` and `longca ls cp`" in capsys.readouterr().err
+
+
+def test_a_suites_grid_is_not_for_methods_that_have_no_choice(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "quick-cp", "--methods", "ring_p2p", "--nproc", "4", "--dry-run", "--device", "cpu"]) == 0
+    assert " 1x4 " in capsys.readouterr().out
+    assert main(["run", "quick-cp", "--methods", "ring_p2p", "--nproc", "4", "--grid", "2x2", "--dry-run", "--device", "cpu"]) == 2
+
+
+@pytest.mark.parametrize("grid", ["2x2,1x4", "2x2x1,2x2x2"])
+def test_two_grids_of_a_kind_are_refused(grid: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "quick-cp", "--grid", grid, "--nproc", "4", "--dry-run", "--device", "cpu"]) == 2
+    assert f"the grid {grid} names several of a kind" in capsys.readouterr().err

@@ -284,6 +284,7 @@ class FakeCuda:
 
     def __init__(self) -> None:
         self.held = self.most = 0
+        self.running_s = 0.0  # of what was enqueued
 
     def take(self, size: int) -> None:
         self.held += size
@@ -299,7 +300,8 @@ class FakeCuda:
         self.most = self.held
 
     def synchronize(self) -> None:
-        pass
+        time.sleep(self.running_s)
+        self.running_s = 0.0
 
     def empty_cache(self) -> None:
         pass
@@ -323,12 +325,19 @@ def test_peak_memory_is_the_call_s_own_whatever_was_there_before(session: Sessio
     assert session.allocated() == (240 << 20) + 7000 + 100 * (1 + len(timing.samples))
 
 
-def test_the_call_that_shows_the_memory_warms_up_the_others(session: Session) -> None:
+@pytest.mark.parametrize(("device_s", "warming"), [(0.03, 0), (0.0, 1)])
+def test_the_call_that_shows_the_memory_warms_up_as_far_as_it_loads_the_device(session: Session, device_s: float, warming: int) -> None:
+    """A host that compiles in it lets the device rest."""
     session.start_device("cpu")
-    session._cuda, session.settings = FakeCuda(), Settings(warmup_s=0.01, least=3, most=3)
-    calls = []
-    session.time(lambda: calls.append(time.sleep(0.02)))
-    assert len(calls) == 1 + 3
+    cuda, calls = FakeCuda(), list[None]()
+    session._cuda, session.settings = cuda, Settings(warmup_s=0.02, least=3, most=3)
+
+    def call() -> None:
+        calls.append(time.sleep(0.03))
+        cuda.running_s = device_s
+
+    session.time(call)
+    assert len(calls) == 1 + warming + 3
 
 
 def test_after_a_lost_device_the_forward_is_left_to_another_process(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from longca import devices
 from longca.bench.suite import Suite
 from longca.errors import BadInput, Refused
 from longca.kernels.base import Case
-from longca.parallel import joining
+from longca.parallel import joining, registry
 from longca.parallel.grid import Grid
 from longca.parallel.method import Method
 from longca.text import parse_list, plural
@@ -29,8 +29,9 @@ def ranks_of(suite: Suite, device: str) -> int:
     return ranks
 
 
-def settle(suite: Suite, device: str, nproc: int | None, grid: str | None) -> tuple[Suite, list[str]]:
-    """The suite without those of its own grids that are for other numbers of ranks, and what a user should know about the ranks.
+def settle(suite: Suite, methods: Sequence[str], device: str, nproc: int | None, grid: str | None) -> tuple[Suite, list[str]]:
+    """The suite without those of its own grids that are for other numbers of ranks or methods, and what a user should know about the
+    ranks.
 
     `nproc` and `grid` are what the command line says: that is never left out, so where it cannot be it is refused.
     """
@@ -40,6 +41,8 @@ def settle(suite: Suite, device: str, nproc: int | None, grid: str | None) -> tu
     notes = []
     if device == "cpu":
         notes += crowded(launch.ranks_per_node if launch else ranks, len(os.sched_getaffinity(0)))
+    if suite.grid and grid is None and not any(has_a_choice(registry.get(name)) for name in methods):
+        suite = suite.changed(grid="")
     if suite.grid and grid is None:
         fitting = [text for text in parse_list(suite.grid) if Grid.parse(text).ranks == ranks]
         if not fitting:
@@ -58,12 +61,17 @@ def crowded(ranks: int, cores: int) -> list[str]:
     return [f"{ranks} ranks share {plural(cores, 'core')}: they wait for each other, so times are longer than with a core each."]
 
 
+def has_a_choice(method: Method) -> bool:
+    """Between splitting heads and a ring; all others have one grid for every number of ranks."""
+    return method.splits_heads and method.has_ring
+
+
 def grid_of(method: Method, methods: Sequence[Method], suite: Suite, case: Case, ranks: int) -> str:
     """A grid goes to the methods that have a choice, or to all where none has. One with windows goes to the methods that have them; the
     others take it without, but not where there is no method with windows: then it is refused."""
     launch = joining.launched()
     default = method.default_grid(case, ranks, launch.ranks_per_node) if launch else method.default_grid(case, ranks)
-    choosing = [other for other in methods if other.splits_heads and other.has_ring] or methods
+    choosing = [other for other in methods if has_a_choice(other)] or methods
     if not suite.grid or method not in choosing:
         return str(default)
     given = parse_list(suite.grid)

@@ -6,6 +6,7 @@ import re
 import signal
 from contextlib import suppress
 from typing import Any
+from unicodedata import category
 
 from longca.errors import Refused, Unavailable
 from longca.plugins import place
@@ -88,4 +89,6 @@ def short(text: str, longest: int = LONGEST_REASON) -> str:
 
 def printable(text: str) -> str:
     """Without what would disturb a terminal or cannot be written as UTF-8: control characters, halves of surrogate pairs."""
-    return text if text.isprintable() else "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+    if text.isprintable():
+        return text
+    return "".join("\N{REPLACEMENT CHARACTER}" if category(letter) in ("Cc", "Cs") else letter for letter in text)

@@ -81,20 +81,20 @@ class Session:
     def time(self, call: Call) -> tuple[int | None, Timing]:
         """The most bytes that one call needs beyond what is there, and its times; the call that shows the first warms up the other."""
         assert self._timer is not None
-        start = self._timer.now()
-        peak_bytes = self._peak(call)
-        return peak_bytes, measure(call, self._timer, self.settings, self._gauge, warmed_s=self._timer.now() - start)
+        peak_bytes, loaded_s = self._peak(call)
+        return peak_bytes, measure(call, self._timer, self.settings, self._gauge, warmed_s=loaded_s)
 
-    def _peak(self, call: Call) -> int | None:
-        """Not known on a CPU."""
+    def _peak(self, call: Call) -> tuple[int | None, float]:
+        """The bytes, and for how long the device was loaded for certain: while the host only waited. Nothing of it is known on a CPU."""
         if self._cuda is None:
-            return None
+            return None, 0.0
         self._cuda.synchronize()
         self._cuda.reset_peak_memory_stats()
         before = self.allocated()
         call()
+        start = time.perf_counter()
         self._cuda.synchronize()
-        return int(self._cuda.max_memory_allocated()) - before
+        return int(self._cuda.max_memory_allocated()) - before, time.perf_counter() - start
 
     def joules(self, call: Call) -> float | None:
         if self._gauge is None or self.settings.energy_s <= 0:

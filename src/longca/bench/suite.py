@@ -221,8 +221,11 @@ def check(suite: Suite) -> None:
         parse_dims(text)
     if isinstance(suite.nproc, bool) or not isinstance(suite.nproc, int) or suite.nproc < 0:
         raise BadInput(f"nproc must be a whole number of ranks, not {suite.nproc!r}.")
-    for text in suite.grid.split(",") if suite.grid else []:
+    grids = suite.grid.split(",") if suite.grid else []
+    for text in grids:
         Grid.parse(text)
+    if len({text.count("x") for text in grids}) < len(grids):
+        raise BadInput(f"the grid {suite.grid} names several of a kind; give one, or one UxR and one UxRxW.")
     if suite.distribution:
         lengths.find(suite.distribution)
     if suite.packing and suite.packing not in PACKERS:

@@ -204,7 +204,7 @@ class Worker:
             os.killpg(self._process.pid, signal.SIGKILL)
         with suppress(subprocess.TimeoutExpired):  # a driver may hold it for ever; nobody should wait for that
             self._process.wait(BURY_S)
-        for _ in range(SWEEPS):
+        for _ in range(SWEEPS if hasattr(os, "pidfd_open") else 0):  # a Python for older kernels has it not
             if not _kill_marked(self._mark):
                 break
         self._selector.close()

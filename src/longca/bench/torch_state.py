@@ -37,6 +37,7 @@ def _settings() -> list[Setting]:
         (cuda.mem_efficient_sdp_enabled, cuda.enable_mem_efficient_sdp),
         (cuda.math_sdp_enabled, cuda.enable_math_sdp),
         (cuda.cudnn_sdp_enabled, cuda.enable_cudnn_sdp),
+        *(flag(cuda.matmul, f"allow_{kind}_reduced_precision_reduction") for kind in ("bf16", "fp16")),
         (_default_device, torch.set_default_device),
     ]
 

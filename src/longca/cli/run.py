@@ -337,9 +337,11 @@ def _settle(args: argparse.Namespace, suite: Suite, device: str, rank: int | Non
     """The suite as its ranks can do it, after a word on them; all ranks refuse, but the first one speaks for all."""
     import sys
 
-    from longca.bench import cp_ranks
+    from longca.bench import cp_catalogue, cp_ranks
 
-    suite, notes = cp_ranks.settle(suite, device, args.nproc, args.grid) if suite.level == "cp" else (suite, [])
+    if suite.level != "cp":
+        return suite
+    suite, notes = cp_ranks.settle(suite, cp_catalogue.methods_of(suite), device, args.nproc, args.grid)
     for note in [] if rank else notes:
         print(f"note: {note}", file=sys.stderr)
     return suite

@@ -1,4 +1,4 @@
-"""Block-Sparse-Attention (FlashAttention-2 with a block mask of 128 per head); not on PyPI, written from its documentation."""
+"""Block-Sparse-Attention (FlashAttention-2 with a block mask of 128 per head); written from its documentation, never run."""
 
 from __future__ import annotations
 
