@@ -50,3 +50,10 @@ def test_broken_plugins_of_one_name_are_told_apart(broken: list[str]) -> None:
     reasons = {label: entry.failure[1] for label, entry in found.entries.items() if entry.failure}
     assert "number 0" in reasons["mine"]
     assert "number 1" in reasons[broken[1]]
+
+
+def test_a_broken_file_is_told_even_where_only_others_are_wanted(broken: list[str]) -> None:
+    found = catalogue(Suite(kernels=("torch:plain",)), broken[:1], "cpu", only_named=True)
+    assert list(found.entries) == ["torch:plain"]
+    assert len(found.left_out) == 1
+    assert all(found.left_out.values())

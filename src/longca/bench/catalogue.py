@@ -35,7 +35,7 @@ class Entry:
 @dataclass
 class Catalogue:
     entries: dict[str, Entry] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)  # kernels that `all` does not cover here, and why
+    left_out: dict[str, str] = field(default_factory=dict)  # what is not measured here, and why: of `all`, and files that cannot be loaded
     plugins: tuple[str, ...] = ()  # files that every process loads, where entries do not say it
 
     def add(self, *entries: Entry) -> None:
@@ -61,6 +61,9 @@ def catalogue(suite: Suite, plugins: Sequence[str], device: str, only_named: boo
             found.add(_named(label, offered, failed))
     if not only_named:
         found.add(*offered.values(), *failed.values())
+    for label, entry in failed.items():
+        if label not in found.entries and entry.failure is not None:
+            found.left_out[label] = entry.failure[1]
     _add_dense(found, suite, offered, failed)
     return found
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from longca.bench.export import to_markdown
 from longca.bench.summary import Table, counts, failures, fastest
+from longca.report import PRACTICAL
 from longca.report.gather import Gathered
 from longca.report.measures import described, only_beside
 from longca.report.reading import Drawn, Record
@@ -14,7 +15,7 @@ from longca.report.settings import by_setting
 from longca.report.tables import SECTIONS, Headline, headline_table, headlines, tables
 
 HEADLINES = (
-    "The fastest at the longest length; kernels within 3 % of it are equal, and `~` marks noisy ones. "
+    f"The fastest at the longest length; kernels within {PRACTICAL:.0%} of it are equal, and `~` marks noisy ones. "
     "Below each table stands what measures the first of them again."
 )
 FACTS = ("device", "driver", "cpu", "cores", "threads", "system", "python", "longca", "commit")
