@@ -123,7 +123,7 @@ class Session:
         return found
 
     def after_error(self, error: BaseException) -> None:
-        """Give memory back; and find out whether the device still answers. A refusal broke nothing, and what it held goes with its frames."""
+        """Give memory back, and see whether the device still answers. A refusal broke nothing, and what it held goes with its frames."""
         forget_frames(error)
         if isinstance(error, Refused):
             return
