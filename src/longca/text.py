@@ -84,7 +84,7 @@ def parse_number(text: str) -> int | float:
 def parse_settings(entries: Iterable[str]) -> dict[str, int | float]:
     """Settings from 'name=value' entries; several may stand in one entry, separated by commas."""
     settings: dict[str, int | float] = {}
-    for entry in (part for text in entries for part in text.split(",")):
+    for entry in (part for text in entries for part in text.split(",") if part.strip()):
         name, equals, value = (part.strip() for part in entry.partition("="))
         if not (equals and name.isidentifier() and value):
             raise BadInput(f"{entry.strip()!r} is no setting; write name=value, such as w=512.")
