@@ -25,7 +25,7 @@ listen()
 say('{"ready": []}')
 listen()
 say('{"phase": "check"}')
-time.sleep(.3)
+time.sleep(1)
 say('{"phase": "time"}')
 time.sleep(.1)
 say('{"done": true}')
@@ -43,7 +43,7 @@ def talking(monkeypatch: pytest.MonkeyPatch) -> Any:
     def with_second(phase: str) -> Worker:
         program = ["-c", TALKS.replace("SECOND", phase)]
         monkeypatch.setattr(subprocess, "Popen", lambda words, **more: start([words[0], *program, *words[-3:]], **more))
-        worker = Worker(Limits(build_s=0.4), "cpu", "")
+        worker = Worker(Limits(build_s=2), "cpu", "")
         worker.wait_ready()
         assert list(worker.run({})) == [{"done": True}]
         return worker
@@ -55,15 +55,16 @@ def test_seconds_are_counted_by_phase_even_of_a_worker_that_is_killed(talking: A
     worker = talking("reference")
     spent = worker.take_seconds()
     assert spent["start"] > 0
-    assert spent["check"] >= 0.3 > spent["time"] >= 0.1
-    time.sleep(0.3)  # between jobs it costs nobody anything
+    # messages are counted when they are read, which a busy machine does late: wide margins
+    assert spent["check"] > 0.5 > spent["time"] > 0
+    time.sleep(1)  # between jobs it costs nobody anything
     worker.wait_ready()
-    with pytest.raises(Gone, match=r"^the reference took longer than its 0\.4 s$"):
+    with pytest.raises(Gone, match=r"^the reference took longer than its 2 s$"):
         list(worker.run({}))
     spent = worker.take_seconds()
-    assert spent["reference"] >= 0.4
+    assert spent["reference"] > 1.5
     assert spent.keys() <= {"build", "reference", "time"}
-    assert spent["time"] < 0.3
+    assert spent["time"] < 0.5
 
 
 def test_a_phase_that_nobody_knows_is_no_word_of_a_worker(talking: Any) -> None:
