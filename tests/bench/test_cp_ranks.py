@@ -1,11 +1,12 @@
 """How many ranks there are and which grid each method gets; and plugins that break whoever imports them."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
-from longca.bench import cp_catalogue, cp_ranks
+from longca.bench import cp_catalogue, cp_plugins, cp_ranks
 from longca.bench import suite as suites
 from longca.cli import main
 from longca.errors import BadInput, Refused
@@ -89,6 +90,22 @@ def test_a_plugin_that_ends_its_process_without_complaint_is_found_too(tmp_path:
     (tmp_path / "quiet.py").write_text("import os\nos._exit(0)\n")
     assert main(["ls", "cp", "--plugin", str(tmp_path / "quiet.py")]) == 2
     assert "ended with exit code 0 during import" in capsys.readouterr().err
+
+
+def test_what_a_broken_plugin_started_ends_with_it(tmp_path: Path) -> None:
+    (tmp_path / "parent.py").write_text(
+        "import os, pathlib, subprocess\n"
+        "child = subprocess.Popen(['sleep', '600'], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)\n"
+        "pathlib.Path(__file__).with_name('child').write_text(str(child.pid))\n"
+        "os._exit(3)\n"
+    )
+    with pytest.raises(BadInput, match="exit code 3 during import"):
+        cp_plugins.load_carefully(str(tmp_path / "parent.py"), 60)
+    child = int((tmp_path / "child").read_text())
+    deadline = time.monotonic() + 10
+    while (state := Path(f"/proc/{child}/stat")).exists() and " Z " not in state.read_text():  # who ends orphans may take a while
+        assert time.monotonic() < deadline, "its child lives on"
+        time.sleep(0.05)
 
 
 def test_methods_of_a_file_are_listed(plugins: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

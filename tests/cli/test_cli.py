@@ -175,7 +175,7 @@ def test_png_and_gallery(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
 def test_a_pattern_that_takes_long_is_said_to(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(cli.verb_module("mask"), "MANY_BLOCKS", 100)
     assert main(["mask", "uniform_block", "--seqlen", "1K", "--heads", "2:1"]) == 0
-    assert capsys.readouterr().err.startswith("a pattern of 1 x 16 x 16 blocks takes a while to make; fewer heads")
+    assert capsys.readouterr().err.startswith("a pattern of 0.000256 million blocks takes a while to make; fewer heads")
 
 
 BAD = [
@@ -216,7 +216,7 @@ BAD = [
     (["mask", "causal", "--png", "short.txt/a.png"], "cannot write short.txt/a.png: "),
     (["mask", "causal", "--png", "new/a.png"], "cannot write new/a.png: there is no folder new; make it, or give another file."),
     (["mask", "causal", "--png", "a.foo"], "--png writes a PNG file, so its name must end in .png, not 'a.foo'."),
-    (["mask", "uniform_block", "--seqlen", "1G"], "a pattern of 1 x 16777216 x 16777216 blocks needs 5.24e+05 GiB, and "),
+    (["mask", "uniform_block", "--seqlen", "1G"], "uniform_block takes 5.24e+05 GiB of host memory for its blocks at 1G tokens, and "),
     (
         ["mask", "causal", "--gallery", "g"],
         "--gallery draws every mask with its own parameters; beside it only --seqlen and --seed can be given.",

@@ -123,6 +123,7 @@ def test_one_attention_over_all_keys_needs_no_lse() -> None:
             8,
             "flex gives no lse, without which the results of several steps cannot be put together; use ring_allg",
         ),
+        ("ring_p2p", "flex", True, 2, "cannot be put together; use another kernel such as torch:chunked."),  # nor could ulysses, on a CPU
         ("ulysses", "one_way", True, 2, "one_way has no backward; use --passes fwd, or another kernel such as torch:chunked."),
     ],
 )

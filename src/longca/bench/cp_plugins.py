@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 from longca.bench.outcome import of_exit
 from longca.errors import BadInput, LongcaError
@@ -26,15 +28,19 @@ def load_carefully(path: str, seconds: float) -> list[str]:
     """The same in a child process first, so that a file which ends or hangs its process is a sentence."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}  # it finds what this process finds
     command = [sys.executable, "-P", "-X", "faulthandler", "-m", __name__, path]
+    child = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, start_new_session=True,
+    )  # fmt: skip
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=seconds, check=False,
-            env=environment, start_new_session=True, text=True, errors="replace",
-        )  # fmt: skip
+        words, _ = child.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         raise BadInput(f"the plugin {path} is not imported within {seconds:g} s; mend it, or give it a longer --deadline.") from None
-    if done.returncode not in (SOUND, REFUSED):
-        _, why = of_exit(done.returncode, "import", done.stdout)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)  # and what it started
+        child.wait()
+    if child.returncode not in (SOUND, REFUSED):
+        _, why = of_exit(child.returncode, "import", words.decode(errors="replace"))
         raise BadInput(f"the plugin {path} breaks the process that imports it, so mend it first: {why}.")
     return load_plugin(path)  # what it is refused for is said here
 

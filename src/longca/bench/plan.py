@@ -125,15 +125,16 @@ def refuse_too_long(problem: Cell) -> None:
     """Before a mask is made that no machine, or not this one, has the memory for."""
     if problem.seqlen > LONGEST:
         raise BadInput(f"{format_size(problem.seqlen)} tokens are too many: masks are made for up to {format_size(LONGEST)}; give fewer.")
-    if problem.mask not in masks.block_names():
-        return
-    params: dict[str, Any] = {**masks.find(problem.mask).defaults, **dict(problem.params)}
-    blocks = problem.seqlen / max(1, params.get("b") or params["avg"])
-    need, free = blocks * blocks * problem.patterns, memory_limit(Limits())
+    if problem.mask in masks.block_names():
+        refuse_large_pattern(problem.mask, problem.seqlen, {"heads": problem.patterns, **dict(problem.params)})
+
+
+def refuse_large_pattern(name: str, seqlen: int, params: Mapping[str, float]) -> None:
+    need, free = 2 * masks.BLOCK_PATTERNS[name].block_count(seqlen, params), memory_limit(Limits())
     if need > free:
         raise BadInput(
-            f"{problem.mask} takes {need / 2**30:.3g} GiB of host memory for its blocks at {format_size(problem.seqlen)} tokens, and "
-            f"{free / 2**30:.3g} are free; give fewer tokens or larger blocks."
+            f"{name} takes {need / 2**30:.3g} GiB of host memory for its blocks at {format_size(seqlen)} tokens, and "
+            f"{free / 2**30:.3g} are free; give fewer tokens, larger blocks or fewer heads."
         )
 
 

@@ -92,7 +92,7 @@ def _build(args: argparse.Namespace) -> AnyMask:
         params.setdefault("heads", heads[1])
     seqlen = parse_size(args.seqlen)
     if args.name in masks.block_names():
-        _warn_of_size(masks.BLOCK_PATTERNS[args.name].defaults | params, seqlen)
+        _warn_of_size(args.name, params, seqlen)
     return selected.build(
         args.name,
         seqlen,
@@ -106,20 +106,18 @@ def _build(args: argparse.Namespace) -> AnyMask:
     )
 
 
-def _warn_of_size(params: Mapping[str, float], seqlen: int) -> None:
+def _warn_of_size(name: str, params: Mapping[str, float], seqlen: int) -> None:
     """A pattern is made block by block: say that it takes long, and refuse what memory cannot hold, before it is begun."""
-    per_side = -(-seqlen // max(1, int(params.get("b") or params.get("avg") or 1)))
-    blocks = int(params["heads"]) * per_side**2
+    from longca import masks
+
+    blocks = masks.BLOCK_PATTERNS[name].block_count(seqlen, params)
     if blocks <= MANY_BLOCKS:
         return
-    from longca.bench.suite import Limits
-    from longca.bench.supervisor import memory_limit
+    from longca.bench.plan import refuse_large_pattern
 
-    size = f"{int(params['heads'])} x {per_side} x {per_side} blocks"
-    advice = "fewer heads (--set heads=1), larger blocks or a shorter --seqlen"
-    if 2 * blocks > (memory := memory_limit(Limits())):
-        raise BadInput(f"a pattern of {size} needs {2 * blocks / 2**30:.3g} GiB, and {memory / 2**30:.3g} are there; ask for {advice}.")
-    print(f"a pattern of {size} takes a while to make; {advice} would be faster", file=sys.stderr)
+    refuse_large_pattern(name, seqlen, params)
+    advice = "fewer heads (--set heads=1), larger blocks or a shorter --seqlen would be faster"
+    print(f"a pattern of {blocks / 1e6:,.4g} million blocks takes a while to make; {advice}", file=sys.stderr)
 
 
 def describe(mask: AnyMask) -> dict[str, Any]:

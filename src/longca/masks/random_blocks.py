@@ -123,6 +123,12 @@ class BlockPattern:
         count = min(max(1, int(known["ratio"] * seqlen / size)), len(columns) - 1)
         return rows, columns, count, known
 
+    def block_count(self, seqlen: int, params: Mapping[str, float]) -> int:
+        """How many blocks the patterns of all heads have, kept or not; each is a byte, and one more while they are made."""
+        known = {**self.defaults, **params}
+        per_side = -(-seqlen // max(1, int(known["b" if "b" in known else "avg"])))
+        return int(known["heads"]) * per_side**2
+
     def check(self, params: Mapping[str, Any]) -> None:
         """Refuse parameters this mask does not have."""
         check_params(self.name, params, list(self.defaults))

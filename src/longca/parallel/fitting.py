@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from longca.errors import Refused
@@ -9,21 +10,23 @@ from longca.kernels import registry
 from longca.kernels.base import Case, Kernel
 
 if TYPE_CHECKING:
+    from longca.masks import AnyMask
     from longca.parallel.method import Method
 
 SAFE = {"cpu": "torch:chunked", "cuda": "fa4"}  # kernels that serve every method
 
 
-def refuse_kernel(method: Method, label: str, case: Case, ranks: int) -> None:
+def refuse_kernel(method: Method, label: str, mask: AnyMask, case: Case, ranks: int) -> None:
     """Raises Refused where no kernel that the label may mean can serve the method, with what would."""
-    refusals = [_obstacle(method, kernel, case, ranks) for kernel in registry.choices(label)]
+    refusals = [_obstacle(method, kernel, mask, case, ranks) for kernel in registry.choices(label)]
     if all(refusals):
         raise Refused(f"{method.name} cannot use the kernel {label}: {'; '.join(dict.fromkeys(refusals))}.")
 
 
-def _obstacle(method: Method, kernel: Kernel, case: Case, ranks: int) -> str:
+def _obstacle(method: Method, kernel: Kernel, mask: AnyMask, case: Case, ranks: int) -> str:
     """Why not and what instead, as part of a sentence; empty: it can."""
-    split = ["ulysses"] if ranks <= case.heads_q else []
+    alone = kernel.supports(mask, replace(case, partial_backward=False))  # every rank of ulysses sees the whole mask
+    split = ["ulysses"] if alone and ranks <= case.heads_q else []
     if case.backward and kernel.backward == "none":
         return f"{kernel.label} has no backward; use --passes fwd, or another kernel such as {SAFE[case.device]}"
     if method.merges and not kernel.lse_in(case):

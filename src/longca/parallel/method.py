@@ -146,5 +146,5 @@ def make_plan(
         raise Refused(f"{method.name} cannot do this: {answer.reason}.")
     partial = case.backward and not method.own_backward
     case = replace(case, seqlen_q=mask.seqlen_q, seqlen_k=mask.seqlen_k, scale=case.softmax_scale, partial_backward=partial)
-    refuse_kernel(method, kernel, case, ranks)
+    refuse_kernel(method, kernel, mask, case, ranks)
     return Plan(method, mask, case, grid, kernel, method.shards(mask, grid), accumulate)
