@@ -1,5 +1,7 @@
 """Workers: what they import, and what a breaking one leaves of its job."""
 
+import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +38,39 @@ def test_a_backward_that_ends_the_process_does_not_hide_the_forward(start_run: A
     assert (found["bwd"]["status"], found["fwd"]["status"]) == ("error", "ok")
     assert "exit code 9" in found["bwd"]["reason"]
     assert found["fwd"]["grad"] is False
+
+
+PRINTS_LATE = """
+import os, pathlib, sys, time
+commands, replies = map(int, sys.argv[1:3])
+os.read(commands, 1 << 16)
+os.write(replies, b'{"ready": []}\\n')
+os.read(commands, 1 << 16)
+os.write(replies, b'{"done": true}\\n')
+while not pathlib.Path("answered").exists():
+    time.sleep(.01)
+print("words of the first job", flush=True)
+pathlib.Path("printed").touch()
+os.read(commands, 1 << 16)
+os._exit(3)
+"""
+
+
+def test_what_one_job_prints_after_its_answer_is_not_the_last_word_of_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda words, **more: start([words[0], "-c", PRINTS_LATE, *words[-3:]], **more))
+    monkeypatch.chdir(tmp_path)
+    worker = Worker(Limits(), "cpu", "")
+    worker.wait_ready()
+    assert list(worker.run({})) == [{"done": True}]
+    Path("answered").touch()
+    deadline = time.monotonic() + 60
+    while not Path("printed").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    with pytest.raises(Gone, match=r"exit code 3") as gone:
+        list(worker.run({}))
+    assert "words" not in gone.value.reason
 
 
 class BrokenWorker:

@@ -37,7 +37,7 @@ def drawn(records: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """The figures before they are written, by the first word of their file's name, or by all of it."""
     found: dict[str, Any] = {}
     monkeypatch.setattr(figures, "save", lambda figure, stem: found.update({stem.name.partition("-")[0]: figure, stem.name: figure}) or [])
-    figures.write_figures(Gathered(records, {"e": ENVIRONMENT}, {}, homes or [[0]] * len(records)), tmp_path)
+    list(figures.write_figures(Gathered(records, {"e": ENVIRONMENT}, {}, homes or [[0]] * len(records)), tmp_path))
     return found
 
 

@@ -117,9 +117,13 @@ def test_accuracy_is_the_worst_of_all_lengths() -> None:
 
     made = [fwd("fa4:bands", 1.0, seqlen=n, check=check(out, 0.9)) for n, out in ((1024, 0.1), (2048, 0.25), (4096, 0.2))]
     made += [fwd("flex", None, status="wrong") | {"check": check(7.0, 0.0)}, fwd("flex", None, mask="full", status="unsupported")]
+    infinite = {"error": None, "allowed": 1.0}  # as a journal keeps it
+    made += [
+        fwd("sdpa", None, seqlen=n, status="wrong") | {"check": {"out": out}} for n, out in ((4096, infinite), (8192, check(9, 0)["out"]))
+    ]
     assert rows(section(text_of(made), "Accuracy")) == [
-        ["mask", "fa4:bands", "flex"],
-        ["causal", "25 % (out, 2K)", "wrong: 700 % (out, 8K)"],
+        ["mask", "fa4:bands", "flex", "sdpa"],
+        ["causal", "25 % (out, 2K)", "wrong: 700 % (out, 8K)", "wrong: no number (out, 4K)"],
         ["full", "", "unsupported"],
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from longca.errors import BadInput
@@ -27,8 +28,11 @@ def run(args: argparse.Namespace) -> int:
     if args.md:
         _write(args.md, markdown.render(found, args.title))
     if args.figures:
-        written = figures.write_figures(found, args.figures)
-        print(f"wrote {len(written)} figures to {args.figures}")
+        count = 0
+        for count, path in enumerate(figures.write_figures(found, args.figures), 1):
+            if sys.stderr.isatty():  # a large journal takes half a minute
+                print(f"\r{count} {path.name:<70.70}", end="\r", file=sys.stderr)
+        print(f"wrote {count} figures to {args.figures}")
     return 0
 
 

@@ -92,14 +92,17 @@ def _places(record: Record, mask: str) -> set[tuple[Any, ...]]:
 
 
 def worst_error(records: Iterable[Record]) -> Worst | None:
-    """Over the tensors that each record's pass computes."""
+    """Over the tensors that each record's pass computes; infinite where an error is no number, which journals keep as null."""
     worst: Worst | None = None
     for record in records:
         for tensor in TENSORS.get(record["pass"], ()):
             found = (record["check"] or {}).get(tensor) or {}
-            error, allowed = found.get("error"), found.get("allowed")
-            if error is not None and allowed and math.isfinite(error) and (worst is None or error / allowed > worst.share):
-                worst = Worst(error / allowed, tensor, record)
+            if not found.get("allowed"):
+                continue
+            error = found.get("error")
+            share = error / found["allowed"] if error is not None and math.isfinite(error) else math.inf
+            if worst is None or share > worst.share:
+                worst = Worst(share, tensor, record)
     return worst
 
 

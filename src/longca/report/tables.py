@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
@@ -121,7 +122,8 @@ def _error(found: list[Record]) -> str:
         failed = [record for record in found if record["status"] != "ok"]
         return word(failed) if failed else f"= {found[0]['same']}" if found and found[0]["same"] else ""
     wrong = "wrong: " if any(record["status"] == "wrong" for record in found) else ""
-    return f"{wrong}{100 * worst.share:.0f} % ({worst.tensor}, {format_size(worst.record['seqlen'])})"
+    share = f"{100 * worst.share:.0f} %" if math.isfinite(worst.share) else "no number"
+    return f"{wrong}{share} ({worst.tensor}, {format_size(worst.record['seqlen'])})"
 
 
 def _memory(title: str, records: Sequence[Record]) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from longca.errors import BadInput
@@ -26,16 +26,16 @@ KINDS = {
 }
 
 
-def write_figures(found: Gathered, folder: str | Path) -> list[Path]:
-    """The files written. Each pass of each setting gets its own figures, as PNG and as PDF; a kind that has nothing to show gets none,
-    and neither does the dense mask that was measured only for block patterns to be compared with."""
+def write_figures(found: Gathered, folder: str | Path) -> Iterator[Path]:
+    """The files, as they are written: a large journal takes a while. Each pass of each setting gets its own figures, as PNG and as PDF;
+    a kind that has nothing to show gets none, and neither does a dense mask that is there only for block patterns to be compared with."""
     import matplotlib
 
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"cannot write to {folder}: {error.strerror}; give another folder with --figures.") from error
-    named, written = described(found), list[Path]()
+    named = described(found)
     settings = by_setting(named, found.environments)
     styles = Styles(_drawn([*group, *beside(group, named)]) for group in settings.values())
     with matplotlib.rc_context(PAPER):
@@ -48,8 +48,7 @@ def write_figures(found: Gathered, folder: str | Path) -> list[Path]:
                 for kind, draw in KINDS.items():
                     figure = draw(drawing)
                     if figure is not None:
-                        written += save(figure, Path(folder) / f"{kind}-{slug(which)}-{slug(setting)}")
-    return written
+                        yield from save(figure, Path(folder) / f"{kind}-{slug(which)}-{slug(setting)}")
 
 
 def _drawn(records: Iterable[Record]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -36,4 +37,4 @@ def errors(drawing: Drawing) -> Any:
 
 def worst_at(records: Iterable[Record]) -> Point | None:
     found = worst_error(records)
-    return (found.share,) * 3 if found and found.share > 0 else None
+    return (found.share,) * 3 if found and 0 < found.share < math.inf else None
