@@ -48,9 +48,8 @@ def bare_loop(call: Callable[[], object], times: int, warmup_s: float) -> float:
     return float(start.elapsed_time(end)) / times
 
 
-def attention_call(label: str, seqlen: int) -> Callable[[], object]:
-    mask = masks.causal(seqlen)
-    case = Case(seqlen, seqlen, 64, 8, 128, 128, "bf16", "cuda", backward=False)
+def attention_call(label: str, mask: masks.Mask) -> Callable[[], object]:
+    case = Case(mask.seqlen_q, mask.seqlen_k, 64, 8, 128, 128, "bf16", "cuda", backward=False)
     kernel = registry.choose(label, mask, case)
     prepared = kernel.prepare(mask, case)
     q, k, v, _ = inputs.make(case, 0, kernel.layout)
@@ -88,7 +87,7 @@ def main() -> int:
         about = f"{off:+.2%}, spread {timing.spread:.2%}, {len(timing.samples)} samples"
         print(f"spin of {length:5.1f} ms: measured {timing.median:8.4f} ms ({about})")
     calls = {f"spin of {length:.1f} ms": lambda ns=int(length * 1e6): spin(args=[ns]) for length in SPIN_MS[:1]}
-    calls |= {f"{label} causal {seqlen}": attention_call(label, seqlen) for label, seqlen in KERNELS}
+    calls |= {f"{label} causal {seqlen}": attention_call(label, masks.causal(seqlen)) for label, seqlen in KERNELS}
     for name, call in calls.items():
         clock_ms, loop_ms, lasting_ms = beside_bare_loop(call, timer)
         off = clock_ms / loop_ms - 1

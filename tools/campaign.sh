@@ -3,13 +3,13 @@
 #
 #   tools/campaign.sh OUT [PART...]
 #
-# Parts, in the order in which all of them run by default: tests clock lists compile kernels sparse selected parallel alarms.
+# Parts, in the order in which all of them run by default: tests clock settling lists compile kernels sparse selected parallel alarms.
 # STOP_AFTER=S ends the two large grids after S seconds each; then `longca merge results/<device>/NAME OUT/NAME --pack` keeps a grid.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=${1:?give a folder for the results: tools/campaign.sh OUT [PART...]}
 shift
-parts=${*:-tests clock lists compile kernels sparse selected parallel alarms}
+parts=${*:-tests clock settling lists compile kernels sparse selected parallel alarms}
 stop=${STOP_AFTER:+--stop-after $STOP_AFTER}
 export PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
 python=${PYTHON:-python3}
@@ -19,6 +19,7 @@ mkdir -p "$out"
 tests()    { $python -m pytest -q -m gpu -n 10 tests/kernels tests/bench --deselect tests/bench/test_clock_gpu.py; }
 parallel() { $python -m pytest -q -m gpu -n 6 tests/parallel; }
 clock()    { $python -m pytest -q -m gpu tests/bench/test_clock_gpu.py && $python benchmarks/clock_accuracy.py; }  # with nothing beside it
+settling() { $python benchmarks/settling.py; }
 lists()    { $python benchmarks/block_lists.py; }
 kernels()  { $longca run paper-kernel --out "$out/paper-kernel" $stop; }
 sparse()   { $longca run paper-sparse --seqlens 32K --out "$out/paper-sparse" $stop; }
