@@ -88,7 +88,7 @@ def time_all(args: argparse.Namespace) -> None:
             found: dict[str, Any] = {"problem": problem, "step": step, "shape": list(vars(shape).values())}
             try:
                 timing = measure(
-                    lambda s=step, x=shape, t=tensors, a=launcher: a.launch(s, x, t), timer, Settings(0.005, 0.05, 0.01, least=3, most=7)
+                    lambda s=step, x=shape, t=tensors, a=launcher: a.launch(s, x, t), timer, Settings(budget_s=0.1, target=0.01, least=3)
                 )
                 work = 2 * mask.area * (launcher.case.heads_q // mask.heads) * 128 * MATMULS[step]
                 found |= {"ms": timing.median, "tflops": work / timing.median / 1e9}

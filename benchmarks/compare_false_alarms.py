@@ -3,7 +3,8 @@
 python benchmarks/compare_false_alarms.py             # the suite quick on a CPU; 40 cells of fa4 and flex on a GPU
 python benchmarks/compare_false_alarms.py --out DIR -- quick --budget 1     # any other run: what follows -- is given to `longca run`
 
-Exit code 1 if more than 1 % of the cells are called FASTER or SLOWER; 3 if most are UNCLEAR, so that few alarms prove nothing.
+Exit code 1 if more than 1 % of the cells are called FASTER or SLOWER, or a run fails; 3 if most are UNCLEAR or none was measured, so that
+few alarms prove nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ def measure(out: Path, run: list[str]) -> None:
     command = [sys.executable, "-m", "longca", "run", *run, "--out", str(out)]
     print(f"$ longca run {' '.join(command[4:])}", flush=True)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])}
-    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    done = subprocess.run(command, env=environment, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(f"longca run ended with exit code {done.returncode}: {done.stderr.strip()[-500:]}")
 
 
 def report(found: Comparison, threshold: float) -> int:
@@ -53,7 +56,7 @@ def report(found: Comparison, threshold: float) -> int:
     print(f"called FASTER or SLOWER: {len(alarms)} of {len(measured)} cells ({share:.1%}); at most {MOST_ALARMS:.0%} may be")
     if share > MOST_ALARMS:
         return 1
-    if len(decided) < ENOUGH_DECIDED * len(measured):
+    if not measured or len(decided) < ENOUGH_DECIDED * len(measured):
         print(f"only {len(decided)} of {len(measured)} cells were decided, so this proves little; measure on a quiet machine.")
         return 3
     return 0

@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> None:
     from longca.kernels.base import Case
 
     done = {(record["asked"], record["mask"], record["seqlen"]) for record in load(args.out)}
-    timer, settings = clock.timer_for("cuda"), clock.Settings(budget_s=args.budget, warmup_s=0.02, least=4)
+    timer, settings = clock.timer_for("cuda"), clock.Settings(budget_s=args.budget, least=4)
     environment = {"device": devices.title(), "torch": torch.__version__}
     with args.out.open("a") as journal:
         for seqlen in map(parse_size, parse_list(args.seqlens)):

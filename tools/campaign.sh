@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# What results/<device> holds, measured on this machine's GPU. Every part goes on where it stopped when it is called again.
+# The grids of results/<device> and the tests of what they stand on, on this machine's GPU. The grids (kernels, sparse, selected) and
+# the alarms go on where they stopped when they are called again; the other parts begin anew. Exit code 1 where a part failed.
 #
 #   tools/campaign.sh OUT [PART...]
 #
 # Parts, in the order in which all of them run by default: tests clock settling lists compile kernels sparse selected parallel alarms.
-# STOP_AFTER=S ends the two large grids after S seconds each; then `longca merge results/<device>/NAME OUT/NAME --pack` keeps a grid.
+# STOP_AFTER=S ends each grid after S seconds (exit code 3: not complete); then `longca merge results/<device>/NAME OUT/NAME --pack` keeps a grid.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=${1:?give a folder for the results: tools/campaign.sh OUT [PART...]}
@@ -37,15 +38,20 @@ compile() {
     $longca verify --kernels cudnn_flex:documents --seqlens 2K &
     $longca verify --kernels fa4:native,fa4:varlen --seqlens 2K &
     $longca verify --kernels fa4:bands --seqlens 4K &
-    wait
+    local failed=0 job
+    for job in $(jobs -p); do wait "$job" || failed=1; done
+    return $failed
 }
 
 for part in $parts; do
     declare -F "$part" > /dev/null || { echo "tools/campaign.sh: there is no part $part." >&2; exit 2; }
 done
+failed=0
 for part in $parts; do
     begun=$SECONDS
     "$part" > "$out/$part.log" 2>&1
     code=$?
+    [ $code = 0 ] || failed=1
     echo "$part: exit code $code after $((SECONDS - begun)) s; $(tail -n 1 "$out/$part.log")"
 done
+exit $failed

@@ -145,6 +145,10 @@ def test_doctor_finds_what_disturbs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> No
         return [dict(zip(fields, row, strict=True)) for row in (("0x24", "500.00", "700.00", "97", "Disabled", "GPU-a"), quiet)]
 
     monkeypatch.setattr(health.devices, "ask", answer)
+    monkeypatch.setattr(health, "find_spec", lambda name: None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert [sentence for sentence in health.gpu_findings() if "nvidia-ml-py" in sentence]
+    monkeypatch.setattr(health, "find_spec", lambda name: name)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     assert len(health.gpu_findings()) == 1  # process 88: what others do on a GPU that is hidden here disturbs nobody
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 from longca import devices
@@ -44,6 +45,8 @@ def gpu_findings() -> list[str]:
             found.append(f"the GPU is busy ({busy:.0f} %) before anything is measured; wait until it is idle.")
         if gpu["persistence_mode"] == "Disabled":
             found.append("persistence mode is off, so the driver sleeps between processes; `nvidia-smi -pm 1` keeps it awake.")
+    if find_spec("pynvml") is None:
+        found.append("pynvml is missing, so clocks and power stay unknown, and compare cannot allow for them; pip install nvidia-ml-py.")
     return found
 
 

@@ -100,8 +100,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     device = args.device or devices.kind()
     devices.require(device)
-    if _clock(args).get("energy_s") and device == "cpu":
-        raise BadInput("--energy is read from a GPU, and this run is on the CPU; leave it out.")
+    if _clock(args).get("energy_s"):
+        _refuse_energy(device)
     if device == "cuda":
         keep_on_disk()
     found = levels.part(suite.level, "catalogue")(suite, args.plugin, device, only_named=args.kernels is not None)
@@ -174,6 +174,15 @@ def _refuse_conflicts(args: argparse.Namespace, suite: Suite) -> None:
         raise BadInput("--energy is measured for kernels on one device, not for context parallelism; leave it out.")
     if energy_s and energy_s < LEAST_S:
         raise BadInput(f"--energy must be {LEAST_S:g} second or more, not {energy_s:g}; energy is counted over that long at least.")
+
+
+def _refuse_energy(device: str) -> None:
+    from importlib.util import find_spec
+
+    if device == "cpu":
+        raise BadInput("--energy is read from a GPU, and this run is on the CPU; leave it out.")
+    if find_spec("pynvml") is None:
+        raise Unavailable("--energy is read with pynvml, which is missing: pip install nvidia-ml-py.")
 
 
 def _clock(args: argparse.Namespace) -> dict[str, int | float]:

@@ -48,6 +48,11 @@ def attention(
         raise BadInput(
             f"this rank owns {length} tokens under {method}, and got {len(q)}, {len(k)}, {len(v)}; cut them with parallel.shard."
         )
+    return through(program, kernel, q, k, v)
+
+
+def through(program: Program, kernel: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """A rank's program as a differentiable function."""
     layout = kernels.choices(kernel)[0].layout
     tensors = [in_layout(x, layout) for x in (q, k, v)]
     out: torch.Tensor = _Function.apply(program, layout, *tensors)  # type: ignore[no-untyped-call]
