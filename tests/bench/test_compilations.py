@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from longca.bench.compilations import ON_REQUEST, keep_on_disk
+from longca.kernels import registry
 
 
 @pytest.fixture
@@ -53,3 +56,20 @@ def test_without_a_home_there_is_no_cache(unset: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(Path, "expanduser", homeless)
     keep_on_disk()
     assert "FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED" not in os.environ
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("kernel", "folder"), [("fa4:native", "fa4"), ("cudnn_flex:rows", "cudnn_flex")])
+def test_the_libraries_keep_what_they_compiled_and_find_it_again(unset: Path, kernel: str, folder: str) -> None:
+    if not registry.available(registry.get(kernel), "cuda"):
+        pytest.skip(f"{kernel} is not installed here")
+    shape = ["--masks", "causal", "--seqlens", "1K", "--heads", "8:1", "--head-dim", "128", "--dtype", "bf16"]
+    kept = list[set[Path]]()
+    for _ in range(2):
+        ended = subprocess.run(
+            [sys.executable, "-m", "longca", "verify", "--kernels", kernel, *shape], capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        kept.append({path for path in (unset / "longca" / folder).rglob("*.o") if path.stat().st_size})
+    assert kept[0]
+    assert kept[0] == kept[1]  # what was found was not compiled again
