@@ -153,7 +153,7 @@ def test_under_torchrun_the_command_joins_the_job_and_resumes_it(tmp_path: Path)
 @pytest.mark.parametrize(
     ("asked", "reason"),
     [
-        (["--methods", "ulysses", *QUICK, "--nproc", "8"], "use usp with --grid 4x2"),
+        (["--methods", "ulysses", *QUICK, "--nproc", "8"], "use usp with grid 4x2"),
         (["--methods", "usp", *QUICK, "--nproc", "4", "--grid", "3x2"], "the grid 3x2 is for 6 ranks"),
         (["--methods", "ulises", *QUICK], "did you mean 'ulysses'"),
         (["--methods", "magi", *QUICK, "--grid", "two"], "is no grid"),

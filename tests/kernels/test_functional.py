@@ -61,6 +61,8 @@ def test_shapes_that_do_not_fit_are_one_sentence() -> None:
         longca.attention(q[0], k, v, masks.causal(40))
     with pytest.raises(longca.BadInput, match="share one dtype"):
         longca.attention(q, k.double(), v, masks.causal(40))
+    with pytest.raises(longca.BadInput, match="must lie on one device, not on cpu, meta and cpu"):
+        longca.attention(q, k.to("meta"), v, masks.causal(40))
 
 
 def test_inputs_of_a_token_do_not_depend_on_the_shard() -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 from longca import masks, parallel
 from longca.errors import BadInput, Refused
@@ -34,6 +37,61 @@ def test_shard_and_unshard_are_inverse(method: str) -> None:
 def test_sharding_what_cannot_be_split_is_refused() -> None:
     with pytest.raises(Refused, match="query heads"):
         parallel.shards(masks.causal(64), 2, method="ulysses", ranks=4)
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[Path]:
+    """A group of one rank."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'first'}", rank=0, world_size=1)
+    yield tmp_path
+    dist.destroy_process_group()
+
+
+def test_ranks_may_be_initialised_anew(alone: Path) -> None:
+    mask, q = masks.causal(16), torch.randn(16, 4, 8)
+    first = parallel.attention(q, q, q, mask)
+    dist.destroy_process_group()
+    with pytest.raises(BadInput, match=r"call torch\.distributed\.init_process_group first"):
+        parallel.attention(q, q, q, mask)
+    dist.init_process_group("gloo", init_method=f"file://{alone / 'second'}", rank=0, world_size=1)
+    assert torch.equal(parallel.attention(q, q, q, mask), first)
+    assert torch.equal(parallel.gather(first, parallel.shards(mask, 4, ranks=1)), first)
+
+
+@pytest.mark.parametrize("method", ["ulysses", "magi"])
+@pytest.mark.usefixtures("alone")
+def test_tensors_that_do_not_fit_are_one_sentence(method: str) -> None:
+    q = torch.randn(16, 4, 8)
+    wrong: list[tuple[Any, str]] = [
+        ((q, q, q.bfloat16()), "share one dtype of"),
+        ((q.int(),) * 3, "share one dtype of"),
+        ((q, q[:, :2], q), "attention takes q"),
+        ((q, q[..., :4], q), "attention takes q"),
+        ((q[0],) * 3, "attention takes q"),
+        ((q, q.to("meta"), q), "must lie on one device"),
+        ((q.numpy(), q, q), r"q must be a torch\.Tensor"),
+        ((q[:8],) * 3, "this rank owns 16 tokens under"),
+    ]
+    for tensors, sentence in wrong:
+        with pytest.raises(BadInput, match=sentence):
+            parallel.attention(*tensors, masks.causal(16), method=method)
+    with pytest.raises(BadInput, match=r"the mask must be one of longca\.masks"):
+        parallel.attention(q, q, q, "causal", method=method)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("heads", "ranks"), [(4, 0), (4, -1), (0, 2), (4, "4"), ("64:8", 4)])
+def test_numbers_that_are_none_are_refused(heads: Any, ranks: Any) -> None:
+    with pytest.raises(BadInput, match=r"must be a whole number of 1 or more"):
+        parallel.shards(masks.causal(16), heads, ranks=ranks)
+
+
+def test_pieces_of_another_length_are_refused() -> None:
+    owned = parallel.shards(masks.causal(16), 4, ranks=2)
+    with pytest.raises(BadInput, match="these shards are of 16 tokens, and the tensor has 100"):
+        parallel.shard(torch.randn(100), owned, 0)
+    for pieces in ([torch.randn(3), torch.randn(13)], [torch.randn(8)]):
+        with pytest.raises(BadInput, match=r"the ranks own \[8, 8\] tokens"):
+            parallel.unshard(pieces, owned)
 
 
 def test_gradients_through_autograd_are_those_of_one_rank() -> None:

@@ -131,12 +131,12 @@ def test_default_grids() -> None:
 @pytest.mark.parametrize(
     ("method", "ranks", "grid", "words"),
     [
-        ("ulysses", 8, "", "8 ranks cannot share 4 query heads; use usp with --grid 4x2, or ring_p2p"),
-        ("ulysses", 4, "2x2", "no ring.*use --grid 4x1"),
-        ("ring_p2p", 4, "2x2", "does not split heads.*use --grid 1x4"),
-        ("usp", 6, "2x2", "for 4 ranks, and there are 6; use --grid 3x2"),
+        ("ulysses", 8, "", "8 ranks cannot share 4 query heads; use usp with grid 4x2, or ring_p2p"),
+        ("ulysses", 4, "2x2", "no ring.*use grid 4x1"),
+        ("ring_p2p", 4, "2x2", "does not split heads.*use grid 1x4"),
+        ("usp", 6, "2x2", "for 4 ranks, and there are 6; use grid 3x2"),
         ("usp", 8, "2x4x2", "no windows.*loongtrain"),
-        ("usp", 8, "8x1", "8 ranks cannot share 4 query heads; use --grid 4x2"),
+        ("usp", 8, "8x1", "8 ranks cannot share 4 query heads; use grid 4x2"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_a_suggestion(method: str, ranks: int, grid: str, words: str) -> None:

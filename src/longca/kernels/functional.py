@@ -38,7 +38,7 @@ def attention(
     `kernel` is a name or name:variant; it is run, or refused with the reason, never replaced. Without one the best kernel that is
     available here for this mask and device is taken: the first of `PREFERRED`.
     """
-    _refuse_other_things(q, k, v, mask)
+    refuse_tensors(q, k, v, mask)
     case = _case(q, k, v, mask, scale, deterministic)
     with torch.cuda.device_of(q):  # tables are made, and kernels launched, on the current device
         chosen, prepared = _prepared(kernel, mask, case, q.device.index)
@@ -49,24 +49,25 @@ def attention(
         return prepared.forward(*tensors)[0]
 
 
-def _refuse_other_things(q: object, k: object, v: object, mask: object) -> None:
+def refuse_tensors(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask) -> None:
+    """What no kernel could take for attention, of whatever length."""
     for name, given in (("q", q), ("k", k), ("v", v)):
         if not isinstance(given, torch.Tensor):
             raise BadInput(f"{name} must be a torch.Tensor, not {type(given).__name__}; torch.as_tensor makes one.")
     if not isinstance(mask, Mask | BlockMask):
         raise BadInput(f"the mask must be one of longca.masks, such as longca.masks.causal(8192), not {mask!r}.")
-
-
-def _case(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask, scale: float, deterministic: bool) -> Case:
     shapes = f"q {list(q.shape)}, k {list(k.shape)}, v {list(v.shape)}"
     if {q.dim(), k.dim(), v.dim()} != {3} or k.shape[:2] != v.shape[:2] or q.shape[2] != k.shape[2]:
         raise BadInput(f"attention takes q [Lq, Hq, D], k [Lk, Hkv, D] and v [Lk, Hkv, Dv], not {shapes}.")
-    if (len(q), len(k)) != (mask.seqlen_q, mask.seqlen_k):
-        raise BadInput(f"the mask is for {mask.seqlen_q} queries and {mask.seqlen_k} keys, the tensors are {shapes}.")
     if q.dtype not in _NAMES or k.dtype != q.dtype or v.dtype != q.dtype:
         raise BadInput(f"q, k and v must share one dtype of {', '.join(_NAMES.values())}, not {q.dtype}, {k.dtype}, {v.dtype}.")
     if len({x.device for x in (q, k, v)}) > 1:
         raise BadInput(f"q, k and v must lie on one device, not on {q.device}, {k.device} and {v.device}.")
+
+
+def _case(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask, scale: float, deterministic: bool) -> Case:
+    if (len(q), len(k)) != (mask.seqlen_q, mask.seqlen_k):
+        raise BadInput(f"the mask is for {mask.seqlen_q} queries and {mask.seqlen_k} keys, the tensors have {len(q)} and {len(k)}.")
     backward = any(x.requires_grad for x in (q, k, v)) and torch.is_grad_enabled()
     return Case(
         len(q),

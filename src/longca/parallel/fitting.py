@@ -28,7 +28,7 @@ def _obstacle(method: Method, kernel: Kernel, mask: AnyMask, case: Case, ranks: 
     alone = kernel.supports(mask, replace(case, partial_backward=False))  # every rank of ulysses sees the whole mask
     split = ["ulysses"] if alone and ranks <= case.heads_q else []
     if case.backward and kernel.backward == "none":
-        return f"{kernel.label} has no backward; use --passes fwd, or another kernel such as {SAFE[case.device]}"
+        return f"{kernel.label} has no backward; use the forward alone (--passes fwd), or another kernel such as {SAFE[case.device]}"
     if method.merges and not kernel.lse_in(case):
         gather = [] if case.backward and kernel.backward == "autograd" else ["ring_allgather"]
         whole = f"use {' or '.join(split + gather)}, or " if split + gather else "use "
@@ -39,6 +39,6 @@ def _obstacle(method: Method, kernel: Kernel, mask: AnyMask, case: Case, ranks: 
     if case.partial_backward and kernel.backward == "autograd":
         return (
             f"the backward of {kernel.label} is torch's autograd, which cannot start from the out and lse of all ranks together; "
-            f"use {', '.join([*split, '--passes fwd'])}, or another kernel such as {SAFE[case.device]}"
+            f"use {', '.join([*split, 'the forward alone (--passes fwd)'])}, or another kernel such as {SAFE[case.device]}"
         )
     return ""

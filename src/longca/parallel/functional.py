@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 from functools import lru_cache
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch.distributed as dist
 from longca.errors import BadInput
 from longca.kernels import registry as kernels
 from longca.kernels.base import Case
+from longca.kernels.functional import refuse_tensors
 from longca.kernels.inputs import DTYPES, in_layout
 from longca.masks import AnyMask
 from longca.parallel import registry
@@ -40,6 +42,8 @@ def attention(
     Every rank of the torch.distributed group calls it with the tokens that `shards` gives it (see `shard`), and gets their results
     [L, Hq, Dv]. `kernel` is any kernel of LongCA with a functional backward; with ulysses, or where no gradient is asked for, any other.
     """
+    refuse_tensors(q, k, v, mask)
+    group = _group(group)
     shape, backward = (q.shape[1], k.shape[1], q.shape[2], v.shape[2]), torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
     case = Case(mask.seqlen_q, mask.seqlen_k, *shape, _NAMES[q.dtype], q.device.type, scale, backward)
     plan, program = _program(method, mask, case, group, grid, kernel, q.device)
@@ -61,6 +65,9 @@ def through(program: Program, kernel: str, q: torch.Tensor, k: torch.Tensor, v: 
 
 def shards(mask: AnyMask, heads_q: int, *, method: str = "usp", ranks: int, grid: str = "") -> Shards:
     """The tokens of each rank, as ranges; the same on every rank."""
+    for name, given in (("heads_q", heads_q), ("ranks", ranks)):
+        if not isinstance(given, int) or given < 1:
+            raise BadInput(f"{name} must be a whole number of 1 or more, not {given!r}.")
     heads_kv = mask.heads if mask.heads > 1 else heads_q
     return registry.plan(method, mask, Case(mask.seqlen_q, mask.seqlen_k, heads_q, heads_kv, 1, 1), ranks, grid).shards
 
@@ -69,11 +76,17 @@ def shard(tensor: torch.Tensor, owned: Shards, rank: int) -> torch.Tensor:
     """The tokens of a rank, from a tensor whose first axis is all tokens."""
     if not 0 <= rank < len(owned):
         raise BadInput(f"there is no rank {rank}: these shards are of {len(owned)} ranks, counted from 0.")
+    if len(tensor) != (whole := sum(map(count, owned))):
+        raise BadInput(f"these shards are of {whole} tokens, and the tensor has {len(tensor)}; give it whole, tokens first.")
     return tensor.index_select(0, torch.from_numpy(tokens(owned[rank])).to(tensor.device))
 
 
 def unshard(pieces: list[torch.Tensor], owned: Shards) -> torch.Tensor:
     """All tokens in order, from the pieces of all ranks."""
+    if [len(piece) for piece in pieces] != (lengths := [count(ranges) for ranges in owned]):
+        raise BadInput(
+            f"the ranks own {lengths} tokens, and the pieces have {[len(piece) for piece in pieces]}; give every rank's, in order."
+        )
     whole = torch.cat(pieces)
     order = torch.cat([torch.from_numpy(tokens(ranges)) for ranges in owned]).argsort()
     return whole.index_select(0, order.to(whole.device))
@@ -81,24 +94,33 @@ def unshard(pieces: list[torch.Tensor], owned: Shards) -> torch.Tensor:
 
 def gather(piece: torch.Tensor, owned: Shards, group: Any = None) -> torch.Tensor:
     """`unshard` of the pieces that the ranks of a group hold; every rank gets all tokens. Not differentiable."""
-    comm = _comm(group, piece.device)
+    comm = _comm(_group(group), piece.device)
     pieces = [torch.empty((count(ranges), *piece.shape[1:]), dtype=piece.dtype, device=piece.device) for ranges in owned]
     comm.all_gather([piece.detach().contiguous()], [[buffer] for buffer in pieces]).wait()
     return unshard(pieces, owned)
 
 
-@lru_cache(maxsize=8)
-def _comm(group: Any, device: torch.device) -> TorchComm:
+def _group(given: Any) -> Any:
+    """The group itself: `None` means another one after ranks have been initialised anew."""
     if not dist.is_initialized():
         raise BadInput("context parallelism needs ranks; call torch.distributed.init_process_group first.")
+    group = dist.group.WORLD if given is None else given
+    if dist.get_rank(group) < 0:
+        raise BadInput("this rank is no member of the group; call this on its members alone.")
+    return group
+
+
+@lru_cache(maxsize=8)
+def _comm(group: Any, device: torch.device) -> TorchComm:
     return TorchComm(group, device)
 
 
 @atexit.register
 def _let_go() -> None:
-    """gloo's threads must end before the interpreter does, so nothing here may hold a group by then."""
+    """gloo's threads must end before the interpreter does, so nothing here may hold a group by then: not even what refers to itself."""
     _program.cache_clear()
     _comm.cache_clear()
+    gc.collect()
 
 
 @lru_cache(maxsize=32)

@@ -75,8 +75,8 @@ class Method(ABC):
     def _suggest(self, case: Case, ranks: int) -> str:
         """What would work."""
         if self.splits_heads and not self.has_ring and ranks > case.heads_q:
-            return f"use usp with --grid {Grid(best := default_heads(ranks, case.heads_q, ranks), ranks // best)}, or ring_p2p"
-        return f"use --grid {self.default_grid(case, ranks)}"
+            return f"use usp with grid {Grid(best := default_heads(ranks, case.heads_q, ranks), ranks // best)}, or ring_p2p"
+        return f"use grid {self.default_grid(case, ranks)}"
 
     @abstractmethod
     def shards(self, mask: AnyMask, grid: Grid) -> Shards:
