@@ -28,7 +28,7 @@ from longca.parallel.pool import RankFailed
 from longca.parallel.rank_process import kind_of
 
 Fields = dict[str, Any]
-GRACE_S = 5.0  # for the other ranks, once one has failed; and for all to say goodbye
+GRACE_S = 10.0  # for the other ranks, once one has failed: they may be about to fail, too, and then the job can go on
 LOOK_S = 1.0  # between two looks at the store while this rank measures: more would take its time
 POLL_S = 0.005, 0.1  # the same where this rank only waits, at first and after a while
 GONE = "gone"  # the first rank says so where it leaves without a goodbye
@@ -76,9 +76,9 @@ class Joined:
         return [answer["answer"] for answer in answers if answer is not None]
 
     def close(self) -> None:
-        """A goodbye takes all ranks. Where some are busy with something that nobody waits for any more, they are told to drop it."""
+        """A goodbye, for which all ranks must listen; those that may not are told to stop by `lead`."""
         if self.lost:
-            return  # see `lead`
+            return
         self.lost = True
         self._tell({"job": FAREWELL})
         _await(self._store, [_answer_of(self._number, rank) for rank in range(1, self._comm.size)], GRACE_S)
