@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 LEAST_S = 1.0  # the energy counter moves in steps; over less than a second it says nothing
 APART_S = 0.02  # between two readings
+LOOK_S = 0.2  # how far the host may run ahead of the device
 
 
 class Gauge(Protocol):
@@ -74,10 +75,12 @@ class Readings:
 def joules_per_call(call: Callable[[], object], synchronize: Callable[[], object], gauge: Gauge, seconds: float) -> float:
     """Back-to-back calls, as training would make them, for at least a second."""
     synchronize()
-    start, before, calls = time.perf_counter(), gauge.joules(), 0
-    while time.perf_counter() - start < max(seconds, LEAST_S):
-        for _ in range(10):
+    start, before, calls, in_a_row = time.perf_counter(), gauge.joules(), 0, 1
+    while (passed_s := time.perf_counter() - start) < max(seconds, LEAST_S):
+        if calls:
+            in_a_row = max(1, min(10, int(LOOK_S * calls / passed_s)))
+        for _ in range(in_a_row):
             call()
         synchronize()  # or the host would run ahead by minutes
-        calls += 10
+        calls += in_a_row
     return (gauge.joules() - before) / calls

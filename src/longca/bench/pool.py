@@ -80,21 +80,27 @@ class Pool:
         worker = self._workers[name]
         try:
             worker.wait_ready()
+            fields: Fields = {}
             for message in worker.run(self._message(job)):
                 if "pass" in message:
-                    yield message["pass"], message["fields"]
+                    fields = message["fields"]
+                    yield message["pass"], fields
+                elif message.get("fatal"):
+                    self._broke(name, suspect, Gone(fields["status"], fields["reason"]))
                 else:
                     self._strikes[suspect] = 0
-                    if message.get("fatal"):
-                        self._drop(name)
         except Gone as gone:
-            self._drop(name)
-            self._strikes[suspect] = self._strikes.get(suspect, 0) + 1
-            self._last_words[suspect] = gone
+            self._broke(name, suspect, gone)
             raise
         finally:
             for phase, seconds in worker.take_seconds().items():
                 self.spent_s[phase] += seconds
+
+    def _broke(self, name: str, suspect: tuple[str, bool], how: Gone) -> None:
+        """It died, or lost its device, which is the same to all that come after it."""
+        self._drop(name)
+        self._strikes[suspect] = self._strikes.get(suspect, 0) + 1
+        self._last_words[suspect] = how
 
     def _name(self, job: Job, entry: Entry) -> str:
         """A plugin never shares its worker with other files' kernels: importing it may harm them."""

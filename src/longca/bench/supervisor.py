@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from longca.bench.host_memory import free_bytes
 from longca.bench.outcome import PHASES, of_exit
 from longca.bench.suite import Limits
 from longca.text import parse_size
@@ -41,11 +42,7 @@ def memory_limit(limits: Limits) -> int:
     """Bytes of host memory for one worker: as asked, or most of what is free."""
     if limits.memory:
         return parse_size(limits.memory)
-    free = int(os.sysconf("SC_AVPHYS_PAGES")) * int(os.sysconf("SC_PAGE_SIZE"))
-    for line in Path("/proc/meminfo").read_text().splitlines() if Path("/proc/meminfo").exists() else []:
-        if line.startswith("MemAvailable:"):
-            free = int(line.split()[1]) << 10
-    return free * 9 // 10
+    return free_bytes() * 9 // 10
 
 
 class Worker:

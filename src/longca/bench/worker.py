@@ -57,9 +57,9 @@ def serve(lines: Iterator[bytes], hello: dict[str, Any], tell: Callable[[dict[st
     tell({"phase": "start"})
     session = Session(tell, hello["device_model"])
     try:
+        names = registry.load_plugin(hello["plugin"]) if hello["plugin"] else []  # first: settings that it changes are to stay
         if hello["device"] == "cuda" and hello["device_model"]:  # seconds, which many workers can spend together
             session.start_device("cuda")
-        names = registry.load_plugin(hello["plugin"]) if hello["plugin"] else []
     except Exception as error:
         tell({"failed": of_exception(error)[1]})
         return

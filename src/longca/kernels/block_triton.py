@@ -5,6 +5,9 @@ The shapes of the tiles are chosen by timing a few candidates, once per process 
 
 from __future__ import annotations
 
+import time
+from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from longca.kernels.base import Gradients
 
 HEAD_DIMS = (16, 32, 64, 128, 256)
+WARMUP_S, ROUNDS = 0.1, 3  # of the candidates for a tile
 
 
 class BlockTriton(Kernel):
@@ -121,22 +125,33 @@ def _fastest(launcher: Launcher, step: str) -> Shape:
     kind = (step, *shapes, case.heads_q, case.heads_kv, case.head_dim, case.head_dim_v, case.dtype, round(mask.density, 1))
     if kind not in _best:
         tensors = launcher.samples(step)
-        _best[kind] = min(shapes, key=lambda shape: _seconds(launcher, step, shape, tensors))
+        _best[kind] = _race([shape for shape in shapes if _fits(launcher, step, shape, tensors)] or shapes, launcher, step, tensors)
     return _best[kind]
 
 
-def _seconds(launcher: Launcher, step: str, shape: Shape, tensors: tuple[torch.Tensor, ...]) -> float:
-    import torch
+def _fits(launcher: Launcher, step: str, shape: Shape, tensors: tuple[torch.Tensor, ...]) -> bool:
+    """Compiles it, too."""
     from triton.runtime.errors import OutOfResources
 
     try:
-        launcher.launch(step, shape, tensors)  # compiles
-    except OutOfResources:
-        return float("inf")
-    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    first.record()
-    for _ in range(3):
         launcher.launch(step, shape, tensors)
-    last.record()
-    last.synchronize()
-    return float(first.elapsed_time(last))
+    except OutOfResources:
+        return False
+    return True
+
+
+def _race(shapes: list[Shape], launcher: Launcher, step: str, tensors: tuple[torch.Tensor, ...]) -> Shape:
+    """In turns, on a device that is under load already: it slows down some time after a load begins, whoever runs then."""
+    import torch
+
+    until, rounds = time.perf_counter() + WARMUP_S, list[list[float]]()
+    while time.perf_counter() < until or len(rounds) < ROUNDS:
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(len(shapes) + 1)]
+        events[0].record()
+        for shape, event in zip(shapes, events[1:], strict=True):
+            launcher.launch(step, shape, tensors)
+            event.record()
+        events[-1].synchronize()
+        rounds.append([float(before.elapsed_time(after)) for before, after in pairwise(events)])
+    medians = [median(times) for times in zip(*rounds[-ROUNDS:], strict=True)]
+    return shapes[medians.index(min(medians))]

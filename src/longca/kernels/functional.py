@@ -40,12 +40,13 @@ def attention(
     """
     _refuse_other_things(q, k, v, mask)
     case = _case(q, k, v, mask, scale, deterministic)
-    chosen, prepared = _prepared(kernel, mask, case)
-    tensors = [in_layout(x, chosen.layout) for x in (q, k, v)]
-    if chosen.backward == "functional":
-        out: torch.Tensor = _Function.apply(prepared, *tensors)  # type: ignore[no-untyped-call]
-        return out
-    return prepared.forward(*tensors)[0]
+    with torch.cuda.device_of(q):  # tables are made, and kernels launched, on the current device
+        chosen, prepared = _prepared(kernel, mask, case, q.device.index)
+        tensors = [in_layout(x, chosen.layout) for x in (q, k, v)]
+        if chosen.backward == "functional":
+            out: torch.Tensor = _Function.apply(prepared, *tensors)  # type: ignore[no-untyped-call]
+            return out
+        return prepared.forward(*tensors)[0]
 
 
 def _refuse_other_things(q: object, k: object, v: object, mask: object) -> None:
@@ -64,6 +65,8 @@ def _case(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask, scal
         raise BadInput(f"the mask is for {mask.seqlen_q} queries and {mask.seqlen_k} keys, the tensors are {shapes}.")
     if q.dtype not in _NAMES or k.dtype != q.dtype or v.dtype != q.dtype:
         raise BadInput(f"q, k and v must share one dtype of {', '.join(_NAMES.values())}, not {q.dtype}, {k.dtype}, {v.dtype}.")
+    if len({x.device for x in (q, k, v)}) > 1:
+        raise BadInput(f"q, k and v must lie on one device, not on {q.device}, {k.device} and {v.device}.")
     backward = any(x.requires_grad for x in (q, k, v)) and torch.is_grad_enabled()
     return Case(
         len(q),
@@ -82,7 +85,8 @@ def _case(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask, scal
 
 
 @lru_cache(maxsize=32)
-def _prepared(label: str | None, mask: AnyMask, case: Case) -> tuple[Kernel, Attention]:
+def _prepared(label: str | None, mask: AnyMask, case: Case, index: int | None) -> tuple[Kernel, Attention]:
+    """For one device: `index` tells those of a kind apart."""
     if label is not None:
         chosen = registry.choose(label, mask, case)
         return chosen, chosen.prepare(mask, case)

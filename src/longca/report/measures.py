@@ -97,10 +97,13 @@ def worst_error(records: Iterable[Record]) -> Worst | None:
     for record in records:
         for tensor in TENSORS.get(record["pass"], ()):
             found = (record["check"] or {}).get(tensor) or {}
-            if not found.get("allowed"):
+            allowed, error = found.get("allowed"), found.get("error")
+            if allowed is None:
                 continue
-            error = found.get("error")
-            share = error / found["allowed"] if error is not None and math.isfinite(error) else math.inf
+            if error is None or not math.isfinite(error) or (error and not allowed):
+                share = math.inf
+            else:
+                share = error / allowed if error else 0.0
             if worst is None or share > worst.share:
                 worst = Worst(share, tensor, record)
     return worst
