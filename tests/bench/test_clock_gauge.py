@@ -1,8 +1,11 @@
 """What stands beside the samples: readings of clock and power, the energy of a call, with a fake device."""
 
+import sys
 from collections.abc import Callable, Generator
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from longca.bench import gauge
 from longca.bench.clock import Sample, Settings, measure
@@ -47,6 +50,16 @@ def test_without_a_gauge_nothing_is_claimed() -> None:
     timing = measure(lambda: None, FakeDevice(), Settings())
     assert (timing.clock_mhz, timing.watts) == (None, None)
     assert gauge.gauge_for("cpu") is None
+
+
+def test_a_gauge_is_of_the_device_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = SimpleNamespace(nvmlInit=lambda: None, NVML_CLOCK_SM=1, nvmlDeviceGetHandleByUUID=lambda uuid: uuid)
+    nvml.nvmlDeviceGetClockInfo = lambda handle, _: 1000 + int(handle.removeprefix("GPU-"))
+    nvml.nvmlDeviceGetPowerUsage = lambda handle: 5e5
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(uuid=str(index)))
+    found = [gauge.gauge_for("cuda"), gauge.gauge_for("cuda", 3)]
+    assert [one.read() for one in found if one is not None] == [(1000.0, 500.0), (1003.0, 500.0)]
 
 
 def test_energy_is_measured_over_a_second_at_least(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from longca.parallel.joining import Launch, join, launched
 PROGRAM = """
 from longca.parallel.joining import join, launched
 from parallel.jobs import collectives
-comm = join(launched())
+comm = join(launched()).comm
 print(comm.rank, comm.size, collectives(comm)[2], flush=True)
 import os; os._exit(0)
 """
@@ -28,6 +28,9 @@ def test_who_started_this_process() -> None:
     assert launched(torchrun) == Launch(5, 8, 1, 4)
     step = {"SLURM_PROCID": "9", "SLURM_STEP_NUM_TASKS": "16", "SLURM_LOCALID": "1", "SLURM_STEP_TASKS_PER_NODE": "8(x2)"}
     assert launched(step) == Launch(9, 16, 1, 8)
+    shell = {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1", "SLURM_LOCALID": "0", "SLURM_STEP_TASKS_PER_NODE": "1"}
+    assert launched(shell) is None  # srun --pty bash
+    assert launched(shell | {"RANK": "0", "WORLD_SIZE": "1"}) == Launch(0, 1, 0, 1)  # torchrun with one process, which is meant
 
 
 def test_a_meeting_place_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from longca.errors import BadInput, Unavailable
+from longca.parallel import pool as pools
 from longca.parallel import registry
 from longca.parallel.pool import Pool, RankFailed
 from parallel.test_comm import expected_collectives
@@ -67,6 +68,32 @@ def test_a_rank_that_hangs_is_killed_at_the_deadline() -> None:
         assert time.monotonic() - start < 5
         assert caught.value.kind == "timeout"
         assert not any(alive(pid) for pid in pids)
+
+
+def test_nobody_waits_long_for_ranks_that_a_driver_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that no signal ends cannot be had here; one that is never seen to end can."""
+    monkeypatch.setattr(pools, "BURY_SECONDS", 0.1)
+    waited: list[float | None] = []
+
+    def wait(process: subprocess.Popen[bytes], timeout: float | None = None) -> int:
+        waited.append(timeout)
+        raise subprocess.TimeoutExpired("rank", timeout or 0)
+
+    with Pool(2) as pool:
+        pool.run("parallel.jobs:greet", {}, 60)
+        processes = [member.process for member in pool._members]
+        with monkeypatch.context() as patched:
+            patched.setattr(subprocess.Popen, "wait", wait)
+            pool.close()
+        assert len(waited) == 2
+        assert all(timeout is not None and timeout <= 0.1 for timeout in waited)
+        assert pool.pids == []
+        assert [process.wait(60) for process in processes] == [-9, -9]
+
+
+def test_ranks_have_the_time_to_start_that_they_are_given() -> None:
+    with Pool(1, start_s=0.01) as pool, pytest.raises(RankFailed, match=r"rank 0 did not answer within 0\.01 s"):
+        pool.run("parallel.jobs:greet", {}, 60)
 
 
 def test_an_error_in_a_rank_is_told() -> None:

@@ -29,11 +29,14 @@ from longca.parallel.pool import Pool, RankFailed
 Fields = dict[str, Any]
 STATUS = {"died": "error", "timeout": "timeout", "oom": "oom", "refused": "unsupported", "unavailable": "unavailable"}
 BROKEN = ("died", "timeout")
+LOST = "not tried without a backward, with which the ranks of this job broke"
 PHASES = {"prepare": "build", "clock": "time"}  # steps as the phases are called everywhere
 
 
 class Group(Protocol):
     """Ranks that run "module:function" together: a pool of this machine's, or the job that this process is part of."""
+
+    lost: bool  # they broke, and nobody can start new ones
 
     def run(self, job: str, args: Fields, deadline: float) -> list[Any]: ...
 
@@ -76,9 +79,12 @@ class Ranks:
                 left.remove(which)
                 yield which, plain(fields)
         except Failed as failed:
-            alone = cell.grad and "fwd" in left
+            lost = self._group is not None and self._group.lost
+            alone = cell.grad and "fwd" in left and not lost
             for which in left:
-                if not (alone and which == "fwd"):
+                if which == "fwd" and cell.grad and lost:  # or a job that starts again would run the same backward again, for ever
+                    yield which, plain(failed.fields | {"status": "error", "reason": short(f"{LOST}: {failed.fields['reason']}")})
+                elif not (alone and which == "fwd"):
                     yield which, plain(failed.fields)
         if alone:
             try:
@@ -125,7 +131,8 @@ class Ranks:
             fields["compile_ms"] = max(0.0, first - timing.median)
             fields |= over_ranks(timing.samples, answers[0]["mean_samples"])
             fields["bytes_sent"] = [answer["bytes_sent"] for answer in answers]
-            fields["wait_share"] = max(0.0, 1 - answers[0]["silent_ms"] / timing.median)
+            silent_ms = answers[0]["silent_ms"]
+            fields["wait_share"] = None if silent_ms is None else max(0.0, 1 - silent_ms / timing.median)
             if answers[0]["peak_bytes"] is not None:
                 fields["peak_gib_ranks"] = [answer["peak_bytes"] / GIB for answer in answers]
                 fields["peak_gib"] = max(fields["peak_gib_ranks"])
@@ -161,10 +168,10 @@ class Ranks:
         backend = "nccl" if self._device == "cuda" else "gloo"
         launch = joining.launched()
         if launch is None:
-            return Pool(ranks, backend)
+            return Pool(ranks, backend, start_s=self._suite.limits.start_s)
         from longca.bench.cp_joined import Joined
 
-        return Joined(joining.join(launch, backend))
+        return Joined(joining.join(launch, backend, self._suite.limits.start_s))
 
 
 def outcome(failed: RankFailed, step: str) -> tuple[str, str]:

@@ -4,6 +4,7 @@ own deadline; what they share stays here between calls."""
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
@@ -20,6 +21,7 @@ from longca.bench.clock import CudaTimer, Sample, Settings, Timer, measure, time
 from longca.bench.compilations import Compilations
 from longca.bench.cp_catalogue import plan_of
 from longca.bench.cp_plugins import load_plugin
+from longca.bench.gauge import Gauge, gauge_for
 from longca.bench.reference import data
 from longca.bench.references import References
 from longca.bench.worker import limit_memory
@@ -64,6 +66,7 @@ class Process:
 
     held: Held | None = None
     timer: Timer | None = None
+    gauge: Gauge | None = None
     compilations = Compilations()
     plugins: tuple[str, ...] = ()
     limited = False
@@ -129,17 +132,54 @@ def clock(comm: Comm, which: str, settings: Fields) -> Fields:
     held, rules = _held(), Settings(**settings)
     if Process.timer is None:
         Process.timer = timer_for(held.plan.case.device, comm.barrier)
+        Process.gauge = gauge_for(comm.device.type, comm.device.index or 0)
     call = held.call(which, held.program)
     comm.traffic.reset()
     peak = _peak(call, comm, Process.timer)
     sent = comm.traffic.sent_bytes
-    timing = measure(call, RanksTimer(comm, Process.timer), rules)
-    silent = held.plan.program(NullComm(comm.rank, comm.size, comm.device))  # where nothing is ever sent
-    alone = measure(held.call(which, silent), RanksTimer(comm, Process.timer), replace(rules, budget_s=rules.budget_s / 2))
+    timing = measure(call, RanksTimer(comm, Process.timer), rules, Process.gauge)
+    del call  # as with `kept`, or what it saved would lie beside what the program without transfers makes
     held.kept = None
+    alone_ms = silent_ms(held, which, comm, Process.timer, rules)
     timed = {"samples": timing.samples, "host_bound": timing.host_bound, "call_ms": timing.call_ms, "stop": timing.stop}
+    timed |= {"clock_mhz": timing.clock_mhz, "watts": timing.watts}
     means = [sample.mean for sample in timing.samples if isinstance(sample, OfRanks)]
-    return {"timing": timed, "mean_samples": means, "silent_ms": alone.median, "bytes_sent": sent, "peak_bytes": peak}
+    return {"timing": timed, "mean_samples": means, "silent_ms": alone_ms, "bytes_sent": sent, "peak_bytes": peak}
+
+
+def silent_ms(held: Held, which: str, comm: Comm, timer: Timer, rules: Settings) -> float | None:
+    """The median of the same program where nothing is ever sent; None on all ranks where it fails on one, such as for its memory.
+
+    What was timed with transfers stands, whatever becomes of this.
+    """
+    ranks = RanksTimer(comm, timer)
+    trial = Trial(lambda: held.call(which, held.plan.program(NullComm(comm.rank, comm.size, comm.device))))
+    try:
+        trial()
+        if not ranks.all_say(trial.works):
+            return None
+        found = measure(trial, ranks, replace(rules, budget_s=rules.budget_s / 2)).median
+        return found if ranks.all_say(trial.works) else None
+    finally:
+        held.kept = None
+
+
+class Trial:
+    """A call that may fail on one rank alone: it does nothing from then on, so that this rank keeps in step with the others."""
+
+    def __init__(self, make: Callable[[], Callable[[], object]]) -> None:
+        self._make, self.works = make, True
+        self._call: Callable[[], object] | None = None
+
+    def __call__(self) -> None:
+        if not self.works:
+            return
+        try:
+            self._call = self._call or self._make()
+            self._call()
+        except Exception as error:
+            print(f"without transfers: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            self.works, self._call = False, None
 
 
 class OfRanks(float):
@@ -173,6 +213,9 @@ class RanksTimer:
 
     def now(self) -> float:
         return self._now
+
+    def all_say(self, mine: bool) -> bool:
+        return all(row[0] for row in self._everybodys([float(mine)]))
 
     def _everybodys(self, numbers: list[float]) -> list[list[float]]:
         mine = torch.tensor(numbers, dtype=torch.float64, device=self._comm.device)

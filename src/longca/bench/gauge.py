@@ -21,15 +21,15 @@ class Gauge(Protocol):
 
 
 class NvmlGauge:
-    """NVIDIA's management library, for the GPU that torch calls 0."""
+    """NVIDIA's management library, for the GPU that torch calls `index`."""
 
-    def __init__(self) -> None:
+    def __init__(self, index: int) -> None:
         import pynvml
         import torch
 
         pynvml.nvmlInit()
         self._nvml: Any = pynvml
-        self._handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(0).uuid}")
+        self._handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(index).uuid}")
 
     def read(self) -> tuple[float, float]:
         clock = self._nvml.nvmlDeviceGetClockInfo(self._handle, self._nvml.NVML_CLOCK_SM)
@@ -39,12 +39,12 @@ class NvmlGauge:
         return float(self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle)) / 1e3
 
 
-def gauge_for(device: str) -> Gauge | None:
+def gauge_for(device: str, index: int = 0) -> Gauge | None:
     """None on a CPU, and where the library is missing or may not be asked."""
     if device != "cuda":
         return None
     try:
-        gauge = NvmlGauge()
+        gauge = NvmlGauge(index)
         gauge.read()
     except Exception:  # the library has its own error types, which cannot be named where it is missing
         return None

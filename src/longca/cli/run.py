@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from longca.cli import INTERRUPTED
-from longca.errors import BadInput, Unavailable
+from longca.errors import BadInput, LongcaError, Unavailable
 from longca.text import parse_axes, parse_list, parse_settings, plural
 
 if TYPE_CHECKING:
     from longca.bench.catalogue import Catalogue
     from longca.bench.plan import Planned
     from longca.bench.suite import Suite
+    from longca.parallel.joining import Launch
 
 HELP = "measure a suite of cells, or resume one"
 DEFAULT_OUT = {"kernel": "run", "sparse": "run", "cp": "run-cp"}  # where no suite gives a name: levels are not to be mixed
@@ -105,22 +106,21 @@ def run(args: argparse.Namespace) -> int:
     if device == "cuda":
         keep_on_disk()
     found = levels.part(suite.level, "catalogue")(suite, args.plugin, device, only_named=args.kernels is not None)
-    rank = _rank(suite)
-    if rank and args.dry_run:
+    launch = _launch(suite)
+    if launch is not None and launch.rank and args.dry_run:
         return 0
-    suite = _settle(args, suite, device, rank)
-    if rank:
-        _serve(device)
-    planned = _plan(args, suite, found, device)
-    if args.dry_run:
-        return _dry_run(planned, suite, found)
-    _refuse_nothing_runs(found, device)
-    code = _execute(args, suite, found, planned, device)
-    if rank is not None:
-        from longca.parallel.joining import end_process
+    suite = _settle(args, suite, device, launch.rank if launch else 0)
 
-        end_process(code)
-    return code
+    def measure() -> int:
+        planned = _plan(args, suite, found, device)
+        if args.dry_run:
+            return _dry_run(planned, suite, found)
+        _refuse_nothing_runs(found, device)
+        return _execute(args, suite, found, planned, device)
+
+    if launch is None or args.dry_run:
+        return measure()
+    return _take_part(launch, suite, device, measure)
 
 
 def resolve(args: argparse.Namespace) -> Suite:
@@ -342,7 +342,7 @@ def where_the_time_went(all_s: float, by_phase: Mapping[str, float]) -> str:
     return f"it took {format_duration(all_s)}" + (f": {', '.join(shown)}" if shown else "")
 
 
-def _settle(args: argparse.Namespace, suite: Suite, device: str, rank: int | None) -> Suite:
+def _settle(args: argparse.Namespace, suite: Suite, device: str, rank: int) -> Suite:
     """The suite as its ranks can do it, after a word on them; all ranks refuse, but the first one speaks for all."""
     import sys
 
@@ -356,20 +356,34 @@ def _settle(args: argparse.Namespace, suite: Suite, device: str, rank: int | Non
     return suite
 
 
-def _rank(suite: Suite) -> int | None:
+def _launch(suite: Suite) -> Launch | None:
     """Which rank of a job this process is, where torchrun or srun started it for context parallelism."""
     from longca.parallel import joining
 
-    launch = joining.launched() if suite.level == "cp" else None
-    return None if launch is None else launch.rank
+    return joining.launched() if suite.level == "cp" else None
 
 
-def _serve(device: str) -> NoReturn:
-    """Every rank runs this command: the first one measures, the others help until it is done."""
-    from longca.bench.cp_joined import follow
+def _take_part(launch: Launch, suite: Suite, device: str, measure: Callable[[], int]) -> NoReturn:
+    """Every rank runs this command: the first one measures, the others help until it is done. They meet before anything else is done:
+    so none waits for one that has refused what was asked."""
+    import signal
+    import sys
+    import traceback
+
+    from longca.bench.cp_joined import follow, lead
     from longca.parallel import joining
 
-    launch = joining.launched()
-    assert launch is not None
-    follow(joining.join(launch, "nccl" if device == "cuda" else "gloo"))
-    joining.end_process(0)
+    job = joining.join(launch, "nccl" if device == "cuda" else "gloo", suite.limits.start_s)
+    try:
+        if launch.rank:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all, and the first rank says what becomes of it
+        code = follow(job) if launch.rank else lead(job, measure)
+    except LongcaError as error:
+        print(f"longca: {error}", file=sys.stderr)
+        code = error.exit_code
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except Exception:
+        traceback.print_exc()
+        code = 1
+    joining.end_process(code)

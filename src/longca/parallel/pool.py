@@ -20,6 +20,7 @@ from longca.errors import BadInput, LongcaError, Unavailable
 
 START_SECONDS = 120.0  # importing torch on a busy machine takes a while
 GRACE_SECONDS = 3.0  # for the other ranks, once one has failed
+BURY_SECONDS = 20.0  # for all ranks to be gone once they are killed: a driver may hold one for ever, and nobody should wait for that
 LAST_WORDS = 12  # lines
 
 
@@ -57,7 +58,10 @@ class RankProcess:
         """With everything it started: it leads its own process group."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+
+    def bury(self, seconds: float) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(seconds)
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
@@ -67,12 +71,14 @@ class RankProcess:
 class Pool:
     """`with Pool(4) as pool: pool.run("module:function", {...}, deadline=60)`; after a failure the next job gets new ranks."""
 
-    def __init__(self, ranks: int, backend: str = "gloo", threads: int = 1) -> None:
+    lost = False  # new ranks can always be started
+
+    def __init__(self, ranks: int, backend: str = "gloo", threads: int = 1, start_s: float = START_SECONDS) -> None:
         if ranks < 1:
             raise BadInput(f"a pool needs at least 1 rank, not {ranks}.")
         if backend == "nccl" and ranks > len(devices.gpus()):
             raise Unavailable(f"{ranks} NCCL ranks need {ranks} GPUs, and this machine has {len(devices.gpus())}; ask for fewer ranks.")
-        self.ranks, self.backend, self.threads = ranks, backend, threads
+        self.ranks, self.backend, self.threads, self.start_s = ranks, backend, threads, start_s
         self._members: list[RankProcess] = []
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
@@ -91,7 +97,7 @@ class Pool:
         """Run "module:function" on every rank; its answers by rank. Raises RankFailed, and then no rank is left running."""
         if not self._members:
             self._start()
-            self._collect(START_SECONDS)
+            self._collect(self.start_s)
         line = json.dumps({"job": job, "args": args}).encode() + b"\n"
         for member in self._members:
             assert member.process.stdin is not None
@@ -104,6 +110,9 @@ class Pool:
     def close(self) -> None:
         for member in self._members:
             member.kill()
+        deadline = time.monotonic() + BURY_SECONDS
+        for member in self._members:
+            member.bury(max(0.0, deadline - time.monotonic()))
         self._members = []
         if self._folder is not None:
             self._folder.cleanup()

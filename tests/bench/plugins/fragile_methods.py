@@ -1,4 +1,4 @@
-"""Methods of a user: one that works, one whose rank dies, one whose rank hangs, and one that is wrong."""
+"""Methods of a user: one that works, one whose rank dies, one whose rank hangs, one whose rank fails, and one that is wrong."""
 
 import os
 import sys
@@ -42,6 +42,17 @@ class Hangs(PlainRing):
         if comm.rank == 1:
             print("waiting for Godot", file=sys.stderr, flush=True)
             time.sleep(1000)
+
+
+class FailsBackward(PlainRing):
+    """One rank raises, so that the other one waits for it; forward alone would work."""
+
+    name = "fails_backward"
+
+    def program(self, plan: Any, comm: Any) -> Any:
+        if plan.case.backward and comm.rank == 1:
+            raise ValueError("seven is not prime enough")
+        return super().program(plan, comm)
 
 
 class Forgets(PlainRing):

@@ -1,0 +1,182 @@
+"""Jobs that torchrun or srun started: the first rank leads, and no rank is left waiting when another one goes."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import longca
+from longca.bench.cp_joined import Joined
+from longca.errors import LongcaError
+from longca.parallel.comm.local import World
+from longca.parallel.joining import Job
+from longca.parallel.pool import RankFailed
+
+SHAPE = ["--masks", "causal_document", "--seqlens", "197", "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--device", "cpu"]
+QUICK = [*SHAPE, "--budget", "0.02"]
+PATIENCE = 100  # seconds, of which none of these tests needs many
+
+
+class Started:
+    """The same command in some of two processes, as torchrun starts them."""
+
+    def __init__(self, folder: Path, asked: list[str], ranks: tuple[int, ...] = (0, 1)) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+        shared |= {"GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(Path(longca.__file__).parents[1])}
+        self.words = [folder / f"rank{rank}.words" for rank in ranks]
+        self.ranks = []
+        for rank, words in zip(ranks, self.words, strict=True):
+            with words.open("w") as said:
+                self.ranks.append(
+                    subprocess.Popen(
+                        [sys.executable, "-m", "longca", "run", *asked],
+                        env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                        stdout=said,
+                        stderr=said,
+                    )
+                )
+
+    def wait_for(self, rank: int, words: str) -> None:
+        end = time.monotonic() + PATIENCE
+        while words not in self.words[rank].read_text():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+    def ended(self) -> list[tuple[int, str]]:
+        """(exit code, what it said) of each."""
+        try:
+            codes = [process.wait(PATIENCE) for process in self.ranks]
+        finally:
+            for process in self.ranks:
+                process.kill()
+        return list(zip(codes, (words.read_text() for words in self.words), strict=True))
+
+
+def records_of(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    found = map(json.loads, (folder / "results.jsonl").read_text().splitlines())
+    return {(record["method"], record["pass"]): record for record in found}
+
+
+def test_under_torchrun_the_command_joins_the_job_and_resumes_it(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for _ in range(2):  # the second time nothing is left to do, and the other rank must be told so
+        ended = Started(tmp_path, ["--methods", "ring_p2p", *QUICK, "--passes", "fwd", "--out", str(out)]).ended()
+        assert [code for code, _ in ended] == [0, 0], ended
+    (record,) = records_of(out).values()
+    assert (record["status"], record["ranks"]) == ("ok", 2), record["reason"]
+
+
+def test_a_sigterm_in_the_middle_of_a_job_ends_all_ranks(tmp_path: Path, plugins: Path) -> None:
+    asked = [
+        "--plugin",
+        str(plugins / "fragile_methods.py"),
+        "--methods",
+        "hangs",
+        *QUICK,
+        "--passes",
+        "fwd",
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    started = Started(tmp_path, [*asked, "--deadline", "900"])
+    started.wait_for(1, "waiting for Godot")
+    started.ranks[0].send_signal(signal.SIGTERM)
+    (first, said), (second, words) = started.ended()
+    assert (first, second) == (130, 1), (said, words)
+    assert "stopped with 1 cell left; to go on: longca run" in said
+    assert "longca: the first rank is gone, so this one ends, too" in words
+
+
+def test_a_cell_that_breaks_the_job_is_recorded_with_its_reason_and_the_same_command_goes_on(tmp_path: Path, plugins: Path) -> None:
+    asked = [
+        "--plugin",
+        str(plugins / "fragile_methods.py"),
+        "--methods",
+        "fails_backward,plain_ring",
+        *QUICK,
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    (first, said), (second, words) = Started(tmp_path, asked).ended()
+    assert (first, second) == (2, 1), (said, words)
+    assert "the ranks of this job no longer answer; start it again" in said
+    found = records_of(tmp_path / "out")
+    assert {name: record["status"] for name, record in found.items()} == {
+        ("fails_backward", "fwd"): "error",
+        ("fails_backward", "bwd"): "error",
+    }
+    assert "rank 1 failed: seven is not prime enough" in found["fails_backward", "bwd"]["reason"]
+    assert "not tried without a backward, with which the ranks of this job broke" in found["fails_backward", "fwd"]["reason"]
+    ended = Started(tmp_path, asked).ended()
+    assert [code for code, _ in ended] == [0, 0], ended
+    assert [records_of(tmp_path / "out")["plain_ring", which]["status"] for which in ("fwd", "bwd")] == ["ok", "ok"]
+
+
+def test_where_the_first_rank_refuses_the_others_end(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    ended = Started(tmp_path, ["--methods", "ring_p2p", *QUICK, "--out", str(tmp_path / "file" / "out")]).ended()
+    assert [code for code, _ in ended] == [2, 1], ended
+    assert "longca: the first rank is gone" in ended[1][1]
+
+
+def test_where_the_first_rank_never_comes_the_others_say_so(tmp_path: Path) -> None:
+    ((code, words),) = Started(tmp_path, ["--methods", "ring_p2p", *QUICK, "--deadline", "2", "--out", str(tmp_path)], ranks=(1,)).ended()
+    assert code == 2, words
+    assert "longca: the 2 ranks of this job did not meet at 127.0.0.1:" in words
+
+
+class OneRank:
+    """A job of one rank needs no store that others see."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, str] = {}
+
+    def set(self, key: str, value: str) -> None:
+        self.kept[key] = value
+
+    def get(self, key: str) -> str:
+        return self.kept[key]
+
+    def check(self, keys: list[str]) -> bool:
+        return all(key in self.kept for key in keys)
+
+    def delete_key(self, key: str) -> None:
+        del self.kept[key]
+
+
+@pytest.fixture
+def alone() -> tuple[Joined, OneRank]:
+    store = OneRank()
+    return Joined(Job(World(1).comms()[0], store)), store  # type: ignore[arg-type]
+
+
+def test_what_the_first_rank_raises_is_no_timeout(alone: tuple[Joined, OneRank]) -> None:
+    joined, store = alone
+    with pytest.raises(RankFailed, match="rank 0 failed: seven is not prime enough") as caught:
+        joined.run("parallel.jobs:fail", {"rank": 0}, 60)
+    assert caught.value.kind == "error"
+    with pytest.raises(RankFailed, match="is not JSON serializable"):
+        joined.run("builtins:type", {}, 60)
+    assert joined.run("parallel.jobs:hang", {"rank": 1}, 60) == ["done"]  # all have answered, so all can go on
+    joined.close()
+    assert any("task" in key for key in store.kept)  # a goodbye
+
+
+def test_ranks_that_are_left_in_the_middle_get_no_task_and_no_goodbye(alone: tuple[Joined, OneRank]) -> None:
+    joined, store = alone
+    with pytest.raises(RankFailed, match=r"rank 0 did not answer within 0\.2 s") as caught:
+        joined.run("parallel.jobs:hang", {"rank": 0}, 0.2)
+    assert caught.value.kind == "timeout"
+    with pytest.raises(LongcaError, match="no longer answer"):
+        joined.run("parallel.jobs:greet", {}, 60)
+    joined.close()
+    assert [key for key in store.kept if "task" in key] == ["1/task"]  # no goodbye: nobody would hear it
