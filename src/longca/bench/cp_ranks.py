@@ -10,9 +10,9 @@ from longca.bench.suite import Suite
 from longca.errors import BadInput, Refused
 from longca.kernels.base import Case
 from longca.parallel import joining, registry
-from longca.parallel.grid import Grid
-from longca.parallel.method import Method
-from longca.text import parse_list, plural
+from longca.parallel.grid import Grid, divisors
+from longca.parallel.method import RANKS_PER_NODE, Method
+from longca.text import parse_heads, parse_list, plural
 
 RANKS = 2  # on a machine without GPUs, where nobody says how many
 RANKS_PER_CORE = 64  # beyond it starting the ranks takes longer than anybody waits, and their memory more than a machine has
@@ -48,7 +48,18 @@ def settle(suite: Suite, methods: Sequence[str], device: str, nproc: int | None,
         if not fitting:
             notes.append(f"the suite's grid {suite.grid} is for another number of ranks than {ranks}, so every method uses its own.")
         suite = suite.changed(grid=",".join(fitting))
-    return suite, notes
+    return suite, notes + ([] if suite.grid else ringless(suite, methods, ranks, launch.ranks_per_node if launch else RANKS_PER_NODE))
+
+
+def ringless(suite: Suite, methods: Sequence[str], ranks: int, ranks_per_node: int) -> list[str]:
+    """What to say where heads suffice for all ranks, so that methods which could have a ring do what ulysses does."""
+    cases = [Case(1, 1, *parse_heads(text), 1, 1) for text in suite.heads]
+    choosing = [method for method in map(registry.get, methods) if has_a_choice(method)]
+    same = [method.name for method in choosing if any(method.default_grid(case, ranks, ranks_per_node).ring == 1 for case in cases)]
+    if ranks == 1 or not same:
+        return []
+    ring = divisors(ranks)[1]
+    return [f"without a --grid {' and '.join(same)} split heads alone here, as ulysses does; --grid {ranks // ring}x{ring} gives a ring."]
 
 
 def crowded(ranks: int, cores: int) -> list[str]:
@@ -78,7 +89,9 @@ def grid_of(method: Method, methods: Sequence[Method], suite: Suite, case: Case,
     windowed = [text for text in given if text.count("x") == 2]
     plain = [text for text in given if text not in windowed]
     if method.has_windows:
-        return (windowed or plain)[0]
-    if plain or not any(other.has_windows for other in choosing):
-        return (plain or windowed)[0]
-    return windowed[0].rpartition("x")[0]
+        chosen = (windowed or plain)[0]
+    elif plain or not any(other.has_windows for other in choosing):
+        chosen = (plain or windowed)[0]
+    else:
+        chosen = windowed[0].rpartition("x")[0]
+    return str(Grid.parse(chosen))  # however it was written
