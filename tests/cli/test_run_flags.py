@@ -19,6 +19,7 @@ BAD = [
     ([*CAUSAL, "--nproc", "4"], "--nproc is for context parallelism; add --level cp"),
     ([*CAUSAL, "--grid", "2x2"], "--grid is for context parallelism"),
     ([*CAUSAL, "--methods", "usp", "--level", "kernel"], "--methods is for context parallelism"),
+    (["--methods", "usp", "--level", "kernel"], "--methods is for context parallelism; add --level cp"),
     ([*CAUSAL, "--energy", "0.1"], "--energy must be 1 second or more, not 0.1"),
     ([*CAUSAL, "--energy", "1"], "--energy is read from a GPU, and this run is on the CPU; leave it out"),
     ([*CAUSAL, "--clock", "energy_s=1"], "--energy is read from a GPU, and this run is on the CPU; leave it out"),

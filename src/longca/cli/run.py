@@ -131,9 +131,7 @@ def resolve(args: argparse.Namespace) -> Suite:
     from longca.bench.workload import with_model
 
     level = args.level or ("cp" if args.methods else None)
-    if args.suite is None and args.kernels is None and not args.plugin and level != "cp":
-        if args.methods:
-            raise BadInput(f"--methods are for the level cp, not for {level}; leave out --level.")
+    if args.suite is None and args.kernels is None and not args.plugin and not args.methods and level != "cp":
         raise BadInput(f"name a suite ({', '.join(suites.names())}, or a TOML file), or give --kernels.")
     suite = suites.find(args.suite) if args.suite else suites.Suite()
     if args.model:
