@@ -5,6 +5,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from report.browser import Browser
@@ -239,3 +240,26 @@ def test_the_headline_calls_kernels_equal_within_three_percent(write: Write, bro
         "sliding_window": (f"{HOSTILE}, b ~, c within\xa03\xa0%", "no other"),
     }
     assert page.script("return document.querySelectorAll('img').length") == 0
+
+
+LOG_AXIS = """const {chart} = document.querySelector('#memory-charts .plot'), seen = [];
+              const [minima, wide] = arguments, next = (i) => {
+                if (i === minima.length) return seen;
+                chart.points.flat().forEach((point, j) => { point.value = minima[i] * (1 + j * wide); });
+                paint(chart);
+                return new Promise((done) => setTimeout(done)).then(() => { seen.push(chart.u.axes[1]._splits); return next(i + 1); });
+              };
+              return next(0)"""
+
+
+@pytest.mark.parametrize("wide", [0.0, 40.0])
+def test_a_log_axis_may_begin_anywhere(wide: float, write: Write, browser: Browser, tmp_path: Path) -> None:
+    """Just below a power of ten, half of the least value once made uPlot add marks until the memory was full."""
+    page = opened(browser, write("log", [kernel("fa4:bands", around(1.0), seqlen=1024 * k) for k in (1, 2)]), tmp_path)
+    random = np.random.default_rng(0)
+    minima = [0.198875, 0.0195, 0.0199, 0.19, *(10 ** random.uniform(-4, 4, 200)).tolist()]
+    page.script("document.querySelector('#memory-charts .plot').scrollIntoView()")
+    for least, marks in zip(minima, page.script(LOG_AXIS, minima, wide), strict=True):
+        assert marks == sorted(set(marks)), least
+        assert least / 2 <= marks[0] < marks[-1] <= 2 * least * (1 + wide), "at least two, all on the axis"
+    assert page.complaints() == []
