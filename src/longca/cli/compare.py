@@ -6,6 +6,7 @@ import argparse
 import math
 from typing import TYPE_CHECKING, Any
 
+from longca.cli._torn import say_torn
 from longca.errors import BadInput
 from longca.report import PRACTICAL
 from longca.text import parse_list, plural
@@ -35,6 +36,7 @@ def run(args: argparse.Namespace) -> int:
     threshold, also = _threshold(args.threshold), _fail_on(args.fail_on)
     from longca.report import compare
 
+    say_torn([args.before, args.after])
     compared = compare.compare(args.before, args.after, threshold, args.force)
     if args.json:
         print(compare.as_json(compared, threshold))

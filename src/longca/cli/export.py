@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from longca.cli._torn import say_torn
 from longca.errors import BadInput
 
 HELP = "write a journal as CSV, Parquet, Markdown or PyTorch's benchmark format"
@@ -29,6 +30,7 @@ def run(args: argparse.Namespace) -> int:
     printed = [f"--{name}" for name, target in asked.items() if target == "-"]
     if len(printed) > 1:
         raise BadInput(f"{' and '.join(printed)} would be printed into one another; give all but one of them a FILE.")
+    say_torn([args.folder])
     records, environments = read(args.folder), read_environments(args.folder)
     for name, target in asked.items():
         text = ways[name](records, environments)
