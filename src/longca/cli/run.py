@@ -312,7 +312,7 @@ def _execute(args: argparse.Namespace, suite: Suite, found: Catalogue, planned: 
 
 
 def _plugin_files(found: Catalogue) -> dict[str, dict[str, list[str]]]:
-    """For the journal: the files as they were typed with the kernels that come from each; where every rank loads a file, it has no names."""
+    """For the journal: the files as they were typed with the kernels that come from each; one that every rank loads has no names."""
     files: dict[str, set[str]] = {path: set() for path in found.plugins}
     for label, entry in found.entries.items():
         if entry.plugin is not None:

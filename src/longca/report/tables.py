@@ -107,8 +107,8 @@ def _shares(title: str, records: Sequence[Record]) -> Table:
 
     def cell(found: list[Record]) -> str:
         share = best_share(found, fastest)
-        failed = [record for record in found if record["status"] != "ok"]
-        if share is None or any(record["status"] == "wrong" for record in failed):
+        failed = sorted((record for record in found if record["status"] != "ok"), key=lambda record: record["status"] != "wrong")
+        if share is None or (failed and failed[0]["status"] == "wrong"):
             return word(failed) if failed or not found else f"= {found[0]['same']}"
         return f"{100 * share:.{int(share < 0.1)}f} %"
 
