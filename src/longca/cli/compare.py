@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _show(compared: Comparison, everything: bool) -> None:
     from longca.cli._tables import show_table
-    from longca.report.compare import change, describe_all, why
+    from longca.report.compare import advice, change, describe_all, why
 
     hidden = () if everything else ("SAME", "UNMEASURED")
     names = describe_all([cell.before for cell in compared.cells])
@@ -66,7 +66,7 @@ def _show(compared: Comparison, everything: bool) -> None:
             print(f"only in {side}: {' '.join(row)}")
     for difference in compared.differences:
         print(f"compared all the same: A and B differ in {difference}")
-    for sentence in compared.busy:
+    for sentence in compared.busy or advice(compared.cells):
         print(sentence)
     counts = ", ".join(f"{count} {name}" for name, count in compared.counts.items() if count)
     only = f"; {plural(len(compared.only_before), 'cell')} only in A, {len(compared.only_after)} only in B"

@@ -14,7 +14,7 @@ from longca.errors import BadInput
 from longca.report import PRACTICAL
 from longca.report.ratio import CONFIDENCE, Ratio, ratio
 from longca.report.reading import Record, identity, measured_thing, read, read_environments
-from longca.text import format_dims, format_heads, format_size
+from longca.text import format_dims, format_heads, format_size, plural
 
 # worst first
 VERDICTS = ("BROKEN", "SLOWER", "UNCLEAR", "SAME", "FASTER", "MENDED", "UNMEASURED")
@@ -47,7 +47,7 @@ class Compared:
     def to_json(self) -> Record:
         found = None if self.ratio is None else {"value": self.ratio.value, "low": None, "high": None}
         if found is not None and self.ratio is not None and self.ratio.known:
-            found |= {"low": self.ratio.low, "high": self.ratio.high}
+            found |= {"low": self.ratio.low, "high": self.ratio.high, "drifting": self.ratio.drifting}
         sides = {side: _side(record) for side, record in (("a", self.before), ("b", self.after))}
         return {"verdict": self.verdict, "cell": measured_thing(self.before), "ratio": found, **sides}
 
@@ -213,7 +213,20 @@ def change(found: Ratio | None) -> tuple[str, str]:
     if found is None:
         return "", ""
     low, high = (f"{100 * (edge - 1):+.1f}" for edge in (found.low, found.high))
-    return f"{100 * (found.value - 1):+.1f} %", f"{low} to {high} %" if found.known else "too few samples"
+    return (
+        f"{100 * (found.value - 1):+.1f} %",
+        f"{low} to {high} %{' (drift)' if found.drifting else ''}" if found.known else "too few samples",
+    )
+
+
+def advice(cells: Iterable[Compared]) -> list[str]:
+    """What would decide cells that their samples leave open."""
+    unclear = [cell.ratio for cell in cells if cell.verdict == "UNCLEAR" and cell.ratio]
+    few, drifting = sum(not found.known for found in unclear), sum(found.drifting for found in unclear)
+    more = "measure them again with more samples: --clock least=20, or a larger --budget"
+    said = [f"{plural(few, 'cell')} with too few samples, which is fewer than five: {more}."] if few else []
+    drift = "samples rise or fall together, so they say less than their number and the interval is wide"
+    return said + ([f"{plural(drifting, 'cell')} with (drift): {drift}; {more}, on a quiet machine."] if drifting else [])
 
 
 def as_json(compared: Comparison, threshold: float) -> str:
