@@ -52,6 +52,21 @@ def test_a_version_that_is_measured_again_counts_again(write: Write) -> None:
     assert [record["key"] for record in read(folder) if record["kernel"] == "mine"] == ["v1"]
 
 
+def test_going_back_to_an_older_version_makes_it_count_again(tmp_path: Path) -> None:
+    """Its record is there, so it is not measured; yet a report must show what this run says."""
+    shape = ["--masks", "causal", "--seqlens", "64", "--heads", "1:1", "--head-dim", "16", "--dtype", "fp32", "--passes", "fwd"]
+    run = ["run", "--kernels", "torch:plain", *shape, "--budget", "0.02", "--device", "cpu", "--out", str(tmp_path)]
+    assert main(run) == 0
+    (first,) = read(tmp_path)
+    with (tmp_path / "results.jsonl").open("a") as file:
+        file.write(json.dumps(first | {"key": "of a later version"}) + "\n")
+    assert [record["key"] for record in read(tmp_path)] == ["of a later version"]
+    for _ in range(2):
+        assert main(run) == 0
+        assert read(tmp_path) == [first]
+    assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 3, "once is enough"
+
+
 def test_what_differs_in_anything_that_is_asked_for_stays(write: Write) -> None:
     made = [kernel("mine", around(1.0), seed=seed, grad=grad, which="fwd") for seed in (0, 1) for grad in (True, False)]
     made += [kernel("mine", around(1.0), env="other"), kernel("mine", around(1.0)), kernel("mine:two", around(1.0))]

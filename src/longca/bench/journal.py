@@ -183,6 +183,7 @@ class Journal:
             raise BadInput(f"{self.folder} holds a packed journal ({RESULTS}.gz), which cannot grow; give another folder.")
         self._results, self._masks = Appender(self.folder / RESULTS), Appender(self.folder / MASKS)
         self.records = {entry["key"]: entry for entry in _sound(self._results.entries, self.folder / RESULTS)}
+        self.history = tuple(self._results.entries)  # all that was there before, in the order it was written
         self.torn = self._results.torn
         self._known_masks = {_identity(entry) for entry in _sound_masks(self._masks.entries, self.folder / MASKS)}
         self._environments = load_environments(self.folder)

@@ -278,6 +278,7 @@ def _execute(args: argparse.Namespace, suite: Suite, found: Catalogue, planned: 
     from longca.bench.journal import Journal
     from longca.bench.plan import jobs, left_to_do
     from longca.bench.progress import progress
+    from longca.report.reading import read_environments, replaced
 
     model = environment.device_model(device)
     facts = environment.describe(device, suite, [label for label, entry in found.entries.items() if entry.plugin is None])
@@ -287,6 +288,8 @@ def _execute(args: argparse.Namespace, suite: Suite, found: Catalogue, planned: 
     with Journal(out) as journal:
         journal.add_environment(environment.name_of(facts), facts | {"date": environment.today()})
         todo = left_to_do(planned, journal.records, retry=args.retry == "failed", full=args.full)
+        for record in replaced(journal.history, read_environments(out), {entry.key for entry in planned}):
+            journal.add(record)  # somebody went back to what a later version had replaced: the last one counts
         cache = runner.cache_folder(journal.folder)
         todo_jobs = jobs(todo, suite.limits.workers)
         with progress(len(todo)) as watcher:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,14 @@ def that_count(history: Iterable[Record], environments: Mapping[str, Record]) ->
     for record in history:
         same[identity(record, environments)] = newest[record["key"]] = record
     return [record for record in same.values() if record is newest[record["key"]]]
+
+
+def replaced(history: Iterable[Record], environments: Mapping[str, Record], keys: Collection[str]) -> list[Record]:
+    """Records with these keys that no longer count, because a later one with none of these keys measures the same."""
+    found = list(history)
+    counting = {identity(record, environments): record["key"] for record in found}
+    own = {record["key"]: record for record in found if record["key"] in keys}
+    return [record for record in own.values() if counting[identity(record, environments)] not in keys]
 
 
 def measured_thing(record: Record) -> Record:
