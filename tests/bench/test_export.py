@@ -57,6 +57,22 @@ def test_the_verb_writes_files_and_says_what_is_missing(tmp_path: Path, capsys: 
     assert "cannot write" in errors
 
 
+@pytest.mark.parametrize("way", ["csv", "md", "hud"])
+def test_the_folder_may_stand_before_or_behind_a_flag(way: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(tmp_path / "x")
+    assert main(["export", str(GOLDEN), f"--{way}"]) == 0
+    said = capsys.readouterr().out
+    for words in ([f"--{way}", str(GOLDEN)], [f"--{way}=-", str(GOLDEN)]):
+        assert main(["export", *words]) == 0
+        assert capsys.readouterr().out == said
+    assert main(["export", f"--{way}", file, str(GOLDEN)]) == 0
+    assert Path(file).read_text() == said
+    capsys.readouterr()
+    for words in ([f"--{way}"], [f"--{way}", file], ["--parquet", file]):
+        assert main(["export", *words]) == 2
+        assert capsys.readouterr().err.startswith("longca: name the folder of the journal first")
+
+
 def test_parquet_without_pyarrow_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

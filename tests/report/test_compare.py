@@ -102,6 +102,48 @@ def test_too_few_samples_are_unclear_however_far_apart() -> None:
     assert verdict(found, THRESHOLD) == "UNCLEAR"
 
 
+RISING = [1.0 + 0.0005 * step for step in range(9)]  # .4 % in all, each sample close to the one before
+
+
+def test_a_drift_explains_no_more_than_a_drift_can(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    far = ratio(RISING, [1.289 * time for time in RISING])
+    assert far.drifting
+    assert far.low < 1.289 * 0.985
+    assert far.high > 1.289 * 1.015
+    assert verdict(far, THRESHOLD) == "SLOWER"
+    a, b, c = (write(name, [make_record([scale * time for time in RISING])]) for name, scale in (("a", 1), ("b", 1.289), ("c", 1.03)))
+    assert main(["compare", str(a), str(b)]) == 1
+    assert main(["compare", str(a), str(c)]) == 0
+    said = capsys.readouterr().out
+    assert "% (drift)" in said
+    assert "1 cell with (drift): samples rise or fall together" in said
+    assert "--clock least=20, or a larger --budget" in said
+    assert "too few samples" not in said
+
+
+def test_too_few_samples_are_said_with_what_helps(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = write("a", [make_record([1.0] * 4)]), write("b", [make_record([2.0] * 4)])
+    assert main(["compare", str(a), str(b)]) == 0
+    said = capsys.readouterr().out
+    assert "too few samples" in said
+    assert "--clock least=20" in said
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.6, 0.9, 0.95])
+@pytest.mark.parametrize("n", [8, 9, 14])
+def test_the_interval_of_a_drift_holds_the_true_ratio(correlation: float, n: int) -> None:
+    """Where the correlation leaves no rank, of any drift that comes back to where it was: no change, and so no interval without 1."""
+    random = np.random.default_rng(5)
+    steps = random.standard_normal((2000, n))
+    steps[:, 0] /= np.sqrt(1 - correlation**2)  # as if it had gone on for long
+    for i in range(1, n):
+        steps[:, i] += correlation * steps[:, i - 1]
+    times = np.exp(0.01 * steps)
+    found = [one for a, b in zip(times[::2], times[1::2], strict=True) if (one := ratio(a, b)).drifting]
+    assert len(found) > 10
+    assert sum(not one.low <= 1 <= one.high for one in found) <= len(found) * (1 - CONFIDENCE)
+
+
 def test_samples_without_any_noise() -> None:
     assert verdict(ratio([1.0] * 10, [1.0] * 10), THRESHOLD) == "SAME"
     assert verdict(ratio([1.0] * 10, [1.04] * 10), THRESHOLD) == "SLOWER"

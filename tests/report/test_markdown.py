@@ -6,6 +6,7 @@ from typing import Any
 
 from longca import masks
 from longca.cli import main
+from longca.report.figures.accuracy import worst_at
 from longca.report.gather import Gathered
 from longca.report.markdown import render
 from report.made import ENVIRONMENT, Record, around, blocks, kernel, make_record, split
@@ -126,6 +127,17 @@ def test_accuracy_is_the_worst_of_all_lengths() -> None:
         ["causal", "25 % (out, 2K)", "wrong: 700 % (out, 8K)", "wrong: no number (out, 4K)"],
         ["full", "", "unsupported"],
     ]
+
+
+def test_what_made_a_kernel_wrong_is_named() -> None:
+    """The lse that a backward starts from, or no tensor at all; not the largest error of those that were right."""
+    lse = {"lse": {"error": 3.0, "allowed": 1.0}, "dk": {"error": 0.24, "allowed": 1.0}}
+    fine = {"dk": {"error": 0.9, "allowed": 1.0}}
+    about = {"which": "bwd", "seqlen": 512}
+    made = [kernel("a", None, **about, status="wrong") | {"check": lse}, kernel("a", around(1.0), "bwd", seqlen=256, check=fine)]
+    made += [kernel("b", None, **about, status="wrong", reason="it changed\nits inputs") | {"check": fine}]
+    assert rows(section(text_of(made), "Accuracy"))[1] == ["causal", "wrong: 300 % (lse, 512)", "wrong: it changed its inputs (512)"]
+    assert [worst_at([record]) for record in made] == [(3.0,) * 3, (0.9,) * 3, None], "in the figure: a point above 1, one below, and W"
 
 
 def test_memory_is_the_most_of_any_mask_but_of_each_block_pattern() -> None:

@@ -5,8 +5,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from longca.report.figures import heat
+from longca.report.gather import gather
+from longca.report.measures import described, fastest_of_masks
+from longca.report.tables import tables
 from report.browser import Browser
 from report.made import Record, around, kernel, make_record
 from report.opened import opened, text
@@ -239,3 +244,45 @@ def test_the_headline_calls_kernels_equal_within_three_percent(write: Write, bro
         "sliding_window": (f"{HOSTILE}, b ~, c within\xa03\xa0%", "no other"),
     }
     assert page.script("return document.querySelectorAll('img').length") == 0
+
+
+LOG_AXIS = """const {chart} = document.querySelector('#memory-charts .plot'), seen = [];
+              const [minima, wide] = arguments, next = (i) => {
+                if (i === minima.length) return seen;
+                chart.points.flat().forEach((point, j) => { point.value = minima[i] * (1 + j * wide); });
+                paint(chart);
+                return new Promise((done) => setTimeout(done)).then(() => { seen.push(chart.u.axes[1]._splits); return next(i + 1); });
+              };
+              return next(0)"""
+
+
+@pytest.mark.parametrize("wide", [0.0, 40.0])
+def test_a_log_axis_may_begin_anywhere(wide: float, write: Write, browser: Browser, tmp_path: Path) -> None:
+    """Just below a power of ten, half of the least value once made uPlot add marks until the memory was full."""
+    page = opened(browser, write("log", [kernel("fa4:bands", around(1.0), seqlen=1024 * k) for k in (1, 2)]), tmp_path)
+    random = np.random.default_rng(0)
+    minima = [0.198875, 0.0195, 0.0199, 0.19, *(10 ** random.uniform(-4, 4, 200)).tolist()]
+    page.script("document.querySelector('#memory-charts .plot').scrollIntoView()")
+    for least, marks in zip(minima, page.script(LOG_AXIS, minima, wide), strict=True):
+        assert marks == sorted(set(marks)), least
+        assert least / 2 <= marks[0] < marks[-1] <= 2 * least * (1 + wide), "at least two, all on the axis"
+    assert page.complaints() == []
+
+
+def test_what_is_wrong_somewhere_has_no_share_on_the_page_in_markdown_or_in_a_figure(
+    write: Write, browser: Browser, tmp_path: Path
+) -> None:
+    made = [kernel(name, around(ms), "fwd", seqlen=256) for name, ms in (("fast", 1.0), ("bad", 2.0))]
+    made.append(kernel("bad", None, "fwd", seqlen=128, status="oom"))
+    made.append(kernel("bad", None, "fwd", seqlen=512, status="wrong", reason="out is off"))
+    for name, peak in (("known", 0.5), ("unknown", None)):
+        (tmp_path / f"page-{name}").mkdir()
+        folder = write(name, [record | {"mfu": record["tflops"] and peak} for record in made])
+        page = opened(browser, folder, tmp_path / f"page-{name}")
+        assert page.script(CELLS, "heat")[1:] == [["bad fwd", "W"], ["fast fwd", "50 %" if peak else "100 %"]]
+        assert page.script("return document.querySelector('#heat td.mark').title") == "wrong: out is off"
+        found = gather([folder])
+        (table,) = tables("", described(found))["Share of peak"]
+        assert table.rows[0][1:] == ["wrong", "50 %" if peak else "100 %"]
+        fastest = None if peak else fastest_of_masks(described(found))
+        assert heat._cell([record for record in described(found) if record["kernel"] == "bad"], fastest)[1] == "W"

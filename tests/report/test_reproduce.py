@@ -162,9 +162,22 @@ def test_what_else_a_command_needs() -> None:
     long = made(seqlen=32768, kernel="torch", asked="torch:plain", variant="plain")
     assert command(long, {}, {}).endswith("--full")
     assert "--full" not in command(made(seqlen=32768), {}, {})
-    assert command(made(kernel="mine", asked="mine"), {}, {}).endswith("--plugin mine.py")
+    assert command(made(kernel="mine", asked="mine"), {}, {}).endswith("--plugin FILE_WITH_mine.py")
     assert command(made(kernel="$(rm -rf /)", asked="$(rm -rf /)"), {}, {}).startswith("longca run --kernels '$(rm -rf /)'")
     assert command(made(level="cp", method="usp", ranks=8, grid="8x1", simulated="a-cluster"), {}, {}) == ""
+
+
+def test_a_plugin_is_named_by_its_file() -> None:
+    """As the journal keeps it; a made-up name would be run in vain."""
+    mine = made(kernel="mine", asked="mine:two", variant="two")
+    kept = {"e": {"plugins": {"my kernels/good.py": ["mine", "other"], "bad.py": ["third"]}}}
+    assert command(mine, kept, {}).endswith("--plugin 'my kernels/good.py'")
+    assert "--plugin" not in command(made(), kept, {})
+    assert command(mine, {"e": {"plugins": "of somebody else"}}, {}).endswith("--plugin FILE_WITH_mine.py")
+    split = {"level": "cp", "method": "ours", "ranks": 2, "grid": "1x2"}
+    assert command(made(**split), {"e": {"plugins": {"ours.py": [], "more.py": []}}}, {}).endswith("--plugin ours.py --plugin more.py")
+    assert command(made(**split), {}, {}).endswith("--plugin FILE_WITH_ours.py")
+    assert "--plugin" not in command(made(**split | {"method": "ulysses"}), {}, {})
 
 
 def test_the_clock_and_the_threads_are_those_of_the_record() -> None:

@@ -1,6 +1,7 @@
 """The lines of Python that `longca recommend --code` prints."""
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 from longca import masks
 from longca.bench.journal import describe_mask
 from longca.cli import main
+from longca.kernels import registry
 from longca.report.gather import gather, page_data
 from report.made import around, kernel, split
 
@@ -95,3 +97,42 @@ def test_the_code_for_many_ranks_keeps_the_source_and_promises_no_determinism(wr
     assert 'mask = from_seed("uniform_block", 8192, "moba", 7, Heads(64, 8, 128), b=128)' in code
     assert main([*words, "--deterministic"]) == 2
     assert "has no deterministic backward, so there is no code for it; leave out --code." in capsys.readouterr().err
+
+
+PLUGIN = """import longca
+
+
+@longca.kernel()
+def good_fn(q, k, v, mask, scale):
+    return longca.attention(q, k, v, mask, kernel="torch:plain")
+"""
+
+
+def test_a_kernel_of_a_file_is_used_and_measured_again_from_that_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file is not called as its kernel is; what is said of it runs where the user ran."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_plugins", {})
+    (tmp_path / "good.py").write_text(PLUGIN)
+    shape = ["--heads", "2:1", "--head-dim", "16", "--dtype", "fp32"]
+    run = ["run", "--plugin", "good.py", "--kernels", "good_fn", "--masks", "causal", "--seqlens", "128", *shape, "--passes", "fwd"]
+    assert main([*run, "--budget", "0.02", "--device", "cpu", "--out", "a"]) == 0
+    question = ["--mask", "causal", "--seqlen", "128", *shape, "--pass", "fwd", "--results", "a"]
+    capsys.readouterr()
+    assert main(["recommend", *question]) == 0
+    (again,) = [line for line in capsys.readouterr().out.splitlines() if "longca run" in line]
+    words = shlex.split(again)
+    words = words[words.index("longca") + 1 :]
+    assert words[words.index("--plugin") + 1] == "good.py"
+    assert main([*words, "--out", "b"]) == 0
+    capsys.readouterr()
+    assert main(["recommend", *question, "--code"]) == 0
+    scope: dict[str, Any] = {}
+    exec(capsys.readouterr().out, scope)
+    assert scope["out"].isfinite().all()
+
+
+def test_journals_that_differ_in_the_name_of_the_file_are_compared(write: Write) -> None:
+    a, b = (write(name, [kernel("mine", [1.0] * 9)], {"plugins": {f"{name}.py": ["mine"]}}) for name in "ab")
+    assert main(["compare", str(a), str(b)]) == 0

@@ -45,12 +45,7 @@ class Lines:
 
 def read_lines(path: Path) -> Lines:
     """All whole lines; a torn tail is left out, anything else that is no JSON object is refused."""
-    packed = path.with_name(path.name + ".gz")
-    try:
-        data = path.read_bytes() if path.exists() else gzip.decompress(packed.read_bytes()) if packed.exists() else b""
-    except (OSError, EOFError, zlib.error) as error:
-        file = path if path.exists() else packed
-        raise BadInput(f"cannot read {file}: {getattr(error, 'strerror', None) or str(error).rstrip('.')}.") from error
+    data = _bytes(path)
     whole = data.rfind(b"\n") + 1
     entries = []
     for number, line in enumerate(data[:whole].splitlines(), 1):
@@ -64,16 +59,36 @@ def read_lines(path: Path) -> Lines:
     return Lines(entries, whole, len(data) - whole)
 
 
+def _bytes(path: Path) -> bytes:
+    """What a file holds, packed or not; nothing where there is none."""
+    packed = path.with_name(path.name + ".gz")
+    try:
+        return path.read_bytes() if path.exists() else gzip.decompress(packed.read_bytes()) if packed.exists() else b""
+    except (OSError, EOFError, zlib.error) as error:
+        file = path if path.exists() else packed
+        raise BadInput(f"cannot read {file}: {getattr(error, 'strerror', None) or str(error).rstrip('.')}.") from error
+
+
+def torn_lines(folder: str | Path) -> dict[Path, int]:
+    """Files of a journal that end in a torn line, which readers leave out, and of how many bytes."""
+    sizes = {path: len(_bytes(path).rpartition(b"\n")[2]) for path in (Path(folder) / RESULTS, Path(folder) / MASKS)}
+    return {path: size for path, size in sizes.items() if size}
+
+
 def load(folder: str | Path) -> list[Record]:
     """The records of a journal, the last one of each key, in the order of their first appearance."""
+    return list({entry["key"]: entry for entry in history(folder)}.values())
+
+
+def history(folder: str | Path) -> list[Record]:
+    """All that was written to a journal, in that order."""
     path = Path(folder) / RESULTS
     if not path.exists() and not path.with_name(RESULTS + ".gz").exists():
         raise BadInput(f"there is no journal in {folder} ({RESULTS}); give a folder that `longca run --out` wrote.")
-    return list(_newest(read_lines(path).entries, path).values())
+    return _sound(read_lines(path).entries, path)
 
 
-def _newest(entries: list[Record], path: Path) -> dict[str, Record]:
-    found: dict[str, Record] = {}
+def _sound(entries: list[Record], path: Path) -> list[Record]:
     for number, entry in enumerate(entries, 1):
         if not isinstance(entry.get("key"), str) or not isinstance(entry.get("schema"), int):
             raise BadInput(f"{path} is damaged in line {number}: a record needs a key and a schema; repair or delete that line.")
@@ -82,8 +97,7 @@ def _newest(entries: list[Record], path: Path) -> dict[str, Record]:
         missing = [name for name in NEEDED if name not in entry]
         if missing:
             raise BadInput(f"{path} is damaged in line {number}: the record has no {', '.join(missing)}; repair or delete that line.")
-        found[entry["key"]] = entry
-    return found
+    return entries
 
 
 def load_environments(folder: str | Path) -> dict[str, Record]:
@@ -168,7 +182,8 @@ class Journal:
         if (self.folder / (RESULTS + ".gz")).exists():
             raise BadInput(f"{self.folder} holds a packed journal ({RESULTS}.gz), which cannot grow; give another folder.")
         self._results, self._masks = Appender(self.folder / RESULTS), Appender(self.folder / MASKS)
-        self.records = _newest(self._results.entries, self.folder / RESULTS)
+        self.records = {entry["key"]: entry for entry in _sound(self._results.entries, self.folder / RESULTS)}
+        self.history = tuple(self._results.entries)  # all that was there before, in the order it was written
         self.torn = self._results.torn
         self._known_masks = {_identity(entry) for entry in _sound_masks(self._masks.entries, self.folder / MASKS)}
         self._environments = load_environments(self.folder)

@@ -22,6 +22,7 @@ def merge(out: str | Path, folders: Sequence[str | Path]) -> Merged:
     for folder in folders:  # all are read before anything is written
         for record in load(folder):
             if record["key"] not in best or _better(record, best[record["key"]]):
+                best.pop(record["key"], None)  # a later one also stands later: of those that measure the same, the last one counts
                 best[record["key"]] = record
     with Journal(out) as journal:
         for folder in folders:

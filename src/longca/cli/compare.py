@@ -6,6 +6,7 @@ import argparse
 import math
 from typing import TYPE_CHECKING, Any
 
+from longca.cli._torn import say_torn
 from longca.errors import BadInput
 from longca.report import PRACTICAL
 from longca.text import parse_list, plural
@@ -35,6 +36,7 @@ def run(args: argparse.Namespace) -> int:
     threshold, also = _threshold(args.threshold), _fail_on(args.fail_on)
     from longca.report import compare
 
+    say_torn([args.before, args.after])
     compared = compare.compare(args.before, args.after, threshold, args.force)
     if args.json:
         print(compare.as_json(compared, threshold))
@@ -45,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _show(compared: Comparison, everything: bool) -> None:
     from longca.cli._tables import show_table
-    from longca.report.compare import change, describe_all, why
+    from longca.report.compare import advice, change, describe_all, why
 
     hidden = () if everything else ("SAME", "UNMEASURED")
     names = describe_all([cell.before for cell in compared.cells])
@@ -64,7 +66,7 @@ def _show(compared: Comparison, everything: bool) -> None:
             print(f"only in {side}: {' '.join(row)}")
     for difference in compared.differences:
         print(f"compared all the same: A and B differ in {difference}")
-    for sentence in compared.busy:
+    for sentence in compared.busy or advice(compared.cells):
         print(sentence)
     counts = ", ".join(f"{count} {name}" for name, count in compared.counts.items() if count)
     only = f"; {plural(len(compared.only_before), 'cell')} only in A, {len(compared.only_after)} only in B"

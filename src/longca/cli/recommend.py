@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from longca.cli._torn import say_torn
 from longca.errors import BadInput
 from longca.report import ENOUGH, PRACTICAL
 
@@ -54,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
     if args.mask is None or args.seqlen is None:
         return _table(args)
     question = ask(**_typed(args))
+    say_torn(args.results or [])
     answer = recommend(question, load(args.results))
     if args.export:
         _write(args.export, [answer])
@@ -77,6 +79,7 @@ def _table(args: argparse.Namespace) -> int:
 
     if not args.export or args.code:
         raise BadInput("name a --mask and a --seqlen; or give --export FILE for all answers that the records hold.")
+    say_torn(args.results or [])
     answers = table(load(args.results), fields(**_typed(args)))
     _write(args.export, answers)
     return 0 if answers else NO_RECORD

@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from longca.cli._torn import say_torn
 from longca.errors import BadInput
 
 HELP = "write one self-contained HTML page of charts, tables and how to reproduce them"
@@ -23,6 +24,7 @@ def run(args: argparse.Namespace) -> int:
     from longca.report import figures, markdown, page
     from longca.report.gather import gather
 
+    say_torn(args.folders)
     found = gather(args.folders)
     _write(args.out, page.render(found, args.folders, args.title), "; open it in a browser, it needs no network")
     if args.md:

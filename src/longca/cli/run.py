@@ -287,14 +287,18 @@ def _execute(args: argparse.Namespace, suite: Suite, found: Catalogue, planned: 
     from longca.bench.journal import Journal
     from longca.bench.plan import jobs, left_to_do
     from longca.bench.progress import progress
+    from longca.report.reading import read_environments, replaced
 
     model = environment.device_model(device)
     facts = environment.describe(device, suite, [label for label, entry in found.entries.items() if entry.plugin is None])
+    facts |= _plugin_files(found)
     out = Path(args.out) if args.out else Path("out") / (Path(args.suite).stem if args.suite else DEFAULT_OUT[suite.level])
     _say_left_out(found)
     with Journal(out) as journal:
         journal.add_environment(environment.name_of(facts), facts | {"date": environment.today()})
         todo = left_to_do(planned, journal.records, retry=args.retry == "failed", full=args.full)
+        for record in replaced(journal.history, read_environments(out), {entry.key for entry in planned}):
+            journal.add(record)  # somebody went back to what a later version had replaced: the last one counts
         cache = runner.cache_folder(journal.folder)
         todo_jobs = jobs(todo, suite.limits.workers)
         with progress(len(todo)) as watcher:
@@ -317,6 +321,15 @@ def _execute(args: argparse.Namespace, suite: Suite, found: Catalogue, planned: 
         return 0
     print(f"stopped with {plural(ended.left, 'cell')} left; to go on: {args.command_line}")
     return INTERRUPTED if ended.interrupted else MORE_TO_DO
+
+
+def _plugin_files(found: Catalogue) -> dict[str, dict[str, list[str]]]:
+    """For the journal: the files as they were typed with the kernels that come from each; one that every rank loads has no names."""
+    files: dict[str, set[str]] = {path: set() for path in found.plugins}
+    for label, entry in found.entries.items():
+        if entry.plugin is not None:
+            files.setdefault(entry.plugin, set()).add(label.partition(":")[0])
+    return {"plugins": {path: sorted(names) for path, names in files.items()}} if files else {}
 
 
 def _summary(records: list[dict[str, Any]], out: object) -> None:

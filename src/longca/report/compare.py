@@ -13,8 +13,8 @@ from longca.bench.summary import label
 from longca.errors import BadInput
 from longca.report import PRACTICAL
 from longca.report.ratio import CONFIDENCE, Ratio, ratio
-from longca.report.reading import Record, read, read_environments
-from longca.text import format_dims, format_heads, format_size
+from longca.report.reading import Record, identity, measured_thing, read, read_environments
+from longca.text import format_dims, format_heads, format_size, plural
 
 # worst first
 VERDICTS = ("BROKEN", "SLOWER", "UNCLEAR", "SAME", "FASTER", "MENDED", "UNMEASURED")
@@ -31,11 +31,6 @@ CONDITIONS = {  # in env.json, with what they are called
     "application_memory_mhz": "the application clock of the memory in MHz",
 }
 MAY_BE_UNKNOWN = ("power_limit_w", "application_sm_mhz", "application_memory_mhz")  # to older journals, CPUs and some drivers
-# what was measured: not what it was measured with, nor what was found; the variant is the kernel's own choice
-IDENTITY = (
-    *("level", "asked", "mask", "params", "mask_digest", "seed", "seqlen", "seqlen_q", "seqlen_k", "heads_q", "heads_kv"),
-    *("head_dim", "head_dim_v", "dtype", "deterministic", "grad", "pass", "method", "ranks", "grid", "simulated"),
-)
 # what no column of the table says, but two rows may differ by; a digest says little, so it is the last resort
 TOLD_APART = ("level", "source", "seed", "deterministic", "grad", "grid", "simulated", "seqlen_q", "seqlen_k")
 
@@ -50,12 +45,11 @@ class Compared:
     ratio: Ratio | None
 
     def to_json(self) -> Record:
-        shown = {name: self.before.get(name) for name in _names(self.before)}
         found = None if self.ratio is None else {"value": self.ratio.value, "low": None, "high": None}
         if found is not None and self.ratio is not None and self.ratio.known:
-            found |= {"low": self.ratio.low, "high": self.ratio.high}
+            found |= {"low": self.ratio.low, "high": self.ratio.high, "drifting": self.ratio.drifting}
         sides = {side: _side(record) for side, record in (("a", self.before), ("b", self.after))}
-        return {"verdict": self.verdict, "cell": shown, "ratio": found, **sides}
+        return {"verdict": self.verdict, "cell": measured_thing(self.before), "ratio": found, **sides}
 
 
 @dataclass(frozen=True)
@@ -81,7 +75,7 @@ class Comparison:
     def to_json(self, threshold: float) -> Record:
         about = {"threshold": threshold, "confidence": CONFIDENCE, "overlooked": self.differences, "busy": self.busy, "counts": self.counts}
         only = {"only_in_a": self.only_before, "only_in_b": self.only_after}
-        names = {side: [{name: record.get(name) for name in _names(record)} for record in records] for side, records in only.items()}
+        names = {side: [measured_thing(record) for record in records] for side, records in only.items()}
         return about | {"cells": [cell.to_json() for cell in self.cells]} | names
 
 
@@ -95,7 +89,7 @@ def compare(before: str | Path, after: str | Path, threshold: float = PRACTICAL,
     differences = _differences(sides, environments)
     if differences and not force:
         raise BadInput(f"{before} and {after} differ in {'; and in '.join(differences)}; --force compares them all the same.")
-    a, b = ({_identity(record, {} if force else envs): record for record in side} for side, envs in zip(sides, environments, strict=True))
+    a, b = ({identity(record, {} if force else envs): record for record in side} for side, envs in zip(sides, environments, strict=True))
     shared = [name for name in a if name in b]
     if not shared:
         raise BadInput(f"{before} and {after} have no cell in common; compare two runs of the same suite.")
@@ -154,16 +148,6 @@ def _judge(a: Record, b: Record, threshold: float, busy: bool) -> Compared:
 
 def _worst_first(cell: Compared) -> tuple[int, float]:
     return VERDICTS.index(cell.verdict), -cell.ratio.value if cell.ratio else 0.0
-
-
-def _names(record: Record) -> list[str]:
-    return [name for name in IDENTITY if name in record]
-
-
-def _identity(record: Record, environments: Mapping[str, Record]) -> str:
-    """What was measured; with environments, on what device too, for journals of several."""
-    device = environments.get(record["env"], {}).get("device")
-    return json.dumps([device, {name: record[name] for name in _names(record)}], sort_keys=True)
 
 
 def _side(record: Record) -> Record:
@@ -229,7 +213,20 @@ def change(found: Ratio | None) -> tuple[str, str]:
     if found is None:
         return "", ""
     low, high = (f"{100 * (edge - 1):+.1f}" for edge in (found.low, found.high))
-    return f"{100 * (found.value - 1):+.1f} %", f"{low} to {high} %" if found.known else "too few samples"
+    return (
+        f"{100 * (found.value - 1):+.1f} %",
+        f"{low} to {high} %{' (drift)' if found.drifting else ''}" if found.known else "too few samples",
+    )
+
+
+def advice(cells: Iterable[Compared]) -> list[str]:
+    """What would decide cells that their samples leave open."""
+    unclear = [cell.ratio for cell in cells if cell.verdict == "UNCLEAR" and cell.ratio]
+    few, drifting = sum(not found.known for found in unclear), sum(found.drifting for found in unclear)
+    more = "measure them again with more samples: --clock least=20, or a larger --budget"
+    said = [f"{plural(few, 'cell')} with too few samples, which is fewer than five: {more}."] if few else []
+    drift = "samples rise or fall together, so they say less than their number and the interval is wide"
+    return said + ([f"{plural(drifting, 'cell')} with (drift): {drift}; {more}, on a quiet machine."] if drifting else [])
 
 
 def as_json(compared: Comparison, threshold: float) -> str:

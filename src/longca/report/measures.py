@@ -92,10 +92,11 @@ def _places(record: Record, mask: str) -> set[tuple[Any, ...]]:
 
 
 def worst_error(records: Iterable[Record]) -> Worst | None:
-    """Over the tensors that each record's pass computes; infinite where an error is no number, which journals keep as null."""
+    """Over the tensors that each record's pass computes, of a wrong one over all that were checked: a backward may be wrong for the lse
+    it starts from. Infinite where an error is no number, which journals keep as null."""
     worst: Worst | None = None
     for record in records:
-        for tensor in TENSORS.get(record["pass"], ()):
+        for tensor in (record["check"] or ()) if record["status"] == "wrong" else TENSORS.get(record["pass"], ()):
             found = (record["check"] or {}).get(tensor) or {}
             allowed, error = found.get("allowed"), found.get("error")
             if allowed is None:

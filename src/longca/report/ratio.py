@@ -13,16 +13,19 @@ from numpy.typing import NDArray
 CONFIDENCE = 0.99
 ENOUGH_FOR_CORRELATION = 8  # of fewer samples nothing can be said about how they hang together
 MOST_CORRELATION = 0.9
+WANDERED = 2  # times the ranges of both sides: how far two medians of samples that drift may lie from where their ranges say
 ROUNDING = 1e-20  # of logarithms: less than this is no noise at all
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """B over A. `low` and `high` are 0 and inf where there are too few samples to say anything."""
+    """B over A. `low` and `high` are 0 and inf where there are too few samples to say anything. `drifting`: samples hang together so much
+    that their order says nothing, and the interval is that of their ranges, taken much wider."""
 
     value: float
     low: float
     high: float
+    drifting: bool = False
 
     @property
     def known(self) -> bool:
@@ -33,16 +36,20 @@ def ratio(before: Sequence[float], after: Sequence[float], confidence: float = C
     """The ratio of the medians, and the rank-sum (Hodges-Lehmann) interval of the shift between the logarithms.
 
     Samples that follow each other are alike when the machine drifts, and then say less than their number: the rank sum's variance is
-    taken larger by what the correlation of neighbours says, so that a drift makes the interval wider instead of making an alarm.
+    taken larger by what the correlation of neighbours says, so that a drift makes the interval wider instead of making an alarm. Where
+    that leaves no rank, the ranges are left: a drift by parts of a percent cannot explain a change by tens of them.
     """
     a, b = np.log(np.asarray(before, dtype=np.float64)), np.log(np.asarray(after, dtype=np.float64))
     value = math.exp(float(np.median(b) - np.median(a)))
     pairs = len(a) * len(b)
-    deviation = math.sqrt(pairs * (len(a) + len(b) + 1) / 12 * max(_inflation(a), _inflation(b)))
-    cut = math.floor(pairs / 2 - NormalDist().inv_cdf((1 + confidence) / 2) * deviation)
-    if cut < 0:
+    width = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(pairs * (len(a) + len(b) + 1) / 12)
+    cut = math.floor(pairs / 2 - width * math.sqrt(max(_inflation(a), _inflation(b))))
+    if pairs / 2 < width:
         return Ratio(value, 0.0, math.inf)
     shifts = np.sort((b[:, None] - a[None, :]).ravel())
+    if cut < 0:
+        wider = WANDERED * (np.ptp(a) + np.ptp(b))
+        return Ratio(value, math.exp(shifts[0] - wider), math.exp(shifts[-1] + wider), drifting=True)
     return Ratio(value, math.exp(shifts[cut]), math.exp(shifts[pairs - 1 - cut]))
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,11 @@ FIELDS: dict[str, tuple[type, ...]] = {
     "check": (dict, type(None)),
     "tflops": (int, float, type(None)),
 }
+# what was measured: not what it was measured with, nor what was found; the variant is the kernel's own choice
+IDENTITY = (
+    *("level", "asked", "mask", "params", "mask_digest", "seed", "seqlen", "seqlen_q", "seqlen_k", "heads_q", "heads_kv"),
+    *("head_dim", "head_dim_v", "dtype", "deterministic", "grad", "pass", "method", "ranks", "grid", "simulated"),
+)
 STATUSES = ("ok", "unsupported", "unavailable", "oom", "timeout", "wrong", "error", "invalid")
 
 
@@ -56,14 +62,43 @@ def journals(folders: Iterable[str | Path]) -> list[Path]:
 
 
 def read(folder: str | Path) -> list[Record]:
-    """The records of a journal, the last one of each key; a record that is none of ours is refused with file and line."""
-    records = journal.load(folder)
-    for record in records:
+    """The records of a journal that count; one that is none of ours is refused with file and line."""
+    history = journal.history(folder)
+    for record in {record["key"]: record for record in history}.values():
         fault = _fault(record)
         if fault:
             path = Path(folder) / journal.RESULTS
             raise BadInput(f"{path} line {_line_of(path, record)}: {fault}; repair or delete that line, or give a folder of `longca run`.")
-    return records
+    return that_count(history, read_environments(folder))
+
+
+def that_count(history: Iterable[Record], environments: Mapping[str, Record]) -> list[Record]:
+    """Of records that measure the same, the last one, at the place of the first: a kernel that was edited has another key, and yet it is
+    measured in place of what it was."""
+    same: dict[str, Record] = {}
+    newest: dict[str, Record] = {}
+    for record in history:
+        same[identity(record, environments)] = newest[record["key"]] = record
+    return [record for record in same.values() if record is newest[record["key"]]]
+
+
+def replaced(history: Iterable[Record], environments: Mapping[str, Record], keys: Collection[str]) -> list[Record]:
+    """Records with these keys that no longer count, because a later one with none of these keys measures the same."""
+    found = list(history)
+    counting = {identity(record, environments): record["key"] for record in found}
+    own = {record["key"]: record for record in found if record["key"] in keys}
+    return [record for record in own.values() if counting[identity(record, environments)] not in keys]
+
+
+def measured_thing(record: Record) -> Record:
+    """What was measured, in those fields that the record has."""
+    return {name: record[name] for name in IDENTITY if name in record}
+
+
+def identity(record: Record, environments: Mapping[str, Record]) -> str:
+    """What was measured; with environments, on what device too, for journals of several."""
+    device = environments.get(record["env"], {}).get("device")
+    return json.dumps([device, measured_thing(record)], sort_keys=True)
 
 
 def read_environments(folder: str | Path) -> dict[str, Record]:

@@ -79,8 +79,26 @@ def _conditions(record: Record, facts: Record) -> list[str]:
     longest = parse_size((facts.get("limits") or {}).get("quadratic") or "8K")
     if record["seqlen"] > longest and not record.get("limited") and _quadratic(record["asked"], record["mask"]):
         words.append("--full")
-    words += _clock(facts.get("clock"))
-    return words if record["kernel"] in registry.classes() else [*words, "--plugin", f"{record['kernel']}.py"]
+    return [*words, *_clock(facts.get("clock")), *(word for file in plugins_of(record, facts) for word in ("--plugin", file))]
+
+
+def plugins_of(record: Record, facts: Record) -> list[str]:
+    """The files that a record's kernel or method was loaded from, as the user typed them; for journals that do not keep them, words that
+    are no file's name. A file without names is one that every rank loaded."""
+    kept = facts.get("plugins")
+    files = {str(file): names for file, names in kept.items() if isinstance(names, list)} if isinstance(kept, dict) else {}
+    found = [file for file, names in files.items() if record["kernel"] in names or (record["level"] == "cp" and not names)]
+    return found or [f"FILE_WITH_{name}.py" for name in _foreign(record)]
+
+
+def _foreign(record: Record) -> list[str]:
+    """Names of kernels and methods that do not come with LongCA."""
+    names = [] if record["kernel"] in registry.classes() else [str(record["kernel"])]
+    if record.get("method"):
+        from longca.parallel import registry as methods
+
+        names += [] if record["method"] in methods.names() else [str(record["method"])]
+    return names
 
 
 def _clock(recorded: Any) -> list[str]:

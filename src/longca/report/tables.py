@@ -107,8 +107,8 @@ def _shares(title: str, records: Sequence[Record]) -> Table:
 
     def cell(found: list[Record]) -> str:
         share = best_share(found, fastest)
-        failed = [record for record in found if record["status"] != "ok"]
-        if share is None or any(record["status"] == "wrong" for record in failed):
+        failed = sorted((record for record in found if record["status"] != "ok"), key=lambda record: record["status"] != "wrong")
+        if share is None or (failed and failed[0]["status"] == "wrong"):
             return word(failed) if failed or not found else f"= {found[0]['same']}"
         return f"{100 * share:.{int(share < 0.1)}f} %"
 
@@ -117,13 +117,16 @@ def _shares(title: str, records: Sequence[Record]) -> Table:
 
 
 def _error(found: list[Record]) -> str:
-    worst = worst_error(record for record in found if not record["same"] or record["status"] == "wrong")
+    wrong = [record for record in found if record["status"] == "wrong"]
+    worst = worst_error(wrong or (record for record in found if not record["same"]))
+    if wrong and (worst is None or worst.share <= 1):  # no tensor was off: it changed its inputs, or gave something else the second time
+        reason = " ".join(wrong[0]["reason"].split()) or "no reason is known"
+        return f"wrong: {reason} ({format_size(wrong[0]['seqlen'])})"
     if worst is None:
         failed = [record for record in found if record["status"] != "ok"]
         return word(failed) if failed else f"= {found[0]['same']}" if found and found[0]["same"] else ""
-    wrong = "wrong: " if any(record["status"] == "wrong" for record in found) else ""
     share = f"{100 * worst.share:.0f} %" if math.isfinite(worst.share) else "no number"
-    return f"{wrong}{share} ({worst.tensor}, {format_size(worst.record['seqlen'])})"
+    return f"{'wrong: ' if wrong else ''}{share} ({worst.tensor}, {format_size(worst.record['seqlen'])})"
 
 
 def _memory(title: str, records: Sequence[Record]) -> Table:

@@ -6,10 +6,9 @@ from typing import Any
 
 from longca import masks
 from longca.errors import BadInput
-from longca.kernels import registry
 from longca.report.question import Question
 from longca.report.recommend import Answer, Choice
-from longca.report.reproduce import documents_of
+from longca.report.reproduce import documents_of, plugins_of
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
 
@@ -35,11 +34,15 @@ def _mask(question: Question, choice: Choice) -> list[str]:
     return [f'mask = longca.masks.build("{question.mask}", {question.seqlen}{options}){remark}']
 
 
-def _plugin(choice: Choice) -> list[str]:
-    name = choice.kernel.partition(":")[0]
-    if name in registry.classes():
+def _plugins(choice: Choice) -> list[str]:
+    """Loads the files that hold the kernel, or the method; those of a method are loaded as a run does it."""
+    source = choice.sources[0]
+    files = plugins_of(source.record, source.facts)
+    if not files:
         return []
-    return ["from longca.kernels import registry", "", f'registry.load_plugin("{name}.py")  # the file that holds the kernel']
+    module = "longca.bench.cp_plugins" if choice.method else "longca.kernels.registry"
+    what = "method or kernel" if choice.method else "kernel"
+    return [f"from {module} import load_plugin", "", *(f"load_plugin({file!r})  # the file that holds the {what}" for file in files)]
 
 
 def _tensors(question: Question, tokens: str, device: str) -> list[str]:
@@ -71,7 +74,7 @@ def _one(question: Question, choice: Choice, kind: str) -> list[str]:
         "import longca",
         *(["from longca.kernels.selected import from_tensors"] if by_rule else []),
         "",
-        *_plugin(choice),
+        *_plugins(choice),
         *([*tensors, *_selected(question)] if by_rule else [*_mask(question, choice), *tensors]),
         f'out = longca.attention(q, k, v, mask, kernel="{choice.kernel}"{option})  # [tokens, query heads, head size]',
         *_end(question),
@@ -105,7 +108,7 @@ def _many(question: Question, choice: Choice, kind: str) -> list[str]:
         "",
         *(['torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'] if kind == "cuda" else []),
         f'dist.init_process_group("{"nccl" if kind == "cuda" else "gloo"}")',
-        *_plugin(choice),
+        *_plugins(choice),
         *(_selected_by_seed(question, choice) if by_rule else _mask(question, choice)),
         f"owned = parallel.shards(mask, {question.heads_q}, {options}, ranks=dist.get_world_size())  # ranges of tokens per rank",
         "tokens = sum(stop - start for start, stop in owned[dist.get_rank()])  # cut your own with parallel.shard",

@@ -16,10 +16,9 @@ function worstOf(group) {
 const badness = (group) => (group.some((r) => r.status === "wrong") ? Infinity : worstOf(group)?.value ?? -1);
 
 function accuracy(records, lines) {
-  const wrongFirst = [...records].sort((a, b) => (b.status === "wrong") - (a.status === "wrong"));
   const checked = unique([...lines, ...records.filter((r) => r.status === "wrong").map((r) => r.line)]).sort();
   const share = (group) => { const worst = worstOf(group); return worst && { ...worst, note: null }; };
-  document.getElementById("errors").replaceChildren(shareTable(wrongFirst, checked, { share, columns: unique(records.map((r) => r.mask)), order: badness }));
+  document.getElementById("errors").replaceChildren(shareTable(records, checked, { share, columns: unique(records.map((r) => r.mask)), order: badness }));
 
   const masks = [...groupBy(records, "problem")].map(([name, group]) => ({ name, group, bad: badness(group) })).filter(({ bad }) => bad >= 0).sort((a, b) => b.bad - a.bad);
   const select = document.getElementById("errors-mask"), before = select.value;

@@ -55,20 +55,21 @@ function spacedLabels(u, chart, ends) {
   return chart.places.map((place) => (rows[0].includes(place) ? chart.label(place) : rows[1].includes(place) ? `\n${chart.label(place)}` : ""));
 }
 
-// On a logarithmic axis: powers of ten, or more of them where there would be one at most.
-function roundOnes(u, splits) {
-  const digit = (value) => Number((value / 10 ** Math.floor(Math.log10(value))).toPrecision(3));
-  const [tens, some] = [[1], [1, 2, 5]].map((kept) => splits.map((value) => (kept.includes(digit(value)) ? value : null)));
-  return tens.filter(Boolean).length > 1 ? tens : some;
+// Where a logarithmic axis has its marks: at powers of ten, or at more where there would be one at most. uPlot's own marks never end on some axes that begin
+// just below a power of ten.
+function roundOnes(u, axis, low, high) {
+  const decades = Array.from({ length: Math.ceil(Math.log10(high)) - Math.floor(Math.log10(low)) + 1 }, (_, i) => i + Math.floor(Math.log10(low)));
+  const within = (digits) => decades.flatMap((decade) => digits.map((digit) => Number(`${digit}e${decade}`))).filter((value) => value >= low && value <= high);
+  return [[1], [1, 2, 5], [1, 2, 3, 4, 5, 6, 7, 8, 9]].map(within).find((marks) => marks.length > 1);
 }
 
 function lineOptions(chart, width) {
-  const axis = axisLook(), log = Boolean(chart.log), filter = log ? roundOnes : aboveZero, ends = [chart.places[0] / 1.4, chart.places[chart.places.length - 1] * 1.4];
+  const axis = axisLook(), log = Boolean(chart.log), marks = log ? { splits: roundOnes } : {}, filter = log ? (u, splits) => splits : aboveZero, ends = [chart.places[0] / 1.4, chart.places[chart.places.length - 1] * 1.4];
   return {
     width, height: HEIGHT, legend: { show: false }, cursor: CURSOR,
     scales: { x: { time: false, distr: 3, log: 2, range: () => ends }, y: { distr: log ? 3 : 1, range: () => yRange(chart, log) } },
     axes: [{ ...axis, splits: () => chart.places, values: (u) => spacedLabels(u, chart, ends), space: 20, size: 46 },
-      { ...axis, filter, grid: { ...axis.grid, filter }, ticks: { ...axis.ticks, filter }, size: 66, values: (u, splits) => splits.map(axisText) }],
+      { ...axis, ...marks, filter, grid: { ...axis.grid, filter }, ticks: { ...axis.ticks, filter }, size: 66, values: (u, splits) => splits.map(axisText) }],
     series: [{}, ...chart.points.map((line, i) => {
       const style = styleOf(chart.look(chart.lines[i]));
       return { stroke: style.color, dash: style.dash, width: style.width, points: { show: false } };

@@ -50,8 +50,9 @@ function shareCell(all, share, sameToo) {
     if (found.note) cell.append(element("small", found.note));
     cell.style.background = `rgba(var(--heat), ${(0.55 * Math.min(1, found.value)).toFixed(3)})`;
   } else if (group.length) {
-    cell.textContent = MARKS[group[0].status] || "";
-    cell.title = `${MARK_WORDS[group[0].status] || ""}: ${group[0].reason}`;
+    const failed = group.find((r) => r.status === "wrong") || group.find((r) => r.status !== "ok") || group[0];
+    cell.textContent = MARKS[failed.status] || "";
+    cell.title = `${MARK_WORDS[failed.status] || ""}: ${failed.reason}`;
     cell.classList.add("mark");
   } else if (all.length) {
     cell.textContent = `= ${all[0].same}`;
@@ -65,7 +66,7 @@ function heatMap(records, lines) {
   const best = new Map([...groupBy(records.filter((r) => r.status === "ok" && !r.same), (r) => JSON.stringify([r.mask, r.pass, r.simulated]))].map(([key, rs]) => [key, Math.max(...rs.map((r) => r.tflops))]));
   const share = (group) => {
     const ok = group.filter((r) => r.status === "ok" && (!known || r.mfu !== null));
-    if (!ok.length) return null;
+    if (!ok.length || group.some((r) => r.status === "wrong")) return null; // no speed of a kernel that may be wrong
     const top = ok.reduce((a, b) => (b.tflops > a.tflops ? b : a));
     return { value: known ? top.mfu : top.tflops / best.get(JSON.stringify([top.mask, top.pass, top.simulated])), title: `${numberText(top.tflops)} TFLOP/s at ${sizeText(top.seqlen)}` };
   };

@@ -11,7 +11,7 @@ from longca.report.figures.sheet import Drawing, same_scale, sheet, without
 from longca.report.measures import grouped, worst_error
 from longca.report.reading import Record
 
-NOTE = "The worst of what the pass computes. Above the line at 1 a kernel is wrong; W: wrong, and its error is no number."
+NOTE = "The worst of what the pass computes. Above the line at 1 a kernel is wrong; W: wrong, and not by the size of an error."
 
 
 def errors(drawing: Drawing) -> Any:
@@ -36,5 +36,8 @@ def errors(drawing: Drawing) -> Any:
 
 
 def worst_at(records: Iterable[Record]) -> Point | None:
-    found = worst_error(records)
-    return (found.share,) * 3 if found and 0 < found.share < math.inf else None
+    """None for what is wrong for another reason than an error that has a size: it has none to show."""
+    own = list(records)
+    found = worst_error(own)
+    least = 1 if any(record["status"] == "wrong" for record in own) else 0
+    return (found.share,) * 3 if found and least < found.share < math.inf else None
