@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from longca.cli._torn import say_torn
 from longca.errors import BadInput
-from longca.report import ENOUGH, PRACTICAL
+from longca.report import ENOUGH, PRACTICAL, SETTLED_S
 
 if TYPE_CHECKING:
     from longca.report.evidence import Evidence
@@ -102,7 +103,7 @@ def _write(target: str, answers: list[Answer]) -> None:
 def _show(answer: Answer) -> None:
     from longca.cli._tables import show_table
 
-    print(answer.question.words() + (f", {answer.device}" if answer.device else ""))
+    print(answer.question.words(answer.unit) + (f", {answer.device}" if answer.device else ""))
     if answer.best is None:
         none = "no kernel that was measured can be recommended." if answer.out else "no record answers this."
         print(f"\n{none}")
@@ -124,7 +125,7 @@ def _show_best(answer: Answer, best: Choice) -> None:
     others = f", or {'one of ' if len(equals) > 1 else ''}{', '.join(equals)}: as good {ALIKE}" if equals else ""
     print(f"\nuse {best.name}{' (SIMULATED, not measured)' if best.simulated else ''}{others}\n")
     several = len(answer.seeds) > 1
-    columns = ["", "TFLOP/s" + ("/GPU" if best.method else ""), *(["worst"] if several else []), "ms", "GiB", "against the best"]
+    columns = ["", "TFLOP/s" + (f"/{answer.unit}" if best.method else ""), *(["worst"] if several else []), "ms", "GiB", "against the best"]
     rows = []
     for choice in answer.choices:
         memory = "not counted" if choice.memory_gib is None else f"{choice.memory_gib:.3g}"
@@ -176,7 +177,19 @@ def _remarks(answer: Answer, best: Choice) -> list[str]:
     if any(choice.noisy for choice in answer.choices):
         noisy = [choice.name for choice in answer.choices if choice.noisy]
         said.append(f"noisy when it was measured: {', '.join(noisy)}.")
+    if short := _short_warmup(answer.choices):
+        said.append(
+            f"measured behind a warm-up of {1e3 * short:g} ms: a GPU slows down under load, an H200 by up to 13 % after some "
+            f"{1e3 * SETTLED_S:g} ms, so what is close may be in another order."
+        )
     few = [f"{choice.name} ({choice.samples})" for choice in answer.choices if choice.samples < ENOUGH and not choice.simulated]
     if few:
         said.append(f"measured with fewer than {ENOUGH} samples: {', '.join(few)}.")
     return said
+
+
+def _short_warmup(choices: Sequence[Choice]) -> float | None:
+    """Seconds, where they were too few for a GPU to be as slow as it stays."""
+    sources = [source for choice in choices for source in choice.sources if not source.on_cpu and not choice.simulated]
+    warmups = [source.facts.get("clock", {}).get("warmup_s") for source in sources]
+    return min((warmup for warmup in warmups if warmup is not None and warmup < SETTLED_S), default=None)

@@ -43,12 +43,18 @@ def best(
     own_documents: bool = False,
     deterministic: bool = False,
     results: str | Path | Sequence[str | Path] | None = None,
-    **params: int | float,
+    params: Mapping[str, int | float] | None = None,
+    **more_params: int | float,
 ) -> Choice:
     """The fastest kernel (on many GPUs: method, grid and kernel) for a mask, from the shipped records or those of `results`.
 
+    Parameters of the mask are given by name (w=512), or in `params` where the name means something else here ({"heads": 1}).
+
     >>> longca.best("causal_document", "32K", "64:8").kernel
     """
+    for name, given in (("mask", mask), ("dtype", dtype), ("passes", passes)):
+        if not isinstance(given, str):
+            raise BadInput(f"{name} must be its name as a text, such as 'causal', 'bf16' or 'fwd+bwd', not {given!r}.")
     where = {"gpus": gpus, "cluster": cluster, "memory": memory, "device": device}
     which = {"source": source, "distribution": distribution, "packing": packing, "own_documents": own_documents}
     question = ask(
@@ -58,7 +64,7 @@ def best(
         head_dim=head_dim,
         dtype=dtype,
         which=passes,
-        params=params,
+        params={**(params or {}), **more_params},
         deterministic=deterministic,
         **where,
         **which,

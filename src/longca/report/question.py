@@ -73,10 +73,10 @@ class Question:
         usual |= {"heads": self.heads_kv} if "heads" in usual else {}
         return usual | dict(self.params)
 
-    def words(self) -> str:
+    def words(self, unit: str = "GPU") -> str:
         params = f" of {self.source}" if self.source != "random" else ""
         params += "".join(f", {name} drawn" if callable(value) else f", {name}={value}" for name, value in self.all_params.items())
-        split = f", {self.gpus} GPUs" if self.gpus > 1 else ""
+        split = f", {self.gpus} {unit}s" if self.gpus > 1 else ""
         split += f", simulated on {self.cluster}" if self.cluster else ""
         return f"{self.mask}{params}, {format_size(self.seqlen)} tokens, {format_shape(vars(self))}, {self.dtype}, {self.which}{split}"
 

@@ -14,7 +14,7 @@ from longca import masks
 from longca.bench.catalogue import MINIATURE
 from longca.errors import BadInput, LongcaError
 from longca.kernels import registry
-from longca.kernels.base import Case
+from longca.kernels.base import Case, Kernel
 from longca.masks import AnyMask
 from longca.masks.bands import Ints
 from longca.masks.selection import Means
@@ -78,6 +78,11 @@ class Answer:
     advice: tuple[str, ...]  # what to run, where nothing can be recommended
 
     @property
+    def unit(self) -> str:
+        """What shares a sequence."""
+        return "rank" if self.choices and self.choices[0].sources[0].on_cpu else "GPU"
+
+    @property
     def best(self) -> Choice | None:
         return self.choices[0] if self.choices else None
 
@@ -98,7 +103,8 @@ def recommend(question: Question, evidence: Sequence[Evidence]) -> Answer:
     devices = sorted({one.device for one in matching})
     if len(devices) > 1:
         raise BadInput(f"records of several devices answer this ({', '.join(devices)}); choose one with --device.")
-    found = [_weighed(one, question) for one in candidates(matching, question)]
+    unweighed = candidates(matching, question)
+    found = [_weighed(one, question) for one in unweighed]
     shared = shared_masks(found)
     found = [one if one.status or shared <= one.figures.keys() else _unshared(one, shared) for one in found]
     choices = _ranked([one for one in found if not one.status], shared, question)
@@ -109,6 +115,8 @@ def recommend(question: Question, evidence: Sequence[Evidence]) -> Answer:
     if not choices and not known:
         said = advice(question, [(one, differing) for one, differing in looked_at if differing], matching)
         said = (*_without_cluster(question, evidence), *said) if question.cluster else said
+    if not choices:
+        said = (*_least_memory([one for one, weighed in zip(unweighed, found, strict=True) if weighed.status == TOO_LARGE], question), *said)
     return Answer(question, devices[0] if devices else "", tuple(seeds), choices, out, _unmeasured(matching, question), said)
 
 
@@ -147,6 +155,12 @@ def _weighed(candidate: Candidate, question: Question) -> Candidate:
         status=TOO_LARGE,
         reason=f"it takes {need:.3g} GiB with its inputs, over the {question.memory_gib:.3g} GiB asked for",
     )
+
+
+def _least_memory(too_large: Sequence[Candidate], question: Question) -> tuple[str, ...]:
+    """What comes closest where memory is the trouble."""
+    needs = sorted((need, one.name) for one in too_large if (need := one.memory_gib(question)) is not None)
+    return tuple(f"the least of what was measured takes {need:.3g} GiB: {name}." for need, name in needs[:1])
 
 
 def _unshared(candidate: Candidate, shared: frozenset[str]) -> Candidate:
@@ -191,11 +205,16 @@ def _unmeasured(matching: Sequence[Evidence], question: Question) -> tuple[str, 
     """On one GPU kernels, on many methods: what LongCA has and these records do not speak of."""
     small = _miniature(question)
     shape = (question.heads_q, question.heads_kv, question.head_dim, question.head_dim_v, question.dtype)
-    case = Case(small.seqlen_q, small.seqlen_k, *shape, "cuda", backward=question.which != "fwd", deterministic=question.deterministic)
+    device = "cpu" if matching and all(one.on_cpu for one in matching) else "cuda"
+    case = Case(small.seqlen_q, small.seqlen_k, *shape, device, backward=question.which != "fwd", deterministic=question.deterministic)
     if question.gpus > 1:
         return _unmeasured_methods({one.record.get("method") for one in matching}, small, case, question.gpus)
     without = sorted(set(registry.names()) - {one.record["kernel"] for one in matching})
-    return tuple(name for name in without if any(registry.supports(kernel, small, case) for kernel in registry.choices(name)))
+    return tuple(name for name in without if any(_takes(kernel, small, case) for kernel in registry.choices(name)))
+
+
+def _takes(kernel: Kernel, mask: AnyMask, case: Case) -> bool:
+    return case.device in kernel.devices and bool(registry.supports(kernel, mask, case))
 
 
 def _unmeasured_methods(measured: set[str | None], small: AnyMask, case: Case, gpus: int) -> tuple[str, ...]:
