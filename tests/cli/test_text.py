@@ -6,8 +6,8 @@ from longca.errors import BadInput
 from longca.text import (
     format_dims,
     format_duration,
-    format_memory,
     format_heads,
+    format_memory,
     format_shape,
     format_size,
     parse_dims,
@@ -76,8 +76,10 @@ def test_durations_are_said_in_the_unit_that_suits_them(seconds: float, words: s
         (int(1.5 * 2**30), "1.5 GiB"),
         (999 << 30, "999 GiB"),
         (4000 << 30, "3.91 TiB"),
-    ]
-    + [(1023 << 30, "0.999 TiB"), (1 << 46, "64 TiB"), (5000 << 60, "5,000 EiB")],
+        (1023 << 30, "0.999 TiB"),
+        (1 << 46, "64 TiB"),
+        (5000 << 60, "5,000 EiB"),
+    ],
 )
 def test_memory_is_said_in_the_unit_that_suits_it(size: int, words: str) -> None:
     assert format_memory(size) == words

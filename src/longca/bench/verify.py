@@ -15,10 +15,11 @@ from longca import masks
 from longca.bench.catalogue import Catalogue
 from longca.bench.cell import Cell
 from longca.bench.metrics import BYTES
+from longca.bench.outcome import fields_of
 from longca.bench.plan import Job, Planned, jobs
 from longca.bench.pool import Pool
 from longca.bench.suite import Limits, Suite
-from longca.errors import BadInput, Refused
+from longca.errors import BadInput, Refused, Unavailable
 from longca.kernels import registry
 from longca.kernels.base import Case, Kernel
 from longca.masks import AnyMask
@@ -115,9 +116,7 @@ def _finding(cell: Cell, fields: Mapping[str, Any]) -> Finding:
 
 
 def check_job(cells: list[Cell], session: Session) -> Iterator[tuple[str, dict[str, Any]]]:
-    """One job inside a worker: prepare the kernel and check it."""
-    from longca.bench.check import check
-
+    """One job inside a worker: prepare the kernel and check it. Where forward and backward fail together, forward is looked at alone."""
     cell = cells[0]
     session.phase("build")
     mask, _ = session.mask(cell)
@@ -125,14 +124,45 @@ def check_job(cells: list[Cell], session: Session) -> Iterator[tuple[str, dict[s
     session.phase("start")  # importing torch takes seconds, and is not this kernel's fault
     session.start_device(case.device)
     session.compilations.limit()
+    if not case.backward:
+        found = _check(kernel, mask, case, cell, session)
+        yield cell.which, found | {"reason": found["reason"] or "forward only"}
+        return
+    try:
+        found = _check(kernel, mask, case, cell, session)
+    except (Refused, Unavailable):
+        raise
+    except Exception as error:
+        found = fields_of(error) | {"label": kernel.label}
+        session.after_error(error)
+    if found["status"] != "ok" and not found["check"] and not session.fatal:
+        found = _with_forward(found, kernel, mask, replace(case, backward=False), cell, session)
+    yield cell.which, found
+
+
+def _check(kernel: Kernel, mask: AnyMask, case: Case, cell: Cell, session: Session) -> dict[str, Any]:
+    from longca.bench.check import check
+
     session.phase("build")
     attention = kernel.prepare(mask, case)
     reference = session.reference(mask, replace(case, backward=cell.grad), cell.seed)
     session.phase("check")
     verdict = check(kernel, attention, case, reference, cell.seed)
     errors = {name: {"error": e.error, "allowed": e.allowed, "where": e.where} for name, e in verdict.errors.items()}
-    reason = verdict.reason or ("" if case.backward else "forward only")
-    yield cell.which, {"status": "ok" if verdict.ok else "wrong", "reason": reason, "check": errors, "label": kernel.label}
+    return {"status": "ok" if verdict.ok else "wrong", "reason": verdict.reason, "check": errors, "label": kernel.label}
+
+
+def _with_forward(found: dict[str, Any], kernel: Kernel, mask: AnyMask, case: Case, cell: Cell, session: Session) -> dict[str, Any]:
+    """What is wrong with both, and beside it what the forward does alone, if that is anything else."""
+    try:
+        alone = _check(kernel, mask, case, cell, session)
+    except Exception as error:  # the forward fails, as it did before
+        session.after_error(error)
+        return found
+    if not alone["check"]:
+        return found
+    words = "its forward alone is right" if alone["status"] == "ok" else f"its forward alone: {alone['reason']}"
+    return found | {"check": alone["check"], "reason": f"{found['reason'].rstrip('.')}; {words}"}
 
 
 def _forward_only_if_needed(label: str, mask: AnyMask, case: Case) -> tuple[Kernel, Case]:
