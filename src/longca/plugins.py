@@ -7,6 +7,7 @@ import importlib.util
 import re
 import sys
 from collections.abc import Mapping
+from itertools import combinations
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -58,7 +59,15 @@ def nameless_in(place: Any, kind: Any) -> list[type]:
     return [found for found in own if not getattr(found, "name", "") and not any(found in other.__mro__[1:] for other in own)]
 
 
-def _classes(place: Any, kind: Any) -> list[type]:
+def refuse_same_names(place: Any, kind: Any, path: str | Path, what: str) -> None:
+    """Of two that share a name only one could be asked for; a class that another builds on has its name on loan."""
+    own = [found for found in _classes(place, kind) if getattr(found, "name", "")]
+    for first, second in combinations(own, 2):
+        if first.name == second.name and not (issubclass(first, second) or issubclass(second, first)):
+            raise BadInput(f"the plugin {path} has two {what}s of the name {first.name!r}; choose another name for one.")
+
+
+def _classes(place: Any, kind: Any) -> list[Any]:
     classes = [place] if isinstance(place, type) else [value for value in vars(place).values() if isinstance(value, type)]
     return [found for found in classes if issubclass(found, kind) and (found is place or found.__module__ == place.__name__)]
 

@@ -143,9 +143,9 @@ RETURNS: dict[str, type[Broken]] = {
     "its backward returns 2 values, not the 3 of (dq, dk, dv)": returning(backward=lambda dq, dk, dv: (dq, dk)),
     "its backward returns None, not the tuple (dq, dk, dv)": returning(backward=lambda dq, dk, dv: None),
     "dk is None, not a tensor": returning(backward=lambda dq, dk, dv: (dq, None, dv)),
-    "out is fp32, not bf16": returning(lambda out, lse: (out.float(), lse)),
+    "out is fp32, not bf16 as q is": returning(lambda out, lse: (out.float(), lse)),
     "lse is bf16, not fp32": returning(lambda out, lse: (out, lse.bfloat16())),
-    "dv is fp64, not bf16": returning(backward=lambda dq, dk, dv: (dq, dk, dv.double())),
+    "dv is fp64, not bf16 as v is": returning(backward=lambda dq, dk, dv: (dq, dk, dv.double())),
 }
 
 

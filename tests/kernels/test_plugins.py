@@ -72,6 +72,7 @@ def test_a_wrong_plugin_is_found_out(tmp_path: Path, capsys: pytest.CaptureFixtu
         (f"{DECORATED.format('my kernel,1')}", "calls its kernel 'my kernel,1'; a name is made of"),
         (f"{DECORATED.format('all')}", "calls its kernel 'all'; a name is made of"),
         (f"{CLASS}    variants = ('x', 'y,z')\n    name = 'v'\n", "calls its variant of v 'y,z'; a name is made of"),
+        (DECORATED.format("twin") + DECORATED.format("twin").replace("def f", "def g"), "has two kernels of the name 'twin'"),
         (CLASS, "the class Mine of the plugin {path} has no name; write one into it, such as name = 'mine'."),
         (f"{CLASS}{DECORATED.format('beside')}", "the class Mine of the plugin {path} has no name"),
         (

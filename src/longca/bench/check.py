@@ -153,7 +153,8 @@ def _refuse_forms(tensors: Tensors, case: Case, verdict: Verdict) -> None:
     for name, tensor in tensors.items():
         wanted = DTYPES[case.dtype] if name != "lse" or case.dtype == "fp64" else torch.float32
         if tensor.dtype != wanted:
-            verdict.problems.append(f"{name} is {names.get(tensor.dtype, tensor.dtype)}, not {names[wanted]}")
+            why = "" if name == "lse" else f" as {'q' if name == 'out' else name[1:]} is"
+            verdict.problems.append(f"{name} is {names.get(tensor.dtype, tensor.dtype)}, not {names[wanted]}{why}")
         if tensor.device.type != case.device:
             verdict.problems.append(f"{name} lies on {tensor.device.type}, not on {case.device}")
 

@@ -14,7 +14,7 @@ from longca import devices, kernels
 from longca.errors import BadInput, Refused, Unavailable, unknown
 from longca.kernels.base import Answer, Case, Kernel, No, Yes, module_path
 from longca.masks import AnyMask
-from longca.plugins import PREFIX, defined_in, import_file, nameless_in, refuse_odd_name, refuse_taken, refuse_twice
+from longca.plugins import PREFIX, defined_in, import_file, nameless_in, refuse_odd_name, refuse_same_names, refuse_taken, refuse_twice
 
 _LIBRARIES = {"base", "inputs", "lower", "registry", "functional", "plugin", "adapting", "overview", "selected"}  # some import torch
 _plugins: dict[str, type[Kernel]] = {}
@@ -47,6 +47,7 @@ def load_plugin(path: str | Path) -> list[str]:
     for nameless in nameless_in(module, Kernel):
         usual = f"name = '{nameless.__name__.lower()}'"
         raise BadInput(f"the class {nameless.__name__} of the plugin {path} has no name; write one into it, such as {usual}.")
+    refuse_same_names(module, Kernel, path, "kernel")
     found = defined_in(module, Kernel)
     if not found:
         raise BadInput(
