@@ -12,6 +12,7 @@ import pytest
 
 from longca import devices, masks
 from longca.bench.environment import device_model
+from longca.bench.verify import limits
 from longca.cli import main
 
 BLIND = '''
@@ -156,6 +157,14 @@ def test_a_wrong_kernel_beside_a_missing_one_is_wrong(tmp_path: Path, capsys: py
 def test_a_kernel_that_hangs_is_ended_by_the_deadline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert verify(tmp_path, HANGS, "--masks", "full", "--seqlens", "64", "--deadline", "2") == 1
     assert re.search(r"^timeout: hangs on full: .* took longer than its 2 s$", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_a_step_gets_minutes_and_a_long_sequence_more() -> None:
+    assert limits(None, "cpu", 509, 8).check_s == limits(None, "cuda", 8192, 64).check_s == 300
+    assert 300 < limits(None, "cpu", 16384, 8).build_s < limits(None, "cpu", 1 << 20, 8).build_s == 3600
+    asked = limits(2.5, "cpu", 1 << 20, 8)
+    assert asked.build_s == asked.check_s == 2.5
+    assert asked.start_s >= 120  # to import torch is no step of a kernel's
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from longca.bench.suite import Suite
     from longca.bench.verify import Finding
 
+STOPPING = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = 130  # what a shell reports for SIGINT
 HELP = "check kernels against an fp64 reference on every mask they claim"
 
@@ -104,11 +105,11 @@ def _signals_stop() -> Iterator[None]:
     """Ctrl-C, or a SIGTERM as schedulers send it, once: a second one must not keep workers from being ended."""
 
     def stop(number: int, _: FrameType | None) -> None:
-        for name in before:
-            signal.signal(name, signal.SIG_IGN)
+        for which in STOPPING:
+            signal.signal(which, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, stop) for number in STOPPING}
     try:
         yield
     finally:
