@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import re
 import sys
 from collections.abc import Mapping
+from itertools import combinations
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 from longca.errors import BadInput, LongcaError
 
 PREFIX = "longca_plugin_"
+NAME = re.compile(r"\w[\w.-]*")
 
 
 def import_file(path: str | Path, wanted: str) -> ModuleType:
@@ -47,9 +50,32 @@ def place(error: BaseException) -> str:
 
 def defined_in(place: Any, kind: Any) -> dict[str, Any]:
     """The classes of a kind, by name: a class itself, or those that a module defines; what it only imports belongs to another."""
+    return {name: found for found in _classes(place, kind) if (name := getattr(found, "name", ""))}
+
+
+def nameless_in(place: Any, kind: Any) -> list[type]:
+    """Classes of a kind that nobody can ask for and that no other class builds on: their author forgot the name."""
+    own = _classes(place, kind)
+    return [found for found in own if not getattr(found, "name", "") and not any(found in other.__mro__[1:] for other in own)]
+
+
+def refuse_same_names(place: Any, kind: Any, path: str | Path, what: str) -> None:
+    """Of two that share a name only one could be asked for; a class that another builds on has its name on loan."""
+    own = [found for found in _classes(place, kind) if getattr(found, "name", "")]
+    for first, second in combinations(own, 2):
+        if first.name == second.name and not (issubclass(first, second) or issubclass(second, first)):
+            raise BadInput(f"the plugin {path} has two {what}s of the name {first.name!r}; choose another name for one.")
+
+
+def _classes(place: Any, kind: Any) -> list[Any]:
     classes = [place] if isinstance(place, type) else [value for value in vars(place).values() if isinstance(value, type)]
-    own = [found for found in classes if issubclass(found, kind) and (found is place or found.__module__ == place.__name__)]
-    return {name: found for found in own if (name := getattr(found, "name", ""))}
+    return [found for found in classes if issubclass(found, kind) and (found is place or found.__module__ == place.__name__)]
+
+
+def refuse_odd_name(name: object, path: str | Path, what: str) -> None:
+    """A name stands between commas, before a colon, and in file names."""
+    if not (isinstance(name, str) and NAME.fullmatch(name)) or name == "all":
+        raise BadInput(f"the plugin {path} calls its {what} {name!r}; a name is made of letters, digits, _, - and ., and is not 'all'.")
 
 
 def refuse_taken(found: Mapping[str, Any], taken: Mapping[str, Any], path: str | Path, what: str) -> None:

@@ -66,6 +66,14 @@ def parse_memory(text: str) -> int:
     return int(value)
 
 
+def format_memory(size: float) -> str:
+    """Bytes for people, three digits in the largest unit of which there is one: '1.5 GiB', '512 MiB', '3.91 TiB'."""
+    value, units = float(size), ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]
+    while value >= 999.5 and len(units) > 1:  # what three digits would round to 1000
+        value, units = value / 1024, units[1:]
+    return f"{value:.3g} {units[0]}" if value < 999.5 else f"{value:,.0f} {units[0]}"
+
+
 def parse_number(text: str) -> int | float:
     """A whole number, a size such as 1K, or a fraction such as 0.5."""
     try:

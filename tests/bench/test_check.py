@@ -118,6 +118,53 @@ class WrongShape(Broken):
         return out.transpose(0, 1), lse
 
 
+def returning(forward: Callable[..., object] | None = None, backward: Callable[..., object] | None = None) -> type[Broken]:
+    """A kernel whose answers are made into something else."""
+
+    class Returning(Broken):
+        def forward(self, q, k, v):
+            answer = self.inner.forward(q, k, v)
+            return forward(*answer) if forward else answer
+
+        def backward(self, dout, q, k, v, out, lse):
+            answer = self.inner.backward(dout, q, k, v, out, lse)
+            return backward(*answer) if backward else answer
+
+    return Returning
+
+
+RETURNS: dict[str, type[Broken]] = {
+    "its forward returns None, not the tuple (out, lse)": returning(lambda out, lse: None),
+    "its forward returns one tensor, not the tuple (out, lse)": returning(lambda out, lse: out),
+    "its forward returns 3 values, not the 2 of (out, lse)": returning(lambda out, lse: (out, lse, None)),
+    "out is a list, not a tensor; a function returns out, or the tuple (out, lse)": returning(lambda out, lse: ([out, lse], None)),
+    "lse is a value of the type int, not a tensor": returning(lambda out, lse: (out, 3)),
+    "it returns no lse, though it says that it gives one": returning(lambda out, lse: (out, None)),
+    "its backward returns 2 values, not the 3 of (dq, dk, dv)": returning(backward=lambda dq, dk, dv: (dq, dk)),
+    "its backward returns None, not the tuple (dq, dk, dv)": returning(backward=lambda dq, dk, dv: None),
+    "dk is None, not a tensor": returning(backward=lambda dq, dk, dv: (dq, None, dv)),
+    "out is fp32, not bf16 as q is": returning(lambda out, lse: (out.float(), lse)),
+    "lse is bf16, not fp32": returning(lambda out, lse: (out, lse.bfloat16())),
+    "dv is fp64, not bf16 as v is": returning(backward=lambda dq, dk, dv: (dq, dk, dv.double())),
+}
+
+
+@pytest.mark.parametrize("sentence", RETURNS)
+def test_what_is_returned_in_another_form_is_said(sentence: str) -> None:
+    mask = masks.causal(64)
+    assert verdict_on(mask, RETURNS[sentence](mask, case_for(mask))).reason == sentence
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32", "fp64"])
+@pytest.mark.parametrize("label", ["torch:plain", "torch:chunked", "sdpa:flash", "sdpa:math"])
+def test_our_kernels_return_what_they_should_in_every_dtype(label: str, dtype: str) -> None:
+    mask = masks.causal(64)
+    case, kernel = case_for(mask, dtype), registry.get(label)
+    if not registry.supports(kernel, mask, case):
+        pytest.skip(f"{label} takes no {dtype}")
+    assert check(kernel, kernel.prepare(mask, case), case, reference(mask, case)).reason == ""
+
+
 BROKEN: dict[type[Broken], str] = {
     WrongGroups: "out",
     NoScale: "out",

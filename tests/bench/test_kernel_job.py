@@ -217,7 +217,7 @@ def test_quadratic_memory_stops_at_a_length_with_an_estimate(monkeypatch: pytest
     case = Case(1024, 1024, 64, 8, 128, 128)
     with pytest.raises(TooLong) as refused:
         kernel_job.refuse_quadratic(kernel, mask, case, 512)
-    need = "0.002 GiB for a mask to 0.12 GiB for the scores of 64 heads at 1024 tokens"
+    need = "2 MiB for a mask to 128 MiB for the scores of 64 heads at 1024 tokens"
     assert str(refused.value) == f"O(S²) memory, {need}: left out by rule beyond 512 tokens; --full runs it"
     kernel_job.refuse_quadratic(kernel, mask, case, 1024)
     kernel_job.refuse_quadratic(kernel, mask, case, None)

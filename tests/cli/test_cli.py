@@ -216,7 +216,7 @@ BAD = [
     (["mask", "causal", "--png", "short.txt/a.png"], "cannot write short.txt/a.png: "),
     (["mask", "causal", "--png", "new/a.png"], "cannot write new/a.png: there is no folder new; make it, or give another file."),
     (["mask", "causal", "--png", "a.foo"], "--png writes a PNG file, so its name must end in .png, not 'a.foo'."),
-    (["mask", "uniform_block", "--seqlen", "1G"], "uniform_block takes 5.24e+05 GiB of host memory for its blocks at 1G tokens, and "),
+    (["mask", "uniform_block", "--seqlen", "1G"], "uniform_block takes 512 TiB of host memory for its blocks at 1G tokens, and "),
     (
         ["mask", "causal", "--gallery", "g"],
         "--gallery draws every mask with its own parameters; beside it only --seqlen and --seed can be given.",

@@ -7,6 +7,7 @@ from longca.text import (
     format_dims,
     format_duration,
     format_heads,
+    format_memory,
     format_shape,
     format_size,
     parse_dims,
@@ -64,6 +65,24 @@ def test_what_is_no_setting(entry: str) -> None:
 )
 def test_durations_are_said_in_the_unit_that_suits_them(seconds: float, words: str) -> None:
     assert format_duration(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        (0, "0 bytes"),
+        (512, "512 bytes"),
+        (1 << 20, "1 MiB"),
+        (int(1.5 * 2**30), "1.5 GiB"),
+        (999 << 30, "999 GiB"),
+        (4000 << 30, "3.91 TiB"),
+        (1023 << 30, "0.999 TiB"),
+        (1 << 46, "64 TiB"),
+        (5000 << 60, "5,000 EiB"),
+    ],
+)
+def test_memory_is_said_in_the_unit_that_suits_it(size: int, words: str) -> None:
+    assert format_memory(size) == words
 
 
 def test_one_is_no_plural() -> None:

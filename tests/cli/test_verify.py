@@ -1,12 +1,18 @@
 """`longca verify`: what it checks by default, what it says of kernels that fail, and that none of them takes it along."""
 
 import json
+import os
+import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from longca import devices, masks
 from longca.bench.environment import device_model
+from longca.bench.verify import limits
 from longca.cli import main
 
 BLIND = '''
@@ -45,6 +51,17 @@ def gives_nan(q, k, v, mask, scale):
     """no number at all"""
     return q * (k.sum() + v.sum()) * float("nan")
 '''
+HANGS = '''
+import os, time, pathlib, longca
+
+@longca.kernel(differentiable=False)
+def hangs(q, k, v, mask, scale):
+    """answers on the first mask alone"""
+    if mask.name == "causal":
+        return q * 0
+    pathlib.Path(__file__).with_name("pid").write_text(str(os.getpid()))
+    time.sleep(3600)
+'''
 SMALL = ["--heads", "2:1", "--head-dim", "16", "--device", "cpu"]
 
 
@@ -67,7 +84,7 @@ def test_a_kernel_that_ignores_the_mask_passes_on_the_causal_one_alone(
 def test_masks_that_are_equal_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = verify(tmp_path, BLIND, "--masks", "causal,sliding_window_causal,full", "--seqlens", "64", "--set", "w=64")
     assert code == 1
-    assert capsys.readouterr().err == "note: causal and sliding_window_causal show the same pairs at 64 tokens\n"
+    assert capsys.readouterr().err.startswith("note: causal and sliding_window_causal show the same pairs at 64 tokens\n[1/3] blind on ")
 
 
 @pytest.mark.parametrize(
@@ -75,6 +92,7 @@ def test_masks_that_are_equal_are_named(tmp_path: Path, capsys: pytest.CaptureFi
     [
         (["--seqlens", "99999999999"], "checking 99999999999 tokens with 2:1 heads takes at least "),
         (["--head-dim", "64/"], "'64/' is not understood; write a head size such as 128 or 192/128."),
+        (["--deadline", "0"], "--deadline must be a number of seconds over 0, not 0.0."),
         (["--masks", "causal", "--source", "nsa"], "the source nsa is for block patterns, and none is asked for"),
     ],
 )
@@ -86,8 +104,10 @@ def test_what_cannot_be_checked_is_refused_at_once(flags: list[str], message: st
 
 
 def test_memory_for_every_pair_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["verify", "--kernels", "torch:plain", "--masks", "causal", *SMALL, "--seqlens", "8M"])
-    assert "oom: torch:plain on causal: out of memory: it asked for 6.55e+04 GiB at once\n" in capsys.readouterr().out
+    assert main(["verify", "--kernels", "torch:plain", "--masks", "causal", *SMALL, "--seqlens", "64,8M"]) == 1  # one of two is checked
+    said = capsys.readouterr().out
+    assert "oom: torch:plain on causal: out of memory: it asked for 64 TiB at once\n" in said
+    assert said.splitlines()[-1] == "1 ok, 1 oom"
 
 
 def test_every_failure_says_why_and_takes_no_other_along(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,3 +137,55 @@ def test_the_device_that_is_named_is_the_one_that_is_used(capsys: pytest.Capture
     monkeypatch.setattr(devices, "gpus", lambda: [{"name": "A GPU", "compute_cap": "9.0", "memory.total": "1024"}])
     assert main(["verify", "--kernels", "torch:plain", "--masks", "causal", "--seqlens", "64", *SMALL]) == 0
     assert capsys.readouterr().out.startswith(f"{device_model('cpu')}, 2:1 heads of 16, fp32, seed 0\n")
+
+
+def test_a_named_kernel_that_cannot_run_here_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--masks", "causal", "--seqlens", "64", *SMALL]
+    assert main(["verify", "--kernels", "fa4,torch", *flags]) == 2
+    out, err = capsys.readouterr()
+    assert "1 unavailable" in out
+    assert "1 ok" in out
+    assert err.splitlines()[-1].startswith("longca: nothing of fa4 was checked")
+    assert main(["verify", "--kernels", "all", *flags]) == 0
+
+
+def test_a_wrong_kernel_beside_a_missing_one_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert verify(tmp_path, NAN, "--kernels", "gives_nan,fa4", "--masks", "causal", "--seqlens", "64") == 1
+    assert capsys.readouterr().err.splitlines()[-1].startswith("longca: nothing of fa4 was checked")
+
+
+def test_a_kernel_that_hangs_is_ended_by_the_deadline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert verify(tmp_path, HANGS, "--masks", "full", "--seqlens", "64", "--deadline", "2") == 1
+    assert re.search(r"^timeout: hangs on full: .* took longer than its 2 s$", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_a_step_gets_minutes_and_a_long_sequence_more() -> None:
+    assert limits(None, "cpu", 509, 8).check_s == limits(None, "cuda", 8192, 64).check_s == 300
+    assert 300 < limits(None, "cpu", 16384, 8).build_s < limits(None, "cpu", 1 << 20, 8).build_s == 3600
+    asked = limits(2.5, "cpu", 1 << 20, 8)
+    assert asked.build_s == asked.check_s == 2.5
+    assert asked.start_s >= 120  # to import torch is no step of a kernel's
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_ctrl_c_shows_what_was_found_and_leaves_no_worker(name: str, tmp_path: Path) -> None:
+    (tmp_path / "plugin.py").write_text(HANGS)
+    flags = ["verify", "--plugin", tmp_path / "plugin.py", *SMALL, "--seqlens", "64", "--masks", "causal,full,share_question"]
+    found_as_here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    program = [sys.executable, "-c", "import sys; from longca.cli import main; sys.exit(main())", *map(str, flags)]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=found_as_here) as process:
+        try:
+            assert process.stderr is not None
+            assert process.stderr.readline().startswith("[1/3] hangs on causal, 64 tokens: wrong: ")  # while it still works
+            pid = tmp_path / "pid"
+            while not (pid.exists() and pid.read_text()):
+                assert process.poll() is None
+            process.send_signal(signal.Signals[name])
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert out.splitlines()[-1] == "1 wrong"
+    assert err == "longca: stopped; 2 of 3 cases are not checked.\n"
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)

@@ -10,8 +10,18 @@ import pytest
 from longca.cli import main
 from longca.errors import BadInput
 from longca.kernels import registry
+from longca.kernels.overview import overview
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+
+DECORATED = "import longca\n@longca.kernel(name='{}')\ndef f(q, k, v, mask, scale): return q\n"
+CLASS = """
+import longca
+class Mine(longca.Kernel):
+    devices = ("cpu",)
+    def supports(self, mask, case): return ANSWER
+    def prepare(self, mask, case): raise AssertionError("it was taken for a yes")
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -57,15 +67,29 @@ def test_a_wrong_plugin_is_found_out(tmp_path: Path, capsys: pytest.CaptureFixtu
     [
         ("raise RuntimeError('no luck')", "fails when it is imported: RuntimeError: no luck"),
         ("x = 1", "has no kernel"),
-        ("import longca\n@longca.kernel(name='sdpa')\ndef f(q, k, v, mask, scale): return q", "choose another name"),
+        (f"{DECORATED.format('sdpa')}", "choose another name"),
+        (f"{DECORATED.format('a:b')}", "calls its kernel 'a:b'; a name is made of letters, digits, _, - and ., and is not 'all'."),
+        (f"{DECORATED.format('my kernel,1')}", "calls its kernel 'my kernel,1'; a name is made of"),
+        (f"{DECORATED.format('all')}", "calls its kernel 'all'; a name is made of"),
+        (f"{CLASS}    variants = ('x', 'y,z')\n    name = 'v'\n", "calls its variant of v 'y,z'; a name is made of"),
+        (DECORATED.format("twin") + DECORATED.format("twin").replace("def f", "def g"), "has two kernels of the name 'twin'"),
+        (CLASS, "the class Mine of the plugin {path} has no name; write one into it, such as name = 'mine'."),
+        (f"{CLASS}{DECORATED.format('beside')}", "the class Mine of the plugin {path} has no name"),
+        (
+            "import longca\nclass Mine(longca.Kernel):\n    name = 'mine'\n",
+            "the kernel 'mine' of the plugin {path} has no prepare and no supports",
+        ),
     ],
 )
 def test_a_bad_plugin_is_one_sentence(source: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "plugin.py").write_text(source)
     assert main(["verify", "--plugin", str(tmp_path / "plugin.py")]) == 2
     complaint = capsys.readouterr().err
-    assert sentence in complaint
+    assert sentence.format(path=tmp_path / "plugin.py") in complaint
+    assert complaint.count("\n") == 1
     assert "Traceback" not in complaint
+    assert "BadInput" not in complaint
+    assert complaint.count(str(tmp_path)) == 1
 
 
 def test_a_missing_plugin_file() -> None:
@@ -76,3 +100,60 @@ def test_a_missing_plugin_file() -> None:
 def test_the_documentation_shows_the_example() -> None:
     shown = (EXAMPLES.parent / "docs" / "kernels.md").read_text().split("```python\n")[1].split("```")[0]
     assert (EXAMPLES / "my_kernel.py").read_text().endswith(shown)
+
+
+SMALL = ["--masks", "causal", "--seqlens", "64", "--heads", "2:1", "--head-dim", "16", "--device", "cpu"]
+RIGHT = """
+    group = q.shape[1] // k.shape[1]
+    q, k, v = (x.transpose(0, 1) for x in (q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)))
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale).transpose(0, 1)
+"""
+
+
+def test_a_class_that_others_build_on_needs_no_name(tmp_path: Path) -> None:
+    (tmp_path / "plugin.py").write_text(f"{CLASS}class First(Mine): name = 'first'\nclass Second(Mine): name = 'second'\n")
+    assert registry.load_plugin(tmp_path / "plugin.py") == ["first", "second"]
+
+
+@pytest.mark.parametrize("answer", ["False", "None", "True"])
+def test_supports_must_answer_yes_or_no(answer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "plugin.py").write_text(CLASS.replace("ANSWER", answer) + "    name = 'odd'\n")
+    sentence = f"the supports() of odd returns {answer}; it must return longca.Yes() or longca.No('why not')"
+    assert main(["verify", "--plugin", str(tmp_path / "plugin.py"), *SMALL]) == 1
+    assert f"error: odd on causal: {sentence}\n" in capsys.readouterr().out
+    registry.load_plugin(tmp_path / "plugin.py")
+    (entry,) = (entry for entry in overview() if entry["kernel"] == "odd")
+    assert entry["masks"]["causal"] == {"answer": "no", "note": f"{sentence}."}
+    assert entry["tested"].startswith("yours: `longca verify --plugin ")
+    assert entry["tested"].endswith("plugin.py` checks it")
+
+
+@pytest.mark.parametrize("decorator", ["longca.kernel", "longca.kernel()"])
+def test_the_decorator_needs_no_parentheses(decorator: str, tmp_path: Path) -> None:
+    (tmp_path / "plugin.py").write_text(f"import torch, longca\n@{decorator}\ndef bare(q, k, v, mask, scale):{RIGHT}")
+    assert main(["verify", "--plugin", str(tmp_path / "plugin.py"), *SMALL]) == 0
+
+
+@pytest.mark.parametrize("command", ["verify", "run"])
+def test_a_typo_in_a_plugins_name_gets_its_name(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "plugin.py").write_text(DECORATED.format("good_fn"))
+    flags = ["--out", str(tmp_path / "out")] if command == "run" else []
+    assert main([command, "--plugin", str(tmp_path / "plugin.py"), "--kernels", "goodfn", *SMALL, *flags]) == 2
+    assert capsys.readouterr().err == "longca: unknown kernel 'goodfn'; did you mean 'good_fn'?\n"
+
+
+def test_a_gradient_that_does_not_arrive_is_said_beside_the_forward(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "plugin.py").write_text(f"import torch, longca\n@longca.kernel\ndef cut(q, k, v, mask, scale):\n    k = k.detach(){RIGHT}")
+    assert main(["verify", "--plugin", str(tmp_path / "plugin.py"), *SMALL, "--json"]) == 1
+    finding = json.loads(capsys.readouterr().out)
+    assert finding["reason"].startswith("no gradient reaches k: ")
+    assert finding["reason"].endswith("; its forward alone is right")
+    assert set(finding["errors"]) == {"out"}
+
+
+def test_what_no_gradient_reaches_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "plugin.py").write_text("import longca\n@longca.kernel\ndef cut(q, k, v, mask, scale): return q.detach()\n")
+    assert main(["verify", "--plugin", str(tmp_path / "plugin.py"), *SMALL]) == 1
+    said = capsys.readouterr().out
+    assert "error: cut on causal: no gradient reaches q and k and v: " in said
+    assert "; its forward alone: out is off by " in said

@@ -43,6 +43,13 @@ def test_what_is_not_there_is_unavailable_and_never_replaced() -> None:
         registry.choose("fa3", masks.causal(64), CASE)
 
 
+def test_why_something_is_not_there_is_said_once() -> None:
+    with pytest.raises(Unavailable) as caught:
+        registry.choose("fa4", masks.causal(64), CASE)
+    assert str(caught.value).startswith("fa4 is not available here (runs on cuda only; there: pip install flash-attn-4")
+    assert str(caught.value).count("pip install") == 1
+
+
 def test_what_a_kernel_cannot_do_is_refused_with_the_reason() -> None:
     with pytest.raises(Refused, match="no backward on a CPU"):
         registry.choose("flex", masks.causal(64), CASE)

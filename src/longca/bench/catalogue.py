@@ -78,8 +78,14 @@ def _add_dense(found: Catalogue, suite: Suite, offered: Mapping[str, Entry], fai
 def _named(label: str, offered: Mapping[str, Entry], failed: Mapping[str, Entry]) -> Entry:
     if plugin := _of_plugin(label, offered, failed):
         return replace(plugin, label=label)
-    registry.get(label)  # refuses what nobody knows
+    if (name := label.partition(":")[0]) not in registry.names():
+        raise unknown("kernel", name, _known(offered))
+    registry.get(label)  # refuses a variant that nobody knows
     return Entry(label, kernel_versions(label))
+
+
+def _known(offered: Mapping[str, Entry]) -> list[str]:
+    return [*dict.fromkeys(label.partition(":")[0] for label in offered), *registry.names()]
 
 
 def _of_plugin(label: str, offered: Mapping[str, Entry], failed: Mapping[str, Entry]) -> Entry | None:
@@ -95,7 +101,7 @@ def _of_plugin(label: str, offered: Mapping[str, Entry], failed: Mapping[str, En
         return None
     if entry := next((entry for entry in failed.values() if entry.label == name), None):
         return entry
-    names = [*registry.names(), *(known.partition(":")[0] for known in offered), *(entry.label for entry in failed.values())]
+    names = [*_known(offered), *(entry.label for entry in failed.values())]
     if get_close_matches(name, names, n=1, cutoff=0.5):
         raise unknown("kernel", name, names)
     return next(iter(failed.values()))

@@ -18,6 +18,7 @@ import torch
 from longca.bench.reference import DATA_SETS, Reference, data
 from longca.kernels.base import Attention, Case, Kernel
 from longca.kernels.inputs import DTYPES, Inputs
+from longca.text import plural
 
 Tensors = dict[str, torch.Tensor]
 FACTOR = 8.0  # honest kernels stay under half of it in hundreds of seeds; a key dropped at a loud edge is far above
@@ -108,18 +109,54 @@ def _run(kernel: Kernel, attention: Attention, case: Case, inputs: Inputs, verdi
         q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
     poison(case)
     with _timed("fwd", case, verdict):
-        out, lse = attention.forward(q, k, v)
-    tensors = {"out": out.detach()} | ({"lse": lse.detach()} if lse is not None else {})
-    if lse is None and kernel.gives_lse:
+        answer: object = attention.forward(q, k, v)
+    tensors = _by_name("forward", ("out", "lse"), answer, verdict)
+    if "lse" not in tensors and kernel.gives_lse and not verdict.problems:
         verdict.problems.append("it returns no lse, though it says that it gives one")
-    refuse_shapes(tensors, case, verdict)
+    _refuse_forms(tensors, case, verdict)
     if case.backward and not verdict.problems:
         poison(case)
         with _timed("bwd", case, verdict):
-            dq, dk, dv = attention.backward(dout, q, k, v, out, lse)
-        tensors |= {"dq": dq, "dk": dk, "dv": dv}
-        refuse_shapes(tensors, case, verdict)
-    return tensors
+            answer = attention.backward(dout, q, k, v, tensors["out"], tensors.get("lse"))
+        gradients = _by_name("backward", ("dq", "dk", "dv"), answer, verdict)
+        _refuse_forms(gradients, case, verdict)
+        tensors |= gradients
+    return {name: tensor.detach() for name, tensor in tensors.items()}
+
+
+def _by_name(step: str, names: tuple[str, ...], answer: object, verdict: Verdict) -> Tensors:
+    """What a kernel returned; anything but the tensors that are expected, in their order, is a problem. An lse may be None."""
+    wanted = f"({', '.join(names)})"
+    if not isinstance(answer, tuple | list):
+        verdict.problems.append(f"its {step} returns {_kind(answer)}, not the tuple {wanted}")
+        return {}
+    if len(answer) != len(names):
+        verdict.problems.append(f"its {step} returns {plural(len(answer), 'value')}, not the {len(names)} of {wanted}")
+        return {}
+    found = dict(zip(names, answer, strict=True))
+    for name, value in found.items():
+        if not isinstance(value, torch.Tensor) and not (name == "lse" and value is None):
+            hint = "; a function returns out, or the tuple (out, lse)" if isinstance(value, list) else ""
+            verdict.problems.append(f"{name} is {_kind(value)}, not a tensor{hint}")
+    return {name: value for name, value in found.items() if isinstance(value, torch.Tensor)}
+
+
+def _kind(value: object) -> str:
+    plain = {"NoneType": "None", "Tensor": "one tensor", "list": "a list"}
+    return plain.get(type(value).__name__, f"a value of the type {type(value).__name__}")
+
+
+def _refuse_forms(tensors: Tensors, case: Case, verdict: Verdict) -> None:
+    """Shapes, dtypes and devices: out and gradients are as q, k and v are, lse is fp32, or fp64 beside fp64."""
+    refuse_shapes(tensors, case, verdict)
+    names = {dtype: name for name, dtype in DTYPES.items()}
+    for name, tensor in tensors.items():
+        wanted = DTYPES[case.dtype] if name != "lse" or case.dtype == "fp64" else torch.float32
+        if tensor.dtype != wanted:
+            why = "" if name == "lse" else f" as {'q' if name == 'out' else name[1:]} is"
+            verdict.problems.append(f"{name} is {names.get(tensor.dtype, tensor.dtype)}, not {names[wanted]}{why}")
+        if tensor.device.type != case.device:
+            verdict.problems.append(f"{name} lies on {tensor.device.type}, not on {case.device}")
 
 
 @contextmanager

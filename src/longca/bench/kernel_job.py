@@ -15,7 +15,7 @@ from longca.errors import Unavailable
 from longca.kernels import registry
 from longca.kernels.base import Attention, Case, Kernel, Yes
 from longca.masks import AnyMask
-from longca.text import plural
+from longca.text import format_memory, plural
 
 if TYPE_CHECKING:
     import torch
@@ -193,6 +193,6 @@ def refuse_quadratic(kernel: Kernel, mask: AnyMask, case: Case, longest: int | N
     answer = kernel.supports(mask, case)
     if not (isinstance(answer, Yes) and answer.quadratic):
         return
-    shared = case.seqlen_q * case.seqlen_k * metrics.BYTES[case.dtype] / GIB
-    need = f"{shared:.2g} GiB for a mask to {shared * case.heads_q:.2g} GiB for the scores of {plural(case.heads_q, 'head')}"
+    shared = case.seqlen_q * case.seqlen_k * metrics.BYTES[case.dtype]
+    need = f"{format_memory(shared)} for a mask to {format_memory(shared * case.heads_q)} for the scores of {plural(case.heads_q, 'head')}"
     raise TooLong(f"O(S²) memory, {need} at {case.seqlen_q} tokens: left out by rule beyond {longest} tokens; --full runs it")

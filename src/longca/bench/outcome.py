@@ -8,8 +8,9 @@ from contextlib import suppress
 from typing import Any
 from unicodedata import category
 
-from longca.errors import Refused, Unavailable
+from longca.errors import LongcaError, Refused, Unavailable
 from longca.plugins import place
+from longca.text import format_memory
 
 STATUSES = ("ok", "unsupported", "unavailable", "oom", "timeout", "wrong", "error", "invalid")
 LONGEST_REASON = 400
@@ -50,9 +51,10 @@ def of_exception(error: BaseException) -> tuple[str, str]:
     text = str(error)
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or any(word in text.lower() for word in OUT_OF_MEMORY):
         asked = CPU_ALLOCATOR.search(text)  # which says it in the words of its own source code
-        return "oom", f"out of memory: it asked for {int(asked[1]) / 2**30:.3g} GiB at once" if asked else short(text) or "out of memory"
+        return "oom", f"out of memory: it asked for {format_memory(int(asked[1]))} at once" if asked else short(text) or "out of memory"
     where = place(error) or getattr(error, PLACE, "")
-    return "error", short(f"{type(error).__name__}: {text}", LONGEST_REASON - len(where)) + printable(where)
+    words = text.rstrip(".") if isinstance(error, LongcaError) else f"{type(error).__name__}: {text}"  # ours are sentences by themselves
+    return "error", short(words, LONGEST_REASON - len(where)) + printable(where)
 
 
 def forget_frames(error: BaseException) -> None:

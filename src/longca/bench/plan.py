@@ -21,7 +21,7 @@ from longca.bench.suite import Limits, Suite
 from longca.bench.supervisor import memory_limit
 from longca.errors import BadInput
 from longca.masks import AnyMask
-from longca.text import format_size, parse_dims, parse_heads, parse_size
+from longca.text import format_memory, format_size, parse_dims, parse_heads, parse_size
 
 Number = int | float
 LONGEST = 1 << 30  # tokens: the twelve masks of that length take some 20 s and 1.5 GiB to make, and far more beyond
@@ -133,8 +133,8 @@ def refuse_large_pattern(name: str, seqlen: int, params: Mapping[str, float]) ->
     need, free = 2 * masks.BLOCK_PATTERNS[name].block_count(seqlen, params), memory_limit(Limits())
     if need > free:
         raise BadInput(
-            f"{name} takes {need / 2**30:.3g} GiB of host memory for its blocks at {format_size(seqlen)} tokens, and "
-            f"{free / 2**30:.3g} are free; give fewer tokens, larger blocks or fewer heads."
+            f"{name} takes {format_memory(need)} of host memory for its blocks at {format_size(seqlen)} tokens, and "
+            f"{format_memory(free)} are free; give fewer tokens, larger blocks or fewer heads."
         )
 
 

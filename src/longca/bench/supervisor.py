@@ -19,7 +19,7 @@ from uuid import uuid4
 from longca.bench.host_memory import free_bytes
 from longca.bench.outcome import PHASES, of_exit
 from longca.bench.suite import Limits
-from longca.text import parse_size
+from longca.text import format_memory, parse_size
 
 Message = dict[str, Any]
 KEPT_OUTPUT = 16 << 10  # of what a worker prints, its last bytes
@@ -152,7 +152,7 @@ class Worker:
                 raise Gone("timeout", f"{PHASES[self._phase]} took longer than its {self._seconds[self._phase]:g} s")
             if (used := self._resident()) > self.memory:
                 self.kill()
-                raise Gone("oom", f"it took {used / 2**30:.1f} GiB of host memory, {self.memory / 2**30:.1f} are allowed")
+                raise Gone("oom", f"it took {format_memory(used)} of host memory, {format_memory(self.memory)} are allowed")
 
     def _parse(self, line: bytes) -> Message:
         with suppress(ValueError, TypeError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -15,20 +15,23 @@ from longca import masks
 from longca.bench.catalogue import Catalogue
 from longca.bench.cell import Cell
 from longca.bench.metrics import BYTES
+from longca.bench.outcome import fields_of
 from longca.bench.plan import Job, Planned, jobs
 from longca.bench.pool import Pool
 from longca.bench.suite import Limits, Suite
-from longca.errors import BadInput, Refused
+from longca.errors import BadInput, Refused, Unavailable
 from longca.kernels import registry
 from longca.kernels.base import Case, Kernel
 from longca.masks import AnyMask
+from longca.text import format_memory
 
 if TYPE_CHECKING:
     from longca.bench.session import Session
 
-WRONG = ("wrong", "error", "timeout")
+FAILED = ("wrong", "error", "timeout", "oom")  # what was not found right though the kernel takes it
 SHORT = 4096  # tokens below which the usual windows of 1024 hide little and drawn documents are often one
-LIMITS = Limits(build_s=3600, check_s=3600, workers="one")  # nothing is timed, so a process for all will do; a broken one is replaced
+DEADLINE_S, LONGEST_DEADLINE_S = 300.0, 3600.0
+SCORES = {"cpu": 1 << 30, "cuda": 1 << 40}  # how many a slow but honest kernel, or the reference, does within `DEADLINE_S`
 Errors = dict[str, dict[str, Any]]
 
 
@@ -72,13 +75,21 @@ def refuse_too_long(seqlen: int, case: Case, memory: int) -> None:
     per_token = (case.heads_q + case.heads_kv) * (case.head_dim + case.head_dim_v)
     need = seqlen * per_token * (2 * BYTES[case.dtype] + BYTES["fp64"])
     if need > memory:
-        sizes = f"{need / 2**30:.3g} GiB, and {memory / 2**30:.3g} are there"
+        sizes = f"{format_memory(need)}, and {format_memory(memory)} are there"
         raise BadInput(
             f"checking {seqlen} tokens with {case.heads_q}:{case.heads_kv} heads takes at least {sizes}; give shorter --seqlens."
         )
 
 
-def verify(planned: Sequence[Planned], suite: Suite, found: Catalogue, device: str) -> Iterator[Finding]:
+def limits(deadline_s: float | None, device: str, seqlen: int, heads: int) -> Limits:
+    """What a step may take: as asked, or minutes, and more where the scores of the longest sequence are many."""
+    usual = max(1.0, heads * seqlen**2 / SCORES[device]) * DEADLINE_S
+    seconds = min(LONGEST_DEADLINE_S, usual) if deadline_s is None else deadline_s
+    # nothing is timed, so a process for all will do, and a broken one is replaced; to start it is no step of a kernel
+    return Limits(start_s=max(Limits.start_s, seconds), build_s=seconds, check_s=seconds, workers="one")
+
+
+def verify(planned: Sequence[Planned], suite: Suite, found: Catalogue, device: str) -> Generator[Finding, None, None]:
     """Findings as they come, mask by mask, so that the reference of a mask is made once and used by all kernels."""
     with TemporaryDirectory(prefix="longca-verify-") as folder:
         pool = _Checks(suite, found, device, "", Path(folder), full=True)
@@ -105,22 +116,53 @@ def _finding(cell: Cell, fields: Mapping[str, Any]) -> Finding:
 
 
 def check_job(cells: list[Cell], session: Session) -> Iterator[tuple[str, dict[str, Any]]]:
-    """One job inside a worker: prepare the kernel and check it."""
-    from longca.bench.check import check
-
+    """One job inside a worker: prepare the kernel and check it. Where forward and backward fail together, forward is looked at alone."""
     cell = cells[0]
     session.phase("build")
     mask, _ = session.mask(cell)
     kernel, case = _forward_only_if_needed(cell.kernel, mask, cell.case(mask))
+    session.phase("start")  # importing torch takes seconds, and is not this kernel's fault
     session.start_device(case.device)
     session.compilations.limit()
+    if not case.backward:
+        found = _check(kernel, mask, case, cell, session)
+        yield cell.which, found | {"reason": found["reason"] or "forward only"}
+        return
+    try:
+        found = _check(kernel, mask, case, cell, session)
+    except (Refused, Unavailable):
+        raise
+    except Exception as error:
+        found = fields_of(error) | {"label": kernel.label}
+        session.after_error(error)
+    if found["status"] != "ok" and not found["check"] and not session.fatal:
+        found = _with_forward(found, kernel, mask, replace(case, backward=False), cell, session)
+    yield cell.which, found
+
+
+def _check(kernel: Kernel, mask: AnyMask, case: Case, cell: Cell, session: Session) -> dict[str, Any]:
+    from longca.bench.check import check
+
+    session.phase("build")
     attention = kernel.prepare(mask, case)
     reference = session.reference(mask, replace(case, backward=cell.grad), cell.seed)
     session.phase("check")
     verdict = check(kernel, attention, case, reference, cell.seed)
     errors = {name: {"error": e.error, "allowed": e.allowed, "where": e.where} for name, e in verdict.errors.items()}
-    reason = verdict.reason or ("" if case.backward else "forward only")
-    yield cell.which, {"status": "ok" if verdict.ok else "wrong", "reason": reason, "check": errors, "label": kernel.label}
+    return {"status": "ok" if verdict.ok else "wrong", "reason": verdict.reason, "check": errors, "label": kernel.label}
+
+
+def _with_forward(found: dict[str, Any], kernel: Kernel, mask: AnyMask, case: Case, cell: Cell, session: Session) -> dict[str, Any]:
+    """What is wrong with both, and beside it what the forward does alone, if that is anything else."""
+    try:
+        alone = _check(kernel, mask, case, cell, session)
+    except Exception as error:  # the forward fails, as it did before
+        session.after_error(error)
+        return found
+    if not alone["check"]:
+        return found
+    words = "its forward alone is right" if alone["status"] == "ok" else f"its forward alone: {alone['reason']}"
+    return found | {"check": alone["check"], "reason": f"{found['reason'].rstrip('.')}; {words}"}
 
 
 def _forward_only_if_needed(label: str, mask: AnyMask, case: Case) -> tuple[Kernel, Case]:

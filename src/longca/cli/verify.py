@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import signal
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from longca.errors import BadInput, Unavailable
@@ -18,8 +21,11 @@ if TYPE_CHECKING:
     from longca.bench.suite import Suite
     from longca.bench.verify import Finding
 
+STOPPING = (signal.SIGINT, signal.SIGTERM)
+INTERRUPTED = 130  # what a shell reports for SIGINT
 HELP = "check kernels against an fp64 reference on every mask they claim"
 
+LINE = 79  # letters of a line that is written over again and again: one that wraps cannot be
 TENSORS = ("out", "lse", "dq", "dk", "dv")
 DEFAULTS = {"cpu": ("8:2", "64", "fp32", "509"), "cuda": ("64:8", "128", "bf16", "8K")}  # heads, head size, dtype, lengths
 
@@ -45,6 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--deterministic", action="store_true", help="ask for a deterministic backward")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is a GPU")
     parser.add_argument("--plugin", metavar="FILE.py", action="append", default=[], help="a file with a kernel of your own")
+    parser.add_argument(
+        "--deadline",
+        type=float,
+        metavar="S",
+        help="seconds that each step of a kernel on a mask may take; default 300, and up to 3600 where sequences are long",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object per line instead of a table")
 
 
@@ -54,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     from longca.bench.catalogue import catalogue
     from longca.bench.compilations import keep_on_disk
     from longca.bench.environment import device_model
-    from longca.bench.verify import WRONG, verify
+    from longca.bench.verify import verify
 
     device = args.device or devices.kind()
     devices.require(device)
@@ -64,23 +76,75 @@ def run(args: argparse.Namespace) -> int:
     found = catalogue(suite, args.plugin, device, only_named=args.kernels is not None)
     for entry in found.entries.values():
         if entry.failure:
-            raise BadInput(f"{entry.plugin}: {entry.failure[1].rstrip('.')}.")
+            about = "" if str(entry.plugin) in entry.failure[1] else f"{entry.plugin}: "
+            raise BadInput(f"{about}{entry.failure[1].rstrip('.')}.")
     planned = plan.plan(plan.cells(suite, found.for_all_masks, device, steps), device, found.versions)
     if not args.json:
-        print(f"{device_model(device)}, {suite.heads[0]} heads of {suite.head_dims[0]}, {suite.dtypes[0]}, seed {args.seed}")
+        print(f"{device_model(device)}, {suite.heads[0]} heads of {suite.head_dims[0]}, {suite.dtypes[0]}, seed {args.seed}", flush=True)
     _say_equal(planned)
-    findings = []
-    for done, finding in enumerate(verify(planned, suite, found, device), 1):
-        findings.append(finding)
-        if args.json:
-            print(json.dumps(asdict(finding), allow_nan=False), flush=True)
-        elif sys.stderr.isatty():
-            print(f"\r{done}/{len(planned)} {finding.kernel} {finding.mask} {finding.status:<40.40}", end="\r", file=sys.stderr)
+    findings: list[Finding] = []
+    try:
+        with _signals_stop(), closing(verify(planned, suite, found, device)) as coming:
+            for finding in coming:
+                findings.append(finding)
+                _tell(finding, f"{len(findings)}/{len(planned)}", args.json)
+    except KeyboardInterrupt:
+        pass  # what was found so far is worth as much as before
     if not args.json:
+        if sys.stderr.isatty():
+            print(f"\r{'':<{LINE}}", end="\r", file=sys.stderr, flush=True)
         _show(findings)
-    if not any(finding.errors or finding.status in WRONG for finding in findings):
+    if len(findings) < len(planned):
+        print(f"longca: stopped; {len(planned) - len(findings)} of {len(planned)} cases are not checked.", file=sys.stderr)
+        return INTERRUPTED
+    return _exit_code(findings, args.kernels or "")
+
+
+@contextmanager
+def _signals_stop() -> Iterator[None]:
+    """Ctrl-C, or a SIGTERM as schedulers send it, once: a second one must not keep workers from being ended."""
+
+    def stop(number: int, _: FrameType | None) -> None:
+        for which in STOPPING:
+            signal.signal(which, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in STOPPING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _tell(finding: Finding, count: str, as_json: bool) -> None:
+    """At once, whoever reads it: a log shows what came before a job was ended."""
+    about = f"[{count}] {finding.kernel} on {finding.mask}, {finding.seqlen} tokens: {finding.status}"
+    if as_json:
+        print(json.dumps(asdict(finding), allow_nan=False), flush=True)
+    elif sys.stderr.isatty():
+        print(f"\r{about:<{LINE}.{LINE}}", end="\r", file=sys.stderr, flush=True)
+    else:
+        print(about + (f": {finding.reason}" if finding.reason else ""), file=sys.stderr, flush=True)
+
+
+def _exit_code(findings: list[Finding], named: str) -> int:
+    """Green means that all which was asked for was checked: what a kernel refuses may stay out, but not all of a named one."""
+    from longca.bench.verify import FAILED
+    from longca.text import parse_list
+
+    looked_at = {finding.kernel for finding in findings if finding.errors or finding.status in FAILED}
+    if not looked_at:
         raise Unavailable("nothing was checked: no kernel could do any of this here.")
-    return 1 if any(finding.status in WRONG for finding in findings) else 0
+    known = looked_at | {kernel.partition(":")[0] for kernel in looked_at}
+    missing = [label for label in parse_list(named) if label not in known and label != "all"]
+    failed = any(finding.status in FAILED for finding in findings)
+    if missing:
+        sentence = f"nothing of {' and '.join(missing)} was checked, as said above; leave it out of --kernels, or mend that."
+        if not failed:
+            raise Unavailable(sentence)
+        print(f"longca: {sentence}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 def _wanted(args: argparse.Namespace, device: str) -> tuple[Suite, list[dict[str, Any]]]:
@@ -88,7 +152,7 @@ def _wanted(args: argparse.Namespace, device: str) -> tuple[Suite, list[dict[str
     from longca import devices, masks
     from longca.bench.suite import Suite, check
     from longca.bench.supervisor import memory_limit
-    from longca.bench.verify import LIMITS, refuse_too_long, step
+    from longca.bench.verify import limits, refuse_too_long, step
     from longca.kernels import registry
     from longca.kernels.base import Case
     from longca.text import parse_dims, parse_heads, parse_list, parse_settings, parse_size
@@ -99,7 +163,11 @@ def _wanted(args: argparse.Namespace, device: str) -> tuple[Suite, list[dict[str
     for name in settings:
         if not any(name in masks.find(mask).defaults for mask in wanted):
             raise BadInput(f"none of these masks has a parameter {name!r}; `longca ls masks` shows which they have.")
+    if args.deadline is not None and not 0 < args.deadline < math.inf:
+        raise BadInput(f"--deadline must be a number of seconds over 0, not {args.deadline}.")
     lengths = parse_list(args.seqlens or seqlens)
+    query_heads, kv_heads = parse_heads(args.heads or heads)
+    longest = max(map(parse_size, lengths), default=0)
     suite = Suite(
         masks=tuple(wanted),
         seqlens=tuple(lengths),
@@ -110,12 +178,12 @@ def _wanted(args: argparse.Namespace, device: str) -> tuple[Suite, list[dict[str
         seeds=(args.seed,),
         deterministic=args.deterministic,
         source=args.source,
-        limits=LIMITS,
+        limits=limits(args.deadline, device, longest, query_heads),
     )
     check(suite)
     for length in lengths:
-        case = Case(0, 0, *parse_heads(suite.heads[0]), *parse_dims(suite.head_dims[0]), suite.dtypes[0])
-        refuse_too_long(parse_size(length), case, devices.memory(device) or memory_limit(LIMITS))
+        case = Case(0, 0, query_heads, kv_heads, *parse_dims(suite.head_dims[0]), suite.dtypes[0])
+        refuse_too_long(parse_size(length), case, devices.memory(device) or memory_limit(suite.limits))
     labels = parse_list(args.kernels or "") or ([] if args.plugin else registry.available_labels(device))
     steps = [step(name, parse_size(length), args.seed, settings) for length in lengths for name in wanted]
     return suite.changed(kernels=tuple(labels)), steps

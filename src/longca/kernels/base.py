@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from longca.errors import Refused
+from longca.errors import BadInput, Refused
 
 if TYPE_CHECKING:
     import torch
@@ -92,8 +92,9 @@ class Case:
 class Attention(ABC):
     """One mask and one case, lowered and ready: functions of tensors, logically [L, H, D] whatever their memory order.
 
-    lse is fp32 [H, L], the natural log of the sum of exp of the scaled scores; -inf for rows that see nothing, whose out and
-    gradients are 0. `backward` takes the global out and lse, so that the same object serves one GPU and every step of a ring.
+    out and the gradients have the dtype of q, k and v. lse is fp32 (fp64 beside fp64) [H, L], the natural log of the sum of exp of the
+    scaled scores; -inf for rows that see nothing, whose out and gradients are 0. `backward` takes the global out and lse, so that the
+    same object serves one GPU and every step of a ring.
     """
 
     @abstractmethod
@@ -109,7 +110,13 @@ class AutogradAttention(Attention):
     def backward(self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None) -> Gradients:
         import torch
 
-        dq, dk, dv = torch.autograd.grad(out_LHD, (q_LHD, k_LHD, v_LHD), dout_LHD, retain_graph=True)
+        inputs, found = {"q": q_LHD, "k": k_LHD, "v": v_LHD}, tuple[Any, ...]((None, None, None))
+        if out_LHD.requires_grad:
+            found = torch.autograd.grad(out_LHD, tuple(inputs.values()), dout_LHD, retain_graph=True, allow_unused=True)
+        missing = [name for name, gradient in zip(inputs, found, strict=True) if gradient is None]
+        if missing:
+            raise BadInput(f"no gradient reaches {' and '.join(missing)}: torch must be able to differentiate out with respect to it.")
+        dq, dk, dv = found
         return dq, dk, dv
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from longca import devices, masks
+from longca.errors import LongcaError
 from longca.kernels import registry
 from longca.kernels.base import Case, Kernel, No, Yes
 
@@ -54,10 +55,17 @@ def _entry(kernel: Kernel, device: str, samples: list[list[Sample]]) -> dict[str
         "needs": kernel.needs,
         "backward": kernel.backward,
         "gqa": kernel.gqa,
-        "tested": kernel.tested or "untested: written from documentation",
+        "tested": _tested(kernel),
         "about": kernel.about,
         "masks": answers,
     }
+
+
+def _tested(kernel: Kernel) -> str:
+    if kernel.tested or registry.is_ours(kernel):
+        return kernel.tested or "untested: written from documentation"
+    file = registry.file_of(kernel)
+    return f"yours: `longca verify {f'--plugin {file}' if file else f'--kernels {kernel.label}'}` checks it"
 
 
 def _answer(kernel: Kernel, asked: list[Sample], device: str) -> dict[str, str]:
@@ -66,7 +74,10 @@ def _answer(kernel: Kernel, asked: list[Sample], device: str) -> dict[str, str]:
     for backward in (True, False):
         for mask, heads_q, special in asked:
             case = Case(SAMPLE, SAMPLE, heads_q, HEADS_KV, 128, 128, dtype, device, backward=backward)
-            answer = registry.supports(kernel, mask, case)
+            try:
+                answer = registry.supports(kernel, mask, case)
+            except Exception as error:  # of a user's kernel: it is no answer, and takes no other kernel's away
+                answer = No(str(error) if isinstance(error, LongcaError) else f"supports() fails: {type(error).__name__}: {error}")
             if isinstance(answer, Yes):
                 notes = [answer.note, special, "forward only" * (not backward), "memory for every pair" * answer.quadratic]
                 return {"answer": answer.how, "note": "; ".join(note for note in notes if note)}

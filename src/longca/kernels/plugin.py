@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from longca.errors import Refused
 from longca.kernels.base import Answer, Attention, AutogradAttention, Case, Kernel, Layout, No, Yes
@@ -16,7 +16,25 @@ if TYPE_CHECKING:
 Lowering = Callable[["AnyMask", Case], Any]
 
 
+@overload
+def kernel(function: Callable[..., Any], /) -> type[Kernel]: ...
+
+
+@overload
 def kernel(
+    *,
+    name: str = ...,
+    devices: tuple[str, ...] = ...,
+    layout: Layout = ...,
+    lower: Lowering | None = ...,
+    differentiable: bool = ...,
+    gives_lse: bool = ...,
+) -> Callable[[Callable[..., Any]], type[Kernel]]: ...
+
+
+def kernel(
+    plain: Callable[..., Any] | None = None,
+    /,
     *,
     name: str = "",
     devices: tuple[str, ...] = ("cpu", "cuda"),
@@ -24,12 +42,12 @@ def kernel(
     lower: Lowering | None = None,
     differentiable: bool = True,
     gives_lse: bool = False,
-) -> Callable[[Callable[..., Any]], type[Kernel]]:
+) -> type[Kernel] | Callable[[Callable[..., Any]], type[Kernel]]:
     """Make `f(q_LHD, k_LHD, v_LHD, lowered, scale) -> out` or `-> (out, lse)` a kernel.
 
     `lower(mask, case)` makes what the function needs to know of the mask, once, outside the clock; it may raise
     `longca.Refused("reason")`. Without it the function gets the mask itself. The backward is torch's autograd. `gives_lse` says that the
-    function always returns (out, lse), which the rings of context parallelism need.
+    function always returns (out, lse), which the rings of context parallelism need. Without any of this, `@longca.kernel` will do.
     """
 
     def decorate(function: Callable[..., Any]) -> type[Kernel]:
@@ -56,7 +74,7 @@ def kernel(
         FunctionKernel.__module__, FunctionKernel.__qualname__ = function.__module__, function.__qualname__
         return FunctionKernel
 
-    return decorate
+    return decorate if plain is None else decorate(plain)
 
 
 class _FunctionAttention(AutogradAttention):

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
+import sys
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
 from longca import devices, kernels
 from longca.errors import BadInput, Refused, Unavailable, unknown
-from longca.kernels.base import Answer, Case, Kernel, No, module_path
+from longca.kernels.base import Answer, Case, Kernel, No, Yes, module_path
 from longca.masks import AnyMask
-from longca.plugins import defined_in, import_file, refuse_taken, refuse_twice
+from longca.plugins import PREFIX, defined_in, import_file, nameless_in, refuse_odd_name, refuse_same_names, refuse_taken, refuse_twice
 
 _LIBRARIES = {"base", "inputs", "lower", "registry", "functional", "plugin", "adapting", "overview", "selected"}  # some import torch
 _plugins: dict[str, type[Kernel]] = {}
@@ -41,15 +43,31 @@ def _installed() -> dict[str, type[Kernel]]:
 
 def load_plugin(path: str | Path) -> list[str]:
     """Take the kernels of a user's file; returns their names."""
-    found = defined_in(import_file(path, "kernel"), Kernel)
+    module = import_file(path, "kernel")
+    for nameless in nameless_in(module, Kernel):
+        usual = f"name = '{nameless.__name__.lower()}'"
+        raise BadInput(f"the class {nameless.__name__} of the plugin {path} has no name; write one into it, such as {usual}.")
+    refuse_same_names(module, Kernel, path, "kernel")
+    found = defined_in(module, Kernel)
     if not found:
         raise BadInput(
             f"the plugin {path} has no kernel: write a class derived from longca.Kernel, or decorate a function with @longca.kernel."
         )
+    for kernel in found.values():
+        _refuse_incomplete(kernel, path)
     refuse_taken(found, _own(), path, "kernel")
     refuse_twice(found, _plugins, path, "kernel")
     _plugins.update(found)
     return list(found)
+
+
+def _refuse_incomplete(kernel: type[Kernel], path: str | Path) -> None:
+    for name in (kernel.name, *kernel.variants):
+        refuse_odd_name(name, path, "kernel" if name is kernel.name else f"variant of {kernel.name}")
+    if lacking := sorted(kernel.__abstractmethods__):
+        raise BadInput(
+            f"the kernel {kernel.name!r} of the plugin {path} has no {' and no '.join(lacking)}; a kernel needs both, see docs/kernels.md."
+        )
 
 
 def classes() -> dict[str, type[Kernel]]:
@@ -82,6 +100,16 @@ def get(label: str) -> Kernel:
     return kernel(variant)
 
 
+def file_of(kernel: Kernel) -> str:
+    """The user's file that a kernel is from; empty for our own and for those of installed packages."""
+    module = type(kernel).__module__
+    return os.path.relpath(str(sys.modules[module].__file__)) if module.startswith(PREFIX) else ""
+
+
+def is_ours(kernel: Kernel) -> bool:
+    return type(kernel) in _own().values()
+
+
 def available(kernel: Kernel, device: str) -> Answer:
     """Whether its package is there and this device can run it."""
     if device not in kernel.devices:
@@ -107,17 +135,19 @@ def choices(label: str) -> list[Kernel]:
 
 def choose(label: str, mask: AnyMask, case: Case) -> Kernel:
     """The kernel to run: the asked-for variant, or the first that can do this mask. Never another kernel."""
-    missing, refused = [], []
+    missing, refused = dict[str, list[str]](), list[str]()
     for kernel in choices(label):
         if isinstance(answer := available(kernel, case.device), No):
-            missing.append(f"{kernel.label}: {answer.reason}")
+            missing.setdefault(answer.reason, []).append(kernel.label)
         elif isinstance(answer := supports(kernel, mask, case), No):
             refused.append(f"{kernel.label} {answer.reason}")
         else:
             return kernel
     if refused:
         raise Refused(f"{'; '.join(refused)}.")
-    raise Unavailable(f"{label} is not available here ({'; '.join(dict.fromkeys(missing))}).")
+    one = len(missing) == 1  # for all variants: it is said once
+    reasons = [reason if one else f"{', '.join(labels)}: {reason}" for reason, labels in missing.items()]
+    raise Unavailable(f"{label} is not available here ({'; '.join(reasons)}).")
 
 
 def supports(kernel: Kernel, mask: AnyMask, case: Case) -> Answer:
@@ -126,4 +156,7 @@ def supports(kernel: Kernel, mask: AnyMask, case: Case) -> Answer:
         return No("cannot start its backward from another call's out and lse, as a ring needs")
     if case.backward and kernel.backward == "none":
         return No("has no backward")
-    return kernel.supports(mask, case)
+    answer: object = kernel.supports(mask, case)
+    if isinstance(answer, Yes | No):
+        return answer
+    raise BadInput(f"the supports() of {kernel.label} returns {answer!r}; it must return longca.Yes() or longca.No('why not').")
