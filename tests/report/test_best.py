@@ -119,6 +119,18 @@ def test_best_asks_for_all_that_the_command_does(write: Write, asked: dict[str, 
     assert longca.best(seqlen="8K", results=[folder], **asked).kernel == "asked"
 
 
+def test_a_parameter_may_have_the_name_of_an_argument(write: Write) -> None:
+    folder = write("made", [blocks("own", around(1.0)), blocks("shared", around(2.0), heads=1)])
+    assert longca.best("uniform_block", "8K", results=[folder]).kernel == "own"
+    assert longca.best("uniform_block", "8K", results=[folder], params={"heads": 1}).kernel == "shared"
+
+
+@pytest.mark.parametrize("given", [{"dtype": 16}, {"mask": longca.masks.causal(8)}, {"passes": ("fwd",)}])
+def test_what_has_a_name_is_asked_for_by_it(given: dict[str, Any]) -> None:
+    with pytest.raises(longca.BadInput, match="must be its name as a text"):
+        longca.best(**{"mask": "causal", "seqlen": "8K", **given})
+
+
 def test_packing_as_drawn_is_what_happens_anyway(write: Write) -> None:
     folder = write("made", [kernel("usual", around(1.0), mask="causal_document")])
     assert longca.best("causal_document", "8K", results=[folder], packing="draw").kernel == "usual"

@@ -127,6 +127,29 @@ def test_memory(write: Write) -> None:
     assert [choice.name for choice in found.choices] == ["small"]
     assert {one.name: one.status for one in found.out} == {"big": "too large", "blind": "not measured"}
     assert "70.3 GiB with its inputs, over the 48 GiB asked for" in next(one.reason for one in found.out if one.name == "big")
+    assert found.advice == ()
+    none = answer(write("large", made[:2]), memory="1GiB")
+    assert none.best is None
+    assert none.advice == ("the least of what was measured takes 1.28 GiB: small.",)
+
+
+def test_on_a_cpu_what_runs_on_gpus_only_is_not_missing_and_ranks_are_no_gpus(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    host = {"device": "Some CPU", "device_kind": "cpu"}
+    made = [kernel("torch:plain", around(1.0)), *(split(method, 1.0, ranks=8) for method in ("usp", "magi"))]
+    folder = write("made", made, host)
+    assert answer(folder).unmeasured == ("sdpa",)  # neither fa4, nor flex, which has no backward there
+    assert "flex" in answer(write("fwd", [kernel("torch:plain", around(1.0), "fwd")], host), which="fwd").unmeasured
+    assert main(["recommend", "--mask", "causal", "--seqlen", "8K", "--gpus", "8", "--results", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    assert ", 8 ranks, Some CPU" in shown
+    assert "TFLOP/s/rank" in shown
+
+
+def test_a_gpu_that_was_hardly_warmed_up_is_said_to_be_such(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    for warmup_s, said in ((0.02, True), (0.08, False)):
+        folder = write(f"{warmup_s}", [kernel("fa4:bands", around(1.0))], {"clock": {"warmup_s": warmup_s}})
+        assert main(["recommend", "--mask", "causal", "--seqlen", "8K", "--results", str(folder)]) == 0
+        assert ("measured behind a warm-up of 20 ms" in capsys.readouterr().out) == said
 
 
 def test_many_gpus_and_simulated_records_are_never_mixed(write: Write, capsys: pytest.CaptureFixture[str]) -> None:

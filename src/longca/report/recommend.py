@@ -116,7 +116,8 @@ def recommend(question: Question, evidence: Sequence[Evidence]) -> Answer:
         said = advice(question, [(one, differing) for one, differing in looked_at if differing], matching)
         said = (*_without_cluster(question, evidence), *said) if question.cluster else said
     if not choices:
-        said = (*_least_memory([one for one, weighed in zip(unweighed, found, strict=True) if weighed.status == TOO_LARGE], question), *said)
+        too_large = [one for one, weighed in zip(unweighed, found, strict=True) if weighed.status == TOO_LARGE]
+        said = (*_least_memory(too_large, question), *said)
     return Answer(question, devices[0] if devices else "", tuple(seeds), choices, out, _unmeasured(matching, question), said)
 
 
