@@ -76,6 +76,8 @@ def test_a_phase_that_nobody_knows_is_no_word_of_a_worker(talking: Any) -> None:
 class SlowGroup:
     """Ranks that die after a while."""
 
+    lost = False
+
     def run(self, job: str, given: dict[str, Any], seconds: float) -> list[Any]:
         time.sleep(0.1)
         raise RankFailed(0, "died", "died with exit status 9", "")
