@@ -49,6 +49,14 @@ def test_a_drift_gives_no_false_alarm(noise: float, n: int) -> None:
     test_no_false_alarm_beyond_the_stated_rate(drifting, noise, n)
 
 
+@pytest.mark.parametrize(("n", "least", "most"), [(5, 0.03, 0.09), (20, 0.0, 0.015)])
+def test_the_limit_is_that_of_the_docs(n: int, least: float, most: float) -> None:
+    """A strong drift with 10 % of noise: of few samples the interval alone would not be enough, which is why such cells are unsteady."""
+    random = np.random.default_rng(7)
+    found = [verdict(ratio(drifting(random, 0.1, n), drifting(random, 0.1, n)), THRESHOLD) for _ in range(2000)]
+    assert least <= sum(name in ("SLOWER", "FASTER") for name in found) / 2000 <= most
+
+
 def test_what_the_run_called_noisy_is_never_called_a_change(write: Write) -> None:
     a = write("a", [make_record(STEADY, seed=seed) for seed in range(11)])
     b = write("b", [make_record(SLOW, seed=seed, noisy=seed < 2, spread=0.05 if seed == 0 else 0.01) for seed in range(11)])
