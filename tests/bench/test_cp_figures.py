@@ -207,7 +207,7 @@ def clocked(monkeypatch: pytest.MonkeyPatch, silent: list[Any], which: str = "bw
         own.plan = SimpleNamespace(program=lambda comm: silent[rank](), case=SimpleNamespace(device="cpu"))
         sending: Any = silent[rank].sending
         own.held = Held(own.plan, 0, sending, "LHD", [], Inputs(*[torch.empty(0)] * 4))
-        return cp_job.clock(comms[rank], which, {"warmup_s": 0.0, "budget_s": 0.2, "least": 5, "target": 9.0})
+        return cp_job.clock(comms[rank], which, {"warmup_s": 0.0, "budget_s": 60.0, "least": 5, "target": 9.0})
 
     monkeypatch.setattr(cp_job, "_held", lambda: own.held)
     monkeypatch.setattr(cp_job, "timer_for", lambda device, align: HostTimer())

@@ -95,7 +95,7 @@ def test_a_plugin_that_ends_its_process_without_complaint_is_found_too(tmp_path:
 def test_what_a_broken_plugin_started_ends_with_it(tmp_path: Path) -> None:
     (tmp_path / "parent.py").write_text(
         "import os, pathlib, subprocess\n"
-        "child = subprocess.Popen(['sleep', '600'], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)\n"
+        "child = subprocess.Popen(['sleep', '600'])\n"  # which keeps what it prints to open
         "pathlib.Path(__file__).with_name('child').write_text(str(child.pid))\n"
         "os._exit(3)\n"
     )

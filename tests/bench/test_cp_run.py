@@ -16,6 +16,7 @@ from longca.bench import cp_catalogue, cp_executor, cp_memory, plan, reference
 from longca.bench import suite as suites
 from longca.bench.catalogue import Catalogue
 from longca.cli import main
+from longca.errors import LongcaError
 from longca.kernels import inputs
 from longca.kernels.base import Case
 from longca.parallel import registry
@@ -120,6 +121,31 @@ def test_where_a_backward_breaks_the_ranks_forward_is_tried_alone(tmp_path: Path
     assert all("forward alone" in reason["fwd"] for reason in reasons)
     assert ["exit status 9" in reason["bwd"] for reason in reasons] == [True, True, True, False]
     assert "not tried" in reasons[3]["bwd"]
+
+
+def test_what_is_refused_after_a_job_was_lost_is_refused_as_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It never asked the ranks for anything, so its forward is left to the job that goes on."""
+
+    class LostGroup(BrokenGroup):
+        def run(self, job: str, given: dict[str, Any], seconds: float) -> list[Any]:
+            if self.lost:
+                raise LongcaError("the ranks no longer answer")
+            self.lost = True
+            raise RankFailed(0, "error", "failed in the backward", "")
+
+    group = LostGroup()
+    monkeypatch.setattr(cp_executor.Ranks, "_begin", lambda *given: group)
+    suite = suites.Suite(level="cp", methods=("ring_allgather",), nproc=2, masks=("causal",), seqlens=("64",), heads=("2:1",))
+    labels = ["torch:chunked", "sdpa:math"]
+    jobs = plan.jobs(plan.plan(cp_catalogue.cells(suite, labels, "cpu"), "a CPU", {label: {} for label in labels}))
+    ranks = cp_executor.Ranks(suite, Catalogue(), "cpu", "a CPU", tmp_path, False)
+    breaking, other = sorted(jobs, key=lambda job: labels.index(job.cell.kernel))
+    assert {which: fields["status"] for which, fields in ranks.run(breaking)} == {"fwd": "error", "bwd": "error"}
+    refused = ranks.run(other)
+    which, fields = next(refused)
+    assert (which, fields["status"]) == ("bwd", "unsupported")
+    with pytest.raises(LongcaError, match="no longer answer"):
+        next(refused)
 
 
 @pytest.mark.parametrize(

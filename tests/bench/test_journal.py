@@ -160,6 +160,15 @@ def test_merging_keeps_the_later_but_no_failure_over_a_measurement(tmp_path: Pat
     assert {entry["key"]: entry["seed"] for entry in journal.load(tmp_path / "out")} == {"x": 1, "y": 3, "z": 3}
 
 
+def test_merging_keeps_the_order_of_what_was_written_last(tmp_path: Path) -> None:
+    """A version that was gone back to is written once more, and counts."""
+    with Journal(tmp_path / "a") as made:
+        for key in ("first", "second", "first"):
+            made.add(record(0, key=key))
+    merge(tmp_path / "out", [tmp_path / "a"])
+    assert [entry["key"] for entry in journal.history(tmp_path / "out")] == ["second", "first"]
+
+
 def test_a_packed_journal_reads_the_same_and_cannot_grow(tmp_path: Path) -> None:
     filled(tmp_path)
     before = journal.load(tmp_path)

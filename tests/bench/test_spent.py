@@ -25,7 +25,7 @@ listen()
 say('{"ready": []}')
 listen()
 say('{"phase": "check"}')
-time.sleep(1)
+time.sleep(2)
 say('{"phase": "time"}')
 time.sleep(.1)
 say('{"done": true}')
@@ -56,15 +56,15 @@ def test_seconds_are_counted_by_phase_even_of_a_worker_that_is_killed(talking: A
     spent = worker.take_seconds()
     assert spent["start"] > 0
     # messages are counted when they are read, which a busy machine does late: wide margins
-    assert spent["check"] > 0.5 > spent["time"] > 0
-    time.sleep(1)  # between jobs it costs nobody anything
+    assert spent["check"] > 1 > spent["time"] > 0
+    time.sleep(2)  # between jobs it costs nobody anything
     worker.wait_ready()
     with pytest.raises(Gone, match=r"^the reference took longer than its 2 s$"):
         list(worker.run({}))
     spent = worker.take_seconds()
     assert spent["reference"] > 1.5
     assert spent.keys() <= {"build", "reference", "time"}
-    assert spent["time"] < 0.5
+    assert spent["time"] < 1
 
 
 def test_a_phase_that_nobody_knows_is_no_word_of_a_worker(talking: Any) -> None:

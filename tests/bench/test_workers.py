@@ -112,6 +112,25 @@ def test_a_new_worker_tries_the_forward_alone(lost: str, tmp_path: Path, monkeyp
     assert made.spent_s == {"build": 2.0 * asked, "check": 1.0 * asked}  # whether it ended well or not
 
 
+class LostWorker(BrokenWorker):
+    """Loses its device before it has anything to say of a forward that was left of a job."""
+
+    def run(self, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        if job["cells"][0]["grad"]:
+            yield {"done": True, "fatal": True}
+        else:
+            yield from super().run(job)
+
+
+def test_a_device_that_is_lost_without_a_word_leaves_the_forward_to_another_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "Worker", LostWorker)
+    planned = plan.plan(plan.cells(SUITE, ["torch"], "cpu"), "a CPU", {"torch": {}})
+    made = pool.Pool(SUITE, Catalogue({"torch": Entry("torch", {})}), "cpu", "a CPU", tmp_path, False)
+    job = plan.jobs(planned)[0]
+    left = replace(job, planned=tuple(entry for entry in job.planned if entry.cell.which == "fwd"))
+    assert {which: fields["status"] for which, fields in made.run(left)} == {"fwd": "ok"}
+
+
 def test_a_forward_alone_keeps_its_worker_and_asks_for_no_gradients() -> None:
     planned = plan.plan(plan.cells(replace(SUITE, seqlens=("16",)), ["torch"], "cpu"), "a CPU", {"torch": {}})
     (job,) = plan.jobs(planned)

@@ -134,6 +134,12 @@ def test_the_decorator_needs_no_parentheses(decorator: str, tmp_path: Path) -> N
     assert main(["verify", "--plugin", str(tmp_path / "plugin.py"), *SMALL]) == 0
 
 
+def test_the_decorator_takes_a_name_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "plugin.py").write_text(f"import torch, longca\n@longca.kernel('mine')\ndef bare(q, k, v, mask, scale):{RIGHT}")
+    assert main(["verify", "--plugin", str(tmp_path / "plugin.py"), *SMALL]) == 2
+    assert "@longca.kernel takes its settings by name, such as name='mine'; write that" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["verify", "run"])
 def test_a_typo_in_a_plugins_name_gets_its_name(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "plugin.py").write_text(DECORATED.format("good_fn"))

@@ -83,6 +83,7 @@ def test_tensors_that_do_not_fit_are_one_sentence(method: str) -> None:
 def test_numbers_that_are_none_are_refused(heads: Any, ranks: Any) -> None:
     with pytest.raises(BadInput, match=r"must be a whole number of 1 or more"):
         parallel.shards(masks.causal(16), heads, ranks=ranks)
+    assert len(parallel.shards(masks.causal(16), 4, ranks=np.int64(2))) == 2  # type: ignore[arg-type]
 
 
 def test_pieces_of_another_length_are_refused() -> None:

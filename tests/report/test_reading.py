@@ -52,6 +52,15 @@ def test_a_version_that_is_measured_again_counts_again(write: Write) -> None:
     assert [record["key"] for record in read(folder) if record["kernel"] == "mine"] == ["v1"]
 
 
+def test_a_forward_whose_backward_was_mended_replaces_the_one_that_ran_alone(write: Write) -> None:
+    alone, beside = kernel("mine", around(4.0), "fwd", grad=False), kernel("mine", around(5.0), "fwd", grad=True)
+    planned = {"given": {"grad": True}}
+    folder = write("mended", [alone | planned | {"key": "v1"}, beside | planned | {"key": "v2"}])
+    assert [record["key"] for record in read(folder)] == ["v2"]
+    folder = write("apart", [alone | {"key": "v1", "given": {}}, beside | planned | {"key": "v2"}])  # asked for alone: another thing
+    assert [record["key"] for record in read(folder)] == ["v1", "v2"]
+
+
 def test_going_back_to_an_older_version_makes_it_count_again(tmp_path: Path) -> None:
     """Its record is there, so it is not measured; yet a report must show what this run says."""
     shape = ["--masks", "causal", "--seqlens", "64", "--heads", "1:1", "--head-dim", "16", "--dtype", "fp32", "--passes", "fwd"]

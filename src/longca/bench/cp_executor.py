@@ -24,7 +24,7 @@ from longca.bench.supervisor import memory_limit
 from longca.bench.worker import plain
 from longca.errors import LongcaError
 from longca.parallel import joining
-from longca.parallel.pool import Pool, RankFailed
+from longca.parallel.pool import START_SECONDS, Pool, RankFailed
 
 Fields = dict[str, Any]
 STATUS = {"died": "error", "timeout": "timeout", "oom": "oom", "refused": "unsupported", "unavailable": "unavailable"}
@@ -73,13 +73,13 @@ class Ranks:
     def run(self, job: Job) -> Iterator[tuple[str, Fields]]:
         """Where forward and backward fail together, forward is tried alone; on new ranks, if the old ones broke."""
         passes, cell = [entry.cell.which for entry in job.planned], job.cell
-        left, alone = list(passes), False
+        left, alone, lost_before = list(passes), False, self._lost
         try:
             for which, fields in self._attempt(cell, passes, cell.grad):
                 left.remove(which)
                 yield which, plain(fields)
         except Failed as failed:
-            lost = self._group is not None and self._group.lost
+            lost = self._lost and not lost_before
             alone = cell.grad and "fwd" in left and not lost
             for which in left:
                 if which == "fwd" and cell.grad and lost:  # or a job that starts again would run the same backward again, for ever
@@ -92,6 +92,10 @@ class Ranks:
                     yield which, plain(fields)
             except Failed as failed:
                 yield "fwd", plain(failed.fields)
+
+    @property
+    def _lost(self) -> bool:
+        return self._group is not None and self._group.lost
 
     def _attempt(self, cell: Cell, passes: list[str], backward: bool) -> Iterator[tuple[str, Fields]]:
         suspect = (dict(cell.extra)["method"], backward)
@@ -168,7 +172,7 @@ class Ranks:
         backend = "nccl" if self._device == "cuda" else "gloo"
         launch = joining.launched()
         if launch is None:
-            return Pool(ranks, backend, start_s=self._suite.limits.start_s)
+            return Pool(ranks, backend, start_s=max(START_SECONDS, self._suite.limits.start_s))  # a --deadline is for what comes then
         from longca.bench.cp_joined import Joined
 
         return Joined(joining.join(launch, backend, self._suite.limits.start_s))

@@ -9,9 +9,11 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from contextlib import suppress
 
 from longca.bench.outcome import of_exit
+from longca.bench.supervisor import KEPT_OUTPUT
 from longca.errors import BadInput, LongcaError
 from longca.kernels import registry as kernels
 from longca.parallel import registry as methods
@@ -28,19 +30,22 @@ def load_carefully(path: str, seconds: float) -> list[str]:
     """The same in a child process first, so that a file which ends or hangs its process is a sentence."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}  # it finds what this process finds
     command = [sys.executable, "-P", "-X", "faulthandler", "-m", __name__, path]
-    child = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, start_new_session=True,
-    )  # fmt: skip
-    try:
-        words, _ = child.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        raise BadInput(f"the plugin {path} is not imported within {seconds:g} s; mend it, or give it a longer --deadline.") from None
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)  # and what it started
-        child.wait()
+    with tempfile.TemporaryFile() as output:  # a pipe would stay open for as long as anything lives that the file started
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True,
+        )  # fmt: skip
+        try:
+            child.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise BadInput(f"the plugin {path} is not imported within {seconds:g} s; mend it, or give it a longer --deadline.") from None
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)  # and what it started
+            child.wait()
+        output.seek(max(0, output.seek(0, os.SEEK_END) - KEPT_OUTPUT))
+        words = output.read().decode(errors="replace")
     if child.returncode not in (SOUND, REFUSED):
-        _, why = of_exit(child.returncode, "import", words.decode(errors="replace"))
+        _, why = of_exit(child.returncode, "import", words)
         raise BadInput(f"the plugin {path} breaks the process that imports it, so mend it first: {why}.")
     return load_plugin(path)  # what it is refused for is said here
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from longca.bench.journal import LOCK, MASKS, RESULTS, CannotWrite, Journal, Record, load, load_environments, load_masks
+from longca.bench.journal import LOCK, MASKS, RESULTS, CannotWrite, Journal, Record, history, load_environments, load_masks
 
 
 class Merged(NamedTuple):
@@ -20,8 +20,9 @@ def merge(out: str | Path, folders: Sequence[str | Path]) -> Merged:
     """Add the records of `folders` to `out`. Of two with the same key the later counts, but a failure never hides a measurement."""
     best: dict[str, Record] = {}
     for folder in folders:  # all are read before anything is written
-        for record in load(folder):
-            if record["key"] not in best or _better(record, best[record["key"]]):
+        for record in history(folder):
+            known = best.get(record["key"])
+            if known in (None, record) or _better(record, known):
                 best.pop(record["key"], None)  # a later one also stands later: of those that measure the same, the last one counts
                 best[record["key"]] = record
     with Journal(out) as journal:

@@ -86,7 +86,7 @@ class Pool:
                     fields = message["fields"]
                     yield message["pass"], fields
                 elif message.get("fatal"):
-                    self._broke(name, suspect, Gone(fields["status"], fields["reason"]))
+                    self._broke(name, suspect, Gone(fields.get("status", "error"), fields.get("reason", "it lost its device")))
                 else:
                     self._strikes[suspect] = 0
         except Gone as gone:

@@ -34,6 +34,8 @@ def run(args: argparse.Namespace) -> int:
         for count, path in enumerate(figures.write_figures(found, args.figures), 1):
             if sys.stderr.isatty():  # a large journal takes half a minute
                 print(f"\r{count} {path.name:<70.70}", end="\r", file=sys.stderr)
+        if sys.stderr.isatty():
+            print(f"\r{'':<80}", end="\r", file=sys.stderr, flush=True)
         print(f"wrote {count} figures to {args.figures}")
     return 0
 

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from longca.cli import INTERRUPTED
 from longca.errors import BadInput, Unavailable
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from longca.bench.verify import Finding
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
-INTERRUPTED = 130  # what a shell reports for SIGINT
 HELP = "check kernels against an fp64 reference on every mask they claim"
 
 LINE = 79  # letters of a line that is written over again and again: one that wraps cannot be

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
-from longca.errors import Refused
+from longca.errors import BadInput, Refused
 from longca.kernels.base import Answer, Attention, AutogradAttention, Case, Kernel, Layout, No, Yes
 
 if TYPE_CHECKING:
@@ -74,6 +74,8 @@ def kernel(
         FunctionKernel.__module__, FunctionKernel.__qualname__ = function.__module__, function.__qualname__
         return FunctionKernel
 
+    if plain is not None and not callable(plain):
+        raise BadInput(f"@longca.kernel takes its settings by name, such as name={plain!r}; write that.")
     return decorate if plain is None else decorate(plain)
 
 

@@ -25,11 +25,10 @@ def refuse_kernel(method: Method, label: str, mask: AnyMask, case: Case, ranks: 
 
 def _obstacle(method: Method, kernel: Kernel, mask: AnyMask, case: Case, ranks: int) -> str:
     """Why not and what instead, as part of a sentence; empty: it can."""
-    alone = kernel.supports(mask, replace(case, partial_backward=False))  # every rank of ulysses sees the whole mask
-    split = ["ulysses"] if alone and ranks <= case.heads_q else []
     if case.backward and kernel.backward == "none":
         return f"{kernel.label} has no backward; use the forward alone (--passes fwd), or another kernel such as {SAFE[case.device]}"
     if method.merges and not kernel.lse_in(case):
+        split = _splits(kernel, mask, case, ranks)
         gather = [] if case.backward and kernel.backward == "autograd" else ["ring_allgather"]
         whole = f"use {' or '.join(split + gather)}, or " if split + gather else "use "
         return (
@@ -37,8 +36,19 @@ def _obstacle(method: Method, kernel: Kernel, mask: AnyMask, case: Case, ranks: 
             f"{whole}another kernel such as {SAFE[case.device]}"
         )
     if case.partial_backward and kernel.backward == "autograd":
+        instead = ", ".join([*_splits(kernel, mask, case, ranks), "the forward alone (--passes fwd)"])
         return (
             f"the backward of {kernel.label} is torch's autograd, which cannot start from the out and lse of all ranks together; "
-            f"use {', '.join([*split, 'the forward alone (--passes fwd)'])}, or another kernel such as {SAFE[case.device]}"
+            f"use {instead}, or another kernel such as {SAFE[case.device]}"
         )
     return ""
+
+
+def _splits(kernel: Kernel, mask: AnyMask, case: Case, ranks: int) -> list[str]:
+    """The method that runs a kernel whole, where that would work: every rank of ulysses sees the whole mask."""
+    if ranks > case.heads_q:
+        return []
+    try:
+        return ["ulysses"] if registry.supports(kernel, mask, replace(case, partial_backward=False)) else []
+    except Exception:  # a plugin may do anything; this is only advice
+        return []

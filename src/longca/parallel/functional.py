@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 from functools import lru_cache
+from operator import index
 from typing import Any
 
 import torch
@@ -65,11 +66,17 @@ def through(program: Program, kernel: str, q: torch.Tensor, k: torch.Tensor, v: 
 
 def shards(mask: AnyMask, heads_q: int, *, method: str = "usp", ranks: int, grid: str = "") -> Shards:
     """The tokens of each rank, as ranges; the same on every rank."""
-    for name, given in (("heads_q", heads_q), ("ranks", ranks)):
-        if not isinstance(given, int) or given < 1:
-            raise BadInput(f"{name} must be a whole number of 1 or more, not {given!r}.")
+    heads_q, ranks = _number("heads_q", heads_q), _number("ranks", ranks)
     heads_kv = mask.heads if mask.heads > 1 else heads_q
     return registry.plan(method, mask, Case(mask.seqlen_q, mask.seqlen_k, heads_q, heads_kv, 1, 1), ranks, grid).shards
+
+
+def _number(name: str, given: Any) -> int:
+    """numpy's are welcome."""
+    number = index(given) if hasattr(given, "__index__") else 0
+    if number < 1:
+        raise BadInput(f"{name} must be a whole number of 1 or more, not {given!r}.")
+    return number
 
 
 def shard(tensor: torch.Tensor, owned: Shards, rank: int) -> torch.Tensor:

@@ -78,16 +78,22 @@ def that_count(history: Iterable[Record], environments: Mapping[str, Record]) ->
     same: dict[str, Record] = {}
     newest: dict[str, Record] = {}
     for record in history:
-        same[identity(record, environments)] = newest[record["key"]] = record
+        same[identity(as_planned(record), environments)] = newest[record["key"]] = record
     return [record for record in same.values() if record is newest[record["key"]]]
 
 
 def replaced(history: Iterable[Record], environments: Mapping[str, Record], keys: Collection[str]) -> list[Record]:
     """Records with these keys that no longer count, because a later one with none of these keys measures the same."""
     found = list(history)
-    counting = {identity(record, environments): record["key"] for record in found}
+    counting = {identity(as_planned(record), environments): record["key"] for record in found}
     own = {record["key"]: record for record in found if record["key"] in keys}
-    return [record for record in own.values() if counting[identity(record, environments)] not in keys]
+    return [record for record in own.values() if counting[identity(as_planned(record), environments)] not in keys]
+
+
+def as_planned(record: Record) -> Record:
+    """A forward that was measured alone because its backward failed is what was planned beside that backward all the same."""
+    given = record.get("given")
+    return record if record["pass"] != "fwd" or given is None else record | {"grad": bool(given.get("grad"))}
 
 
 def measured_thing(record: Record) -> Record:
