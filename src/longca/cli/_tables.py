@@ -5,20 +5,33 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+PROSE = 30  # characters from which on a column holds sentences, which may be folded; figures and names may not
+NARROWEST = 18
+
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     cells = [[str(cell) for cell in row] for row in rows]
-    if sys.stdout.isatty():
-        from rich.box import SIMPLE_HEAD
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(*columns, box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
-        for row in cells:
-            table.add_row(*map(Text, row))  # as it is: a reason may hold brackets, which are no markup
-        Console().print(table)
-        return
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+    if sys.stdout.isatty():
+        _draw(columns, cells, widths)
+        return
     for row in [list(columns), *cells]:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]], widths: Sequence[int]) -> None:
+    """As wide as the terminal, or wider where figures and names need it: what is cut off nobody can read."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    for name, width in zip(columns, widths, strict=True):
+        table.add_column(name, no_wrap=width <= PROSE, overflow="fold", min_width=min(width, NARROWEST))
+    for row in cells:
+        table.add_row(*map(Text, row))  # as it is: a reason may hold brackets, which are no markup
+    console = Console()
+    needed = sum(width if width <= PROSE else NARROWEST for width in widths) + 3 * len(widths)
+    console.width = max(console.width, needed)
+    console.print(table)
