@@ -59,7 +59,8 @@ def ringless(suite: Suite, methods: Sequence[str], ranks: int, ranks_per_node: i
     if ranks == 1 or not same:
         return []
     ring = divisors(ranks)[1]
-    return [f"without a --grid {' and '.join(same)} split heads alone here, as ulysses does; --grid {ranks // ring}x{ring} gives a ring."]
+    names = f"{' and '.join(same)} {'splits' if len(same) == 1 else 'split'}"
+    return [f"without a --grid {names} heads alone here, as ulysses does; --grid {ranks // ring}x{ring} gives a ring."]
 
 
 def crowded(ranks: int, cores: int) -> list[str]:
