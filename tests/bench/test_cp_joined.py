@@ -76,18 +76,8 @@ def test_under_torchrun_the_command_joins_the_job_and_resumes_it(tmp_path: Path)
 
 
 def test_a_sigterm_in_the_middle_of_a_job_ends_all_ranks(tmp_path: Path, plugins: Path) -> None:
-    asked = [
-        "--plugin",
-        str(plugins / "fragile_methods.py"),
-        "--methods",
-        "hangs",
-        *QUICK,
-        "--passes",
-        "fwd",
-        "--out",
-        str(tmp_path / "out"),
-    ]
-    started = Started(tmp_path, [*asked, "--deadline", "900"])
+    fragile = ["--plugin", str(plugins / "fragile_methods.py"), "--methods", "hangs"]
+    started = Started(tmp_path, [*fragile, *QUICK, "--passes", "fwd", "--deadline", "900", "--out", str(tmp_path / "out")])
     started.wait_for(1, "waiting for Godot")
     started.ranks[0].send_signal(signal.SIGTERM)
     (first, said), (second, words) = started.ended()
@@ -97,15 +87,8 @@ def test_a_sigterm_in_the_middle_of_a_job_ends_all_ranks(tmp_path: Path, plugins
 
 
 def test_a_cell_that_breaks_the_job_is_recorded_with_its_reason_and_the_same_command_goes_on(tmp_path: Path, plugins: Path) -> None:
-    asked = [
-        "--plugin",
-        str(plugins / "fragile_methods.py"),
-        "--methods",
-        "fails_backward,plain_ring",
-        *QUICK,
-        "--out",
-        str(tmp_path / "out"),
-    ]
+    fragile = ["--plugin", str(plugins / "fragile_methods.py"), "--methods", "fails_backward,plain_ring"]
+    asked = [*fragile, *QUICK, "--out", str(tmp_path / "out")]
     (first, said), (second, words) = Started(tmp_path, asked).ended()
     assert (first, second) == (2, 1), (said, words)
     assert "the ranks of this job no longer answer; start it again" in said
@@ -129,7 +112,9 @@ def test_where_the_first_rank_refuses_the_others_end(tmp_path: Path) -> None:
 
 
 def test_where_the_first_rank_never_comes_the_others_say_so(tmp_path: Path) -> None:
-    ((code, words),) = Started(tmp_path, ["--methods", "ring_p2p", *QUICK, "--deadline", "2", "--out", str(tmp_path)], ranks=(1,)).ended()
+    (tmp_path / "hasty.toml").write_text('level = "cp"\n[limits]\nstart_s = 2\n')
+    asked = [str(tmp_path / "hasty.toml"), "--methods", "ring_p2p", *QUICK, "--out", str(tmp_path / "out")]
+    ((code, words),) = Started(tmp_path, asked, ranks=(1,)).ended()
     assert code == 2, words
     assert "longca: the 2 ranks of this job did not meet at 127.0.0.1:" in words
 

@@ -16,7 +16,7 @@ from longca import masks
 from longca.bench import metrics, plan, runner, suite
 from longca.bench.cell import Cell, key
 from longca.bench.journal import Journal, load_masks
-from longca.bench.suite import Suite
+from longca.bench.suite import Limits, Suite
 from longca.bench.workload import read_workload, with_model
 from longca.cli import run as run_verb
 from longca.errors import BadInput
@@ -310,6 +310,14 @@ def test_a_users_file_is_a_suite_and_flags_change_it(tmp_path: Path) -> None:
     assert (found.kernels, found.masks, found.seqlens, found.heads) == (("torch",), ("full", "causal"), ("2K",), ("8:4",))
     assert (found.seeds, found.clock.budget_s, found.limits.memory) == ((0, 1, 2), 0.2, "1G")
     assert run_verb.resolve(arguments("quick", "--seeds", "42,")).seeds == (42,)
+
+
+def test_a_deadline_is_for_the_steps_of_a_cell_and_not_for_starting() -> None:
+    usual = Limits()
+    assert usual.with_deadline(None) == usual
+    for seconds in (3.0, 900.0):
+        found = usual.with_deadline(seconds)
+        assert (found.build_s, found.check_s, found.time_s, found.start_s) == (*[seconds] * 3, max(usual.start_s, seconds))
 
 
 @pytest.mark.parametrize("flag", ["--budget", "--energy", "--deadline", "--stop-after"])

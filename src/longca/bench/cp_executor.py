@@ -24,7 +24,7 @@ from longca.bench.supervisor import memory_limit
 from longca.bench.worker import plain
 from longca.errors import LongcaError
 from longca.parallel import joining
-from longca.parallel.pool import START_SECONDS, Pool, RankFailed
+from longca.parallel.pool import Pool, RankFailed
 
 Fields = dict[str, Any]
 STATUS = {"died": "error", "timeout": "timeout", "oom": "oom", "refused": "unsupported", "unavailable": "unavailable"}
@@ -172,7 +172,7 @@ class Ranks:
         backend = "nccl" if self._device == "cuda" else "gloo"
         launch = joining.launched()
         if launch is None:
-            return Pool(ranks, backend, start_s=max(START_SECONDS, self._suite.limits.start_s))  # a --deadline is for what comes then
+            return Pool(ranks, backend, start_s=self._suite.limits.start_s)
         from longca.bench.cp_joined import Joined
 
         return Joined(joining.join(launch, backend, self._suite.limits.start_s))

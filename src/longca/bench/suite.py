@@ -35,6 +35,12 @@ class Limits:
     quadratic: str = "8K"  # longest sequence for what needs memory in O(S²); --full lifts it
     workers: str = "kernel"  # a process per kernel, or "one" for all: faster where references are large, as they stay in its memory
 
+    def with_deadline(self, seconds: float | None) -> Limits:
+        """The same for every step; but to start a process and to import torch is no step of a kernel's, and is given its usual time."""
+        if seconds is None:
+            return self
+        return replace(self, start_s=max(self.start_s, seconds), build_s=seconds, check_s=seconds, time_s=seconds)
+
 
 @dataclass(frozen=True)
 class Suite:

@@ -85,8 +85,7 @@ def limits(deadline_s: float | None, device: str, seqlen: int, heads: int) -> Li
     """What a step may take: as asked, or minutes, and more where the scores of the longest sequence are many."""
     usual = max(1.0, heads * seqlen**2 / SCORES[device]) * DEADLINE_S
     seconds = min(LONGEST_DEADLINE_S, usual) if deadline_s is None else deadline_s
-    # nothing is timed, so a process for all will do, and a broken one is replaced; to start it is no step of a kernel
-    return Limits(start_s=max(Limits.start_s, seconds), build_s=seconds, check_s=seconds, workers="one")
+    return Limits(workers="one").with_deadline(seconds)  # nothing is timed, so a process for all will do, and a broken one is replaced
 
 
 def verify(planned: Sequence[Planned], suite: Suite, found: Catalogue, device: str) -> Generator[Finding, None, None]:

@@ -1,4 +1,4 @@
-"""Tables for the terminal: drawn where somebody looks, plain columns where a program reads."""
+"""Tables and progress for the terminal: drawn where somebody looks, plain columns where a program reads."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 PROSE = 30  # characters from which on a column holds sentences, which may be folded; figures and names may not
 NARROWEST = 18
+LINE = 79  # letters of a line that is written over again and again: one that wraps cannot be
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -35,3 +36,9 @@ def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]], widths: Sequen
     needed = sum(width if width <= PROSE else NARROWEST for width in widths) + 3 * len(widths)
     console.width = max(console.width, needed)
     console.print(table)
+
+
+def write_over(text: str) -> None:
+    """How far it is, on a terminal, in the place of what stood there; nothing clears the line."""
+    if sys.stderr.isatty():
+        print(f"\r{text:<{LINE}.{LINE}}", end="\r", file=sys.stderr, flush=True)

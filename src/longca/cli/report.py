@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
+from longca.cli._tables import write_over
 from longca.cli._torn import say_torn
 from longca.errors import BadInput
 
@@ -32,10 +32,8 @@ def run(args: argparse.Namespace) -> int:
     if args.figures:
         count = 0
         for count, path in enumerate(figures.write_figures(found, args.figures), 1):
-            if sys.stderr.isatty():  # a large journal takes half a minute
-                print(f"\r{count} {path.name:<70.70}", end="\r", file=sys.stderr)
-        if sys.stderr.isatty():
-            print(f"\r{'':<80}", end="\r", file=sys.stderr, flush=True)
+            write_over(f"{count} {path.name}")  # a large journal takes half a minute
+        write_over("")
         print(f"wrote {count} figures to {args.figures}")
     return 0
 

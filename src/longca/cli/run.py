@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a setting of the clock, such as warmup_s=0.06,target=0.01; repeatable, --print-config shows them all",
     )
     parser.add_argument("--memory", metavar="SIZE", help="host memory a worker may take, such as 16G")
-    parser.add_argument("--deadline", type=float, metavar="S", help="seconds that each step of a cell may take")
+    parser.add_argument("--deadline", type=float, metavar="S", help="seconds that each step of a cell may take, starting apart")
     parser.add_argument("--workers", choices=("kernel", "one"), help="a process per kernel, or one for all")
     parser.add_argument(
         "--stop-after", type=float, metavar="S", help="begin nothing new after S seconds: exit code 3, and the same command goes on"
@@ -144,12 +144,8 @@ def resolve(args: argparse.Namespace) -> Suite:
     for flag in ("budget", "energy", "deadline", "stop_after"):
         _refuse_no_seconds(flag, getattr(args, flag))
     suite = suites.with_clock(suite, _clock(args))
-    limits: dict[str, Any] = {"memory": args.memory, "workers": args.workers} | dict.fromkeys(
-        ("build_s", "check_s", "time_s", "start_s"), args.deadline
-    )
-    suite = suite.changed(
-        limits=replace(suite.limits, **{name: value for name, value in limits.items() if value is not None}),
-    )
+    limits = {name: value for name, value in (("memory", args.memory), ("workers", args.workers)) if value is not None}
+    suite = suite.changed(limits=replace(suite.limits, **limits).with_deadline(args.deadline))
     suites.check(suite)
     _refuse_conflicts(args, suite)
     return suite

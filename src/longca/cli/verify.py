@@ -15,6 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from longca.cli import INTERRUPTED
+from longca.cli._tables import write_over
 from longca.errors import BadInput, Unavailable
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 HELP = "check kernels against an fp64 reference on every mask they claim"
 
-LINE = 79  # letters of a line that is written over again and again: one that wraps cannot be
 TENSORS = ("out", "lse", "dq", "dk", "dv")
 DEFAULTS = {"cpu": ("8:2", "64", "fp32", "509"), "cuda": ("64:8", "128", "bf16", "8K")}  # heads, head size, dtype, lengths
 
@@ -91,8 +91,7 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         pass  # what was found so far is worth as much as before
     if not args.json:
-        if sys.stderr.isatty():
-            print(f"\r{'':<{LINE}}", end="\r", file=sys.stderr, flush=True)
+        write_over("")
         _show(findings)
     if len(findings) < len(planned):
         print(f"longca: stopped; {len(planned) - len(findings)} of {len(planned)} cases are not checked.", file=sys.stderr)
@@ -123,7 +122,7 @@ def _tell(finding: Finding, count: str, as_json: bool) -> None:
     if as_json:
         print(json.dumps(asdict(finding), allow_nan=False), flush=True)
     elif sys.stderr.isatty():
-        print(f"\r{about:<{LINE}.{LINE}}", end="\r", file=sys.stderr, flush=True)
+        write_over(about)
     else:
         print(about + (f": {finding.reason}" if finding.reason else ""), file=sys.stderr, flush=True)
 

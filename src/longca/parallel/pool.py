@@ -17,8 +17,8 @@ from typing import Any
 
 from longca import devices
 from longca.errors import BadInput, LongcaError, Unavailable
+from longca.parallel.joining import START_S
 
-START_SECONDS = 120.0  # importing torch on a busy machine takes a while
 GRACE_SECONDS = 3.0  # for the other ranks, once one has failed
 BURY_SECONDS = 20.0  # for all ranks to be gone once they are killed: a driver may hold one for ever, and nobody should wait for that
 LAST_WORDS = 12  # lines
@@ -73,7 +73,7 @@ class Pool:
 
     lost = False  # new ranks can always be started
 
-    def __init__(self, ranks: int, backend: str = "gloo", threads: int = 1, start_s: float = START_SECONDS) -> None:
+    def __init__(self, ranks: int, backend: str = "gloo", threads: int = 1, start_s: float = START_S) -> None:
         if ranks < 1:
             raise BadInput(f"a pool needs at least 1 rank, not {ranks}.")
         if backend == "nccl" and ranks > len(devices.gpus()):
