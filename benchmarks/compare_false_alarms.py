@@ -2,6 +2,7 @@
 
 python benchmarks/compare_false_alarms.py             # the suite quick on a CPU; 40 cells of fa4 and flex on a GPU
 python benchmarks/compare_false_alarms.py --out DIR -- quick --budget 1     # any other run: what follows -- is given to `longca run`
+python benchmarks/compare_false_alarms.py --compared A B                    # two journals that are there already
 
 Exit code 1 if more than 1 % of the cells are called FASTER or SLOWER, or a run fails; 3 if most are UNCLEAR or none was measured, so that
 few alarms prove nothing.
@@ -64,10 +65,13 @@ def report(found: Comparison, threshold: float) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", metavar="DIR", help="keep the two journals here, or compare those that are here already")
+    parser.add_argument("--out", metavar="DIR", help="keep the two journals here; what is here already is not measured again")
+    parser.add_argument("--compared", nargs=2, metavar=("A", "B"), help="measure nothing: compare these journals")
     parser.add_argument("--threshold", type=float, default=0.03)
     parser.add_argument("run", nargs="*", help="arguments of `longca run` (default: the suite quick, or on a GPU 40 cells)")
     args = parser.parse_args()
+    if args.compared:
+        return report(compare(*args.compared, threshold=args.threshold), args.threshold)
     run = args.run or (["quick"] if devices.kind() == "cpu" else list(GPU))
     with tempfile.TemporaryDirectory() as scratch:
         folders = [Path(args.out or scratch) / side for side in ("a", "b")]

@@ -60,7 +60,7 @@ def make_record(samples: Iterable[float] | None = (1.0,), spread: float = 0.01, 
 def kernel(name: str, samples: Any, which: str = "fwd+bwd", **fields: Any) -> Record:
     base, _, variant = name.partition(":")
     about = {"asked": name, "kernel": base, "variant": variant or None, "pass": which}
-    return make_record(samples, **about, **fields)
+    return make_record(samples, **about | fields)
 
 
 def around(ms: float) -> list[float]:

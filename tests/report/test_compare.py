@@ -116,9 +116,11 @@ RISING = [1.0 + 0.0005 * step for step in range(9)]  # .4 % in all, each sample 
 def test_a_drift_explains_no_more_than_a_drift_can(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     far = ratio(RISING, [1.289 * time for time in RISING])
     assert far.drifting
-    assert far.low < 1.289 * 0.985
-    assert far.high > 1.289 * 1.015
+    assert far.low == pytest.approx(1.289 / 1.004)
+    assert far.high == pytest.approx(1.289 * 1.004)
     assert verdict(far, THRESHOLD) == "SLOWER"
+    assert verdict(ratio(RISING, [1.04 * time for time in RISING]), THRESHOLD) == "UNCLEAR"
+    assert verdict(ratio(RISING, [1.02 * time for time in RISING]), THRESHOLD) == "SAME"
     a, b, c = (write(name, [make_record([scale * time for time in RISING])]) for name, scale in (("a", 1), ("b", 1.289), ("c", 1.03)))
     assert main(["compare", str(a), str(b)]) == 1
     assert main(["compare", str(a), str(c)]) == 0
@@ -140,16 +142,41 @@ def test_too_few_samples_are_said_with_what_helps(write: Write, capsys: pytest.C
 @pytest.mark.parametrize("correlation", [0.0, 0.6, 0.9, 0.95])
 @pytest.mark.parametrize("n", [8, 9, 14])
 def test_the_interval_of_a_drift_holds_the_true_ratio(correlation: float, n: int) -> None:
-    """Where the correlation leaves no rank, of any drift that comes back to where it was: no change, and so no interval without 1."""
-    random = np.random.default_rng(5)
-    steps = random.standard_normal((2000, n))
-    steps[:, 0] /= np.sqrt(1 - correlation**2)  # as if it had gone on for long
-    for i in range(1, n):
-        steps[:, i] += correlation * steps[:, i - 1]
-    times = np.exp(0.01 * steps)
-    found = [one for a, b in zip(times[::2], times[1::2], strict=True) if (one := ratio(a, b)).drifting]
+    """Where the correlation leaves no rank, of any drift that comes back to where it was: no change, however small a threshold is."""
+    found = [one for a, b in pairs_that_drift(correlation, 0.01, n) if (one := ratio(a, b)).drifting]
     assert len(found) > 10
-    assert sum(not one.low <= 1 <= one.high for one in found) <= len(found) * (1 - CONFIDENCE)
+    assert sum(verdict(one, 0.0) in ("SLOWER", "FASTER") for one in found) <= len(found) * (1 - CONFIDENCE)
+
+
+@pytest.mark.parametrize("correlation", [0.6, 0.9, 0.95])
+@pytest.mark.parametrize("n", [8, 14, 20])
+def test_a_drift_of_parts_of_a_percent_hides_no_change_of_five(correlation: float, n: int) -> None:
+    """Samples that all lie close together show that nothing changed; where something did, at most 1 % say so."""
+    found = [ratio(a, 1.05 * b) for a, b in pairs_that_drift(correlation, 0.005, n)]
+    assert sum(verdict(one, THRESHOLD) == "SAME" for one in found) <= len(found) * (1 - CONFIDENCE)
+    alike = [ratio(a, b) for a, b in pairs_that_drift(correlation, 0.001, n)]
+    assert sum(verdict(one, THRESHOLD) == "SAME" for one in alike) > 0.9 * len(alike)
+
+
+def pairs_that_drift(correlation: float, noise: float, n: int) -> list[tuple[Any, Any]]:
+    """1,000 pairs; each sample is close to the one before, as if that had gone on for long. `noise` is that of all samples there could be."""
+    steps = np.random.default_rng(5).standard_normal((2000, n))
+    for i in range(1, n):
+        steps[:, i] = correlation * steps[:, i - 1] + np.sqrt(1 - correlation**2) * steps[:, i]
+    times = np.exp(noise * steps)
+    return list(zip(times[::2], times[1::2], strict=True))
+
+
+TWICE = Path(__file__).parent / "data" / "h200-twice"
+
+
+@pytest.mark.parametrize("pair", ["1", "2"])
+def test_what_an_h200_measured_twice_did_not_change(pair: str) -> None:
+    """40 cells of one commit in separate processes; two of such pairs."""
+    compared = compare(TWICE / f"{pair}a", TWICE / f"{pair}b")
+    assert len(compared.cells) == 40
+    assert compared.counts["SLOWER"] + compared.counts["FASTER"] == 0
+    assert compared.counts["SAME"] > 0.75 * 40
 
 
 def test_samples_without_any_noise() -> None:

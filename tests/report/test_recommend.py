@@ -54,6 +54,24 @@ def test_the_fastest_the_runners_up_and_why_others_are_out(write: Write) -> None
     assert not found.best.summed
 
 
+def test_one_kernel_asked_for_by_two_names_is_one(write: Write) -> None:
+    """`fa4` chose its bands on other documents than those on which `fa4:bands` was asked for: neither run is forgotten."""
+    bare = [kernel("fa4:bands", around(1.0), asked="fa4", mask_digest="d0", seed=0)]
+    named = [kernel(name, around(2.0), mask_digest="d42", seed=42) for name in ("fa4:bands", "flex")]
+    for folder, order in (("bare first", bare + named), ("named first", named + bare)):
+        found = answer(write(folder, order))
+        assert [choice.name for choice in found.choices] == ["fa4:bands", "flex"]
+        assert (found.out, found.seeds, found.masks) == ((), (42,), 1)
+
+
+def test_seeds_that_draw_nothing_are_one_mask(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    made = [kernel("fa4:bands", around(1.0), seed=0), kernel("flex", around(2.0), seed=42)]
+    assert main(["recommend", "--mask", "causal", "--seqlen", "8K", "--results", str(write("made", made))]) == 0
+    said = capsys.readouterr().out
+    assert "worst" not in said
+    assert "--seeds 0," in said
+
+
 def test_forward_and_backward_measured_apart_are_added(write: Write) -> None:
     made = [kernel("fa4:bands", around(1.0), "fwd", flops=1e12), kernel("fa4:bands", around(3.0), "bwd", flops=2.5e12, peak_gib=2.0)]
     made += [kernel("flex", around(1.0), "fwd"), kernel("flex", None, "bwd", status="oom", reason="out of memory")]

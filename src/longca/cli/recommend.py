@@ -124,7 +124,7 @@ def _show_best(answer: Answer, best: Choice) -> None:
     equals = [choice.name for choice in answer.choices if choice.as_good]
     others = f", or {'one of ' if len(equals) > 1 else ''}{', '.join(equals)}: as good {ALIKE}" if equals else ""
     print(f"\nuse {best.name}{' (SIMULATED, not measured)' if best.simulated else ''}{others}\n")
-    several = len(answer.seeds) > 1
+    several = answer.masks > 1
     columns = ["", "TFLOP/s" + (f"/{answer.unit}" if best.method else ""), *(["worst"] if several else []), "ms", "GiB", "against the best"]
     rows = []
     for choice in answer.choices:
@@ -164,7 +164,7 @@ def _remarks(answer: Answer, best: Choice) -> list[str]:
         apart = [choice.name for choice in answer.choices if choice.summed]
         which = "all of them" if len(apart) == len(answer.choices) else ", ".join(apart)
         said.append(f"fwd+bwd is the sum of a forward and a backward that were measured apart ({which}).")
-    if len(answer.seeds) > 1:
+    if answer.masks > 1:
         said.append(
             f"median and worst over the masks of {len(answer.seeds)} seeds ({', '.join(map(str, answer.seeds))}), the same for all."
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -89,8 +89,11 @@ def candidates(evidence: Iterable[Evidence], question: Question) -> list[Candida
     found: dict[str, Candidate] = {}
     for group in groups.values():
         made = _candidate(group, question)
-        if made.name not in found or found[made.name].status:  # asked for as fa4 and as fa4:bands: the one that was measured
+        other = found.get(made.name)
+        if other is None or other.status:
             found[made.name] = made
+        elif not made.status:  # asked for as fa4 and as fa4:bands, on other masks perhaps
+            found[made.name] = replace(other, figures={**other.figures, **made.figures})
     return list(found.values())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -101,12 +102,13 @@ def compare(before: str | Path, after: str | Path, threshold: float = PRACTICAL,
 
 
 def verdict(found: Ratio, threshold: float) -> str:
-    """The whole interval must lie beyond the threshold for a change, and within it for none."""
-    if found.low > 1 + threshold:
+    """The whole interval must lie beyond the threshold for a change, by more than a drift explains, and within it for none."""
+    limit, drift = 1 + threshold, math.exp(found.wander)
+    if found.low > limit * drift:
         return "SLOWER"
-    if found.high < 1 / (1 + threshold):
+    if found.high * drift < 1 / limit:
         return "FASTER"
-    return "SAME" if found.low >= 1 / (1 + threshold) and found.high <= 1 + threshold else "UNCLEAR"
+    return "SAME" if found.low >= 1 / limit and found.high <= limit else "UNCLEAR"
 
 
 def _busy(name: str, records: list[Record], environments: Mapping[str, Record]) -> str:
@@ -132,8 +134,7 @@ def _by_the_clock(a: Record, b: Record, found: Ratio, threshold: float) -> bool:
     before, after = a.get("clock_mhz"), b.get("clock_mhz")
     if not before or not after:
         return False
-    cycles = after / before
-    in_cycles = verdict(Ratio(found.value * cycles, found.low * cycles, found.high * cycles), threshold)
+    in_cycles = verdict(found.times(after / before), threshold)
     return verdict(found, threshold) in ("FASTER", "SLOWER") and in_cycles != verdict(found, threshold)
 
 
@@ -225,7 +226,7 @@ def advice(cells: Iterable[Compared]) -> list[str]:
     few, drifting = sum(not found.known for found in unclear), sum(found.drifting for found in unclear)
     more = "measure them again with more samples: --clock least=20, or a larger --budget"
     said = [f"{plural(few, 'cell')} with too few samples, which is fewer than five: {more}."] if few else []
-    drift = "samples rise or fall together, so they say less than their number and the interval is wide"
+    drift = "samples rise or fall together, so only a change beyond what that explains would be called one"
     return said + ([f"{plural(drifting, 'cell')} with (drift): {drift}; {more}, on a quiet machine."] if drifting else [])
 
 

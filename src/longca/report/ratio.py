@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
@@ -13,23 +13,31 @@ from numpy.typing import NDArray
 CONFIDENCE = 0.99
 ENOUGH_FOR_CORRELATION = 8  # of fewer samples nothing can be said about how they hang together
 MOST_CORRELATION = 0.9
-WANDERED = 2  # times the ranges of both sides: how far two medians of samples that drift may lie from where their ranges say
+WANDERED = 2  # times the ranges of both sides: how far samples that drift may have wandered before they were taken
 ROUNDING = 1e-20  # of logarithms: less than this is no noise at all
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """B over A. `low` and `high` are 0 and inf where there are too few samples to say anything. `drifting`: samples hang together so much
-    that their order says nothing, and the interval is that of their ranges, taken much wider."""
+    """B over A. `low` and `high` are 0 and inf where there are too few samples to say anything. Where samples hang together so much that
+    their order says nothing, they are the least and the greatest ratio of two samples, and `wander` is by what logarithm the ratio may
+    lie beyond them without any change."""
 
     value: float
     low: float
     high: float
-    drifting: bool = False
+    wander: float = 0.0
 
     @property
     def known(self) -> bool:
         return self.high < math.inf
+
+    @property
+    def drifting(self) -> bool:
+        return self.wander > 0
+
+    def times(self, factor: float) -> Ratio:
+        return replace(self, value=self.value * factor, low=self.low * factor, high=self.high * factor)
 
 
 def ratio(before: Sequence[float], after: Sequence[float], confidence: float = CONFIDENCE) -> Ratio:
@@ -37,7 +45,8 @@ def ratio(before: Sequence[float], after: Sequence[float], confidence: float = C
 
     Samples that follow each other are alike when the machine drifts, and then say less than their number: the rank sum's variance is
     taken larger by what the correlation of neighbours says, so that a drift makes the interval wider instead of making an alarm. Where
-    that leaves no rank, the ranges are left: a drift by parts of a percent cannot explain a change by tens of them.
+    that leaves no rank, the ranges are left: samples that all lie within a percent of each other show no change by five, and a drift by
+    parts of a percent cannot explain one by tens of them.
     """
     a, b = np.log(np.asarray(before, dtype=np.float64)), np.log(np.asarray(after, dtype=np.float64))
     value = math.exp(float(np.median(b) - np.median(a)))
@@ -48,8 +57,7 @@ def ratio(before: Sequence[float], after: Sequence[float], confidence: float = C
         return Ratio(value, 0.0, math.inf)
     shifts = np.sort((b[:, None] - a[None, :]).ravel())
     if cut < 0:
-        wider = WANDERED * (np.ptp(a) + np.ptp(b))
-        return Ratio(value, math.exp(shifts[0] - wider), math.exp(shifts[-1] + wider), drifting=True)
+        return Ratio(value, math.exp(shifts[0]), math.exp(shifts[-1]), wander=WANDERED * float(np.ptp(a) + np.ptp(b)))
     return Ratio(value, math.exp(shifts[cut]), math.exp(shifts[pairs - 1 - cut]))
 
 

@@ -83,6 +83,11 @@ class Answer:
         return "rank" if self.choices and self.choices[0].sources[0].on_cpu else "GPU"
 
     @property
+    def masks(self) -> int:
+        """How many different ones the figures are of: seeds that draw nothing give one."""
+        return len({source.record["mask_digest"] for choice in self.choices[:1] for source in choice.sources})
+
+    @property
     def best(self) -> Choice | None:
         return self.choices[0] if self.choices else None
 
@@ -109,7 +114,7 @@ def recommend(question: Question, evidence: Sequence[Evidence]) -> Answer:
     found = [one if one.status or shared <= one.figures.keys() else _unshared(one, shared) for one in found]
     choices = _ranked([one for one in found if not one.status], shared, question)
     out = tuple(Out(one.name, one.status, one.reason) for one in sorted(found, key=lambda one: one.name) if one.status)
-    seeds = sorted({source.record["seed"] for choice in choices for source in choice.sources})
+    seeds = sorted({source.record["seed"] for choice in choices[:1] for source in choice.sources})
     known = bool(out) and not any(one.status in (NOT_MEASURED, NOT_COUNTED) for one in out)  # that none of them can is an answer, too
     said: tuple[str, ...] = ()
     if not choices and not known:
