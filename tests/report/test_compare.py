@@ -159,7 +159,7 @@ def test_a_drift_of_parts_of_a_percent_hides_no_change_of_five(correlation: floa
 
 
 def pairs_that_drift(correlation: float, noise: float, n: int) -> list[tuple[Any, Any]]:
-    """1,000 pairs; each sample is close to the one before, as if that had gone on for long. `noise` is that of all samples there could be."""
+    """1,000 pairs; each sample is close to the one before, as if that had gone on for long."""
     steps = np.random.default_rng(5).standard_normal((2000, n))
     for i in range(1, n):
         steps[:, i] = correlation * steps[:, i - 1] + np.sqrt(1 - correlation**2) * steps[:, i]

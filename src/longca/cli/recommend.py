@@ -179,7 +179,7 @@ def _remarks(answer: Answer, best: Choice) -> list[str]:
         said.append(f"noisy when it was measured: {', '.join(noisy)}.")
     if short := _short_warmup(answer.choices):
         said.append(
-            f"measured behind a warm-up of {1e3 * short:g} ms: a GPU slows down under load, an H200 by up to 13 % after some "
+            f"measured behind a warm-up of {1e3 * short:g} ms: a GPU slows down under load, an H200 by up to 13 % within "
             f"{1e3 * SETTLED_S:g} ms, so what is close may be in another order."
         )
     few = [f"{choice.name} ({choice.samples})" for choice in answer.choices if choice.samples < ENOUGH and not choice.simulated]

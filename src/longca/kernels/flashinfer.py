@@ -20,10 +20,11 @@ WORKSPACE = 128 << 20  # bytes, what its documentation recommends
 class FlashInfer(Kernel):
     name = "flashinfer"
     about = "FlashInfer's VariableBlockSparseAttentionWrapper: uniform and variable blocks, forward"
-    needs = "flashinfer-python"
+    needs = "flashinfer-python==0.7.2.post1"
     modules = ("flashinfer",)
     layout = "HLD"
     backward = "none"
+    tested = "H200"
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
         shapes = refuse_shapes(case, dtypes=("bf16", "fp16"), dims=(64, 128, 256), equal_dims=True)
