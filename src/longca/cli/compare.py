@@ -57,7 +57,7 @@ def _show(compared: Comparison, everything: bool) -> None:
         if cell.verdict not in hidden
     ]
     if rows:
-        columns = ["verdict", "kernel", "mask", "length", "pass", "shape", "A", "B", "time", "99 % interval", "why"]
+        columns = ["verdict", "kernel", "mask", "length", "pass", "shape", "A", "B", "time", "interval", "why"]
         used = len(columns) if any(row[-1] for row in rows) else len(columns) - 1
         show_table(columns[:used], [row[:used] for row in rows])
         print()
