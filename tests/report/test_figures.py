@@ -204,21 +204,34 @@ def test_bars_stand_at_the_longest_length_of_each_mask(tmp_path: Path, monkeypat
     assert "Nothing to show of never (unsupported)." in said(figure)
 
 
-def test_the_heat_map_holds_the_best_share_of_peak_and_letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_heat_map_holds_the_share_of_peak_at_the_longest_length_and_letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     same = masks.build("sliding_window", 1024).digest
-    made = [named("fa3", mask="causal", mfu=share, seqlen=n) for n, share in ((8192, 0.5), (16384, 0.625), (32768, 0.04))]
-    made += [named("fa3", mask="sliding_window", mfu=0.9, seqlen=1024, mask_digest=same), named("flex", mask="causal", mfu=0.04)]
-    made += [named("flex", mask="sliding_window", status="oom"), named("late", mask="causal", mfu=0.3)]
-    made += [named("late", mask="causal", seqlen=16384, status="wrong")]
+    made = [named("fa3", mask="causal", mfu=share, seqlen=n) for n, share in ((8192, 0.9), (32768, 0.625))]
+    made += [named("fa3", mask="sliding_window", mfu=0.9, seqlen=1024, mask_digest=same)]
+    made += [named("flex", mask="causal", mfu=0.04, seqlen=32768), named("flex", mask="sliding_window", seqlen=1024, status="oom")]
+    made += [named("late", mask="causal", mfu=0.3, seqlen=32768), named("late", mask="causal", seqlen=16384, status="wrong")]
+    made += [named("short", mask="causal", mfu=0.3), named("short", mask="causal", status="left out by rule", seqlen=32768)]
     figure = drawn(made, tmp_path, monkeypatch)["peak"]
     [axes] = figure.axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["causal", "sliding_window"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["causal, 32K", "sliding_window, 1K"]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["fa3", "flex", "late"]
     written = {text.get_position(): text.get_text() for text in axes.texts}
     assert written == {(0, 0): "62 %", (1, 0): "4.0 %", (2, 0): "W", (0, 1): "=", (1, 1): "M", (2, 1): ""}
     shares = axes.images[0].get_array()
     assert (shares[0][0], shares[0][1]) == (0.625, 0.04)
-    assert "M out of memory, W wrong, = measured only" in said(figure)
+    assert "M out of memory; W wrong; = measured only" in said(figure)
+    assert "Nothing to show of short (left out by rule)." in said(figure)
+
+
+def test_a_letter_of_its_own_stands_for_what_a_rule_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [named(name, seqlen=n) for name in ("fa3", "plain") for n in (1024, 2048)]
+    made += [named("fa3", seqlen=4096), named("plain", seqlen=4096, status="left out by rule")]
+    made += [named("fa3", seqlen=4096, mask="full"), named("plain", seqlen=4096, mask="full")]
+    found = drawn(made, tmp_path, monkeypatch)
+    assert [text.get_text() for text in panels(found["speed"])["causal"].texts] == ["L"]
+    assert "L not run, left out by rule" in said(found["speed"])
+    assert [text.get_text().strip() for text in found["bars"].axes[0].texts] == ["left out by rule"]
+    assert [text.get_text() for text in found["peak"].axes[0].texts].count("L") == 1
 
 
 def test_without_a_known_peak_shares_are_of_the_fastest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

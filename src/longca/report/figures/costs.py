@@ -16,6 +16,7 @@ ALL = "the most of any mask"
 MASK = "making the mask: median, range"
 PLAN = "planning: median"
 COMPILE = "compiling: the most"
+OF_MEASURED = "A point is of the masks measured there: a line may bend where a kernel has no time on some mask."
 
 
 def memory(drawing: Drawing) -> Any:
@@ -33,7 +34,7 @@ def memory(drawing: Drawing) -> Any:
     legend = [(line, Line2D([], [], **drawing.styles.line(line))) for line in shown]
     layout = layout_over(over, list(grouped(own, "problem")))
     measure = Measure("GiB beyond the inputs", _most("peak_gib"), log=True)  # plain attention takes a hundred times as much as the rest
-    figure = sheet(drawing, list(panels), (over.name, measure.label), legend, [without(drawing.records, shown)], layout)
+    figure = sheet(drawing, list(panels), (over.name, measure.label), legend, [OF_MEASURED if over is LENGTH else "", without(drawing.records, shown)], layout)
     for axes, records in zip(figure.axes, panels.values(), strict=True):
         draw_lines(axes, records, over, measure, shown, drawing.styles)
     same_scale(figure.axes)
@@ -65,7 +66,7 @@ def preparing(drawing: Drawing) -> Any:
     legend = [(line, Line2D([], [], **drawing.styles.line(line))) for line in shown]
     layout = layout_over(over, list(grouped(own, "problem")), columns=3)
     layout = layout._replace(height=max(1.9, 0.15 * len(shown)), below=layout.below + 0.1)
-    figure = sheet(drawing, [MASK, PLAN, COMPILE], ("", "ms"), legend, [without(real, shown)], layout)
+    figure = sheet(drawing, [MASK, PLAN, COMPILE], ("", "ms"), legend, [OF_MEASURED if over is LENGTH else "", without(real, shown)], layout)
     built, planned, compiled = figure.axes
     for axes in (built, planned):
         axes.set_xlabel(over.name)
