@@ -6,13 +6,14 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from longca import masks
 from longca.cli import main
 from longca.report import figures
 from longca.report.figures.lines import broken, spaced
-from longca.report.figures.style import Styles
+from longca.report.figures.style import COLOURS, Styles
 from longca.report.gather import Gathered
 from longca.report.naming import kernel_names
 from longca.report.settings import speed_at
@@ -169,7 +170,9 @@ def test_one_length_of_block_patterns_is_drawn_over_their_share(tmp_path: Path, 
     assert title == "uniform_block b=64"
     assert lines(axes) == [([0.2, 0.5, 0.8], [2.0, 5.0, 8.0])]
     assert levels(axes) == [6.0]
-    assert legend(found["ratio"]) == ["flex", "fa4:native on full"]
+    assert legend(found["ratio"]) == ["flex", "fa4:native on full (dense)"]
+    level = handles(found["ratio"])["fa4:native on full (dense)"]
+    assert (level.get_color(), level.get_linestyle()) == ("black", "--"), "no kernel looks like it"
     speed = found["speed-fwd-nvidia-h200-sparse-64-8-heads-of-128-bf16"].axes[0]
     assert lines(speed)[0][1] == [record["tflops"] for record in made]
     assert levels(speed) == [dense["tflops"]]
@@ -351,10 +354,31 @@ def test_twenty_kernels_differ_in_colour_and_in_grey() -> None:
 
 
 def test_kernels_of_one_figure_have_colours_of_their_own_as_long_as_there_are_any() -> None:
-    many, few = [f"dense{number}" for number in range(8)], ["sparse1", "sparse2", "dense3"]
+    many, few = [f"dense{number}" for number in range(12)], ["sparse1", "sparse2", "dense3"]
     styles = Styles([many, few])
-    assert len({styles.colour(name) for name in many}) == 8
+    assert len({styles.colour(name) for name in many}) == 12
     assert len({styles.colour(name) for name in few}) == 3
+
+
+# what is left of linear red, green and blue without one kind of cones (Machado, Oliveira and Fernandes 2009)
+CONES = {
+    "all": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+    "no red": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "no green": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+}
+TO_LMS = [[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.6300]]
+TO_LAB = [[0.2105, 0.7936, -0.0041], [1.9780, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]]  # Oklab: a distance of 0.02 can just be seen
+
+
+@pytest.mark.parametrize("cones", CONES)
+def test_colours_can_be_told_apart_by_the_colour_blind(cones: str) -> None:
+    from matplotlib.colors import to_rgb
+
+    shown = np.array([to_rgb(colour) for colour in COLOURS])
+    light = np.where(shown <= 0.04045, shown / 12.92, ((shown + 0.055) / 1.055) ** 2.4)
+    seen = np.cbrt(np.clip(light @ np.transpose(CONES[cones]), 0, 1) @ np.transpose(TO_LMS)) @ np.transpose(TO_LAB)
+    apart = {(i, j): float(np.linalg.norm(seen[i] - seen[j])) for i, j in combinations(range(len(COLOURS)), 2)}
+    assert min(apart.values()) > 0.1, min(apart, key=lambda pair: apart[pair])
 
 
 @pytest.mark.parametrize("kernels", [3, 19])
@@ -379,6 +403,16 @@ def test_names_break_between_words_first() -> None:
     assert broken("uniform_block b=64 ratio=0.2", 14) == "uniform_block\nb=64 ratio=0.2"
     assert broken("sliding_window_causal, 8K", 12) == "sliding_\nwindow_\ncausal, 8K"
     assert broken("full, 8K", 12) == "full, 8K"
+
+
+def test_panels_of_many_lines_are_taller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the best of fourteen kernels can be told apart."""
+    heights = []
+    for count in (3, 14):
+        made = [named(f"k{number}", seqlen=n) for number in range(count) for n in (1024, 2048)]
+        figure = drawn(made, tmp_path, monkeypatch)["speed"]
+        heights.append(figure.axes[0].get_position().height * figure.get_figheight())
+    assert heights == pytest.approx([1.75, 2.5])
 
 
 def test_matplotlib_looks_for_no_layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

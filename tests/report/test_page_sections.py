@@ -292,7 +292,9 @@ def test_what_a_rule_left_out_has_a_word_and_a_letter_of_its_own(write: Write, b
 
 def test_shares_are_those_of_the_chosen_length(write: Write, browser: Browser, tmp_path: Path) -> None:
     """A kernel that is fast at short lengths only does not look fast: the longest length that all masks have comes first."""
-    made = [kernel("cudnn", around(1.0), "fwd", seqlen=n, mask=mask, mfu=mfu, mask_digest=mask) for n, mask, mfu in SHARES]
+    made = [
+        kernel("cudnn", around(1.0), "fwd", seqlen=n, mask=mask, mfu=mfu, tflops=989 * mfu, mask_digest=mask) for n, mask, mfu in SHARES
+    ]
     page = opened(browser, write("shares", made), tmp_path)
     assert page.script("return document.getElementById('peak-length').value") == "2048"
     assert page.script(CELLS, "heat")[1] == ["cudnn fwd", "25 %", "3.0 %"]
