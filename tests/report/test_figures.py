@@ -1,6 +1,7 @@
 """Figures of made journals: which files there are, and that what is drawn is what was recorded."""
 
 import math
+import re
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
@@ -370,15 +371,21 @@ TO_LMS = [[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0
 TO_LAB = [[0.2105, 0.7936, -0.0041], [1.9780, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]]  # Oklab: a distance of 0.02 can just be seen
 
 
+PAGE = (Path(figures.__file__).parents[1] / "assets" / "page.css").read_text()
+LIGHT, DARK = (re.findall(r"--s\d+: (#\w{6});", theme) for theme in PAGE.split("data-theme", 1))
+
+
+@pytest.mark.parametrize("colours", [LIGHT, DARK], ids=["light", "dark"])
 @pytest.mark.parametrize("cones", CONES)
-def test_colours_can_be_told_apart_by_the_colour_blind(cones: str) -> None:
+def test_colours_can_be_told_apart_by_the_colour_blind(cones: str, colours: list[str]) -> None:
     from matplotlib.colors import to_rgb
 
-    shown = np.array([to_rgb(colour) for colour in COLOURS])
+    shown = np.array([to_rgb(colour) for colour in colours])
     light = np.where(shown <= 0.04045, shown / 12.92, ((shown + 0.055) / 1.055) ** 2.4)
     seen = np.cbrt(np.clip(light @ np.transpose(CONES[cones]), 0, 1) @ np.transpose(TO_LMS)) @ np.transpose(TO_LAB)
-    apart = {(i, j): float(np.linalg.norm(seen[i] - seen[j])) for i, j in combinations(range(len(COLOURS)), 2)}
-    assert min(apart.values()) > 0.1, min(apart, key=lambda pair: apart[pair])
+    apart = {(i, j): float(np.linalg.norm(seen[i] - seen[j])) for i, j in combinations(range(12), 2)}
+    assert list(COLOURS) == LIGHT, "the page and the figures look alike"
+    assert min(apart.values()) > 0.09, min(apart, key=lambda pair: apart[pair])
 
 
 @pytest.mark.parametrize("kernels", [3, 19])
