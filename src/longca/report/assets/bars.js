@@ -43,6 +43,7 @@ function drawWords(u, chart) {
     const point = chart.points[series][index], style = styleOf(chart.look(chart.lines[series])), at = u.valToPos(x, "x", true);
     ctx.strokeStyle = ctx.fillStyle = style.color;
     marker(ctx, style, at, floor + 7 * ratio, Math.min(3.5 * ratio, wide / 3.5));
+    if (point.value === null) ctx.fillStyle = css("--quiet"); // a pale colour is no ink; the marker tells whose it is
     if (point.value === null) drawWord(ctx, `${MARKS[point.failed.status] || "E"} ${wordOf(point)}`, at, floor - 5 * ratio, ratio);
     else {
       ctx.strokeStyle = ctx.fillStyle = css("--ink");

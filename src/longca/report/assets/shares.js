@@ -92,6 +92,6 @@ function heatMap(all, lines, length) {
   document.getElementById("peak-title").textContent = known ? "Share of peak" : "Share of the fastest";
   const of = known ? "of what the device can do at most" : "of the fastest kernel's; the peak of this device is not known";
   const at = length === BEST ? "The best of all lengths at which the mask is not the same as a simpler one, with that length below it" : `At ${sizeText(Number(length))}`;
-  document.getElementById("peak-note").textContent = `${at}, as a part ${of}.`;
+  document.getElementById("peak-note").textContent = `${at}, as a part ${of}. Letters as in Speed; point at one to see why.`;
   document.getElementById("heat").replaceChildren(shareTable(records, lines, { share, columns: unique(all.map((r) => r.mask)) }));
 }
