@@ -96,6 +96,15 @@ def test_what_a_slower_clock_explains_is_no_change(write: Write, clocks: tuple[i
     assert [cell.verdict for cell in compare(a, b).cells] == [expected]
 
 
+def test_a_kernel_that_became_ten_times_slower_is_slower_on_any_machine(write: Write) -> None:
+    """Unsteady cells are never called changed by the doubt that hangs over them, but no such doubt is that large."""
+    doubt = {"noisy": True, "spread": 0.08}
+    a = write("a", [make_record(LOOSE, seed=seed, **doubt) for seed in range(2)])
+    b = write("b", [make_record([factor * time for time in LOOSE], seed=seed, **doubt) for seed, factor in ((0, 2.5), (1, 10))])
+    assert [cell.verdict for cell in compare(a, b).cells] == ["SLOWER", "UNCLEAR"]
+    assert [cell.verdict for cell in compare(b, a).cells] == ["UNCLEAR", "FASTER"]
+
+
 def test_a_busy_machine_is_not_trusted_in_any_cell(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     a = write("a", [make_record(STEADY, seed=seed) for seed in range(3)])
     b = write("b", [make_record(SLOW, seed=seed, noisy=True, spread=0.05 if seed < 2 else 0.015) for seed in range(3)])
