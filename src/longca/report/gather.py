@@ -75,7 +75,7 @@ def page_data(found: Gathered) -> dict[str, Any]:
 
 def _row(record: Record, environments: Mapping[str, Record]) -> Record:
     optional = {name: record.get(name) for name in ("ms", "check")}
-    row = {"tokens_s": tokens_per_second(record)} | flat(record | optional, environments)
+    row = flat(record | optional, environments) | {"tokens_s": tokens_per_second(record)}
     return {name: value for name, value in row.items() if name not in LEFT_OUT}
 
 
