@@ -305,6 +305,15 @@ def test_shares_are_those_of_the_chosen_length(write: Write, browser: Browser, t
     assert page.complaints() == []
 
 
+def test_block_patterns_have_shares_by_their_parameters(write: Write, browser: Browser, tmp_path: Path) -> None:
+    """The best of several parameters would say nothing about the others."""
+    params = {0.5: {"b": 64, "ratio": 0.2, "heads": 8}, 0.25: {"b": 64, "ratio": 0.8, "heads": 8}}
+    made = [kernel("flex", around(1.0), "fwd", level="sparse", mask="uniform_block", params=own, mfu=mfu) for mfu, own in params.items()]
+    page = opened(browser, write("patterns", made), tmp_path)
+    assert [cell.replace("\n", " ") for cell in page.script(CELLS, "heat")[0][1:]] == [f"uniform_block b=64 ratio={r}" for r in (0.2, 0.8)]
+    assert page.script(CELLS, "heat")[1] == ["flex fwd", "50 %", "25 %"]
+
+
 def test_tokens_per_second_are_of_the_entire_sequence(write: Write, browser: Browser, tmp_path: Path) -> None:
     made = [kernel("fa4:bands", [2.0], "fwd", seqlen=1024), kernel("flex", None, "fwd", seqlen=1024, status="oom"), split("usp", 4.0)]
     rows = page_data(gather([write("tokens", made)]))

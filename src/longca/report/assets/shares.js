@@ -81,17 +81,17 @@ function peak(records, lines) {
 function heatMap(all, lines, length) {
   // no speed of a kernel that may be wrong, at whichever length that was found
   const records = length === BEST ? all : all.filter((r) => r.seqlen === Number(length) || r.status === "wrong"), known = records.some((r) => r.mfu !== null);
-  const best = new Map([...groupBy(records.filter((r) => r.status === "ok" && !r.same), (r) => JSON.stringify([r.mask, r.pass, r.simulated]))].map(([key, rs]) => [key, Math.max(...rs.map((r) => r.tflops))]));
+  const best = new Map([...groupBy(records.filter((r) => r.status === "ok" && !r.same), (r) => JSON.stringify([r.problem, r.pass, r.simulated]))].map(([key, rs]) => [key, Math.max(...rs.map((r) => r.tflops))]));
   const share = (group) => {
     const ok = group.filter((r) => r.status === "ok" && (!known || r.mfu !== null));
     if (!ok.length || group.some((r) => r.status === "wrong")) return null;
     const top = ok.reduce((a, b) => (b.tflops > a.tflops ? b : a));
-    return { value: known ? top.mfu : top.tflops / best.get(JSON.stringify([top.mask, top.pass, top.simulated])), 
+    return { value: known ? top.mfu : top.tflops / best.get(JSON.stringify([top.problem, top.pass, top.simulated])),
       title: `${numberText(top.tflops)} TFLOP/s at ${sizeText(top.seqlen)}`, note: length === BEST ? sizeText(top.seqlen) : null };
   };
   document.getElementById("peak-title").textContent = known ? "Share of peak" : "Share of the fastest";
   const of = known ? "of what the device can do at most" : "of the fastest kernel's; the peak of this device is not known";
   const at = length === BEST ? "The best of all lengths at which the mask is not the same as a simpler one, with that length below it" : `At ${sizeText(Number(length))}`;
   document.getElementById("peak-note").textContent = `${at}, as a part ${of}. Letters as in Speed; point at one to see why.`;
-  document.getElementById("heat").replaceChildren(shareTable(records, lines, { share, columns: unique(all.map((r) => r.mask)) }));
+  document.getElementById("heat").replaceChildren(shareTable(records, lines, { share, column: "problem", columns: unique(all.map((r) => r.problem)) }));
 }
