@@ -176,7 +176,7 @@ class SiblingsWorker(BrokenWorker):
 def test_a_sibling_that_answers_does_not_acquit_a_variant(asked: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "Worker", SiblingsWorker)
     suite = replace(SUITE, seqlens=("16", "17", "18", "19", "20", "21", "22", "23"), passes=("fwd",))
-    planned = plan.plan(plan.cells(suite, asked, "cpu"), "a CPU", dict.fromkeys(asked, {}))
+    planned = plan.plan(plan.cells(suite, asked, "cpu"), "a CPU", {label: {} for label in asked})
     made = pool.Pool(suite, Catalogue({label: Entry(label, {}) for label in asked}), "cpu", "a CPU", tmp_path, False)
     for job in plan.jobs(planned):
         list(made.run(job))
