@@ -79,3 +79,11 @@ def test_markdown_says_how_many_masks_a_figure_stands_for() -> None:
         [record("a", "x", 100.0), record("a", "y", None, seed=1), record("b", "x", None), record("b", "y", None, seed=1)], {}
     )
     assert "| share_question | 1K | 100 (n=1 of 2) | oom |" in text
+
+
+def test_markdown_marks_noisy_figures_and_says_so() -> None:
+    quiet = [record("a", "x", 100.0, noisy=False), record("b", "x", 90.0, noisy=False)]
+    assert "~" not in to_markdown(quiet, {})
+    text = to_markdown([quiet[0], quiet[1] | {"noisy": True}], {})
+    assert text.startswith("`~`: noisy, ")
+    assert "| share_question | 1K | 100 | 90 ~ |" in text
