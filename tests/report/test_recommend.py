@@ -64,6 +64,45 @@ def test_one_kernel_asked_for_by_two_names_is_one(write: Write) -> None:
         assert (found.out, found.seeds, found.masks) == ((), (42,), 1)
 
 
+def test_a_failure_counts_by_whatever_name_it_was_asked_for(write: Write) -> None:
+    bare = [
+        kernel("fa4:bands", None, status="wrong", reason="out is off", asked="fa4", mask_digest="d0", seed=0),
+        kernel("fa4:bands", around(1.0), asked="fa4", mask_digest="d1", seed=1),
+    ]
+    named = [kernel("fa4:bands", around(1.0), mask_digest="d1", seed=1), kernel("flex", around(2.0), mask_digest="d1", seed=1)]
+    found = answer(write("made", bare + named))
+    assert [choice.name for choice in found.choices] == ["flex"]
+    assert [(one.name, one.status) for one in found.out] == [("fa4:bands", "wrong")]
+
+
+def test_the_later_journal_counts_whatever_name_it_has(write: Write) -> None:
+    made = [(5.0, "fa4"), (3.0, "fa4:bands"), (1.0, "fa4")]
+    folders = [write(f"{at}", [kernel("fa4:bands", around(ms), asked=asked, key=f"{at}")]) for at, (ms, asked) in enumerate(made)]
+    best = recommend(ask("causal", "8K", heads="64:8"), evidence.load(folders)).best
+    assert best is not None
+    assert best.ms == pytest.approx(1.0)
+
+
+def test_noise_does_not_make_a_slow_kernel_as_good(write: Write) -> None:
+    wide, wider = [0.9, 1.0, 1.0, 1.5], [0.9, 1.36, 1.36, 1.7]
+    found = answer(write("made", [kernel("fa4:bands", wide), kernel("flex", wider), kernel("sdpa:cudnn", [0.9, 1.05, 1.05, 1.4])]))
+    assert [(choice.name, choice.as_good) for choice in found.choices] == [("fa4:bands", False), ("sdpa:cudnn", True), ("flex", False)]
+
+
+def test_what_is_faster_than_one_as_good_is_as_good(write: Write) -> None:
+    made = [kernel("fa4:bands", [1.0] * 5), kernel("fa3", [1.04] * 5), kernel("flex", [0.95, 0.99, 1.06, 1.1, 1.1])]
+    assert [choice.as_good for choice in answer(write("made", made)).choices] == [False, True, True]
+
+
+def test_doubts_are_those_of_the_masks_that_are_compared(write: Write) -> None:
+    made = [kernel(name, around(1.0), mask_digest="d0", seed=0) for name in ("fa4:bands", "flex")]
+    made.append(kernel("fa4:bands", [9.0], mask_digest="d1", seed=1, noisy=True, peak_gib=99.0))
+    best = answer(write("made", made)).choices[0]
+    assert (best.noisy, best.samples, best.memory_gib) == (False, 4, pytest.approx(best.memory_gib))
+    assert best.memory_gib is not None
+    assert best.memory_gib < 99
+
+
 def test_seeds_that_draw_nothing_are_one_mask(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     made = [kernel("fa4:bands", around(1.0), seed=0), kernel("flex", around(2.0), seed=42)]
     assert main(["recommend", "--mask", "causal", "--seqlen", "8K", "--results", str(write("made", made))]) == 0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -13,6 +13,7 @@ from longca.report.evidence import Evidence
 from longca.report.question import Question
 
 PARTS = {"fwd": ("fwd",), "bwd": ("bwd",), "fwd+bwd": ("fwd", "bwd")}
+NOISE_EXPLAINS = 0.1  # of a time, at most
 NOT_MEASURED, NOT_COUNTED, TOO_LARGE = "not measured", "not counted", "too large"
 
 
@@ -28,9 +29,11 @@ class Figures:
     sources: tuple[Evidence, ...]
 
     def as_fast_as(self, other: Figures) -> bool:
-        """Whether their spreads (20th to 80th percentile) share a time, or their medians differ by what does not matter."""
+        """Whether their medians differ by what does not matter, or by little more and their spreads (20th to 80th percentile) share a
+        time: a kernel that is noisy is not as good as one that is far ahead."""
+        apart = max(self.ms, other.ms) / min(self.ms, other.ms) - 1
         noise = self.p20 <= other.p80 and other.p20 <= self.p80
-        return noise or max(self.ms, other.ms) <= (1 + PRACTICAL) * min(self.ms, other.ms)
+        return apart <= PRACTICAL or (noise and apart <= NOISE_EXPLAINS)
 
 
 def figures(sources: tuple[Evidence, ...]) -> Figures:
@@ -81,23 +84,29 @@ class Candidate:
         return max(peak for peak in peaks if peak is not None) + (0.0 if self.about["method"] else question.input_gib)
 
 
-def candidates(evidence: Iterable[Evidence], question: Question) -> list[Candidate]:
-    """Grouped by what was asked for: of a bare name, a refused pass has no variant, yet it is the same kernel's."""
-    groups: dict[tuple[Any, ...], list[Evidence]] = {}
+def candidates(evidence: Sequence[Evidence], question: Question) -> list[Candidate]:
+    """One for each name, whether a kernel was asked for by it or chose it; in the order of the records, so that the last one counts."""
+    asked: dict[tuple[Any, ...], list[Evidence]] = {}
     for one in evidence:
-        groups.setdefault((one.record["asked"], one.record.get("method"), one.record.get("grid")), []).append(one)
-    found: dict[str, Candidate] = {}
-    for group in groups.values():
-        made = _candidate(group, question)
-        other = found.get(made.name)
-        if other is None or other.status:
-            found[made.name] = made
-        elif not made.status:  # asked for as fa4 and as fa4:bands, on other masks perhaps
-            found[made.name] = replace(other, figures={**other.figures, **made.figures})
-    return list(found.values())
+        asked.setdefault((one.record["asked"], one.record.get("method"), one.record.get("grid")), []).append(one)
+    names = {key: _name(group) for key, group in asked.items()}
+    named: dict[str, list[Evidence]] = {}
+    for one in evidence:
+        name = names[one.record["asked"], one.record.get("method"), one.record.get("grid")]
+        named.setdefault(name, []).append(one)
+    return [_candidate(name, group, question) for name, group in named.items()]
 
 
-def _candidate(group: list[Evidence], question: Question) -> Candidate:
+def _name(group: list[Evidence]) -> str:
+    """The variant that ran; what was asked for, where several masks took several. Of a bare name, a refused pass has no variant, yet it is
+    the same kernel's."""
+    ran = {label(one.record) for one in group if one.record["status"] == "ok"} or {label(group[0].record)}
+    record = group[0].record
+    split = f"{record['method']} {record['grid']} " if record.get("method") else ""
+    return ran.pop() if len(ran) == 1 else f"{split}{record['asked']}"
+
+
+def _candidate(name: str, group: list[Evidence], question: Question) -> Candidate:
     by_mask: dict[str, dict[str, Evidence]] = {}
     for one in sorted(group, key=lambda one: _suits(one, question)):  # stable: of the same kind the last one counts
         by_mask.setdefault(one.record["mask_digest"], {})[one.record["pass"]] = one
@@ -110,7 +119,7 @@ def _candidate(group: list[Evidence], question: Question) -> Candidate:
         missing.update(part for part in parts if part not in passes)
         if len(chosen) == len(parts) and all(one.record["status"] == "ok" for one in chosen):
             measured[digest] = figures(tuple(chosen))
-    name, about = _name(group[0], measured), {name: group[0].record.get(name) for name in ("method", "grid", "ranks", "simulated")}
+    about = {field: group[0].record.get(field) for field in ("method", "grid", "ranks", "simulated")}
     about["kernel"] = name.rsplit(" ", 1)[-1]
     if failed:
         return Candidate(name, about, {}, failed[0].record["status"], _reason(failed, len(by_mask)))
@@ -119,21 +128,10 @@ def _candidate(group: list[Evidence], question: Question) -> Candidate:
     return Candidate(name, about, measured)
 
 
-def _name(one: Evidence, measured: Mapping[str, Figures]) -> str:
-    """The variant that ran; what was asked for, where several masks took several."""
-    names = {label(source.record) for found in measured.values() for source in found.sources} or {label(one.record)}
-    return names.pop() if len(names) == 1 else _asked(one.record)
-
-
 def _reason(failed: list[Evidence], masks: int) -> str:
     reason = failed[0].record["reason"] or failed[0].record["status"]
     seeds = ", ".join(str(seed) for seed in sorted({one.record["seed"] for one in failed}))
     return f"{reason} (seed {seeds} of {masks} masks)" if len(failed) < masks else str(reason)
-
-
-def _asked(record: Mapping[str, Any]) -> str:
-    split = f"{record['method']} {record['grid']} " if record.get("method") else ""
-    return f"{split}{record['asked']}"
 
 
 def _suits(one: Evidence, question: Question) -> bool:

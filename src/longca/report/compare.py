@@ -21,6 +21,7 @@ from longca.text import format_dims, format_heads, format_size, plural
 VERDICTS = ("BROKEN", "SLOWER", "UNCLEAR", "SAME", "FASTER", "MENDED", "UNMEASURED")
 REGRESSIONS = ("BROKEN", "SLOWER")
 LOOSE = 0.02  # a median that its run did not know better than this is not compared
+FAR = 3.0  # times: a change by more is one, whatever else the machine did (twice was seen on two busy cores)
 # the part of such cells above which no cell of a journal is trusted: on a CPU all share one machine with whatever else it does
 BUSY = {"cpu": 0.1, "cuda": 0.5}
 CONDITIONS = {  # in env.json, with what they are called
@@ -48,7 +49,7 @@ class Compared:
     def to_json(self) -> Record:
         found = None if self.ratio is None else {"value": self.ratio.value, "low": None, "high": None}
         if found is not None and self.ratio is not None and self.ratio.known:
-            found |= {"low": self.ratio.low, "high": self.ratio.high, "drifting": self.ratio.drifting}
+            found |= {"low": self.ratio.low, "high": self.ratio.high, "wander": self.ratio.wander, "drifting": self.ratio.drifting}
         sides = {side: _side(record) for side, record in (("a", self.before), ("b", self.after))}
         return {"verdict": self.verdict, "cell": measured_thing(self.before), "ratio": found, **sides}
 
@@ -87,13 +88,14 @@ def compare(before: str | Path, after: str | Path, threshold: float = PRACTICAL,
     if empty:
         raise BadInput(f"there is no record in {' and '.join(empty)}; give folders in which `longca run` measured something.")
     environments = [read_environments(folder) for folder in (before, after)]
-    differences = _differences(sides, environments)
-    if differences and not force:
-        raise BadInput(f"{before} and {after} differ in {'; and in '.join(differences)}; --force compares them all the same.")
-    a, b = ({identity(record, {} if force else envs): record for record in side} for side, envs in zip(sides, environments, strict=True))
+    _refuse_several_devices((before, after), sides, environments)
+    a, b = ({identity(record, {}): record for record in side} for side in sides)
     shared = [name for name in a if name in b]
     if not shared:
         raise BadInput(f"{before} and {after} have no cell in common; compare two runs of the same suite.")
+    differences = _differences([(a[name], b[name]) for name in shared], environments)
+    if differences and not force:
+        raise BadInput(f"{before} and {after} differ in {'; and in '.join(differences)}; --force compares them all the same.")
     busy = [
         sentence for sentence in (_busy(str(before), sides[0], environments[0]), _busy(str(after), sides[1], environments[1])) if sentence
     ]
@@ -142,7 +144,8 @@ def _judge(a: Record, b: Record, threshold: float, busy: bool) -> Compared:
     measured = (a["status"] == "ok", b["status"] == "ok")
     if measured == (True, True):
         found = ratio(a["ms"]["samples"], b["ms"]["samples"])
-        unclear = busy or unsteady(a) or unsteady(b) or _by_the_clock(a, b, found, threshold)
+        disturbed = (busy or unsteady(a) or unsteady(b)) and verdict(found, FAR - 1) not in ("SLOWER", "FASTER")
+        unclear = disturbed or _by_the_clock(a, b, found, threshold)
         return Compared("UNCLEAR" if unclear else verdict(found, threshold), a, b, found)
     return Compared({(True, False): "BROKEN", (False, True): "MENDED", (False, False): "UNMEASURED"}[measured], a, b, None)
 
@@ -155,18 +158,31 @@ def _side(record: Record) -> Record:
     return {"kernel": label(record), "status": record["status"], "reason": record["reason"], "ms": (record.get("ms") or {}).get("median")}
 
 
-def _differences(sides: list[list[Record]], environments: list[dict[str, Record]]) -> list[str]:
-    """What makes times of the two incomparable, in words."""
-    facts: dict[str, list[set[str]]] = {"the schema": [{str(record["schema"]) for record in side} for side in sides]}
-    for name, title in CONDITIONS.items():
-        found = [_values(name, side, known) for side, known in zip(sides, environments, strict=True)]
-        if not (name in MAY_BE_UNKNOWN and any("null" in values for values in found)):
-            facts[title] = found
-    return [f"{title} ({_words(a)} and {_words(b)})" for title, (a, b) in facts.items() if a != b]
+def _refuse_several_devices(names: Sequence[str | Path], sides: list[list[Record]], environments: list[dict[str, Record]]) -> None:
+    for name, records, known in zip(names, sides, environments, strict=True):
+        devices = {str(known.get(record["env"], {}).get("device")) for record in records}
+        if len(devices) > 1:
+            raise BadInput(f"{name} holds records of several devices ({', '.join(sorted(devices))}); compare journals of one.")
 
 
-def _values(name: str, records: list[Record], environments: Mapping[str, Record]) -> set[str]:
-    return {json.dumps(_plain(environments.get(env, {}).get(name)), sort_keys=True) for env in {record["env"] for record in records}}
+def _differences(pairs: list[tuple[Record, Record]], environments: list[dict[str, Record]]) -> list[str]:
+    """What makes times of two that are compared incomparable, in words: cell by cell, as a run may be resumed under other conditions."""
+    found: dict[str, set[tuple[str, str]]] = {}
+    for records in pairs:
+        schemas = tuple(str(record["schema"]) for record in records)
+        facts = [known.get(record["env"], {}) for record, known in zip(records, environments, strict=True)]
+        values = {title: tuple(_word(fact.get(name)) for fact in facts) for name, title in CONDITIONS.items()}
+        for name in MAY_BE_UNKNOWN:
+            if any(fact.get(name) is None for fact in facts):
+                del values[CONDITIONS[name]]
+        for title, (one, other) in {"the schema": schemas, **values}.items():
+            if one != other:
+                found.setdefault(title, set()).add((one, other))
+    return [f"{title} ({', '.join(f'{one} and {other}' for one, other in sorted(both))})" for title, both in found.items()]
+
+
+def _word(value: Any) -> str:
+    return json.dumps(_plain(value), sort_keys=True).replace('"', "")
 
 
 def _plain(value: Any) -> Any:
@@ -174,10 +190,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items()}
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _words(values: set[str]) -> str:
-    return ", ".join(value.replace('"', "") for value in sorted(values)) or "nothing"
 
 
 def why(cell: Compared) -> str:

@@ -13,28 +13,26 @@ from numpy.typing import NDArray
 CONFIDENCE = 0.99
 ENOUGH_FOR_CORRELATION = 8  # of fewer samples nothing can be said about how they hang together
 MOST_CORRELATION = 0.9
-WANDERED = 2  # times the ranges of both sides: how far samples that drift may have wandered before they were taken
+REACH = 8  # samples before and behind those taken, in which a drift may have gone on as fast as it went among them
+UNSEEN = 0.5  # of the range of fewer samples: how far a drift that they cannot show may have gone on
 ROUNDING = 1e-20  # of logarithms: less than this is no noise at all
 
 
 @dataclass(frozen=True)
 class Ratio:
     """B over A. `low` and `high` are 0 and inf where there are too few samples to say anything. Where samples hang together so much that
-    their order says nothing, they are the least and the greatest ratio of two samples, and `wander` is by what logarithm the ratio may
-    lie beyond them without any change."""
+    their order says nothing, it is `drifting`, and they are the least and the greatest ratio of two samples. `wander` is by what logarithm
+    the ratio may lie beyond them without any change."""
 
     value: float
     low: float
     high: float
     wander: float = 0.0
+    drifting: bool = False
 
     @property
     def known(self) -> bool:
         return self.high < math.inf
-
-    @property
-    def drifting(self) -> bool:
-        return self.wander > 0
 
     def times(self, factor: float) -> Ratio:
         return replace(self, value=self.value * factor, low=self.low * factor, high=self.high * factor)
@@ -57,8 +55,10 @@ def ratio(before: Sequence[float], after: Sequence[float], confidence: float = C
         return Ratio(value, 0.0, math.inf)
     shifts = np.sort((b[:, None] - a[None, :]).ravel())
     if cut < 0:
-        return Ratio(value, math.exp(shifts[0]), math.exp(shifts[-1]), wander=WANDERED * float(np.ptp(a) + np.ptp(b)))
-    return Ratio(value, math.exp(shifts[cut]), math.exp(shifts[pairs - 1 - cut]))
+        wander = sum(REACH / len(logs) * float(np.ptp(logs)) for logs in (a, b))
+        return Ratio(value, math.exp(shifts[0]), math.exp(shifts[-1]), wander, drifting=True)
+    unseen = sum(UNSEEN * float(np.ptp(logs)) for logs in (a, b) if len(logs) < ENOUGH_FOR_CORRELATION)
+    return Ratio(value, math.exp(shifts[cut]), math.exp(shifts[pairs - 1 - cut]), unseen)
 
 
 def _inflation(logs: NDArray[np.float64]) -> float:

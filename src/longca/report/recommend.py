@@ -112,7 +112,8 @@ def recommend(question: Question, evidence: Sequence[Evidence]) -> Answer:
     found = [_weighed(one, question) for one in unweighed]
     shared = shared_masks(found)
     found = [one if one.status or shared <= one.figures.keys() else _unshared(one, shared) for one in found]
-    choices = _ranked([one for one in found if not one.status], shared, question)
+    compared = [replace(one, figures={mask: one.figures[mask] for mask in shared}) for one in found if not one.status]
+    choices = _ranked(compared, shared, question)
     out = tuple(Out(one.name, one.status, one.reason) for one in sorted(found, key=lambda one: one.name) if one.status)
     seeds = sorted({source.record["seed"] for choice in choices[:1] for source in choice.sources})
     known = bool(out) and not any(one.status in (NOT_MEASURED, NOT_COUNTED) for one in out)  # that none of them can is an answer, too
@@ -177,7 +178,9 @@ def _unshared(candidate: Candidate, shared: frozenset[str]) -> Candidate:
 
 def _ranked(found: list[Candidate], shared: frozenset[str], question: Question) -> tuple[Choice, ...]:
     ordered = sorted(found, key=lambda one: -one.speed(shared))
-    return tuple(_choice(one, ordered[0], shared, question) for one in ordered)
+    choices = [_choice(one, ordered[0], shared, question) for one in ordered]
+    last = max((at for at, choice in enumerate(choices) if choice.as_good), default=0)
+    return tuple(replace(choice, as_good=0 < at <= last) for at, choice in enumerate(choices))  # what is faster than one as good is as good
 
 
 def _choice(candidate: Candidate, best: Candidate, shared: frozenset[str], question: Question) -> Choice:
