@@ -82,6 +82,14 @@ def test_markdown_says_how_many_masks_a_figure_stands_for() -> None:
     assert "| share_question | 1K | 100 (n=1 of 2) | oom |" in text
 
 
+def test_markdown_marks_noisy_figures_and_says_so() -> None:
+    quiet = [record("a", "x", 100.0, noisy=False), record("b", "x", 90.0, noisy=False)]
+    assert "~" not in to_markdown(quiet, {})
+    text = to_markdown([quiet[0], quiet[1] | {"noisy": True}], {})
+    assert text.startswith("`~`: noisy, ")
+    assert "| share_question | 1K | 100 | 90 ~ |" in text
+
+
 def test_how_a_kernel_stands_against_the_best_other_on_the_masks_it_did() -> None:
     mine = [record("mine", "x", 200.0), record("mine", "long", None, seqlen=2048), record("mine", "y", 90.0, mask="causal", variant="a")]
     mine.append(record("mine", "y", 100.0, mask="causal", variant="b"))
