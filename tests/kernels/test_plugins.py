@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+import longca
 from longca.cli import main
 from longca.errors import BadInput
 from longca.kernels import registry
@@ -207,3 +211,17 @@ def test_what_prepare_returns_must_have_a_forward(tmp_path: Path, capsys: pytest
     assert main(["verify", "--plugin", str(tmp_path / "plugin.py"), *SMALL]) == 1
     sentence = "the prepare() of forward returns None; it must return a longca.Attention, an object with a forward"
     assert f"error: forward on causal: {sentence}\n" in capsys.readouterr().out
+
+
+def test_the_documentation_lists_every_setting_with_its_default() -> None:
+    text = (EXAMPLES.parent / "docs" / "kernels.md").read_text().split("### What a kernel says of itself")[1]
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in text.splitlines() if line.startswith("| `")]
+    of_decorator = {name: row[1] for row in rows for name in re.findall(r"`(\w+)`", row[0])}
+    of_class = {name: row[2] for row in rows for name in re.findall(r"`(\w+)`", row[0])}
+    for name, parameter in inspect.signature(longca.kernel).parameters.items():
+        if parameter.kind is parameter.KEYWORD_ONLY and name not in ("name", "lower"):
+            assert of_decorator.pop(name).strip("`").replace('"', "'") == repr(parameter.default), name
+    for name in ("devices", "capability", "layout", "backward", "gives_lse", "variants", "own_files", "about"):
+        assert of_class[name].strip("`").replace('"', "'") == repr(getattr(longca.Kernel, name)), name
+    paragraph = text.split("A `longca.Case` says")[1].split("\n\n")[0]
+    assert {field.name for field in fields(longca.Case)} - {"scale", "numbers"} <= set(re.findall(r"`(\w+)`", paragraph))
