@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from longca.errors import BadInput, LongcaError
-from longca.sources import namesake, noting
+from longca.sources import imported_by, namesake, noting
 
 PREFIX = "longca_plugin_"
 NAME = re.compile(r"\w[\w.-]*")
@@ -32,6 +32,8 @@ def import_file(path: str | Path, wanted: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise BadInput(f"the plugin {path} is not a Python file; its name must end in .py.")
     module = importlib.util.module_from_spec(spec)
+    if path in imported_by(path):
+        raise BadInput(f"the plugin {path} imports a module {path.stem!r}, and would find itself by that name; rename the file.")
     if other := namesake(path):
         raise BadInput(f"the plugin {path} imports its own {other.name}, but {other} is imported by that name already; rename one of them.")
     sys.modules[spec.name] = module

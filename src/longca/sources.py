@@ -62,11 +62,11 @@ def _reached(roots: Iterable[Path]) -> set[Path]:
         path = left.pop().resolve()
         if path not in found and path.exists() and is_users(path):
             found.add(path)
-            left += _imported_by(path) if path.suffix == ".py" else ()
+            left += imported_by(path) if path.suffix == ".py" else ()
     return found
 
 
-def _imported_by(file: Path) -> list[Path]:
+def imported_by(file: Path) -> list[Path]:
     """What import statements anywhere in a file name: kernels often import what is slow to load only when they are prepared."""
     try:
         tree = ast.parse(file.read_bytes())

@@ -134,13 +134,13 @@ def test_every_part_of_a_kernel_is_part_of_its_version(which: str, tmp_path: Pat
     late, by_name = "def attend():\n    from second import z\n", "import importlib\nimportlib.import_module('other.deep')\n"
     (tmp_path / "helper.py").write_text(late + by_name)
     before = version(plugin)
-    assert set(before) == {"mine", "plugin"}
+    assert set(before) == {"longca.kernels.mine", "plugin"}
     (tmp_path / "unrelated.py").write_text("w = 44\n")
     assert version(plugin) == before
     edits(tmp_path)[which]()
     after = version(plugin)
     assert (after["plugin"] != before["plugin"]) == (which != "a file that is named")
-    assert (after["mine"] != before["mine"]) == (which == "a file that is named")
+    assert (after["longca.kernels.mine"] != before["longca.kernels.mine"]) == (which == "a file that is named")
 
 
 def test_the_version_does_not_depend_on_the_folder_and_is_that_of_one_file_where_there_is_one(tmp_path: Path) -> None:
@@ -169,6 +169,14 @@ def test_a_missing_module_is_named(tmp_path: Path, capsys: pytest.CaptureFixture
         f"longca: the plugin {plugin} needs the module 'helper', which is not found (plug.py line 3); "
         "put it into the plugin's folder, or install the package that it is part of.\n"
     )
+
+
+def test_a_plugin_with_the_name_of_what_it_imports_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "flash_attn.py").write_text(f"import flash_attn\n{LATE}")
+    with pytest.raises(
+        BadInput, match=r"flash_attn\.py imports a module 'flash_attn', and would find itself by that name; rename the file"
+    ):
+        registry.load_plugin(tmp_path / "flash_attn.py")
 
 
 def test_two_helpers_of_one_name_in_one_process_are_refused(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 BackwardKind = Literal["functional", "autograd", "none"]
 Layout = Literal["LHD", "HLD"]
 CODE = re.compile(r"\.(py|so)(\.[0-9.]+)?$")
+OURS = Path(__file__).parent  # where the files of our own kernels are
 FORWARD_ONLY = 'a kernel without a backward says so, with @longca.kernel(differentiable=False), or backward = "none" in a class'
 PIECE, PIECES = 1 << 14, 256  # bytes of a large binary that are read, and in how many places
 
@@ -181,7 +182,7 @@ class Kernel(ABC):
     def own_paths(self) -> list[Path]:
         """Its own files: beside the class, or beside the one that it builds on."""
         files = [getattr(sys.modules.get(base.__module__), "__file__", None) for base in type(self).__mro__]
-        homes = [Path(file).parent for file in files if file]
+        homes = [OURS if Path(file).parent == Path(__file__).parent else Path(file).parent for file in files if file]
         return [next((home / name for home in homes if (home / name).is_file()), homes[0] / name) for name in self.own_files]
 
     def versions(self) -> dict[str, str]:
@@ -193,8 +194,7 @@ class Kernel(ABC):
 
         found, numbered = dict[str, str](), True
         if self.own_files:
-            package = type(self).__module__.rpartition(".")[0]
-            found[f"{package}.{self.label}".lstrip(".")] = source_version(self.own_paths())
+            found[f"longca.kernels.{self.label}"] = source_version(self.own_paths())
         for package in self.needs.split():
             name = package.split("==")[0].split("[")[0]
             try:
