@@ -2,9 +2,12 @@
 
 from typing import Any
 
+import pytest
+
 from longca.bench.export import to_markdown
 from longca.bench.standing import standing
 from longca.bench.summary import fastest
+from longca.cli.run import _summary
 
 
 def record(kernel: str, digest: str, tflops: float | None, **more: Any) -> dict[str, Any]:
@@ -100,3 +103,11 @@ def test_how_a_kernel_stands_against_the_best_other_on_the_masks_it_did() -> Non
     assert table.rows == [["share_question", "200 0.80x of fa4", "oom"], ["causal", "100", ""]]
     assert standing(mine, "mine") == []
     assert standing([*mine, *others], "fa4")[0].rows[0] == ["share_question", "250 1.25x of mine", ""]
+
+
+def test_a_run_ends_with_how_kernels_of_ones_own_stand(capsys: pytest.CaptureFixture[str]) -> None:
+    found = [record("mine", "x", 200.0, reason=""), record("fa4", "x", 250.0, reason="")]
+    _summary(found, "out", ["mine"])
+    assert "mine against the best other, fwd" in capsys.readouterr().out
+    _summary(found, "out", [])
+    assert "against" not in capsys.readouterr().out

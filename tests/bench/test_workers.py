@@ -159,6 +159,27 @@ def test_a_bare_name_is_tried_where_it_means_another_variant_than_the_one_that_b
     assert ["not tried" in found["causal", length]["reason"] for length in (16, 17, 18, 19)] == [False] * 3 + [True]
 
 
+class RefusingWorker(BrokenWorker):
+    """Refuses odd lengths, and dies of the others."""
+
+    def run(self, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        if job["cells"][0]["seqlen"] % 2 == 0:
+            yield {"chose": "torch", "grad": False}
+            raise Gone("error", "it crashed")
+        yield {"pass": "fwd", "fields": {"status": "unsupported", "reason": "odd"}}
+        yield {"done": True}
+
+
+def test_refusals_in_between_do_not_acquit_a_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "Worker", RefusingWorker)
+    suite = replace(SUITE, seqlens=("16", "17", "18", "19", "20", "21", "22"), passes=("fwd",))
+    planned = plan.plan(plan.cells(suite, ["torch"], "cpu"), "a CPU", {"torch": {}})
+    made = pool.Pool(suite, Catalogue({"torch": Entry("torch", {})}), "cpu", "a CPU", tmp_path, False)
+    found = [dict(made.run(job))["fwd"] for job in plan.jobs(planned)]
+    assert [fields["reason"] for fields in found[:5]] == ["it crashed", "odd", "it crashed", "odd", "it crashed"]
+    assert all(fields["reason"].startswith("not tried") for fields in found[5:])
+
+
 class SiblingsWorker(BrokenWorker):
     """One variant dies in every job, the other answers; both are told apart by what was asked for, or by what was chosen."""
 

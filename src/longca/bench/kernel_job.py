@@ -61,8 +61,8 @@ def measure(cells: list[Cell], session: Session) -> Iterator[tuple[str, Fields]]
 
 def _measure(cell: Cell, mask: AnyMask, case: Case, passes: list[str], session: Session) -> Iterator[tuple[str, Fields]]:
     kernel = registry.choose(cell.kernel, mask, case)
-    session.chose(kernel.label, case.backward)
     refuse_quadratic(kernel, mask, case, session.quadratic)
+    session.chose(kernel.label, case.backward)
     session.start_device(case.device)
     session.compilations.limit()
     before = session.allocated()

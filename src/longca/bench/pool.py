@@ -78,16 +78,16 @@ class Pool:
         worker = self._workers[name]
         try:
             worker.wait_ready()
-            fields: Fields = {}
+            fields, tried = Fields(), False  # what refuses a mask has not shown that it can run one
             for message in worker.run(self._message(job)):
                 if "pass" in message:
                     fields = message["fields"]
                     yield message["pass"], fields
                 elif "chose" in message:
-                    suspect = self._now(suspect, Suspect(message["chose"], message["grad"]))
+                    suspect, tried = self._now(suspect, Suspect(message["chose"], message["grad"])), True
                 elif message.get("fatal"):
                     self._broke(name, suspect, Gone(fields.get("status", "error"), fields.get("reason", "it lost its device")))
-                else:
+                elif tried:
                     self._strikes.answered(suspect)
         except Gone as gone:
             self._broke(name, suspect, gone)

@@ -22,7 +22,7 @@ def standing(records: Iterable[Record], kernel: str, environments: Mapping[str, 
         found = {place: _against(kernels, kernel) for place, kernels in cells.items()}
         rows = [[name, *(found.get((name, seqlen), "") for seqlen in lengths)] for name in dict.fromkeys(name for name, _ in cells)]
         if any("x of " in cell for cell in found.values()):
-            title = f"{kernel}, {which}, {about} (TFLOP/s; x of: times the best other's)"
+            title = f"{kernel} against the best other, {which}, {about} (TFLOP/s, and how many times those of the other)"
             tables.append(Table(title, ["mask", *map(format_size, lengths)], rows))
     return tables
 

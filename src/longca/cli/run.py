@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from longca.cli import INTERRUPTED
@@ -225,7 +225,8 @@ def _execute(args: argparse.Namespace, suite: Suite, found: Catalogue, planned: 
             ended = runner.execute(todo_jobs, executor, journal, environment.name_of(facts), watcher, args.stop_after)
             spent_s = time.monotonic() - start
         records = [journal.records[entry.key] for entry in planned if entry.key in journal.records]
-    _summary(records, out)
+    own = dict.fromkeys(label.partition(":")[0] for label, entry in found.entries.items() if entry.plugin is not None)
+    _summary(records, out, own)
     if todo:
         print(where_the_time_went(spent_s, executor.spent_s))
     if not ended.left:
@@ -243,11 +244,14 @@ def _plugin_files(found: Catalogue) -> dict[str, dict[str, list[str]]]:
     return {"plugins": {path: sorted(names) for path, names in files.items()}} if files else {}
 
 
-def _summary(records: list[dict[str, Any]], out: object) -> None:
+def _summary(records: list[dict[str, Any]], out: object, own: Iterable[str]) -> None:
+    """What was fastest, how kernels of one's own stand, and what failed."""
+    from longca.bench.standing import standing
     from longca.bench.summary import counts, failures, fastest
     from longca.cli._tables import show_table
 
-    for table in [*fastest(records), failures(records)]:
+    stand = [table for kernel in own for table in standing(records, kernel)]
+    for table in [*fastest(records), *stand, failures(records)]:
         if table.rows:
             print(f"\n{table.title}")
             show_table(table.columns, table.rows)

@@ -75,13 +75,8 @@ def page_data(found: Gathered) -> dict[str, Any]:
 
 def _row(record: Record, environments: Mapping[str, Record]) -> Record:
     optional = {name: record.get(name) for name in ("ms", "check")}
-    row = flat(record | optional, environments) | {"tokens_s": tokens_per_second(record)}
+    row = flat(record | optional, environments)
     return {name: value for name, value in row.items() if name not in LEFT_OUT}
-
-
-def tokens_per_second(record: Record) -> float | None:
-    """Of the entire sequence, on however many ranks."""
-    return record["seqlen"] / record["ms"]["median"] * 1000 if record.get("ms") else None
 
 
 def read_masks(folder: str | Path) -> dict[tuple[str, str], Record]:
