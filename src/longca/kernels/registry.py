@@ -9,6 +9,7 @@ import sys
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import cast
 
 from longca import devices, kernels, sources
@@ -60,6 +61,7 @@ def load_plugin(path: str | Path) -> list[str]:
     refuse_same_names(module, Kernel, path, "kernel")
     found = defined_in(module, Kernel)
     if not found:
+        _refuse_borrowed(module, path)
         raise BadInput(
             f"the plugin {path} has no kernel: write a class derived from longca.Kernel, or decorate a function with @longca.kernel."
         )
@@ -69,6 +71,14 @@ def load_plugin(path: str | Path) -> list[str]:
     refuse_twice(found, _plugins, path, "kernel")
     _plugins.update(found)
     return list(found)
+
+
+def _refuse_borrowed(module: ModuleType, path: str | Path) -> None:
+    """A kernel that was only imported, or made of a function that was, belongs to the file that it is from."""
+    for name, value in vars(module).items():
+        if isinstance(value, type) and issubclass(value, Kernel) and not value.__abstractmethods__:
+            here = "write a class that derives from it, or a decorated function that calls it, into this one"
+            raise BadInput(f"the kernel {name} of the plugin {path} is from the module {value.__module__}; {here}.")
 
 
 def _refuse_incomplete(kernel: type[Kernel], path: str | Path) -> None:
