@@ -34,7 +34,8 @@ class Error:
     allowed: float
     where: str
     gave: str = ""  # what is there, where its error is no finite number
-    spread: str = ""  # which tokens and heads are wrong
+    wrong: int = 0  # how many tokens are
+    spread: str = ""  # which, and in which heads
     hint: str = ""  # what the error looks like, where that is known
 
     @property
@@ -46,6 +47,13 @@ class Error:
     @property
     def ok(self) -> bool:
         return self.error <= self.allowed
+
+    def joined(self, other: Error | None) -> Error:
+        """The worse of two data sets' errors, with the tokens of the one in which more are wrong."""
+        if other is None:
+            return self
+        worse, more = max(other, self, key=lambda error: error.ratio), max(other, self, key=lambda error: error.wrong)
+        return replace(worse, wrong=more.wrong, spread=more.spread)
 
     def sentence(self, name: str, with_spread: bool) -> str:
         found = f"off by {self.error:.2g} at {self.where}, allowed {self.allowed:.2g}"
@@ -68,10 +76,11 @@ class Verdict:
 
     @property
     def reason(self) -> str:
-        """Why it is wrong, in a sentence; empty where it is right. Where it is wrong is said of the first tensor: others follow from it."""
+        """Why it is wrong, in a sentence; empty where it is right. Which tokens are wrong is said of the first tensor: the rest follows."""
         said = {problem.partition(" ")[0] for problem in self.problems}  # a tensor that holds NaN need not be called off by it too
         wrong = {name: error for name, error in self.errors.items() if not error.ok and not (name in said and math.isinf(error.error))}
-        return "; ".join([*self.problems, *(error.sentence(name, name == next(iter(wrong))) for name, error in wrong.items())])
+        first = "" if self.problems else next(iter(wrong), "")
+        return "; ".join([*self.problems, *(error.sentence(name, name == first) for name, error in wrong.items())])
 
 
 def _nobody() -> None:
@@ -225,7 +234,8 @@ def compare(tensors: Tensors, reference: Reference, which: str, case: Case, verd
     every = words.Tokens(numbers)
     looked_at = words.Tokens(rows if numbers is None else numbers[rows], points.seen, sampled=len(rows) < case.seqlen_q)
     for name, tensor in tensors.items():
-        if name == "dq" and (leak := words.not_silent(tensor, voiced, every)):
+        # of a wrong out or lse that is a consequence, and nobody should look for another mistake
+        if name == "dq" and verdict.ok and (leak := words.not_silent(tensor, voiced, every)):
             verdict.problems.append(f"dq is not 0 in rows whose dout is 0: in {leak}")
         if name == "out" and (holes := words.non_finite(tensor, every)):
             verdict.problems.append(f"out holds {holes}")
@@ -237,9 +247,7 @@ def compare(tensors: Tensors, reference: Reference, which: str, case: Case, verd
             found = _worst(tensor[rows], right[name], honest[name], looked_at)
         else:
             found = _worst(tensor, right[name], honest[name], every)
-        worst = verdict.errors.get(name)
-        if worst is None or found.ratio > worst.ratio:
-            verdict.errors[name] = found
+        verdict.errors[name] = found.joined(verdict.errors.get(name))
 
 
 def _worst(got: torch.Tensor, right: torch.Tensor, honest: torch.Tensor, tokens: words.Tokens) -> Error:
@@ -249,7 +257,7 @@ def _worst(got: torch.Tensor, right: torch.Tensor, honest: torch.Tensor, tokens:
     row, head = divmod(int(ratio.argmax()), error.shape[1])
     where = f"token {tokens.number(row)}, head {head}"
     found = Error(float(error[row, head]), float(allowed[row, head]), where)
-    return found if found.ok else replace(found, gave=words.gave(got[row, head]), spread=words.spread(error > allowed, tokens))
+    return found if found.ok else _described(found, words.gave(got[row, head]), error > allowed, tokens)
 
 
 def _lse_error(got: torch.Tensor, right: torch.Tensor, allowed: float, tokens: words.Tokens) -> Error:
@@ -260,5 +268,8 @@ def _lse_error(got: torch.Tensor, right: torch.Tensor, allowed: float, tokens: w
     if found.ok:
         return found
     gave = words.gave(got[head, row]) + (", not -infinity," if right[head, row] == -math.inf else "")
-    wrong_TH = (error > allowed).T
-    return replace(found, gave=gave, spread=words.spread(wrong_TH, tokens), hint=words.lse_looks_like(got, right, allowed))
+    return replace(_described(found, gave, (error > allowed).T, tokens), hint=words.lse_looks_like(got, right, allowed))
+
+
+def _described(error: Error, gave: str, wrong_TH: torch.Tensor, tokens: words.Tokens) -> Error:
+    return replace(error, gave=gave, wrong=int(wrong_TH.any(1).sum()), spread=words.spread(wrong_TH, tokens))

@@ -26,7 +26,9 @@ class Tokens:
         return row if self.numbers is None else int(self.numbers[row])
 
     def of(self, count: int, total: int) -> str:
-        return f"{count} of {total} {'sampled ' if self.sampled else ''}tokens ({100 * count / total:.2g} %)"
+        share = 100 * count / total
+        percent = f"{share:.0f} %" if share >= 10 else f"{share:.2g} %"
+        return f"{count} of {total} {'sampled ' if self.sampled else ''}tokens ({percent})"
 
     def sees(self, row: int) -> str:
         """What the row of a band mask sees; nothing is said of blocks, which are many."""
