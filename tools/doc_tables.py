@@ -4,7 +4,7 @@
     python tools/doc_tables.py --check    # exit code 1 where a file has others than its journal
 
 A table stands between `<!-- table NAME -->` and `<!-- end of table -->`. Figures are forward/backward in TFLOP/s at 32K tokens; `-` is what
-a kernel cannot do.
+a kernel cannot do, and `~` stands behind what is noisy or has fewer than five samples.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 from longca import masks
 from longca.bench.summary import label
+from longca.report import ENOUGH
 from longca.report.reading import read
 
 ROOT = Path(__file__).parents[1]
@@ -30,16 +31,17 @@ BLOCKS = {"full": "dense", "uniform_block": "{}, ratio {:g}", "variable_block": 
 LIKE_OTHERS = (("variable_block", 128), ("variable_block", 512))  # blocks of 128 are uniform ones, and 512 lies between its neighbours
 MARKED = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
-Speeds = Mapping[tuple[str, str], float]  # TFLOP/s by kernel and pass
+Speeds = Mapping[tuple[str, str], Mapping[str, Any]]  # records by kernel and pass
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
-    stale = []
     check = parser.parse_args().check
-    for file in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
-        before = file.read_text()
+    files = {file: file.read_text() for file in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+    _refuse_marks(files)
+    stale = []
+    for file, before in files.items():
         after = MARKED.sub(lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n\n{found[3]}", before)
         if before != after:
             stale.append(str(file.relative_to(ROOT)))
@@ -48,6 +50,15 @@ def main() -> int:
     if stale:
         print(f"{'stale' if check else 'written'}: {', '.join(stale)}")
     return int(check and bool(stale))
+
+
+def _refuse_marks(files: Mapping[Path, str]) -> None:
+    """A table that nothing marks as one would stay as it is for ever."""
+    text = "".join(files.values())
+    found = sorted(name for _, name, _ in MARKED.findall(text))
+    marks = [text.count("<!-- table"), text.count("end of table -->")]
+    if found != sorted(TABLES) or marks != [len(TABLES)] * 2:
+        sys.exit(f"README and docs must hold each of the tables {', '.join(TABLES)} once; marked are {', '.join(found) or 'none'}.")
 
 
 def dense_in_short() -> str:
@@ -69,14 +80,13 @@ def dense() -> str:
 
 
 def sparse() -> str:
-    rows: dict[tuple[int, str, int, float], dict[tuple[str, str], float]] = {}
+    rows: dict[tuple[int, str, int, float], dict[tuple[str, str], Mapping[str, Any]]] = {}
     for record in _measured("paper-sparse"):
         params = record["params"]
         size = params.get("b") or params.get("avg") or 0
         if (record["mask"], size) not in LIKE_OTHERS:
-            row = rows.setdefault((record["heads_kv"], record["mask"], size, params.get("ratio", 1.0)), {})
-            name = label(record)
-            row["fa4:blocks" if name == "fa4:native" else name, record["pass"]] = record["tflops"]
+            name = "fa4:blocks" if label(record) == "fa4:native" else label(record)
+            _add(rows.setdefault((record["heads_kv"], record["mask"], size, params.get("ratio", 1.0)), {}), name, record)
     named = [
         [BLOCKS[mask].format(size, ratio), f"64:{heads_kv}", *(_both(speeds, name) for name in BLOCK_KERNELS)]
         for (heads_kv, mask, size, ratio), speeds in sorted(rows.items())
@@ -85,16 +95,25 @@ def sparse() -> str:
 
 
 def _measured(name: str) -> Iterable[dict[str, Any]]:
-    found = read(ROOT / "results" / "h200" / name)
-    return [one for one in found if one["status"] == "ok" and one["seqlen"] == SEQLEN and one.get("source") in (None, "random")]
+    found = [one for one in read(ROOT / "results" / "h200" / name) if one["seqlen"] == SEQLEN and one.get("source") in (None, "random")]
+    failed = {one["status"] for one in found} - {"ok", "unsupported"}
+    if failed:
+        sys.exit(f"{name} has cells that are {', '.join(sorted(failed))}, which these tables have no word for.")
+    return [one for one in found if one["status"] == "ok"]
+
+
+def _add(speeds: dict[tuple[str, str], Mapping[str, Any]], kernel: str, record: dict[str, Any]) -> None:
+    if (kernel, record["pass"]) in speeds:
+        sys.exit(f"there are two records of {kernel} on {record['mask']}, {record['pass']}: a table has room for one seed and one shape.")
+    speeds[kernel, record["pass"]] = record
 
 
 def _dense() -> dict[str, tuple[Speeds, float]]:
-    """Speeds and density of each mask, in the order in which `longca ls masks` has them."""
-    found: dict[str, tuple[dict[tuple[str, str], float], float]] = {}
+    """Records and density of each mask, in the order in which `longca ls masks` has them."""
+    found: dict[str, tuple[dict[tuple[str, str], Mapping[str, Any]], float]] = {}
     for record in _measured("paper-kernel"):
         speeds, _ = found.setdefault(record["mask"], ({}, record["area"] / SEQLEN**2))
-        speeds[label(record), record["pass"]] = record["tflops"]
+        _add(speeds, label(record), record)
     return {name: found[name] for name in masks.names() if name in found}
 
 
@@ -104,13 +123,19 @@ def _interval(speeds: Speeds) -> str:
 
 
 def _best(speeds: Speeds, kernels: Iterable[str], which: str) -> str:
-    there = [(speeds[name, which], name) for name in kernels if (name, which) in speeds]
-    return "{1} {0:.0f}".format(*max(there)) if there else ""
+    there = [name for name in kernels if (name, which) in speeds]
+    fastest = max(there, key=lambda name: speeds[name, which]["tflops"], default=None)
+    return f"{fastest} {_figure(speeds[fastest, which])}" if fastest else ""
 
 
 def _both(speeds: Speeds, kernel: str) -> str:
-    figures = [f"{speeds[kernel, which]:.0f}" if (kernel, which) in speeds else "-" for which in PASSES]
+    figures = [_figure(speeds[kernel, which]) if (kernel, which) in speeds else "-" for which in PASSES]
     return "-" if figures == ["-", "-"] else "/".join(figures)
+
+
+def _figure(record: Mapping[str, Any]) -> str:
+    doubtful = record["noisy"] or record["ms"]["n"] < ENOUGH
+    return f"{record['tflops']:.0f}{'~' if doubtful else ''}"
 
 
 def _table(columns: list[str], rows: list[list[str]]) -> str:

@@ -26,6 +26,8 @@ def test_csv_has_a_row_per_cell_with_its_device() -> None:
         assert row["device"] == environments[record["env"]]["device"]
         assert row["ms_median"] == ("" if record["ms"] is None else str(record["ms"]["median"]))
         assert json.loads(row["params"]) == record["params"]
+        speed = None if record["ms"] is None else float(row["tokens_s"]) * record["ms"]["median"] / 1e3
+        assert (speed or 0) == pytest.approx(record["seqlen"] if record["ms"] else 0)
 
 
 def test_markdown_says_a_speed_or_a_status() -> None:
@@ -42,6 +44,35 @@ def test_hud_has_the_fields_of_version_3() -> None:
         assert {"name", "type", "backend", "origins"} <= set(entry["model"])
         assert entry["metric"]["name"] in ("tflops", "latency")
         assert all(value > 0 for value in entry["metric"]["benchmark_values"])
+
+
+PAPER = [Path(__file__).parents[2] / "results" / "h200" / name for name in ("paper-kernel", "paper-sparse")]
+
+
+def cp_cells() -> list[dict[str, Any]]:
+    """Of one kernel and mask: what differs is what only this level has."""
+    record = next(record for record in journal.load(GOLDEN) if record["status"] == "ok")
+    ways = [("usp", 4, "2x2"), ("usp", 4, "4x1"), ("ring_p2p", 4, "1x4"), ("ring_p2p", 8, "1x8")]
+    return [record | {"level": "cp", "method": method, "ranks": ranks, "grid": grid} for method, ranks, grid in ways]
+
+
+@pytest.mark.parametrize("source", [*PAPER, None], ids=lambda source: source.name if source else "cp")
+def test_hud_tells_all_cells_apart(source: Path | None) -> None:
+    records = journal.load(source) if source else cp_cells()
+    measured = [record for record in records if record["status"] == "ok"]
+    entries = json.loads(to_hud(records, journal.load_environments(source) if source else {}))
+    assert len(entries) == 2 * len(measured) > 0
+    told = [json.dumps([entry["model"]["name"], entry["benchmark"]["extra_info"], entry["metric"]["name"]]) for entry in entries]
+    assert len(set(told)) == len(told)
+
+
+def test_hud_names_block_patterns_by_their_parameters() -> None:
+    (first, second) = [record for record in journal.load(PAPER[1]) if record["mask"] == "variable_block" and record["status"] == "ok"][:2]
+    names = [entry["model"]["name"] for entry in json.loads(to_hud([first, second], {}))]
+    avg, ratio = (first["params"][name] for name in ("avg", "ratio"))
+    assert names[0].startswith(f"variable_block-avg={avg}-ratio={ratio}-")
+    told = json.loads(to_hud([first], {}))[0]["benchmark"]["extra_info"]
+    assert (json.loads(told["params"]), told["source"]) == (first["params"], first.get("source"))
 
 
 def test_the_verb_writes_files_and_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

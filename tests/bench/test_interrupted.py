@@ -81,7 +81,7 @@ def test_ctrl_c_once_ends_after_the_cell_and_twice_at_once(signals: list[str], c
     start, (output, errors) = time.monotonic(), process.communicate(timeout=60)
     assert process.returncode == 130
     assert ("stopping after all passes of this kernel on this problem" in errors) == ("SIGINT" in signals)
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 30  # all that is left would take 45 s and more
     done = len(journal.load(tmp_path))
     assert 1 <= done <= 4
     assert f"\n{done} cell{'s' * (done > 1)}: {done} unsupported; written to {tmp_path}/results.jsonl\n" in output

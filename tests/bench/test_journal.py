@@ -131,6 +131,31 @@ def test_damaged_files_are_refused_in_a_sentence(tmp_path: Path, file: str, cont
         merge(tmp_path / "out", [tmp_path])
 
 
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("results.jsonl.gz", b"packed"),
+        ("results.jsonl", b"no JSON\n"),
+        ("results.jsonl", b'{"key": "x"}\n'),
+        ("masks.jsonl", b"{}\n"),
+        ("masks.jsonl", b"no JSON\n"),
+        ("env.json", b"[1]"),
+    ],
+)
+def test_a_journal_that_is_refused_leaves_nothing_open(tmp_path: Path, file: str, content: bytes) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    (tmp_path / file).write_bytes(content)
+    refused = []
+    for _ in range(2):
+        with pytest.raises(BadInput) as caught:
+            Journal(tmp_path)
+        refused.append(str(caught.value))
+    assert refused[0] == refused[1]  # and not "another run is writing"
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    (tmp_path / file).unlink()
+    filled(tmp_path)
+
+
 def test_environments_are_added_and_kept(tmp_path: Path) -> None:
     for name in ("a", "b", "a"):
         with Journal(tmp_path) as made:

@@ -25,7 +25,7 @@ from longca.bench.session import Session
 from longca.bench.worker import plain
 from longca.errors import Refused
 from longca.kernels import inputs, registry, torch_attention
-from longca.kernels.base import Case, Yes
+from longca.kernels.base import Case
 from longca.kernels.flex import MOST_COMPILATIONS
 from longca.report.compare import unsteady
 
@@ -117,7 +117,7 @@ def test_the_first_call_has_the_deadline_of_building_and_shows_what_compiling_to
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     phases, forward = list[str](), torch_attention._Plain.forward
-    monkeypatch.setattr(session, "_tell", lambda message: phases.append(message["phase"]))
+    monkeypatch.setattr(session, "phase", phases.append)
     during = list[str]()
 
     def compiling(*given: Any) -> Any:
@@ -212,19 +212,29 @@ def test_one_sample_is_noisy_and_has_no_spread() -> None:
     assert unsteady(found)
 
 
-def test_quadratic_memory_stops_at_a_length_with_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
-    mask, kernel = masks.causal(1024), registry.get("torch:plain")
-    case = Case(1024, 1024, 64, 8, 128, 128)
+@pytest.mark.parametrize(
+    ("label", "mask", "need"),
+    [
+        ("torch:plain", masks.causal(1024), "128 MiB for the scores of 64 heads"),
+        ("sdpa:math", masks.causal(1024), "128 MiB for the scores of 64 heads"),
+        ("sdpa:math", masks.prefix_lm_causal(1024, p=9), "128 MiB for the scores of 64 heads"),
+        ("sdpa:cudnn", masks.prefix_lm_causal(1024, p=9), "2 MiB for a dense mask"),
+        ("sdpa:efficient", masks.prefix_lm_causal(1024, p=9), "2 MiB for a dense mask"),
+    ],
+)
+def test_quadratic_memory_stops_at_a_length_with_what_it_would_take(label: str, mask: masks.Mask, need: str) -> None:
+    kernel, case = registry.get(label), Case(1024, 1024, 64, 8, 128, 128, device="cuda")
     with pytest.raises(TooLong) as refused:
         kernel_job.refuse_quadratic(kernel, mask, case, 512)
-    need = "2 MiB for a mask to 128 MiB for the scores of 64 heads at 1024 tokens"
-    assert str(refused.value) == f"O(S²) memory, {need}: left out by rule beyond 512 tokens; --full runs it"
+    assert str(refused.value) == f"O(S²) memory, {need} at 1024 tokens: left out by rule beyond 512 tokens; --full runs it"
     kernel_job.refuse_quadratic(kernel, mask, case, 1024)
     kernel_job.refuse_quadratic(kernel, mask, case, None)
-    kernel_job.refuse_quadratic(registry.get("torch:chunked"), mask, case, 512)
-    monkeypatch.setattr(registry.classes()["torch"], "supports", lambda *given: Yes("lowered", "through a dense mask", quadratic=True))
-    with pytest.raises(TooLong, match="left out by rule beyond"):
-        kernel_job.refuse_quadratic(registry.get("torch:chunked"), mask, case, 512)
+
+
+def test_what_needs_no_memory_for_every_pair_has_no_limit() -> None:
+    mask, case = masks.causal(1024), Case(1024, 1024, 64, 8, 128, 128, device="cuda")
+    for label in ("torch:chunked", "sdpa:cudnn", "sdpa:flash"):
+        kernel_job.refuse_quadratic(registry.get(label), mask, case, 512)
 
 
 @pytest.mark.parametrize("status", ["unsupported", "oom", "wrong", "error", "timeout", "invalid", "unavailable"])

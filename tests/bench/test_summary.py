@@ -2,8 +2,12 @@
 
 from typing import Any
 
+import pytest
+
 from longca.bench.export import to_markdown
+from longca.bench.standing import standing
 from longca.bench.summary import fastest
+from longca.cli.run import _summary
 
 
 def record(kernel: str, digest: str, tflops: float | None, **more: Any) -> dict[str, Any]:
@@ -79,3 +83,31 @@ def test_markdown_says_how_many_masks_a_figure_stands_for() -> None:
         [record("a", "x", 100.0), record("a", "y", None, seed=1), record("b", "x", None), record("b", "y", None, seed=1)], {}
     )
     assert "| share_question | 1K | 100 (n=1 of 2) | oom |" in text
+
+
+def test_markdown_marks_noisy_figures_and_says_so() -> None:
+    quiet = [record("a", "x", 100.0, noisy=False), record("b", "x", 90.0, noisy=False)]
+    assert "~" not in to_markdown(quiet, {})
+    text = to_markdown([quiet[0], quiet[1] | {"noisy": True}], {})
+    assert text.startswith("`~`: noisy, ")
+    assert "| share_question | 1K | 100 | 90 ~ |" in text
+
+
+def test_how_a_kernel_stands_against_the_best_other_on_the_masks_it_did() -> None:
+    mine = [record("mine", "x", 200.0), record("mine", "long", None, seqlen=2048), record("mine", "y", 90.0, mask="causal", variant="a")]
+    mine.append(record("mine", "y", 100.0, mask="causal", variant="b"))
+    others = [record("fa4", "x", 250.0), record("flex", "x", 100.0), record("flex", "long", 50.0, seqlen=2048)]
+    others.append(record("flex", "other", 900.0, seed=1))  # on documents that mine never saw
+    (table,) = standing([*mine, *others], "mine")
+    assert table.columns == ["mask", "1K", "2K"]
+    assert table.rows == [["share_question", "200 0.80x of fa4", "oom"], ["causal", "100", ""]]
+    assert standing(mine, "mine") == []
+    assert standing([*mine, *others], "fa4")[0].rows[0] == ["share_question", "250 1.25x of mine", ""]
+
+
+def test_a_run_ends_with_how_kernels_of_ones_own_stand(capsys: pytest.CaptureFixture[str]) -> None:
+    found = [record("mine", "x", 200.0, reason=""), record("fa4", "x", 250.0, reason="")]
+    _summary(found, "out", ["mine"])
+    assert "mine against the best other, fwd" in capsys.readouterr().out
+    _summary(found, "out", [])
+    assert "against" not in capsys.readouterr().out

@@ -82,7 +82,7 @@ def test_a_reference_that_others_read_too_is_made_with_the_usual_settings(monkey
 def test_what_a_kernel_changes_while_it_is_asked_what_it_supports_is_put_back_too() -> None:
     """That is before any device is started."""
     session = Session(lambda message: None, "a CPU")
-    session.configure({"clock": {}, "quadratic": None, "cache": None})
+    session.configure({"clock": {}, "quadratic": None, "cache": None, "given_up": []})
     torch.set_default_dtype(torch.float16)
     session.after_job(last=False)
     assert torch.get_default_dtype() == torch.float32

@@ -137,3 +137,70 @@ def test_a_forward_alone_keeps_its_worker_and_asks_for_no_gradients() -> None:
     alone = pool.forward_alone(job)
     assert (alone.worker, alone.last) == (job.worker, job.last)
     assert [(entry.cell.which, entry.cell.grad, entry.key) for entry in alone.planned] == [("fwd", False, job.planned[0].key)]
+
+
+def test_variants_that_break_their_worker_leave_their_sibling_alone(start_run: Any, tmp_path: Path, plugins: Path) -> None:
+    asked = "kk:a,kk:b,kk:c,kk:good"
+    with start_run("--plugin", plugins / "variants.py", "--kernels", asked, "--passes", "fwd", "--out", tmp_path) as process:
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    found = {record["asked"]: record["status"] for record in journal.load(tmp_path)}
+    assert found == {"kk:a": "error", "kk:b": "error", "kk:c": "error", "kk:good": "ok"}
+
+
+def test_a_bare_name_is_tried_where_it_means_another_variant_than_the_one_that_broke(start_run: Any, tmp_path: Path, plugins: Path) -> None:
+    grid = ("--masks", "causal,full", "--seqlens", "16,17,18,19", "--passes", "fwd")
+    with start_run("--plugin", plugins / "variants.py", "--kernels", "kk", *grid, "--out", tmp_path) as process:
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    found = {(record["mask"], record["seqlen"]): record for record in journal.load(tmp_path)}
+    assert [found["full", length]["variant"] for length in (16, 17, 18, 19)] == ["good"] * 4
+    assert all(found["causal", length]["status"] == "error" for length in (16, 17, 18, 19))
+    assert ["not tried" in found["causal", length]["reason"] for length in (16, 17, 18, 19)] == [False] * 3 + [True]
+
+
+class RefusingWorker(BrokenWorker):
+    """Refuses odd lengths, and dies of the others."""
+
+    def run(self, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        if job["cells"][0]["seqlen"] % 2 == 0:
+            yield {"chose": "torch", "grad": False}
+            raise Gone("error", "it crashed")
+        yield {"pass": "fwd", "fields": {"status": "unsupported", "reason": "odd"}}
+        yield {"done": True}
+
+
+def test_refusals_in_between_do_not_acquit_a_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "Worker", RefusingWorker)
+    suite = replace(SUITE, seqlens=("16", "17", "18", "19", "20", "21", "22"), passes=("fwd",))
+    planned = plan.plan(plan.cells(suite, ["torch"], "cpu"), "a CPU", {"torch": {}})
+    made = pool.Pool(suite, Catalogue({"torch": Entry("torch", {})}), "cpu", "a CPU", tmp_path, False)
+    found = [dict(made.run(job))["fwd"] for job in plan.jobs(planned)]
+    assert [fields["reason"] for fields in found[:5]] == ["it crashed", "odd", "it crashed", "odd", "it crashed"]
+    assert all(fields["reason"].startswith("not tried") for fields in found[5:])
+
+
+class SiblingsWorker(BrokenWorker):
+    """One variant dies in every job, the other answers; both are told apart by what was asked for, or by what was chosen."""
+
+    def run(self, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        cell = job["cells"][0]
+        chosen = cell["kernel"] if ":" in cell["kernel"] else "torch:plain" if cell["seqlen"] % 2 else "torch:chunked"
+        yield {"chose": chosen, "grad": cell["grad"]}
+        if chosen == "torch:plain":
+            raise Gone("error", "it crashed")
+        yield from ({"pass": entry["pass"], "fields": {"status": "ok", "reason": ""}} for entry in job["cells"])
+        yield {"done": True}
+
+
+@pytest.mark.parametrize("asked", [("torch:plain", "torch:chunked"), ("torch",)])
+def test_a_sibling_that_answers_does_not_acquit_a_variant(asked: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "Worker", SiblingsWorker)
+    suite = replace(SUITE, seqlens=("16", "17", "18", "19", "20", "21", "22", "23"), passes=("fwd",))
+    planned = plan.plan(plan.cells(suite, asked, "cpu"), "a CPU", {label: {} for label in asked})
+    made = pool.Pool(suite, Catalogue({label: Entry(label, {}) for label in asked}), "cpu", "a CPU", tmp_path, False)
+    for job in plan.jobs(planned):
+        list(made.run(job))
+    assert made._message(job)["given_up"] == [
+        ["torch:plain", False, "error", "not tried, its worker broke 3 times in a row; the last time: it crashed"]
+    ]

@@ -17,6 +17,7 @@ from longca.kernels.base import Case
 from longca.kernels.cudnn import Cudnn
 from longca.kernels.fa2 import Fa2
 from longca.kernels.fa3 import Fa3
+from longca.kernels.fa4 import Fa4
 from longca.masks import Mask
 
 REGULAR = ("full", "causal", "sliding_window", "sliding_window_causal", "full_document", "causal_document")
@@ -52,6 +53,9 @@ def test_head_sizes_and_dtypes():
         assert bool(Cudnn().supports(mask, case_of(mask, dims))) == others
     for kernel in (Fa2("torch"), Fa3(), Cudnn()):
         assert kernel.supports(mask, case_of(mask, dtype="fp16"))
+        assert "fp32" in kernel.supports(mask, case_of(mask, dtype="fp32")).reason
+    for kernel in (Fa3(), Fa4("native"), Fa4("bands")):
+        assert "only as 192/128, not 128/64" in kernel.supports(mask, case_of(mask, (128, 64))).reason
         assert "fp32" in kernel.supports(mask, case_of(mask, dtype="fp32")).reason
     assert "deterministic" in Fa3().supports(mask, case_of(mask, (256, 256), deterministic=True)).reason
     assert Fa3().supports(mask, case_of(mask, deterministic=True))

@@ -65,7 +65,7 @@ def test_a_rank_that_hangs_is_killed_at_the_deadline() -> None:
         start = time.monotonic()
         with pytest.raises(RankFailed, match=r"rank 1 did not answer within 1.5 s; its last words: waiting for Godot") as caught:
             pool.run("parallel.jobs:hang", {"rank": 1}, 1.5)
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 60  # and not for the 1000 s that it sleeps, however busy this machine is
         assert caught.value.kind == "timeout"
         assert not any(alive(pid) for pid in pids)
 

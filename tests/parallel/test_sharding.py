@@ -154,7 +154,7 @@ def test_a_million_tokens_are_shared_out_quickly() -> None:
 
     documents = np.full(10_000, 100).tolist()
     mask = masks.causal_document(1_000_000, documents=documents)
-    start = time.perf_counter()
+    start = time.process_time()
     for shards in (sharding.zigzag(mask, 64), sharding.balanced(mask, 64)):
         assert sum(map(ranges.count, shards)) == 1_000_000
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 20  # it takes a fifth of a second; what looks at every pair of documents, minutes

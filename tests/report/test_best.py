@@ -16,7 +16,7 @@ from longca.bench.merge import pack
 from longca.cli import main
 from longca.errors import BadInput
 from longca.report import evidence
-from longca.report.best import NO_RECORD, NoRecord, table
+from longca.report.best import NO_RECORD, NoRecord, exported, table
 from report.made import Record, around, blocks, kernel, split
 
 Write = Callable[..., Path]
@@ -75,6 +75,24 @@ def test_the_table_holds_what_was_asked_for(write: Write, tmp_path: Path, given:
     bests = [entry["best"]["kernel"] for entry in json.loads(target.read_text()) if entry["best"]]
     assert sorted(bests) == sorted(kernels)
     assert done == (0 if json.loads(target.read_text()) else NO_RECORD)
+
+
+def test_what_is_exported_can_be_read_without_longca(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parameters that go without saying are said, and no path tells where LongCA is installed."""
+    made = [blocks("flex", around(1.0)), blocks("vsa", around(2.0)), kernel("fa4", around(1.0), mask="prefix_lm_causal", params={"p": 77})]
+    folder = write("results", made)
+    answers = [answer for answer in table(evidence.load([folder])) if answer.question.which == "fwd+bwd"]
+    params = [entry["question"]["params"] for entry in exported(answers)]
+    assert params == [{"b": 64, "ratio": 0.5, "heads": 8}, {"p": "drawn"}]
+    assert _files(exported(answers)) == [str(folder / "results.jsonl")] * 3, "as given"
+    monkeypatch.setattr("longca.report.best.SHIPPED", (folder,))
+    assert _files(exported(answers)) == ["results/results.jsonl"] * 3
+    json.dumps(exported(answers), allow_nan=False)
+
+
+def _files(entries: list[dict[str, Any]]) -> list[str]:
+    choices = [choice for entry in entries for choice in (entry["best"], *entry["runners_up"])]
+    return [record["file"] for choice in choices for record in choice["records"]]
 
 
 def test_one_answer_is_no_plural(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from longca.errors import BadInput
 from longca.report.compare import LOOSE as LOOSELY
 from longca.report.compare import compare, describe_all, verdict
 from longca.report.ratio import CONFIDENCE, ratio
-from report.made import ENVIRONMENT, make_record
+from report.made import ENVIRONMENT, kernel, make_record
 
 Write = Callable[..., Path]
 THRESHOLD = 0.03
@@ -96,6 +96,15 @@ def test_what_a_slower_clock_explains_is_no_change(write: Write, clocks: tuple[i
     assert [cell.verdict for cell in compare(a, b).cells] == [expected]
 
 
+def test_a_kernel_that_became_ten_times_slower_is_slower_on_any_machine(write: Write) -> None:
+    """Unsteady cells are never called changed by the doubt that hangs over them, but no such doubt is that large."""
+    doubt = {"noisy": True, "spread": 0.08}
+    a = write("a", [make_record(LOOSE, seed=seed, **doubt) for seed in range(2)])
+    b = write("b", [make_record([factor * time for time in LOOSE], seed=seed, **doubt) for seed, factor in ((0, 2.5), (1, 10))])
+    assert [cell.verdict for cell in compare(a, b).cells] == ["SLOWER", "UNCLEAR"]
+    assert [cell.verdict for cell in compare(b, a).cells] == ["UNCLEAR", "FASTER"]
+
+
 def test_a_busy_machine_is_not_trusted_in_any_cell(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     a = write("a", [make_record(STEADY, seed=seed) for seed in range(3)])
     b = write("b", [make_record(SLOW, seed=seed, noisy=True, spread=0.05 if seed < 2 else 0.015) for seed in range(3)])
@@ -154,6 +163,33 @@ def test_a_drift_explains_no_more_than_a_drift_can(write: Write, capsys: pytest.
     assert "1 cell with (drift): samples rise or fall together" in said
     assert "--clock least=20, or a larger --budget" in said
     assert "too few samples" not in said
+
+
+def test_a_kernel_against_the_best_other_of_its_journal(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(write("a", [kernel("mine", [2.0] * 5, "fwd"), kernel("fa4:bands", [1.0] * 5, "fwd"), kernel("flex", [4.0] * 5, "fwd")]))
+    assert main(["compare", folder, "--kernel", "mine"]) == 0
+    assert "550 0.50x of fa4:bands" in capsys.readouterr().out
+    assert main(["compare", folder, "--kernel", "fa4", "--md"]) == 0
+    assert "| causal | 1100 2.00x of mine |" in capsys.readouterr().out
+    alone = str(write("b", [kernel("mine", [2.0] * 5, "fwd")]))
+    for arguments, said in (
+        ([folder, "--kernel", "fa5"], "has no record of 'fa5'; it has fa4, flex, mine."),
+        ([alone, "--kernel", "mine"], "measure others beside it: --kernels all"),
+        ([folder], "compare a folder A with a folder B"),
+        ([folder, folder, "--kernel", "mine"], "compare a folder A with a folder B"),
+        ([folder, "--kernel", "mine", "--json"], "--json is for two folders"),
+        ([folder, folder, "--md", "--json"], "choose one"),
+    ):
+        assert main(["compare", *arguments]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_a_table_for_a_pull_request(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", *both(write), "--md"]) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("| verdict | kernel | mask |")
+    assert said[1] == "|" + " --- |" * 11
+    assert any(line.startswith("| SLOWER | fa4 |") for line in said)
 
 
 def test_too_few_samples_are_said_with_what_helps(write: Write, capsys: pytest.CaptureFixture[str]) -> None:

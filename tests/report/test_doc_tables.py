@@ -1,12 +1,79 @@
 """Figures in README and docs are those of the journals that they name."""
 
+import math
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longca.bench.summary import label
+from longca.report.reading import read
 
 ROOT = Path(__file__).parents[2]
+ANY_BAND = ("fa4:bands", "cudnn_flex:rows", "cudnn_flex:documents")
+NATIVE = ("fa3", "fa4:native", "fa4:varlen", "cudnn", "sdpa:cudnn", "sdpa:flash", "fa2:torch")
+
+Speeds = dict[str, float]
 
 
 def test_the_tables_are_those_of_the_journals() -> None:
     done = subprocess.run([sys.executable, ROOT / "tools/doc_tables.py", "--check"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stdout}{done.stderr}; python tools/doc_tables.py writes them anew"
+
+
+def speeds(journal: str, *cell: str) -> dict[tuple[Any, ...], Speeds]:
+    """TFLOP/s of each kernel, by these fields of a record."""
+    found: dict[tuple[Any, ...], Speeds] = {}
+    for record in read(ROOT / "results" / "h200" / journal):
+        if record["status"] == "ok":
+            about = record | record["params"]
+            found.setdefault(tuple(about.get(name) for name in cell), {})[label(record)] = record["tflops"]
+    return found
+
+
+def best(row: Speeds, kernels: tuple[str, ...]) -> float:
+    return max((row[name] for name in kernels if name in row), default=math.nan)
+
+
+def said(value: float) -> str:
+    """At least so many times: two digits, not rounded up."""
+    return f"{math.floor(100 * value) / 100:.2f}"
+
+
+@pytest.mark.parametrize("file", ["README.md", "docs/kernels.md"])
+def test_any_band_against_kernels_that_know_the_mask(file: str) -> None:
+    grid = speeds("paper-kernel", "mask", "seqlen", "pass")
+    against = {cell: best(row, ANY_BAND) / best(row, NATIVE) for cell, row in grid.items() if any(name in row for name in NATIVE)}
+    text = " ".join((ROOT / file).read_text().split())
+    long = min(found for (_, seqlen, _), found in against.items() if seqlen >= 8192)
+    assert f"at least {said(long)} times as fast as the best kernel that knows the mask itself" in text
+    if file == "docs/kernels.md":
+        assert f"{said(min(against.values()))} times at 1K" in text
+        flex = {which: min(best(row, ANY_BAND) / row["flex"] for cell, row in grid.items() if cell[2] == which) for which in ("fwd", "bwd")}
+        assert f"at least {said(flex['fwd'])} times as fast as flex forward and {said(flex['bwd'])} times backward on every mask" in text
+
+
+def test_block_patterns_against_dense_and_others() -> None:
+    grid = speeds("paper-sparse", "mask", "b", "ratio", "heads_kv", "pass")
+    text = " ".join((ROOT / "docs/sparse.md").read_text().split())
+
+    def row(b: int, ratio: float, heads_kv: int, which: str) -> Speeds:
+        return grid["uniform_block", b, ratio, heads_kv, which]
+
+    dense = [row(128, 0.2, 8, which)["fa4:blocks"] / grid["full", None, None, 8, which]["fa4:native"] for which in ("fwd", "bwd")]
+    assert f"has {100 * dense[0]:.0f} % of the dense mask's speed forward and about {100 * dense[1]:.0f} % backward" in text
+    ours = min(
+        one["block_triton"] / one["vsa_triton"]
+        for which in ("fwd", "bwd")
+        for ratio in (0.2, 0.5, 0.8)
+        if (one := row(64, ratio, 64, which))
+    )
+    assert f"at least {said(ours)} times as fast as `vsa_triton` on blocks of 64" in text
+    flex = {
+        which: [one["block_triton"] / one["flex"] for ratio in (0.2, 0.5, 0.8) if (one := row(128, ratio, 8, which))]
+        for which in ("fwd", "bwd")
+    }
+    assert f"{min(flex['fwd']):.2f} to {max(flex['fwd']):.2f} times as fast as flex forward on blocks of 128" in text
+    assert "{:.2f}, {:.2f} and {:.2f} times at ratios of .2, .5 and .8".format(*flex["bwd"]) in text

@@ -95,15 +95,13 @@ def test_the_examples_fail_where_a_kernel_became_slower(home: Path, write: Calla
 
 @pytest.mark.slow
 def test_the_slurm_script(home: Path) -> None:
+    """Up to the baseline, and up to a kernel that is wrong; what becomes of a slower one, made journals tell above."""
     script = ["bash", str(ROOT / "examples" / "kernel-ci.slurm")]
     first = shell(home, script, SLURM_JOB_ID="1", SLURM_SUBMIT_DIR=str(home))
     assert first.returncode == 0, first.stdout + first.stderr
     assert first.stdout.endswith("this run is it from now on\n")
     wrong = (home / "my_kernel.py").read_text().replace("* scale", "* scale * 1.1")
     (home / "wrong.py").write_text(wrong)
-    assert shell(home, script, SLURM_JOB_ID="2", SLURM_SUBMIT_DIR=str(home), PLUGIN="wrong.py").returncode == 1
-    slow = wrong.replace("* scale * 1.1", "* scale").replace("    group =", "    import time; time.sleep(0.01)\n    group =")
-    (home / "slow.py").write_text(slow)
-    done = shell(home, script, SLURM_JOB_ID="3", SLURM_SUBMIT_DIR=str(home), PLUGIN="slow.py")
-    assert done.returncode == (1 if "SLOWER" in done.stdout else 0)
-    assert " causal " in done.stdout
+    second = shell(home, script, SLURM_JOB_ID="2", SLURM_SUBMIT_DIR=str(home), PLUGIN="wrong.py")
+    assert second.returncode == 1, second.stdout + second.stderr
+    assert not (home / "bench" / "now-2").exists()  # it was not even measured

@@ -1,18 +1,20 @@
 """Figures of made journals: which files there are, and that what is drawn is what was recorded."""
 
 import math
+import re
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from longca import masks
 from longca.cli import main
 from longca.report import figures
 from longca.report.figures.lines import broken, spaced
-from longca.report.figures.style import Styles
+from longca.report.figures.style import COLOURS, Styles
 from longca.report.gather import Gathered
 from longca.report.naming import kernel_names
 from longca.report.settings import speed_at
@@ -169,7 +171,9 @@ def test_one_length_of_block_patterns_is_drawn_over_their_share(tmp_path: Path, 
     assert title == "uniform_block b=64"
     assert lines(axes) == [([0.2, 0.5, 0.8], [2.0, 5.0, 8.0])]
     assert levels(axes) == [6.0]
-    assert legend(found["ratio"]) == ["flex", "fa4:native on full"]
+    assert legend(found["ratio"]) == ["flex", "fa4:native on full (dense)"]
+    level = handles(found["ratio"])["fa4:native on full (dense)"]
+    assert (level.get_color(), level.get_linestyle()) == ("black", "--"), "no kernel looks like it"
     speed = found["speed-fwd-nvidia-h200-sparse-64-8-heads-of-128-bf16"].axes[0]
     assert lines(speed)[0][1] == [record["tflops"] for record in made]
     assert levels(speed) == [dense["tflops"]]
@@ -204,21 +208,34 @@ def test_bars_stand_at_the_longest_length_of_each_mask(tmp_path: Path, monkeypat
     assert "Nothing to show of never (unsupported)." in said(figure)
 
 
-def test_the_heat_map_holds_the_best_share_of_peak_and_letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_heat_map_holds_the_share_of_peak_at_the_longest_length_and_letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     same = masks.build("sliding_window", 1024).digest
-    made = [named("fa3", mask="causal", mfu=share, seqlen=n) for n, share in ((8192, 0.5), (16384, 0.625), (32768, 0.04))]
-    made += [named("fa3", mask="sliding_window", mfu=0.9, seqlen=1024, mask_digest=same), named("flex", mask="causal", mfu=0.04)]
-    made += [named("flex", mask="sliding_window", status="oom"), named("late", mask="causal", mfu=0.3)]
-    made += [named("late", mask="causal", seqlen=16384, status="wrong")]
+    made = [named("fa3", mask="causal", mfu=share, seqlen=n) for n, share in ((8192, 0.9), (32768, 0.625))]
+    made += [named("fa3", mask="sliding_window", mfu=0.9, seqlen=1024, mask_digest=same)]
+    made += [named("flex", mask="causal", mfu=0.04, seqlen=32768), named("flex", mask="sliding_window", seqlen=1024, status="oom")]
+    made += [named("late", mask="causal", mfu=0.3, seqlen=32768), named("late", mask="causal", seqlen=16384, status="wrong")]
+    made += [named("short", mask="causal", mfu=0.3), named("short", mask="causal", status="left out by rule", seqlen=32768)]
     figure = drawn(made, tmp_path, monkeypatch)["peak"]
     [axes] = figure.axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["causal", "sliding_window"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["causal, 32K", "sliding_window, 1K"]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["fa3", "flex", "late"]
     written = {text.get_position(): text.get_text() for text in axes.texts}
     assert written == {(0, 0): "62 %", (1, 0): "4.0 %", (2, 0): "W", (0, 1): "=", (1, 1): "M", (2, 1): ""}
     shares = axes.images[0].get_array()
     assert (shares[0][0], shares[0][1]) == (0.625, 0.04)
-    assert "M out of memory, W wrong, = measured only" in said(figure)
+    assert "M out of memory; W wrong; = measured only" in said(figure)
+    assert "Nothing to show of short (left out by rule)." in said(figure)
+
+
+def test_a_letter_of_its_own_stands_for_what_a_rule_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [named(name, seqlen=n) for name in ("fa3", "plain") for n in (1024, 2048)]
+    made += [named("fa3", seqlen=4096), named("plain", seqlen=4096, status="left out by rule")]
+    made += [named("fa3", seqlen=4096, mask="full"), named("plain", seqlen=4096, mask="full")]
+    found = drawn(made, tmp_path, monkeypatch)
+    assert [text.get_text() for text in panels(found["speed"])["causal"].texts] == ["L"]
+    assert "L not run, left out by rule" in said(found["speed"])
+    assert [text.get_text().strip() for text in found["bars"].axes[0].texts] == ["left out by rule"]
+    assert [text.get_text() for text in found["peak"].axes[0].texts].count("L") == 1
 
 
 def test_without_a_known_peak_shares_are_of_the_fastest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,10 +355,37 @@ def test_twenty_kernels_differ_in_colour_and_in_grey() -> None:
 
 
 def test_kernels_of_one_figure_have_colours_of_their_own_as_long_as_there_are_any() -> None:
-    many, few = [f"dense{number}" for number in range(8)], ["sparse1", "sparse2", "dense3"]
+    many, few = [f"dense{number}" for number in range(12)], ["sparse1", "sparse2", "dense3"]
     styles = Styles([many, few])
-    assert len({styles.colour(name) for name in many}) == 8
+    assert len({styles.colour(name) for name in many}) == 12
     assert len({styles.colour(name) for name in few}) == 3
+
+
+# what is left of linear red, green and blue without one kind of cones (Machado, Oliveira and Fernandes 2009)
+CONES = {
+    "all": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+    "no red": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "no green": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+}
+TO_LMS = [[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.6300]]
+TO_LAB = [[0.2105, 0.7936, -0.0041], [1.9780, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]]  # Oklab: a distance of 0.02 can just be seen
+
+
+PAGE = (Path(figures.__file__).parents[1] / "assets" / "page.css").read_text()
+LIGHT, DARK = (re.findall(r"--s\d+: (#\w{6});", theme) for theme in PAGE.split("data-theme", 1))
+
+
+@pytest.mark.parametrize("colours", [LIGHT, DARK], ids=["light", "dark"])
+@pytest.mark.parametrize("cones", CONES)
+def test_colours_can_be_told_apart_by_the_colour_blind(cones: str, colours: list[str]) -> None:
+    from matplotlib.colors import to_rgb
+
+    shown = np.array([to_rgb(colour) for colour in colours])
+    light = np.where(shown <= 0.04045, shown / 12.92, ((shown + 0.055) / 1.055) ** 2.4)
+    seen = np.cbrt(np.clip(light @ np.transpose(CONES[cones]), 0, 1) @ np.transpose(TO_LMS)) @ np.transpose(TO_LAB)
+    apart = {(i, j): float(np.linalg.norm(seen[i] - seen[j])) for i, j in combinations(range(12), 2)}
+    assert list(COLOURS) == LIGHT, "the page and the figures look alike"
+    assert min(apart.values()) > 0.09, min(apart, key=lambda pair: apart[pair])
 
 
 @pytest.mark.parametrize("kernels", [3, 19])
@@ -366,6 +410,16 @@ def test_names_break_between_words_first() -> None:
     assert broken("uniform_block b=64 ratio=0.2", 14) == "uniform_block\nb=64 ratio=0.2"
     assert broken("sliding_window_causal, 8K", 12) == "sliding_\nwindow_\ncausal, 8K"
     assert broken("full, 8K", 12) == "full, 8K"
+
+
+def test_panels_of_many_lines_are_taller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the best of fourteen kernels can be told apart."""
+    heights = []
+    for count in (3, 14):
+        made = [named(f"k{number}", seqlen=n) for number in range(count) for n in (1024, 2048)]
+        figure = drawn(made, tmp_path, monkeypatch)["speed"]
+        heights.append(figure.axes[0].get_position().height * figure.get_figheight())
+    assert heights == pytest.approx([1.75, 2.5])
 
 
 def test_matplotlib_looks_for_no_layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ def test_markdown_holds_the_tables_and_its_cells_stay_cells(write: Write, tmp_pa
     text = out.read_text()
     assert text.startswith("# Ours\n\n5 records: 4 ok, 1 unsupported.\n")
     assert "| causal | 16K |" in text
-    assert "| fa2:bands | unsupported | 1 | no \\| such mask |" in text
+    assert "| fa2:bands | unsupported | 1 | 16K | no \\| such mask |" in text
     outside = "".join(text.split("```")[::2])
     assert "&lt;b&gt;\\|$x_" in outside
     assert "<b>" not in outside
@@ -93,8 +93,42 @@ def test_nothing_ends_the_block_of_commands() -> None:
     assert "\n````sh\n# causal, fwd: a``` # b\n" in text
 
 
-def test_shares_of_peak_are_the_best_of_all_lengths_or_words() -> None:
-    made = [fwd("fa4:bands", 1.0, mfu=share, seqlen=n) for share, n in ((0.5, 1024), (0.625, 2048))] + [fwd("flex", 1.0, mfu=0.04)]
+def by_rule(name: str, seqlen: int) -> Record:
+    reason = f"O(S²) memory, {seqlen / 8192:g} {'GiB' if seqlen >= 8192 else 'MiB'} at {seqlen} tokens: left out by rule; --full runs it"
+    return fwd(name, None, status="unsupported", seqlen=seqlen, reason=reason, limited=True)
+
+
+def test_what_a_rule_left_out_is_not_called_unsupported(write: Write, tmp_path: Path) -> None:
+    """Older records do not tell, and stay what they say."""
+    made = [fwd("fa4:bands", 1.0, seqlen=n) for n in (4096, 8192, 16384)] + [fwd("torch:plain", 9.0, seqlen=4096, limited=False)]
+    made += [by_rule("torch:plain", n) for n in (8192, 16384)]
+    made += [fwd("fa2", None, seqlen=n, status="unsupported", **more) for n, more in ((8192, {}), (16384, {"limited": False}))]
+    out = tmp_path / "report.md"
+    assert main(["report", str(write("made", made)), "-o", str(tmp_path / "page.html"), "--md", str(out)]) == 0
+    text = out.read_text()
+    assert "8 records: 4 ok, 2 left out by rule, 2 unsupported.\n" in text
+    statuses = [row[:2] for row in rows(section(text, "Fastest and failed")) if row[0] in ("fa2", "torch:plain")]
+    assert statuses == [["fa2", "unsupported"], ["torch:plain", "left out by rule"]]
+    assert rows(section(text, "Speeds"))[-1] == ["causal", "16K", "unsupported", "1100", "left out by rule"]
+    assert rows(section(text, "Share of peak"))[1] == ["causal, 16K", "111 %", "left out by rule (best 12 % at 4K)"]
+
+
+def test_reasons_that_differ_in_their_numbers_are_one_row_with_its_lengths() -> None:
+    made = [fwd("fa4:bands", 1.0, seqlen=n) for n in (1024, 2048, 4096, 8192, 16384)]
+    made += [by_rule("torch:plain", n) for n in (4096, 8192, 16384)]
+    made += [fwd("cudnn", None, seqlen=n, status="unsupported", reason=f"one document, not {n // 1024}") for n in (1024, 8192)]
+    made += [fwd("cudnn", None, seqlen=2048, status="unsupported", reason="no windows")]
+    assert [row for row in rows(section(text_of(made), "Fastest and failed")) if len(row) == 5 and row[0] != "kernel"] == [
+        ["cudnn", "unsupported", "1", "2K", "no windows"],
+        ["cudnn", "unsupported", "2", "1K, 8K", "e.g. one document, not 8"],
+        ["torch:plain", "unsupported", "3", "4K to 16K", "e.g. O(S²) memory, 2 GiB at 16384 tokens: left out by rule; --full runs it"],
+    ]
+
+
+def test_shares_of_peak_are_at_the_longest_length_with_the_best_elsewhere_or_words() -> None:
+    """What is fast at short lengths only must not look fast."""
+    made = [fwd("fa4:bands", 1.0, mfu=share, seqlen=n) for share, n in ((0.5, 1024), (0.625, 4096), (0.62, 8192))]
+    made += [fwd("flex", 1.0, mfu=0.04), fwd("flex", 1.0, mfu=0.5, seqlen=4096), fwd("late", 1.0, mfu=0.3, seqlen=4096)]
     made += [
         fwd("flex", None, mask="full", status="oom"),
         fwd("sdpa:math", 1.0, mfu=0.1),
@@ -103,12 +137,12 @@ def test_shares_of_peak_are_the_best_of_all_lengths_or_words() -> None:
     same = masks.build("sliding_window", 1024).digest
     made += [fwd("fa4:bands", 1.0, mfu=0.9, mask="sliding_window", seqlen=1024, mask_digest=same)]
     found = section(text_of(made), "Share of peak")
-    assert f"### {SETTING}, fwd (share of the device's peak, best of all lengths)" in found
+    assert f"### {SETTING}, fwd (share of the device's peak at the longest length)" in found
     assert rows(found) == [
-        ["mask", "fa4:bands", "flex", "sdpa:math"],
-        ["causal", "62 %", "4.0 %", "wrong"],
-        ["full", "not run", "out of memory", "not run"],
-        ["sliding_window", "= full", "not run", "not run"],
+        ["mask", "fa4:bands", "flex", "late", "sdpa:math"],
+        ["causal, 8K", "62 %", "4.0 % (best 50 % at 4K)", "not run (best 30 % at 4K)", "wrong"],
+        ["full, 8K", "not run", "out of memory", "not run", "not run"],
+        ["sliding_window, 1K", "= full", "not run", "not run", "not run"],
     ]
 
 

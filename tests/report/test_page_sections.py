@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from longca.report.figures import heat
-from longca.report.gather import gather
+from longca.report.gather import gather, page_data
 from longca.report.measures import described, fastest_of_masks
 from longca.report.tables import tables
 from report.browser import Browser
-from report.made import Record, around, kernel, make_record
+from report.made import Record, around, kernel, make_record, split
 from report.opened import opened, text
 
 Write = Callable[..., Path]
@@ -22,6 +22,9 @@ RIGHT, DOWN, ESCAPE = "\ue014", "\ue015", "\ue00c"
 CELLS = "return [...document.querySelectorAll(`#${arguments[0]} tr`)].map((row) => [...row.cells].map((cell) => cell.innerText))"
 FRAMES = "const frames = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))); "
 CHART = "const chart = document.querySelectorAll('#bars .plot')[arguments[0]].chart; "
+
+
+SHARES = ((1024, "full", 0.3), (2048, "full", 0.25), (4096, "full", 0.5), (1024, "causal", 0.6), (2048, "causal", 0.03))
 
 
 def chosen(page: Browser, select: str, value: str) -> None:
@@ -208,7 +211,8 @@ def test_a_kernel_looks_the_same_in_all_charts_and_settings(write: Write, browse
     second = page.script(read)
     assert len(set(first.values())) == 13
     assert second["k11"] == first["k11"]
-    assert second.pop("k05 on full") == first["k05"], "of the dense ones that of this run alone"
+    ink = page.script("return css('--ink')")
+    assert second.pop("k05 on full") == f"{ink} null", "of the dense ones that of this run alone, in no kernel's colour"
     assert set(second) == set(names)
     colours = {look.split()[0] for look in [*second.values(), first["k05"]]}
     assert len(colours) == 6, "who is seen together differs in colour while there are enough"
@@ -267,6 +271,57 @@ def test_a_log_axis_may_begin_anywhere(wide: float, write: Write, browser: Brows
         assert marks == sorted(set(marks)), least
         assert least / 2 <= marks[0] < marks[-1] <= 2 * least * (1 + wide), "at least two, all on the axis"
     assert page.complaints() == []
+
+
+def test_what_a_rule_left_out_has_a_word_and_a_letter_of_its_own(write: Write, browser: Browser, tmp_path: Path) -> None:
+    made = [kernel(name, around(1.0), "fwd", seqlen=n) for name, n in (("fa3", 1024), ("fa3", 2048), ("plain", 1024))]
+    reason = {"status": "unsupported", "reason": "left out by rule beyond 1024 tokens"}
+    made += [kernel("plain", None, "fwd", seqlen=2048, limited=True, **reason), kernel("old", None, "fwd", seqlen=2048, **reason)]
+    page = opened(browser, write("limited", made), tmp_path)
+    assert "(3 ok, 1 left out by rule, 1 unsupported)" in text(page, "#about")
+    feet = page.script("const {chart} = document.querySelector('#charts .plot'); return feetAt(chart, 1).map(({letter}) => letter)")
+    assert feet == ["L"], "who has no time anywhere has no letter"
+    assert page.script(CELLS, "heat")[1:] == [["fa3 fwd", "111 %"], ["plain fwd", "L"]]
+    assert "L plain, fwd: left out by rule" in text(page, "#charts .words")
+    label = page.script("return document.querySelector('#bars-charts .plot').getAttribute('aria-label')")
+    assert label.endswith("; without a bar: plain not run, left out by rule")
+    page.script("const f = document.getElementById('filter'); f.value = 'rule'; f.dispatchEvent(new Event('input'))")
+    assert "2 of 5" in text(page, "#shown"), "the reason of the old one says it, too"
+    status = page.script("return [...document.querySelectorAll('#table tbody tr')].map((row) => row.cells[4].innerText)")
+    assert status == ["left out by rule", "unsupported"]
+
+
+def test_shares_are_those_of_the_chosen_length(write: Write, browser: Browser, tmp_path: Path) -> None:
+    """A kernel that is fast at short lengths only does not look fast: the longest length that all masks have comes first."""
+    made = [
+        kernel("cudnn", around(1.0), "fwd", seqlen=n, mask=mask, mfu=mfu, tflops=989 * mfu, mask_digest=mask) for n, mask, mfu in SHARES
+    ]
+    page = opened(browser, write("shares", made), tmp_path)
+    assert page.script("return document.getElementById('peak-length').value") == "2048"
+    assert page.script(CELLS, "heat")[1] == ["cudnn fwd", "25 %", "3.0 %"]
+    assert text(page, "#peak-note").startswith("At 2K, ")
+    chosen(page, "peak-length", "best")
+    assert page.script(CELLS, "heat")[1] == ["cudnn fwd", "50 %\n4K", "60 %\n1K"], "the length of each stands below it"
+    assert page.complaints() == []
+
+
+def test_block_patterns_have_shares_by_their_parameters(write: Write, browser: Browser, tmp_path: Path) -> None:
+    """The best of several parameters would say nothing about the others."""
+    params = {0.5: {"b": 64, "ratio": 0.2, "heads": 8}, 0.25: {"b": 64, "ratio": 0.8, "heads": 8}}
+    made = [kernel("flex", around(1.0), "fwd", level="sparse", mask="uniform_block", params=own, mfu=mfu) for mfu, own in params.items()]
+    page = opened(browser, write("patterns", made), tmp_path)
+    assert [cell.replace("\n", " ") for cell in page.script(CELLS, "heat")[0][1:]] == [f"uniform_block b=64 ratio={r}" for r in (0.2, 0.8)]
+    assert page.script(CELLS, "heat")[1] == ["flex fwd", "50 %", "25 %"]
+
+
+def test_tokens_per_second_are_of_the_entire_sequence(write: Write, browser: Browser, tmp_path: Path) -> None:
+    made = [kernel("fa4:bands", [2.0], "fwd", seqlen=1024), kernel("flex", None, "fwd", seqlen=1024, status="oom"), split("usp", 4.0)]
+    rows = page_data(gather([write("tokens", made)]))
+    assert [row[rows["columns"].index("tokens_s")] for row in rows["rows"]] == [512000, None, 8192 / 4 * 1000]
+    page = opened(browser, tmp_path / "tokens", tmp_path)
+    assert "tokens_s 512000" in page.script("return fieldList(RECORDS[0]).innerText || fieldList(RECORDS[0]).textContent")
+    assert "512000" in text(page, "#table tbody tr")
+    assert "tokens_s" in page.script("return csvText(RECORDS).split('\\n')[0]").split(",")
 
 
 def test_what_is_wrong_somewhere_has_no_share_on_the_page_in_markdown_or_in_a_figure(

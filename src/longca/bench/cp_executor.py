@@ -18,7 +18,7 @@ from longca.bench.cp_memory import refuse_what_does_not_fit
 from longca.bench.kernel_job import GIB, figures
 from longca.bench.outcome import last_words, of_exception, short
 from longca.bench.plan import Job, mask_of
-from longca.bench.pool import STRIKES
+from longca.bench.strikes import STRIKES
 from longca.bench.suite import Suite
 from longca.bench.supervisor import memory_limit
 from longca.bench.worker import plain

@@ -10,21 +10,28 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from longca.bench.metrics import tokens_s
 from longca.bench.outcome import printable
-from longca.bench.summary import label, places, shape, typical
+from longca.bench.summary import is_sparse, label, places, shape, typical, with_params
 from longca.errors import BadInput, Unavailable
 from longca.text import format_size
 
 Record = dict[str, Any]
 TENSORS = ("out", "lse", "dq", "dk", "dv")
+NOISY = "`~`: noisy, sampling ended before the median was known to the clock's target."
+ABOUT = (  # what tells the cells of one name apart in PyTorch's format; levels and older records lack some
+    *("level", "asked", "kernel", "variant", "mask", "mask_digest", "source", "seed", "seqlen", "heads_q", "heads_kv", "head_dim"),
+    *("head_dim_v", "dtype", "pass", "grad", "deterministic", "method", "ranks", "grid", "simulated"),
+)
 
 
 def flat(record: Record, environments: Mapping[str, Record]) -> Record:
-    """One level of plain values: what is nested gets a name with a line in between; samples are left out. Texts of older records may
-    hold what cannot be written."""
+    """One level of plain values: what is nested gets a name with a line in between; samples are left out, tokens per second
+    come in. Texts of older records may hold what cannot be written."""
     row = {name: value for name, value in record.items() if name not in ("ms", "check", "params", "given")}
     row |= {name: json.dumps(record[name], sort_keys=True) for name in ("params", "given") if name in record}
     row |= {f"ms_{part}": (record["ms"] or {}).get(part) for part in ("median", "p20", "p80", "n", "spread", "stop")}
+    row["tokens_s"] = tokens_s(record["seqlen"], record["ms"]["median"]) if record["ms"] else None
     for tensor in TENSORS:
         found = (record["check"] or {}).get(tensor) or {}
         row |= {f"check_{tensor}_{part}": found.get(part) for part in ("error", "allowed")}
@@ -50,10 +57,10 @@ def to_csv(records: Iterable[Record], environments: Mapping[str, Record]) -> str
 
 def to_markdown(records: Iterable[Record], environments: Mapping[str, Record]) -> str:
     """A table per pass and shape: a row per mask and length, a column per kernel, TFLOP/s or the status; of several seeds the median."""
-    tables: dict[str, list[Record]] = {}
+    tables = dict[str, list[Record]]()
     for record in records:
         tables.setdefault(f"{record['pass']}, {shape(record, environments)} (TFLOP/s)", []).append(record)
-    parts = []
+    parts = [f"{NOISY}\n"] if any(record.get("noisy") for group in tables.values() for record in group) else []
     for title, group in tables.items():
         rows = {place: {kernel: typical(found) for kernel, found in kernels.items()} for place, kernels in places(group).items()}
         kernels = sorted({kernel for row in rows.values() for kernel in row})
@@ -72,17 +79,13 @@ def to_hud(records: Iterable[Record], environments: Mapping[str, Record]) -> str
         if record["status"] != "ok":
             continue
         facts = environments.get(record["env"], {})
-        names = ("mask", "mask_digest", "seed", "seqlen", "heads_q", "heads_kv", "head_dim", "head_dim_v", "pass", "deterministic")
-        about = {name: record[name] for name in names} | {"device": facts.get("device"), "arch": facts.get("device")}
+        about = {name: record.get(name) for name in ABOUT} | {"params": json.dumps(record["params"], sort_keys=True)}
+        about |= {"device": facts.get("device"), "arch": facts.get("device")}
         mode = "training" if record["grad"] else "inference"
         benchmark = {"name": "longca", "mode": mode, "dtype": record["dtype"], "extra_info": about}
-        kind = f"attention-{record['level']}"
-        model = {
-            "name": f"{record['mask']}-{record['seqlen']}-{record['pass']}",
-            "type": kind,
-            "backend": label(record),
-            "origins": ["longca"],
-        }
+        mask = with_params(record).replace(" ", "-") if is_sparse(record) else record["mask"]
+        title, kind = f"{mask}-{record['seqlen']}-{record['pass']}", f"attention-{record['level']}"
+        model = {"name": title, "type": kind, "backend": label(record), "origins": ["longca"]}
         for name, unit, values in (("tflops", "TFLOP/s", [record["tflops"]]), ("latency", "ms", record["ms"]["samples"])):
             metric = {"name": name, "unit": unit, "benchmark_values": values, "target_value": None, "extra_info": {"unit": unit}}
             versions = {package: {"version": number} for package, number in facts.get("packages", {}).items()}

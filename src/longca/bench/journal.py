@@ -12,6 +12,7 @@ import json
 import os
 import zlib
 from collections.abc import Mapping
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -171,22 +172,25 @@ class Journal:
         self.folder = Path(folder)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+            lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise CannotWrite(f"cannot write to {self.folder}: {error.strerror}; give another folder.") from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self._lock)
-            raise BadInput(f"another run is writing to {self.folder}; wait for it, or give another folder.") from error
-        if (self.folder / (RESULTS + ".gz")).exists():
-            raise BadInput(f"{self.folder} holds a packed journal ({RESULTS}.gz), which cannot grow; give another folder.")
-        self._results, self._masks = Appender(self.folder / RESULTS), Appender(self.folder / MASKS)
-        self.records = {entry["key"]: entry for entry in _sound(self._results.entries, self.folder / RESULTS)}
-        self.history = tuple(self._results.entries)  # all that was there before, in the order it was written
-        self.torn = self._results.torn
-        self._known_masks = {_identity(entry) for entry in _sound_masks(self._masks.entries, self.folder / MASKS)}
-        self._environments = load_environments(self.folder)
+        with ExitStack() as opened:  # closes all that was opened where the journal is refused
+            opened.callback(os.close, lock)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise BadInput(f"another run is writing to {self.folder}; wait for it, or give another folder.") from error
+            if (self.folder / (RESULTS + ".gz")).exists():
+                raise BadInput(f"{self.folder} holds a packed journal ({RESULTS}.gz), which cannot grow; give another folder.")
+            self._results = opened.enter_context(closing(Appender(self.folder / RESULTS)))
+            self._masks = opened.enter_context(closing(Appender(self.folder / MASKS)))
+            self.records = {entry["key"]: entry for entry in _sound(self._results.entries, self.folder / RESULTS)}
+            self.history = tuple(self._results.entries)  # all that was there before, in the order it was written
+            self.torn = self._results.torn
+            self._known_masks = {_identity(entry) for entry in _sound_masks(self._masks.entries, self.folder / MASKS)}
+            self._environments = load_environments(self.folder)
+            self._opened = opened.pop_all()
 
     def add(self, record: Record) -> None:
         self._results.add(record)
@@ -214,9 +218,7 @@ class Journal:
             raise CannotWrite(f"cannot write {path}: {error.strerror}; make room, or give another folder.") from error
 
     def close(self) -> None:
-        self._results.close()
-        self._masks.close()
-        os.close(self._lock)
+        self._opened.close()
 
     def __enter__(self) -> Journal:
         return self

@@ -62,6 +62,7 @@ def measure(cells: list[Cell], session: Session) -> Iterator[tuple[str, Fields]]
 def _measure(cell: Cell, mask: AnyMask, case: Case, passes: list[str], session: Session) -> Iterator[tuple[str, Fields]]:
     kernel = registry.choose(cell.kernel, mask, case)
     refuse_quadratic(kernel, mask, case, session.quadratic)
+    session.chose(kernel.label, case.backward)
     session.start_device(case.device)
     session.compilations.limit()
     before = session.allocated()
@@ -186,13 +187,13 @@ def figures(timing: Timing, mask: AnyMask, case: Case, which: str, device_model:
 
 
 def refuse_quadratic(kernel: Kernel, mask: AnyMask, case: Case, longest: int | None) -> None:
-    """What holds something for every pair of tokens stops at a length, with what that takes: one value for all heads, as a mask that
-    they share, or one for each, as their scores."""
+    """What holds something for every pair of tokens stops at a length, with what that takes."""
     if longest is None or max(case.seqlen_q, case.seqlen_k) <= longest:
         return
     answer = kernel.supports(mask, case)
     if not (isinstance(answer, Yes) and answer.quadratic):
         return
-    shared = case.seqlen_q * case.seqlen_k * metrics.BYTES[case.dtype]
-    need = f"{format_memory(shared)} for a mask to {format_memory(shared * case.heads_q)} for the scores of {plural(case.heads_q, 'head')}"
-    raise TooLong(f"O(S²) memory, {need} at {case.seqlen_q} tokens: left out by rule beyond {longest} tokens; --full runs it")
+    heads = case.heads_q if answer.per_head else 1
+    need = format_memory(case.seqlen_q * case.seqlen_k * metrics.BYTES[case.dtype] * heads)
+    what = f"the scores of {plural(heads, 'head')}" if answer.per_head else "a dense mask"
+    raise TooLong(f"O(S²) memory, {need} for {what} at {case.seqlen_q} tokens: left out by rule beyond {longest} tokens; --full runs it")

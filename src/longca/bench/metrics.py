@@ -33,6 +33,11 @@ def tflops(work: int, ms: float) -> float:
     return work / ms / 1e9
 
 
+def tokens_s(seqlen: int, ms: float) -> float:
+    """Tokens per second of one layer's attention; over many ranks of all of them together, as `seqlen` is the whole sequence."""
+    return seqlen / ms * 1e3
+
+
 def peak(device_name: str, dtype: str = "bf16") -> float | None:
     """The device's peak, longest name first; None where it is not known. fp32 may run as tf32, at half the speed of bf16."""
     for name in sorted(PEAK_TFLOPS, key=len, reverse=True):

@@ -30,6 +30,14 @@ class Wrong(Exception):
         self.check = check
 
 
+class NotTried(Exception):
+    """The kernel broke its workers too often before; carries the status it had then."""
+
+    def __init__(self, status: str, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
 class TooLong(Refused):
     """Memory for every pair of tokens, beyond the length up to which that is tried; --full lifts it."""
 
@@ -44,6 +52,8 @@ def of_exception(error: BaseException) -> tuple[str, str]:
     """(status, reason) for what a kernel raised."""
     if isinstance(error, Wrong):
         return "wrong", short(str(error))
+    if isinstance(error, NotTried):
+        return error.status, short(str(error))
     if isinstance(error, Refused):
         return "unsupported", short(str(error).rstrip("."))
     if isinstance(error, Unavailable):

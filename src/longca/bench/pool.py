@@ -10,12 +10,12 @@ from typing import Any, Protocol
 
 from longca.bench.catalogue import Catalogue, Entry
 from longca.bench.plan import Job
+from longca.bench.strikes import Strikes, Suspect
 from longca.bench.suite import Suite
 from longca.bench.supervisor import Gone, Worker
 from longca.text import parse_size
 
 Fields = dict[str, Any]
-STRIKES = 3  # broken workers in a row after which a kernel's other cells are not tried
 
 
 class Executor(Protocol):
@@ -39,8 +39,7 @@ class Pool:
         self._suite, self._found, self._device, self._model, self._cache = suite, found, device, device_model, cache
         self._quadratic = None if full else parse_size(suite.limits.quadratic)
         self._workers: dict[str, Worker] = {}
-        self._strikes: dict[tuple[str, bool], int] = {}  # by kernel and whether a backward was asked for: its forward may be fine
-        self._last_words: dict[tuple[str, bool], Gone] = {}
+        self._strikes = Strikes()
         self.spent_s = defaultdict[str, float](float)
 
     def start(self, jobs: Iterable[Job]) -> None:
@@ -71,24 +70,25 @@ class Pool:
         entry = self._found.entries[job.cell.kernel]
         if entry.failure is not None:
             raise Gone(*entry.failure)
-        name, suspect = self._name(job, entry), (job.cell.kernel.partition(":")[0], job.cell.grad)
-        if self._strikes.get(suspect, 0) >= STRIKES:
-            last = self._last_words[suspect]
-            raise Gone(last.status, f"not tried, its worker broke {STRIKES} times in a row; the last time: {last.reason}")
+        name, suspect = self._name(job, entry), Suspect(job.cell.kernel, job.cell.grad)
+        if (given_up := self._strikes.given_up().get(suspect)) is not None:
+            raise given_up
         if name not in self._workers:
             self._spawn(name, entry)
         worker = self._workers[name]
         try:
             worker.wait_ready()
-            fields: Fields = {}
+            fields, tried = Fields(), False  # what refuses a mask has not shown that it can run one
             for message in worker.run(self._message(job)):
                 if "pass" in message:
                     fields = message["fields"]
                     yield message["pass"], fields
+                elif "chose" in message:
+                    suspect, tried = self._now(suspect, Suspect(message["chose"], message["grad"])), True
                 elif message.get("fatal"):
                     self._broke(name, suspect, Gone(fields.get("status", "error"), fields.get("reason", "it lost its device")))
-                else:
-                    self._strikes[suspect] = 0
+                elif tried:
+                    self._strikes.answered(suspect)
         except Gone as gone:
             self._broke(name, suspect, gone)
             raise
@@ -96,11 +96,16 @@ class Pool:
             for phase, seconds in worker.take_seconds().items():
                 self.spent_s[phase] += seconds
 
-    def _broke(self, name: str, suspect: tuple[str, bool], how: Gone) -> None:
+    def _now(self, before: Suspect, chosen: Suspect) -> Suspect:
+        """Whom to blame from now on; what was blamed before has come to an end."""
+        if chosen != before:
+            self._strikes.answered(before)
+        return chosen
+
+    def _broke(self, name: str, suspect: Suspect, how: Gone) -> None:
         """It died, or lost its device, which is the same to all that come after it."""
         self._drop(name)
-        self._strikes[suspect] = self._strikes.get(suspect, 0) + 1
-        self._last_words[suspect] = how
+        self._strikes.broke(suspect, how)
 
     def _name(self, job: Job, entry: Entry) -> str:
         """A plugin never shares its worker with other files' kernels: importing it may harm them."""
@@ -115,7 +120,8 @@ class Pool:
         alone = self._suite.limits.workers == "one" and not any(entry.plugin for entry in self._found.entries.values())
         cache = None if alone else str(self._cache)
         about = {"clock": asdict(self._suite.clock), "cache": cache, "quadratic": self._quadratic, "last": job.last}
-        return {"cells": cells, **about}
+        given_up = [[*suspect, gone.status, gone.reason] for suspect, gone in self._strikes.given_up().items()]
+        return {"cells": cells, "given_up": given_up, **about}
 
     def _drop(self, name: str) -> None:
         worker = self._workers.pop(name, None)

@@ -13,7 +13,7 @@ from longca.bench.cell import Cell
 from longca.bench.clock import Settings, Timer, Timing, measure, timer_for
 from longca.bench.compilations import Compilations
 from longca.bench.gauge import Gauge, gauge_for, joules_per_call
-from longca.bench.outcome import forget_frames
+from longca.bench.outcome import NotTried, forget_frames
 from longca.errors import Refused
 from longca.kernels.base import Case, Layout
 from longca.masks import AnyMask
@@ -33,6 +33,7 @@ class Session:
         self._tell, self.device_model = tell, device_model
         self.quadratic: int | None = None
         self.settings = Settings()
+        self.given_up: dict[tuple[str, bool], tuple[str, str]] = {}  # status and reason, by variant and whether with a backward
         self.cache: Path | None = None  # where other workers look for references
         self.fatal = False  # the device will not work again in this process
         self.slow_plans: dict[str, float] = {}  # milliseconds, of kernels that take about as long to prepare a second time as the first
@@ -47,6 +48,7 @@ class Session:
     def configure(self, job: dict[str, Any]) -> None:
         self.settings, self.quadratic = Settings(**job["clock"]), job["quadratic"]
         self.cache = Path(job["cache"]) if job["cache"] else None
+        self.given_up = {(label, grad): (status, reason) for label, grad, status, reason in job["given_up"]}
         if "torch" in sys.modules:
             self._keep_settings()
 
@@ -58,6 +60,12 @@ class Session:
     def phase(self, name: str) -> None:
         """Tells the parent which deadline runs now."""
         self._tell({"phase": name})
+
+    def chose(self, label: str, grad: bool) -> None:
+        """Tells the parent which variant a bare name means, to be blamed for what becomes of this process; not one that is given up."""
+        if (label, grad) in self.given_up:
+            raise NotTried(*self.given_up[label, grad])
+        self._tell({"chose": label, "grad": grad})
 
     def start_device(self, device: str) -> None:
         if self._timer is not None:

@@ -122,12 +122,14 @@ def _gain(found: Iterable[Record], dense: Dense) -> str:
 
 
 def typical(found: Mapping[str, Record]) -> str:
-    """What one kernel did on the masks of one name and length: the median speed and of how many masks, or its statuses."""
-    speeds = [record["tflops"] for record in found.values() if record["status"] == "ok"]
-    if not speeds:
+    """What one kernel did on the masks of one name and length: the median speed, of how many masks, and whether it is noisy; or its
+    statuses."""
+    timed = [record for record in found.values() if record["status"] == "ok"]
+    if not timed:
         return ", ".join(dict.fromkeys(record["status"] for record in found.values()))
-    of = f" of {len(found)}" if len(speeds) < len(found) else ""
-    return speed(median(speeds)) + (f" (n={len(speeds)}{of})" if len(found) > 1 else "")
+    of = f" of {len(found)}" if len(timed) < len(found) else ""
+    noise = " ~" if any(record.get("noisy") for record in timed) else ""
+    return speed(median(record["tflops"] for record in timed)) + (f" (n={len(timed)}{of})" if len(found) > 1 else "") + noise
 
 
 def speed(tflops: float) -> str:

@@ -120,6 +120,7 @@ def check_job(cells: list[Cell], session: Session) -> Iterator[tuple[str, dict[s
     session.phase("build")
     mask, _ = session.mask(cell)
     kernel, case = _forward_only_if_needed(cell.kernel, mask, cell.case(mask))
+    session.chose(kernel.label, case.backward)
     session.phase("start")  # importing torch takes seconds, and is not this kernel's fault
     session.start_device(case.device)
     session.compilations.limit()

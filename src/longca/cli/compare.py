@@ -1,9 +1,10 @@
-"""`longca compare`: whether one journal is slower than another, for people and for CI."""
+"""`longca compare`: whether one journal is slower than another, for people and for CI; or how one kernel of a journal stands."""
 
 from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from longca.cli._torn import say_torn
@@ -20,11 +21,13 @@ ALSO = ("slower", "unclear", "missing")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("before", metavar="A", help="the folder to compare with")
-    parser.add_argument("after", metavar="B", help="the folder that may be slower or faster")
+    parser.add_argument("after", metavar="B", nargs="?", help="the folder that may be slower or faster")
+    parser.add_argument("--kernel", metavar="NAME", help="in place of B: how this kernel of A stands against the best other, mask by mask")
     parser.add_argument("--threshold", default=f"{PRACTICAL:.0%}", help="a change below this does not matter (default %(default)s)")
     parser.add_argument("--fail-on", default="slower", metavar="WHAT", help="exit code 1 for slower (always), and unclear or missing cells")
     parser.add_argument("--all", action="store_true", help="list cells that are the same, or measured in neither, too")
     parser.add_argument("--json", action="store_true", help="everything, for programs")
+    parser.add_argument("--md", action="store_true", help="tables in Markdown, as for a comment on a pull request")
     parser.add_argument(
         "--force",
         action="store_true",
@@ -34,6 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     threshold, also = _threshold(args.threshold), _fail_on(args.fail_on)
+    if (args.after is None) == (args.kernel is None):
+        raise BadInput("compare a folder A with a folder B; or give one folder and --kernel NAME, which is compared with all others in it.")
+    if args.json and args.md:
+        raise BadInput("--json and --md would be printed into one another; choose one.")
+    if args.kernel is not None:
+        return _stand(args)
     from longca.report import compare
 
     say_torn([args.before, args.after])
@@ -41,12 +50,45 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(compare.as_json(compared, threshold))
     else:
-        _show(compared, args.all)
+        _show(compared, args.all, args.md)
     return 1 if compared.fails(also) else 0
 
 
-def _show(compared: Comparison, everything: bool) -> None:
+def _stand(args: argparse.Namespace) -> int:
+    """One kernel against all others of one journal: there is no before and after, so nothing can fail."""
+    from longca.bench.standing import standing
+    from longca.report.reading import read, read_environments
+
+    without_meaning = [name for name in ("json", "all", "force") if getattr(args, name)]
+    if without_meaning:
+        raise BadInput(f"--{without_meaning[0]} is for two folders; leave it out with --kernel.")
+    say_torn([args.before])
+    records = read(args.before)
+    known = sorted({record["kernel"] for record in records})
+    if args.kernel not in known:
+        raise BadInput(f"{args.before} has no record of {args.kernel!r}; it has {', '.join(known) or 'none at all'}.")
+    tables = standing(records, args.kernel, read_environments(args.before))
+    if not tables:
+        raise BadInput(f"{args.before} has no cell that {args.kernel} and another kernel did; measure others beside it: --kernels all.")
+    for table in tables:
+        print(f"### {table.title}\n" if args.md else table.title)
+        _table(table.columns, table.rows, args.md)
+        print()
+    return 0
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], markdown: bool) -> None:
     from longca.cli._tables import show_table
+    from longca.report.markdown import escaped
+
+    if not markdown:
+        show_table(columns, rows)
+        return
+    for row in (columns, ["---"] * len(columns), *rows):
+        print(f"| {' | '.join(map(escaped, row))} |")
+
+
+def _show(compared: Comparison, everything: bool, markdown: bool) -> None:
     from longca.report.compare import advice, change, describe_all, why
 
     hidden = () if everything else ("SAME", "UNMEASURED")
@@ -59,7 +101,7 @@ def _show(compared: Comparison, everything: bool) -> None:
     if rows:
         columns = ["verdict", "kernel", "mask", "length", "pass", "shape", "A", "B", "time", "interval", "why"]
         used = len(columns) if any(row[-1] for row in rows) else len(columns) - 1
-        show_table(columns[:used], [row[:used] for row in rows])
+        _table(columns[:used], [row[:used] for row in rows], markdown)
         print()
     for side, records in (("A", compared.only_before), ("B", compared.only_after)):
         for row in describe_all(records):

@@ -91,10 +91,11 @@ def _write(target: str, answers: list[Answer]) -> None:
     import sys
     from pathlib import Path
 
+    from longca.report.best import exported
     from longca.text import plural
 
     try:
-        Path(target).write_text(json.dumps([answer.to_json() for answer in answers], indent=1, allow_nan=False) + "\n")
+        Path(target).write_text(json.dumps(exported(answers), indent=1, allow_nan=False) + "\n")
     except OSError as error:
         raise BadInput(f"cannot write {target}: {error.strerror}; give another file.") from error
     print(f"wrote {plural(len(answers), 'answer')} to {target}", file=sys.stderr)

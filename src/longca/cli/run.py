@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from longca.cli import INTERRUPTED
-from longca.errors import BadInput, LongcaError, Unavailable
-from longca.text import parse_axes, parse_list, parse_settings, plural
+from longca.cli._asked_suite import clock_settings, refuse_energy, resolve
+from longca.cli._ranks import launched, settle, take_part
+from longca.errors import BadInput, Unavailable
+from longca.text import plural
 
 if TYPE_CHECKING:
     from longca.bench.catalogue import Catalogue
     from longca.bench.plan import Planned
     from longca.bench.suite import Suite
-    from longca.parallel.joining import Launch
 
 HELP = "measure a suite of cells, or resume one"
 DEFAULT_OUT = {"kernel": "run", "sparse": "run", "cp": "run-cp"}  # where no suite gives a name: levels are not to be mixed
 MORE_TO_DO = 3  # the exit code where --stop-after left cells
-STEPS_SAY = ("masks", "seqlens", "seeds", "set", "distribution", "packing", "dense")  # what a workload says itself
-CP_ONLY = ("methods", "nproc", "grid")
-LISTS = ("kernels", "masks", "dense", "seqlens", "heads", "head_dims", "dtypes", "passes", "methods")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -101,15 +99,15 @@ def run(args: argparse.Namespace) -> int:
         return 0
     device = args.device or devices.kind()
     devices.require(device)
-    if _clock(args).get("energy_s"):
-        _refuse_energy(device)
+    if clock_settings(args).get("energy_s"):
+        refuse_energy(device)
     if device == "cuda":
         keep_on_disk()
     found = levels.part(suite.level, "catalogue")(suite, args.plugin, device, only_named=args.kernels is not None)
-    launch = _launch(suite)
+    launch = launched(suite)
     if launch is not None and launch.rank and args.dry_run:
         return 0
-    suite = _settle(args, suite, device, launch.rank if launch else 0)
+    suite = settle(args, suite, device, launch.rank if launch else 0)
 
     def measure() -> int:
         planned = _plan(args, suite, found, device)
@@ -120,90 +118,7 @@ def run(args: argparse.Namespace) -> int:
 
     if launch is None or args.dry_run:
         return measure()
-    return _take_part(launch, suite, device, measure)
-
-
-def resolve(args: argparse.Namespace) -> Suite:
-    """The suite that the command line asks for."""
-    from dataclasses import replace
-
-    from longca.bench import suite as suites
-    from longca.bench.workload import with_model
-
-    level = args.level or ("cp" if args.methods else None)
-    if args.suite is None and args.kernels is None and not args.plugin and not args.methods and level != "cp":
-        raise BadInput(f"name a suite ({', '.join(suites.names())}, or a TOML file), or give --kernels.")
-    suite = suites.find(args.suite) if args.suite else suites.Suite()
-    if args.model:
-        suite = with_model(suite, args.model)
-    lists = {name: tuple(parse_list(getattr(args, name))) for name in LISTS if getattr(args, name) is not None}
-    suite = suite.changed(
-        **lists, seeds=_seeds(args.seeds), distribution=args.distribution, packing=args.packing, deterministic=args.deterministic
-    ).changed(level=level, nproc=args.nproc, grid=args.grid, source=args.source)
-    suite = suites.with_params(suite, parse_axes(args.set))
-    for flag in ("budget", "energy", "deadline", "stop_after"):
-        _refuse_no_seconds(flag, getattr(args, flag))
-    suite = suites.with_clock(suite, _clock(args))
-    limits = {name: value for name, value in (("memory", args.memory), ("workers", args.workers)) if value is not None}
-    suite = suite.changed(limits=replace(suite.limits, **limits).with_deadline(args.deadline))
-    suites.check(suite)
-    _refuse_conflicts(args, suite)
-    return suite
-
-
-def _refuse_conflicts(args: argparse.Namespace, suite: Suite) -> None:
-    """Refuse flags that would have no effect: nobody should believe that they had one."""
-    from longca.bench.gauge import LEAST_S
-
-    beside = [f"--{name}" for name in STEPS_SAY if args.workload is not None and getattr(args, name) not in (None, [])]
-    if beside:
-        raise BadInput(
-            f"a workload says its masks and lengths itself, so it takes no {' and no '.join(beside)}; leave out one or the other."
-        )
-    ranks = [f"--{name}" for name in CP_ONLY if suite.level != "cp" and getattr(args, name) is not None]
-    if ranks:
-        raise BadInput(f"{' and '.join(ranks)} {'is' if len(ranks) == 1 else 'are'} for context parallelism; add --level cp, or leave out.")
-    if args.nproc is not None and args.nproc < 1:
-        raise BadInput(f"--nproc must be 1 rank or more, not {args.nproc}; leave it out for one per GPU.")
-    energy_s = _clock(args).get("energy_s")
-    if energy_s and suite.level == "cp":
-        raise BadInput("--energy is measured for kernels on one device, not for context parallelism; leave it out.")
-    if energy_s and energy_s < LEAST_S:
-        raise BadInput(f"--energy must be {LEAST_S:g} second or more, not {energy_s:g}; energy is counted over that long at least.")
-
-
-def _refuse_energy(device: str) -> None:
-    from importlib.util import find_spec
-
-    if device == "cpu":
-        raise BadInput("--energy is read from a GPU, and this run is on the CPU; leave it out.")
-    if find_spec("pynvml") is None:
-        raise Unavailable("--energy is read with pynvml, which is missing: pip install nvidia-ml-py.")
-
-
-def _clock(args: argparse.Namespace) -> dict[str, int | float]:
-    """Settings of the clock that were given, by --clock or by a flag of their own."""
-    settings = parse_settings(args.clock)
-    for flag, name in (("budget", "budget_s"), ("energy", "energy_s")):
-        if getattr(args, flag) is not None:
-            if name in settings:
-                raise BadInput(f"{name} is set twice, by --{flag} and by --clock; give it once.")
-            settings[name] = getattr(args, flag)
-    return settings
-
-
-def _refuse_no_seconds(flag: str, value: float | None) -> None:
-    if value is not None and not 0 < value < float("inf"):
-        raise BadInput(f"--{flag.replace('_', '-')} must be a number of seconds over 0, not {value}.")
-
-
-def _seeds(text: str | None) -> tuple[int, ...] | None:
-    if text is None:
-        return None
-    entries = parse_list(text)
-    if not entries or not all(entry.isdecimal() for entry in entries):
-        raise BadInput(f"{text!r} are no seeds; write how many, such as 3, or which, such as 42,43.")
-    return tuple(map(int, entries)) if "," in text else tuple(range(int(text)))
+    return take_part(launch, suite, device, measure)
 
 
 def _plan(args: argparse.Namespace, suite: Suite, found: Catalogue, device: str) -> list[Planned]:
@@ -310,7 +225,8 @@ def _execute(args: argparse.Namespace, suite: Suite, found: Catalogue, planned: 
             ended = runner.execute(todo_jobs, executor, journal, environment.name_of(facts), watcher, args.stop_after)
             spent_s = time.monotonic() - start
         records = [journal.records[entry.key] for entry in planned if entry.key in journal.records]
-    _summary(records, out)
+    own = dict.fromkeys(label.partition(":")[0] for label, entry in found.entries.items() if entry.plugin is not None)
+    _summary(records, out, own)
     if todo:
         print(where_the_time_went(spent_s, executor.spent_s))
     if not ended.left:
@@ -328,11 +244,14 @@ def _plugin_files(found: Catalogue) -> dict[str, dict[str, list[str]]]:
     return {"plugins": {path: sorted(names) for path, names in files.items()}} if files else {}
 
 
-def _summary(records: list[dict[str, Any]], out: object) -> None:
+def _summary(records: list[dict[str, Any]], out: object, own: Iterable[str]) -> None:
+    """What was fastest, how kernels of one's own stand, and what failed."""
+    from longca.bench.standing import standing
     from longca.bench.summary import counts, failures, fastest
     from longca.cli._tables import show_table
 
-    for table in [*fastest(records), failures(records)]:
+    stand = [table for kernel in own for table in standing(records, kernel)]
+    for table in [*fastest(records), *stand, failures(records)]:
         if table.rows:
             print(f"\n{table.title}")
             show_table(table.columns, table.rows)
@@ -349,50 +268,3 @@ def where_the_time_went(all_s: float, by_phase: Mapping[str, float]) -> str:
     parts["the rest"] = max(0.0, all_s - sum(by_phase.values()))
     shown = [f"{title} {seconds:.0f} s" for title, seconds in sorted(parts.items(), key=lambda part: -part[1]) if seconds >= 0.5]
     return f"it took {format_duration(all_s)}" + (f": {', '.join(shown)}" if shown else "")
-
-
-def _settle(args: argparse.Namespace, suite: Suite, device: str, rank: int) -> Suite:
-    """The suite as its ranks can do it, after a word on them; all ranks refuse, but the first one speaks for all."""
-    import sys
-
-    from longca.bench import cp_catalogue, cp_ranks
-
-    if suite.level != "cp":
-        return suite
-    suite, notes = cp_ranks.settle(suite, cp_catalogue.methods_of(suite), device, args.nproc, args.grid)
-    for note in [] if rank else notes:
-        print(f"note: {note}", file=sys.stderr)
-    return suite
-
-
-def _launch(suite: Suite) -> Launch | None:
-    """Which rank of a job this process is, where torchrun or srun started it for context parallelism."""
-    from longca.parallel import joining
-
-    return joining.launched() if suite.level == "cp" else None
-
-
-def _take_part(launch: Launch, suite: Suite, device: str, measure: Callable[[], int]) -> NoReturn:
-    """Every rank runs this command: the first one measures, the others help until it is done. They meet before anything else is done:
-    so none waits for one that has refused what was asked."""
-    import signal
-    import sys
-    import traceback
-
-    from longca.bench.cp_joined import follow, lead
-    from longca.parallel import joining
-
-    job = joining.join(launch, "nccl" if device == "cuda" else "gloo", suite.limits.start_s)
-    try:
-        if launch.rank:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all, and the first rank says what becomes of it
-        code = follow(job) if launch.rank else lead(job, measure)
-    except LongcaError as error:
-        print(f"longca: {error}", file=sys.stderr)
-        code = error.exit_code
-    except KeyboardInterrupt:
-        code = INTERRUPTED
-    except Exception:
-        traceback.print_exc()
-        code = 1
-    joining.end_process(code)

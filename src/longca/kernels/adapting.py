@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from longca.errors import Refused
-from longca.kernels.base import Attention, Case, No
+from longca.kernels.base import Attention, Case, No, refuse_shapes
 from longca.masks import Mask
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from longca.masks import AnyMask
     from longca.masks.encodings import Varlen
 
+HOPPER_HEAD_DIMS = (64, 96, 128, 192, 256)
 LSE_OF_BLIND_ROWS = 1e4  # exp(score - 1e4) is 0 in every dtype, so that a row with this lse gives no gradient
 
 
@@ -36,6 +37,14 @@ def documents_of(mask: AnyMask) -> Varlen | No:
         return mask.varlen()
     except Refused as refusal:
         return No(f"cannot take this mask: {str(refusal).rstrip('.')}")
+
+
+def refuse_hopper_shapes(case: Case) -> No | None:
+    """What FlashAttention-3 and -4 refuse alike, whatever the mask."""
+    refusal = refuse_shapes(case, dtypes=("bf16", "fp16"), dims=HOPPER_HEAD_DIMS)
+    if refusal is None and case.head_dim != case.head_dim_v and (case.head_dim, case.head_dim_v) != (192, 128):
+        return No(f"takes another head size for v only as 192/128, not {case.head_dim}/{case.head_dim_v}")
+    return refusal
 
 
 class BlindRows:

@@ -43,6 +43,7 @@ class Yes:
     how: Literal["native", "lowered"] = "native"
     note: str = ""
     quadratic: bool = False  # needs memory for every pair, so that long sequences do not fit
+    per_head: bool = True  # and that for each head, as scores do; a dense mask is there once for all
 
     def __bool__(self) -> bool:
         return True

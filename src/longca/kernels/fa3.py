@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longca.errors import Unavailable
-from longca.kernels.adapting import DocumentAttention, documents_of
-from longca.kernels.base import Answer, Attention, Case, Kernel, No, Yes, code_version, module_path, refuse_shapes
+from longca.kernels.adapting import DocumentAttention, documents_of, refuse_hopper_shapes
+from longca.kernels.base import Answer, Attention, Case, Kernel, No, Yes, code_version, module_path
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from longca.masks import AnyMask
 
 OWN_BUILD = ("flash_attn_interface", "flash_attn_3")  # its Python and its binary
-HEAD_DIMS = (64, 96, 128, 192, 256)
 
 
 @dataclass(frozen=True)
@@ -87,11 +86,9 @@ class Fa3(Kernel):
         return super().versions() | {name: code_version(path) for name, path in own.items()}
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
-        refusal = refuse_shapes(case, dtypes=("bf16", "fp16"), dims=HEAD_DIMS)
+        refusal = refuse_hopper_shapes(case)
         if refusal is not None:
             return refusal
-        if case.head_dim != case.head_dim_v and (case.head_dim, case.head_dim_v) != (192, 128):
-            return No(f"takes another head size for v only as 192/128, not {case.head_dim}/{case.head_dim_v}")
         if case.deterministic and case.backward and case.head_dim == 256:
             return No("has no deterministic backward for head size 256")
         documents = documents_of(mask)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from longca.kernels.adapting import DocumentAttention, band_mask, documents_of
-from longca.kernels.base import Answer, Attention, Case, Kernel, No, Yes, refuse_shapes
+from longca.kernels.adapting import DocumentAttention, band_mask, documents_of, refuse_hopper_shapes
+from longca.kernels.base import Answer, Attention, Case, Kernel, No, Yes
 from longca.masks import BlockMask, Mask
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from longca.kernels.base import Gradients
     from longca.masks import AnyMask
 
-HEAD_DIMS = (64, 96, 128, 192, 256)
 BLOCK, HALF_BLOCK = 128, 64  # queries and keys of a tile; forward tiles may be half as large
 OWN_FILES = {
     "bands": ("_fa4_bands.py", "_fa4_intervals.py"),
@@ -40,11 +39,9 @@ class Fa4(Kernel):
         self.own_files = OWN_FILES.get(variant, ()) if variant else OWN_FILES["blocks"]  # without one it may be any of them
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
-        refusal = refuse_shapes(case, dtypes=("bf16", "fp16"), dims=HEAD_DIMS)
+        refusal = refuse_hopper_shapes(case)
         if refusal is not None:
             return refusal
-        if case.head_dim != case.head_dim_v and (case.head_dim, case.head_dim_v) != (192, 128):
-            return No(f"takes another head size for v only as 192/128, not {case.head_dim}/{case.head_dim_v}")
         if case.backward and case.group > 1 and case.head_dim != case.head_dim_v:
             return No(f"has no backward for grouped heads with head sizes {case.head_dim}/{case.head_dim_v}")
         if self.variant in ("bands", "blocks"):

@@ -66,7 +66,7 @@ class Sdpa(Kernel):
             return No("takes only full masks on cuda, and causal ones with as many queries as keys")
         if not isinstance(mask, Mask):
             return No("takes masks made of bands, not block patterns")
-        return Yes("lowered", "through a dense mask", quadratic=True)
+        return Yes("lowered", "through a dense mask", quadratic=True, per_head=self.variant == "math")
 
     def prepare(self, mask: AnyMask, case: Case) -> Attention:
         ways: dict[str, Any] = {"cudnn": CudnnBackend, "efficient": EfficientBackend, "math": MathBackend}

@@ -11,11 +11,12 @@ from typing import Any
 from longca import masks
 from longca.bench.metrics import PASSES
 from longca.errors import BadInput, LongcaError
-from longca.report.evidence import Evidence, load
+from longca.report.evidence import SHIPPED, Evidence, load
 from longca.report.question import Question, check_drawing, check_together, is_device, other_params
 from longca.report.recommend import Answer, Choice, recommend
 from longca.text import parse_dims, parse_heads, parse_memory, parse_settings, parse_size
 
+DRAWN = "drawn"  # a parameter that each mask draws from its seed
 NO_RECORD = 4  # the exit code where no record answers
 
 
@@ -134,6 +135,25 @@ def table(evidence: Sequence[Evidence], wanted: Mapping[str, Any] | None = None)
             if all(_has(question, field, value) for field, value in wanted.items()):
                 answers.append(recommend(replace(question, memory_gib=memory), group))
     return [answer for answer in answers if answer.choices or answer.out]
+
+
+def exported(answers: Iterable[Answer]) -> list[dict[str, Any]]:
+    """Answers that can be read without LongCA, and on another machine: with every parameter of the mask, also those that go without saying,
+    and with shipped journals named from the folder of results on."""
+    found = []
+    for answer in answers:
+        entry = answer.to_json()
+        params = answer.question.all_params.items()
+        entry["question"]["params"] = {name: DRAWN if callable(value) else value for name, value in params}
+        for choice in [*([entry["best"]] if entry["best"] else []), *entry["runners_up"]]:
+            choice["records"] = [record | {"file": _portable(Path(record["file"]))} for record in choice["records"]]
+        found.append(entry)
+    return found
+
+
+def _portable(file: Path) -> str:
+    """As it was given; of a shipped journal without the place where LongCA is installed."""
+    return next((file.relative_to(place.parent).as_posix() for place in SHIPPED if file.is_relative_to(place)), str(file))
 
 
 def _has(question: Question, field: str, value: Any) -> bool:

@@ -21,6 +21,7 @@ from longca.text import format_dims, format_heads, format_size, plural
 VERDICTS = ("BROKEN", "SLOWER", "UNCLEAR", "SAME", "FASTER", "MENDED", "UNMEASURED")
 REGRESSIONS = ("BROKEN", "SLOWER")
 LOOSE = 0.02  # a median that its run did not know better than this is not compared
+FAR = 3.0  # times: a change by more is one, whatever else the machine did (twice was seen on two busy cores)
 # the part of such cells above which no cell of a journal is trusted: on a CPU all share one machine with whatever else it does
 BUSY = {"cpu": 0.1, "cuda": 0.5}
 CONDITIONS = {  # in env.json, with what they are called
@@ -143,7 +144,8 @@ def _judge(a: Record, b: Record, threshold: float, busy: bool) -> Compared:
     measured = (a["status"] == "ok", b["status"] == "ok")
     if measured == (True, True):
         found = ratio(a["ms"]["samples"], b["ms"]["samples"])
-        unclear = busy or unsteady(a) or unsteady(b) or _by_the_clock(a, b, found, threshold)
+        disturbed = (busy or unsteady(a) or unsteady(b)) and verdict(found, FAR - 1) not in ("SLOWER", "FASTER")
+        unclear = disturbed or _by_the_clock(a, b, found, threshold)
         return Compared("UNCLEAR" if unclear else verdict(found, threshold), a, b, found)
     return Compared({(True, False): "BROKEN", (False, True): "MENDED", (False, False): "UNMEASURED"}[measured], a, b, None)
 

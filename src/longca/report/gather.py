@@ -18,6 +18,7 @@ from longca.masks.draw import shades
 from longca.report.naming import kernel_names, same_masks
 from longca.report.reading import Drawn, Record, journals, read, read_environments
 from longca.report.reproduce import command
+from longca.report.settings import as_shown
 
 PICTURE = 64  # cells of a mask's picture in each direction
 SHADES = "0123456789abcdef"
@@ -42,7 +43,7 @@ def gather(folders: Sequence[str | Path]) -> Gathered:
     drawn: dict[tuple[str, str], Record] = {}
     homes: dict[str, list[int]] = {}
     for number, folder in enumerate(journals(folders)):
-        own = {record["key"]: record for record in read(folder)}
+        own = {record["key"]: as_shown(record) for record in read(folder)}
         records |= own
         for key in own:
             homes.setdefault(key, []).append(number)
@@ -74,7 +75,8 @@ def page_data(found: Gathered) -> dict[str, Any]:
 
 def _row(record: Record, environments: Mapping[str, Record]) -> Record:
     optional = {name: record.get(name) for name in ("ms", "check")}
-    return {name: value for name, value in flat(record | optional, environments).items() if name not in LEFT_OUT}
+    row = flat(record | optional, environments)
+    return {name: value for name, value in row.items() if name not in LEFT_OUT}
 
 
 def read_masks(folder: str | Path) -> dict[tuple[str, str], Record]:

@@ -6,13 +6,14 @@ import re
 from collections.abc import Mapping, Sequence
 
 from longca.bench.export import to_markdown
-from longca.bench.summary import Table, counts, failures, fastest
+from longca.bench.summary import Table, counts, fastest
 from longca.report import PRACTICAL
 from longca.report.gather import Gathered
 from longca.report.measures import described, only_beside
 from longca.report.reading import Drawn, Record
 from longca.report.settings import by_setting
 from longca.report.tables import SECTIONS, Headline, headline_table, headlines, tables
+from longca.report.unmeasured import not_measured
 
 HEADLINES = (
     f"The fastest at the longest length; kernels within {PRACTICAL:.0%} of it are equal, and `~` marks noisy ones. "
@@ -28,7 +29,7 @@ def render(found: Gathered, title: str) -> str:
     parts = [f"# {escaped(title)}", f"{len(records)} records: {counts(records)}.", "## Headlines", HEADLINES]
     for setting, group in settings.items():
         parts += _headlines(setting, headlines(group), environments, found.masks)
-    parts += ["## Fastest and failed", *(_table(table) for table in [*fastest(records), failures(records)] if table.rows)]
+    parts += ["## Fastest and failed", *(_table(table) for table in [*fastest(records), not_measured(records)] if table.rows)]
     parts += ["## Speeds", to_markdown([_safe(record) for record in records], environments)]
     contents = [tables(setting, group) for setting, group in settings.items()]
     for section in SECTIONS:

@@ -13,7 +13,7 @@ from longca.masks import SOURCES, dense_of
 from longca.report.gather import Gathered
 from longca.report.naming import kernel_names, same_masks
 from longca.report.reading import Record
-from longca.report.settings import SIMULATED
+from longca.report.settings import BY_RULE, SIMULATED
 
 TENSORS = {"fwd": ("out", "lse"), "bwd": ("dq", "dk", "dv"), "fwd+bwd": ("out", "lse", "dq", "dk", "dv")}  # what a pass computes
 SHAPE = ("heads_q", "heads_kv", "head_dim", "head_dim_v", "dtype", "deterministic", "pass", "seqlen")
@@ -26,6 +26,13 @@ class Worst(NamedTuple):
     share: float
     tensor: str
     record: Record
+
+
+class Share(NamedTuple):
+    """A speed as a part of the device's peak or of the fastest, and at which length it is."""
+
+    value: float
+    seqlen: int
 
 
 def described(found: Gathered) -> list[Record]:
@@ -69,6 +76,16 @@ def at_longest(records: Sequence[Record], field: str) -> list[Record]:
     """Of each group of the field, what was done at its longest length."""
     longest = {name: max(record["seqlen"] for record in group) for name, group in grouped(records, field).items()}
     return [record for record in records if record["seqlen"] == longest[record[field]]]
+
+
+def longest_timed(records: Sequence[Record]) -> dict[str, tuple[int, list[Record]]]:
+    """By mask the longest length at which anything was timed, and the records of that length. What is wrong at any length is among them:
+    no speed of a kernel that may be wrong."""
+    found = {}
+    for mask, group in grouped(records, "problem").items():
+        longest = max(record["seqlen"] for record in [record for record in group if record["status"] == "ok"] or group)
+        found[mask] = longest, [record for record in group if record["seqlen"] == longest or record["status"] == "wrong"]
+    return found
 
 
 def only_beside(group: Sequence[Record], records: Iterable[Record]) -> bool:
@@ -119,19 +136,27 @@ def fastest_of_masks(records: Iterable[Record]) -> dict[Any, float]:
     best: dict[Any, float] = {}
     for record in records:
         if record["status"] == "ok" and not record["same"]:
-            place = record["problem"], record["pass"], record.get("simulated")
-            best[place] = max(best.get(place, 0.0), record["tflops"])
+            best[_race(record)] = max(best.get(_race(record), 0.0), record["tflops"])
     return best
 
 
-def best_share(records: Iterable[Record], fastest: Mapping[Any, float] | None) -> float | None:
+def _race(record: Record) -> tuple[str, str, str | None]:
+    return record["problem"], record["pass"], record.get("simulated")
+
+
+def best_share(records: Iterable[Record], fastest: Mapping[Any, float] | None) -> Share | None:
     """The best of one kernel on one mask as a part of the device's peak; given the fastest speeds, as a part of those. Where a mask is
     the same as a simpler one, a kernel that can do only that one runs, too: this is no merit."""
     ok = [record for record in records if record["status"] == "ok" and not record["same"]]
     if fastest is None:
-        return max((record["mfu"] for record in ok if record.get("mfu") is not None), default=None)
-    shares = [record["tflops"] / fastest[record["problem"], record["pass"], record.get("simulated")] for record in ok]
+        shares = [Share(record["mfu"], record["seqlen"]) for record in ok if record.get("mfu") is not None]
+    else:
+        shares = [Share(record["tflops"] / fastest[_race(record)], record["seqlen"]) for record in ok]
     return max(shares, default=None)
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.{int(share < 0.1)}f} %"
 
 
 def time_at(records: Iterable[Record]) -> tuple[float, float, float] | None:
@@ -143,6 +168,14 @@ def time_at(records: Iterable[Record]) -> tuple[float, float, float] | None:
     return middle, min(middle, *(ms["p20"] for ms in times)), max(middle, *(ms["p80"] for ms in times))
 
 
-def word(records: Sequence[Record]) -> str:
+def untimed(records: Iterable[Record]) -> str:
+    """The status that tells why there is no time: that it is wrong before all others, and that a rule left it out only where nothing else
+    is known. Empty where all have one."""
+    order = {"wrong": -1, BY_RULE: 1}
+    return min((str(record["status"]) for record in records if record["status"] != "ok"), key=lambda name: order.get(name, 0), default="")
+
+
+def word(records: Iterable[Record]) -> str:
     """Why records without a time have none."""
-    return WORDS.get(records[0]["status"], str(records[0]["status"])) if records else "not run"
+    status = untimed(records)
+    return WORDS.get(status, status) or "not run"

@@ -10,12 +10,20 @@ from longca.report.reading import Record
 from longca.text import format_shape
 
 PASSES = ("fwd", "bwd", "fwd+bwd")
-MARKS = {"unsupported": "X", "unavailable": "X", "oom": "M", "wrong": "W", "timeout": "T", "error": "E", "invalid": "E"}
+BY_RULE = "left out by rule"  # the shown status of what was never tried: kernels of quadratic memory beyond some length
+MARKS = {"unsupported": "X", "unavailable": "X", "oom": "M", "wrong": "W", "timeout": "T", "error": "E", "invalid": "E", BY_RULE: "L"}
+LETTERS = {"X": "unsupported or unavailable", "M": "out of memory", "W": "wrong", "T": "timed out", "E": "error"}
+LETTERS |= {"L": f"not run, {BY_RULE}"}
 SIMULATED = ", simulated on"  # part of a line's name, so that nobody takes it for a measured one
 MARKS_EXPLAINED = (
-    "A letter at the foot stands where a kernel has no time: X unsupported or unavailable, M out of memory, W wrong, T timed out, E error. "
+    f"A letter at the foot stands where a kernel has no time: {'; '.join(f'{letter} {said}' for letter, said in LETTERS.items())}. "
     "A grey letter stands for several kernels, and a number says how many: X3 means that three kernels are unsupported or unavailable."
 )
+
+
+def as_shown(record: Record) -> Record:
+    """The record with the status that a reader sees. What a rule left out was never tried, so nobody knows whether it is supported."""
+    return record | {"status": BY_RULE} if record["status"] == "unsupported" and record.get("limited") else record
 
 
 def by_setting(records: Iterable[Record], environments: Mapping[str, Record]) -> dict[str, list[Record]]:

@@ -10,7 +10,20 @@ from typing import Any, NamedTuple
 from longca.bench.summary import Table
 from longca.bench.summary import speed as number
 from longca.report import PRACTICAL
-from longca.report.measures import at_longest, best_share, fastest_of_masks, grouped, peak_known, timed, word, worst_error
+from longca.report.measures import (
+    Share,
+    at_longest,
+    best_share,
+    fastest_of_masks,
+    grouped,
+    longest_timed,
+    peak_known,
+    percent,
+    timed,
+    untimed,
+    word,
+    worst_error,
+)
 from longca.report.reading import Drawn, Record
 from longca.report.reproduce import command
 from longca.report.settings import PASSES
@@ -89,7 +102,7 @@ def tables(setting: str, records: Sequence[Record]) -> dict[str, list[Table]]:
         title = f"{setting}, {which}"
         found["Share of peak"].append(_shares(title, own))
         found["Accuracy"].append(_by_mask(f"{title} (worst error as a share of what is allowed)", own, _error, ("ok", "wrong")))
-        found["Memory"].append(_memory(f"{title} (GiB beyond the inputs)", own))
+        found["Memory"].append(_memory(f"{title} (GiB beyond the inputs, the most of the masks measured at each length)", own))
         found["Preparing"].append(_preparing(f"{title} (ms: median, most)", own))
     return {section: [table for table in several if table.rows] for section, several in found.items()}
 
@@ -103,17 +116,25 @@ def _by_mask(title: str, records: Sequence[Record], cell: Callable[[list[Record]
 
 
 def _shares(title: str, records: Sequence[Record]) -> Table:
-    fastest = None if peak_known(records) else fastest_of_masks(records)
+    """At the longest length; the best of all lengths beside it where that is another."""
+    known, lines, everywhere = peak_known(records), timed(records), grouped(records, "problem", "line")
+    rows = []
+    for mask, (seqlen, own) in longest_timed(records).items():
+        fastest, here = None if known else fastest_of_masks(own), grouped(own, "line")
+        best = {line: best_share(everywhere.get((mask, line), []), None) for line in lines}
+        cells = [_share(here.get(line, []), fastest, best[line], seqlen) for line in lines]
+        rows.append([f"{mask}, {format_size(seqlen)}", *cells])
+    of = "the device's peak" if known else "the fastest kernel's speed"
+    return Table(f"{title} (share of {of} at the longest length)", ["mask", *lines], rows)
 
-    def cell(found: list[Record]) -> str:
-        share = best_share(found, fastest)
-        failed = sorted((record for record in found if record["status"] != "ok"), key=lambda record: record["status"] != "wrong")
-        if share is None or (failed and failed[0]["status"] == "wrong"):
-            return word(failed) if failed or not found else f"= {found[0]['same']}"
-        return f"{100 * share:.{int(share < 0.1)}f} %"
 
-    of = "the device's peak" if fastest is None else "the fastest kernel's speed"
-    return _by_mask(f"{title} (share of {of}, best of all lengths)", records, cell)
+def _share(found: list[Record], fastest: Mapping[Any, float] | None, best: Share | None, seqlen: int) -> str:
+    share = best_share(found, fastest)
+    if untimed(found) == "wrong":
+        return word(found)
+    text = percent(share.value) if share else word(found) if untimed(found) or not found else f"= {found[0]['same']}"
+    better = best and best.seqlen != seqlen and (share is None or best.value > share.value * (1 + PRACTICAL))
+    return f"{text} (best {percent(best.value)} at {format_size(best.seqlen)})" if best and better else text
 
 
 def _error(found: list[Record]) -> str:
@@ -123,8 +144,7 @@ def _error(found: list[Record]) -> str:
         reason = " ".join(wrong[0]["reason"].split()) or "no reason is known"
         return f"wrong: {reason} ({format_size(wrong[0]['seqlen'])})"
     if worst is None:
-        failed = [record for record in found if record["status"] != "ok"]
-        return word(failed) if failed else f"= {found[0]['same']}" if found and found[0]["same"] else ""
+        return word(found) if untimed(found) else f"= {found[0]['same']}" if found and found[0]["same"] else ""
     share = f"{100 * worst.share:.0f} %" if math.isfinite(worst.share) else "no number"
     return f"{'wrong: ' if wrong else ''}{share} ({worst.tensor}, {format_size(worst.record['seqlen'])})"
 

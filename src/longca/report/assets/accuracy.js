@@ -29,7 +29,7 @@ function accuracy(records, lines) {
 }
 
 function errorsByLength(records, lines) {
-  const columns = unique(records.map((r) => r.seqlen)).sort((a, b) => a - b), timed = lines.filter((line) => records.some((r) => r.line === line && MARKS[r.status] !== "X"));
+  const columns = unique(records.map((r) => r.seqlen)).sort((a, b) => a - b), timed = lines.filter((line) => records.some((r) => r.line === line && !neverRan(r)));
   const made = shareTable(records, timed, { share: worstOf, column: "seqlen", columns, label: sizeText, order: badness, sameToo: true });
   document.getElementById("errors-lengths").replaceChildren(made);
 }

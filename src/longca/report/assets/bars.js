@@ -43,6 +43,7 @@ function drawWords(u, chart) {
     const point = chart.points[series][index], style = styleOf(chart.look(chart.lines[series])), at = u.valToPos(x, "x", true);
     ctx.strokeStyle = ctx.fillStyle = style.color;
     marker(ctx, style, at, floor + 7 * ratio, Math.min(3.5 * ratio, wide / 3.5));
+    if (point.value === null) ctx.fillStyle = css("--quiet"); // a pale colour is no ink; the marker tells whose it is
     if (point.value === null) drawWord(ctx, `${MARKS[point.failed.status] || "E"} ${wordOf(point)}`, at, floor - 5 * ratio, ratio);
     else {
       ctx.strokeStyle = ctx.fillStyle = css("--ink");
@@ -101,8 +102,8 @@ function barChart(name, records, lines, x) {
   return figure;
 }
 
-// Who is unsupported or unavailable everywhere in a setting is named above the charts, and has no place among the bars.
-const inBars = (records) => unique(records.filter((r) => MARKS[r.status] !== "X").map((r) => r.line)).sort();
+// Who never ran anywhere in a setting is named above the charts, and has no place among the bars.
+const inBars = (records) => unique(records.filter((r) => !neverRan(r)).map((r) => r.line)).sort();
 
 function drawBars(records, chosen) {
   const place = document.getElementById("bars-charts"), lines = inBars(records), every = chosen === ALL_LENGTHS;
@@ -121,7 +122,7 @@ function drawBars(records, chosen) {
 
 function bars(records) {
   const select = document.getElementById("bars-length"), before = select.value;
-  const drawn = records.some((r) => r.status === "ok") ? records.filter((r) => MARKS[r.status] !== "X") : []; // words alone would say nothing new
+  const drawn = records.some((r) => r.status === "ok") ? records.filter((r) => !neverRan(r)) : []; // words alone would say nothing new
   const lengths = unique(drawn.map((r) => r.seqlen)).sort((a, b) => a - b);
   const option = (value, text) => Object.assign(element("option", text), { value });
   document.getElementById("bars").hidden = document.getElementById("to-bars").hidden = !lengths.length;

@@ -15,7 +15,7 @@ function points(records, { lines, places, x, series }, { value, spread, join = m
       const failed = here.filter((r) => r.status !== "ok");
       const range = known.flatMap((r) => (spread ? spread(r) : []));
       const joined = known.length ? join(known.map(value)) : null, away = (r) => Math.abs(value(r) - joined);
-      return { records: known.length ? known.sort((a, b) => away(a) - away(b)) : failed, value: joined, failed: known.length ? null : failed[0],
+      return { records: known.length ? known.sort((a, b) => away(a) - away(b)) : failed, value: joined, failed: known.length ? null : untimed(failed),
         low: range.length ? Math.min(...range) : null, high: range.length ? Math.max(...range) : null };
     });
   });

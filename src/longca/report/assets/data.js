@@ -4,8 +4,12 @@ const DATA = JSON.parse(document.getElementById("data").textContent);
 const RECORDS = DATA.rows.map((row) => Object.fromEntries(DATA.columns.map((name, i) => [name, row[i]])));
 const PASSES = ["fwd", "bwd", "fwd+bwd"];
 const PASS_WORDS = { fwd: "forward", bwd: "backward", "fwd+bwd": "forward and backward" };
-const MARKS = { unsupported: "X", unavailable: "X", oom: "M", wrong: "W", timeout: "T", error: "E", invalid: "E" };
-const MARK_WORDS = { unsupported: "unsupported", unavailable: "unavailable", oom: "out of memory", wrong: "wrong", timeout: "timed out", error: "error", invalid: "invalid" };
+const MARKS = { unsupported: "X", unavailable: "X", oom: "M", wrong: "W", timeout: "T", error: "E", invalid: "E", "left out by rule": "L" };
+const MARK_WORDS = { unsupported: "unsupported", unavailable: "unavailable", oom: "out of memory", wrong: "wrong", timeout: "timed out", error: "error", invalid: "invalid", "left out by rule": "not run, left out by rule" };
+const NEVER_RAN = new Set(["X", "L"]); // letters of what nobody could, or would, run
+const neverRan = (r) => NEVER_RAN.has(MARKS[r.status]);
+// The record that tells why there is no time: a wrong one before all others, one that a rule left out only where nothing else is known.
+const untimed = (records) => records.find((r) => r.status === "wrong") || records.find((r) => r.status !== "ok" && MARKS[r.status] !== "L") || records.find((r) => r.status !== "ok");
 const TENSORS = { fwd: ["out", "lse"], bwd: ["dq", "dk", "dv"], "fwd+bwd": ["out", "lse", "dq", "dk", "dv"] }; // what a pass computes
 
 // What is derived is no field of the record, so lists of fields pass over it.

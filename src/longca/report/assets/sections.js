@@ -24,7 +24,7 @@ const MOST_WORDS = 4; // sentences below a chart; more are folded away
 function failures(records) {
   const list = element("ul", null, "words"), all = unique(records.map((r) => r.seqlen)).sort((a, b) => a - b);
   // reasons that differ in their numbers only are one; so are passes, and then kernels, with the same reason at the same lengths
-  const alike = (r) => (r.reason || MARK_WORDS[r.status]).replace(/\d[\d.]*/g, "#");
+  const alike = (r) => (r.reason || MARK_WORDS[r.status]).replace(/\d[\d.]*( ?[KMGT]i?B)?/g, "#");
   const join = (groups, name, rest) => [...groupBy(groups, (g) => JSON.stringify(rest.map((key) => g[key])))].map(([, same]) => ({ ...same[0], [name]: unique(same.map((g) => g[name])).join(", ") }));
   const failed = records.filter((r) => r.status !== "ok").sort((a, b) => PASSES.indexOf(a.pass) - PASSES.indexOf(b.pass));
   let groups = [...groupBy(failed, (r) => JSON.stringify([MARKS[r.status], r.line, r.pass, alike(r)]))].map(([, group]) => ({
@@ -118,7 +118,7 @@ function draw(setting) {
   speedCharts(records, lines);
   bars(records);
   scaling(records);
-  heatMap(records, lines);
+  peak(records, lines);
   accuracy(records, lines);
   memory(records, lines);
   preparing(records, lines);

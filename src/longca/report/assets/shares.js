@@ -50,7 +50,7 @@ function shareCell(all, share, sameToo) {
     if (found.note) cell.append(element("small", found.note));
     cell.style.background = `rgba(var(--heat), ${(0.55 * Math.min(1, found.value)).toFixed(3)})`;
   } else if (group.length) {
-    const failed = group.find((r) => r.status === "wrong") || group.find((r) => r.status !== "ok") || group[0];
+    const failed = untimed(group) || group[0];
     cell.textContent = MARKS[failed.status] || "";
     cell.title = `${MARK_WORDS[failed.status] || ""}: ${failed.reason}`;
     cell.classList.add("mark");
@@ -61,16 +61,37 @@ function shareCell(all, share, sameToo) {
   return cell;
 }
 
-function heatMap(records, lines) {
-  const known = records.some((r) => r.mfu !== null);
-  const best = new Map([...groupBy(records.filter((r) => r.status === "ok" && !r.same), (r) => JSON.stringify([r.mask, r.pass, r.simulated]))].map(([key, rs]) => [key, Math.max(...rs.map((r) => r.tflops))]));
+const BEST = "best"; // of all lengths
+
+// The longest of the lengths at which most masks have a time.
+function commonLength(records) {
+  const masks = [...groupBy(records.filter((r) => r.status === "ok"), "seqlen")].map(([length, group]) => ({ length, count: unique(group.map((r) => r.problem)).length }));
+  return masks.sort((a, b) => b.count - a.count || b.length - a.length)[0]?.length;
+}
+
+function peak(records, lines) {
+  const select = document.getElementById("peak-length"), before = select.value, option = (value, text) => Object.assign(element("option", text), { value });
+  const lengths = unique(records.filter((r) => r.status === "ok").map((r) => r.seqlen)).sort((a, b) => a - b);
+  select.replaceChildren(option(BEST, "the best of all"), ...lengths.map((n) => option(String(n), sizeText(n))));
+  select.value = [...select.options].some(({ value }) => before && value === before) ? before : String(commonLength(records) ?? BEST);
+  select.onchange = () => heatMap(records, lines, select.value);
+  select.onchange();
+}
+
+function heatMap(all, lines, length) {
+  // no speed of a kernel that may be wrong, at whichever length that was found
+  const records = length === BEST ? all : all.filter((r) => r.seqlen === Number(length) || r.status === "wrong"), known = records.some((r) => r.mfu !== null);
+  const best = new Map([...groupBy(records.filter((r) => r.status === "ok" && !r.same), (r) => JSON.stringify([r.problem, r.pass, r.simulated]))].map(([key, rs]) => [key, Math.max(...rs.map((r) => r.tflops))]));
   const share = (group) => {
     const ok = group.filter((r) => r.status === "ok" && (!known || r.mfu !== null));
-    if (!ok.length || group.some((r) => r.status === "wrong")) return null; // no speed of a kernel that may be wrong
+    if (!ok.length || group.some((r) => r.status === "wrong")) return null;
     const top = ok.reduce((a, b) => (b.tflops > a.tflops ? b : a));
-    return { value: known ? top.mfu : top.tflops / best.get(JSON.stringify([top.mask, top.pass, top.simulated])), title: `${numberText(top.tflops)} TFLOP/s at ${sizeText(top.seqlen)}` };
+    return { value: known ? top.mfu : top.tflops / best.get(JSON.stringify([top.problem, top.pass, top.simulated])),
+      title: `${numberText(top.tflops)} TFLOP/s at ${sizeText(top.seqlen)}`, note: length === BEST ? sizeText(top.seqlen) : null };
   };
   document.getElementById("peak-title").textContent = known ? "Share of peak" : "Share of the fastest";
-  document.getElementById("peak-note").textContent = known ? "The best of all lengths at which the mask is not the same as a simpler one, as a part of what the device can do at most." : "The peak of this device is not known, so this is each kernel's best of all lengths at which the mask is not the same as a simpler one, as a part of the fastest kernel's.";
-  document.getElementById("heat").replaceChildren(shareTable(records, lines, { share }));
+  const of = known ? "of what the device can do at most" : "of the fastest kernel's; the peak of this device is not known";
+  const at = length === BEST ? "The best of all lengths at which the mask is not the same as a simpler one, with that length below it" : `At ${sizeText(Number(length))}`;
+  document.getElementById("peak-note").textContent = `${at}, as a part ${of}. Letters as in Speed; point at one to see why.`;
+  document.getElementById("heat").replaceChildren(shareTable(records, lines, { share, column: "problem", columns: unique(all.map((r) => r.problem)) }));
 }

@@ -1,7 +1,8 @@
 "use strict";
 // One look for each name on the whole page: a kernel (with its method) has one colour; its ranks differ in marker and dash.
 const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3], [5, 5]];
-const COLOURS = 8, SHAPES = 4;
+const DENSE_DASHES = [[14, 3], [6, 3], [2, 2]];
+const COLOURS = 12, SHAPES = 4;
 const LOOKS = new Map(); // the look of each line by its name
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -31,14 +32,15 @@ function setUpLooks() {
 
 const lookOf = (name) => LOOKS.get(name);
 
-// A colour that comes again has another shape. What was simulated has hollow markers and a thin dotted line, a dense mask beside patterns long dashes.
-function styleOf({ number, turn = 0, simulated = false, dense = false }) {
+// A colour that comes again has another shape. What was simulated has hollow markers and a thin dotted line, a dense mask beside patterns no kernel's colour and no marker.
+function styleOf({ number, turn = 0, simulated = false, dense = null }) {
   const style = { color: css(`--s${number % COLOURS}`), shape: (number + Math.floor(number / COLOURS) + turn) % SHAPES, hollow: simulated };
   if (simulated) return { ...style, dash: [1, 4], width: 1.2 };
-  return dense ? { ...style, dash: [14, 3], width: 1.2 } : { ...style, dash: DASHES[(number + turn) % DASHES.length], width: 1.8 };
+  return dense !== null ? { color: css("--ink"), shape: null, hollow: false, dash: DENSE_DASHES[dense % DENSE_DASHES.length], width: 1.6 } : { ...style, dash: DASHES[(number + turn) % DASHES.length], width: 1.8 };
 }
 
 function marker(context, { shape, hollow }, x, y, size) {
+  if (shape === null) return;
   context.beginPath();
   if (shape === 0) context.arc(x, y, size, 0, 2 * Math.PI);
   else if (shape === 1) context.rect(x - size, y - size, 2 * size, 2 * size);

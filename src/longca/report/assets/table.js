@@ -1,9 +1,9 @@
 "use strict";
 // The table of all records: filter, sort, more rows on demand, a record's details, and CSV.
 const FIELDS = [["line", "kernel"], ["problem", "mask"], ["seqlen", "length"], ["pass", "pass"], ["heads", "heads"], ["dtype", "dtype"], ["status", "status"],
-  ["tflops", "TFLOP/s"], ["ms_median", "ms"], ["mfu", "of peak"], ["peak_gib", "GiB"], ["compile_ms", "compile ms"], ["seed", "seed"], ["device", "device"]];
+  ["tflops", "TFLOP/s"], ["ms_median", "ms"], ["tokens_s", "tokens/s"], ["mfu", "of peak"], ["peak_gib", "GiB"], ["compile_ms", "compile ms"], ["seed", "seed"], ["device", "device"]];
 const ONCE = new Set(["heads", "dtype", "seed", "device"]); // said above the table where all records have the same
-const NUMBERS = new Set(["seqlen", "tflops", "ms_median", "mfu", "peak_gib", "compile_ms", "seed"]);
+const NUMBERS = new Set(["seqlen", "tflops", "ms_median", "tokens_s", "mfu", "peak_gib", "compile_ms", "seed"]);
 const PAGE = 100;
 const view = { sorted: "", down: false, shown: PAGE, rows: RECORDS };
 
@@ -39,6 +39,7 @@ function update() {
 function cellText(r, name) {
   if (name === "seqlen") return sizeText(r.seqlen);
   if (name === "mfu" && r.mfu !== null) return `${(100 * r.mfu).toFixed(0)} %`;
+  if (name === "tokens_s" && r.tokens_s !== null) return String(Math.round(r.tokens_s));
   return numberText(r[name]);
 }
 

@@ -69,4 +69,4 @@ def _group(axes: Any, place: int, records: Sequence[Record], lines: Sequence[str
             error = [[found[0] - found[1]], [found[2] - found[0]]]
             axes.bar(x, found[0], width * 0.92, yerr=error, error_kw={"elinewidth": 0.8}, **styles.bar(line))
         else:
-            axes.text(x, 0, plain(f" {word(here)}"), rotation=90, ha="center", va="bottom", color=styles.colour(line), fontsize=6)
+            axes.text(x, 0, plain(f" {word(here)}"), rotation=90, ha="center", va="bottom", color=styles.ink(line), fontsize=6)

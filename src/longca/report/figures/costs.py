@@ -16,6 +16,7 @@ ALL = "the most of any mask"
 MASK = "making the mask: median, range"
 PLAN = "planning: median"
 COMPILE = "compiling: the most"
+OF_MEASURED = "A point is of the masks measured there: a line may bend where a kernel has no time on some mask."
 
 
 def memory(drawing: Drawing) -> Any:
@@ -33,7 +34,14 @@ def memory(drawing: Drawing) -> Any:
     legend = [(line, Line2D([], [], **drawing.styles.line(line))) for line in shown]
     layout = layout_over(over, list(grouped(own, "problem")))
     measure = Measure("GiB beyond the inputs", _most("peak_gib"), log=True)  # plain attention takes a hundred times as much as the rest
-    figure = sheet(drawing, list(panels), (over.name, measure.label), legend, [without(drawing.records, shown)], layout)
+    figure = sheet(
+        drawing,
+        list(panels),
+        (over.name, measure.label),
+        legend,
+        [OF_MEASURED if over is LENGTH else "", without(drawing.records, shown)],
+        layout,
+    )
     for axes, records in zip(figure.axes, panels.values(), strict=True):
         draw_lines(axes, records, over, measure, shown, drawing.styles)
     same_scale(figure.axes)
@@ -65,7 +73,9 @@ def preparing(drawing: Drawing) -> Any:
     legend = [(line, Line2D([], [], **drawing.styles.line(line))) for line in shown]
     layout = layout_over(over, list(grouped(own, "problem")), columns=3)
     layout = layout._replace(height=max(1.9, 0.15 * len(shown)), below=layout.below + 0.1)
-    figure = sheet(drawing, [MASK, PLAN, COMPILE], ("", "ms"), legend, [without(real, shown)], layout)
+    figure = sheet(
+        drawing, [MASK, PLAN, COMPILE], ("", "ms"), legend, [OF_MEASURED if over is LENGTH else "", without(real, shown)], layout
+    )
     built, planned, compiled = figure.axes
     for axes in (built, planned):
         axes.set_xlabel(over.name)
@@ -107,7 +117,7 @@ def _compiling(axes: Any, records: Sequence[Record], lines: Sequence[str], style
         if found:
             axes.barh(place, found[0], 0.8, **styles.bar(line))
         else:
-            axes.text(0.02, place, "nothing", transform=axes.get_yaxis_transform(), va="center", fontsize=6, color=styles.colour(line))
+            axes.text(0.02, place, "nothing", transform=axes.get_yaxis_transform(), va="center", fontsize=6, color=styles.ink(line))
     axes.set_xlim(left=min(1.0, axes.get_xlim()[0]))
     axes.set_yticks(range(len(lines)), [plain(line) for line in lines])
     axes.set_ylim(len(lines) - 0.4, -0.6)

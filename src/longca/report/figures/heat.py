@@ -1,4 +1,4 @@
-"""A heat map kernel × mask: the best share of the device's peak."""
+"""A heat map kernel × mask: the share of the device's peak at the longest length."""
 
 from __future__ import annotations
 
@@ -6,29 +6,32 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from longca.report.figures.sheet import LETTER, Drawing, Layout, sheet
+from longca.report.figures.sheet import LETTER, Drawing, Layout, sheet, without
 from longca.report.figures.style import GREY, plain
-from longca.report.measures import best_share, fastest_of_masks, grouped, peak_known, timed
+from longca.report.measures import best_share, fastest_of_masks, grouped, longest_timed, peak_known, percent, timed, untimed
 from longca.report.reading import Record
-from longca.report.settings import MARKS
+from longca.report.settings import LETTERS, MARKS
+from longca.text import format_size
 
 CELL = 0.24  # height of a row in inches
-PEAK = "Best of all lengths, as a share of what the device can do at most."
-FASTEST = "Best of all lengths, as a share of the fastest kernel's: the peak of this device is not known."
-LETTERS = {"X": "unsupported or unavailable", "M": "out of memory", "W": "wrong", "T": "timed out", "E": "error"}
-LETTERS |= {"=": "measured only where the mask is the same as a simpler one"}
+PEAK = "At the longest length of each mask, as a share of what the device can do at most."
+FASTEST = "At the longest length of each mask, as a share of the fastest kernel's: the peak of this device is not known."
+SAID = LETTERS | {"=": "measured only where the mask is the same as a simpler one"}
 
 
 def share_of_peak(drawing: Drawing) -> Any:
     """Masks down and kernels across; a letter where there is no time. A single cell would say what its bar does."""
-    kernels, masks = timed(drawing.records), list(grouped(drawing.records, "problem"))
+    longest = longest_timed(drawing.records)
+    own = [record for _, group in longest.values() for record in group]
+    kernels, masks = timed(own), [f"{mask}, {format_size(seqlen)}" for mask, (seqlen, _) in longest.items()]
     if len(kernels) * len(masks) < 2:
         return None
-    known, cells = peak_known(drawing.records), grouped(drawing.records, "problem", "line")
-    fastest = None if known else fastest_of_masks(drawing.records)
-    rows = [[_cell(cells.get((mask, kernel), []), fastest) for kernel in kernels] for mask in masks]
+    known, cells = peak_known(own), grouped(own, "problem", "line")
+    fastest = None if known else fastest_of_masks(own)
+    rows = [[_cell(cells.get((mask, kernel), []), fastest) for kernel in kernels] for mask in longest]
     used = {text for row in rows for _, text in row}
-    notes = [PEAK if known else FASTEST, ", ".join(f"{letter} {said}" for letter, said in LETTERS.items() if letter in used)]
+    letters = "; ".join(f"{letter} {said}" for letter, said in SAID.items() if letter in used)
+    notes = [PEAK if known else FASTEST, letters, without(own, kernels)]
     left, below = 0.35 + LETTER * max(map(len, masks)), 0.45 + 0.72 * LETTER * max(map(len, kernels))
     width = max(4.5, left + 0.55 * len(kernels) + 0.4)
     layout = Layout(columns=1, height=CELL * len(masks), below=below, left=left, width=width)
@@ -48,8 +51,8 @@ def share_of_peak(drawing: Drawing) -> Any:
 
 def _cell(records: Sequence[Record], fastest: Mapping[Any, float] | None) -> tuple[float, str]:
     """The share, and what is written there."""
-    failed = sorted((record["status"] for record in records if record["status"] != "ok"), key=lambda status: status != "wrong")
-    share = None if "wrong" in failed else best_share(records, fastest)
+    failed = untimed(records)
+    share = None if failed == "wrong" else best_share(records, fastest)
     if share is not None:
-        return share, f"{100 * share:.{int(share < 0.1)}f} %"
-    return math.nan, MARKS[failed[0]] if failed else "=" if records else ""
+        return share.value, percent(share.value)
+    return math.nan, MARKS[failed] if failed else "=" if records else ""

@@ -14,6 +14,7 @@ from longca.report.reading import Record
 from longca.report.settings import MARKS
 from longca.text import format_size
 
+STRIP = 0.16  # inches that a row of letters takes of a panel's height
 FEWEST = 9  # letters beside each other, below which a name is turned
 Point = tuple[float, float, float]  # the value, and the ends of its spread
 
@@ -101,7 +102,7 @@ def _height(axes: Any, measure: Measure, rows: int) -> None:
         axes.set_ylim(low / (high / low) ** (0.09 * rows), high)
         return
     top = axes.get_ylim()[1]
-    axes.set_ylim(-0.1 * top * rows, top)
+    axes.set_ylim(-STRIP / (axes.get_position().height * axes.figure.get_figheight()) * top * rows, top)
     axes.set_yticks([tick for tick in axes.get_yticks() if 0 <= tick <= top])
 
 
@@ -158,7 +159,7 @@ def _letters(axes: Any, failed: Mapping[float, Mapping[str, list[str]]], styles:
         crowded = axes.get_xscale() == "log" and any(other != spot and _close(spot, other, spots) for other in spots)
         for row, (mark, lines) in enumerate(marks.items()):
             alone = len(lines) == 1
-            style = {"color": styles.colour(lines[0]) if alone else GREY, "ha": "center", "fontsize": 7 if alone else 6}
+            style = {"color": styles.ink(lines[0]) if alone else GREY, "ha": "center", "fontsize": 7 if alone else 6}
             text = mark if alone or crowded else f"{mark}{len(lines)}"
             axes.annotate(text, (spot, 0), (0, 2 + 8 * row), xycoords=("data", "axes fraction"), textcoords="offset points", **style)
 

@@ -7,12 +7,13 @@ from typing import Any
 
 from longca.report.figures.lines import LENGTH, RATIO, Measure, Over, draw_lines, layout_over, over_ratio, same_note, shade_same
 from longca.report.figures.sheet import Drawing, same_scale, sheet, without
-from longca.report.figures.style import Styles
+from longca.report.figures.style import level
 from longca.report.measures import beside, grouped, time_at, timed
 from longca.report.reading import Record
 from longca.report.settings import MARKS, MARKS_EXPLAINED, speed_at
 
 MOST_DENSE = 3  # level lines: those that block patterns find it hardest to beat
+FEW, TALL = 6, 2.5  # of more lines than these, the best can be told apart in a panel of so many inches
 SPEED = Measure("TFLOP/s", speed_at, marks=tuple(MARKS))
 TIME = Measure("ms", time_at, marks=tuple(MARKS))
 
@@ -39,14 +40,22 @@ def charts(drawing: Drawing, records: Sequence[Record], over: Over, measure: Mea
     panels = grouped(records, over.panel)
     dense = {name: _levels(own, drawing.everything, measure) if over is RATIO else {} for name, own in panels.items()}
     legend = [(line, Line2D([], [], **drawing.styles.line(line))) for line in shown]
-    levels = sorted({(name, line) for found in dense.values() for (name, line) in found})
-    legend += [(name, Line2D([], [], **_level_style(drawing.styles, line))) for name, line in levels]
+    levels = dict.fromkeys(name for found in dense.values() for name in found)  # the fastest first
+    looks = {name: level(number) for number, name in enumerate(levels)}
+    legend += [(name, Line2D([], [], **look)) for name, look in looks.items()]
     letters = any(record["line"] in shown and record["status"] in measure.marks for record in records)
     notes = [MARKS_EXPLAINED if letters else "", same_note(records, over), without(records, shown)]
-    figure = sheet(drawing, list(panels), (over.name, measure.label), legend, notes, layout_over(over))
+    figure = sheet(
+        drawing,
+        list(panels),
+        (over.name, measure.label),
+        legend,
+        notes,
+        layout_over(over)._replace(height=TALL if len(shown) > FEW else 1.75),
+    )
     for axes, (name, own) in zip(figure.axes, panels.items(), strict=True):
-        for (_, line), value in dense[name].items():
-            axes.axhline(value, **_level_style(drawing.styles, line))
+        for mask, value in dense[name].items():
+            axes.axhline(value, **looks[mask])
         draw_lines(axes, own, over, measure, shown, drawing.styles)
         shade_same(axes, own, over)
     if over is RATIO:
@@ -54,13 +63,9 @@ def charts(drawing: Drawing, records: Sequence[Record], over: Over, measure: Mea
     return figure
 
 
-def _levels(records: Sequence[Record], everything: Sequence[Record], measure: Measure) -> dict[tuple[str, str], float]:
-    """The value of the fastest kernels on the dense mask, by what that is called, and the kernel."""
+def _levels(records: Sequence[Record], everything: Sequence[Record], measure: Measure) -> dict[str, float]:
+    """The value of the fastest kernels on the dense mask, by what that is called."""
     lines = grouped(beside(records, everything), "line")
     times = {line: point[0] for line, own in lines.items() if (point := time_at(own))}
     fastest = sorted(times, key=lambda line: times[line])[:MOST_DENSE]
-    return {(f"{line} on {lines[line][0]['problem']}", line): point[0] for line in fastest if (point := measure.at(lines[line]))}
-
-
-def _level_style(styles: Styles, line: str) -> dict[str, Any]:
-    return styles.line(line) | {"marker": "", "linewidth": 1.6}
+    return {f"{line} on {lines[line][0]['problem']} (dense)": point[0] for line in fastest if (point := measure.at(lines[line]))}

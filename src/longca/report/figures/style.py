@@ -8,8 +8,14 @@ from typing import Any
 
 from longca.report.settings import SIMULATED
 
-COLOURS = ("#0072b2", "#c44e00", "#007a59", "#b0508a", "#8a6500", "#4d3a9e", "#2b8cbe", "#4a4a48")
+# searched for: the two that are most alike are as far apart for the colour-blind (red or green) as for others. Black and grey are kept for
+# dense masks beside block patterns
+COLOURS = (
+    *("#1c51bc", "#f89402", "#005757", "#cb6db3", "#d74912", "#45b8ff", "#4e0026", "#7cbd8d", "#8279f8", "#8a2c07", "#160086", "#4f8668"),
+)
+LEVELS = (("black", "--"), ("0.45", (0, (8, 2))), ("0.6", (0, (1, 1))))  # colour and dash of dense masks
 MARKERS = "os^DvPX<>*p"
+THIN = {"*": 6.0, "P": 5.0, "X": 5.0}  # markers that need more points to look as large as the others
 # as many colours, markers and dashes as have no common divisor: kernels of one colour differ in both others, and in grey, too
 DASHES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx")
@@ -56,11 +62,13 @@ class Styles:
     def line(self, line: str) -> dict[str, Any]:
         name, found, cluster = line.partition(SIMULATED)
         number = self._numbers[name]
-        style = {"color": self._colour(number), "marker": MARKERS[number % len(MARKERS)], "markersize": 4}
+        marker = MARKERS[number % len(MARKERS)]
+        style = {"color": self._colour(number), "marker": marker, "markersize": THIN.get(marker, 4.0)}
+        style |= {"markeredgecolor": self._colour(number) if found else "white", "markeredgewidth": 0.8 if found else 0.3}
         if found:
             fill = SIMULATED_FILLS[self._clusters[cluster] % len(SIMULATED_FILLS)]
             return style | {"linestyle": ":", "linewidth": 0.8, "fillstyle": fill, "markerfacecoloralt": "white"}
-        return style | {"linestyle": DASHES[number % len(DASHES)], "linewidth": 1.2}
+        return style | {"linestyle": DASHES[number % len(DASHES)], "linewidth": 1.0}
 
     def bar(self, line: str) -> dict[str, Any]:
         """What was simulated is white with an edge and a hatch in its colour."""
@@ -75,6 +83,12 @@ class Styles:
     def colour(self, line: str) -> str:
         return self._colour(self._numbers[line.partition(SIMULATED)[0]])
 
+    def ink(self, line: str) -> tuple[float, ...]:
+        """The colour of words: darker, so that a pale one can be read."""
+        from matplotlib.colors import to_rgb
+
+        return tuple(0.65 * part for part in to_rgb(self.colour(line)))
+
     def _colour(self, number: int) -> str:
         return self._colours[number % len(self._colours)]
 
@@ -82,6 +96,12 @@ class Styles:
 def _alike(one: int, other: int) -> int:
     """How hard it is to tell two styles apart; a colour in common is worse than a marker, and that than a dash."""
     return sum(weight * (one % count == other % count) for weight, count in ((3, len(COLOURS)), (2, len(MARKERS)), (1, len(DASHES))))
+
+
+def level(number: int) -> dict[str, Any]:
+    """A dense mask's line: in no kernel's colour, and without markers."""
+    colour, dash = LEVELS[number % len(LEVELS)]
+    return {"color": colour, "linestyle": dash, "linewidth": 1.4, "marker": ""}
 
 
 def plain(text: str) -> str:

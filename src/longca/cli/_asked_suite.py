@@ -1,0 +1,99 @@
+"""From the arguments of `longca run` to the suite that they ask for; what makes no sense is refused."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from longca.errors import BadInput, Unavailable
+from longca.text import parse_axes, parse_list, parse_settings
+
+if TYPE_CHECKING:
+    from longca.bench.suite import Suite
+
+STEPS_SAY = ("masks", "seqlens", "seeds", "set", "distribution", "packing", "dense")  # what a workload says itself
+CP_ONLY = ("methods", "nproc", "grid")
+LISTS = ("kernels", "masks", "dense", "seqlens", "heads", "head_dims", "dtypes", "passes", "methods")
+
+
+def resolve(args: argparse.Namespace) -> Suite:
+    """The suite that the command line asks for."""
+    from dataclasses import replace
+
+    from longca.bench import suite as suites
+    from longca.bench.workload import with_model
+
+    level = args.level or ("cp" if args.methods else None)
+    if args.suite is None and args.kernels is None and not args.plugin and not args.methods and level != "cp":
+        raise BadInput(f"name a suite ({', '.join(suites.names())}, or a TOML file), or give --kernels.")
+    suite = suites.find(args.suite) if args.suite else suites.Suite()
+    if args.model:
+        suite = with_model(suite, args.model)
+    lists = {name: tuple(parse_list(getattr(args, name))) for name in LISTS if getattr(args, name) is not None}
+    suite = suite.changed(
+        **lists, seeds=_seeds(args.seeds), distribution=args.distribution, packing=args.packing, deterministic=args.deterministic
+    ).changed(level=level, nproc=args.nproc, grid=args.grid, source=args.source)
+    suite = suites.with_params(suite, parse_axes(args.set))
+    for flag in ("budget", "energy", "deadline", "stop_after"):
+        _refuse_no_seconds(flag, getattr(args, flag))
+    suite = suites.with_clock(suite, clock_settings(args))
+    limits = {name: value for name, value in (("memory", args.memory), ("workers", args.workers)) if value is not None}
+    suite = suite.changed(limits=replace(suite.limits, **limits).with_deadline(args.deadline))
+    suites.check(suite)
+    _refuse_conflicts(args, suite)
+    return suite
+
+
+def _refuse_conflicts(args: argparse.Namespace, suite: Suite) -> None:
+    """Refuse flags that would have no effect: nobody should believe that they had one."""
+    from longca.bench.gauge import LEAST_S
+
+    beside = [f"--{name}" for name in STEPS_SAY if args.workload is not None and getattr(args, name) not in (None, [])]
+    if beside:
+        raise BadInput(
+            f"a workload says its masks and lengths itself, so it takes no {' and no '.join(beside)}; leave out one or the other."
+        )
+    ranks = [f"--{name}" for name in CP_ONLY if suite.level != "cp" and getattr(args, name) is not None]
+    if ranks:
+        raise BadInput(f"{' and '.join(ranks)} {'is' if len(ranks) == 1 else 'are'} for context parallelism; add --level cp, or leave out.")
+    if args.nproc is not None and args.nproc < 1:
+        raise BadInput(f"--nproc must be 1 rank or more, not {args.nproc}; leave it out for one per GPU.")
+    energy_s = clock_settings(args).get("energy_s")
+    if energy_s and suite.level == "cp":
+        raise BadInput("--energy is measured for kernels on one device, not for context parallelism; leave it out.")
+    if energy_s and energy_s < LEAST_S:
+        raise BadInput(f"--energy must be {LEAST_S:g} second or more, not {energy_s:g}; energy is counted over that long at least.")
+
+
+def refuse_energy(device: str) -> None:
+    from importlib.util import find_spec
+
+    if device == "cpu":
+        raise BadInput("--energy is read from a GPU, and this run is on the CPU; leave it out.")
+    if find_spec("pynvml") is None:
+        raise Unavailable("--energy is read with pynvml, which is missing: pip install nvidia-ml-py.")
+
+
+def clock_settings(args: argparse.Namespace) -> dict[str, int | float]:
+    """Settings of the clock that were given, by --clock or by a flag of their own."""
+    settings = parse_settings(args.clock)
+    for flag, name in (("budget", "budget_s"), ("energy", "energy_s")):
+        if getattr(args, flag) is not None:
+            if name in settings:
+                raise BadInput(f"{name} is set twice, by --{flag} and by --clock; give it once.")
+            settings[name] = getattr(args, flag)
+    return settings
+
+
+def _refuse_no_seconds(flag: str, value: float | None) -> None:
+    if value is not None and not 0 < value < float("inf"):
+        raise BadInput(f"--{flag.replace('_', '-')} must be a number of seconds over 0, not {value}.")
+
+
+def _seeds(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    entries = parse_list(text)
+    if not entries or not all(entry.isdecimal() for entry in entries):
+        raise BadInput(f"{text!r} are no seeds; write how many, such as 3, or which, such as 42,43.")
+    return tuple(map(int, entries)) if "," in text else tuple(range(int(text)))
