@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from longca import masks
 from longca.bench import references
-from longca.bench.check import Error, Verdict, check
+from longca.bench.check import Error, Verdict, check, compare
 from longca.bench.check_words import lse_looks_like
 from longca.bench.reference import reference
 from longca.cli import main
@@ -21,6 +22,7 @@ from longca.masks import Mask
 
 KERNEL = registry.get("torch:chunked")
 INF = math.inf
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 class Changed(Attention):
@@ -104,6 +106,18 @@ def test_an_lse_of_a_row_that_sees_nothing() -> None:
     assert said.startswith("lse is 0.5, not -infinity, at token 150, head 3")
 
 
+def test_a_rank_speaks_of_the_tokens_of_the_whole_sequence() -> None:
+    mask, own = masks.causal(200), np.r_[40:80, 150:200]
+    case, local = Case(200, 200, 2, 2, 16, 16, "fp32"), Case(90, 90, 2, 2, 16, 16, "fp32")
+    whole = reference(mask, case)
+    mine = whole.cut(own)
+    assert (own[mine.probe.few] == whole.probe.few[np.isin(whole.probe.few, own)]).all()
+    verdict = Verdict()
+    compare({"out": mine.values["plain"]["out"] + put(torch.zeros(90, 2, 16), 45, 1.0)}, mine, "plain", local, verdict)
+    assert verdict.reason.startswith("out is off by 1 at token 155, head ")
+    assert verdict.reason.endswith("wrong in 1 of 90 tokens (1.1 %), first in token 155 that sees the keys [0, 156)")
+
+
 def test_gradients_of_silent_rows_are_counted() -> None:
     said = verdict_on(masks.causal(1024), None, lambda dq, dk, dv: (dq + 1e-6, dk, dv)).reason
     silent = int(said.split(" such rows")[0].split()[-1])
@@ -157,18 +171,28 @@ def test_our_kernels_are_deterministic_where_that_is_asked_for(name: str) -> Non
 
 def test_a_reference_of_other_code_is_not_taken_for_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mask, case = masks.causal(64), Case(64, 64, 2, 1, 8, 8, "fp32")
-    references.References().get(mask, case, 0, tmp_path)
-    references.References().get(mask, case, 0, tmp_path)
+    made, read = (references.References().get(mask, case, 0, tmp_path) for _ in range(2))
+    assert all((getattr(made.probe, name) == getattr(read.probe, name)).all() for name in references.POINTS)
     assert len(list(tmp_path.iterdir())) == 1
     monkeypatch.setattr(references, "MADE_BY", "another version")
     references.References().get(mask, case, 0, tmp_path)
     assert len(list(tmp_path.iterdir())) == 2
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "fp64"])
+@pytest.mark.parametrize("name", ["my_kernel", "my_kernel_class"])
+def test_the_examples_are_right_in_the_precision_they_are_given(name: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_plugins", {})
+    registry.load_plugin(EXAMPLES / f"{name}.py")
+    mask, kernel = masks.causal(100), registry.get(name)
+    case = Case(100, 100, 4, 2, 16, 16, dtype)
+    assert check(kernel, kernel.prepare(mask, case), case, reference(mask, case)).reason == ""
+
+
 @pytest.mark.parametrize("where", ["on import", "in a call"])
 def test_a_right_kernel_may_change_the_default_dtype(where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     setting = "torch.set_default_dtype(torch.float64)"
-    source = (Path(__file__).parents[2] / "examples" / "my_kernel.py").read_text()
+    source = (EXAMPLES / "my_kernel.py").read_text()
     changed = (
         source.replace("import longca\n\n", f"import longca\n\n{setting}\n", 1)
         if where == "on import"
