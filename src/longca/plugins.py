@@ -13,29 +13,50 @@ from types import ModuleType
 from typing import Any
 
 from longca.errors import BadInput, LongcaError
+from longca.sources import imported_by, namesake, noting
 
 PREFIX = "longca_plugin_"
 NAME = re.compile(r"\w[\w.-]*")
 
 
 def import_file(path: str | Path, wanted: str) -> ModuleType:
-    """The module in a file; `wanted` says what should be in it, for the sentence where there is no such file."""
+    """The module in a file; `wanted` says what should be in it, for the sentence where there is no such file.
+
+    Its folder becomes the first place where modules are looked for, as with `python FILE`, and stays it: a kernel may import what lies
+    beside it only when it is prepared.
+    """
     path = Path(path).resolve()
     if not path.is_file():
         raise BadInput(f"there is no plugin file {path}; give the path of a Python file with a {wanted} in it.")
-    number = hashlib.blake2b(str(path).encode(), digest_size=4).hexdigest()  # two files may have one name
-    spec = importlib.util.spec_from_file_location(f"{PREFIX}{path.stem}_{number}", path)
+    spec = importlib.util.spec_from_file_location(module_name(path), path)
     if spec is None or spec.loader is None:
         raise BadInput(f"the plugin {path} is not a Python file; its name must end in .py.")
     module = importlib.util.module_from_spec(spec)
+    if path in imported_by(path):
+        raise BadInput(f"the plugin {path} imports a module {path.stem!r}, and would find itself by that name; rename the file.")
+    if other := namesake(path):
+        raise BadInput(f"the plugin {path} imports its own {other.name}, but {other} is imported by that name already; rename one of them.")
     sys.modules[spec.name] = module
+    sys.path[:] = [str(path.parent), *(entry for entry in sys.path if entry != str(path.parent))]
     try:
-        spec.loader.exec_module(module)
+        with noting(spec.name):
+            spec.loader.exec_module(module)
     except LongcaError:
         raise
+    except ModuleNotFoundError as error:
+        raise BadInput(
+            f"the plugin {path} needs the module {error.name!r}, which is not found{place(error)}; put it into the plugin's folder, "
+            "or install the package that it is part of."
+        ) from error
     except (Exception, SystemExit) as error:
         raise BadInput(f"the plugin {path} fails when it is imported: {type(error).__name__}: {error}{place(error)}") from error
     return module
+
+
+def module_name(path: str | Path) -> str:
+    """What a plugin is called among the modules; two files may have one name."""
+    path = Path(path).resolve()
+    return f"{PREFIX}{path.stem}_{hashlib.blake2b(str(path).encode(), digest_size=4).hexdigest()}"
 
 
 def place(error: BaseException) -> str:

@@ -128,9 +128,13 @@ def parse_heads(text: str) -> tuple[int, int]:
     query, colon, kv = text.partition(":")
     wanted = "heads such as 64:8"
     heads_q, heads_kv = _positive(query, text, wanted), _positive(kv if colon else query, text, wanted)
-    if heads_q % heads_kv:
-        raise BadInput(f"{text}: the number of query heads must be a multiple of the number of KV heads.")
+    refuse_heads(heads_q, heads_kv)
     return heads_q, heads_kv
+
+
+def refuse_heads(heads_q: int, heads_kv: int) -> None:
+    if not heads_q or not heads_kv or heads_q % heads_kv:
+        raise BadInput(f"{heads_q}:{heads_kv}: the number of query heads must be a multiple of the number of KV heads.")
 
 
 def parse_dims(text: str) -> tuple[int, int]:

@@ -81,6 +81,11 @@ def test_a_kernel_that_ignores_the_mask_passes_on_the_causal_one_alone(
     assert "same pairs" not in err
 
 
+def test_all_masks_are_the_twelve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    verify(tmp_path, NAN, "--masks", "all", "--seqlens", "64", "--json")
+    assert [json.loads(line)["mask"] for line in capsys.readouterr().out.splitlines()] == masks.names()
+
+
 def test_masks_that_are_equal_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = verify(tmp_path, BLIND, "--masks", "causal,sliding_window_causal,full", "--seqlens", "64", "--set", "w=64")
     assert code == 1
@@ -93,6 +98,11 @@ def test_masks_that_are_equal_are_named(tmp_path: Path, capsys: pytest.CaptureFi
         (["--seqlens", "99999999999"], "checking 99999999999 tokens with 2:1 heads takes at least "),
         (["--head-dim", "64/"], "'64/' is not understood; write a head size such as 128 or 192/128."),
         (["--deadline", "0"], "--deadline must be a number of seconds over 0, not 0.0."),
+        (["--masks", ""], "--masks is given with nothing in it (''); write what is meant, or leave it out."),
+        (["--kernels", " "], "--kernels is given with nothing in it (' '); write what is meant, or leave it out."),
+        (["--seqlens", ","], "--seqlens is given with nothing in it (',')"),
+        (["--head-dim", ""], "--head-dim is given with nothing in it ('')"),
+        (["--set", "w=5,6"], "verify takes one value of a parameter, not w=5,6; call it for each, or use `longca run`."),
         (["--masks", "causal", "--source", "nsa"], "the source nsa is for block patterns, and none is asked for"),
     ],
 )

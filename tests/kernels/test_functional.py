@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,10 +11,11 @@ import torch
 
 import longca
 from longca import masks
-from longca.kernels import inputs, registry
+from longca.kernels import inputs, registry, torch_attention
 from longca.kernels.base import Case, No, Yes
 from longca.kernels.functional import _prepared, best_kernels
 from longca.kernels.inputs import BLOCK, make, tokens
+from longca.text import parse_heads
 
 
 def textbook(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
@@ -63,6 +65,69 @@ def test_shapes_that_do_not_fit_are_one_sentence() -> None:
         longca.attention(q, k.double(), v, masks.causal(40))
     with pytest.raises(longca.BadInput, match="must lie on one device, not on cpu, meta and cpu"):
         longca.attention(q, k.to("meta"), v, masks.causal(40))
+
+
+def test_heads_that_do_not_fit_are_said_as_on_the_command_line() -> None:
+    q, k, v, _ = make(Case(40, 40, 4, 2, 16, 16, "fp32"))
+    with pytest.raises(longca.BadInput, match=r"^3:2: the number of query heads must be a multiple of the number of KV heads\.$"):
+        longca.attention(q[:, :3], k, v, masks.causal_document(40))
+    with pytest.raises(longca.BadInput, match=r"^3:2: the number of query heads must be a multiple"):
+        parse_heads("3:2")
+
+
+class Doubled(torch_attention.TorchKernel):
+    name = "doubled"
+
+    def prepare(self, mask: masks.AnyMask, case: Case) -> longca.Attention:
+        return super().prepare(mask, replace(case, scale=2 * case.softmax_scale))
+
+
+def test_a_kernel_itself_can_be_given_in_place_of_its_name() -> None:
+    mask, made = masks.causal(40), make(Case(40, 40, 4, 2, 16, 16, "fp64"))
+    q, k, v = (x.requires_grad_() for x in made[:3])
+
+    @longca.kernel
+    def mine(q: Any, k: Any, v: Any, mask: Any, scale: float) -> torch.Tensor:
+        return textbook(q, k, v, torch.from_numpy(mask.dense()))
+
+    right = textbook(q, k, v, torch.from_numpy(mask.dense()))
+    for given in (mine, mine()):
+        out = longca.attention(q, k, v, mask, kernel=given)
+        torch.testing.assert_close(out, right)
+        torch.testing.assert_close(
+            torch.autograd.grad(out, (q,), made.dout), torch.autograd.grad(right, (q,), made.dout, retain_graph=True)
+        )
+    torch.testing.assert_close(longca.attention(q, k, v, mask, kernel=Doubled), textbook(2 * q, k, v, torch.from_numpy(mask.dense())))
+    torch.testing.assert_close(
+        longca.attention(q, k, v, mask, kernel=Doubled("chunked")), textbook(2 * q, k, v, torch.from_numpy(mask.dense()))
+    )
+
+
+@pytest.mark.parametrize("given", [textbook, 3, ["sdpa"], int])
+def test_what_is_no_kernel_is_one_sentence(given: Any) -> None:
+    q, k, v, _ = make(Case(40, 40, 4, 2, 16, 16, "fp32"))
+    with pytest.raises(
+        longca.BadInput, match=r"kernel must be a name such as 'sdpa', a function decorated with @longca\.kernel, or a class"
+    ):
+        longca.attention(q, k, v, masks.causal(40), kernel=given)
+
+
+def test_a_class_that_is_no_whole_kernel_is_one_sentence() -> None:
+    class Half(longca.Kernel):
+        name = "half"
+
+    q, k, v, _ = make(Case(40, 40, 4, 2, 16, 16, "fp32"))
+    with pytest.raises(longca.BadInput, match=r"the kernel 'half' .* has no prepare and no supports"):
+        longca.attention(q, k, v, masks.causal(40), kernel=Half)
+
+
+def test_what_there_is_can_be_listed() -> None:
+    assert {"attention", "kernel", "best", "masks", "__version__"} <= set(dir(longca))
+
+
+def test_lengths_of_documents_are_called_documents() -> None:
+    with pytest.raises(longca.BadInput, match=r"causal_document: the lengths of documents are called documents, such as documents=\["):
+        masks.causal_document(1024, lengths=[512, 512])
 
 
 def test_inputs_of_a_token_do_not_depend_on_the_shard() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+import longca
 from longca.cli import main
 from longca.errors import BadInput
 from longca.kernels import registry
@@ -75,6 +79,17 @@ def test_a_wrong_plugin_is_found_out(tmp_path: Path, capsys: pytest.CaptureFixtu
         (DECORATED.format("twin") + DECORATED.format("twin").replace("def f", "def g"), "has two kernels of the name 'twin'"),
         (CLASS, "the class Mine of the plugin {path} has no name; write one into it, such as name = 'mine'."),
         (f"{CLASS}{DECORATED.format('beside')}", "the class Mine of the plugin {path} has no name"),
+        (f"{CLASS}    name, layout = 'mine', 'BSHD'\n", "the kernel 'mine' has layout = 'BSHD'; it must be one of 'LHD', 'HLD'."),
+        (
+            f"{CLASS}    name, backward = 'mine', 'nonsense'\n",
+            "has backward = 'nonsense'; it must be one of 'functional', 'autograd', 'none'.",
+        ),
+        (f"{CLASS}    name, modules = 'mine', 'helper'\n", "has modules = 'helper'; it must be a tuple of strings, such as ('a',)."),
+        (f"{CLASS}    name = 'mine'\n    devices = 'cpu'\n", "has devices = 'cpu'; it must be a tuple of strings"),
+        (f"{CLASS}    name = 'mine'\n    devices = ('gpu',)\n", "is for the device 'gpu'; known are cpu and cuda."),
+        (f"{CLASS}    name, capability = 'mine', 9\n", "has capability = 9; it must be two whole numbers, such as (9, 0)."),
+        (DECORATED.format("f', layout='BSHD"), "the kernel 'f' has layout = 'BSHD'; it must be one of 'LHD', 'HLD' (plugin.py line 2)."),
+        (DECORATED.format("f', lower=3, layout='HLD"), "lower must be a function of (mask, case), not 3; leave it out"),
         (
             "import longca\nclass Mine(longca.Kernel):\n    name = 'mine'\n",
             "the kernel 'mine' of the plugin {path} has no prepare and no supports",
@@ -162,4 +177,51 @@ def test_what_no_gradient_reaches_at_all(tmp_path: Path, capsys: pytest.CaptureF
     assert main(["verify", "--plugin", str(tmp_path / "plugin.py"), *SMALL]) == 1
     said = capsys.readouterr().out
     assert "error: cut on causal: no gradient reaches q and k and v: " in said
+    assert '; a kernel without a backward says so, with @longca.kernel(differentiable=False), or backward = "none" in a class; ' in said
     assert "; its forward alone: out is off by " in said
+
+
+FORWARD = """
+import torch, longca
+class Forward(longca.Kernel):
+    name, devices, gives_lse = "forward", ("cpu",), False
+    def supports(self, mask, case): return longca.Yes()
+    def prepare(self, mask, case): return PREPARED
+class Ready(longca.Attention):
+    def __init__(self, scale): self.scale = scale
+    def forward(self, q, k, v): return attend(q, k, v, self.scale), None
+def attend(q, k, v, scale):
+"""
+
+
+def test_a_class_without_a_backward_is_checked_forward(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ready = FORWARD.replace("PREPARED", "Ready(case.softmax_scale)") + RIGHT
+    for source, code, status in ((ready, 0, "ok"), (ready.replace("scale=scale", "scale=scale * 1.1"), 1, "wrong")):
+        (tmp_path / "plugin.py").write_text(source)
+        assert main(["verify", "--plugin", str(tmp_path / "plugin.py"), *SMALL, "--json"]) == code
+        finding = json.loads(capsys.readouterr().out)
+        assert finding["status"] == status
+        assert set(finding["errors"]) == {"out"}
+        hint = 'forward only: it has no backward, so its class should say backward = "none"'
+        assert finding["reason"].startswith(hint if status == "ok" else "out is off by ")
+
+
+def test_what_prepare_returns_must_have_a_forward(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "plugin.py").write_text(FORWARD.replace("PREPARED", "None") + RIGHT)
+    assert main(["verify", "--plugin", str(tmp_path / "plugin.py"), *SMALL]) == 1
+    sentence = "the prepare() of forward returns None; it must return a longca.Attention, an object with a forward"
+    assert f"error: forward on causal: {sentence}\n" in capsys.readouterr().out
+
+
+def test_the_documentation_lists_every_setting_with_its_default() -> None:
+    text = (EXAMPLES.parent / "docs" / "kernels.md").read_text().split("### What a kernel says of itself")[1]
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in text.splitlines() if line.startswith("| `")]
+    of_decorator = {name: row[1] for row in rows for name in re.findall(r"`(\w+)`", row[0])}
+    of_class = {name: row[2] for row in rows for name in re.findall(r"`(\w+)`", row[0])}
+    for name, parameter in inspect.signature(longca.kernel).parameters.items():
+        if parameter.kind is parameter.KEYWORD_ONLY and name not in ("name", "lower"):
+            assert of_decorator.pop(name).strip("`").replace('"', "'") == repr(parameter.default), name
+    for name in ("devices", "capability", "layout", "backward", "gives_lse", "variants", "own_files", "about"):
+        assert of_class[name].strip("`").replace('"', "'") == repr(getattr(longca.Kernel, name)), name
+    paragraph = text.split("A `longca.Case` says")[1].split("\n\n")[0]
+    assert {field.name for field in fields(longca.Case)} - {"scale", "numbers"} <= set(re.findall(r"`(\w+)`", paragraph))

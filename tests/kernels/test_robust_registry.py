@@ -73,7 +73,7 @@ def test_a_broken_package_takes_nobody_down(monkeypatch: pytest.MonkeyPatch) -> 
     def explode() -> None:
         raise RuntimeError("no luck")
 
-    entry = SimpleNamespace(name="theirs", load=explode)
+    entry = SimpleNamespace(name="theirs", value="theirs:Kernel", load=explode)
     monkeypatch.setattr(registry, "entry_points", lambda group: [entry])
     registry._installed.cache_clear()
     try:

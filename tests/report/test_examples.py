@@ -50,7 +50,7 @@ def test_the_github_action(home: Path) -> None:
     assert install == 'pip install "$LONGCA"\n'
     assert [re.findall(r"^ *longca (\w+)", step, re.MULTILINE) for step in steps] == [["verify"], ["run", "report"], ["compare"], []]
     settings = set(re.findall(r"^  ([A-Z_]+): ", text, re.MULTILINE))
-    assert settings == {*SMALL, "LONGCA", "KERNEL"}
+    assert settings == {*SMALL, "LONGCA", "KERNEL", "BASELINE"}
     said = ""
     for step in [*steps, *steps[2:3]]:
         done = shell(home, ["bash", "-e", "-c", step])
@@ -91,6 +91,43 @@ def test_the_examples_fail_where_a_kernel_became_slower(home: Path, write: Calla
     done = shell(home, script, SLURM_JOB_ID="7", SLURM_SUBMIT_DIR=str(home))
     assert done.returncode == code, done.stdout + done.stderr
     assert said in done.stdout
+
+
+def script_of(example: str, step: int) -> list[str]:
+    """All of a batch script, or one step of a workflow."""
+    path = ROOT / "examples" / example
+    return ["bash", str(path)] if example.endswith("slurm") else ["bash", "-e", "-c", run_steps(path.read_text())[step]]
+
+
+@pytest.mark.parametrize("example", ["kernel-ci.slurm", "github-action.yml"])
+def test_a_kernel_that_is_wrong_at_an_odd_length_alone_stops_the_examples(home: Path, example: str) -> None:
+    right = (home / "my_kernel.py").read_text()
+    (home / "my_kernel.py").write_text(right.replace("* scale", "* scale * (1 if len(q) % 64 == 0 else 1.1)"))
+    done = shell(home, script_of(example, 1), SLURM_JOB_ID="1", SLURM_SUBMIT_DIR=str(home))
+    assert done.returncode == 1
+    assert done.stdout.endswith("1 ok, 1 wrong\n")
+    assert not (home / "bench").exists()
+
+
+@pytest.mark.parametrize("example", ["kernel-ci.slurm", "github-action.yml"])
+@pytest.mark.parametrize("status", ["wrong", "ok"])
+def test_a_run_with_something_wrong_in_it_is_no_baseline(home: Path, write: Callable[..., Path], example: str, status: str) -> None:
+    (home / "bin" / "longca").write_text("#!/bin/bash\n")
+    record = make_record(STEADY, kernel="my_kernel", asked="my_kernel", variant=None, seed=1) | {"status": status}
+    (home / "bench").mkdir()
+    write("made", [record]).rename(home / "bench" / ("now-7" if example.endswith("slurm") else "now"))
+    done = shell(home, script_of(example, 2), SLURM_JOB_ID="7", SLURM_SUBMIT_DIR=str(home))
+    assert done.returncode == (status == "wrong")
+    assert (home / "bench" / "baseline").exists() == (status == "ok" and example.endswith("slurm"))
+
+
+def test_without_a_job_no_run_takes_the_folder_of_another(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    takes = 'while [ $# -gt 0 ]; do [ "$1" = --out ] && mkdir -p "$2" && touch "$2/results.jsonl" "$2/env.json"; shift; done; true'
+    (home / "bin" / "longca").write_text(f"#!/bin/bash\n{takes}\n")
+    for _ in range(2):
+        assert shell(home, script_of("kernel-ci.slurm", 0), SLURM_SUBMIT_DIR=str(home)).returncode == 0
+    assert len(list((home / "bench").glob("now-*"))) == 2
 
 
 @pytest.mark.slow

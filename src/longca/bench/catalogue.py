@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 
-from longca.bench.environment import file_version, kernel_versions
+from longca.bench.environment import kernel_versions, plugin_version
 from longca.bench.plan import cells
 from longca.bench.suite import Limits, Suite
 from longca.bench.supervisor import Gone, Worker
@@ -144,15 +144,15 @@ def _plugins(paths: Sequence[str], device: str, limits: Limits) -> tuple[dict[st
     for path in paths:
         if not Path(path).is_file():
             raise BadInput(f"there is no plugin file {path}; give the path of a Python file with a kernel in it.")
-        versions = {"torch": kernel_versions("torch")["torch"], **file_version(path)}
+        torch = {"torch": kernel_versions("torch")["torch"]}
         worker = Worker(limits, device, "", path)
         try:
             worker.wait_ready()
         except Gone as gone:
             taken = [*registry.names(), *(entry.label for entry in failed.values())]
             label = path if Path(path).stem in taken else Path(path).stem
-            failed[path] = Entry(label, versions, path, (gone.status, gone.reason))
+            failed[path] = Entry(label, torch | plugin_version(path), path, (gone.status, gone.reason))
         finally:
             worker.kill()
-        offered |= {label: Entry(label, versions, path) for label in worker.labels}
+        offered |= {label: Entry(label, torch | versions, path) for label, versions in worker.versions.items()}
     return offered, failed

@@ -11,7 +11,7 @@ from longca.bench.cell import Cell
 from longca.bench.cp_memory import refuse_what_does_not_fit
 from longca.bench.cp_plugins import load_carefully
 from longca.bench.cp_ranks import grid_of, ranks_of
-from longca.bench.environment import file_version, kernel_versions, methods_version
+from longca.bench.environment import kernel_versions, methods_version, plugin_version
 from longca.bench.plan import Planned, mask_of
 from longca.bench.suite import Suite
 from longca.errors import Refused
@@ -28,10 +28,9 @@ HOPELESS = 4  # calls: a cell whose time does not suffice for so many is not beg
 
 def catalogue(suite: Suite, plugins: Sequence[str], device: str, only_named: bool = False) -> Catalogue:
     """The kernels. Files with methods are imported by the run itself: it must know before it starts what they refuse."""
-    versions = methods_version()
     for path in plugins:
         load_carefully(path, suite.limits.start_s)
-        versions |= file_version(path)
+    versions = methods_version() | plugin_version(*plugins)
     methods_of(suite)  # refuses names that nobody knows
     found = Catalogue(plugins=tuple(plugins))
     for label in suite.kernels:

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import longca
-from longca import __version__, devices
+from longca import __version__, devices, sources
 from longca.bench.cell import fingerprint
 from longca.bench.health import number
 from longca.bench.suite import Suite
 from longca.kernels import registry
 from longca.kernels.base import source_version
+from longca.plugins import module_name
 
 # what nvidia-smi calls the settings of power and clocks; asked apart, as a driver that does not know one field answers nothing
 POLICY = (
@@ -55,13 +56,13 @@ def kernel_versions(label: str) -> dict[str, str]:
     """The versions that are part of a cell's key: torch's, and those of the kernel's own packages and code."""
     found = {"torch": installed("torch") or ""}
     with suppress(PackageNotFoundError):  # not here: the cell will say so, and there is no version to tell
-        found |= registry.get(label).versions()
+        found |= registry.versions(registry.get(label))
     return found
 
 
-def file_version(path: str) -> dict[str, str]:
-    """A plugin has no version but its text."""
-    return {"plugin": source_version([Path(path)])}
+def plugin_version(*paths: str) -> dict[str, str]:
+    """Plugins have no version but their text, and that of the modules of their author's that they import."""
+    return {"plugin": "+".join(sources.version(Path(path), module_name(path)) for path in paths)} if paths else {}
 
 
 def methods_version() -> dict[str, str]:

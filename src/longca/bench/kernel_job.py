@@ -104,7 +104,7 @@ def _prepare(kernel: Kernel, mask: AnyMask, case: Case, session: Session) -> tup
 
 def _timed(kernel: Kernel, mask: AnyMask, case: Case, session: Session) -> tuple[Attention, float]:
     start = time.perf_counter()
-    attention = kernel.prepare(mask, case)
+    attention = registry.prepare(kernel, mask, case)
     session.synchronize()
     return attention, (time.perf_counter() - start) * 1e3
 

@@ -50,7 +50,7 @@ class Worker:
 
     def __init__(self, limits: Limits, device: str, device_model: str, plugin: str | None = None) -> None:
         self.limits, self.memory = limits, memory_limit(limits)
-        self.labels: list[str] = []  # the kernels of its plugin, known when it is ready
+        self.versions: dict[str, dict[str, str]] = {}  # of the kernels of its plugin, by label; known when it is ready
         self._ready = False
         self._phase, self._output, self._pending = "start", b"", b""
         self._spent_s, self._counted = defaultdict[str, float](float), time.monotonic()
@@ -97,7 +97,7 @@ class Worker:
                 self.kill()
                 raise Gone("error", message["failed"])
             if "ready" in message:
-                self.labels, self._ready = message["ready"], True
+                self.versions, self._ready = message["ready"], True
                 return
 
     def run(self, job: Message) -> Iterator[Message]:

@@ -58,13 +58,14 @@ def serve(lines: Iterator[bytes], hello: dict[str, Any], tell: Callable[[dict[st
     session = Session(tell, hello["device_model"])
     try:
         names = registry.load_plugin(hello["plugin"]) if hello["plugin"] else []  # first: settings that it changes are to stay
+        labels = [label for name in names for label in registry.labels(name)]
+        versions = {label: registry.versions(registry.get(label)) for label in labels}
         if hello["device"] == "cuda" and hello["device_model"]:  # seconds, which many workers can spend together
             session.start_device("cuda")
     except Exception as error:
         tell({"failed": of_exception(error)[1]})
         return
-    labels = [label for name in names for label in registry.labels(name)]
-    tell({"ready": labels})
+    tell({"ready": versions})
     for line in lines:
         job = json.loads(line)
         for message in answers(job, session):

@@ -27,13 +27,15 @@ STOPPING = (signal.SIGINT, signal.SIGTERM)
 HELP = "check kernels against an fp64 reference on every mask they claim"
 
 TENSORS = ("out", "lse", "dq", "dk", "dv")
+KERNELS_HELP = "kernels to check, or all; default: every variant of all that are available here, with --plugin only those of the plugins"
+LISTS = ("kernels", "masks", "seqlens", "heads", "head_dim")
 DEFAULTS = {"cpu": ("8:2", "64", "fp32", "509"), "cuda": ("64:8", "128", "bf16", "8K")}  # heads, head size, dtype, lengths
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--kernels", metavar="A,B:VARIANT", help="kernels to check; default: every variant of all that are available here")
-    parser.add_argument("--masks", metavar="A,B", help="masks to check them on; default: the twelve static ones")
-    parser.add_argument("--seqlens", metavar="8K,997", help="sequence lengths; default: 509 on a CPU, 8K on a GPU")
+    parser.add_argument("--kernels", metavar="A,B:VARIANT", help=KERNELS_HELP)
+    parser.add_argument("--masks", metavar="A,B", help="masks to check them on, or all, which is the default: the twelve static ones")
+    parser.add_argument("--seqlens", metavar="8K,997", help="sequence lengths, odd ones too; default: 509 on a CPU, 8K on a GPU")
     parser.add_argument("--heads", metavar="64:8", help="query heads : KV heads; default 8:2 on a CPU, 64:8 on a GPU")
     parser.add_argument(
         "--head-dim", metavar="128", help="head size, or 192/128 where V has another one; default 64 on a CPU, 128 on a GPU"
@@ -46,11 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="w=512",
         action="append",
         default=[],
-        help="a parameter of the masks that have it; under 4K tokens windows and blocks are narrow unless set",
+        help="a parameter of the masks that have it, one value each; repeatable; under 4K tokens windows and blocks are narrow unless set",
     )
     parser.add_argument("--deterministic", action="store_true", help="ask for a deterministic backward")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is a GPU")
-    parser.add_argument("--plugin", metavar="FILE.py", action="append", default=[], help="a file with a kernel of your own")
+    parser.add_argument("--plugin", metavar="FILE.py", action="append", default=[], help="a file with kernels of your own; repeatable")
     parser.add_argument(
         "--deadline",
         type=float,
@@ -154,11 +156,12 @@ def _wanted(args: argparse.Namespace, device: str) -> tuple[Suite, list[dict[str
     from longca.bench.verify import limits, refuse_too_long, step
     from longca.kernels import registry
     from longca.kernels.base import Case
-    from longca.text import parse_dims, parse_heads, parse_list, parse_settings, parse_size
+    from longca.text import parse_dims, parse_heads, parse_list, parse_size
 
     heads, dim, dtype, seqlens = DEFAULTS[device]
-    settings = parse_settings(args.set)
-    wanted = parse_list(args.masks or "") or masks.names()
+    _refuse_empty(args)
+    settings = _settings(args.set)
+    wanted = [name for given in parse_list(args.masks or "all") for name in (masks.names() if given == "all" else [given])]
     for name in settings:
         if not any(name in masks.find(mask).defaults for mask in wanted):
             raise BadInput(f"none of these masks has a parameter {name!r}; `longca ls masks` shows which they have.")
@@ -186,6 +189,26 @@ def _wanted(args: argparse.Namespace, device: str) -> tuple[Suite, list[dict[str
     labels = parse_list(args.kernels or "") or ([] if args.plugin else registry.available_labels(device))
     steps = [step(name, parse_size(length), args.seed, settings) for length in lengths for name in wanted]
     return suite.changed(kernels=tuple(labels)), steps
+
+
+def _refuse_empty(args: argparse.Namespace) -> None:
+    """A variable of a CI that is not set is no wish for the default."""
+    from longca.text import parse_list
+
+    for name in LISTS:
+        if (given := getattr(args, name)) is not None and not parse_list(given):
+            raise BadInput(f"--{name.replace('_', '-')} is given with nothing in it ({given!r}); write what is meant, or leave it out.")
+
+
+def _settings(entries: Sequence[str]) -> dict[str, int | float]:
+    from longca.text import parse_axes
+
+    settings = parse_axes(entries)
+    for name, values in settings.items():
+        if len(values) > 1:
+            given = ",".join(map(str, values))
+            raise BadInput(f"verify takes one value of a parameter, not {name}={given}; call it for each, or use `longca run`.")
+    return {name: values[0] for name, values in settings.items()}
 
 
 def _say_equal(planned: Sequence[Planned]) -> None:

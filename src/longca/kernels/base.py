@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
 
 BackwardKind = Literal["functional", "autograd", "none"]
 Layout = Literal["LHD", "HLD"]
-OURS = Path(__file__).parent  # where the files of our own kernels are
 CODE = re.compile(r"\.(py|so)(\.[0-9.]+)?$")
+OURS = Path(__file__).parent  # where the files of our own kernels are
+FORWARD_ONLY = 'a kernel without a backward says so, with @longca.kernel(differentiable=False), or backward = "none" in a class'
 PIECE, PIECES = 1 << 14, 256  # bytes of a large binary that are read, and in how many places
 
 
@@ -102,7 +104,7 @@ class Attention(ABC):
     def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]: ...
 
     def backward(self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None) -> Gradients:
-        raise Refused("this kernel has no backward.")
+        raise Refused('it has no backward, so its class should say backward = "none".')
 
 
 class AutogradAttention(Attention):
@@ -116,7 +118,10 @@ class AutogradAttention(Attention):
             found = torch.autograd.grad(out_LHD, tuple(inputs.values()), dout_LHD, retain_graph=True, allow_unused=True)
         missing = [name for name, gradient in zip(inputs, found, strict=True) if gradient is None]
         if missing:
-            raise BadInput(f"no gradient reaches {' and '.join(missing)}: torch must be able to differentiate out with respect to it.")
+            cure = "" if len(missing) < len(inputs) else f"; {FORWARD_ONLY}"
+            raise BadInput(
+                f"no gradient reaches {' and '.join(missing)}: torch must be able to differentiate out with respect to it{cure}."
+            )
         dq, dk, dv = found
         return dq, dk, dv
 
@@ -139,7 +144,7 @@ class Kernel(ABC):
     gives_lse: bool = True  # where the backend cannot, forward returns None for lse
     backward: BackwardKind = "functional"
     gqa: str = "native"  # or "expands": the adapter repeats KV heads
-    own_files: tuple[str, ...] = ()  # files beside this one that are the kernel, where it is more than an adapter to a library's
+    own_files: tuple[str, ...] = ()  # files beside this one that are the kernel and that no package's version tells, such as kernel.cu
     tested: str = ""  # where it ran through the check; empty: never, written from documentation
 
     def __init__(self, variant: str = "") -> None:
@@ -174,6 +179,12 @@ class Kernel(ABC):
         found = {module: module_path(module) for module in self.modules}
         return {module: path for module, path in found.items() if path is not None} if None not in found.values() else {}
 
+    def own_paths(self) -> list[Path]:
+        """Its own files: beside the class, or beside the one that it builds on."""
+        files = [getattr(sys.modules.get(base.__module__), "__file__", None) for base in type(self).__mro__]
+        homes = [OURS if Path(file).parent == Path(__file__).parent else Path(file).parent for file in files if file]
+        return [next((home / name for home in homes if (home / name).is_file()), homes[0] / name) for name in self.own_files]
+
     def versions(self) -> dict[str, str]:
         """Versions of what would change the figures if it changed: its packages, and the kernel itself where that is code of ours.
 
@@ -183,7 +194,7 @@ class Kernel(ABC):
 
         found, numbered = dict[str, str](), True
         if self.own_files:
-            found[f"longca.kernels.{self.label}"] = source_version(OURS / name for name in self.own_files)
+            found[f"longca.kernels.{self.label}"] = source_version(self.own_paths())
         for package in self.needs.split():
             name = package.split("==")[0].split("[")[0]
             try:

@@ -13,6 +13,7 @@ from longca.kernels import registry
 from longca.kernels.base import Attention, Case, Kernel, Yes
 from longca.kernels.inputs import DTYPES, in_layout
 from longca.masks import AnyMask, BlockMask, Mask
+from longca.text import refuse_heads
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 # fastest first, as measured (docs/kernels.md, docs/sparse.md); the last one can do everything
@@ -29,16 +30,19 @@ def attention(
     v: torch.Tensor,
     mask: AnyMask,
     *,
-    kernel: str | None = None,
+    kernel: str | Kernel | type[Kernel] | None = None,
     scale: float = 0.0,
     deterministic: bool = False,
 ) -> torch.Tensor:
     """Attention of q [Lq, Hq, D] over k [Lk, Hkv, D] and v [Lk, Hkv, Dv] under a mask; differentiable. Returns [Lq, Hq, Dv].
 
-    `kernel` is a name or name:variant; it is run, or refused with the reason, never replaced. Without one the best kernel that is
-    available here for this mask and device is taken: the first of `PREFERRED`.
+    `kernel` is a name or name:variant, what `@longca.kernel` made of a function, or a class derived from `longca.Kernel` or an object of
+    one; it is run, or refused with the reason, never replaced. Without one the best kernel that is available here for this mask and
+    device is taken: the first of `PREFERRED`.
     """
     refuse_tensors(q, k, v, mask)
+    if kernel is not None:
+        registry.refuse_no_kernel(kernel)
     case = _case(q, k, v, mask, scale, deterministic)
     with torch.cuda.device_of(q):  # tables are made, and kernels launched, on the current device
         chosen, prepared = _prepared(kernel, mask, case, q.device.index)
@@ -59,6 +63,7 @@ def refuse_tensors(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyM
     shapes = f"q {list(q.shape)}, k {list(k.shape)}, v {list(v.shape)}"
     if {q.dim(), k.dim(), v.dim()} != {3} or k.shape[:2] != v.shape[:2] or q.shape[2] != k.shape[2]:
         raise BadInput(f"attention takes q [Lq, Hq, D], k [Lk, Hkv, D] and v [Lk, Hkv, Dv], not {shapes}.")
+    refuse_heads(q.shape[1], k.shape[1])
     if q.dtype not in _NAMES or k.dtype != q.dtype or v.dtype != q.dtype:
         raise BadInput(f"q, k and v must share one dtype of {', '.join(_NAMES.values())}, not {q.dtype}, {k.dtype}, {v.dtype}.")
     if len({x.device for x in (q, k, v)}) > 1:
@@ -86,11 +91,11 @@ def _case(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask, scal
 
 
 @lru_cache(maxsize=32)
-def _prepared(label: str | None, mask: AnyMask, case: Case, index: int | None) -> tuple[Kernel, Attention]:
+def _prepared(asked: str | Kernel | type[Kernel] | None, mask: AnyMask, case: Case, index: int | None) -> tuple[Kernel, Attention]:
     """For one device: `index` tells those of a kind apart."""
-    if label is not None:
-        chosen = registry.choose(label, mask, case)
-        return chosen, chosen.prepare(mask, case)
+    if asked is not None:
+        chosen = registry.choose(asked, mask, case)
+        return chosen, registry.prepare(chosen, mask, case)
     for kernel in best_kernels(mask, case):
         with suppress(Refused):  # some know only now, such as on a device that their library does not support
             return kernel, kernel.prepare(mask, case)

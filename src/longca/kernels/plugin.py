@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, overload
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, get_args, overload
 
 from longca.errors import BadInput, Refused
-from longca.kernels.base import Answer, Attention, AutogradAttention, Case, Kernel, Layout, No, Yes
+from longca.kernels.base import Answer, Attention, AutogradAttention, BackwardKind, Case, Kernel, Layout, No, Yes
 
 if TYPE_CHECKING:
     import torch
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from longca.masks import AnyMask
 
 Lowering = Callable[["AnyMask", Case], Any]
+CHOICES = {"layout": get_args(Layout), "backward": get_args(BackwardKind)}
+LISTS = ("devices", "variants", "modules", "own_files")
+DEVICES = ("cpu", "cuda")
 
 
 @overload
@@ -29,6 +32,7 @@ def kernel(
     lower: Lowering | None = ...,
     differentiable: bool = ...,
     gives_lse: bool = ...,
+    own_files: tuple[str, ...] = ...,
 ) -> Callable[[Callable[..., Any]], type[Kernel]]: ...
 
 
@@ -42,16 +46,22 @@ def kernel(
     lower: Lowering | None = None,
     differentiable: bool = True,
     gives_lse: bool = False,
+    own_files: tuple[str, ...] = (),
 ) -> type[Kernel] | Callable[[Callable[..., Any]], type[Kernel]]:
     """Make `f(q_LHD, k_LHD, v_LHD, lowered, scale) -> out` or `-> (out, lse)` a kernel.
 
     `lower(mask, case)` makes what the function needs to know of the mask, once, outside the clock; it may raise
     `longca.Refused("reason")`. Without it the function gets the mask itself. The backward is torch's autograd. `gives_lse` says that the
-    function always returns (out, lse), which the rings of context parallelism need. Without any of this, `@longca.kernel` will do.
+    function always returns (out, lse), which the rings of context parallelism need. `own_files` names files beside this one that are part
+    of the kernel and that no import shows, such as kernel.cu. Without any of this, `@longca.kernel` will do.
+
+    What comes back is a class derived from `longca.Kernel`, which `longca.attention(..., kernel=...)` takes; it is not called itself.
     """
+    if lower is not None and not callable(lower):
+        raise BadInput(f"lower must be a function of (mask, case), not {lower!r}; leave it out, and the kernel gets the mask itself.")
 
     def decorate(function: Callable[..., Any]) -> type[Kernel]:
-        kernel_name, kernel_devices, kernel_layout, kernel_lse = name or function.__name__, devices, layout, gives_lse
+        kernel_name, kernel_lse = name or function.__name__, gives_lse
 
         class FunctionKernel(Kernel):
             about = (function.__doc__ or "a plugin").strip().splitlines()[0]
@@ -68,15 +78,37 @@ def kernel(
             def prepare(self, mask: AnyMask, case: Case) -> Attention:
                 return _FunctionAttention(function, mask if lower is None else lower(mask, case), case)
 
-        FunctionKernel.name, FunctionKernel.devices, FunctionKernel.layout = kernel_name, kernel_devices, kernel_layout
-        FunctionKernel.capability, FunctionKernel.gives_lse = (0, 0), kernel_lse
+        FunctionKernel.name, FunctionKernel.devices, FunctionKernel.layout = kernel_name, devices, layout
+        FunctionKernel.capability, FunctionKernel.gives_lse, FunctionKernel.own_files = (0, 0), kernel_lse, own_files
         FunctionKernel.backward = "autograd" if differentiable else "none"
         FunctionKernel.__module__, FunctionKernel.__qualname__ = function.__module__, function.__qualname__
+        refuse_settings(FunctionKernel)
         return FunctionKernel
 
     if plain is not None and not callable(plain):
         raise BadInput(f"@longca.kernel takes its settings by name, such as name={plain!r}; write that.")
     return decorate if plain is None else decorate(plain)
+
+
+def refuse_settings(kernel: type[Kernel]) -> None:
+    """What a class says of itself, and nobody would understand: it would be taken for something else without a word."""
+    for name, known in CHOICES.items():
+        if isinstance(value := getattr(kernel, name), str) and value not in known:
+            raise BadInput(f"the kernel {kernel.name!r} has {name} = {value!r}; it must be one of {', '.join(map(repr, known))}.")
+    for name in LISTS:
+        value = getattr(kernel, name)
+        if not isinstance(value, tuple | list | property) or not all(isinstance(entry, str) for entry in _entries(value)):
+            raise BadInput(f"the kernel {kernel.name!r} has {name} = {value!r}; it must be a tuple of strings, such as ('a',).")
+    if odd := [device for device in _entries(kernel.devices) if device not in DEVICES]:
+        raise BadInput(f"the kernel {kernel.name!r} is for the device {odd[0]!r}; known are {' and '.join(DEVICES)}.")
+    least = kernel.capability
+    if not (isinstance(least, tuple) and len(least) == 2 and all(isinstance(number, int) for number in least)):
+        raise BadInput(f"the kernel {kernel.name!r} has capability = {least!r}; it must be two whole numbers, such as (9, 0).")
+
+
+def _entries(value: object) -> Iterable[Any]:
+    """None of what is found only in an instance."""
+    return value if isinstance(value, tuple | list) else ()
 
 
 class _FunctionAttention(AutogradAttention):

@@ -125,6 +125,8 @@ def pattern(
 def check_params(mask: str, given: Mapping[str, Any], known: list[str]) -> None:
     for name, value in given.items():
         if name not in known:
+            if name == "lengths":
+                raise BadInput(f"{mask}: the lengths of documents are called documents, such as documents=[512, 512], not lengths.")
             there = f"it has {', '.join(known)}." if known else "it has none."
             raise BadInput(f"{mask} has no parameter {name!r}; {there}")
         if isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -57,7 +57,7 @@ class LocalKernel:
         key = (mask.digest, case)
         if key not in self._prepared:
             chosen = registry.choose(self.label, mask, case)
-            self._prepared[key] = Prepared(chosen.layout, chosen.prepare(mask, case), chosen.backward)
+            self._prepared[key] = Prepared(chosen.layout, registry.prepare(chosen, mask, case), chosen.backward)
         return self._prepared[key]
 
     def empty(self, shape_LHD: Sequence[int], dtype: torch.dtype | None = None, what: str = "") -> torch.Tensor:
