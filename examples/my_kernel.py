@@ -20,7 +20,8 @@ def lower(mask: longca.masks.Mask, case: longca.Case) -> torch.Tensor:
 def my_kernel(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, visible: torch.Tensor, scale: float) -> torch.Tensor:
     """attention as in the textbook"""  # q [L, Hq, D], k and v [L, Hkv, D]; returns [L, Hq, D]
     group = q.shape[1] // k.shape[1]
-    q_HLD, k_HLD, v_HLD = (x.transpose(0, 1).float() for x in (q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)))
+    exact = torch.promote_types(q.dtype, torch.float32)  # fp32, or fp64 where q is
+    q_HLD, k_HLD, v_HLD = (x.transpose(0, 1).to(exact) for x in (q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)))
     scores = (q_HLD @ k_HLD.mT * scale).masked_fill(~visible, float("-inf"))
     out_HLD = scores.softmax(-1).nan_to_num() @ v_HLD
     return out_HLD.to(q.dtype).transpose(0, 1)

@@ -10,6 +10,7 @@ import torch
 
 from longca import masks
 from longca.bench.check import Error, Verdict, _lse_error, check
+from longca.bench.check_words import Tokens
 from longca.bench.probe import probe
 from longca.bench.reference import reference
 from longca.kernels import registry
@@ -144,7 +145,7 @@ RETURNS: dict[str, type[Broken]] = {
     "its backward returns None, not the tuple (dq, dk, dv)": returning(backward=lambda dq, dk, dv: None),
     "dk is None, not a tensor": returning(backward=lambda dq, dk, dv: (dq, None, dv)),
     "out is fp32, not bf16 as q is": returning(lambda out, lse: (out.float(), lse)),
-    "lse is bf16, not fp32": returning(lambda out, lse: (out, lse.bfloat16())),
+    "lse is bf16, not fp32: it is fp64 where q is, and else fp32": returning(lambda out, lse: (out, lse.bfloat16())),
     "dv is fp64, not bf16 as v is": returning(backward=lambda dq, dk, dv: (dq, dk, dv.double())),
 }
 
@@ -286,7 +287,7 @@ def test_nothing_wrong_is_no_error_even_where_nothing_is_allowed() -> None:
 
 def test_the_worst_lse_is_found_beside_large_ones() -> None:
     right = torch.tensor([[50.0, 0.0, float("-inf")]])
-    rows = torch.arange(3)
+    rows = Tokens()
     assert not _lse_error(torch.tensor([[50.0, 0.03, float("-inf")]]), right, 1e-3, rows).ok
     assert not _lse_error(torch.tensor([[50.0, 0.0, -1e30]]), right, 1e-3, rows).ok
     assert _lse_error(right.clone(), right, 1e-3, rows).ok

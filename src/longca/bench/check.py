@@ -2,7 +2,7 @@
 
 Each data set is run forward and backward. Per token and head the rms error over the head size is compared with `FACTOR` times the
 honest error of the tested precision. Memory that outputs may be made of is filled with NaN first, inputs must come out
-unchanged, and rows without gradient must get none.
+unchanged, rows without gradient must get none, and where determinism is asked for a second call must give the same bits.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
+from longca.bench import check_words as words
 from longca.bench.reference import DATA_SETS, Reference, data
 from longca.kernels.base import Attention, Case, Kernel
 from longca.kernels.inputs import DTYPES, Inputs
@@ -32,6 +33,10 @@ class Error:
     error: float
     allowed: float
     where: str
+    gave: str = ""  # what is there, where its error is no finite number
+    wrong: int = 0  # how many tokens are
+    spread: str = ""  # which, and in which heads
+    hint: str = ""  # what the error looks like, where that is known
 
     @property
     def ratio(self) -> float:
@@ -42,6 +47,19 @@ class Error:
     @property
     def ok(self) -> bool:
         return self.error <= self.allowed
+
+    def joined(self, other: Error | None) -> Error:
+        """The worse of two data sets' errors, with the tokens of the one in which more are wrong."""
+        if other is None:
+            return self
+        worse, more = max(other, self, key=lambda error: error.ratio), max(other, self, key=lambda error: error.wrong)
+        return replace(worse, wrong=more.wrong, spread=more.spread)
+
+    def sentence(self, name: str, with_spread: bool) -> str:
+        found = f"off by {self.error:.2g} at {self.where}, allowed {self.allowed:.2g}"
+        if math.isinf(self.error):
+            found = f"{self.gave} at {self.where}"
+        return ", ".join(part for part in (f"{name} is {found}", self.hint, self.spread if with_spread else "") if part)
 
 
 @dataclass
@@ -58,9 +76,11 @@ class Verdict:
 
     @property
     def reason(self) -> str:
-        """Why it is wrong, in a sentence; empty where it is right."""
-        wrong = [f"{name} is off by {e.error:.2g} at {e.where}, allowed {e.allowed:.2g}" for name, e in self.errors.items() if not e.ok]
-        return "; ".join([*self.problems, *wrong])
+        """Why it is wrong, in a sentence; empty where it is right. Which tokens are wrong is said of the first tensor: the rest follows."""
+        said = {problem.partition(" ")[0] for problem in self.problems}  # a tensor that holds NaN need not be called off by it too
+        wrong = {name: error for name, error in self.errors.items() if not error.ok and not (name in said and math.isinf(error.error))}
+        first = "" if self.problems else next(iter(wrong), "")
+        return "; ".join([*self.problems, *(error.sentence(name, name == first) for name, error in wrong.items())])
 
 
 def _nobody() -> None:
@@ -107,21 +127,31 @@ def _run(kernel: Kernel, attention: Attention, case: Case, inputs: Inputs, verdi
     q, k, v, dout = inputs
     if kernel.backward == "autograd" and case.backward:
         q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
-    poison(case)
-    with _timed("fwd", case, verdict):
-        answer: object = attention.forward(q, k, v)
-    tensors = _by_name("forward", ("out", "lse"), answer, verdict)
+    tensors = _call("forward", lambda: attention.forward(q, k, v), case, verdict)
     if "lse" not in tensors and kernel.gives_lse and not verdict.problems:
         verdict.problems.append("it returns no lse, though it says that it gives one")
-    _refuse_forms(tensors, case, verdict)
     if case.backward and not verdict.problems:
-        poison(case)
-        with _timed("bwd", case, verdict):
-            answer = attention.backward(dout, q, k, v, tensors["out"], tensors.get("lse"))
-        gradients = _by_name("backward", ("dq", "dk", "dv"), answer, verdict)
-        _refuse_forms(gradients, case, verdict)
-        tensors |= gradients
+        out, lse = tensors["out"], tensors.get("lse")
+        tensors |= _call("backward", lambda: attention.backward(dout, q, k, v, out, lse), case, verdict)
     return {name: tensor.detach() for name, tensor in tensors.items()}
+
+
+def _call(step: str, call: Callable[[], object], case: Case, verdict: Verdict) -> Tensors:
+    """What a pass returns; a case that asks for determinism calls it twice."""
+    which, names = {"forward": ("fwd", ("out", "lse")), "backward": ("bwd", ("dq", "dk", "dv"))}[step]
+    poison(case)
+    with _timed(which, case, verdict):
+        answer = call()
+    tensors = _by_name(step, names, answer, verdict)
+    _refuse_forms(tensors, case, verdict)
+    if case.deterministic and not verdict.problems:
+        before = {name: _fingerprint(tensor) for name, tensor in tensors.items()}  # a second call may write to the same memory
+        again = _by_name(step, names, call(), verdict)
+        other = [name for name, tensor in again.items() if _fingerprint(tensor) != before.get(name)]
+        if other:
+            differ = f"{' and '.join(other)} {'differs' if len(other) == 1 else 'differ'}"
+            verdict.problems.append(f"its {step} is not deterministic, as was asked for: {differ} in a second call on the same inputs")
+    return tensors
 
 
 def _by_name(step: str, names: tuple[str, ...], answer: object, verdict: Verdict) -> Tensors:
@@ -153,7 +183,7 @@ def _refuse_forms(tensors: Tensors, case: Case, verdict: Verdict) -> None:
     for name, tensor in tensors.items():
         wanted = DTYPES[case.dtype] if name != "lse" or case.dtype == "fp64" else torch.float32
         if tensor.dtype != wanted:
-            why = "" if name == "lse" else f" as {'q' if name == 'out' else name[1:]} is"
+            why = ": it is fp64 where q is, and else fp32" if name == "lse" else f" as {'q' if name == 'out' else name[1:]} is"
             verdict.problems.append(f"{name} is {names.get(tensor.dtype, tensor.dtype)}, not {names[wanted]}{why}")
         if tensor.device.type != case.device:
             verdict.problems.append(f"{name} lies on {tensor.device.type}, not on {case.device}")
@@ -183,13 +213,14 @@ def poison(case: Case) -> None:
     sizes = [(case.seqlen_q, case.heads_q, case.head_dim_v), (case.seqlen_q, case.heads_q, case.head_dim)]
     sizes += [(case.seqlen_k, case.heads_kv, case.head_dim), (case.seqlen_k, case.heads_kv, case.head_dim_v)]
     held = [torch.full(size, float("nan"), dtype=DTYPES[case.dtype], device=case.device) for size in sizes]
-    held.append(torch.full((case.heads_q, case.seqlen_q), float("nan"), device=case.device))
+    held.append(torch.full((case.heads_q, case.seqlen_q), float("nan"), dtype=torch.float32, device=case.device))
     del held
 
 
-def _fingerprint(x_LHD: torch.Tensor) -> tuple[int, int]:
+def _fingerprint(x: torch.Tensor) -> tuple[int, int]:
     """Sums of the bits, weighted by token and by place in a token: changed values and swapped ones both show."""
-    bits = x_LHD.detach().view({2: torch.int16, 4: torch.int32, 8: torch.int64}[x_LHD.element_size()])
+    bits = x.detach().view({2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()])
+    bits = bits if bits.dim() == 3 else bits[..., None]  # an lse
     sums = bits.sum((1, 2), dtype=torch.int64), bits.sum(0, dtype=torch.int64).flatten()
     weighted = [int((part * (2 * torch.arange(len(part), device=part.device) + 1)).sum()) for part in sums]
     return weighted[0], weighted[1]
@@ -197,47 +228,48 @@ def _fingerprint(x_LHD: torch.Tensor) -> tuple[int, int]:
 
 def compare(tensors: Tensors, reference: Reference, which: str, case: Case, verdict: Verdict) -> None:
     """Each tensor with what is right: all tokens, or those of a shard that the reference was cut to."""
-    rows = torch.from_numpy(reference.probe.rows).to(case.device)
-    right, honest = reference.values[which], reference.honest[which]
-    tokens = None if reference.tokens is None else torch.from_numpy(reference.tokens).to(case.device)
-    row_tokens = rows if tokens is None else tokens[rows]
+    points, right, honest = reference.probe, reference.values[which], reference.honest[which]
+    rows, voiced = (torch.from_numpy(found).to(case.device) for found in (points.rows, points.with_gradient(which)))
+    numbers = None if reference.tokens is None else torch.from_numpy(reference.tokens).to(case.device)
+    every = words.Tokens(numbers)
+    looked_at = words.Tokens(rows if numbers is None else numbers[rows], points.seen, sampled=len(rows) < case.seqlen_q)
     for name, tensor in tensors.items():
-        if name == "dq" and _any_outside(tensor, rows):
-            verdict.problems.append("dq is not 0 in rows whose dout is 0")
-        if name == "out" and not tensor.isfinite().all():
-            verdict.problems.append("out holds NaN or infinity")
+        # of a wrong out or lse that is a consequence, and nobody should look for another mistake
+        if name == "dq" and verdict.ok and (leak := words.not_silent(tensor, voiced, every)):
+            verdict.problems.append(f"dq is not 0 in rows whose dout is 0: in {leak}")
+        if name == "out" and (holes := words.non_finite(tensor, every)):
+            verdict.problems.append(f"out holds {holes}")
         if not right[name].numel():
             continue  # a shard without any row that is looked at
         if name == "lse":
-            found = _lse_error(tensor[:, rows].to(right["lse"].dtype), right["lse"], LSE_ALLOWED[case.dtype], row_tokens)
+            found = _lse_error(tensor[:, rows].to(right["lse"].dtype), right["lse"], LSE_ALLOWED[case.dtype], looked_at)
+        elif name in ("out", "dq"):
+            found = _worst(tensor[rows], right[name], honest[name], looked_at)
         else:
-            part = tensor[rows] if name in ("out", "dq") else tensor
-            token = row_tokens if name in ("out", "dq") else tokens
-            found = _worst(part, right[name], honest[name], token)
-        worst = verdict.errors.get(name)
-        if worst is None or found.ratio > worst.ratio:
-            verdict.errors[name] = found
+            found = _worst(tensor, right[name], honest[name], every)
+        verdict.errors[name] = found.joined(verdict.errors.get(name))
 
 
-def _worst(got: torch.Tensor, right: torch.Tensor, honest: torch.Tensor, token: torch.Tensor | None) -> Error:
-    error = (got.to(right.dtype) - right).square_().mean(-1).sqrt_().nan_to_num_(nan=math.inf)  # [tokens, heads]
+def _worst(got: torch.Tensor, right: torch.Tensor, honest: torch.Tensor, tokens: words.Tokens) -> Error:
+    error = (got.to(right.dtype) - right).square_().mean(-1).sqrt_().nan_to_num_(nan=math.inf, posinf=math.inf)  # [tokens, heads]
     allowed = FACTOR * honest
     ratio = error / allowed.clamp_min(1e-38)
-    index = int(ratio.argmax())
-    row, head = divmod(index, error.shape[1])
-    number = int(token[row]) if token is not None else row
-    return Error(float(error[row, head]), float(allowed[row, head]), f"token {number}, head {head}")
+    row, head = divmod(int(ratio.argmax()), error.shape[1])
+    where = f"token {tokens.number(row)}, head {head}"
+    found = Error(float(error[row, head]), float(allowed[row, head]), where)
+    return found if found.ok else _described(found, words.gave(got[row, head]), error > allowed, tokens)
 
 
-def _lse_error(got: torch.Tensor, right: torch.Tensor, allowed: float, rows: torch.Tensor) -> Error:
+def _lse_error(got: torch.Tensor, right: torch.Tensor, allowed: float, tokens: words.Tokens) -> Error:
     same = got == right  # also where both are -inf
-    error = torch.where(same, 0.0, (got - right).abs()).nan_to_num_(nan=math.inf)
+    error = torch.where(same, 0.0, (got - right).abs()).nan_to_num_(nan=math.inf, posinf=math.inf)
     head, row = divmod(int(error.argmax()), error.shape[1])
-    return Error(float(error[head, row]), allowed, f"token {int(rows[row])}, head {head}")
+    found = Error(float(error[head, row]), allowed, f"token {tokens.number(row)}, head {head}")
+    if found.ok:
+        return found
+    gave = words.gave(got[head, row]) + (", not -infinity," if right[head, row] == -math.inf else "")
+    return replace(_described(found, gave, (error > allowed).T, tokens), hint=words.lse_looks_like(got, right, allowed))
 
 
-def _any_outside(dq: torch.Tensor, rows: torch.Tensor) -> bool:
-    silent = torch.ones(len(dq), dtype=torch.bool, device=dq.device)
-    silent[rows] = False
-    nonzero = (dq != 0).flatten(1).any(1)
-    return bool((nonzero & silent).any())
+def _described(error: Error, gave: str, wrong_TH: torch.Tensor, tokens: words.Tokens) -> Error:
+    return replace(error, gave=gave, wrong=int(wrong_TH.any(1).sum()), spread=words.spread(wrong_TH, tokens))

@@ -1,7 +1,9 @@
 """Which rows a check looks at, and where its data is loud.
 
-Looking at some rows is enough, and cheap at any length: one in every tile of 64 rows (more in short sequences), and the rows at the ends
-of bands, where mistakes live. dout is zero elsewhere, so the gradients of all keys come from these rows alone.
+Up to 512 tokens it looks at every row. Beyond, looking at some is enough, and cheap at any length: about one in every tile of 64 rows,
+and the rows at the ends of bands. Mistakes live at edges, also at those of a kernel's own tiles, so the row of a tile is its first, its
+last or any, each as often in the first as in the second half of tiles of 128. dout is zero elsewhere, so the gradients of all keys come
+from these rows alone.
 
 A key that is dropped or added at the end of an interval of 100,000 keys changes plain data less than bf16 rounding does. So there
 is a second data set with loud edges: V is 64 times larger at the keys just inside and just outside the intervals of some rows.
@@ -19,7 +21,8 @@ from longca.masks import AnyMask, BlockMask
 
 TILE = 64
 LOUD = 64.0
-LEAST_TILES = 64  # in shorter sequences tiles are smaller, so that no fewer rows are looked at
+ALL_ROWS = 512  # tokens up to which every row is looked at: there that takes a CPU tenths of a second
+LEAST_ROWS = 64  # in short sequences a tile has several rows that are looked at, so that they are no fewer
 MOST_BAND_ENDS = 2048
 MOST_LOUD_ROWS = 256
 MOST_LOUD_BLOCKS = 256
@@ -29,19 +32,53 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Probe:
-    rows: Ints  # sorted
+    rows: Ints  # that are looked at, sorted
+    few: Ints  # those of them that have a gradient in the plain data set: not all, as rows without one are looked at too
     loud_keys: Ints  # sorted
+    seen: Ints  # [intervals, 2, rows]: first and last + 1 of the keys that each of the rows sees; no intervals where blocks are seen
+
+    def with_gradient(self, which: str) -> Ints:
+        """The rows whose dout is not 0 in a data set."""
+        return self.few if which == "plain" else self.rows
 
 
 def probe(mask: AnyMask, seed: int = 0) -> Probe:
     rng = Random(f"probe/{seed}")
-    size = min(TILE, max(2, mask.seqlen_q // LEAST_TILES))  # 2 and more: some rows must stay without gradient
-    starts = range(0, mask.seqlen_q, size)
-    one_per_tile = np.array([start + rng.randrange(min(size, mask.seqlen_q - start)) for start in starts], np.int64)
+    short = mask.seqlen_q <= ALL_ROWS
+    spread = _anywhere(mask.seqlen_q, rng) if short else _at_tiles(mask.seqlen_q, rng)
     ends = _spaced(_band_ends(mask), MOST_BAND_ENDS)
-    rows = np.unique(np.concatenate([one_per_tile, ends]))
-    loud_rows = np.unique(np.concatenate([_spaced(one_per_tile, MOST_LOUD_ROWS // 2), _spaced(ends, MOST_LOUD_ROWS // 2)]))
-    return Probe(rows, _edges_of(mask, loud_rows))
+    few = np.unique(np.concatenate([spread, ends]))
+    rows = np.arange(mask.seqlen_q) if short else few
+    loud_rows = np.unique(np.concatenate([_spaced(spread, MOST_LOUD_ROWS // 2), _spaced(ends, MOST_LOUD_ROWS // 2)]))
+    return Probe(rows, few, _edges_of(mask, loud_rows), _seen(mask, rows))
+
+
+def _anywhere(length: int, rng: Random) -> Ints:
+    """One row in every few, 64 or more in all where there are so many."""
+    size = max(2, length // LEAST_ROWS)  # 2 and more: some rows must stay without gradient
+    return np.array([start + rng.randrange(min(size, length - start)) for start in range(0, length, size)], np.int64)
+
+
+def _at_tiles(length: int, rng: Random) -> Ints:
+    """One row in every tile or, where tiles are few, both edges and one or some between.
+
+    Six tiles in a row have each kind of row once in an even tile and once in an odd one, so a kernel's tiles of 128 show both edges too.
+    In which order is drawn: a fixed one would always miss the same tiles of other sizes.
+    """
+    starts = range(0, length, TILE)
+    per_tile = -(-LEAST_ROWS // len(starts))
+    kinds: tuple[list[str], list[str]] = ([], [])  # yet to come, of even and of odd tiles
+    rows = list[int]()
+    for tile, start in enumerate(starts):
+        last = min(start + TILE, length) - 1
+        if per_tile > 1:
+            rows += [start, last, *(rng.randint(start, last) for _ in range(max(1, per_tile - 2)))]
+            continue
+        coming = kinds[tile % 2]
+        if not coming:
+            coming += rng.sample(("first", "last", "any"), 3)
+        rows.append({"first": start, "last": last, "any": rng.randint(start, last)}[coming.pop()])
+    return np.unique(np.array(rows, np.int64))
 
 
 def _band_ends(mask: AnyMask) -> Ints:
@@ -60,10 +97,17 @@ def _edges_of(mask: AnyMask, rows: Ints) -> Ints:
         of_band = [] if mask.band is None else [_edges_of(mask.band, rows)]
         keys = np.concatenate([edges - 1, edges, *of_band])
     else:
-        starts, ends = (bound[:, rows].ravel() for bound in mask.row_intervals())
+        seen = _seen(mask, rows)
+        starts, ends = seen[:, 0].ravel(), seen[:, 1].ravel()
         starts, ends = starts[ends > starts], ends[ends > starts]
         keys = np.concatenate([starts - 1, starts, ends - 1, ends])
     return np.unique(keys[(keys >= 0) & (keys < mask.seqlen_k)]).astype(np.int64)
+
+
+def _seen(mask: AnyMask, rows: Ints) -> Ints:
+    if isinstance(mask, BlockMask):
+        return np.zeros((0, 2, len(rows)), np.int64)
+    return np.stack([bound[:, rows] for bound in mask.row_intervals()], 1).astype(np.int64)
 
 
 def _spaced(sorted_rows: Ints, most: int) -> Ints:

@@ -53,13 +53,15 @@ class Reference:
             {which: {name: part(name, value) for name, value in tensors.items()} for which, tensors in sets.items()}
             for sets in (self.values, self.honest)
         )
-        return Reference(Probe(place[self.probe.rows[mine]], self.probe.loud_keys), values, honest, tokens)
+        few = place[self.probe.few]
+        points = Probe(place[self.probe.rows[mine]], few[few >= 0], self.probe.loud_keys, self.probe.seen[:, :, mine])
+        return Reference(points, values, honest, tokens)
 
 
 def data(
     case: Case, points: Probe, which: str, seed: int, layout: Layout = "LHD", ranges: Sequence[tuple[int, int]] | None = None
 ) -> Inputs:
-    """The inputs of one data set: dout is zero except in the probe's rows; in `loud`, V is loud at the probe's keys.
+    """The inputs of one data set: dout is zero except in the probe's rows for it; in `loud`, V is loud at the probe's keys.
 
     With `ranges` only those tokens, one after the other: the same numbers that the whole has there.
     """
@@ -68,7 +70,7 @@ def data(
         inputs = make(case, number, layout)
     else:
         inputs = Inputs(*(tokens(name, case, ranges, number, layout) for name in WHICH))
-    inputs.dout[~_among(points.rows, case.seqlen_q, ranges).to(case.device)] = 0
+    inputs.dout[~_among(points.with_gradient(which), case.seqlen_q, ranges).to(case.device)] = 0
     if which == "loud":
         keys = _among(points.loud_keys, case.seqlen_k, ranges).to(case.device)
         inputs.v[keys] = inputs.v[keys] * LOUD

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +17,15 @@ import torch
 from longca.bench.cell import fingerprint
 from longca.bench.probe import Probe
 from longca.bench.reference import Reference, Values, reference
-from longca.kernels.base import Case
+from longca.kernels import inputs
+from longca.kernels.base import Case, source_version
 from longca.masks import AnyMask
 
 MOST_BYTES = 4 << 30  # a larger one is computed by every worker
 KINDS = ("values", "honest")
+POINTS = tuple(field.name for field in fields(Probe))
+HERE = Path(__file__).parent
+MADE_BY = source_version([HERE / "probe.py", HERE / "reference.py", Path(inputs.__file__)])  # other code makes other references
 
 
 class References:
@@ -32,7 +36,7 @@ class References:
 
     def get(self, mask: AnyMask, case: Case, seed: int, cache: Path | None) -> Reference:
         """The reference of this problem, from memory, from the cache, or computed and put there."""
-        name = "reference-" + fingerprint(mask.digest, asdict(replace(case, deterministic=False)), seed)
+        name = "reference-" + fingerprint(mask.digest, asdict(replace(case, deterministic=False)), seed, MADE_BY)
         if self._name != name or self._held is None:
             self.forget()
             path = None if cache is None else cache / name
@@ -63,8 +67,8 @@ def save(made: Reference, path: Path) -> None:
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         fresh.mkdir()
-        np.save(fresh / "rows.npy", made.probe.rows)
-        np.save(fresh / "loud_keys.npy", made.probe.loud_keys)
+        for name in POINTS:
+            np.save(fresh / f"{name}.npy", getattr(made.probe, name))
         for name, tensor in tensors.items():
             np.save(fresh / f"{name}.npy", tensor.cpu().numpy())
         fresh.rename(path)
@@ -78,5 +82,5 @@ def load(path: Path, device: str) -> Reference:
         kind, which, name, _ = file.name.split(".")
         mapped = torch.from_numpy(np.load(file, mmap_mode="c", allow_pickle=False))
         read[kind].setdefault(which, {})[name] = mapped.to(device)
-    rows, loud = (np.load(path / f"{name}.npy", allow_pickle=False) for name in ("rows", "loud_keys"))
-    return Reference(Probe(rows, loud), read["values"], read["honest"])
+    points = Probe(*(np.load(path / f"{name}.npy", allow_pickle=False) for name in POINTS))
+    return Reference(points, read["values"], read["honest"])

@@ -99,4 +99,4 @@ def _block(which: Which, seed: int, block: int, heads: int, size: int, device: s
     name = f"{seed}/{which}/{block}".encode()
     number = int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little") >> 1
     generator = torch.Generator(device).manual_seed(number)
-    return torch.randn(BLOCK, heads, size, generator=generator, device=device)
+    return torch.randn(BLOCK, heads, size, generator=generator, device=device, dtype=torch.float32)

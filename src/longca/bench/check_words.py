@@ -1,0 +1,99 @@
+"""What is wrong with a tensor, in words for whoever wrote the kernel: how many tokens, the first of them, which heads; and what the
+error of an lse looks like. Nothing here is computed for a kernel that is right."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from longca.bench.probe import Ints
+
+MOST_HEADS = 6  # that are named one by one
+KNOWN_RATIOS = {1 / math.log(2): "log2 instead of the natural log", math.log(2): "a natural log taken for log2", -1.0: "the wrong sign"}
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """How the rows of a tensor are called."""
+
+    numbers: torch.Tensor | None = None  # in the sequence; None: they are all of it
+    seen: Ints | None = None  # what each sees, as in a probe; None: they are keys
+    sampled: bool = False
+
+    def number(self, row: int) -> int:
+        return row if self.numbers is None else int(self.numbers[row])
+
+    def of(self, count: int, total: int) -> str:
+        share = 100 * count / total
+        percent = f"{share:.0f} %" if share >= 10 else f"{share:.2g} %"
+        return f"{count} of {total} {'sampled ' if self.sampled else ''}tokens ({percent})"
+
+    def sees(self, row: int) -> str:
+        """What the row of a band mask sees; nothing is said of blocks, which are many."""
+        if self.seen is None or not len(self.seen):
+            return ""
+        intervals = [f"[{first}, {last})" for first, last in self.seen[:, :, row].tolist() if last > first]
+        return f" that sees the keys {' and '.join(intervals)}" if intervals else " that sees no key"
+
+
+def spread(wrong_TH: torch.Tensor, tokens: Tokens) -> str:
+    """How many tokens are wrong, the first of them, and in which heads if not in all; empty where none is."""
+    per_token, per_head = wrong_TH.any(1), wrong_TH.any(0)
+    if not per_token.any():
+        return ""
+    first = int(per_token.int().argmax())
+    words = f"wrong in {tokens.of(int(per_token.sum()), len(per_token))}, first in token {tokens.number(first)}{tokens.sees(first)}"
+    return words + ("" if per_head.all() else f", only in {_heads(per_head)}")
+
+
+def _heads(wrong: torch.Tensor) -> str:
+    numbers, total = wrong.nonzero().flatten().tolist(), len(wrong)
+    if len(numbers) > MOST_HEADS:
+        return f"{len(numbers)} of {total} heads, first {numbers[0]}"
+    return f"head{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))} of {total}"
+
+
+def non_finite(tensor_LHD: torch.Tensor, tokens: Tokens) -> str:
+    """Where it holds what is no number; empty where it does not."""
+    if tensor_LHD.isfinite().all():
+        return ""
+    wrong = ~tensor_LHD.isfinite().all(2)
+    row, head = divmod(int(wrong.int().argmax()), wrong.shape[1])
+    count = tokens.of(int(wrong.any(1).sum()), len(wrong))
+    return f"{gave(tensor_LHD[row, head])} at token {tokens.number(row)}, head {head}, and NaN or infinity in {count}"
+
+
+def not_silent(dq_LHD: torch.Tensor, voiced: torch.Tensor, tokens: Tokens) -> str:
+    """Where rows have a gradient though they were given none; empty where none has. NaN is one too."""
+    loud = (dq_LHD != 0).flatten(1).any(1)
+    loud[voiced] = False
+    if not loud.any():
+        return ""
+    return f"{int(loud.sum())} of {len(loud) - len(voiced)} such rows, first in token {tokens.number(int(loud.int().argmax()))}"
+
+
+def gave(values: torch.Tensor) -> str:
+    """What stands where a finite number should."""
+    if values.isnan().any():
+        return "NaN"
+    if values.isinf().any():
+        return "infinity" if values.max() == math.inf else "-infinity"
+    return f"{float(values.abs().max()):.3g}"
+
+
+def lse_looks_like(got: torch.Tensor, right: torch.Tensor, allowed: float) -> str:
+    """Whether an lse is everywhere the right one times a number, or plus one; empty where it is neither."""
+    both = got.isfinite() & right.isfinite()
+    got, right = got[both].double(), right[both].double()
+    slack = 4 * allowed
+    if len(right) < 2 or float(right.max() - right.min()) <= slack:  # too little to tell a ratio from a difference
+        return ""
+    ratio, difference = float((got * right).sum() / right.square().sum()), float((got - right).mean())
+    if float((got - ratio * right).abs().max()) <= slack * max(1.0, abs(ratio)) and abs(ratio - 1) > slack:
+        known = next((f": {words}" for value, words in KNOWN_RATIOS.items() if abs(ratio - value) < 1e-3), "")
+        return f"everywhere {ratio:.5g} times the right one{known}"
+    if float((got - right - difference).abs().max()) <= slack and abs(difference) > slack:
+        return f"everywhere the right one {'plus' if difference > 0 else 'minus'} {abs(difference):.4g}"
+    return ""
