@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a parameter of the masks that have it, one value each; repeatable; under 4K tokens windows and blocks are narrow unless set",
     )
-    parser.add_argument("--deterministic", action="store_true", help="ask for a deterministic backward")
+    parser.add_argument("--deterministic", action="store_true", help="ask for a deterministic backward, and demand the same bits twice")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is a GPU")
     parser.add_argument("--plugin", metavar="FILE.py", action="append", default=[], help="a file with kernels of your own; repeatable")
     parser.add_argument(
