@@ -8,6 +8,7 @@ import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -15,6 +16,7 @@ import longca
 from longca.kernels.base import code_version, module_path, source_version
 
 OTHERS = [Path(place).resolve() for place in (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), Path(longca.__file__).parent)]
+NUMBERED = {"torch", "triton", "numpy"}  # their versions are in every key, and a checkout of them has thousands of files
 INSTALLED = {"site-packages", "dist-packages"}  # what lies there has a version number
 _brought: dict[str, set[Path]] = {}  # by module: the files of the user's own modules that importing it brought in
 
@@ -40,8 +42,8 @@ def noting(module: str) -> Iterator[None]:
 def namesake(file: Path) -> Path | None:
     """A module that was imported before and has the name of one which lies beside a file that imports it: the file would get the wrong
     one without a word."""
-    wanted = {path.stem: path for path in _reached([file]) - {file} if path.parent == file.parent}
-    loaded = {name: vars(sys.modules[name]).get("__file__") for name in wanted if name in sys.modules}
+    wanted = {path.stem: path for path in imported_by(file) if path.parent == file.parent and path != file}
+    loaded = {name: getattr(sys.modules.get(name), "__file__", None) for name in wanted}
     return next((Path(other) for name, other in loaded.items() if other and Path(other).resolve() != wanted[name]), None)
 
 
@@ -66,19 +68,21 @@ def _reached(roots: Iterable[Path]) -> set[Path]:
     return found
 
 
+@cache
 def imported_by(file: Path) -> list[Path]:
-    """What import statements anywhere in a file name: kernels often import what is slow to load only when they are prepared."""
+    """What import statements anywhere in a file name: kernels often import what is slow to load only when they are prepared. A process
+    looks once: what is edited later it does not run."""
     try:
-        tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError, OSError):
+        nodes = list(ast.walk(ast.parse(file.read_bytes())))
+    except (SyntaxError, ValueError, OSError, RecursionError, MemoryError):  # importing it will say what is wrong with it
         return []
     found: list[Path] = []
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             found += [path for alias in node.names for path in _absolute(alias.name.split("."), file.parent)]
         elif isinstance(node, ast.ImportFrom):
             package = node.module.split(".") if node.module else []
-            for alias in node.names:
+            for alias in node.names if node.level <= len(file.parents) else ():
                 parts = [*package, alias.name]
                 found += _below(file.parents[node.level - 1], parts) if node.level else _absolute(parts, file.parent)
     return found
@@ -86,7 +90,7 @@ def imported_by(file: Path) -> list[Path]:
 
 def _absolute(parts: list[str], beside: Path) -> list[Path]:
     """Of a module by its full name: beside the file that asks for it, as in a plugin's folder, and wherever Python finds it."""
-    if parts[0] in sys.stdlib_module_names:
+    if parts[0] in sys.stdlib_module_names or parts[0] in NUMBERED:
         return []
     found, top = _below(beside, parts), None
     with suppress(ValueError, ImportError):  # a module without a spec, such as the program itself
@@ -102,6 +106,7 @@ def _below(folder: Path, parts: list[str]) -> list[Path]:
 
 
 def _files(module: Path) -> list[Path]:
-    """The file of a module or of a package, if there is one; compiled ones have more in their names."""
+    """The file of a package or of a module, if there is one, of which Python takes the first; compiled ones have more in their names."""
     usual = [module / "__init__.py", module.with_name(f"{module.name}.py")]
-    return [file for file in usual if file.is_file()] + ([] if module.name == "*" else sorted(module.parent.glob(f"{module.name}.*.so")))
+    compiled = [] if module.name == "*" else sorted(module.parent.glob(f"{module.name}.*.so"))
+    return [file for file in usual if file.is_file()][:1] + compiled

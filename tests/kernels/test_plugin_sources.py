@@ -224,3 +224,13 @@ def test_an_edit_of_a_package_that_is_installed_from_its_folder_is_another_versi
     assert before.startswith("0.1+")
     assert version_with("attend = 22\n") != before
     assert version_with("attend = 1\n") == before
+
+
+def test_a_package_is_taken_before_a_file_of_its_name_and_odd_files_are_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "foo").mkdir()
+    (tmp_path / "foo" / "__init__.py").write_text("x = 1\n")
+    (tmp_path / "foo.py").write_text("from foo import x\n")
+    assert tmp_path / "foo.py" not in sources.imported_by(tmp_path / "foo.py")
+    (tmp_path / "deep.py").write_text("x = " + "+".join(["1"] * 20_000) + "\n")
+    (tmp_path / "high.py").write_text(f"from {'.' * 60} import x\n")
+    assert sources.imported_by(tmp_path / "deep.py") == sources.imported_by(tmp_path / "high.py") == []

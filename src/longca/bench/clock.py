@@ -6,7 +6,7 @@ cache, and behind a spin for as long as the host needs, so that the events see t
 fails, `host_bound` says so. Calls so long that a full cache could save them less than 1 % are made without a flush: it is a rest, too.
 
 A device changes its clock under load: seen on an H200, a kernel that draws much power runs at the full clock for 60 to 100 ms, now
-and then for up to 150 ms (in some 40 of 1,246 cells), and is then slowed by up to 13 %, with samples that agree within .1 % on either
+and then for up to 150 ms (in some 40 of 1,246 cells), and is then slowed by up to 13 %, with samples that agree within 1 % on either
 side of the step. So samples lie behind a warm-up under the same load, and are spread over as long a time as it took; and while they
 still move, agreeing ones do not end it.
 """

@@ -21,7 +21,7 @@ from longca.masks import AnyMask, BlockMask
 
 TILE = 64
 LOUD = 64.0
-ALL_ROWS = 512  # tokens up to which every row is looked at: there that takes a CPU tenths of a second
+ALL_ROWS = 512  # tokens up to which every row is looked at: a reference takes a CPU seconds there, at most
 LEAST_ROWS = 64  # in short sequences a tile has several rows that are looked at, so that they are no fewer
 MOST_BAND_ENDS = 2048
 MOST_LOUD_ROWS = 256

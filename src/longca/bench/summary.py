@@ -14,10 +14,18 @@ from longca.text import format_shape, format_size
 Record = dict[str, Any]
 
 
+BY_RULE = "left out by rule"  # the shown status of what was never tried: kernels of quadratic memory beyond some length
+
+
 class Table(NamedTuple):
     title: str
     columns: list[str]
     rows: list[list[str]]
+
+
+def shown_status(record: Record) -> str:
+    """The status that a reader sees. What a rule left out was never tried, so nobody knows whether it is supported."""
+    return BY_RULE if record["status"] == "unsupported" and record.get("limited") else str(record["status"])
 
 
 def label(record: Record) -> str:
@@ -126,7 +134,7 @@ def typical(found: Mapping[str, Record]) -> str:
     statuses."""
     timed = [record for record in found.values() if record["status"] == "ok"]
     if not timed:
-        return ", ".join(dict.fromkeys(record["status"] for record in found.values()))
+        return ", ".join(dict.fromkeys(map(shown_status, found.values())))
     of = f" of {len(found)}" if len(timed) < len(found) else ""
     noise = " ~" if any(record.get("noisy") for record in timed) else ""
     return speed(median(record["tflops"] for record in timed)) + (f" (n={len(timed)}{of})" if len(found) > 1 else "") + noise
@@ -138,11 +146,11 @@ def speed(tflops: float) -> str:
 
 def failures(records: Iterable[Record]) -> Table:
     """How often each kernel gave each reason for not being measured."""
-    counted = Counter((label(record), record["status"], record["reason"]) for record in records if record["status"] != "ok")
+    counted = Counter((label(record), shown_status(record), record["reason"]) for record in records if record["status"] != "ok")
     rows = [[kernel, status, str(count), printable(reason)] for (kernel, status, reason), count in sorted(counted.items())]
     return Table("not measured", ["kernel", "status", "cells", "why"], rows)
 
 
 def counts(records: Iterable[Record]) -> str:
-    counted = Counter(record["status"] for record in records)
+    counted = Counter(map(shown_status, records))
     return ", ".join(f"{count} {status}" for status, count in counted.most_common()) or "nothing"

@@ -133,14 +133,25 @@ def check_job(cells: list[Cell], session: Session) -> Iterator[tuple[str, dict[s
     except Unavailable:
         raise
     except Refused as refused:  # its backward, perhaps: `longca run` times the forward of such a kernel, too
-        found = _check(kernel, mask, replace(case, backward=False), cell, session)
-        found["reason"] = found["reason"] or f"forward only: {str(refused).rstrip('.')}"
+        found = _forward(refused, kernel, mask, case, cell, session)
     except Exception as error:
         found = fields_of(error) | {"label": kernel.label}
         session.after_error(error)
     if found["status"] != "ok" and not found["check"] and not session.fatal:
         found = _with_forward(found, kernel, mask, replace(case, backward=False), cell, session)
     yield cell.which, found
+
+
+def _forward(refused: Refused, kernel: Kernel, mask: AnyMask, case: Case, cell: Cell, session: Session) -> dict[str, Any]:
+    """The forward of a kernel that refused to be prepared for both."""
+    try:
+        found = _check(kernel, mask, replace(case, backward=False), cell, session)
+    except Refused:
+        raise
+    except Exception as error:
+        session.after_error(error)
+        return fields_of(error) | {"label": kernel.label}
+    return found | {"reason": found["reason"] or f"forward only: {str(refused).rstrip('.')}"}
 
 
 def _check(kernel: Kernel, mask: AnyMask, case: Case, cell: Cell, session: Session) -> dict[str, Any]:

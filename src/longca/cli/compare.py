@@ -23,8 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("before", metavar="A", help="the folder to compare with")
     parser.add_argument("after", metavar="B", nargs="?", help="the folder that may be slower or faster")
     parser.add_argument("--kernel", metavar="NAME", help="in place of B: how this kernel of A stands against the best other, mask by mask")
-    parser.add_argument("--threshold", default=f"{PRACTICAL:.0%}", help="a change below this does not matter (default %(default)s)")
-    parser.add_argument("--fail-on", default="slower", metavar="WHAT", help="exit code 1 for slower (always), and unclear or missing cells")
+    parser.add_argument("--threshold", metavar="PART", help=f"a change below this does not matter (default {PRACTICAL:.0%}%)")
+    parser.add_argument("--fail-on", metavar="WHAT", help="exit code 1 for slower (always), and unclear or missing cells")
     parser.add_argument("--all", action="store_true", help="list cells that are the same, or measured in neither, too")
     parser.add_argument("--json", action="store_true", help="everything, for programs")
     parser.add_argument("--md", action="store_true", help="tables in Markdown, as for a comment on a pull request")
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    threshold, also = _threshold(args.threshold), _fail_on(args.fail_on)
+    threshold, also = _threshold(args.threshold or f"{PRACTICAL}"), _fail_on(args.fail_on or "slower")
     if (args.after is None) == (args.kernel is None):
         raise BadInput("compare a folder A with a folder B; or give one folder and --kernel NAME, which is compared with all others in it.")
     if args.json and args.md:
@@ -59,9 +59,9 @@ def _stand(args: argparse.Namespace) -> int:
     from longca.bench.standing import standing
     from longca.report.reading import read, read_environments
 
-    without_meaning = [name for name in ("json", "all", "force") if getattr(args, name)]
+    without_meaning = [name for name in ("json", "all", "force", "threshold", "fail_on") if getattr(args, name)]
     if without_meaning:
-        raise BadInput(f"--{without_meaning[0]} is for two folders; leave it out with --kernel.")
+        raise BadInput(f"--{without_meaning[0].replace('_', '-')} is for two folders; leave it out with --kernel.")
     say_torn([args.before])
     records = read(args.before)
     known = sorted({record["kernel"] for record in records})

@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--distribution", metavar="NAME|FILE", help="what document lengths are drawn from")
     parser.add_argument("--packing", metavar="NAME", help="draw, mixed or chunked")
-    parser.add_argument("--deterministic", action="store_true", default=None, help="ask for deterministic backwards, the same bits twice")
+    parser.add_argument("--deterministic", action="store_true", default=None, help="ask for deterministic backwards; checked on one device")
     parser.add_argument(
         "--workload",
         metavar="FILE",

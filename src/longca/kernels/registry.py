@@ -89,7 +89,8 @@ def _refuse_incomplete(kernel: type[Kernel], path: str | Path) -> None:
         raise BadInput(
             f"the kernel {kernel.name!r} of the plugin {path} has no {' and no '.join(lacking)}; a kernel needs both, see docs/kernels.md."
         )
-    if missing := [file for file in kernel("").own_paths() if not file.is_file()]:
+    made = [kernel(variant) for variant in kernel.variants or ("",)]
+    if missing := [file for one in made for file in one.own_paths() if not file.is_file()]:
         raise BadInput(f"the kernel {kernel.name!r} of the plugin {path} names {missing[0]} in own_files, and there is no such file.")
 
 

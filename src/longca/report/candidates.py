@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from longca.bench.summary import label
+from longca.bench.summary import label, shown_status
 from longca.report import PRACTICAL
 from longca.report.evidence import Evidence
 from longca.report.question import Question
@@ -122,7 +122,7 @@ def _candidate(name: str, group: list[Evidence], question: Question) -> Candidat
     about = {field: group[0].record.get(field) for field in ("method", "grid", "ranks", "simulated")}
     about["kernel"] = name.rsplit(" ", 1)[-1]
     if failed:
-        return Candidate(name, about, {}, failed[0].record["status"], _reason(failed, len(by_mask)))
+        return Candidate(name, about, {}, shown_status(failed[0].record), _reason(failed, len(by_mask)))
     if not measured:
         return Candidate(name, about, {}, NOT_MEASURED, f"there is no record of its {' and '.join(sorted(missing))}")
     return Candidate(name, about, measured)

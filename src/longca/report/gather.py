@@ -11,14 +11,13 @@ import numpy as np
 from longca import __version__, masks
 from longca.bench import journal
 from longca.bench.export import flat
-from longca.bench.summary import is_sparse, mask_names
+from longca.bench.summary import is_sparse, mask_names, shown_status
 from longca.errors import BadInput, LongcaError
 from longca.masks import AnyMask, Mask
 from longca.masks.draw import shades
 from longca.report.naming import kernel_names, same_masks
 from longca.report.reading import Drawn, Record, journals, read, read_environments
 from longca.report.reproduce import command
-from longca.report.settings import as_shown
 
 PICTURE = 64  # cells of a mask's picture in each direction
 SHADES = "0123456789abcdef"
@@ -43,7 +42,7 @@ def gather(folders: Sequence[str | Path]) -> Gathered:
     drawn: dict[tuple[str, str], Record] = {}
     homes: dict[str, list[int]] = {}
     for number, folder in enumerate(journals(folders)):
-        own = {record["key"]: as_shown(record) for record in read(folder)}
+        own = {record["key"]: record | {"status": shown_status(record)} for record in read(folder)}
         records |= own
         for key in own:
             homes.setdefault(key, []).append(number)

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
-from longca.bench.summary import is_sparse, mask_names
+from longca.bench.summary import BY_RULE, is_sparse, mask_names
 from longca.masks import SOURCES, dense_of
 from longca.report.gather import Gathered
 from longca.report.naming import kernel_names, same_masks
 from longca.report.reading import Record
-from longca.report.settings import BY_RULE, SIMULATED
+from longca.report.settings import SIMULATED
 
 TENSORS = {"fwd": ("out", "lse"), "bwd": ("dq", "dk", "dv"), "fwd+bwd": ("out", "lse", "dq", "dk", "dv")}  # what a pass computes
 SHAPE = ("heads_q", "heads_kv", "head_dim", "head_dim_v", "dtype", "deterministic", "pass", "seqlen")

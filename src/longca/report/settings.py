@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Mapping
 from statistics import median
 
+from longca.bench.summary import BY_RULE
 from longca.report.reading import Record
 from longca.text import format_shape
 
 PASSES = ("fwd", "bwd", "fwd+bwd")
-BY_RULE = "left out by rule"  # the shown status of what was never tried: kernels of quadratic memory beyond some length
 MARKS = {"unsupported": "X", "unavailable": "X", "oom": "M", "wrong": "W", "timeout": "T", "error": "E", "invalid": "E", BY_RULE: "L"}
 LETTERS = {"X": "unsupported or unavailable", "M": "out of memory", "W": "wrong", "T": "timed out", "E": "error"}
 LETTERS |= {"L": f"not run, {BY_RULE}"}
@@ -19,11 +19,6 @@ MARKS_EXPLAINED = (
     f"A letter at the foot stands where a kernel has no time: {'; '.join(f'{letter} {said}' for letter, said in LETTERS.items())}. "
     "A grey letter stands for several kernels, and a number says how many: X3 means that three kernels are unsupported or unavailable."
 )
-
-
-def as_shown(record: Record) -> Record:
-    """The record with the status that a reader sees. What a rule left out was never tried, so nobody knows whether it is supported."""
-    return record | {"status": BY_RULE} if record["status"] == "unsupported" and record.get("limited") else record
 
 
 def by_setting(records: Iterable[Record], environments: Mapping[str, Record]) -> dict[str, list[Record]]:
