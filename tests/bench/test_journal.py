@@ -64,6 +64,18 @@ def test_the_last_record_of_a_key_counts(tmp_path: Path) -> None:
     assert [(entry["key"], entry["status"]) for entry in journal.load(tmp_path)] == [("key0", "ok"), ("key1", "ok")]
 
 
+def test_a_signal_right_after_the_write_does_not_hide_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: int) -> None:
+        raise KeyboardInterrupt
+
+    with Journal(tmp_path) as made:
+        made.add(record(0))
+        monkeypatch.setattr(journal.os, "fsync", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            made.add(record(1))
+        assert list(made.written()) == ["key0", "key1"]
+
+
 def test_a_full_disk_is_one_sentence_and_what_was_there_is_kept(tmp_path: Path) -> None:
     with Journal(tmp_path) as made:
         made.add(record(0))

@@ -196,6 +196,10 @@ class Journal:
         self._results.add(record)
         self.records[record["key"]] = record
 
+    def written(self) -> dict[str, Record]:
+        """The records that stand on the disk. A signal may come between writing one and knowing that it was written."""
+        return {entry["key"]: entry for entry in read_lines(self._results.path).entries}
+
     def add_mask(self, entry: Mapping[str, Any]) -> None:
         """A mask as `describe_mask` tells it, unless it is there already."""
         if _identity(entry) not in self._known_masks:

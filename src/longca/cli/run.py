@@ -224,7 +224,8 @@ def _execute(args: argparse.Namespace, suite: Suite, found: Catalogue, planned: 
             start = time.monotonic()
             ended = runner.execute(todo_jobs, executor, journal, environment.name_of(facts), watcher, args.stop_after)
             spent_s = time.monotonic() - start
-        records = [journal.records[entry.key] for entry in planned if entry.key in journal.records]
+        written = journal.written()
+    records = [written[entry.key] for entry in planned if entry.key in written]
     own = dict.fromkeys(label.partition(":")[0] for label, entry in found.entries.items() if entry.plugin is not None)
     _summary(records, out, own)
     if todo:
