@@ -1,0 +1,1 @@
+"""Results: the typed record, the journal, reading and merging, every statistic and verdict, export. Nothing here measures or draws."""

@@ -1,0 +1,45 @@
+"""Records that say `ok` and contradict themselves. Readers give them the status `doubtful`, so nothing compares or recommends them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from statistics import median
+
+from msgspec.structs import replace
+
+from longca.results import metrics
+from longca.results.record import Environment, Environments, Record, Status
+
+ROUNDING = 1e-4  # relative: journals keep six digits
+
+
+def without_doubtful(records: Iterable[Record], environments: Environments) -> list[Record]:
+    """The records, with the status `doubtful` where an `ok` cannot be believed."""
+    checked = []
+    for record in records:
+        reason = doubt(record, environments.get(record.env)) if record.ok else ""
+        checked.append(replace(record, status=Status.DOUBTFUL, reason=reason) if reason else record)
+    return checked
+
+
+def doubt(record: Record, environment: Environment | None) -> str:
+    """Why an `ok` record cannot be believed, as a clause; empty where it can."""
+    times, speed, work = record.times, record.speed, record.flops or 0
+    if not record.simulated:
+        if not record.check:
+            return "it has a time but no check"
+        failed = [name for name, error in record.check.items() if error.share > 1]
+        if failed:
+            return f"the error of {' and '.join(failed)} is above the tolerance"
+    if not _near(times.median, median(times.samples)):
+        return f"its median of {times.median:g} ms is not that of its samples, {median(times.samples):g} ms"
+    if not times.p20 <= times.median <= times.p80:
+        return f"its median of {times.median:g} ms is not between its percentiles, {times.p20:g} and {times.p80:g} ms"
+    expected = metrics.tflops(work / (record.ranks or 1), times.median)
+    if not _near(speed, expected):
+        return f"its speed of {speed:g} TFLOP/s is not its work over its time, {expected:g}"
+    return metrics.too_fast(speed, environment.name, record.dtype) if environment else ""
+
+
+def _near(value: float, other: float) -> bool:
+    return abs(value - other) <= ROUNDING * max(abs(value), abs(other))

@@ -1,0 +1,59 @@
+"""Joining journals of several machines or shards, and packing a finished one."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from longca.results.files import LOCK, MASKS, PACKED, RESULTS, read_environments, read_masks
+from longca.results.journal import CannotWrite, Journal
+from longca.results.reading import history
+from longca.results.record import Record
+
+
+class Merged(NamedTuple):
+    added: int
+    replaced: int
+    kept: int  # records that OUT had already, or had better
+
+
+def merge(out: str | Path, folders: Sequence[str | Path]) -> Merged:
+    """Adds the records of `folders` to `out`. Of two with one key the later counts, but a failure never replaces a measurement."""
+    best: dict[str, Record] = {}
+    for folder in folders:  # all are read before anything is written
+        for record in history(folder):
+            known = best.get(record.key)
+            if known is None or known == record or _better(record, known):
+                best.pop(record.key, None)  # a later record also stands later: of those that measure the same, the last counts
+                best[record.key] = record
+    with Journal(out) as journal:
+        for folder in folders:
+            for name, environment in read_environments(folder).items():
+                journal.add_environment(name, environment)
+            for entry in read_masks(folder).entries:
+                journal.add_mask(entry)
+        old = dict(journal.records)
+        new = {key: record for key, record in best.items() if key not in old or _better(record, old[key])}
+        for record in new.values():
+            journal.add(record)
+    replaced = sum(key in old for key in new)
+    return Merged(len(new) - replaced, replaced, len(best) - len(new))
+
+
+def _better(new: Record, old: Record) -> bool:
+    return new != old and (new.ok or not old.ok)
+
+
+def pack(folder: str | Path) -> None:
+    """Compresses a finished journal in place: it can be read as before, but not added to."""
+    for name in (RESULTS, MASKS):
+        path = Path(folder) / name
+        try:
+            with path.with_name(name + PACKED).open("wb") as file:
+                file.write(gzip.compress(path.read_bytes(), mtime=0))
+            path.unlink()
+            (Path(folder) / LOCK).unlink(missing_ok=True)
+        except OSError as error:
+            raise CannotWrite(f"cannot pack {path}: {error.strerror}.") from error

@@ -1,0 +1,232 @@
+"""Who is fastest, on which masks, and by how much: the one rule for page, Markdown, terminal, `compare --kernel` and `recommend`.
+
+Kernels are compared on the masks (one per seed) that they share. A kernel that failed on one of the masks is out, with the reason; so is
+one that was not measured on all masks on which the others are compared. Speeds are medians over these masks. Two kernels are equal where
+on most masks their times differ by no more than `PRACTICAL`, or by little more while their spreads overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from longca.results import metrics
+from longca.results.naming import Row
+from longca.results.record import Pass, Record
+
+PRACTICAL = 0.03  # of a time: a smaller difference does not matter in practice, however well it is known
+NOISE_EXPLAINS = 0.1  # of a time, at most
+ENOUGH_SAMPLES = 5  # with fewer, `compare` decides nothing and `recommend` says so
+SETTLED_S = 0.1  # of load, after which an H200 is nearly always within 2.5 % of its final clock (results/h200/README.md)
+NOT_MEASURED = "not measured"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One kernel on one mask: the times of a record, or the sum of a forward's and a backward's."""
+
+    ms: float
+    p20: float
+    p80: float
+    tflops: float
+    mfu: float | None
+    peak_gib: float | None
+    records: tuple[Record, ...]
+
+    def as_fast_as(self, other: Figure) -> bool:
+        """Whether the times differ by what does not matter, or by little more while the spreads (20th to 80th percentile) overlap."""
+        apart = max(self.ms, other.ms) / min(self.ms, other.ms) - 1
+        overlap = self.p20 <= other.p80 and other.p20 <= self.p80
+        return apart <= PRACTICAL or (overlap and apart <= NOISE_EXPLAINS)
+
+
+def figure(records: Sequence[Record]) -> Figure:
+    """The figure of one record, or of several passes together: times and work add up, the peak memory is the largest."""
+    ms, p20, p80 = (sum(getattr(record.times, name) for record in records) for name in ("median", "p20", "p80"))
+    first = records[0]
+    if len(records) == 1:
+        return Figure(ms, p20, p80, first.speed, first.mfu, first.peak_gib, tuple(records))
+    speed = metrics.tflops(sum(record.flops or 0 for record in records) / (first.ranks or 1), ms)
+    peaks = [record.peak_gib for record in records]
+    known = [peak for peak in peaks if peak is not None]
+    share = None if first.mfu is None else speed * first.mfu / first.speed
+    return Figure(ms, p20, p80, speed, share, max(known) if len(known) == len(peaks) else None, tuple(records))
+
+
+@dataclass(frozen=True)
+class Out:
+    """A kernel that is not compared: its status, or `not measured`, and why."""
+
+    line: str
+    status: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One kernel (or method, grid and kernel) in a contest: figures by the mask's digest, or why it is out."""
+
+    line: str
+    figures: Mapping[str, Figure]
+    out: Out | None = None
+
+    @property
+    def records(self) -> list[Record]:
+        return [record for figure in self.figures.values() for record in figure.records]
+
+    def without(self, status: str, reason: str) -> Entry:
+        """The same kernel, out for this reason."""
+        return Entry(self.line, {}, Out(self.line, status, reason))
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A kernel among those that are compared; speeds per device, medians over the shared masks."""
+
+    line: str
+    tflops: float
+    worst_tflops: float
+    ms: float
+    mfu: float | None
+    against_best: float  # this speed over the best one's
+    equal: bool  # as fast as the best: the best itself, and kernels that do not differ from it by what matters
+    figures: Mapping[str, Figure]  # of the shared masks
+
+    @property
+    def records(self) -> list[Record]:
+        return [record for figure in self.figures.values() for record in figure.records]
+
+    @property
+    def noisy(self) -> bool:
+        return any(record.noisy for record in self.records)
+
+    @property
+    def samples(self) -> int:
+        """The number of samples of the record that has the fewest."""
+        return min(len(record.times.samples) for record in self.records)
+
+    @property
+    def title(self) -> str:
+        """The name, with `~` where a figure is noisy."""
+        return f"{self.line} ~" if self.noisy else self.line
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Kernels in the order of their speed, and those that are out."""
+
+    standings: tuple[Standing, ...]
+    out: tuple[Out, ...]
+    masks: frozenset[str]  # digests on which they are compared
+
+    @property
+    def best(self) -> Standing | None:
+        return self.standings[0] if self.standings else None
+
+    @property
+    def equals(self) -> tuple[Standing, ...]:
+        """The best, and all that are as fast."""
+        return tuple(standing for standing in self.standings if standing.equal)
+
+    @property
+    def next(self) -> Standing | None:
+        """The fastest that is slower than the best by what matters."""
+        return next((standing for standing in self.standings if not standing.equal), None)
+
+    def of(self, line: str) -> Standing | None:
+        return next((standing for standing in self.standings if standing.line == line), None)
+
+
+def entries(rows: Iterable[Row], pass_: Pass) -> list[Entry]:
+    """One entry per kernel. Of several records of one kernel on one mask the last counts, and a forward of the right kind before others:
+    the one of inference where forwards are compared, else the one that keeps what a backward needs."""
+    lines: dict[str, list[Record]] = {}
+    for row in rows:
+        lines.setdefault(row.line, []).append(row.record)
+    return [_entry(line, records, pass_) for line, records in lines.items()]
+
+
+def _entry(line: str, records: list[Record], pass_: Pass) -> Entry:
+    by_mask: dict[str, dict[Pass, Record]] = {}
+    for record in sorted(records, key=lambda record: _suits(record, pass_)):  # stable: of one kind the last counts
+        by_mask.setdefault(record.mask_digest, {})[record.pass_] = record
+    figures, failed, missing = dict[str, Figure](), list[Record](), set[str]()
+    for digest, passes in by_mask.items():
+        parts = (pass_,) if pass_ in passes else pass_.parts
+        chosen = [passes[part] for part in parts if part in passes]
+        failed += [record for record in chosen if not record.ok][:1]
+        missing.update(part for part in parts if part not in passes)
+        if len(chosen) == len(parts) and all(record.ok for record in chosen):
+            figures[digest] = figure(chosen)
+    if failed:
+        return Entry(line, figures, Out(line, failed[0].status.value, _reason(failed, len(by_mask))))
+    if not figures:
+        return Entry(line, {}, Out(line, NOT_MEASURED, f"there is no record of its {' and '.join(sorted(missing))}"))
+    return Entry(line, figures)
+
+
+def _suits(record: Record, pass_: Pass) -> bool:
+    return record.pass_ is not Pass.FWD or record.grad == (pass_ is not Pass.FWD)
+
+
+def _reason(failed: list[Record], masks: int) -> str:
+    reason = failed[0].reason or failed[0].status.value
+    seeds = ", ".join(str(seed) for seed in sorted({record.seed for record in failed}))
+    return f"{reason} (seed {seeds} of {masks} masks)" if len(failed) < masks else reason
+
+
+def shared_masks(compared: Iterable[Entry]) -> frozenset[str]:
+    """The masks on which the most kernels can be compared, and of such sets the largest: speeds differ by the seed's documents."""
+    sets = [frozenset(entry.figures) for entry in compared if entry.figures]
+    if not sets:
+        return frozenset()
+    options = {*sets, frozenset.intersection(*sets)} - {frozenset()}
+    return max(options, key=lambda option: (sum(option <= own for own in sets), len(option), sorted(option)))
+
+
+def rank(candidates: Iterable[Entry]) -> Ranking:
+    """Kernels in the order of their speed on the masks they share."""
+    everyone = list(candidates)
+    shared = shared_masks(entry for entry in everyone if entry.out is None)
+    compared = [entry for entry in everyone if entry.out is None and shared <= entry.figures.keys()]
+    unshared = [_unshared(entry, shared) for entry in everyone if entry.out is None and not shared <= entry.figures.keys()]
+    out = [entry.out for entry in [*everyone, *unshared] if entry.out is not None]
+    ordered = sorted(compared, key=lambda entry: (-_speed(entry, shared), entry.line))
+    standings = [_standing(entry, ordered[0], shared) for entry in ordered]
+    last = max((place for place, standing in enumerate(standings) if standing.equal), default=0)
+    standings = [replace(standing, equal=place <= last) for place, standing in enumerate(standings)]  # faster than an equal one is equal
+    return Ranking(tuple(standings), tuple(sorted(out, key=lambda one: one.line)), shared)
+
+
+def rank_rows(rows: Sequence[Row]) -> Ranking:
+    """The ranking of one contest."""
+    return rank(entries(rows, rows[0].record.pass_))
+
+
+def _unshared(entry: Entry, shared: frozenset[str]) -> Entry:
+    lacking = len(shared - entry.figures.keys())
+    reason = f"it was not measured on {lacking} of the {len(shared)} masks (seeds) on which the others are compared"
+    return entry.without(NOT_MEASURED, reason)
+
+
+def _speed(entry: Entry, shared: Iterable[str]) -> float:
+    return median(entry.figures[digest].tflops for digest in shared)
+
+
+def _standing(entry: Entry, best: Entry, shared: frozenset[str]) -> Standing:
+    seed = {digest: figure.records[0].seed for digest, figure in entry.figures.items()}
+    own = {digest: entry.figures[digest] for digest in sorted(shared, key=lambda digest: (seed[digest], digest))}
+    alike = sum(figure.as_fast_as(best.figures[digest]) for digest, figure in own.items())
+    shares = [figure.mfu for figure in own.values() if figure.mfu is not None]
+    speed = _speed(entry, shared)
+    return Standing(
+        line=entry.line,
+        tflops=speed,
+        worst_tflops=min(figure.tflops for figure in own.values()),
+        ms=median(figure.ms for figure in own.values()),
+        mfu=median(shares) if shares else None,
+        against_best=speed / _speed(best, shared),
+        equal=entry is best or 2 * alike > len(own),
+        figures=own,
+    )

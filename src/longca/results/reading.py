@@ -1,0 +1,106 @@
+"""Reading journals: the records that count, with their environments and masks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from longca.errors import BadInput
+from longca.results import files
+from longca.results.doubts import without_doubtful
+from longca.results.record import Environment, Environments, MaskEntry, Pass, Record
+
+Identity = tuple[object, ...]
+
+
+@dataclass
+class Results:
+    """The records of one or several journals that count, and what they refer to."""
+
+    records: list[Record]
+    environments: dict[str, Environment] = field(default_factory=dict)
+    masks: dict[tuple[str, str], MaskEntry] = field(default_factory=dict)
+    folders: list[Path] = field(default_factory=list)
+    homes: dict[str, list[int]] = field(default_factory=dict)  # by key the numbers of the folders that hold the record
+
+    def environment(self, record: Record) -> Environment:
+        """The record's environment; an empty one where its journal does not say."""
+        return self.environments.get(record.env) or Environment()
+
+
+def read(folder: str | Path) -> Results:
+    """One journal."""
+    return read_all([folder])
+
+
+def read_all(folders: Iterable[str | Path]) -> Results:
+    """The journals in these folders together; of two records with one key the last counts."""
+    results, records = Results([], folders=files.journals(folders)), dict[str, Record]()
+    for number, folder in enumerate(results.folders):
+        environments = files.read_environments(folder)
+        own = without_doubtful(latest(history(folder), environments), environments)
+        for record in own:
+            records.pop(record.key, None)  # a later record also stands later
+            records[record.key] = record
+            results.homes.setdefault(record.key, []).append(number)
+        results.environments |= environments
+        results.masks |= {(entry.digest, entry.mask): entry for entry in files.read_masks(folder).entries}
+    results.records = list(records.values())
+    return results
+
+
+def read_some(folders: Sequence[str | Path]) -> Results:
+    """As `read_all`, and refuses journals without any record."""
+    results = read_all(folders)
+    if not results.records:
+        raise BadInput(f"there is no record in {', '.join(map(str, folders))}; give a folder in which `longca run` measured something.")
+    return results
+
+
+def history(folder: str | Path) -> list[Record]:
+    """All records of a journal in the order they were written."""
+    path = Path(folder) / files.RESULTS
+    if not path.exists() and not path.with_name(files.RESULTS + files.PACKED).exists():
+        raise BadInput(f"there is no journal in {folder} ({files.RESULTS}); give a folder that `longca run --out` wrote.")
+    return files.read_results(folder).entries
+
+
+def latest(written: Iterable[Record], environments: Environments) -> list[Record]:
+    """Of records that measure the same, the last one, at the place of the first: a kernel that was edited has another key, and yet its
+    new record replaces the old one."""
+    same: dict[Identity, Record] = {}
+    newest: dict[str, Record] = {}
+    for record in written:
+        same[identity(as_planned(record), environments)] = newest[record.key] = record
+    return [record for record in same.values() if record is newest[record.key]]
+
+
+def replaced(written: Iterable[Record], environments: Environments, keys: Collection[str]) -> list[Record]:
+    """Records with these keys that do not count any more, because a later record with another key measures the same."""
+    records = list(written)
+    counting = {identity(as_planned(record), environments): record.key for record in records}
+    own = {record.key: record for record in records if record.key in keys}
+    return [record for record in own.values() if counting[identity(as_planned(record), environments)] not in keys]
+
+
+def as_planned(record: Record) -> Record:
+    """The record with the `grad` that was planned: a forward measured alone because its backward failed counts as the planned forward."""
+    if record.pass_ is not Pass.FWD or record.grad == record.given.grad:
+        return record
+    return replace(record, grad=record.given.grad)
+
+
+def identity(record: Record, environments: Environments | None = None, kernel: str | None = None) -> Identity:
+    """What was measured, without what it was measured with and what came out; with environments, on which device too.
+
+    `kernel` stands for the kernel as asked for, where a caller matches records by the variant that ran.
+    """
+    device = environments[record.env].device if environments and record.env in environments else None
+    return (
+        device, record.level, kernel or record.asked, record.mask, tuple(sorted(record.params.items())), record.mask_digest, record.seed,
+        record.seqlen, record.seqlen_q, record.seqlen_k, record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype,
+        record.deterministic, record.grad, record.pass_, record.method, record.ranks, record.grid, record.simulated,
+    )  # fmt: skip

@@ -1,0 +1,93 @@
+"""Decoding lines of journals, older schemas included; and the JSON schema of what is written now."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import asdict
+
+from longca.errors import BadInput
+from longca.results.record import SCHEMA, Environment, Given, MaskEntry, Pass, Record, Status
+
+T = TypeVar("T")
+
+
+class _Head(msgspec.Struct):
+    schema: int
+
+
+class _Record1(Record, kw_only=True):
+    """Schema 1: a cell that a rule skipped was `unsupported` and `limited`."""
+
+    limited: bool | None = False
+    given: Given | None = None  # type: ignore[assignment]  # the first records lacked it
+
+
+_head, _record, _record1 = msgspec.json.Decoder(_Head), msgspec.json.Decoder(Record), msgspec.json.Decoder(_Record1)
+_mask = msgspec.json.Decoder(MaskEntry)
+_environments = msgspec.json.Decoder(dict[str, Environment])
+_WHERE = re.compile(r" - at `\$\.?(?P<path>.*)`$")
+
+
+class Damaged(BadInput):
+    """A line or a file that is not what the schema says; the message is a clause without the place."""
+
+
+def decode_record(line: bytes) -> Record:
+    """The record in a line of results.jsonl, as schema 2 has it; raises Damaged with the field that is wrong."""
+    schema = _decode(_head, line).schema
+    if schema > SCHEMA:
+        raise Damaged(f"it has schema {schema}, and this longca knows up to {SCHEMA}; install a newer longca")
+    if schema == 2:
+        return _decode(_record, line)
+    return _converted(asdict(_decode(_record1, line)))
+
+
+def _converted(old: dict[str, Any]) -> Record:
+    """A record of schema 1 as schema 2 has it."""
+    if old.pop("limited") and old["status"] is Status.UNSUPPORTED:
+        old["status"] = Status.SKIPPED
+    old["given"] = old["given"] or Given(grad=old["grad"] and old["pass_"] is Pass.FWD)
+    return Record(**old | {"schema": SCHEMA})
+
+
+def decode_mask(line: bytes) -> MaskEntry:
+    return _decode(_mask, line)
+
+
+def decode_environments(text: bytes) -> dict[str, Environment]:
+    return _decode(_environments, text)
+
+
+def _decode(decoder: msgspec.json.Decoder[T], text: bytes) -> T:
+    try:
+        return decoder.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # a ValidationError is a DecodeError
+        raise Damaged(clause(error)) from error
+
+
+def clause(error: Exception) -> str:
+    """What msgspec says, with the field in front: "field 'given.params': expected `int`, got `str`"."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8"
+    text = str(error)
+    place = _WHERE.search(text)
+    words = text[: place.start()] if place else text
+    words = words[:1].lower() + words[1:]
+    path = place["path"] if place else ""
+    return f"field {path!r}: {words}" if path else words
+
+
+def encode(value: msgspec.Struct) -> bytes:
+    """One line of JSON without the line's end."""
+    return msgspec.json.encode(value)
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of results.jsonl (Record), masks.jsonl (MaskEntry) and env.json (Environment by name)."""
+    (records, masks, environments), components = msgspec.json.schema_components((Record, MaskEntry, dict[str, Environment]))
+    return {"results.jsonl": records, "masks.jsonl": masks, "env.json": environments, "$defs": components}
