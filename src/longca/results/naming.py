@@ -148,9 +148,13 @@ def kernel_names(records: Sequence[Record]) -> list[str]:
     return names
 
 
+def _given(record: Record) -> tuple[tuple[str, float], ...]:
+    return tuple(sorted(record.given.params.items()))
+
+
 def _place(record: Record) -> tuple[object, ...]:
     shape = (record.seqlen, record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype, record.deterministic)
-    return (record.env, record.level, record.asked, record.method, record.grid, record.ranks, record.mask, *shape)
+    return (record.env, record.level, record.asked, record.method, record.grid, record.ranks, record.mask, _given(record), *shape)
 
 
 def same_masks(records: Sequence[Record]) -> list[str | None]:
