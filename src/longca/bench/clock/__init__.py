@@ -1,0 +1,1 @@
+"""The clock: samples, their spread, when to stop; and what the device does beside them."""

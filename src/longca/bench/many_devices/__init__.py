@@ -1,0 +1,1 @@
+"""Context parallelism: a group of ranks, which check and time a method together."""

@@ -1,0 +1,1 @@
+"""Kernels on one device: a worker process per kernel, which checks and times."""

@@ -1,0 +1,1 @@
+"""Which cells a run has: suites, workloads, cells, jobs."""

@@ -1,0 +1,121 @@
+"""A cell: one measurement to be made. Everything upstream makes cells, everything downstream reads the records made of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from longca import masks
+from longca.kernels import block_selection
+from longca.kernels.base import Case
+from longca.masks import AnyMask
+from longca.results.record import SCHEMA, LevelName, Pass
+
+
+class Split(msgspec.Struct, frozen=True):
+    """How context parallelism splits a cell."""
+
+    method: str
+    ranks: int
+    grid: str
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """One kernel, mask, length, shape, dtype, pass and seed."""
+
+    kernel: str  # as asked for: fa4, or fa4:bands
+    mask: str
+    seqlen: int
+    heads_q: int
+    heads_kv: int
+    head_dim: int
+    head_dim_v: int
+    dtype: str
+    pass_: Pass
+    seed: int = 0
+    params: tuple[tuple[str, int | float], ...] = ()
+    documents: tuple[int, ...] | None = None  # given lengths; None: drawn from the seed
+    distribution: str | None = None
+    packing: str | None = None
+    deterministic: bool = False
+    grad: bool = True  # whether the forward keeps what a backward needs: true as soon as a backward pass is planned beside it
+    device: str = "cpu"
+    level: LevelName = LevelName.KERNEL
+    source: str = "random"  # where a block pattern comes from
+    split: Split | None = None
+
+    def build_mask(self) -> AnyMask:
+        params = dict(self.params)
+        if self.mask in masks.block_names():
+            params["heads"] = self.patterns  # one per KV head, unless the user asks for another number
+        return block_selection.build(
+            self.mask,
+            self.seqlen,
+            self.source,
+            self.token_shape,
+            seed=self.seed,
+            documents=self.documents,
+            distribution=self.distribution,
+            packing=self.packing,
+            **params,
+        )
+
+    def case(self, mask: AnyMask) -> Case:
+        return Case(
+            mask.seqlen_q,
+            mask.seqlen_k,
+            self.heads_q,
+            self.heads_kv,
+            self.head_dim,
+            self.head_dim_v,
+            self.dtype,
+            self.device,
+            backward=self.grad,
+            deterministic=self.deterministic,
+            numbers=block_selection.numbers_of(self.source),
+        )
+
+    @property
+    def token_shape(self) -> block_selection.Heads:
+        """The shape of q and k of one token, on which the blocks that they select depend."""
+        return block_selection.Heads(self.heads_q, self.heads_kv, self.head_dim)
+
+    @property
+    def patterns(self) -> int:
+        """How many patterns the mask has; its area is that of all of them together."""
+        return int(dict(self.params).get("heads", self.heads_kv)) if self.mask in masks.block_names() else 1
+
+    @property
+    def mask_title(self) -> str:
+        """The mask with its source and the parameters that were asked for."""
+        source = [] if self.source == "random" else [self.source]
+        return " ".join([self.mask, *source, *(f"{name}={value}" for name, value in self.params)])
+
+    @property
+    def title(self) -> str:
+        """What runs: the method where there is one, else the kernel."""
+        return self.split.method if self.split else self.kernel
+
+    @property
+    def job(self) -> Cell:
+        """The part that the passes of one kernel on one problem share: they are prepared and checked once."""
+        return replace(self, pass_=Pass.BOTH)
+
+    @property
+    def problem(self) -> Cell:
+        """The part that all compared kernels share: mask, length, shape and seed, hence the reference too."""
+        return replace(self, pass_=Pass.BOTH, kernel="", split=None)
+
+
+def fingerprint(*parts: Any) -> str:
+    """A short stable hash of anything msgspec can encode."""
+    return hashlib.blake2b(msgspec.json.encode(parts, order="sorted"), digest_size=10).hexdigest()
+
+
+def key(cell: Cell, digest: str, device_model: str, versions: Mapping[str, str]) -> str:
+    """What makes two measurements the same. Host and commit are not part of it, so that journals of many machines can be joined."""
+    return fingerprint(SCHEMA, cell, digest, device_model, dict(versions))

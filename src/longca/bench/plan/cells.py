@@ -1,0 +1,147 @@
+"""From a suite to cells, and from cells to planned ones: with their key, their mask as the journal keeps it, and duplicates dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+from msgspec.structs import replace
+
+from longca import masks
+from longca.bench.plan.cell import Cell, key
+from longca.bench.plan.suite import Number, Suite
+from longca.bench.plan.workload import Step
+from longca.errors import BadInput
+from longca.kernels.block_selection import Heads
+from longca.masks import AnyMask, BlockMask
+from longca.masks.selection import RULES
+from longca.processes.host_memory import free_bytes
+from longca.results.record import LevelName, MaskEntry, Pass
+from longca.text import format_memory, format_size, parse_dims, parse_heads
+
+LONGEST = 1 << 30  # tokens: the twelve masks of that length take some 20 s and 1.5 GiB to make, and far more beyond
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A cell with its key, the versions in it, and its mask, known before it is run: a large mask is not built again for a record."""
+
+    cell: Cell
+    key: str
+    mask: MaskEntry
+    versions: Mapping[str, str]
+
+
+def make_cells(suite: Suite, kernels: Sequence[str], device: str, steps: Sequence[Step] = ()) -> list[Cell]:
+    """All cells of a suite. `steps` (a workload) takes the place of masks, lengths and seeds."""
+    grad = any(pass_ is not Pass.FWD for pass_ in suite.passes)
+    cells: dict[Cell, None] = {}
+    grid = [(step.cell_fields, kernels) for step in steps] or list(_grid(suite, kernels))
+    for heads, dims, dtype in product(suite.heads, suite.head_dims, suite.dtypes):
+        (heads_q, heads_kv), (head_dim, head_dim_v) = parse_heads(str(heads)), parse_dims(str(dims))
+        shape = {"heads_q": heads_q, "heads_kv": heads_kv, "head_dim": head_dim, "head_dim_v": head_dim_v, "dtype": dtype}
+        for fields, labels in grid:
+            pattern = fields["mask"] in masks.block_names()
+            level = LevelName.SPARSE if suite.level is LevelName.KERNEL and pattern else suite.level
+            options = {"level": level, "source": suite.source if pattern else "random", "deterministic": suite.deterministic}
+            for kernel, pass_ in product(labels, suite.passes):
+                cells[Cell(kernel=kernel, pass_=pass_, grad=grad, device=device, **shape, **options, **fields)] = None
+    if cells and suite.source != "random" and all(cell.source == "random" for cell in cells):
+        raise BadInput(
+            f"the source {suite.source} is for block patterns, and none is asked for; add --masks {','.join(masks.block_names())}."
+        )
+    return list(cells)
+
+
+def _grid(suite: Suite, kernels: Sequence[str]) -> Iterator[tuple[dict[str, Any], Sequence[str]]]:
+    """The mask part of cells, and the kernels that run it: at each length the dense mask first, then every kernel on every mask."""
+    names, seeds = suite.mask_names, suite.seed_list
+    for seqlen in suite.lengths:
+        if suite.level is not LevelName.CP and any(name in masks.block_names() for name in names):
+            yield {"mask": masks.dense_of(suite.source), "seqlen": seqlen, "seed": seeds[0], "params": ()}, suite.dense
+        for name in names:
+            pattern = masks.find(name)
+            drawn = _drawing(suite, pattern.own_lengths is not None) if isinstance(pattern, masks.Pattern) and pattern.has_documents else {}
+            for params in _choices(suite.params.get(name, {})):
+                for seed in seeds:
+                    yield {"mask": name, "seqlen": seqlen, "seed": seed, "params": params, **drawn}, kernels
+
+
+def _drawing(suite: Suite, own_lengths: bool) -> dict[str, str | None]:
+    """How document lengths are drawn. `draw` is the default except for masks with their own lengths: the same work has one key."""
+    distribution, packing = suite.distribution or None, suite.packing or None
+    if packing == "draw" and (distribution or not own_lengths):
+        packing = None
+    return {"distribution": distribution, "packing": packing}
+
+
+def _choices(params: Mapping[str, Number | list[Number]]) -> Iterator[tuple[tuple[str, Number], ...]]:
+    """Every combination of parameters that are given as lists."""
+    values = [value if isinstance(value, list) else [value] for value in params.values()]
+    for chosen in product(*values):
+        yield tuple(zip(params, chosen, strict=True))
+
+
+@lru_cache(maxsize=4)
+def mask_of(problem: Cell) -> AnyMask:
+    """The mask of a problem; cells of one problem follow one another."""
+    refuse_too_long(problem)
+    return problem.build_mask()
+
+
+def refuse_too_long(problem: Cell) -> None:
+    """Refuses a mask that no machine, or not this one, has the memory for, before it is made."""
+    if problem.seqlen > LONGEST:
+        raise BadInput(f"{format_size(problem.seqlen)} tokens are too many: masks are made for up to {format_size(LONGEST)}; give fewer.")
+    if problem.mask in masks.block_names():
+        refuse_large_pattern(problem.mask, problem.seqlen, {"heads": problem.patterns, **dict(problem.params)})
+
+
+def refuse_large_pattern(name: str, seqlen: int, params: Mapping[str, float]) -> None:
+    need, free = 2 * masks.BLOCK_PATTERNS[name].block_count(seqlen, params), free_bytes() * 9 // 10
+    if need > free:
+        raise BadInput(
+            f"{name} takes {format_memory(need)} of host memory for its blocks at {format_size(seqlen)} tokens, and "
+            f"{format_memory(free)} are free; give fewer tokens, larger blocks or fewer heads."
+        )
+
+
+@lru_cache(maxsize=4096)
+def _mask_entry(problem: Cell) -> MaskEntry:
+    return describe_mask(mask_of(problem), problem.token_shape)
+
+
+def describe_mask(mask: AnyMask, token_shape: Heads | None = None) -> MaskEntry:
+    """The mask as masks.jsonl keeps it; with the shape of q and k where these selected the blocks."""
+    pattern = isinstance(mask, BlockMask)
+    entry = MaskEntry(
+        digest=mask.digest,
+        mask=mask.name,
+        seed=mask.seed,
+        params=dict(mask.params),
+        documents=None if mask.documents is None else list(mask.documents),
+        source=mask.source if isinstance(mask, BlockMask) else None,
+        seqlen_q=mask.seqlen_q,
+        seqlen_k=mask.seqlen_k,
+        area=mask.area,
+        bands=None if isinstance(mask, BlockMask) else [tuple(band) for band in mask.table],
+    )
+    if pattern and token_shape is not None and entry.source in RULES:
+        return replace(entry, heads_q=token_shape.q, heads_kv=token_shape.kv, head_dim=token_shape.size)
+    return entry
+
+
+def plan(cells: Iterable[Cell], device_model: str, versions: Mapping[str, Mapping[str, str]]) -> list[Planned]:
+    """Keys for cells. Where seeds give the same mask (full, causal, windows) only the first is kept; other parameters are another cell,
+    even where they happen to show the same: who asks for two ratios gets figures for two. `versions` are by `Cell.title` or kernel."""
+    planned: dict[tuple[Any, ...], Planned] = {}
+    for cell in cells:
+        mask = _mask_entry(cell.problem)
+        same = (replace(cell, seed=0, params=(), documents=None), mask.digest, tuple(sorted(mask.params.items())))
+        if same not in planned:
+            own = {**versions[cell.kernel], **(versions[cell.title] if cell.split else {})}
+            planned[same] = Planned(cell, key(cell, mask.digest, device_model, own), mask, own)
+    return list(planned.values())

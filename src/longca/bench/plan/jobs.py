@@ -1,0 +1,111 @@
+"""From planned cells to jobs: in which order, which of them are done already, and how long they may take.
+
+A job is what one worker does at once: the passes of one kernel on one problem. Problems follow one another, and within a problem the
+kernels: so the reference of a problem is made once and dropped when the next one begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from msgspec.structs import replace as change
+
+from longca.bench.plan.cell import Cell
+from longca.bench.plan.cells import Planned
+from longca.bench.plan.suite import Suite
+from longca.errors import BadInput
+from longca.results import metrics
+from longca.results.record import RETRIED, Pass, Record, Status
+
+FLOPS_PER_SECOND = {"cuda": 4e14, "cpu": 4e10}  # of a usual machine, for estimates
+
+
+@dataclass(frozen=True)
+class Job:
+    """Passes of one kernel on one problem; `last` says that nothing more comes for this problem in this worker."""
+
+    planned: tuple[Planned, ...]
+    worker: str
+    last: bool = True
+    reference_grad: bool = True  # whether the problem's reference has gradients: also where the forward is run alone
+
+    @property
+    def cell(self) -> Cell:
+        return self.planned[0].cell
+
+    @property
+    def passes(self) -> list[Pass]:
+        return [entry.cell.pass_ for entry in self.planned]
+
+    @property
+    def forward_alone(self) -> Job:
+        """The job without its backward passes, and without what a forward keeps for them."""
+        forward = [entry for entry in self.planned if entry.cell.pass_ is Pass.FWD]
+        return replace(self, planned=tuple(replace(entry, cell=change(entry.cell, grad=False)) for entry in forward))
+
+
+def make_jobs(planned: Iterable[Planned], workers: str = "kernel") -> list[Job]:
+    """Jobs grouped by problem, then by worker, so that `last` can tell a worker when a problem is over for it."""
+    problems: dict[Cell, dict[Cell, list[Planned]]] = {}
+    for entry in planned:
+        problems.setdefault(entry.cell.problem, {}).setdefault(entry.cell.job, []).append(entry)
+    jobs: list[Job] = []
+    for kernels in problems.values():
+        by_worker: dict[str, list[Job]] = {}
+        for passes in kernels.values():
+            name = worker_of(passes[0].cell, workers)
+            by_worker.setdefault(name, []).append(Job(tuple(passes), name, False, passes[0].cell.grad))
+        for name in sorted(by_worker):
+            *others, final = by_worker[name]
+            jobs += [*others, replace(final, last=True)]
+    return jobs
+
+
+def worker_of(cell: Cell, workers: str) -> str:
+    """The name of the worker that runs a cell: one per kernel, shared by its variants; or one for all."""
+    return f"{cell.level}/{cell.kernel.partition(':')[0]}" if workers == "kernel" else str(cell.level)
+
+
+def shard(planned: list[Planned], text: str) -> list[Planned]:
+    """'3/8': the third of eight parts of about the same cost. A problem stays whole, so that its kernels are compared on one machine."""
+    try:
+        part, parts = (int(number) for number in text.split("/"))
+    except ValueError:
+        part = parts = 0
+    if not 1 <= part <= parts:
+        raise BadInput(f"{text!r} is no shard; write one such as 3/8, from 1/8 to 8/8.")
+    problems = {entry.cell.problem: entry.mask.area for entry in planned}
+    by_cost = sorted(problems, key=lambda problem: -problems[problem])  # a stable sort: every machine deals the same way
+    mine = set(by_cost[part - 1 :: parts])
+    return [entry for entry in planned if entry.cell.problem in mine]
+
+
+def left_to_do(planned: list[Planned], records: Mapping[str, Record], *, retry: bool = False, full: bool = False) -> list[Planned]:
+    """The cells that a journal does not hold yet, and those it should try again."""
+
+    def undone(entry: Planned) -> bool:
+        record = records.get(entry.key)
+        if record is None or (retry and record.status in RETRIED):
+            return True
+        return full and record.status is Status.SKIPPED
+
+    return [entry for entry in planned if undone(entry)]
+
+
+def estimate_s(planned: Sequence[Planned], suite: Suite) -> float:
+    """A rough estimate: what the clock may spend, and what check and slow calls cost at a usual speed."""
+    total, seen = 0.0, set[Cell]()
+    for entry in planned:
+        cell = entry.cell
+        per_second = FLOPS_PER_SECOND[cell.device]
+        forward = 2 * entry.mask.area // cell.patterns * cell.heads_q * (cell.head_dim + cell.head_dim_v)
+        work = forward * metrics.RELATIVE_COST[cell.pass_]
+        total += max(suite.clock.warmup_s + suite.clock.budget_s, (suite.clock.least + 1) * work / per_second) + 0.05
+        if cell.job not in seen:
+            seen.add(cell.job)
+            total += 0.2 + 6 * work / per_second
+        if cell.problem not in seen:
+            seen.add(cell.problem)
+            total += 0.2 + cell.seqlen**2 / 64 * cell.heads_q * cell.head_dim * 56 / (per_second / 10)
+    return total

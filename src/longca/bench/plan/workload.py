@@ -1,0 +1,97 @@
+"""A user's own training steps, one JSON object per line; and the shapes of well-known models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from longca import masks
+from longca.bench.plan.suite import Suite, folder, names, read_toml
+from longca.errors import BadInput, LongcaError, unknown
+from longca.results.record import Params, Size
+from longca.results.schema import clause
+
+Count = Annotated[int, Meta(ge=1)]
+EXAMPLE = '{"mask": "causal_document", "documents": [353, 7839]}'
+
+
+class Step(Struct, frozen=True, forbid_unknown_fields=True):
+    """The mask part of cells: what one training step attends with. Without `documents` their lengths are drawn from the seed."""
+
+    mask: str
+    seqlen: Size = 0
+    documents: tuple[Count, ...] | msgspec.UnsetType = msgspec.UNSET
+    params: Params = {}
+    seed: Annotated[int, Meta(ge=0)] = 0
+
+    @property
+    def cell_fields(self) -> dict[str, Any]:
+        """The fields of a cell that the step says."""
+        fields = {"mask": self.mask, "seqlen": self.tokens, "seed": self.seed, "params": tuple(self.params.items())}
+        return fields if self.documents is msgspec.UNSET else fields | {"documents": self.documents}
+
+    @property
+    def tokens(self) -> int:
+        return self.seqlen or (0 if self.documents is msgspec.UNSET else sum(self.documents))
+
+
+_decoder = msgspec.json.Decoder(Step)
+
+
+def read_workload(path: str | Path) -> list[Step]:
+    """The steps of a workload. Equal steps are measured once."""
+    path = Path(path)
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"cannot read the workload {path}: {getattr(error, 'strerror', None) or 'it is not a text file'}.") from error
+    steps = [_step(line, f"{path} line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+    if not steps:
+        raise BadInput(f"the workload {path} has no steps; write one JSON object per training step, such as {EXAMPLE}.")
+    return steps
+
+
+def _step(line: str, where: str) -> Step:
+    try:
+        step = _decoder.decode(line)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadInput(f"{where}: {clause(error)}; write an object such as {EXAMPLE}.") from error
+    if step.documents is not msgspec.UNSET and not step.documents:
+        raise BadInput(f"{where}: documents must be a list of lengths of 1 or more; without the field they are drawn.")
+    if not step.tokens:
+        raise BadInput(f"{where} needs a seqlen of 1 or more, or documents.")
+    try:
+        masks.find(step.mask).check(step.params)
+        documents = None if step.documents is msgspec.UNSET else list(step.documents)
+        masks.build(step.mask, step.tokens, seed=step.seed, documents=documents, **step.params)
+    except LongcaError as error:  # the mask's message does not name the file
+        raise BadInput(f"{where}: {error}") from error
+    return step
+
+
+class Model(Struct, frozen=True, forbid_unknown_fields=True):
+    """The attention of a well-known model."""
+
+    about: str
+    heads: str
+    head_dim: str
+    window: Count | None = None  # keys that a token sees, its own included
+
+
+def model(name: str) -> Model:
+    if name not in names("models"):
+        raise unknown("model", name, names("models"))
+    return read_toml(folder("models") / f"{name}.toml", Model)
+
+
+def with_model(suite: Suite, name: str) -> Suite:
+    """The suite in the shape of a model: its heads, head sizes and, where it has one, its sliding window."""
+    shape = model(name)
+    params = dict(suite.params)
+    if shape.window is not None:  # models count a token's own key; the parameter w does not
+        for mask in ("sliding_window", "sliding_window_causal"):
+            params[mask] = {"w": shape.window - 1}
+    return suite.changed(heads=(shape.heads,), head_dims=(shape.head_dim,), params=params)
