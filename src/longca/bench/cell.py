@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from longca import masks
-from longca.kernels import selected
+from longca.kernels import block_selection
 from longca.kernels.base import Case
 from longca.masks import AnyMask
 
@@ -45,7 +45,7 @@ class Cell:
         params = dict(self.params)
         if self.mask in masks.block_names():
             params["heads"] = self.patterns  # one per KV head, unless the user says otherwise
-        return selected.build(
+        return block_selection.build(
             self.mask,
             self.seqlen,
             self.source,
@@ -69,13 +69,13 @@ class Cell:
             self.device,
             backward=self.grad,
             deterministic=self.deterministic,
-            numbers=selected.numbers_of(self.source),
+            numbers=block_selection.numbers_of(self.source),
         )
 
     @property
-    def token(self) -> selected.Heads:
+    def token(self) -> block_selection.Heads:
         """What q and k of a seed depend on, and the blocks that they select."""
-        return selected.Heads(self.heads_q, self.heads_kv, self.head_dim)
+        return block_selection.Heads(self.heads_q, self.heads_kv, self.head_dim)
 
     @property
     def patterns(self) -> int:
