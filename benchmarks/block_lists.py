@@ -15,9 +15,9 @@ import time
 import torch
 
 from longca import masks
-from longca.kernels._block_triton_launch import Launcher
+from longca.kernels.backends.block_triton._launch import Launcher
+from longca.kernels.backends.block_triton.kernel import candidates
 from longca.kernels.base import Case
-from longca.kernels.block_triton import candidates
 from longca.text import parse_size
 
 STEPS, ROUNDS = ("forward", "dq", "dkv"), 7

@@ -31,7 +31,7 @@ Trial = tuple[str, str, Any]
 
 
 def grid(problem: str, step: str) -> Iterator[Any]:
-    from longca.kernels._block_triton_launch import Shape
+    from longca.kernels.backends.block_triton._launch import Shape
 
     pattern, heads = problem.split("-")
     most = 64 if pattern == "b64" else 128
@@ -48,7 +48,7 @@ def grid(problem: str, step: str) -> Iterator[Any]:
 
 
 def prepared(problem: str, seqlen: int) -> Any:
-    from longca.kernels._block_triton_launch import Launcher
+    from longca.kernels.backends.block_triton._launch import Launcher
     from longca.kernels.base import Case
     from longca.text import parse_heads
 

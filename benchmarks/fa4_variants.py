@@ -21,9 +21,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from longca import masks
-from longca.kernels._fa4_bands import BandAttention, Tuning
+from longca.kernels.backends.fa4._bands import BandAttention, Tuning
+from longca.kernels.backends.fa4.kernel import Fa4
 from longca.kernels.base import Attention, Case
-from longca.kernels.fa4 import Fa4
 from longca.kernels.lower import dense
 from longca.masks import Mask
 

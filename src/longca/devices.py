@@ -1,4 +1,4 @@
-"""What device this machine has, found without importing torch."""
+"""The device of this machine, read from nvidia-smi without importing torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from longca.errors import Unavailable
 
 
 def ask(query: str, fields: Sequence[str]) -> list[dict[str, str]]:
-    """What nvidia-smi answers, one dictionary per GPU or process; empty where there is no driver or it does not answer."""
+    """Returns nvidia-smi's answer, one dictionary per GPU or process; empty where there is no driver or it does not answer."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return []
@@ -28,48 +28,50 @@ def ask(query: str, fields: Sequence[str]) -> list[dict[str, str]]:
 
 @cache
 def gpus() -> list[dict[str, str]]:
-    """Name, compute capability, memory and driver of each GPU that torch will see here, in its order; empty where there is none."""
+    """Returns name, compute capability, memory and driver of each GPU that torch will see here, in its order; empty without a GPU."""
     return visible(ask("gpu", ("name", "compute_cap", "memory.total", "driver_version", "uuid")), os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
-def visible(found: list[dict[str, str]], wanted: str | None) -> list[dict[str, str]]:
-    """What CUDA_VISIBLE_DEVICES leaves of GPUs, read as CUDA does: numbers or beginnings of UUIDs, up to the first that names none.
+def visible(present: list[dict[str, str]], wanted: str | None) -> list[dict[str, str]]:
+    """Returns the GPUs that CUDA_VISIBLE_DEVICES leaves, read as CUDA does: numbers or beginnings of UUIDs, up to the first that names
+    no GPU.
 
-    Numbers are taken for nvidia-smi's, by bus; CUDA_DEVICE_ORDER may say otherwise, which matters where GPUs of one machine differ.
+    Numbers are taken as nvidia-smi's, by bus; CUDA_DEVICE_ORDER may change them, which matters where the GPUs of a machine differ.
     """
     if wanted is None:
-        return found
+        return present
     chosen: list[int] = []
     for entry in wanted.split(","):
-        if entry.strip().startswith("MIG-") and not chosen:  # a part of a GPU: CUDA shows one, and nvidia-smi does not say whose
-            return found[:1]
-        number = _number(found, entry.strip())
+        if entry.strip().startswith("MIG-") and not chosen:  # a part of a GPU: CUDA shows one, and nvidia-smi does not tell of which GPU
+            return present[:1]
+        number = _number(present, entry.strip())
         if number is None:
             break
         chosen.append(number)
-    return [found[number] for number in chosen] if len(set(chosen)) == len(chosen) else []  # to name one twice hides all
+    return [present[number] for number in chosen] if len(set(chosen)) == len(chosen) else []  # naming a GPU twice hides all
 
 
-def _number(found: list[dict[str, str]], entry: str) -> int | None:
-    """Which GPU an entry names, if any."""
-    if digits := re.match(r"\d+", entry):  # whatever follows them
-        return int(digits[0]) if int(digits[0]) < len(found) else None
-    same = [number for number, gpu in enumerate(found) if entry.startswith("GPU-") and gpu["uuid"].startswith(entry)]
+def _number(present: list[dict[str, str]], entry: str) -> int | None:
+    """Returns the number of the GPU that an entry names; None where it names none."""
+    if digits := re.match(r"\d+", entry):  # CUDA ignores what follows them
+        return int(digits[0]) if int(digits[0]) < len(present) else None
+    same = [number for number, gpu in enumerate(present) if entry.startswith("GPU-") and gpu["uuid"].startswith(entry)]
     return same[0] if len(same) == 1 else None
 
 
 def kind() -> str:
-    """The device that benchmarks run on here: cuda where there is a GPU, else cpu."""
+    """Returns the device that benchmarks run on here: cuda where there is a GPU, else cpu."""
     return "cuda" if gpus() else "cpu"
 
 
 def require(device: str) -> None:
-    """Refuse a device that this machine does not have."""
+    """Raises Unavailable for a device that this machine does not have."""
     if device == "cuda" and not gpus():
         raise Unavailable("no GPU was found (nvidia-smi does not answer, or CUDA_VISIBLE_DEVICES hides it); use --device cpu.")
 
 
 def capability() -> tuple[int, int]:
+    """Returns the compute capability of the first GPU; (0, 0) without a GPU."""
     if not gpus():
         return (0, 0)
     major, minor = gpus()[0]["compute_cap"].split(".")
@@ -77,10 +79,11 @@ def capability() -> tuple[int, int]:
 
 
 def memory(device: str) -> int:
-    """Bytes of the first GPU; 0 on a CPU, or where the driver does not say."""
+    """Returns the bytes of the first GPU; 0 on a CPU, or where the driver does not tell."""
     megabytes = gpus()[0]["memory.total"] if device == "cuda" and gpus() else ""
     return int(megabytes) << 20 if megabytes.isdecimal() else 0
 
 
 def title() -> str:
+    """Returns the name of the first GPU, or "CPU"."""
     return gpus()[0]["name"] if gpus() else "CPU"

@@ -24,9 +24,10 @@ from longca.bench.reference import reference
 from longca.bench.session import Session
 from longca.bench.worker import plain
 from longca.errors import Refused
-from longca.kernels import inputs, registry, torch_attention
+from longca.kernels import inputs, registry
+from longca.kernels.backends import torch_attention
+from longca.kernels.backends.flex.kernel import MOST_COMPILATIONS
 from longca.kernels.base import Case
-from longca.kernels.flex import MOST_COMPILATIONS
 from longca.report.compare import unsteady
 
 CELL = Cell("torch:plain", "causal", 96, 4, 2, 16, 16, "fp32", "fwd")
@@ -173,7 +174,7 @@ def test_without_a_backward_forward_is_measured_alone(session: Session, monkeypa
 
 
 def test_a_wrong_backward_is_wrong_and_its_forward_is_measured(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    from longca.kernels import torch_attention
+    from longca.kernels.backends import torch_attention
 
     right = torch_attention._Plain.backward
     monkeypatch.setattr(torch_attention._Plain, "backward", lambda *given: tuple(grad * 1.01 for grad in right(*given)))

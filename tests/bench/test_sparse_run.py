@@ -10,7 +10,7 @@ import pytest
 
 from longca.bench import journal
 from longca.cli import main
-from longca.kernels import selected
+from longca.kernels import block_selection
 
 Start = Callable[..., "subprocess.Popen[str]"]
 RUN = ("quick-sparse", "--masks", "uniform_block,variable_block", "--kernels", "torch:plain", "--seqlens", "600", "--heads", "4:2")
@@ -41,7 +41,7 @@ def test_every_record_says_its_source_and_its_parameters(folder: Path) -> None:
     assert {record["source"] for record in blocks} == {"moba"}
     assert {(record["mask"], record["source"]) for record in found if record["level"] == "kernel"} == {("causal", None)}
     for record in blocks:
-        mask = selected.build(record["mask"], 600, "moba", selected.Heads(4, 2, 8), seed=42, **record["params"])
+        mask = block_selection.build(record["mask"], 600, "moba", block_selection.Heads(4, 2, 8), seed=42, **record["params"])
         assert (record["mask_digest"], record["area"]) == (mask.digest, mask.area)
         assert all(record[field] >= 0 for field in ("build_ms", "plan_ms", "compile_ms"))
 
@@ -82,6 +82,6 @@ def test_what_the_journal_tells_of_a_pattern_makes_it_again(folder: Path) -> Non
     entries = [entry for entry in journal.load_masks(folder) if entry["bands"] is None]
     assert {entry["source"] for entry in entries} == {"moba"}
     for entry in entries:
-        token = selected.Heads(entry["heads_q"], entry["heads_kv"], entry["head_dim"])
-        mask = selected.build(entry["mask"], entry["seqlen_q"], entry["source"], token, seed=entry["seed"], **entry["params"])
+        token = block_selection.Heads(entry["heads_q"], entry["heads_kv"], entry["head_dim"])
+        mask = block_selection.build(entry["mask"], entry["seqlen_q"], entry["source"], token, seed=entry["seed"], **entry["params"])
         assert mask.digest == entry["digest"]

@@ -70,7 +70,7 @@ def test_backward_from_a_global_out_and_lse() -> None:
 
 @pytest.mark.parametrize("tile", [16, 64, 128])
 def test_lists_name_every_kept_pair_once(tile: int) -> None:
-    from longca.kernels._block_lists import lists, pattern, tiles
+    from longca.kernels.backends.block_triton._lists import lists, pattern, tiles
 
     mask = masks.build("variable_block", 400, seed=5, heads=2, avg=60, least=9, ratio=0.5)
     kept, _, col_edges = pattern(mask, "cpu")
@@ -91,7 +91,7 @@ def test_lists_name_every_kept_pair_once(tile: int) -> None:
 @pytest.mark.parametrize("tiles_are_rows", [False, True])
 def test_lists_below_the_diagonal(tile: int, tiles_are_rows: bool) -> None:
     """Whole tiles are all visible; whole and short ones together hold every visible pair once."""
-    from longca.kernels._block_lists import lists, pattern, under_diagonal
+    from longca.kernels.backends.block_triton._lists import lists, pattern, under_diagonal
 
     drawn = masks.build("variable_block", 400, seed=5, heads=2, avg=60, least=9, ratio=0.5)
     assert isinstance(drawn, BlockMask)
@@ -130,8 +130,8 @@ def _check(mask: BlockMask, case: Case) -> None:
 @pytest.mark.parametrize(("name", "params"), [("uniform_block", {"b": 64}), ("variable_block", {"avg": 50, "least": 9})])
 def test_tensor_descriptors_read_the_same(monkeypatch: pytest.MonkeyPatch, name: str, params: dict[str, float]) -> None:
     """What runs on Hopper: loops read through descriptors, which return the tokens behind a short tile too."""
-    from longca.kernels import _block_triton_launch
+    from longca.kernels.backends.block_triton import _launch
 
-    monkeypatch.setattr(_block_triton_launch, "_has_tma", lambda case: True)
+    monkeypatch.setattr(_launch, "_has_tma", lambda case: True)
     mask = masks.build(name, 131, seed=8, heads=2, ratio=0.5, **params)
     _check(mask, Case(131, 131, 4, 2, 16, 16, "fp16"))

@@ -13,7 +13,7 @@ import torch
 from longca import masks
 from longca.bench.check import check
 from longca.bench.reference import reference
-from longca.kernels import _blocks, registry
+from longca.kernels import block_lists, registry
 from longca.kernels.base import Case, No
 from longca.masks import BlockMask
 
@@ -80,8 +80,8 @@ def test_bands_and_a_wrong_number_of_patterns_are_refused(kernel: str) -> None:
 
 
 def test_block_size() -> None:
-    assert _blocks.block_size(masks.build("uniform_block", 300, b=64)) == 64  # type: ignore[arg-type]
-    assert _blocks.block_size(masks.build("variable_block", 2000, avg=200)) is None  # type: ignore[arg-type]
+    assert block_lists.block_size(masks.build("uniform_block", 300, b=64)) == 64  # type: ignore[arg-type]
+    assert block_lists.block_size(masks.build("variable_block", 2000, avg=200)) is None  # type: ignore[arg-type]
 
 
 def _attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, visible: torch.Tensor, scale: float) -> tuple[torch.Tensor, ...]:
@@ -209,7 +209,7 @@ def test_fa2_sparse_names_a_pattern_for_every_head(monkeypatch: pytest.MonkeyPat
 def test_tile_lists_hold_every_tile_that_shows_something(length: int, causal: bool, of_keys: bool, tile: tuple[int, int]) -> None:
     pattern = masks.build("uniform_block", length, b=128, heads=2, ratio=0.4, seed=3)
     mask = BlockMask(pattern.row_edges, pattern.col_edges, pattern.kept, band=masks.causal(length) if causal else None)
-    partial_count, partial, full_count, full = _blocks.tile_lists(mask, "cpu", tile, of_keys=of_keys)
+    partial_count, partial, full_count, full = block_lists.tile_lists(mask, "cpu", tile, of_keys=of_keys)
     shown = np.zeros((2, *(-(-length // size) * size for size in tile)), bool)  # with the padding, which nobody sees
     shown[:, :length, :length] = mask.dense()
     tiles = shown.reshape(2, shown.shape[1] // tile[0], tile[0], -1, tile[1])

@@ -10,7 +10,8 @@ import torch
 from longca import masks
 from longca.bench.check import check
 from longca.bench.reference import reference
-from longca.kernels import _flex_blocks, registry, selected
+from longca.kernels import block_selection, registry
+from longca.kernels.backends.flex import _blocks
 from longca.kernels.base import Case
 from longca.masks import BlockMask
 
@@ -33,11 +34,11 @@ def test_lists_and_mask_function_show_the_pattern(name: str, length: int, params
 
 
 def _shows(mask: BlockMask, case: Case) -> None:
-    length, made = mask.seqlen_q, _flex_blocks.block_mask(mask, case)
+    length, made = mask.seqlen_q, _blocks.block_mask(mask, case)
     right = torch.from_numpy(mask.dense()).repeat_interleave(4 // mask.heads, 0)
     head, row, key = (torch.arange(n).view(shape) for n, shape in ((4, (4, 1, 1)), (length, (1, -1, 1)), (length, (1, 1, -1))))
     assert torch.equal(made.mask_mod(torch.tensor(0), head, row, key), right)
-    size = _flex_blocks.own_block(mask)
+    size = _blocks.own_block(mask)
     full, partial = (_tokens(*lists, size, length) for lists in _lists(made))
     assert not (full & partial).any()
     assert torch.equal(full | (partial & right), right)
@@ -51,7 +52,7 @@ def test_compiled_forward_is_right() -> None:
     ]
     for name, params in shapes:  # the same number of blocks, so that one compilation serves both
         for source in ("random", "nsa"):
-            mask = selected.build(name, 300, source, selected.Heads(4, 2, 16), seed=6, **params)
+            mask = block_selection.build(name, 300, source, block_selection.Heads(4, 2, 16), seed=6, **params)
             verdict = check(kernel, kernel.prepare(mask, case), case, reference(mask, case))
             assert verdict.ok, f"{name} {source}: {verdict.reason}"
 
@@ -76,6 +77,6 @@ def test_tiles_of_64_are_chosen_inside_the_context_alone_and_in_every_thread() -
         return chosen.block_m1, chosen.block_n1
 
     with ThreadPoolExecutor(1) as other:
-        with _flex_blocks.TilesOf64():
+        with _blocks.TilesOf64():
             assert tile() == other.submit(tile).result() == (64, 64)
         assert tile() == other.submit(tile).result() != (64, 64)

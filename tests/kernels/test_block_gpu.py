@@ -9,7 +9,7 @@ import pytest
 from longca import masks
 from longca.bench.check import check
 from longca.bench.reference import reference
-from longca.kernels import registry, selected
+from longca.kernels import block_selection, registry
 from longca.kernels.base import Case, No
 
 KERNELS = ("block_triton", "flex", "fa4:blocks", "cudnn_bsa", "vsa", "vsa_triton", "flashinfer")
@@ -52,7 +52,7 @@ def test_one_pattern_for_all_heads(kernel: str, length: int, heads: tuple[int, i
 @pytest.mark.parametrize("kernel", ["block_triton", "flex", "fa4:blocks"])
 def test_selected_blocks_with_a_causal_mask_on_top(kernel: str, pattern: str, length: int, heads: tuple[int, int], source: str) -> None:
     name, params = PATTERNS[pattern]
-    mask = selected.build(name, length, source, selected.Heads(*heads, 128), seed=5, **params)
+    mask = block_selection.build(name, length, source, block_selection.Heads(*heads, 128), seed=5, **params)
     _check(kernel, mask, Case(length, length, *heads, 128, 128, "bf16", "cuda"))
 
 

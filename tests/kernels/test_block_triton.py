@@ -14,9 +14,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from longca import masks
-from longca.kernels._block_triton_launch import Launcher
+from longca.kernels.backends.block_triton._launch import Launcher
+from longca.kernels.backends.block_triton.kernel import BlockTriton, candidates
 from longca.kernels.base import Case, No
-from longca.kernels.block_triton import BlockTriton, candidates
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="this test needs triton, which exists for Linux only")
 

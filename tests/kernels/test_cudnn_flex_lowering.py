@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from longca import masks
+from longca.kernels.backends.cudnn.intervals import CudnnFlex, diagonal_blocks, endpoints
 from longca.kernels.base import Case
-from longca.kernels.cudnn_flex import CudnnFlex, diagonal_blocks, endpoints
 from longca.masks import Mask
 
 SEQLEN = 61

@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from longca import masks
-from longca.kernels import fa3
+from longca.kernels.backends import fa3
+from longca.kernels.backends.cudnn.graph import Cudnn
+from longca.kernels.backends.fa2 import Fa2
+from longca.kernels.backends.fa3 import Fa3
+from longca.kernels.backends.fa4.kernel import Fa4
 from longca.kernels.base import Case
-from longca.kernels.cudnn import Cudnn
-from longca.kernels.fa2 import Fa2
-from longca.kernels.fa3 import Fa3
-from longca.kernels.fa4 import Fa4
 from longca.masks import Mask
 
 REGULAR = ("full", "causal", "sliding_window", "sliding_window_causal", "full_document", "causal_document")

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from longca import masks
-from longca.kernels import fa4
+from longca.kernels.backends.fa4 import kernel as fa4
 from longca.kernels.base import Attention, Case
 
 CASE = Case(4096, 4096, 8, 2, 128, 128, "bf16", "cuda")

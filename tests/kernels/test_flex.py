@@ -9,7 +9,8 @@ from longca import masks
 from longca.bench.check import check
 from longca.bench.reference import reference
 from longca.errors import LongcaError
-from longca.kernels import flex, registry
+from longca.kernels import registry
+from longca.kernels.backends.flex import kernel as flex
 from longca.kernels.base import Case
 from longca.kernels.inputs import make
 from longca.masks import Mask

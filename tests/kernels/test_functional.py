@@ -11,7 +11,8 @@ import torch
 
 import longca
 from longca import masks
-from longca.kernels import inputs, registry, torch_attention
+from longca.kernels import inputs, registry
+from longca.kernels.backends import torch_attention
 from longca.kernels.base import Case, No, Yes
 from longca.kernels.functional import _prepared, best_kernels
 from longca.kernels.inputs import BLOCK, make, tokens

@@ -6,9 +6,9 @@ import torch
 
 from longca import masks
 from longca.kernels import registry
-from longca.kernels.adapting import deterministic_torch
+from longca.kernels.backends.sdpa import Sdpa
 from longca.kernels.base import Case, Yes
-from longca.kernels.sdpa import Sdpa
+from longca.kernels.shared import deterministic_torch
 from longca.masks import Mask
 
 SEQLEN = 77

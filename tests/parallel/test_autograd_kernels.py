@@ -114,16 +114,16 @@ def test_one_attention_over_all_keys_needs_no_lse() -> None:
             "out and lse of all ranks together; use ulysses, the forward alone (--passes fwd), or another kernel such as torch:chunked.",
         ),
         ("ring_allgather", "sdpa:math", True, 8, "; use the forward alone (--passes fwd), or another kernel such as torch:chunked."),
-        ("magi", "sdpa:math", True, 2, "cannot be put together; use ulysses, or another kernel such as torch:chunked."),
-        ("usp", "without_lse", False, 2, "cannot be put together; use ulysses or ring_allgather, or another kernel"),
+        ("magi", "sdpa:math", True, 2, "cannot be merged; use ulysses, or another kernel such as torch:chunked."),
+        ("usp", "without_lse", False, 2, "cannot be merged; use ulysses or ring_allgather, or another kernel"),
         (
             "ring_p2p",
             "flex",
             False,
             8,
-            "flex gives no lse, without which the results of several steps cannot be put together; use ring_allg",
+            "flex gives no lse, without which the results of several steps cannot be merged; use ring_allg",
         ),
-        ("ring_p2p", "flex", True, 2, "cannot be put together; use another kernel such as torch:chunked."),  # nor could ulysses, on a CPU
+        ("ring_p2p", "flex", True, 2, "cannot be merged; use another kernel such as torch:chunked."),  # nor could ulysses, on a CPU
         (
             "ulysses",
             "one_way",
@@ -148,7 +148,7 @@ def test_a_kernel_that_fails_when_it_is_asked_breaks_no_plan(monkeypatch: pytest
     for name in ("torch", "sdpa"):
         monkeypatch.setattr(kernels.classes()[name], "supports", fails)
     plan_of("ring_p2p", mask_of("causal"), case_of(197), 2, kernel="torch:chunked")
-    with pytest.raises(Refused, match="cannot be put together; use another kernel"):
+    with pytest.raises(Refused, match="cannot be merged; use another kernel"):
         plan_of("ring_p2p", mask_of("causal"), case_of(197), 2, kernel="sdpa:math")
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from longca import masks, parallel
 from longca.bench import metrics
 from longca.errors import Refused
-from longca.kernels import selected
-from longca.kernels._blocks import block_size
+from longca.kernels import block_selection
+from longca.kernels.block_lists import block_size
 from longca.masks import BlockMask
 from longca.parallel import ranges, sharding
 from longca.parallel.comm.trace import TraceComm
@@ -29,7 +29,7 @@ def pattern(heads: int, seqlen: int = SEQLEN, b: int = 16) -> BlockMask:
 
 
 def selected_pattern(source: str, heads: tuple[int, int]) -> BlockMask:
-    return selected.from_seed("uniform_block", SEQLEN, source, 5, selected.Heads(*heads, 8), b=16, ratio=0.4)
+    return block_selection.from_seed("uniform_block", SEQLEN, source, 5, block_selection.Heads(*heads, 8), b=16, ratio=0.4)
 
 
 def assert_right(plan: Plan) -> None:

@@ -7,7 +7,7 @@ import torch
 
 from longca import masks
 from longca.errors import Refused
-from longca.kernels.torch_attention import TorchKernel
+from longca.kernels.backends.torch_attention import TorchKernel
 from longca.masks import Mask
 from longca.parallel import registry
 from longca.parallel.comm.local import World

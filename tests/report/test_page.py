@@ -15,7 +15,7 @@ from longca import masks
 from longca.bench.journal import describe_mask
 from longca.bench.merge import pack
 from longca.cli import main
-from longca.kernels.selected import Heads, from_seed
+from longca.kernels.block_selection import Heads, from_seed
 from longca.report.gather import gather, page_data
 from longca.report.page import embed
 from report.browser import Browser

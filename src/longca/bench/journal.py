@@ -19,7 +19,7 @@ from typing import Any
 
 from longca.bench.cell import SCHEMA
 from longca.errors import BadInput, LongcaError
-from longca.kernels.selected import Heads
+from longca.kernels.block_selection import Heads
 from longca.masks import AnyMask, BlockMask
 from longca.masks.selection import RULES
 

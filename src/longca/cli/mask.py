@@ -79,7 +79,7 @@ def _gallery(args: argparse.Namespace) -> int:
 
 def _build(args: argparse.Namespace) -> AnyMask:
     from longca import masks
-    from longca.kernels import selected
+    from longca.kernels import block_selection
     from longca.lengths import read_lengths
 
     params = parse_settings(args.set)
@@ -93,11 +93,11 @@ def _build(args: argparse.Namespace) -> AnyMask:
     seqlen = parse_size(args.seqlen)
     if args.name in masks.block_names():
         _warn_of_size(args.name, params, seqlen)
-    return selected.build(
+    return block_selection.build(
         args.name,
         seqlen,
         args.source or "random",
-        selected.Heads(*heads, parse_dims(args.head_dim or "128")[0]),
+        block_selection.Heads(*heads, parse_dims(args.head_dim or "128")[0]),
         seed=args.seed,
         documents=None if args.lengths is None else read_lengths(args.lengths),
         distribution=args.distribution,

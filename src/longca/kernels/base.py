@@ -1,4 +1,4 @@
-"""What a kernel is: one class per file, found by the registry, checked and timed like any other.
+"""The interface of a kernel: one class per file in `backends/`, found by the registry, checked and timed like any other.
 
 Shapes are letters in the names: L tokens, H heads, D head size; so `q_LHD` is [tokens, heads, head size].
 
@@ -10,16 +10,13 @@ Shapes are letters in the names: L tokens, H heads, D head size; so `q_LHD` is [
 
 from __future__ import annotations
 
-import hashlib
-import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
+from longca import code_version
 from longca.errors import BadInput, Refused
 
 if TYPE_CHECKING:
@@ -32,20 +29,17 @@ if TYPE_CHECKING:
 
 BackwardKind = Literal["functional", "autograd", "none"]
 Layout = Literal["LHD", "HLD"]
-CODE = re.compile(r"\.(py|so)(\.[0-9.]+)?$")
-OURS = Path(__file__).parent  # where the files of our own kernels are
-FORWARD_ONLY = 'a kernel without a backward says so, with @longca.kernel(differentiable=False), or backward = "none" in a class'
-PIECE, PIECES = 1 << 14, 256  # bytes of a large binary that are read, and in how many places
+FORWARD_ONLY = 'a kernel without a backward declares it, with @longca.kernel(differentiable=False), or backward = "none" in a class'
 
 
 @dataclass(frozen=True)
 class Yes:
-    """Supported; `how` says whether the kernel knows the mask itself or gets it through a lowering."""
+    """Supported; `how` tells whether the library knows the mask itself or the adapter lowers it."""
 
     how: Literal["native", "lowered"] = "native"
     note: str = ""
-    quadratic: bool = False  # needs memory for every pair, so that long sequences do not fit
-    per_head: bool = True  # and that for each head, as scores do; a dense mask is there once for all
+    quadratic: bool = False  # needs memory for every pair of tokens, so that long sequences do not fit
+    per_head: bool = True  # needs that memory for each head, as scores do; a dense mask is shared by all heads
 
     def __bool__(self) -> bool:
         return True
@@ -53,7 +47,7 @@ class Yes:
 
 @dataclass(frozen=True)
 class No:
-    """Not supported, and why: what follows the kernel's name in a sentence for the user, such as "takes bf16, not fp32"."""
+    """Not supported; `reason` follows the kernel's name in a sentence for the user, such as "takes bf16, not fp32"."""
 
     reason: str
 
@@ -77,10 +71,10 @@ class Case:
     dtype: str = "bf16"  # bf16, fp16, fp32, fp64
     device: str = "cpu"  # cpu, cuda
     scale: float = 0.0  # 0: 1/sqrt(head_dim)
-    backward: bool = True  # whether dq, dk, dv will be asked for
+    backward: bool = True  # whether dq, dk, dv are wanted
     partial_backward: bool = False  # backward from another call's out and lse, as a ring needs
     deterministic: bool = False
-    numbers: str = ""  # whose generator makes the inputs; empty: the device's own, which differ from one another
+    numbers: str = ""  # the device whose random generator makes the inputs (generators differ between devices); empty: the case's own
 
     @property
     def softmax_scale(self) -> float:
@@ -93,66 +87,87 @@ class Case:
 
 
 class Attention(ABC):
-    """One mask and one case, lowered and ready: functions of tensors, logically [L, H, D] whatever their memory order.
+    """A kernel prepared for one mask and one case: functions of tensors, logically [L, H, D] whatever their memory order.
 
     out and the gradients have the dtype of q, k and v. lse is fp32 (fp64 beside fp64) [H, L], the natural log of the sum of exp of the
-    scaled scores; -inf for rows that see nothing, whose out and gradients are 0. `backward` takes the global out and lse, so that the
-    same object serves one GPU and every step of a ring.
+    scaled scores. Rows without visible keys have lse -inf, and their out and gradients are 0. `backward` takes the global out and lse, so
+    that the same object serves one GPU and every step of a ring.
     """
 
     @abstractmethod
     def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]: ...
 
     def backward(self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None) -> Gradients:
-        raise Refused('it has no backward, so its class should say backward = "none".')
+        raise Refused('it has no backward, so its class should declare backward = "none".')
 
 
 class AutogradAttention(Attention):
-    """For kernels without a backward of their own: the graph that hangs on `out` is run, and kept for the next time."""
+    """Base of kernels without a backward of their own: torch runs the graph of `out`, and keeps it for the next call."""
 
     def backward(self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None) -> Gradients:
         import torch
 
-        inputs, found = {"q": q_LHD, "k": k_LHD, "v": v_LHD}, tuple[Any, ...]((None, None, None))
+        inputs, gradients = {"q": q_LHD, "k": k_LHD, "v": v_LHD}, tuple[Any, ...]((None, None, None))
         if out_LHD.requires_grad:
-            found = torch.autograd.grad(out_LHD, tuple(inputs.values()), dout_LHD, retain_graph=True, allow_unused=True)
-        missing = [name for name, gradient in zip(inputs, found, strict=True) if gradient is None]
+            gradients = torch.autograd.grad(out_LHD, tuple(inputs.values()), dout_LHD, retain_graph=True, allow_unused=True)
+        missing = [name for name, gradient in zip(inputs, gradients, strict=True) if gradient is None]
         if missing:
-            cure = "" if len(missing) < len(inputs) else f"; {FORWARD_ONLY}"
+            hint = "" if len(missing) < len(inputs) else f"; {FORWARD_ONLY}"
             raise BadInput(
-                f"no gradient reaches {' and '.join(missing)}: torch must be able to differentiate out with respect to it{cure}."
+                f"no gradient reaches {' and '.join(missing)}: torch must be able to differentiate out with respect to it{hint}."
             )
-        dq, dk, dv = found
+        dq, dk, dv = gradients
         return dq, dk, dv
+
+
+class Preference(NamedTuple):
+    """By device: the place of a kernel among those that longca.attention tries, lowest first; None: it is never tried."""
+
+    cpu: int | None = None
+    cuda: int | None = None
+
+
+class CompileCache(NamedTuple):
+    """Environment variables of a library: `enable` set to 1 makes it keep compiled code on disk, in the folder that `folder` names."""
+
+    enable: str
+    folder: str
 
 
 class Kernel(ABC):
     """A way to compute attention. `supports` and everything at class level work without torch; `prepare` may import anything.
 
-    A kernel with several ways lists them in `variants`, best first, and is instantiated once per variant.
+    A kernel with several ways lists them in `variants`, best first, and is instantiated once per variant. All that is no
+    ClassVar may differ between variants.
     """
 
     name: ClassVar[str] = ""
     about: ClassVar[str] = ""  # one line for `longca ls kernels`
-    needs: ClassVar[str] = ""  # what to pip install; empty: torch alone
-    install: ClassVar[str] = ""  # how to get it, where `pip install` with `needs` does not do
-    modules: ClassVar[tuple[str, ...]] = ()  # importable when it is installed
+    needs: str = ""  # arguments of pip install; empty: torch alone
+    install: str = ""  # how to install it, where `pip install` with `needs` does not work
+    modules: tuple[str, ...] = ()  # importable when it is installed
     devices: tuple[str, ...] = ("cuda",)
-    capability: ClassVar[tuple[int, int]] = (8, 0)  # least compute capability on cuda
+    capability: tuple[int, int] = (8, 0)  # least compute capability on cuda
+    most_capability: tuple[int, int] | None = None  # greatest compute capability; None: any
     variants: ClassVar[tuple[str, ...]] = ()
     layout: Layout = "LHD"
     gives_lse: bool = True  # where the backend cannot, forward returns None for lse
     backward: BackwardKind = "functional"
     gqa: str = "native"  # or "expands": the adapter repeats KV heads
-    own_files: tuple[str, ...] = ()  # files beside this one that are the kernel and that no package's version tells, such as kernel.cu
-    tested: str = ""  # where it ran through the check; empty: never, written from documentation
+    takes_negative_scale: bool = False  # most libraries take the maximum of the scores before they scale them
+    takes_empty: bool = False  # masks without queries or without keys
+    own_files: tuple[str, ...] = ()  # files beside this one that are part of the kernel and no Python module, such as kernel.cu
+    tested: str = ""  # where it passed the check; empty: nowhere yet
+    preference: Preference = Preference()  # whether longca.attention may choose it where no kernel is named
+    default_for_methods: tuple[str, ...] = ()  # devices on which context parallel methods use it by default: it serves all of them
+    compile_cache: ClassVar[CompileCache | None] = None  # for libraries that keep compiled code on disk only on request
 
     def __init__(self, variant: str = "") -> None:
         self.variant = variant
 
     @property
     def getting(self) -> str:
-        """What a user must do to have it; empty where torch is enough."""
+        """How a user installs it; empty where torch is enough."""
         return self.install or (f"pip install {self.needs}" if self.needs else "")
 
     @property
@@ -160,11 +175,11 @@ class Kernel(ABC):
         return f"{self.name}:{self.variant}" if self.variant else self.name
 
     def lse_in(self, case: Case) -> bool:
-        """Whether forward gives the lse in this case: what puts partial results together needs it."""
+        """Whether forward returns the lse in this case; merging partial results needs it."""
         return self.gives_lse
 
     def present(self) -> Answer:
-        """Whether what it needs beyond importable modules is there; asked only when the modules are."""
+        """Whether its library is there and of a version that works; asked only when `modules` can be imported."""
         return Yes()
 
     @abstractmethod
@@ -172,72 +187,38 @@ class Kernel(ABC):
 
     @abstractmethod
     def prepare(self, mask: AnyMask, case: Case) -> Attention:
-        """Lower the mask and compile; timed apart from forward and backward."""
+        """Lowers the mask and compiles; timed apart from forward and backward."""
 
     def code_files(self) -> dict[str, Path]:
-        """Where the code of its modules is, file or folder, found without importing it; nothing where one of them is missing."""
-        found = {module: module_path(module) for module in self.modules}
-        return {module: path for module, path in found.items() if path is not None} if None not in found.values() else {}
+        """Returns the file or folder of each of its modules, without importing any; empty where a module is missing."""
+        paths = {module: code_version.module_path(module) for module in self.modules}
+        return {module: path for module, path in paths.items() if path is not None} if None not in paths.values() else {}
 
     def own_paths(self) -> list[Path]:
-        """Its own files: beside the class, or beside the one that it builds on."""
+        """Returns the paths of `own_files`: beside the class, or beside a class that it derives from."""
         files = [getattr(sys.modules.get(base.__module__), "__file__", None) for base in type(self).__mro__]
-        homes = [OURS if Path(file).parent == Path(__file__).parent else Path(file).parent for file in files if file]
+        homes = [Path(file).parent for file in files if file]
         return [next((home / name for home in homes if (home / name).is_file()), homes[0] / name) for name in self.own_files]
 
     def versions(self) -> dict[str, str]:
-        """Versions of what would change the figures if it changed: its packages, and the kernel itself where that is code of ours.
+        """Returns the versions of its packages; `registry.versions` adds the version of its own code.
 
-        A package that was copied and not installed has no number: then what its code says is the version.
+        A package that was copied and not installed has no version number: then a hash of its code is its version.
         """
         from importlib.metadata import PackageNotFoundError, version
 
-        found, numbered = dict[str, str](), True
-        if self.own_files:
-            found[f"longca.kernels.{self.label}"] = source_version(self.own_paths())
+        numbers, complete = dict[str, str](), True
         for package in self.needs.split():
             name = package.split("==")[0].split("[")[0]
             try:
-                found[name] = version(name)
+                numbers[name] = version(name)
             except PackageNotFoundError:
-                numbered = False
-        return found if numbered else found | {name: code_version(path) for name, path in self.code_files().items()}
-
-
-def source_version(files: Iterable[Path]) -> str:
-    """A short hash of what files say: the version of code that has no number of its own."""
-    return hashlib.blake2b(b"".join(file.read_bytes() for file in files), digest_size=8).hexdigest()
-
-
-def module_path(module: str) -> Path | None:
-    """The folder of a package or the file of a module, without importing it or its package, which may take seconds, or a GPU; None where
-    it is not installed."""
-    package, *rest = module.split(".")
-    spec = find_spec(package)
-    if spec is None:
-        return None
-    places = [Path(place, *rest) for place in spec.submodule_search_locations or ()]
-    if not rest and not places:
-        return Path(spec.origin) if spec.has_location and spec.origin else None
-    return next((path for place in places for path in (place, place.with_suffix(".py")) if path.exists()), None)
-
-
-def code_version(path: Path) -> str:
-    """A short hash of a file, or of all code in a folder; of large binaries of pieces all over them, as they take seconds to read."""
-    files = [file for file in sorted(path.rglob("*")) if CODE.search(file.name) and file.is_file()] if path.is_dir() else [path]
-    found = hashlib.blake2b(digest_size=8)
-    for file in files:
-        size = file.stat().st_size
-        found.update(f"{file.relative_to(path)} {size}\n".encode())
-        with file.open("rb") as text:
-            for start in range(0, size, max(PIECE, size // PIECES)):
-                text.seek(start)
-                found.update(text.read(PIECE))
-    return found.hexdigest()
+                complete = False
+        return numbers if complete else numbers | {name: code_version.of_path(path) for name, path in self.code_files().items()}
 
 
 def refuse_shapes(case: Case, *, dtypes: tuple[str, ...], dims: Any, equal_dims: bool = False) -> No | None:
-    """The refusals that almost every kernel shares; `dims` is a container of the head sizes it can do."""
+    """Returns the refusal of a dtype, head size or number of heads, or None; `dims` holds the head sizes that the kernel can do."""
     if case.dtype not in dtypes:
         return No(f"takes {', '.join(dtypes)}, not {case.dtype}")
     if case.head_dim not in dims or case.head_dim_v not in dims:

@@ -1,8 +1,9 @@
-"""Finding kernels: every module of this package, every plugin file, every installed entry point. None of it imports torch."""
+"""The list of kernels: those of `backends/`, of plugin files and of installed entry points. Nothing here imports torch."""
 
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import pkgutil
 import sys
@@ -12,69 +13,71 @@ from pathlib import Path
 from types import ModuleType
 from typing import cast
 
-from longca import devices, kernels, sources
+from longca import code_version, devices
 from longca.errors import BadInput, LongcaError, Refused, Unavailable, unknown
-from longca.kernels.base import Answer, Attention, Case, Kernel, No, Yes, module_path
+from longca.kernels import backends
+from longca.kernels.base import Answer, Attention, Case, CompileCache, Kernel, No, Yes
 from longca.kernels.plugin import refuse_settings
 from longca.masks import AnyMask
 from longca.plugins import PREFIX, defined_in, import_file, nameless_in, refuse_odd_name, refuse_same_names, refuse_taken, refuse_twice
 
-_LIBRARIES = {"base", "inputs", "lower", "registry", "functional", "plugin", "adapting", "overview", "selected"}  # some import torch
 _plugins: dict[str, type[Kernel]] = {}
-_packages: dict[str, tuple[str, str]] = {}  # by module: name and version of the installed package that a kernel is from
-broken: dict[str, str] = {}  # installed kernels that cannot be loaded, and why
+_packages: dict[str, tuple[str, str]] = {}  # by module: name and version of the installed package that offers a kernel
+broken: dict[str, str] = {}  # by entry point: why an installed kernel cannot be loaded
 
 
 @cache
 def _own() -> dict[str, type[Kernel]]:
-    found: dict[str, type[Kernel]] = {}
-    for module in pkgutil.iter_modules(kernels.__path__):
-        if module.name not in _LIBRARIES and not module.name.startswith("_"):
-            found |= defined_in(importlib.import_module(f"longca.kernels.{module.name}"), Kernel)
-    return found
+    """Returns the kernels of LongCA: every module below `backends/` whose name does not begin with an underscore is searched."""
+    own: dict[str, type[Kernel]] = {}
+    for module in pkgutil.walk_packages(backends.__path__, f"{backends.__name__}."):
+        if not module.name.rpartition(".")[2].startswith("_"):
+            own |= defined_in(importlib.import_module(module.name), Kernel)
+    return own
 
 
 @cache
 def _installed() -> dict[str, type[Kernel]]:
-    found: dict[str, type[Kernel]] = {}
+    """Returns the kernels of installed packages, and lists in `broken` those that cannot be loaded."""
+    installed: dict[str, type[Kernel]] = {}
     for entry in entry_points(group="longca.kernels"):
         try:
-            with sources.noting(entry.value.partition(":")[0]):
+            with code_version.recording_imports(entry.value.partition(":")[0]):
                 offered = defined_in(entry.load(), Kernel)
             for kernel in offered.values():
                 _refuse_incomplete(kernel, entry.value)
                 _packages[kernel.__module__] = (entry.dist.name, entry.dist.version) if entry.dist else (kernel.__module__, "")
-            found |= offered
+            installed |= offered
         except LongcaError as error:
             broken[entry.name] = str(error).rstrip(".")
-        except Exception as error:  # somebody else's package must not take the others down
+        except Exception as error:  # a broken package of somebody else must not hide the others
             broken[entry.name] = f"its package fails when it is imported: {type(error).__name__}: {error}"
-    return found
+    return installed
 
 
 def load_plugin(path: str | Path) -> list[str]:
-    """Take the kernels of a user's file; returns their names."""
+    """Adds the kernels of a user's file and returns their names."""
     module = import_file(path, "kernel")
     for nameless in nameless_in(module, Kernel):
         usual = f"name = '{nameless.__name__.lower()}'"
         raise BadInput(f"the class {nameless.__name__} of the plugin {path} has no name; write one into it, such as {usual}.")
     refuse_same_names(module, Kernel, path, "kernel")
-    found = defined_in(module, Kernel)
-    if not found:
+    defined = defined_in(module, Kernel)
+    if not defined:
         _refuse_borrowed(module, path)
         raise BadInput(
             f"the plugin {path} has no kernel: write a class derived from longca.Kernel, or decorate a function with @longca.kernel."
         )
-    for kernel in found.values():
+    for kernel in defined.values():
         _refuse_incomplete(kernel, path)
-    refuse_taken(found, _own(), path, "kernel")
-    refuse_twice(found, _plugins, path, "kernel")
-    _plugins.update(found)
-    return list(found)
+    refuse_taken(defined, _own(), path, "kernel")
+    refuse_twice(defined, _plugins, path, "kernel")
+    _plugins.update(defined)
+    return list(defined)
 
 
 def _refuse_borrowed(module: ModuleType, path: str | Path) -> None:
-    """A kernel that was only imported, or made of a function that was, belongs to the file that it is from."""
+    """Raises BadInput where the kernels of a plugin, or the functions that they are made of, are only imported from another module."""
     for name, value in vars(module).items():
         if isinstance(value, type) and issubclass(value, Kernel) and not value.__abstractmethods__:
             here = "write a class that derives from it, or a decorated function that calls it, into this one"
@@ -82,6 +85,7 @@ def _refuse_borrowed(module: ModuleType, path: str | Path) -> None:
 
 
 def _refuse_incomplete(kernel: type[Kernel], path: str | Path) -> None:
+    """Raises BadInput where a kernel's settings, names, methods or own files are missing or make no sense."""
     refuse_settings(kernel)
     for name in (kernel.name, *kernel.variants):
         refuse_odd_name(name, path, "kernel" if name is kernel.name else f"variant of {kernel.name}")
@@ -89,12 +93,13 @@ def _refuse_incomplete(kernel: type[Kernel], path: str | Path) -> None:
         raise BadInput(
             f"the kernel {kernel.name!r} of the plugin {path} has no {' and no '.join(lacking)}; a kernel needs both, see docs/kernels.md."
         )
-    made = [kernel(variant) for variant in kernel.variants or ("",)]
-    if missing := [file for one in made for file in one.own_paths() if not file.is_file()]:
+    instances = [kernel(variant) for variant in kernel.variants or ("",)]
+    if missing := [file for instance in instances for file in instance.own_paths() if not file.is_file()]:
         raise BadInput(f"the kernel {kernel.name!r} of the plugin {path} names {missing[0]} in own_files, and there is no such file.")
 
 
 def classes() -> dict[str, type[Kernel]]:
+    """Returns all kernels by name."""
     return {**_own(), **_installed(), **_plugins}
 
 
@@ -103,18 +108,18 @@ def names() -> list[str]:
 
 
 def labels(name: str) -> list[str]:
-    """The variants of a kernel, as one asks for them; the bare name where it has none."""
+    """Returns the names of a kernel's variants as name:variant; the bare name where it has none."""
     variants = classes()[name].variants
     return [f"{name}:{variant}" for variant in variants] or [name]
 
 
 def available_labels(device: str) -> list[str]:
-    """Every variant of every kernel that this machine can run."""
+    """Returns the labels of all variants of all kernels that this machine can run."""
     return [label for name in names() for label in labels(name) if available(get(label), device)]
 
 
 def get(label: str) -> Kernel:
-    """A kernel by name, or by name:variant; the bare name of a kernel with variants stands for all of them (see `choose`)."""
+    """Returns a kernel by name, or by name:variant; the bare name of a kernel with variants stands for all of them (see `choose`)."""
     name, _, variant = label.partition(":")
     if name not in classes():
         raise unknown("kernel", name, names())
@@ -125,46 +130,72 @@ def get(label: str) -> Kernel:
 
 
 def file_of(kernel: Kernel) -> str:
-    """The user's file that a kernel is from; empty for our own and for those of installed packages."""
+    """Returns the plugin file that defines a kernel; empty for kernels of LongCA and of installed packages."""
     module = type(kernel).__module__
     return os.path.relpath(str(sys.modules[module].__file__)) if module.startswith(PREFIX) else ""
 
 
 def is_ours(kernel: Kernel) -> bool:
+    """Whether a kernel is part of LongCA."""
     return type(kernel) in _own().values()
 
 
 def available(kernel: Kernel, device: str) -> Answer:
-    """Whether its package is there and this device can run it."""
+    """Whether its package is installed and this device can run it."""
     if device not in kernel.devices:
         return No(f"runs on {' and '.join(kernel.devices)} only" + (f"; there: {kernel.getting}" if kernel.getting else ""))
-    missing = [module for module in kernel.modules if module_path(module) is None]
+    missing = [module for module in kernel.modules if code_version.module_path(module) is None]
     if missing:
         return No(kernel.getting or f"needs {', '.join(missing)}")
     if device == "cuda" and not devices.gpus():
         return No("there is no GPU here")
-    if device == "cuda" and (found := devices.capability()) < kernel.capability:
-        least = ".".join(map(str, kernel.capability))
-        return No(f"needs compute capability {least}, this device has {'.'.join(map(str, found))}")
+    if device == "cuda" and (refusal := _refuse_capability(kernel)):
+        return No(refusal)
     return kernel.present()
 
 
+def _refuse_capability(kernel: Kernel) -> str:
+    """Returns why the first GPU does not have the compute capability that a kernel needs; empty where it does."""
+    least, most, present = kernel.capability, kernel.most_capability, devices.capability()
+    if least <= present and (most is None or present <= most):
+        return ""
+    written = {number: ".".join(map(str, number)) for number in (least, most, present) if number is not None}
+    wanted = written[least] if most is None else f"{written[least]} exactly" if most == least else f"{written[least]} to {written[most]}"
+    return f"needs compute capability {wanted}, this device has {written[present]}"
+
+
 def versions(kernel: Kernel) -> dict[str, str]:
-    """What would change its figures if it changed. Of a kernel that is not LongCA's: the package that it is from, if it is installed, and
-    the code of all modules of the user's own that it is made of."""
-    found, module = kernel.versions(), type(kernel).__module__
-    file = getattr(sys.modules.get(module), "__file__", None)
-    if is_ours(kernel) or file is None:
-        return found
-    code = sources.version(Path(file), module, kernel.code_files().values())
-    if module.startswith(PREFIX):
-        return found | {"plugin": code}
-    name, number = _packages.get(module, (module, ""))
-    return found | {name: f"{number}+{code}" if sources.is_users(Path(file)) else number}
+    """Returns the versions that a kernel's times depend on: those of its packages, of the installed package that offers it, and under
+    "code" the version of its own code (see `code_version`)."""
+    module = type(kernel).__module__
+    numbers, file = kernel.versions(), getattr(sys.modules.get(module), "__file__", None)
+    if module in _packages:
+        name, number = _packages[module]
+        numbers[name] = number
+    libraries = () if is_ours(kernel) else kernel.code_files().values()
+    return numbers | {"code": code_version.of_module(Path(file), module, kernel.own_paths(), libraries) if file else ""}
+
+
+def preferred(device: str) -> list[Kernel]:
+    """Returns the kernels that longca.attention may choose on a device, the first to try first."""
+    instances = [kernel for name in names() for kernel in choices(name)]
+    places = [(place, kernel) for kernel in instances if (place := getattr(kernel.preference, device, None)) is not None]
+    return [kernel for _, kernel in sorted(places, key=lambda entry: entry[0])]
+
+
+def default_for_methods(device: str) -> str:
+    """Returns the label of the kernel that context parallel methods use by default on a device: it serves all of them."""
+    labels_of_own = [label for name in _own() for label in dict.fromkeys((name, *labels(name)))]
+    return next(label for label in labels_of_own if device in get(label).default_for_methods)
+
+
+def compile_caches() -> dict[str, CompileCache]:
+    """Returns, by kernel, the variables of libraries that keep compiled code on disk only on request."""
+    return {name: kernel.compile_cache for name, kernel in classes().items() if kernel.compile_cache}
 
 
 def choices(asked: str | Kernel | type[Kernel]) -> list[Kernel]:
-    """The concrete kernels that a label may mean, or a kernel itself, best first."""
+    """Returns the variants that a label, a class or an instance may stand for, best first."""
     kernel = get(asked) if isinstance(asked, str) else _instance(asked)
     if kernel.variant or not kernel.variants:
         return [kernel]
@@ -179,14 +210,14 @@ def _instance(asked: Kernel | type[Kernel]) -> Kernel:
 
 
 def refuse_no_kernel(asked: object) -> None:
-    """For user code, which may hand over anything."""
+    """Raises BadInput for what is neither a name, a kernel class nor an instance of one."""
     if not isinstance(asked, str | Kernel) and not (isinstance(asked, type) and issubclass(asked, Kernel)):
         kinds = "a name such as 'sdpa', a function decorated with @longca.kernel, or a class derived from longca.Kernel or an object of one"
         raise BadInput(f"kernel must be {kinds}, not {asked!r}.")
 
 
 def choose(label: str | Kernel | type[Kernel], mask: AnyMask, case: Case) -> Kernel:
-    """The kernel to run: the asked-for variant, or the first that can do this mask. Never another kernel."""
+    """Returns the kernel to run: the variant asked for, or the first that can do this mask. It never returns another kernel."""
     missing, refused = dict[str, list[str]](), list[str]()
     kernels = choices(label)
     for kernel in kernels:
@@ -198,13 +229,19 @@ def choose(label: str | Kernel | type[Kernel], mask: AnyMask, case: Case) -> Ker
             return kernel
     if refused:
         raise Refused(f"{'; '.join(refused)}.")
-    one = len(missing) == 1  # for all variants: it is said once
-    reasons = [reason if one else f"{', '.join(labels)}: {reason}" for reason, labels in missing.items()]
+    alike = len(missing) == 1  # one reason for all variants is given once
+    reasons = [reason if alike else f"{', '.join(labels)}: {reason}" for reason, labels in missing.items()]
     raise Unavailable(f"{label if isinstance(label, str) else kernels[0].name} is not available here ({'; '.join(reasons)}).")
 
 
 def supports(kernel: Kernel, mask: AnyMask, case: Case) -> Answer:
-    """What the kernel answers, after the rules that hold for all of them."""
+    """Returns the kernel's answer, after the rules that hold for all kernels."""
+    if not kernel.takes_empty and 0 in (mask.seqlen_q, mask.seqlen_k):
+        return No(f"needs at least one query and one key, not {mask.seqlen_q} and {mask.seqlen_k}")
+    if not math.isfinite(case.scale):
+        return No(f"needs a finite softmax scale, not {case.scale}")
+    if case.scale < 0 and not kernel.takes_negative_scale:
+        return No(f"needs a positive softmax scale, not {case.scale}")
     if case.partial_backward and kernel.backward != "functional":
         return No("cannot start its backward from another call's out and lse, as a ring needs")
     if case.backward and kernel.backward == "none":
@@ -216,7 +253,7 @@ def supports(kernel: Kernel, mask: AnyMask, case: Case) -> Answer:
 
 
 def prepare(kernel: Kernel, mask: AnyMask, case: Case) -> Attention:
-    """The kernel made ready; what it gives must be something to call."""
+    """Returns the prepared kernel, and raises BadInput where that has no forward."""
     prepared: object = kernel.prepare(mask, case)
     if callable(getattr(prepared, "forward", None)):
         return cast(Attention, prepared)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, ClassVar
 from longca.errors import BadInput, Refused
 from longca.kernels.base import Answer, Case, No, Yes
 from longca.masks import AnyMask, BlockMask
-from longca.parallel.fitting import refuse_kernel
 from longca.parallel.grid import Grid, default_heads, default_windows
+from longca.parallel.kernel_requirements import refuse_kernel
 from longca.parallel.ranges import Ranges, Shards
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class Method(ABC):
     name: ClassVar[str] = ""
     about: ClassVar[str] = ""  # one line for `longca ls cp`
     needs: ClassVar[str] = ""  # what it asks of heads and ranks, in words
+    order: ClassVar[int] = 100  # place in listings, lowest first; methods of one place are sorted by name
     splits_heads: ClassVar[bool] = False
     has_ring: ClassVar[bool] = False
     has_windows: ClassVar[bool] = False

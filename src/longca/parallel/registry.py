@@ -1,15 +1,16 @@
-"""Finding methods: every module of `methods/`, every plugin file, every installed entry point. None of it imports torch."""
+"""The list of methods: those of `methods/`, of plugin files and of installed entry points. Nothing here imports torch."""
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import pkgutil
+import sys
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from longca.code_version import of_module, recording_imports
 from longca.errors import unknown
 from longca.kernels.base import Case
 from longca.masks import AnyMask
@@ -23,36 +24,40 @@ _plugins: dict[str, type[Method]] = {}
 
 @cache
 def _own() -> dict[str, type[Method]]:
-    found: dict[str, type[Method]] = {}
+    """Returns the methods of LongCA: every module of `methods/` is searched."""
+    own: dict[str, type[Method]] = {}
     for module in pkgutil.iter_modules(methods.__path__):
-        found |= defined_in(importlib.import_module(f"longca.parallel.methods.{module.name}"), Method)
-    return found
+        own |= defined_in(importlib.import_module(f"longca.parallel.methods.{module.name}"), Method)
+    return own
 
 
 @cache
 def _installed() -> dict[str, type[Method]]:
-    found: dict[str, type[Method]] = {}
+    """Returns the methods of installed packages."""
+    installed: dict[str, type[Method]] = {}
     for entry in entry_points(group="longca.methods"):
-        found |= defined_in(entry.load(), Method)
-    return found
+        with recording_imports(entry.value.partition(":")[0]):
+            installed |= defined_in(entry.load(), Method)
+    return installed
 
 
 def load_plugin(path: str | Path) -> list[str]:
-    """Take the methods of a user's file; returns their names."""
-    found = defined_in(import_file(path, "method"), Method)
-    refuse_taken(found, _own(), path, "method")
-    refuse_twice(found, _plugins, path, "method")
-    _plugins.update(found)
-    return list(found)
+    """Adds the methods of a user's file and returns their names."""
+    defined = defined_in(import_file(path, "method"), Method)
+    refuse_taken(defined, _own(), path, "method")
+    refuse_twice(defined, _plugins, path, "method")
+    _plugins.update(defined)
+    return list(defined)
 
 
 def classes() -> dict[str, type[Method]]:
+    """Returns all methods by name."""
     return {**_own(), **_installed(), **_plugins}
 
 
 def names() -> list[str]:
-    order = ["ulysses", "ring_p2p", "ring_allgather", "usp", "loongtrain", "magi"]
-    return sorted(classes(), key=lambda name: (order.index(name) if name in order else len(order), name))
+    """Returns the names of all methods in the order of listings: by `Method.order`, then by name."""
+    return sorted(classes(), key=lambda name: (classes()[name].order, name))
 
 
 def get(name: str) -> Method:
@@ -61,14 +66,24 @@ def get(name: str) -> Method:
     return classes()[name]()
 
 
+def code_version(name: str) -> str:
+    """Returns the version of a method's code: its file and what it imports of primitives, sharding and schedules."""
+    module = classes()[name].__module__
+    return of_module(Path(str(sys.modules[module].__file__)), module)
+
+
 def plan(
     name: str, mask: AnyMask, case: Case, ranks: int, grid: str = "", kernel: str = KERNEL, ranks_per_node: int = RANKS_PER_NODE
 ) -> Plan:
-    """What the ranks will do, or a refusal with the reason and a suggestion. `grid` is UxR[xW]; empty: the method's default."""
+    """Returns what the ranks will do, or raises Refused with the reason and a suggestion. `grid` is UxR[xW]; empty: the method's
+    default."""
     return make_plan(get(name), mask, case, ranks, Grid.parse(grid) if grid else None, kernel, ranks_per_node)
 
 
 def listing() -> list[dict[str, Any]]:
-    """For `longca ls cp`: every method, what it does, what it needs, and whether it takes block patterns."""
-    found = ((name, classes()[name]) for name in names())
-    return [{"name": name, "about": of.about, "needs": of.needs, "blocks": "no" if of.no_blocks else "yes"} for name, of in found]
+    """Returns for `longca ls cp` what each method does, what it needs, and whether it takes block patterns."""
+    ordered = ((name, classes()[name]) for name in names())
+    return [
+        {"name": name, "about": method.about, "needs": method.needs, "blocks": "no" if method.no_blocks else "yes"}
+        for name, method in ordered
+    ]

@@ -17,15 +17,16 @@ import torch
 from longca.bench.cell import fingerprint
 from longca.bench.probe import Probe
 from longca.bench.reference import Reference, Values, reference
+from longca.code_version import of_texts
 from longca.kernels import inputs
-from longca.kernels.base import Case, source_version
+from longca.kernels.base import Case
 from longca.masks import AnyMask
 
 MOST_BYTES = 4 << 30  # a larger one is computed by every worker
 KINDS = ("values", "honest")
 POINTS = tuple(field.name for field in fields(Probe))
 HERE = Path(__file__).parent
-MADE_BY = source_version([HERE / "probe.py", HERE / "reference.py", Path(inputs.__file__)])  # other code makes other references
+MADE_BY = of_texts([HERE / "probe.py", HERE / "reference.py", Path(inputs.__file__)])  # other code makes other references
 
 
 class References:

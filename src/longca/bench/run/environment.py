@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import longca
-from longca import __version__, devices, sources
+from longca import __version__, code_version, devices
 from longca.bench.cell import fingerprint
 from longca.bench.health import number
 from longca.bench.suite import Suite
 from longca.kernels import registry
-from longca.kernels.base import source_version
 from longca.plugins import module_name
 
 # what nvidia-smi calls the settings of power and clocks; asked apart, as a driver that does not know one field answers nothing
@@ -62,12 +61,12 @@ def kernel_versions(label: str) -> dict[str, str]:
 
 def plugin_version(*paths: str) -> dict[str, str]:
     """Plugins have no version but their text, and that of the modules of their author's that they import."""
-    return {"plugin": "+".join(sources.version(Path(path), module_name(path)) for path in paths)} if paths else {}
+    return {"plugin": "+".join(code_version.of_module(Path(path), module_name(path)) for path in paths)} if paths else {}
 
 
 def methods_version() -> dict[str, str]:
     """The methods of context parallelism are code of ours, and share most of it."""
-    return {"longca.parallel": source_version(sorted((Path(longca.__file__).parent / "parallel").rglob("*.py")))}
+    return {"longca.parallel": code_version.of_texts(sorted((Path(longca.__file__).parent / "parallel").rglob("*.py")))}
 
 
 def git_state(package: Path) -> tuple[str | None, bool | None]:

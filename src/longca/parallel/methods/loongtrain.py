@@ -9,4 +9,5 @@ class LoongTrain(Usp):
     name = "loongtrain"
     about = "usp with a double ring: keys rotate inside windows, and between windows once per round"
     needs = "a grid UxRxW with U·R ranks, at least U query heads, and W a divisor of R"
+    order = 50
     has_windows = True

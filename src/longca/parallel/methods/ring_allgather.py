@@ -19,6 +19,7 @@ class RingAllgather(Method):
     name = "ring_allgather"
     about = "all-gather K and V, one attention; backward gathers again and reduce-scatters dK and dV"
     needs = "nothing of heads; memory for the keys of all ranks"
+    order = 30
     merges, no_blocks = False, ""
 
     def shards(self, mask: AnyMask, grid: Grid) -> Shards:

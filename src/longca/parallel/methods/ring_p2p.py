@@ -19,6 +19,7 @@ class RingP2P(Method):
     name = "ring_p2p"
     about = "keys travel a ring, their transfer beside the attention of the step before; results are merged online"
     needs = "nothing of heads; any number of ranks"
+    order = 20
     has_ring, no_blocks = True, IN_STEPS
 
     def shards(self, mask: AnyMask, grid: Grid) -> Shards:

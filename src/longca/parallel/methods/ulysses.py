@@ -19,6 +19,7 @@ class Ulysses(Method):
     name = "ulysses"
     about = "all-to-all to split heads, one attention over all tokens, all-to-all back"
     needs = "no more ranks than query heads; KV heads are replicated where there are fewer than ranks"
+    order = 10
     splits_heads, no_blocks = True, ""
     merges, own_backward = False, True
 

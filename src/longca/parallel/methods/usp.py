@@ -19,6 +19,7 @@ class Usp(Method):
     name = "usp"
     about = "ulysses inside a node, ring_p2p across nodes"
     needs = "a grid UxR with U·R ranks and at least U query heads; U inside a node"
+    order = 40
     splits_heads = True
     has_ring, no_blocks = True, IN_STEPS
 

@@ -1,27 +1,23 @@
-"""FlashAttention-4 in CuTe DSL: full, causal, windows and documents as it knows them; any other band mask through tile lists."""
+"""FlashAttention-4 in CuTe DSL: full and causal masks, windows and documents natively; any other band mask through tile lists."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from longca.kernels.adapting import DocumentAttention, band_mask, documents_of, refuse_hopper_shapes
-from longca.kernels.base import Answer, Attention, Case, Kernel, No, Yes
+from longca.kernels.base import Answer, Attention, Case, CompileCache, Kernel, No, Preference, Yes
+from longca.kernels.shared import DocumentAttention, band_mask, documents_of, refuse_hopper_shapes
 from longca.masks import BlockMask, Mask
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from longca.kernels._fa4_bands import Tuning
+    from longca.kernels.backends.fa4._bands import Tuning
     from longca.kernels.base import Gradients
     from longca.masks import AnyMask
 
 BLOCK, HALF_BLOCK = 128, 64  # queries and keys of a tile; forward tiles may be half as large
-OWN_FILES = {
-    "bands": ("_fa4_bands.py", "_fa4_intervals.py"),
-    "blocks": ("_fa4_blocks.py", "_fa4_bands.py", "_fa4_intervals.py", "_blocks.py"),
-}
 SHORT = 257  # tokens: below, they may fill a single tile, for which FA4 compiles backward kernels of its own
 
 
@@ -32,11 +28,14 @@ class Fa4(Kernel):
     modules = ("flash_attn.cute", "cutlass")
     capability = (9, 0)
     variants = ("native", "varlen", "bands", "blocks")
+    tested = "H200"
+    preference = Preference(cuda=10)
+    default_for_methods = ("cuda",)
+    compile_cache = CompileCache("FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED", "FLASH_ATTENTION_CUTE_DSL_CACHE_DIR")
 
     def __init__(self, variant: str = "", tuning: Tuning | None = None) -> None:
         super().__init__(variant)
-        self.tuning, self.tested = tuning, "H200"
-        self.own_files = OWN_FILES.get(variant, ()) if variant else OWN_FILES["blocks"]  # without one it may be any of them
+        self.tuning = tuning
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
         refusal = refuse_hopper_shapes(case)
@@ -71,11 +70,11 @@ class Fa4(Kernel):
 
     def _lowered(self, mask: AnyMask, case: Case) -> Attention:
         if self.variant == "bands":
-            from longca.kernels._fa4_bands import BandAttention, Tuning
+            from longca.kernels.backends.fa4._bands import BandAttention, Tuning
 
             return BandAttention(band_mask(mask), case, self.tuning or Tuning())
         if isinstance(mask, BlockMask):
-            from longca.kernels._fa4_blocks import BlockAttention
+            from longca.kernels.backends.fa4._blocks import BlockAttention
 
             return BlockAttention(mask, case)
         return Fa4Documents(mask, case)
@@ -99,7 +98,7 @@ def supports_blocks(mask: AnyMask, case: Case) -> Answer:
 
 
 class Fa4Documents(DocumentAttention):
-    """What FA4 knows itself: one document, or several with prefix sums, and a window counted from the last query and key."""
+    """Native masks of FA4: one document, or several with prefix sums, and a window counted from the last query and key."""
 
     def __init__(self, mask: AnyMask, case: Case) -> None:
         from flash_attn.cute import interface
@@ -131,8 +130,8 @@ _COMPILED: set[tuple[Any, Case]] = set()
 
 
 def _kind(value: Any) -> Any:
-    """What of a value may decide which kernel FA4 compiles: which tensors there are, tile sizes and switches, but not what tensors hold,
-    nor how wide a window or long a document is. If it says too little, FA4 compiles later."""
+    """Returns the part of a value that may decide which kernel FA4 compiles: which tensors there are, tile sizes and switches, but neither
+    the contents of tensors nor the width of a window or the length of a document. If it tells too little, FA4 compiles later."""
     if hasattr(value, "__cute_hash__"):
         return value.__cute_hash__
     if isinstance(value, dict):
@@ -144,7 +143,7 @@ def _kind(value: Any) -> Any:
 
 
 def compile_ahead(attention: Attention, case: Case) -> None:
-    """Let FA4 compile now, from shapes alone, so that the first call on data only runs; it keeps what it compiled."""
+    """Makes FA4 compile now, from shapes alone, so that the first call on data only runs; FA4 keeps the compiled kernels."""
     import torch
     from torch._guards import detect_fake_mode
     from torch._subclasses.fake_tensor import FakeTensorMode

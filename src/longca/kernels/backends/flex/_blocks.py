@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch.nn.attention.flex_attention import BlockMask as FlexBlocks
 
-from longca.kernels._blocks import block_size, tile_lists
+from longca.kernels.backends.flex.kernel import interval_function
 from longca.kernels.base import Case
-from longca.kernels.flex import interval_function
+from longca.kernels.block_lists import block_size, tile_lists
 from longca.kernels.lower import padded, upload
 from longca.masks import BlockMask
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from longca.kernels._blocks import first_refusal, refuse_blind_rows, refuse_pattern, refuse_short_blocks
 from longca.kernels.base import Answer, Attention, AutogradAttention, Case, Kernel, No, refuse_shapes
+from longca.kernels.block_lists import first_refusal, refuse_blind_rows, refuse_pattern, refuse_short_blocks
 from longca.masks import AnyMask, BlockMask
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class _Lists:
     def __init__(self, mask: BlockMask, case: Case) -> None:
         import torch
 
-        from longca.kernels._blocks import index_lists, kept_of_query_heads
+        from longca.kernels.block_lists import index_lists, kept_of_query_heads
 
         kept = kept_of_query_heads(mask, case)[None]
         self.key_count, self.key_index = index_lists(kept)

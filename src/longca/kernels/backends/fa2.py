@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from longca.kernels.adapting import DocumentAttention, deterministic_torch, documents_of
-from longca.kernels.base import Answer, Attention, Case, Kernel, No, Yes, code_version, module_path, refuse_shapes
+from longca.code_version import module_path, of_path
+from longca.kernels.base import Answer, Attention, Case, Kernel, No, Preference, Yes, refuse_shapes
+from longca.kernels.shared import DocumentAttention, deterministic_torch, documents_of
 
 if TYPE_CHECKING:
     import torch
@@ -24,13 +25,14 @@ class Fa2(Kernel):
     name = "fa2"
     about = "FlashAttention-2 with documents and windows: torch's own build, or the flash-attn package"
     variants = ("torch", "package")
+    preference = Preference(cuda=50)
 
     def __init__(self, variant: str = "") -> None:
         super().__init__(variant)
         self.tested = "" if variant == "package" else "H200"
 
     def present(self) -> Answer:
-        """flash-attn 4 has the same top-level name, so the package is known by its C++ module."""
+        """Looks for the package's C++ module, as flash-attn 4 has the same top-level name."""
         missing = self.variant == "package" and find_spec("flash_attn_2_cuda") is None
         return No("pip install 'flash-attn>=2.7,<3'") if missing else Yes()
 
@@ -43,7 +45,7 @@ class Fa2(Kernel):
             return {"flash-attn": version("flash-attn")}
         except PackageNotFoundError:
             library = module_path("flash_attn_2_cuda")
-            return {"flash_attn_2_cuda": code_version(library)} if library else {}
+            return {"flash_attn_2_cuda": of_path(library)} if library else {}
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
         refusal = refuse_shapes(case, dtypes=("bf16", "fp16"), dims=HEAD_DIMS, equal_dims=True)
@@ -90,7 +92,7 @@ class TorchAttention(DocumentAttention):
 
 
 class PackageAttention(DocumentAttention):
-    """The package's inner functions, which take and give lse; its public ones hide them behind autograd."""
+    """Calls the package's inner functions, which take and return lse; its public ones hide them behind autograd."""
 
     def __init__(self, mask: AnyMask, case: Case) -> None:
         from flash_attn import flash_attn_interface as package

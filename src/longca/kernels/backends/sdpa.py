@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from longca.kernels.adapting import BlindRows, band_mask, deterministic_torch, documents_of, repeat_heads, sum_heads
-from longca.kernels.base import Answer, Attention, AutogradAttention, Case, Kernel, No, Yes, refuse_shapes
+from longca.kernels.base import Answer, Attention, AutogradAttention, Case, Kernel, No, Preference, Yes, refuse_shapes
+from longca.kernels.shared import BlindRows, band_mask, deterministic_torch, documents_of, repeat_heads, sum_heads
 from longca.masks import Mask
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class Sdpa(Kernel):
     devices: tuple[str, ...] = ("cpu", "cuda")
     variants = ("cudnn", "flash", "efficient", "math")
     tested = "CPU, H200"
+    preference = Preference(cpu=10, cuda=80)
 
     def __init__(self, variant: str = "") -> None:
         super().__init__(variant)
@@ -46,7 +47,7 @@ class Sdpa(Kernel):
         if variant in ("efficient", "math"):
             self.gqa = "expands"
         if variant == "math":
-            self.layout, self.backward, self.gives_lse = "HLD", "autograd", False
+            self.layout, self.backward, self.gives_lse, self.takes_negative_scale = "HLD", "autograd", False, True
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
         on_cpu = case.device == "cpu"

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from longca.kernels._block_triton_launch import Launcher, Shape, interpreted
-from longca.kernels._blocks import first_refusal, refuse_pattern
-from longca.kernels.base import Answer, Attention, Case, Kernel, refuse_shapes
+from longca.kernels.backends.block_triton._launch import Launcher, Shape, interpreted
+from longca.kernels.base import Answer, Attention, Case, Kernel, Preference, refuse_shapes
+from longca.kernels.block_lists import first_refusal, refuse_pattern
 from longca.masks import AnyMask, BlockMask
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class BlockTriton(Kernel):
     about = "LongCA's own block-sparse attention in Triton; on a CPU with TRITON_INTERPRET=1"
     needs = "triton"
     modules = ("triton",)
-    own_files = ("block_triton.py", "_block_triton_kernels.py", "_block_triton_launch.py", "_block_lists.py", "_blocks.py")
+    preference = Preference(cuda=60)
     tested = "CPU interpreter, H200"
 
     def __init__(self, variant: str = "") -> None:
@@ -104,7 +104,7 @@ class BlockAttention(Attention):
     def backward(self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None) -> Gradients:
         import torch
 
-        from longca.kernels._block_triton_kernels import delta_kernel
+        from longca.kernels.backends.block_triton._kernels import delta_kernel
 
         assert lse_HL is not None
         q, k, v, out, dout, lse = (x.contiguous() for x in (q_LHD, k_LHD, v_LHD, out_LHD, dout_LHD, lse_HL))

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from longca.kernels.adapting import band_mask
-from longca.kernels.base import Answer, Attention, Case, Kernel, No, Yes, refuse_shapes
+from longca.kernels.base import Answer, Attention, Case, CompileCache, Kernel, No, Preference, Yes, refuse_shapes
+from longca.kernels.shared import band_mask
 from longca.masks import Mask
 
 if TYPE_CHECKING:
@@ -85,6 +85,8 @@ class CudnnFlex(Kernel):
     modules = ("cudnn", "cutlass", "tvm_ffi")
     capability = (9, 0)
     variants = ("documents", "rows")
+    preference = Preference(cuda=20)
+    compile_cache = CompileCache("FLEX_ATTENTION_CUTE_DSL_CACHE_ENABLED", "FLEX_ATTENTION_CUTE_DSL_CACHE_DIR")
     tested = "H200"
     tuning = Tuning()
 

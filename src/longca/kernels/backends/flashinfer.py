@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from longca.kernels._blocks import first_refusal, refuse_blind_rows, refuse_pattern
 from longca.kernels.base import Answer, Attention, Case, Kernel, No, refuse_shapes
+from longca.kernels.block_lists import first_refusal, refuse_blind_rows, refuse_pattern
 from longca.masks import AnyMask, BlockMask
 
 if TYPE_CHECKING:

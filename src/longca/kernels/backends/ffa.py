@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from longca.kernels.adapting import BlindRows, band_mask
 from longca.kernels.base import Answer, Attention, AutogradAttention, Case, Kernel, No, Yes, refuse_shapes
+from longca.kernels.shared import BlindRows, band_mask
 from longca.masks import Mask
 
 if TYPE_CHECKING:

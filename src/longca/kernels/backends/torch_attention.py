@@ -1,10 +1,10 @@
-"""Attention in plain torch: as everybody writes it first (all pairs at once), and in chunks that fit anywhere."""
+"""Attention in plain torch: of all pairs at once, and in chunks of rows that fit into any memory."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from longca.kernels.base import Answer, Attention, Case, Kernel, No, Yes
+from longca.kernels.base import Answer, Attention, Case, Kernel, No, Preference, Yes
 
 if TYPE_CHECKING:
     import torch
@@ -20,12 +20,14 @@ class TorchKernel(Kernel):
     devices = ("cpu", "cuda")
     capability = (0, 0)
     variants = ("plain", "chunked")
-    own_files = ("torch_attention.py",)
+    takes_negative_scale = takes_empty = True
     tested = "CPU, H200"
 
     def __init__(self, variant: str = "") -> None:
         super().__init__(variant)
         self.layout = "HLD"
+        self.preference = Preference(cpu=20) if variant == "plain" else Preference(cpu=20, cuda=90)
+        self.default_for_methods = ("cpu",) if variant == "chunked" else ()
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
         if case.heads_q % case.heads_kv:
@@ -40,7 +42,8 @@ class TorchKernel(Kernel):
 
 
 class _Plain(Attention):
-    """Holds all scores of all heads, in fp32 and more. Tensors inside are [KV head, query of group, ...]: no KV head is repeated."""
+    """Computes all scores of all heads at once, in fp32 or fp64. Inner tensors are [KV head, query head of its group, ...], so that no KV
+    head is repeated."""
 
     def __init__(self, mask: AnyMask, case: Case) -> None:
         import torch
@@ -93,7 +96,7 @@ CHUNK_PAIRS = 1 << 22  # scores held at once: 16 MiB in fp32
 
 
 class _Chunked(Attention):
-    """One KV head and some rows at a time, in fp32 (fp64 for fp64): slow, exact, and never more than a few MiB of scores."""
+    """Computes one KV head and some rows at a time, in fp32 (fp64 for fp64): slow, exact, and with a few MiB of scores at most."""
 
     def __init__(self, mask: AnyMask, case: Case) -> None:
         import numpy as np

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from longca.errors import Refused
-from longca.kernels.adapting import band_mask, documents_of
-from longca.kernels.base import Answer, Attention, Case, Kernel, No, Yes, refuse_shapes
+from longca.kernels.base import Answer, Attention, Case, Kernel, No, Preference, Yes, refuse_shapes
+from longca.kernels.shared import band_mask, documents_of
 
 if TYPE_CHECKING:
     import torch
@@ -28,6 +28,7 @@ class Cudnn(Kernel):
     modules = ("cudnn",)
     capability = (9, 0)  # ragged batches
     tested = "H200"
+    preference = Preference(cuda=40)
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
         refusal = refuse_shapes(case, dtypes=("bf16", "fp16"), dims=range(8, 257, 8))

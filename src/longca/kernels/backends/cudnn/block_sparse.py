@@ -6,8 +6,8 @@ import sys
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
-from longca.kernels._blocks import block_size, first_refusal, refuse_blind_rows, refuse_pattern, refuse_short_blocks
 from longca.kernels.base import Answer, Attention, Case, Kernel, No, refuse_shapes
+from longca.kernels.block_lists import block_size, first_refusal, refuse_blind_rows, refuse_pattern, refuse_short_blocks
 from longca.masks import AnyMask, BlockMask
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class CudnnBlockSparse(Kernel):
 
 class _BlockSparse(Attention):
     def __init__(self, mask: BlockMask, case: Case) -> None:
-        from longca.kernels._blocks import index_lists, kept_of_query_heads
+        from longca.kernels.block_lists import index_lists, kept_of_query_heads
 
         count, index = index_lists(kept_of_query_heads(mask, case)[None])
         most = int(count.max())

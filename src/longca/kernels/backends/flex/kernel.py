@@ -11,8 +11,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from longca.errors import LongcaError
-from longca.kernels._blocks import first_refusal, refuse_pattern
-from longca.kernels.base import Answer, Attention, AutogradAttention, Case, Kernel, No, Yes, refuse_shapes
+from longca.kernels.base import Answer, Attention, AutogradAttention, Case, Kernel, No, Preference, Yes, refuse_shapes
+from longca.kernels.block_lists import first_refusal, refuse_pattern
 from longca.masks import AnyMask, BlockMask, Mask
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class FlexKernel(Kernel):
     about = "torch FlexAttention, compiled, block mask from bands"
     devices = ("cpu", "cuda")
     backward = "autograd"
+    preference = Preference(cuda=70)
     tested = "CPU, H200"
 
     def __init__(self, variant: str = "") -> None:
@@ -61,11 +62,11 @@ class _Flex(AutogradAttention):
         self.options: dict[str, Any] = {}
         self.compiling: AbstractContextManager[None] = nullcontext()
         if isinstance(mask, BlockMask):
-            from longca.kernels import _flex_blocks
+            from longca.kernels.backends.flex import _blocks
 
-            self.block_mask = _flex_blocks.block_mask(mask, case)
-            if case.device == "cuda" and _flex_blocks.own_block(mask) % BLOCK > 0:
-                self.options, self.compiling = {"kernel_options": _flex_blocks.FORWARD_TILE}, _flex_blocks.TilesOf64()
+            self.block_mask = _blocks.block_mask(mask, case)
+            if case.device == "cuda" and _blocks.own_block(mask) % BLOCK > 0:
+                self.options, self.compiling = {"kernel_options": _blocks.FORWARD_TILE}, _blocks.TilesOf64()
         else:
             self.block_mask = block_mask(mask, case.device)
         self.with_lse = case.device != "cpu"

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from longca.kernels._blocks import tile_lists
-from longca.kernels._fa4_bands import ListedAttention, backward_rows, forward_tile
+from longca.kernels.backends.fa4._bands import ListedAttention, backward_rows, forward_tile
 from longca.kernels.base import Case
+from longca.kernels.block_lists import tile_lists
 from longca.masks import BlockMask
 
 

@@ -12,11 +12,11 @@ import torch
 from longca import masks
 from longca.bench.cell import Cell
 from longca.errors import BadInput
-from longca.kernels import inputs, selected
+from longca.kernels import block_selection, inputs
 from longca.kernels.base import Case
 from longca.masks.selection import QUANTUM
 
-SHAPE = selected.Heads(4, 2, 16)
+SHAPE = block_selection.Heads(4, 2, 16)
 
 
 def test_means_are_those_of_the_tokens_however_they_come() -> None:
@@ -24,7 +24,7 @@ def test_means_are_those_of_the_tokens_however_they_come() -> None:
     edges = np.array([0, 1, 130, 131, 500, 700])
     right = torch.stack([x[first:last].mean(0) for first, last in pairwise(edges)], 1).numpy()
     for step in (700, 64, 131, 1):
-        found = selected.block_means(iter(x.split(step)), edges)
+        found = block_selection.block_means(iter(x.split(step)), edges)
         np.testing.assert_allclose(found * QUANTUM, right, atol=QUANTUM)
         assert np.array_equal(found, np.rint(found))
 
@@ -33,16 +33,16 @@ def test_means_are_those_of_the_tokens_however_they_come() -> None:
 @pytest.mark.parametrize(("name", "params"), [("uniform_block", {"b": 64}), ("variable_block", {"avg": 100, "least": 20})])
 def test_the_pattern_of_a_seed_is_the_one_its_q_and_k_select(name: str, params: dict[str, float], source: str) -> None:
     q, k, _, _ = inputs.make(Case(1500, 1500, 4, 2, 16, 16, "fp32"), 7)
-    mask = selected.from_seed(name, 1500, source, 7, SHAPE, ratio=0.3, **params)
-    assert mask == selected.from_tensors(q, k, name, source, 7, ratio=0.3, **params)
-    assert mask != selected.from_tensors(torch.roll(q, 64, 0), k, name, source, 7, ratio=0.3, **params)
+    mask = block_selection.from_seed(name, 1500, source, 7, SHAPE, ratio=0.3, **params)
+    assert mask == block_selection.from_tensors(q, k, name, source, 7, ratio=0.3, **params)
+    assert mask != block_selection.from_tensors(torch.roll(q, 64, 0), k, name, source, 7, ratio=0.3, **params)
     assert (mask.heads, mask.source) == (2, source)
 
 
 def test_the_number_of_threads_changes_nothing() -> None:
     program = (
-        "import sys, torch; from longca.kernels import selected; torch.set_num_threads(int(sys.argv[1]));"
-        "print(selected.from_seed('uniform_block', 3000, 'nsa', 1, selected.Heads(4, 2, 64), ratio=.2).digest)"
+        "import sys, torch; from longca.kernels import block_selection; torch.set_num_threads(int(sys.argv[1]));"
+        "print(block_selection.from_seed('uniform_block', 3000, 'nsa', 1, block_selection.Heads(4, 2, 64), ratio=.2).digest)"
     )
     runs = [subprocess.run([sys.executable, "-c", program, n], capture_output=True, text=True, env=_environment(n)) for n in ("1", "2")]
     assert runs[0].returncode == 0, runs[0].stderr
@@ -56,16 +56,16 @@ def _environment(threads: str) -> dict[str, str]:
 
 
 def test_build_leaves_other_masks_alone_and_refuses_what_it_does_not_know() -> None:
-    assert selected.build("causal", 64, "nsa", SHAPE, documents=None) == masks.causal(64)
-    assert selected.build("uniform_block", 256, "random", SHAPE, heads=2, seed=3) == masks.uniform_block(256, heads=2, seed=3)
-    shared = selected.build("uniform_block", 256, "moba", SHAPE, heads=1, b=32, documents=None)
+    assert block_selection.build("causal", 64, "nsa", SHAPE, documents=None) == masks.causal(64)
+    assert block_selection.build("uniform_block", 256, "random", SHAPE, heads=2, seed=3) == masks.uniform_block(256, heads=2, seed=3)
+    shared = block_selection.build("uniform_block", 256, "moba", SHAPE, heads=1, b=32, documents=None)
     assert shared.heads == 1
     with pytest.raises(BadInput, match="did you mean 'nsa'"):
-        selected.build("uniform_block", 256, "nssa", SHAPE)
+        block_selection.build("uniform_block", 256, "nssa", SHAPE)
     with pytest.raises(BadInput, match="not for 3"):
-        selected.build("uniform_block", 256, "nsa", SHAPE, heads=3)
+        block_selection.build("uniform_block", 256, "nsa", SHAPE, heads=3)
     with pytest.raises(BadInput, match="as many queries as keys, not 8 and 9"):
-        selected.from_tensors(torch.zeros(8, 1, 4), torch.zeros(9, 1, 4), "uniform_block", "nsa")
+        block_selection.from_tensors(torch.zeros(8, 1, 4), torch.zeros(9, 1, 4), "uniform_block", "nsa")
 
 
 def test_what_a_selected_pattern_is_measured_with_is_what_selected_it() -> None:
@@ -74,5 +74,5 @@ def test_what_a_selected_pattern_is_measured_with_is_what_selected_it() -> None:
     mask = cell.build_mask()
     case = replace(cell.case(mask), device="cpu")
     assert case.numbers == "cpu"
-    assert selected.from_tensors(*inputs.make(case, cell.seed)[:2], "uniform_block", "nsa", b=64, ratio=0.5) == mask
+    assert block_selection.from_tensors(*inputs.make(case, cell.seed)[:2], "uniform_block", "nsa", b=64, ratio=0.5) == mask
     assert replace(cell, source="random").case(mask).numbers == ""

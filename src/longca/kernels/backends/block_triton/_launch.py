@@ -15,7 +15,7 @@ from longca.masks import BlockMask
 if TYPE_CHECKING:
     import torch
 
-    from longca.kernels._block_lists import Lists, Tiles
+    from longca.kernels.backends.block_triton._lists import Lists, Tiles
 
 
 def interpreted() -> bool:
@@ -38,10 +38,10 @@ class Launcher:
     """Work lists are made when a shape first needs them and kept."""
 
     def __init__(self, mask: BlockMask, case: Case) -> None:
-        from longca.kernels import _block_lists
+        from longca.kernels.backends.block_triton import _lists
 
         self.mask, self.case, self.tma = mask, case, _has_tma(case)
-        kept, row_edges, col_edges = _block_lists.pattern(mask, case.device)
+        kept, row_edges, col_edges = _lists.pattern(mask, case.device)
         self._keys_of_rows, self._rows_of_keys = (kept, col_edges), (kept.transpose(1, 2).contiguous(), row_edges)
         self._work: dict[tuple[str, int, int], tuple[Tiles, Lists]] = {}
 
@@ -52,7 +52,7 @@ class Launcher:
         del self._keys_of_rows, self._rows_of_keys
 
     def launch(self, step: str, shape: Shape, tensors: tuple[torch.Tensor, ...]) -> None:
-        from longca.kernels import _block_triton_kernels as kernels
+        from longca.kernels.backends.block_triton import _kernels as kernels
 
         case, (tiles, lists) = self.case, self.lower(step, shape)
         scales: tuple[float, ...] = (case.softmax_scale * float(np.log2(np.e)),)
@@ -99,17 +99,17 @@ class Launcher:
 
     def lower(self, step: str, shape: Shape) -> tuple[Tiles, Lists]:
         """The tiles that a step writes and the lists it reads."""
-        from longca.kernels import _block_lists
+        from longca.kernels.backends.block_triton import _lists
         from longca.kernels.lower import upload
 
         key = self._key(step, shape)
         if key not in self._work:
             edges, pattern = (self.mask.col_edges, self._rows_of_keys) if step == "dkv" else (self.mask.row_edges, self._keys_of_rows)
-            lists = _block_lists.lists(*pattern, key[2])
+            lists = _lists.lists(*pattern, key[2])
             if self.mask.band is not None:
                 own_edges = upload(edges, self.case.device)
-                lists = _block_lists.under_diagonal(lists, own_edges, key[2], tiles_are_rows=step == "dkv")
-            self._work[key] = _block_lists.tiles(edges, key[1], self.case.device), lists
+                lists = _lists.under_diagonal(lists, own_edges, key[2], tiles_are_rows=step == "dkv")
+            self._work[key] = _lists.tiles(edges, key[1], self.case.device), lists
         return self._work[key]
 
     def samples(self, step: str) -> tuple[torch.Tensor, ...]:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from longca.kernels._blocks import first_refusal, refuse_blind_rows, refuse_pattern
 from longca.kernels.base import Answer, Attention, Case, Kernel, refuse_shapes
+from longca.kernels.block_lists import first_refusal, refuse_blind_rows, refuse_pattern
 from longca.masks import AnyMask, BlockMask
 
 if TYPE_CHECKING:

@@ -9,9 +9,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from longca.code_version import module_path, of_path
 from longca.errors import Unavailable
-from longca.kernels.adapting import DocumentAttention, documents_of, refuse_hopper_shapes
-from longca.kernels.base import Answer, Attention, Case, Kernel, No, Yes, code_version, module_path
+from longca.kernels.base import Answer, Attention, Case, Kernel, No, Preference, Yes
+from longca.kernels.shared import DocumentAttention, documents_of, refuse_hopper_shapes
 
 if TYPE_CHECKING:
     import torch
@@ -32,7 +33,7 @@ class Tuning:
 
 
 def library_file() -> Path | None:
-    """The binary that registers the operators: on its own (`fa3_C.so` in a folder of sys.path), or inside xformers."""
+    """Returns the binary that registers the operators: on its own (`fa3_C.so` in a folder of sys.path), or inside xformers."""
     loose = (Path(folder) / "fa3_C.so" for folder in sys.path if folder)
     spec = find_spec("xformers")
     packaged = (Path(folder) / "flash_attn_3" / "_C.so" for folder in (spec.submodule_search_locations or ()) if folder) if spec else ()
@@ -40,13 +41,13 @@ def library_file() -> Path | None:
 
 
 def cuda_12_runtime(beside: Path) -> Path | None:
-    """That binary was linked against CUDA 12's runtime, which a torch for CUDA 13 does not bring."""
+    """Returns CUDA 12's runtime, against which that binary is linked and which a torch for CUDA 13 does not bring."""
     package = (Path(folder) / "nvidia" / "cuda_runtime" / "lib" / "libcudart.so.12" for folder in sys.path if folder)
     return next((path for path in (beside.with_name("libcudart.so.12"), *package) if path.is_file()), None)
 
 
 def operators() -> Any:
-    """torch.ops.flash_attn_3, loaded once."""
+    """Loads the operators and returns torch.ops.flash_attn_3."""
     import torch
 
     if find_spec("flash_attn_interface") is not None:
@@ -69,21 +70,22 @@ class Fa3(Kernel):
     needs = "xformers==0.0.34 nvidia-cuda-runtime-cu12"
     capability = (9, 0)
     tested = "H200"
+    preference = Preference(cuda=30)
     tuning = Tuning()
 
     def present(self) -> Answer:
         return Yes() if find_spec("flash_attn_interface") or library_file() else No(f"pip install {self.needs}")
 
     def code_files(self) -> dict[str, Path]:
-        """Those that `operators` loads."""
+        """Returns the files that `operators` loads."""
         own = {name: path for name in OWN_BUILD if (path := module_path(name))}
         library = library_file()
         return own or ({"flash_attn_3._C": library} if library else {})
 
     def versions(self) -> dict[str, str]:
-        """An own build is loaded whatever xformers there is, whose number says nothing of it."""
+        """Adds the hash of an own build, which is loaded whatever version of xformers is installed."""
         own = self.code_files() if module_path(OWN_BUILD[0]) else {}
-        return super().versions() | {name: code_version(path) for name, path in own.items()}
+        return super().versions() | {name: of_path(path) for name, path in own.items()}
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
         refusal = refuse_hopper_shapes(case)

@@ -49,12 +49,12 @@ class ListedAttention(Attention):
     def __init__(self, case: Case, tuning: Tuning | None = None) -> None:
         from flash_attn.cute import interface
 
-        from longca.kernels import _fa4_intervals
+        from longca.kernels.backends.fa4 import _intervals
 
         if interface._get_device_arch() // 10 != 9:
             raise Refused("fa4's tile lists are written for Hopper here; on other devices use fa4:native or fa4:varlen.")
-        _fa4_intervals.install()
-        self.library, self.cute, self.case, self.tuning = interface, _fa4_intervals, case, tuning or Tuning()
+        _intervals.install()
+        self.library, self.cute, self.case, self.tuning = interface, _intervals, case, tuning or Tuning()
         self.forward_options: dict[str, Any] = {}
         self.backward_options: dict[str, Any] = {}
 

@@ -1,0 +1,174 @@
+"""Versions of code that has no version number: a kernel's or a method's own files, found by walking imports.
+
+A version is part of the key of every record, so that edited code is measured again. It covers the code that computes attention: a
+kernel's adapter and its lowering, a method and its primitives, and all modules of a user's plugin. It covers neither base classes,
+registries, inputs and masks nor the rest of the harness, so that a long campaign can go on while these change. It does not depend on
+where files lie, so that machines can be compared.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+PACKAGE = Path(__file__).resolve().parent
+# rooms of LongCA whose code is part of a version, except these files and folders: they say what a kernel or method is, not what it does
+ROOMS = ("kernels", "parallel")
+FRAMEWORK = {
+    "kernels": ("__init__", "base", "block_selection", "functional", "inputs", "overview", "plugin", "registry", "backends/__init__"),
+    "parallel": ("__init__", "comm", "functional", "grid", "kernel_requirements", "method", "registry", "methods/__init__"),
+}
+PYTHON = [Path(path).resolve() for path in (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))]
+INSTALLED = {"site-packages", "dist-packages"}  # folders whose packages have version numbers
+NUMBERED = {"torch", "triton", "numpy"}  # their version numbers are in every key, and a checkout of them has thousands of files
+CODE = re.compile(r"\.(py|so)(\.[0-9.]+)?$")
+PIECE, PIECES = 1 << 14, 256  # bytes per piece that is read of a large binary, and how many pieces
+_imported: dict[str, set[Path]] = {}  # by module: files of the modules that importing it loaded
+
+
+def of_module(file: Path, module: str = "", own_files: Iterable[Path] = (), modules: Iterable[Path] = ()) -> str:
+    """Returns the version of a module: a short hash of its file, of `own_files`, and of the code that its import statements reach, at its
+    top or later, that importing `module` loaded, or that `modules` hold, as far as this is the user's or belongs to a kernel or method."""
+    parts = _reached([file, *_imported.get(module, ()), *modules]) | {path.resolve() for path in own_files}
+    parts.discard(file.resolve())
+    if not parts:
+        return of_texts([file])
+    lines = [of_texts([file]), *sorted(f"{part.name} {of_path(part)}" for part in parts)]
+    return _hash("\n".join(lines).encode())
+
+
+def of_texts(files: Iterable[Path]) -> str:
+    """Returns a short hash of the contents of files."""
+    return _hash(b"".join(file.read_bytes() for file in files))
+
+
+def of_path(path: Path) -> str:
+    """Returns a short hash of a file, or of all code in a folder; of large binaries it reads evenly spaced pieces, as reading all of them
+    takes seconds."""
+    files = [file for file in sorted(path.rglob("*")) if CODE.search(file.name) and file.is_file()] if path.is_dir() else [path]
+    digest = hashlib.blake2b(digest_size=8)
+    for file in files:
+        size = file.stat().st_size
+        digest.update(f"{file.relative_to(path)} {size}\n".encode())
+        with file.open("rb") as content:
+            for start in range(0, size, max(PIECE, size // PIECES)):
+                content.seek(start)
+                digest.update(content.read(PIECE))
+    return digest.hexdigest()
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
+
+
+def module_path(module: str) -> Path | None:
+    """Returns the folder of a package or the file of a module without importing it, which may take seconds, or a GPU; None where it is
+    not installed."""
+    package, *rest = module.split(".")
+    spec = find_spec(package)
+    if spec is None:
+        return None
+    places = [Path(place, *rest) for place in spec.submodule_search_locations or ()]
+    if not rest and not places:
+        return Path(spec.origin) if spec.has_location and spec.origin else None
+    return next((path for place in places for path in (place, place.with_suffix(".py")) if path.exists()), None)
+
+
+def is_users(path: Path) -> bool:
+    """Whether code is the user's: part of neither Python, nor an installed package, nor LongCA."""
+    path = path.resolve()
+    return not INSTALLED.intersection(path.parts) and not any(path.is_relative_to(place) for place in (*PYTHON, PACKAGE))
+
+
+def is_covered(path: Path) -> bool:
+    """Whether a file of LongCA belongs to a kernel or a method, and not to the framework around them."""
+    if not path.is_relative_to(PACKAGE):
+        return False
+    room, *parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return room in ROOMS and not any(parts[: len(outside)] == outside for outside in (name.split("/") for name in FRAMEWORK[room]))
+
+
+@contextmanager
+def recording_imports(module: str) -> Iterator[None]:
+    """Records which modules an import loads, by whatever means."""
+    before = set(sys.modules)
+    try:
+        yield
+    finally:
+        new = [sys.modules[name] for name in set(sys.modules) - before]
+        files = [vars(loaded).get("__file__") for loaded in new if isinstance(loaded, ModuleType)]
+        _imported.setdefault(module, set()).update(path for file in files if isinstance(file, str) and is_users(path := Path(file)))
+
+
+def shadowing_module(file: Path) -> Path | None:
+    """Returns the file of a loaded module that has the name of another one beside `file` which `file` imports: it would get the wrong
+    one. None where there is no such module."""
+    beside = {path.stem: path for path in imports_of(file) if path.parent == file.parent and path != file}
+    loaded = {name: getattr(sys.modules.get(name), "__file__", None) for name in beside}
+    return next((Path(other) for name, other in loaded.items() if other and Path(other).resolve() != beside[name]), None)
+
+
+def _reached(roots: Iterable[Path]) -> set[Path]:
+    """Returns the files and folders among the roots that a version covers, and those that they import."""
+    reached, left = set[Path](), list(roots)
+    while left:
+        path = left.pop().resolve()
+        if path not in reached and path.exists() and (is_users(path) or is_covered(path)):
+            reached.add(path)
+            left += imports_of(path) if path.suffix == ".py" else ()
+    return reached
+
+
+@cache
+def imports_of(file: Path) -> list[Path]:
+    """Returns the files that import statements anywhere in a file name: kernels often import slow modules only in `prepare`. A process
+    reads each file once, as it runs what it imported and not a later edit."""
+    try:
+        nodes = list(ast.walk(ast.parse(file.read_bytes())))
+    except (SyntaxError, ValueError, OSError, RecursionError, MemoryError):  # importing the file will report what is wrong with it
+        return []
+    files: list[Path] = []
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            files += [path for alias in node.names for path in _absolute(alias.name.split("."), file)]
+        elif isinstance(node, ast.ImportFrom):
+            package = node.module.split(".") if node.module else []
+            for alias in node.names if node.level <= len(file.parents) else ():
+                parts = [*package, alias.name]
+                files += _below(file.parents[node.level - 1], parts) if node.level else _absolute(parts, file)
+    return files
+
+
+def _absolute(parts: list[str], importer: Path) -> list[Path]:
+    """Returns the files of a module by its full name: in LongCA, or beside a plugin that imports it and wherever Python finds it."""
+    if parts[0] == PACKAGE.name:
+        return _below(PACKAGE.parent, parts)
+    if importer.is_relative_to(PACKAGE) or parts[0] in sys.stdlib_module_names or parts[0] in NUMBERED:
+        return []
+    files, top = _below(importer.parent, parts), None
+    with suppress(ValueError, ImportError):  # a module without a spec, such as the program itself
+        top = module_path(parts[0])
+    if top is not None and is_users(top):
+        files += [top] if top.is_file() else [*_files(top), *_below(top, parts[1:])]
+    return files
+
+
+def _below(folder: Path, parts: list[str]) -> list[Path]:
+    """Returns the files of all packages on the way to a module, and its own."""
+    return [file for count in range(1, len(parts) + 1) for file in _files(folder.joinpath(*parts[:count]))]
+
+
+def _files(module: Path) -> list[Path]:
+    """Returns the file of a package or else of a module, as Python does, and compiled ones, which have more in their names."""
+    usual = [module / "__init__.py", module.with_name(f"{module.name}.py")]
+    compiled = [] if module.name == "*" else sorted(module.parent.glob(f"{module.name}.*.so"))
+    return [file for file in usual if file.is_file()][:1] + compiled

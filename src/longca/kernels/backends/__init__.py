@@ -1,0 +1,1 @@
+"""Adapters to attention libraries: one file, or one folder, per library."""

@@ -1,0 +1,1 @@
+"""LongCA's own block-sparse attention in Triton."""

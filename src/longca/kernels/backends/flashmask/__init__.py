@@ -1,0 +1,1 @@
+"""FlashMask: the port for torch and the original in Paddle."""
