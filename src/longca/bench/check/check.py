@@ -1,8 +1,8 @@
-"""The check that comes before the clock: is this kernel right, on this mask, at this length?
+"""The check that comes before the clock: is this kernel, or this rank of many, right on this mask and length?
 
-Each data set is run forward and backward. Per token and head the rms error over the head size is compared with `FACTOR` times the
-honest error of the tested precision. Memory that outputs may be made of is filled with NaN first, inputs must come out
-unchanged, rows without gradient must get none, and where determinism is asked for a second call must give the same bits.
+Each data set is run forward and backward. Per token and head the rms error over the head size is compared with `FACTOR` times the error
+that the tested precision makes in the reference. Memory for outputs is filled with NaN first, inputs must stay unchanged, rows without
+gradient must get none, and where determinism is asked for a second call must give the same bits.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import torch
 
-from longca.bench import check_words as words
-from longca.bench.reference import DATA_SETS, Reference, data
+from longca.bench.check import explain
+from longca.bench.check.reference import DATA_SETS, Reference, data
 from longca.kernels.base import Attention, Case, Kernel
 from longca.kernels.inputs import DTYPES, Inputs
 from longca.text import plural
 
 Tensors = dict[str, torch.Tensor]
-FACTOR = 8.0  # honest kernels stay under half of it in hundreds of seeds; a key dropped at a loud edge is far above
+FACTOR = 8.0  # correct kernels stay under half of it in hundreds of seeds; a key dropped at a loud edge is far above
 LSE_ALLOWED = {"bf16": 1e-3, "fp16": 1e-3, "fp32": 2e-5, "fp64": 1e-10}  # 1e-3 in lse moves out by half a step of bf16
 
 
@@ -56,10 +57,10 @@ class Error:
         return replace(worse, wrong=more.wrong, spread=more.spread)
 
     def sentence(self, name: str, with_spread: bool) -> str:
-        found = f"off by {self.error:.2g} at {self.where}, allowed {self.allowed:.2g}"
+        text = f"off by {self.error:.2g} at {self.where}, allowed {self.allowed:.2g}"
         if math.isinf(self.error):
-            found = f"{self.gave} at {self.where}"
-        return ", ".join(part for part in (f"{name} is {found}", self.hint, self.spread if with_spread else "") if part)
+            text = f"{self.gave} at {self.where}"
+        return ", ".join(part for part in (f"{name} is {text}", self.hint, self.spread if with_spread else "") if part)
 
 
 @dataclass
@@ -76,74 +77,109 @@ class Verdict:
 
     @property
     def reason(self) -> str:
-        """Why it is wrong, in a sentence; empty where it is right. Which tokens are wrong is said of the first tensor: the rest follows."""
-        said = {problem.partition(" ")[0] for problem in self.problems}  # a tensor that holds NaN need not be called off by it too
-        wrong = {name: error for name, error in self.errors.items() if not error.ok and not (name in said and math.isinf(error.error))}
+        """Why it is wrong, in a sentence; empty where it is right. Only the first wrong tensor has its tokens listed: the rest follows."""
+        named = {problem.partition(" ")[0] for problem in self.problems}  # a tensor that holds NaN need not be called off by it too
+        wrong = {name: error for name, error in self.errors.items() if not error.ok and not (name in named and math.isinf(error.error))}
         first = "" if self.problems else next(iter(wrong), "")
         return "; ".join([*self.problems, *(error.sentence(name, name == first) for name, error in wrong.items())])
 
 
-def _nobody() -> None:
-    """Nobody is to be told."""
+class Subject(Protocol):
+    """What is checked: a prepared kernel, or the program of one rank. `backward` follows a `forward` on the same inputs."""
+
+    def forward(self, inputs: Inputs) -> object:
+        """Returns the tuple (out, lse)."""
+
+    def backward(self, inputs: Inputs) -> object:
+        """Returns the tuple (dq, dk, dv)."""
 
 
-def check(
-    kernel: Kernel, attention: Attention, case: Case, reference: Reference, seed: int = 0, ran: Callable[[], None] = _nobody
+class KernelSubject:
+    """A prepared kernel."""
+
+    def __init__(self, kernel: Kernel, attention: Attention, case: Case) -> None:
+        self._attention, self._autograd = attention, kernel.backward == "autograd" and case.backward
+        self._qkv: tuple[torch.Tensor, ...] = ()
+        self._kept: tuple[torch.Tensor, ...] = ()
+
+    def forward(self, inputs: Inputs) -> object:
+        q, k, v = inputs[:3]
+        self._qkv = tuple(x.detach().requires_grad_() for x in (q, k, v)) if self._autograd else (q, k, v)
+        answer: object = self._attention.forward(*self._qkv)
+        if isinstance(answer, tuple | list) and len(answer) == 2:
+            self._kept = tuple(answer)
+        return answer
+
+    def backward(self, inputs: Inputs) -> object:
+        return self._attention.backward(inputs.dout, *self._qkv, *self._kept)
+
+
+def _nothing() -> None:
+    """Does nothing."""
+
+
+def check_kernel(
+    kernel: Kernel, attention: Attention, case: Case, reference: Reference, seed: int = 0, ran: Callable[[], None] = _nothing
 ) -> Verdict:
-    """Run a prepared kernel on both data sets and compare; `ran` is called when it has run on one, so that nothing is left to compile."""
-
-    def run(inputs: Inputs, verdict: Verdict) -> Tensors:
-        tensors = _run(kernel, attention, case, inputs, verdict)
-        ran()
-        return tensors
-
-    return examine(
-        lambda which: data(case, reference.probe, which, seed, kernel.layout),
-        run,
-        lambda tensors, which, verdict: compare(tensors, reference, which, case, verdict),
+    """Runs a prepared kernel on both data sets and compares; `ran` is called when it has run once, so that nothing is left to compile."""
+    return check(
+        KernelSubject(kernel, attention, case),
+        case,
+        lambda data_set: data(case, reference.sampled, data_set, seed, kernel.layout),
+        lambda tensors, data_set, verdict: compare(tensors, reference, data_set, case, verdict),
+        needs_lse=kernel.gives_lse,
+        ran=ran,
     )
 
 
-def examine(
-    inputs_of: Callable[[str], Inputs], run: Callable[[Inputs, Verdict], Tensors], compare_with: Callable[[Tensors, str, Verdict], None]
+def check(
+    subject: Subject,
+    case: Case,
+    inputs_of: Callable[[str], Inputs],
+    compare_with: Callable[[Tensors, str, Verdict], None],
+    *,
+    needs_lse: bool = False,
+    lse_shape: tuple[int, ...] | None = None,
+    ran: Callable[[], None] = _nothing,
 ) -> Verdict:
-    """The check of anything that attends: a kernel, or one rank of many."""
+    """Runs the subject on both data sets and compares. `lse_shape` is for ranks, which compute other rows and heads than they own."""
     verdict = Verdict()
-    for which in DATA_SETS:
-        inputs = inputs_of(which)
+    for data_set in DATA_SETS:
+        inputs = inputs_of(data_set)
         before = [_fingerprint(x) for x in inputs]
-        tensors = run(inputs, verdict)
+        tensors = _run(subject, case, inputs, verdict, needs_lse, lse_shape)
+        ran()
         changed = [name for name, x, old in zip(inputs._fields, inputs, before, strict=True) if _fingerprint(x) != old]
         if changed:
             verdict.problems.append(f"it changes its input {' and '.join(changed)}")
         if not verdict.problems:
-            compare_with(tensors, which, verdict)
+            compare_with(tensors, data_set, verdict)
         if verdict.problems:
             break
     return verdict
 
 
-def _run(kernel: Kernel, attention: Attention, case: Case, inputs: Inputs, verdict: Verdict) -> Tensors:
-    q, k, v, dout = inputs
-    if kernel.backward == "autograd" and case.backward:
-        q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
-    tensors = _call("forward", lambda: attention.forward(q, k, v), case, verdict)
-    if "lse" not in tensors and kernel.gives_lse and not verdict.problems:
-        verdict.problems.append("it returns no lse, though it says that it gives one")
+def _run(
+    subject: Subject, case: Case, inputs: Inputs, verdict: Verdict, needs_lse: bool, lse_shape: tuple[int, ...] | None
+) -> Tensors:
+    tensors = _call("forward", lambda: subject.forward(inputs), case, verdict, lse_shape)
+    if "lse" not in tensors and needs_lse and not verdict.problems:
+        verdict.problems.append("it returns no lse, though its class says that it gives one")
     if case.backward and not verdict.problems:
-        out, lse = tensors["out"], tensors.get("lse")
-        tensors |= _call("backward", lambda: attention.backward(dout, q, k, v, out, lse), case, verdict)
+        tensors |= _call("backward", lambda: subject.backward(inputs), case, verdict, lse_shape)
     return {name: tensor.detach() for name, tensor in tensors.items()}
 
 
-def _call(step: str, call: Callable[[], object], case: Case, verdict: Verdict) -> Tensors:
-    """What a pass returns; a case that asks for determinism calls it twice."""
-    which, names = {"forward": ("fwd", ("out", "lse")), "backward": ("bwd", ("dq", "dk", "dv"))}[step]
-    poison(case)
-    with _timed(which, case, verdict):
+def _call(
+    step: str, call: Callable[[], object], case: Case, verdict: Verdict, lse_shape: tuple[int, ...] | None
+) -> Tensors:
+    """The tensors that a pass returns; a case that asks for determinism calls it twice."""
+    pass_, names = {"forward": ("fwd", ("out", "lse")), "backward": ("bwd", ("dq", "dk", "dv"))}[step]
+    _poison(case)
+    with _timed(pass_, case, verdict):
         answer = call()
     tensors = _by_name(step, names, answer, verdict)
-    _refuse_forms(tensors, case, verdict)
+    _refuse_forms(tensors, case, verdict, lse_shape)
     if case.deterministic and not verdict.problems:
         before = {name: _fingerprint(tensor) for name, tensor in tensors.items()}  # a second call may write to the same memory
         again = _by_name(step, names, call(), verdict)
@@ -176,9 +212,9 @@ def _kind(value: object) -> str:
     return plain.get(type(value).__name__, f"a value of the type {type(value).__name__}")
 
 
-def _refuse_forms(tensors: Tensors, case: Case, verdict: Verdict) -> None:
-    """Shapes, dtypes and devices: out and gradients are as q, k and v are, lse is fp32, or fp64 beside fp64."""
-    refuse_shapes(tensors, case, verdict)
+def _refuse_forms(tensors: Tensors, case: Case, verdict: Verdict, lse_shape: tuple[int, ...] | None) -> None:
+    """Refuses other shapes, dtypes and devices: out and gradients are as q, k and v are, lse is fp32, or fp64 beside fp64."""
+    _refuse_shapes(tensors, case, verdict, lse_shape)
     names = {dtype: name for name, dtype in DTYPES.items()}
     for name, tensor in tensors.items():
         wanted = DTYPES[case.dtype] if name != "lse" or case.dtype == "fp64" else torch.float32
@@ -190,26 +226,26 @@ def _refuse_forms(tensors: Tensors, case: Case, verdict: Verdict) -> None:
 
 
 @contextmanager
-def _timed(which: str, case: Case, verdict: Verdict) -> Iterator[None]:
-    synchronize = torch.cuda.synchronize if case.device == "cuda" else _nobody
+def _timed(pass_: str, case: Case, verdict: Verdict) -> Iterator[None]:
+    synchronize = torch.cuda.synchronize if case.device == "cuda" else _nothing
     synchronize()
     start = time.perf_counter()
     yield
     synchronize()
-    verdict.first_ms.setdefault(which, (time.perf_counter() - start) * 1e3)
+    verdict.first_ms.setdefault(pass_, (time.perf_counter() - start) * 1e3)
 
 
-def refuse_shapes(tensors: Tensors, case: Case, verdict: Verdict) -> None:
+def _refuse_shapes(tensors: Tensors, case: Case, verdict: Verdict, lse_shape: tuple[int, ...] | None) -> None:
     query, key = (case.seqlen_q, case.heads_q), (case.seqlen_k, case.heads_kv)
-    shapes = {"out": (*query, case.head_dim_v), "lse": query[::-1], "dq": (*query, case.head_dim)}
+    shapes: dict[str, tuple[int, ...]] = {"out": (*query, case.head_dim_v), "lse": lse_shape or query[::-1], "dq": (*query, case.head_dim)}
     shapes |= {"dk": (*key, case.head_dim), "dv": (*key, case.head_dim_v)}
     for name, tensor in tensors.items():
         if tuple(tensor.shape) != shapes[name]:
             verdict.problems.append(f"{name} has the shape {list(tensor.shape)}, not {list(shapes[name])}")
 
 
-def poison(case: Case) -> None:
-    """Fill memory of the sizes the kernel is about to ask for with NaN, so that what it never writes is seen."""
+def _poison(case: Case) -> None:
+    """Fills memory of the sizes that the kernel is about to ask for with NaN, so that a value it never writes is seen."""
     sizes = [(case.seqlen_q, case.heads_q, case.head_dim_v), (case.seqlen_q, case.heads_q, case.head_dim)]
     sizes += [(case.seqlen_k, case.heads_kv, case.head_dim), (case.seqlen_k, case.heads_kv, case.head_dim_v)]
     held = [torch.full(size, float("nan"), dtype=DTYPES[case.dtype], device=case.device) for size in sizes]
@@ -226,50 +262,50 @@ def _fingerprint(x: torch.Tensor) -> tuple[int, int]:
     return weighted[0], weighted[1]
 
 
-def compare(tensors: Tensors, reference: Reference, which: str, case: Case, verdict: Verdict) -> None:
-    """Each tensor with what is right: all tokens, or those of a shard that the reference was cut to."""
-    points, right, honest = reference.probe, reference.values[which], reference.honest[which]
-    rows, voiced = (torch.from_numpy(found).to(case.device) for found in (points.rows, points.with_gradient(which)))
+def compare(tensors: Tensors, reference: Reference, data_set: str, case: Case, verdict: Verdict) -> None:
+    """Compares each tensor with the reference: all tokens, or those of a shard that the reference was cut to."""
+    sampled, right, rounding = reference.sampled, reference.values[data_set], reference.rounding[data_set]
+    rows, voiced = (torch.from_numpy(numbers).to(case.device) for numbers in (sampled.rows, sampled.with_gradient(data_set)))
     numbers = None if reference.tokens is None else torch.from_numpy(reference.tokens).to(case.device)
-    every = words.Tokens(numbers)
-    looked_at = words.Tokens(rows if numbers is None else numbers[rows], points.seen, sampled=len(rows) < case.seqlen_q)
+    every = explain.Tokens(numbers)
+    checked = explain.Tokens(rows if numbers is None else numbers[rows], sampled.seen, sampled=len(rows) < case.seqlen_q)
     for name, tensor in tensors.items():
         # of a wrong out or lse that is a consequence, and nobody should look for another mistake
-        if name == "dq" and verdict.ok and (leak := words.not_silent(tensor, voiced, every)):
+        if name == "dq" and verdict.ok and (leak := explain.unexpected_gradient(tensor, voiced, every)):
             verdict.problems.append(f"dq is not 0 in rows whose dout is 0: in {leak}")
-        if name == "out" and (holes := words.non_finite(tensor, every)):
+        if name == "out" and (holes := explain.non_finite(tensor, every)):
             verdict.problems.append(f"out holds {holes}")
         if not right[name].numel():
             continue  # a shard without any row that is looked at
         if name == "lse":
-            found = _lse_error(tensor[:, rows].to(right["lse"].dtype), right["lse"], LSE_ALLOWED[case.dtype], looked_at)
+            found = _lse_error(tensor[:, rows].to(right["lse"].dtype), right["lse"], LSE_ALLOWED[case.dtype], checked)
         elif name in ("out", "dq"):
-            found = _worst(tensor[rows], right[name], honest[name], looked_at)
+            found = _worst(tensor[rows], right[name], rounding[name], checked)
         else:
-            found = _worst(tensor, right[name], honest[name], every)
+            found = _worst(tensor, right[name], rounding[name], every)
         verdict.errors[name] = found.joined(verdict.errors.get(name))
 
 
-def _worst(got: torch.Tensor, right: torch.Tensor, honest: torch.Tensor, tokens: words.Tokens) -> Error:
+def _worst(got: torch.Tensor, right: torch.Tensor, rounding: torch.Tensor, tokens: explain.Tokens) -> Error:
     error = (got.to(right.dtype) - right).square_().mean(-1).sqrt_().nan_to_num_(nan=math.inf, posinf=math.inf)  # [tokens, heads]
-    allowed = FACTOR * honest
+    allowed = FACTOR * rounding
     ratio = error / allowed.clamp_min(1e-38)
     row, head = divmod(int(ratio.argmax()), error.shape[1])
     where = f"token {tokens.number(row)}, head {head}"
     found = Error(float(error[row, head]), float(allowed[row, head]), where)
-    return found if found.ok else _described(found, words.gave(got[row, head]), error > allowed, tokens)
+    return found if found.ok else _described(found, explain.gave(got[row, head]), error > allowed, tokens)
 
 
-def _lse_error(got: torch.Tensor, right: torch.Tensor, allowed: float, tokens: words.Tokens) -> Error:
+def _lse_error(got: torch.Tensor, right: torch.Tensor, allowed: float, tokens: explain.Tokens) -> Error:
     same = got == right  # also where both are -inf
     error = torch.where(same, 0.0, (got - right).abs()).nan_to_num_(nan=math.inf, posinf=math.inf)
     head, row = divmod(int(error.argmax()), error.shape[1])
     found = Error(float(error[head, row]), allowed, f"token {tokens.number(row)}, head {head}")
     if found.ok:
         return found
-    gave = words.gave(got[head, row]) + (", not -infinity," if right[head, row] == -math.inf else "")
-    return replace(_described(found, gave, (error > allowed).T, tokens), hint=words.lse_looks_like(got, right, allowed))
+    gave = explain.gave(got[head, row]) + (", not -infinity," if right[head, row] == -math.inf else "")
+    return replace(_described(found, gave, (error > allowed).T, tokens), hint=explain.lse_looks_like(got, right, allowed))
 
 
-def _described(error: Error, gave: str, wrong_TH: torch.Tensor, tokens: words.Tokens) -> Error:
-    return replace(error, gave=gave, wrong=int(wrong_TH.any(1).sum()), spread=words.spread(wrong_TH, tokens))
+def _described(error: Error, gave: str, wrong_TH: torch.Tensor, tokens: explain.Tokens) -> Error:
+    return replace(error, gave=gave, wrong=int(wrong_TH.any(1).sum()), spread=explain.spread(wrong_TH, tokens))

@@ -1,5 +1,5 @@
-"""What is wrong with a tensor, in words for whoever wrote the kernel: how many tokens, the first of them, which heads; and what the
-error of an lse looks like. Nothing here is computed for a kernel that is right."""
+"""Explains a wrong tensor to the kernel's author: how many tokens, the first of them, which heads; and what the error of an lse looks
+like. Nothing here is computed for a kernel that is right."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from longca.bench.probe import Ints
+from longca.bench.check.sampled_rows import Ints
 
 MOST_HEADS = 6  # that are named one by one
 KNOWN_RATIOS = {1 / math.log(2): "log2 instead of the natural log", math.log(2): "a natural log taken for log2", -1.0: "the wrong sign"}
@@ -65,7 +65,7 @@ def non_finite(tensor_LHD: torch.Tensor, tokens: Tokens) -> str:
     return f"{gave(tensor_LHD[row, head])} at token {tokens.number(row)}, head {head}, and NaN or infinity in {count}"
 
 
-def not_silent(dq_LHD: torch.Tensor, voiced: torch.Tensor, tokens: Tokens) -> str:
+def unexpected_gradient(dq_LHD: torch.Tensor, voiced: torch.Tensor, tokens: Tokens) -> str:
     """Where rows have a gradient though they were given none; empty where none has. NaN is one too."""
     loud = (dq_LHD != 0).flatten(1).any(1)
     loud[voiced] = False

@@ -1,7 +1,7 @@
-"""What is right: out, lse, dq, dk, dv of the sampled rows in fp64, and how far an honest kernel may be from it.
+"""The reference: out, lse, dq, dk, dv of the sampled rows in fp64, and the error that the tested precision makes.
 
 The same formulas are run twice: in fp64, and as a kernel of the tested precision would (fp32 sums, probabilities, score gradients
-and out rounded to bf16 or fp16). What the second run is off is the honest error; a tolerance is a small multiple of it.
+and out rounded to bf16 or fp16). The difference is the rounding error; a tolerance is a small multiple of it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from longca.bench.probe import LOUD, Ints, Probe, probe
+from longca.bench.check.sampled_rows import LOUD, Ints, SampledRows, sample_rows
 from longca.kernels.base import Case, Layout
 from longca.kernels.inputs import DTYPES, WHICH, Inputs, make, tokens
 from longca.kernels.lower import Visibility
@@ -27,21 +27,21 @@ Values = dict[str, torch.Tensor]
 
 @dataclass
 class Reference:
-    """Per data set the right values, and the honest error (rms over the head size) per token and head.
+    """Per data set the right values, and the rounding error (rms over the head size) per token and head.
 
-    out, dq: the probe's rows; dk, dv: all keys; lse: [heads, rows]. fp32 is enough: what is left out is far below any tolerance.
+    out, dq: the sampled rows; dk, dv: all keys; lse: [heads, rows]. fp32 is enough: what is left out is far below any tolerance.
     """
 
-    probe: Probe
+    sampled: SampledRows
     values: dict[str, Values]
-    honest: dict[str, Values]
-    tokens: Ints | None = None  # of a shard: which tokens of the sequence these are; None: all
+    rounding: dict[str, Values]
+    tokens: Ints | None = None  # of a shard: their numbers in the sequence; None: all
 
     def cut(self, tokens: Ints, heads: tuple[int, int] | None = None) -> Reference:
         """What concerns a shard, its tokens counted from 0; of lse only the given query heads."""
-        place = np.full(int(max(tokens.max(initial=0), self.probe.rows.max(initial=0))) + 1, -1, np.int64)
+        place = np.full(int(max(tokens.max(initial=0), self.sampled.rows.max(initial=0))) + 1, -1, np.int64)
         place[tokens] = np.arange(len(tokens))
-        mine = place[self.probe.rows] >= 0
+        mine = place[self.sampled.rows] >= 0
         of_rows, of_keys = torch.from_numpy(np.flatnonzero(mine)), torch.from_numpy(tokens)
 
         def part(name: str, value: torch.Tensor) -> torch.Tensor:
@@ -49,29 +49,29 @@ class Reference:
                 return value[slice(*heads) if heads else slice(None)][:, of_rows.to(value.device)]
             return value[(of_rows if name in ("out", "dq") else of_keys).to(value.device)]
 
-        values, honest = (
-            {which: {name: part(name, value) for name, value in tensors.items()} for which, tensors in sets.items()}
-            for sets in (self.values, self.honest)
+        values, rounding = (
+            {data_set: {name: part(name, value) for name, value in tensors.items()} for data_set, tensors in sets.items()}
+            for sets in (self.values, self.rounding)
         )
-        few = place[self.probe.few]
-        points = Probe(place[self.probe.rows[mine]], few[few >= 0], self.probe.loud_keys, self.probe.seen[:, :, mine])
-        return Reference(points, values, honest, tokens)
+        few = place[self.sampled.few]
+        points = SampledRows(place[self.sampled.rows[mine]], few[few >= 0], self.sampled.loud_keys, self.sampled.seen[:, :, mine])
+        return Reference(points, values, rounding, tokens)
 
 
 def data(
-    case: Case, points: Probe, which: str, seed: int, layout: Layout = "LHD", ranges: Sequence[tuple[int, int]] | None = None
+    case: Case, points: SampledRows, data_set: str, seed: int, layout: Layout = "LHD", ranges: Sequence[tuple[int, int]] | None = None
 ) -> Inputs:
-    """The inputs of one data set: dout is zero except in the probe's rows for it; in `loud`, V is loud at the probe's keys.
+    """The inputs of one data set: dout is zero except in the sampled rows; in `loud`, V is loud at the loud keys.
 
     With `ranges` only those tokens, one after the other: the same numbers that the whole has there.
     """
-    number = seed if which == "plain" else seed + 1_000_003
+    number = seed if data_set == "plain" else seed + 1_000_003
     if ranges is None:
         inputs = make(case, number, layout)
     else:
         inputs = Inputs(*(tokens(name, case, ranges, number, layout) for name in WHICH))
-    inputs.dout[~_among(points.with_gradient(which), case.seqlen_q, ranges).to(case.device)] = 0
-    if which == "loud":
+    inputs.dout[~_among(points.with_gradient(data_set), case.seqlen_q, ranges).to(case.device)] = 0
+    if data_set == "loud":
         keys = _among(points.loud_keys, case.seqlen_k, ranges).to(case.device)
         inputs.v[keys] = inputs.v[keys] * LOUD
     return inputs
@@ -86,20 +86,20 @@ def _among(wanted: Ints, length: int, ranges: Sequence[tuple[int, int]] | None) 
 
 def reference(mask: AnyMask, case: Case, seed: int = 0) -> Reference:
     """Computed on the case's device, in chunks: nothing of size seqlen_q x seqlen_k is ever held."""
-    points = probe(mask, seed)
-    values, honest = {}, {}
-    for which in DATA_SETS:
-        inputs = data(case, points, which, seed)
+    points = sample_rows(mask, seed)
+    values, rounding = {}, {}
+    for data_set in DATA_SETS:
+        inputs = data(case, points, data_set, seed)
         exact = _attend(mask, case, points, inputs, torch.float64, lambda x: x)
         lowered = DTYPES[case.dtype]
         work = torch.float64 if case.dtype == "fp64" else torch.float32
         rounded = _attend(mask, case, points, inputs, work, lambda x, to=lowered: x.to(to).to(x.dtype))
-        values[which] = {name: exact[name].float() if case.dtype != "fp64" else exact[name] for name in exact if name in TENSORS}
-        honest[which] = _honest(exact, rounded, case)
-    return Reference(points, values, honest)
+        values[data_set] = {name: exact[name].float() if case.dtype != "fp64" else exact[name] for name in exact if name in TENSORS}
+        rounding[data_set] = _rounding_error(exact, rounded, case)
+    return Reference(points, values, rounding)
 
 
-def _honest(exact: Values, rounded: Values, case: Case) -> Values:
+def _rounding_error(exact: Values, rounded: Values, case: Case) -> Values:
     """Per token and head the error of the rounded run; and, where luck made that small, what rounding each term of the sum is
     expected to cost, and rounding the right value itself."""
     step = torch.finfo(DTYPES[case.dtype]).eps / 4  # the rms of a rounding, relative to what is rounded
@@ -115,7 +115,7 @@ def _honest(exact: Values, rounded: Values, case: Case) -> Values:
     return result
 
 
-def _attend(mask: AnyMask, case: Case, points: Probe, inputs: Inputs, work: torch.dtype, low: Callable[..., torch.Tensor]) -> Values:
+def _attend(mask: AnyMask, case: Case, points: SampledRows, inputs: Inputs, work: torch.dtype, low: Callable[..., torch.Tensor]) -> Values:
     """Forward and backward of the sampled rows. `low` rounds what a kernel of the tested precision would round.
 
     `*_terms` is per token and head the root of the summed squares of the terms of its sum: what roundings act on.

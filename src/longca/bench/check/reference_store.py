@@ -1,7 +1,7 @@
 """One reference per problem, made once and used by the workers of all kernels.
 
 Within a worker it stays in memory while the problem stays the same. Between workers it travels as plain .npy files in the run's
-cache folder, which are mapped, not parsed: at 48K tokens reading one is several times faster than computing it again.
+cache folder, data_set are mapped, not parsed: at 48K tokens reading one is several times faster than computing it again.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from longca.bench.cell import fingerprint
-from longca.bench.probe import Probe
-from longca.bench.reference import Reference, Values, reference
+from longca.bench.plan.cell import fingerprint
+from longca.bench.check.sampled_rows import SampledRows
+from longca.bench.check.reference import Reference, Values, reference
 from longca.code_version import of_texts
 from longca.kernels import inputs
 from longca.kernels.base import Case
 from longca.masks import AnyMask
 
 MOST_BYTES = 4 << 30  # a larger one is computed by every worker
-KINDS = ("values", "honest")
-POINTS = tuple(field.name for field in fields(Probe))
+KINDS = ("values", "rounding")
+POINTS = tuple(field.name for field in fields(SampledRows))
 HERE = Path(__file__).parent
-MADE_BY = of_texts([HERE / "probe.py", HERE / "reference.py", Path(inputs.__file__)])  # other code makes other references
+MADE_BY = of_texts([HERE / "sampled_rows.py", HERE / "reference.py", Path(inputs.__file__)])  # other code makes other references
 
 
-class References:
+class ReferenceStore:
     def __init__(self) -> None:
         self._name, self._held = "", None
 
@@ -57,9 +57,9 @@ class References:
 def save(made: Reference, path: Path) -> None:
     """Into a folder that appears only when it is complete; left out where it would be large, or the disk is short."""
     tensors = {
-        f"{kind}.{which}.{name}": tensor
+        f"{kind}.{data_set}.{name}": tensor
         for kind in KINDS
-        for which, values in getattr(made, kind).items()
+        for data_set, values in getattr(made, kind).items()
         for name, tensor in values.items()
     }
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
@@ -69,7 +69,7 @@ def save(made: Reference, path: Path) -> None:
     try:
         fresh.mkdir()
         for name in POINTS:
-            np.save(fresh / f"{name}.npy", getattr(made.probe, name))
+            np.save(fresh / f"{name}.npy", getattr(made.sampled, name))
         for name, tensor in tensors.items():
             np.save(fresh / f"{name}.npy", tensor.cpu().numpy())
         fresh.rename(path)
@@ -80,8 +80,8 @@ def save(made: Reference, path: Path) -> None:
 def load(path: Path, device: str) -> Reference:
     read: dict[str, dict[str, Values]] = {kind: {} for kind in KINDS}
     for file in path.glob("*.*.*.npy"):
-        kind, which, name, _ = file.name.split(".")
+        kind, data_set, name, _ = file.name.split(".")
         mapped = torch.from_numpy(np.load(file, mmap_mode="c", allow_pickle=False))
-        read[kind].setdefault(which, {})[name] = mapped.to(device)
-    points = Probe(*(np.load(path / f"{name}.npy", allow_pickle=False) for name in POINTS))
-    return Reference(points, read["values"], read["honest"])
+        read[kind].setdefault(data_set, {})[name] = mapped.to(device)
+    points = SampledRows(*(np.load(path / f"{name}.npy", allow_pickle=False) for name in POINTS))
+    return Reference(points, read["values"], read["rounding"])

@@ -1,4 +1,4 @@
-"""Which rows a check looks at, and where its data is loud.
+"""Which rows a check samples, and at which keys its data is loud.
 
 Up to 512 tokens it looks at every row. Beyond, looking at some is enough, and cheap at any length: about one in every tile of 64 rows,
 and the rows at the ends of bands. Mistakes live at edges, also at those of a kernel's own tiles, so the row of a tile is its first, its
@@ -31,18 +31,18 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Probe:
+class SampledRows:
     rows: Ints  # that are looked at, sorted
     few: Ints  # those of them that have a gradient in the plain data set: not all, as rows without one are looked at too
     loud_keys: Ints  # sorted
     seen: Ints  # [intervals, 2, rows]: first and last + 1 of the keys that each of the rows sees; no intervals where blocks are seen
 
-    def with_gradient(self, which: str) -> Ints:
+    def with_gradient(self, data_set: str) -> Ints:
         """The rows whose dout is not 0 in a data set."""
-        return self.few if which == "plain" else self.rows
+        return self.few if data_set == "plain" else self.rows
 
 
-def probe(mask: AnyMask, seed: int = 0) -> Probe:
+def sample_rows(mask: AnyMask, seed: int = 0) -> SampledRows:
     rng = Random(f"probe/{seed}")
     short = mask.seqlen_q <= ALL_ROWS
     spread = _anywhere(mask.seqlen_q, rng) if short else _at_tiles(mask.seqlen_q, rng)
@@ -50,7 +50,7 @@ def probe(mask: AnyMask, seed: int = 0) -> Probe:
     few = np.unique(np.concatenate([spread, ends]))
     rows = np.arange(mask.seqlen_q) if short else few
     loud_rows = np.unique(np.concatenate([_spaced(spread, MOST_LOUD_ROWS // 2), _spaced(ends, MOST_LOUD_ROWS // 2)]))
-    return Probe(rows, few, _edges_of(mask, loud_rows), _seen(mask, rows))
+    return SampledRows(rows, few, _edges_of(mask, loud_rows), _seen(mask, rows))
 
 
 def _anywhere(length: int, rng: Random) -> Ints:

@@ -1,4 +1,4 @@
-"""What the device does beside the samples: its SM clock, its power, and the energy of one call."""
+"""Telemetry beside the samples: the device's SM clock, its power, and the energy of one call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ APART_S = 0.02  # between two readings
 LOOK_S = 0.2  # how far the host may run ahead of the device
 
 
-class Gauge(Protocol):
+class Telemetry(Protocol):
     def read(self) -> tuple[float, float]:
         """(SM clock in MHz, power in W) now."""
 
@@ -20,7 +20,7 @@ class Gauge(Protocol):
         """Energy since some start."""
 
 
-class NvmlGauge:
+class NvmlTelemetry:
     """NVIDIA's management library, for the GPU that torch calls `index`."""
 
     def __init__(self, index: int) -> None:
@@ -39,28 +39,28 @@ class NvmlGauge:
         return float(self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle)) / 1e3
 
 
-def gauge_for(device: str, index: int = 0) -> Gauge | None:
+def telemetry_for(device: str, index: int = 0) -> Telemetry | None:
     """None on a CPU, and where the library is missing or may not be asked."""
     if device != "cuda":
         return None
     try:
-        gauge = NvmlGauge(index)
-        gauge.read()
+        telemetry = NvmlTelemetry(index)
+        telemetry.read()
     except Exception:  # the library has its own error types, which cannot be named where it is missing
         return None
-    return gauge
+    return telemetry
 
 
 class Readings:
     """Collects readings beside samples, not more often than is useful."""
 
-    def __init__(self, gauge: Gauge | None, now: Callable[[], float] = time.perf_counter) -> None:
-        self._gauge, self._now, self._last = gauge, now, float("-inf")
+    def __init__(self, telemetry: Telemetry | None, now: Callable[[], float] = time.perf_counter) -> None:
+        self._telemetry, self._now, self._last = telemetry, now, float("-inf")
         self._taken: list[tuple[float, float]] = []
 
     def take(self) -> None:
-        if self._gauge is not None and self._now() - self._last >= APART_S:
-            self._taken.append(self._gauge.read())
+        if self._telemetry is not None and self._now() - self._last >= APART_S:
+            self._taken.append(self._telemetry.read())
             self._last = self._now()
 
     @property
@@ -72,10 +72,10 @@ class Readings:
         return statistics.median(power for _, power in self._taken) if self._taken else None
 
 
-def joules_per_call(call: Callable[[], object], synchronize: Callable[[], object], gauge: Gauge, seconds: float) -> float:
+def joules_per_call(call: Callable[[], object], synchronize: Callable[[], object], telemetry: Telemetry, seconds: float) -> float:
     """Back-to-back calls, as training would make them, for at least a second."""
     synchronize()
-    start, before, calls, in_a_row = time.perf_counter(), gauge.joules(), 0, 1
+    start, before, calls, in_a_row = time.perf_counter(), telemetry.joules(), 0, 1
     while (passed_s := time.perf_counter() - start) < max(seconds, LEAST_S):
         if calls:
             in_a_row = max(1, min(10, int(LOOK_S * calls / passed_s)))
@@ -83,4 +83,4 @@ def joules_per_call(call: Callable[[], object], synchronize: Callable[[], object
             call()
         synchronize()  # or the host would run ahead by minutes
         calls += in_a_row
-    return (gauge.joules() - before) / calls
+    return (telemetry.joules() - before) / calls

@@ -1,4 +1,4 @@
-"""How many ranks a run of the level `cp` has, and which grid each method gets."""
+"""How many ranks a run has, and which grid each method gets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from longca import devices
-from longca.bench.suite import Suite
+from longca.bench.plan.suite import Suite
 from longca.errors import BadInput, Refused
 from longca.kernels.base import Case
 from longca.parallel import joining, registry
@@ -30,10 +30,9 @@ def ranks_of(suite: Suite, device: str) -> int:
 
 
 def settle(suite: Suite, methods: Sequence[str], device: str, nproc: int | None, grid: str | None) -> tuple[Suite, list[str]]:
-    """The suite without those of its own grids that are for other numbers of ranks or methods, and what a user should know about the
-    ranks.
+    """The suite without those of its own grids that are for other numbers of ranks or methods, and notes for the user about the ranks.
 
-    `nproc` and `grid` are what the command line says: that is never left out, so where it cannot be it is refused.
+    `nproc` and `grid` are what the user typed: they are refused where they cannot be done, never left out.
     """
     launch, ranks = joining.launched(), ranks_of(suite, device)
     if launch is not None and nproc not in (None, ranks):
@@ -53,7 +52,7 @@ def settle(suite: Suite, methods: Sequence[str], device: str, nproc: int | None,
 
 def ringless(suite: Suite, methods: Sequence[str], ranks: int, ranks_per_node: int) -> list[str]:
     """What to say where heads suffice for all ranks, so that methods which could have a ring do what ulysses does."""
-    cases = [Case(1, 1, *parse_heads(text), 1, 1) for text in suite.heads]
+    cases = [Case(1, 1, *parse_heads(text), 1, 1) for text in map(str, suite.heads)]
     choosing = [method for method in map(registry.get, methods) if has_a_choice(method)]
     same = [method.name for method in choosing if any(method.default_grid(case, ranks, ranks_per_node).ring == 1 for case in cases)]
     if ranks == 1 or not same:

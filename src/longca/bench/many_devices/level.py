@@ -1,106 +1,125 @@
-"""Which methods, ranks and grids a run of the level `cp` is about, and what of it makes no sense before anything is started."""
+"""The level of context parallelism: which methods, ranks and grids a run has, and what is refused before anything starts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from pathlib import Path
 
-from longca.bench import metrics, plan
-from longca.bench.catalogue import Catalogue, Entry
-from longca.bench.cell import Cell
-from longca.bench.cp_memory import refuse_what_does_not_fit
-from longca.bench.cp_plugins import load_carefully
-from longca.bench.cp_ranks import grid_of, ranks_of
-from longca.bench.environment import kernel_versions, methods_version, plugin_version
-from longca.bench.plan import Planned, mask_of
-from longca.bench.suite import Suite
+from msgspec.structs import replace
+
+from longca.bench.many_devices.grids import grid_of, ranks_of, settle
+from longca.bench.many_devices.memory import refuse_what_does_not_fit
+from longca.bench.many_devices.plan import plan_of
+from longca.bench.many_devices.plugins import load_carefully
+from longca.bench.many_devices.ranks import Ranks
+from longca.bench.plan.catalogue import Catalogue, Entry
+from longca.bench.plan.cell import Cell, Split
+from longca.bench.plan.cells import Planned, make_cells, mask_of
+from longca.bench.plan.jobs import FLOPS_PER_SECOND
+from longca.bench.plan.suite import Suite
+from longca.bench.plan.versions import kernel_versions, method_versions
+from longca.bench.plan.workload import Step
+from longca.bench.run.level import Level
 from longca.errors import Refused
 from longca.kernels import registry as kernels
 from longca.masks import AnyMask
 from longca.parallel import registry
-from longca.parallel.method import Plan
+from longca.results import metrics
 from longca.text import parse_list, parse_size
 
-KERNEL = {"cpu": "torch:chunked", "cuda": "fa4"}  # what `all` means here: methods are compared on one kernel
-CPU_FLOPS = 4e10  # a second, of a usual machine
-HOPELESS = 4  # calls: a cell whose time does not suffice for so many is not begun
+LEAST_CALLS = 4  # a cell whose time does not suffice for so many calls is not begun
 
 
-def catalogue(suite: Suite, plugins: Sequence[str], device: str, only_named: bool = False) -> Catalogue:
-    """The kernels. Files with methods are imported by the run itself: it must know before it starts what they refuse."""
-    for path in plugins:
-        load_carefully(path, suite.limits.start_s)
-    versions = methods_version() | plugin_version(*plugins)
-    methods_of(suite)  # refuses names that nobody knows
-    found = Catalogue(plugins=tuple(plugins))
+class ManyDevices(Level):
+    def __init__(
+        self,
+        suite: Suite,
+        device: str,
+        plugins: Sequence[str] = (),
+        *,
+        nproc: int | None = None,
+        grid: str | None = None,
+        methods_named: bool = False,
+    ) -> None:
+        """`nproc` and `grid` are what the user typed: that is refused where it cannot be done, never left out.
+
+        The run itself imports plugin files, after a child process has: it must know before it starts what their methods refuse.
+        """
+        for path in plugins:
+            load_carefully(path, suite.limits.start_s)
+        methods = methods_of(suite)
+        suite, self.notes = settle(suite, methods, device, nproc, grid)
+        self._named = methods_named or grid is not None
+        super().__init__(suite, device, _catalogue(suite, plugins, device, methods))
+
+    def cells(self, steps: Sequence[Step]) -> list[Cell]:
+        """Every cell with every method."""
+        suite, device = self.suite, self.device
+        ranks, methods = ranks_of(suite, device), [registry.get(name) for name in methods_of(suite)]
+        if suite.per_rank:
+            suite = suite.changed(seqlens=tuple(parse_size(str(size)) * ranks for size in suite.seqlens))
+        split = []
+        for cell in make_cells(suite, self.catalogue.for_all_masks, device, steps):
+            case = cell.case(mask_of(cell.problem))
+            for method in methods:
+                split.append(replace(cell, split=Split(method.name, ranks, grid_of(method, methods, suite, case, ranks))))
+        return split
+
+    def executor(self, device_model: str, cache: Path, full: bool) -> Ranks:
+        return Ranks(self.suite, self.catalogue, self.device, device_model, cache)
+
+    def admit(self, planned: Sequence[Planned]) -> None:
+        """Refuses a run of which nothing can come: too much for a CPU or a GPU, or a combination asked for by name that cannot work.
+
+        Of several methods those that cannot say so in their records, as long as another one can: for the same problem, where they were
+        named, and in the grid that was.
+        """
+        answers: dict[Cell, Refused | None] = {}
+        for entry in planned:
+            mask = mask_of(entry.cell.problem)
+            self._refuse_hopeless(entry.cell, mask)
+            if entry.cell.job not in answers:
+                answers[entry.cell.job] = self._refusal(entry.cell, mask)
+        together: dict[object, list[Refused | None]] = {"all": list(answers.values())}
+        for job, answer in answers.items() if self._named else ():
+            in_grid = job.split is not None and job.split.grid in parse_list(self.suite.grid)
+            for group in (job.problem, "grid") if in_grid else (job.problem,):
+                together.setdefault(group, []).append(answer)
+        for alike in together.values():
+            refused = [answer for answer in alike if answer is not None]
+            if refused and len(refused) == len(alike):
+                raise refused[0]
+
+    def _refuse_hopeless(self, cell: Cell, mask: AnyMask) -> None:
+        seconds, allowed = metrics.flops(mask, cell.case(mask), cell.pass_) / FLOPS_PER_SECOND["cpu"], self.suite.limits.time_s
+        if self.device == "cpu" and LEAST_CALLS * seconds > allowed:
+            raise Refused(
+                f"{cell.title} on {cell.mask} with {cell.seqlen} tokens and {cell.heads_q} heads takes about {seconds:.0f} s "
+                f"a call on a CPU, and a cell has {allowed:.0f} s; use GPUs, shorter --seqlens, or the suite quick-cp."
+            )
+
+    def _refusal(self, cell: Cell, mask: AnyMask) -> Refused | None:
+        try:
+            plan = plan_of(cell, mask, cell.grad)
+            if self.device == "cuda":
+                refuse_what_does_not_fit(cell, plan)
+        except Refused as error:
+            return error
+        return None
+
+
+def _catalogue(suite: Suite, plugins: Sequence[str], device: str, methods: Sequence[str]) -> Catalogue:
+    catalogue = Catalogue(plugins=tuple(plugins), methods={name: method_versions(name) for name in methods})
     for label in suite.kernels:
-        name = KERNEL[device] if label == "all" else label
+        name = kernels.default_for_methods(device) if label == "all" else label  # methods are compared on one kernel
         kernels.get(name)
-        found.add(Entry(name, kernel_versions(name) | versions))
-    return found
+        catalogue.add(Entry(name, kernel_versions(name)))
+    return catalogue
 
 
 def methods_of(suite: Suite) -> list[str]:
+    """The methods of a suite; refuses unknown names."""
     names = [name for given in suite.methods for name in (registry.names() if given == "all" else [given])]
     for name in names:
         registry.get(name)
     return list(dict.fromkeys(names))
-
-
-def cells(suite: Suite, kernel_labels: Sequence[str], device: str, steps: Sequence[Mapping[str, object]] = ()) -> list[Cell]:
-    """Every cell with every method."""
-    ranks, methods = ranks_of(suite, device), [registry.get(name) for name in methods_of(suite)]
-    if suite.per_rank:
-        suite = suite.changed(seqlens=tuple(str(parse_size(size) * ranks) for size in suite.seqlens))
-    found = []
-    for cell in plan.cells(suite, kernel_labels, device, steps):
-        case = cell.case(mask_of(cell.problem))
-        for method in methods:
-            grid = grid_of(method, methods, suite, case, ranks)
-            found.append(replace(cell, extra=(("method", method.name), ("ranks", ranks), ("grid", grid))))
-    return found
-
-
-def plan_of(cell: Cell, mask: AnyMask, backward: bool) -> Plan:
-    """The same in the run and in every rank; raises Refused."""
-    asked = dict(cell.extra)
-    return registry.plan(asked["method"], mask, replace(cell.case(mask), backward=backward), asked["ranks"], asked["grid"], cell.kernel)
-
-
-def admit(planned: Sequence[Planned], suite: Suite, device: str, only_named: bool) -> None:
-    """Refuse a run of which nothing can come: too much for a CPU or a GPU, or a combination asked for by name that cannot work.
-
-    Of several methods those that cannot say so in their records, as long as another one can: for the same problem, where they were
-    named, and in the grid that was.
-    """
-    answers: dict[Cell, Refused | None] = {}
-    for entry in planned:
-        cell, asked = entry.cell, dict(entry.cell.extra)
-        mask = mask_of(cell.problem)
-        seconds = metrics.flops(mask, cell.case(mask), cell.which) / CPU_FLOPS
-        if device == "cpu" and HOPELESS * seconds > suite.limits.time_s:
-            raise Refused(
-                f"{asked['method']} on {cell.mask} with {cell.seqlen} tokens and {cell.heads_q} heads takes about {seconds:.0f} s "
-                f"a call on a CPU, and a cell has {suite.limits.time_s:.0f} s; use GPUs, shorter --seqlens, or the suite quick-cp."
-            )
-        if cell.job not in answers:
-            answers[cell.job] = _refusal(cell, mask, device)
-    together: dict[object, list[Refused | None]] = {"all": list(answers.values())}
-    for job, answer in answers.items() if only_named else ():
-        in_grid = dict(job.extra)["grid"] in parse_list(suite.grid)
-        for group in (job.problem, "grid") if in_grid else (job.problem,):
-            together.setdefault(group, []).append(answer)
-    for alike in together.values():
-        refused = [answer for answer in alike if answer is not None]
-        if refused and len(refused) == len(alike):
-            raise refused[0]
-
-
-def _refusal(cell: Cell, mask: AnyMask, device: str) -> Refused | None:
-    try:
-        made = plan_of(cell, mask, cell.grad)
-        if device == "cuda":
-            refuse_what_does_not_fit(cell, made)
-    except Refused as error:
-        return error
-    return None

@@ -1,18 +1,16 @@
-"""What a cell of the level `cp` needs of a GPU's memory at the least, before anything is started."""
+"""The least GPU memory that a cell over many ranks needs, known before anything is started."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
 from longca import devices, masks
-from longca.bench.cell import Cell
-from longca.bench.metrics import BYTES
+from longca.bench.plan.cell import Cell
+from longca.results.metrics import BYTES, GIB
 from longca.errors import Refused
 from longca.kernels.base import Case
 from longca.parallel.method import Method, Plan, make_plan
 from longca.parallel.ranges import count
-
-GIB = 1 << 30
 
 
 def refuse_what_does_not_fit(cell: Cell, plan: Plan) -> None:

@@ -1,45 +1,98 @@
-"""What each rank does for a cell of the level `cp`: prepare, make the reference, check, time. One call per step, so that each has its
-own deadline; what they share stays here between calls."""
+"""What each rank does for a cell: prepare, make the reference, check, time. One call per step, so that each has its own deadline."""
 
 from __future__ import annotations
 
-import statistics
 import sys
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
+import msgspec
 import numpy as np
 import torch
 
-from longca.bench import check as checks
-from longca.bench.cell import Cell
-from longca.bench.clock import CudaTimer, Sample, Settings, Timer, measure, timer_for
-from longca.bench.compilations import Compilations
-from longca.bench.cp_catalogue import plan_of
-from longca.bench.cp_plugins import load_plugin
-from longca.bench.gauge import Gauge, gauge_for
-from longca.bench.reference import data
-from longca.bench.references import References
-from longca.bench.worker import limit_memory
+from longca.bench.check import check as checks
+from longca.bench.check.reference import Reference, data
+from longca.bench.check.reference_store import ReferenceStore
+from longca.bench.clock.clock import Timer, Timing, measure
+from longca.bench.clock.telemetry import Telemetry, telemetry_for
+from longca.bench.clock.timers import CudaTimer, timer_for
+from longca.bench.many_devices.plan import plan_of
+from longca.bench.many_devices.plugins import load_plugin
+from longca.bench.many_devices.ranks_timer import RanksTimer
+from longca.bench.one_device.compiled_code import CompiledGraphs
+from longca.bench.plan.cell import Cell
+from longca.bench.run.outcomes import to_message
 from longca.kernels import registry as kernels
-from longca.kernels.base import Case, Layout
+from longca.kernels.base import Layout
 from longca.kernels.inputs import WHICH, Inputs, tokens
 from longca.parallel.comm.base import Comm
 from longca.parallel.comm.null import NullComm
 from longca.parallel.method import Plan
 from longca.parallel.primitives.program import Kept, Program
 from longca.parallel.ranges import Ranges
+from longca.results.record import Check, Pass, TensorError
+from longca.results.settings import ClockSettings
 
-Fields = dict[str, Any]
+
+class Prepared(msgspec.Struct):
+    """What a rank knows after it has planned and called each pass once."""
+
+    build_ms: float
+    plan_ms: float
+    first_ms: dict[str, float]
+    work: int  # visible pairs that it computes
+    backward_kinds: list[str]
+
+
+class Checked(msgspec.Struct):
+    """The errors of a rank's own rows and keys; `reason` is empty where they are within the tolerance."""
+
+    reason: str
+    errors: Check
+
+
+class Timed(msgspec.Struct):
+    """The slowest rank's samples and their means over ranks; bytes and memory of this rank; the time without transfers."""
+
+    samples: list[float]
+    means: list[float]
+    host_bound: bool
+    call_ms: float
+    stop: str
+    clock_mhz: float | None
+    watts: float | None
+    without_transfers_ms: float | None
+    bytes_sent: int
+    peak_bytes: int | None
+
+    @property
+    def timing(self) -> Timing:
+        return Timing(tuple(self.samples), self.host_bound, self.call_ms, tuple(self.means), self.stop, self.clock_mhz, self.watts)
+
+
+class ProgramSubject:
+    """One rank's program, for the check."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._kept: Kept | None = None
+
+    def forward(self, inputs: Inputs) -> object:
+        out, self._kept = self._program.forward(*inputs[:3])
+        return out, self._kept.lse
+
+    def backward(self, inputs: Inputs) -> object:
+        assert self._kept is not None
+        return self._program.backward(inputs.dout, self._kept)
 
 
 @dataclass
-class Held:
-    """The cell at hand, on this rank."""
+class CurrentCell:
+    """The cell that this rank works on."""
 
     plan: Plan
     seed: int
@@ -47,121 +100,155 @@ class Held:
     layout: Layout
     own: list[tuple[int, int]]
     inputs: Inputs
-    kept: Kept | None = None
 
-    def call(self, which: str, program: Program) -> Callable[[], object]:
-        """A pass as a function without arguments; a backward starts from one saved forward."""
+    def call(self, pass_: Pass, program: Program) -> Callable[[], object]:
+        """A pass as a function without arguments; a backward starts from one saved forward, which goes with the function."""
         q, k, v, dout = self.inputs
-        self.kept = None  # of an earlier pass: it is no part of this one's memory
-        if which == "fwd":
+        if pass_ is Pass.FWD:
             return lambda: program.forward(q, k, v)
-        if which == "fwd+bwd":
+        if pass_ is Pass.BOTH:
             return lambda: program.backward(dout, program.forward(q, k, v)[1])
-        kept = self.kept = program.forward(q, k, v)[1]
+        kept = program.forward(q, k, v)[1]
         return lambda: program.backward(dout, kept)
 
 
-class Process:
-    """What this rank's process keeps."""
+class RankSession:
+    """What one rank keeps between steps."""
 
-    held: Held | None = None
-    timer: Timer | None = None
-    gauge: Gauge | None = None
-    compilations = Compilations()
-    plugins: tuple[str, ...] = ()
-    limited = False
+    def __init__(self, comm: Comm) -> None:
+        self._comm = comm
+        self._current: CurrentCell | None = None
+        self._graphs = CompiledGraphs()
+        self._plugins: set[str] = set()
+        self._timer: Timer | None = None
+        self._telemetry: Telemetry | None = None
 
+    def prepare(self, cell: dict[str, Any], digest: str, backward: bool, plugins: list[str]) -> Prepared:
+        """Plans, prepares the kernels, makes this rank's tokens, and calls each pass once."""
+        self._current = None
+        for path in plugins:
+            if path not in self._plugins:
+                load_plugin(path)
+                self._plugins.add(path)
+        wanted, comm = msgspec.convert(cell, Cell), self._comm
+        start = time.perf_counter()
+        mask = wanted.build_mask()
+        if mask.digest != digest:
+            raise RuntimeError(f"the rank built another mask ({mask.digest}) than was planned ({digest})")
+        plan = plan_of(wanted, mask, backward)
+        built = time.perf_counter()
+        self._graphs.limit()
+        program = plan.program(comm)
+        self._synchronize()
+        prepared = time.perf_counter()
+        layout, own = kernels.choices(plan.kernel)[0].layout, _ranges(plan.rows(comm.rank))
+        inputs = Inputs(*(tokens(name, plan.case, own, wanted.seed, layout) for name in WHICH))
+        self._current = CurrentCell(plan, wanted.seed, program, layout, own, inputs)
+        first_ms = {pass_.value: self._first_ms(pass_) for pass_ in ((Pass.FWD, Pass.BWD) if backward else (Pass.FWD,))}
+        kinds = sorted(program.kernel.backward_kinds) if hasattr(program, "kernel") else []
+        work = plan.pairs(program.rows, program.heads)
+        return Prepared((built - start) * 1e3, (prepared - built) * 1e3, first_ms, work, kinds)
 
-def prepare(comm: Comm, cell: Fields, backward: bool, plugins: list[str], memory: int) -> Fields:
-    """Plan, prepare the kernels, make this rank's tokens, and call each pass once."""
-    Process.held = None
-    if memory and not Process.limited:
-        limit_memory(memory)
-        Process.limited = True
-    for path in plugins:
-        if path not in Process.plugins:
-            load_plugin(path)
-            Process.plugins += (path,)
-    wanted = Cell.from_json(cell)
-    start = time.perf_counter()
-    plan = plan_of(wanted, wanted.build_mask(), backward)
-    built = time.perf_counter()
-    Process.compilations.limit()
-    program = plan.program(comm)
-    _synchronize(comm)
-    prepared = time.perf_counter()
-    layout, own = kernels.choices(plan.kernel)[0].layout, _ranges(plan.rows(comm.rank))
-    inputs = Inputs(*(tokens(name, plan.case, own, wanted.seed, layout) for name in WHICH))
-    held = Process.held = Held(plan, wanted.seed, program, layout, own, inputs)
-    first_ms = {which: _first(held, which, comm) for which in (("fwd", "bwd") if backward else ("fwd",))}
-    about = {"build_ms": (built - start) * 1e3, "plan_ms": (prepared - built) * 1e3, "mask_digest": plan.mask.digest}
-    about["backward_kinds"] = sorted(program.kernel.backward_kinds) if hasattr(program, "kernel") else []
-    return about | {"first_ms": first_ms, "work": plan.pairs(program.rows, program.heads)}
+    def reference(self, cache: str, grad: bool) -> None:
+        """The first rank makes it once, for all ranks and methods that see its cache."""
+        if self._comm.rank == 0:
+            self._reference(cache, grad)
 
+    def check(self, cache: str, grad: bool) -> Checked:
+        """Checks this rank's own rows and keys by the rule of every check, and the lse of the rows and heads that it computes."""
+        current, program = self.current, self.current.program
+        whole = self._reference(cache, grad)
+        own, computed = _tokens(current.own), _tokens(_ranges(program.rows))
+        mine, of_lse = whole.cut(own), whole.cut(computed, program.heads)
+        local = replace(current.plan.case, seqlen_q=len(own), seqlen_k=len(own))
 
-def reference(comm: Comm, cache: str, grad: bool) -> None:
-    """Made once, by the first rank, for all ranks and methods that see its cache."""
-    if comm.rank == 0:
-        _reference(_held(), cache, grad)
+        def compare(tensors: checks.Tensors, data_set: str, verdict: checks.Verdict) -> None:
+            lse = {"lse": tensors.pop("lse")} if "lse" in tensors else {}
+            checks.compare(tensors, mine, data_set, local, verdict)
+            checks.compare(lse, of_lse, data_set, local, verdict)
 
+        verdict = checks.check(
+            ProgramSubject(program),
+            local,
+            lambda data_set: data(current.plan.case, whole.sampled, data_set, current.seed, current.layout, current.own),
+            compare,
+            lse_shape=(program.heads[1] - program.heads[0], len(computed)),
+        )
+        errors = {name: TensorError(error.error, error.allowed) for name, error in verdict.errors.items()}
+        return Checked("" if verdict.ok else verdict.reason, errors)
 
-def check(comm: Comm, cache: str, grad: bool) -> Fields:
-    """This rank's own rows and keys by the rule of every check, and the lse of the rows and heads that it computes."""
-    held = _held()
-    whole = _reference(held, cache, grad)
-    own, computed = _tokens(held.own), _tokens(_ranges(held.program.rows))
-    mine, of_lse = whole.cut(own), whole.cut(computed, held.program.heads)
-    local = replace(held.plan.case, seqlen_q=len(own), seqlen_k=len(own))
+    def clock(self, pass_: str, settings: dict[str, Any]) -> Timed:
+        """Times a pass on all ranks together, then the same program without transfers."""
+        current, rules, comm = self.current, msgspec.convert(settings, ClockSettings), self._comm
+        if self._timer is None:
+            self._timer = timer_for(current.plan.case.device, comm.barrier)
+            self._telemetry = telemetry_for(comm.device.type, comm.device.index or 0)
+        call = current.call(Pass(pass_), current.program)
+        comm.traffic.reset()
+        peak = self._peak_bytes(call)
+        sent = comm.traffic.sent_bytes
+        timing = measure(call, RanksTimer(comm, self._timer), rules, self._telemetry)
+        del call  # or what it saved would lie beside what the program without transfers makes
+        return Timed(
+            samples=list(timing.samples),
+            means=list(timing.means),
+            host_bound=timing.host_bound,
+            call_ms=timing.call_ms,
+            stop=timing.stop,
+            clock_mhz=timing.clock_mhz,
+            watts=timing.watts,
+            without_transfers_ms=self._without_transfers(Pass(pass_), rules),
+            bytes_sent=sent,
+            peak_bytes=peak,
+        )
 
-    def compare(found: checks.Tensors, which: str, verdict: checks.Verdict) -> None:
-        lse = {"lse": found.pop("lse")} if "lse" in found else {}
-        checks.compare(found, mine, which, local, verdict)
-        checks.compare(lse, of_lse, which, local, verdict)
+    @property
+    def current(self) -> CurrentCell:
+        assert self._current is not None  # every step comes after `prepare`
+        return self._current
 
-    verdict = checks.examine(
-        lambda which: data(held.plan.case, whole.probe, which, held.seed, held.layout, held.own),
-        lambda inputs, verdict: _run(held.program, local, inputs, verdict),
-        compare,
-    )
-    errors = {name: {"error": error.error, "allowed": error.allowed, "ratio": error.ratio} for name, error in verdict.errors.items()}
-    return {"reason": "" if verdict.ok else verdict.reason, "errors": errors}
+    def _reference(self, cache: str, grad: bool) -> Reference:
+        """With the `grad` that was planned: a forward that is tried alone shares the reference of forward and backward."""
+        folder, plan = Path(cache), self.current.plan
+        case = replace(plan.case, backward=grad)
+        return ReferenceStore().get(plan.mask, case, self.current.seed, folder if folder.is_dir() else None)
 
+    def _first_ms(self, pass_: Pass) -> float:
+        """The wall time of a first call, in which many kernels compile."""
+        call = self.current.call(pass_, self.current.program)
+        start = time.perf_counter()
+        call()
+        self._synchronize()
+        return (time.perf_counter() - start) * 1e3
 
-def clock(comm: Comm, which: str, settings: Fields) -> Fields:
-    """Samples that are the slowest rank's; bytes and memory of this one; and the time of the same program without transfers."""
-    held, rules = _held(), Settings(**settings)
-    if Process.timer is None:
-        Process.timer = timer_for(held.plan.case.device, comm.barrier)
-        Process.gauge = gauge_for(comm.device.type, comm.device.index or 0)
-    call = held.call(which, held.program)
-    comm.traffic.reset()
-    peak = _peak(call, comm, Process.timer)
-    sent = comm.traffic.sent_bytes
-    timing = measure(call, RanksTimer(comm, Process.timer), rules, Process.gauge)
-    del call  # as with `kept`, or what it saved would lie beside what the program without transfers makes
-    held.kept = None
-    alone_ms = silent_ms(held, which, comm, Process.timer, rules)
-    timed = {"samples": timing.samples, "host_bound": timing.host_bound, "call_ms": timing.call_ms, "stop": timing.stop}
-    timed |= {"clock_mhz": timing.clock_mhz, "watts": timing.watts}
-    means = [sample.mean for sample in timing.samples if isinstance(sample, OfRanks)]
-    return {"timing": timed, "mean_samples": means, "silent_ms": alone_ms, "bytes_sent": sent, "peak_bytes": peak}
-
-
-def silent_ms(held: Held, which: str, comm: Comm, timer: Timer, rules: Settings) -> float | None:
-    """The median of the same program where nothing is ever sent; None on all ranks where it fails on one, such as for its memory.
-
-    What was timed with transfers stands, whatever becomes of this.
-    """
-    ranks = RanksTimer(comm, timer)
-    trial = Trial(lambda: held.call(which, held.plan.program(NullComm(comm.rank, comm.size, comm.device))))
-    try:
+    def _without_transfers(self, pass_: Pass, rules: ClockSettings) -> float | None:
+        """The median of the same program where nothing is sent; None on all ranks where it fails on one, such as for its memory."""
+        assert self._timer is not None
+        ranks = RanksTimer(self._comm, self._timer)
+        silent = NullComm(self._comm.rank, self._comm.size, self._comm.device)
+        trial = Trial(lambda: self.current.call(pass_, self.current.plan.program(silent)))
         trial()
-        if not ranks.all_say(trial.works):
+        if not ranks.all_agree(trial.works):
             return None
-        found = measure(trial, ranks, replace(rules, budget_s=rules.budget_s / 2)).median
-        return found if ranks.all_say(trial.works) else None
-    finally:
-        held.kept = None
+        median = measure(trial, ranks, msgspec.structs.replace(rules, budget_s=rules.budget_s / 2)).median
+        return median if ranks.all_agree(trial.works) else None
+
+    def _peak_bytes(self, call: Callable[[], object]) -> int | None:
+        """The most bytes allocated during one call, all that this rank holds included, without the timer's own buffer; None on a CPU."""
+        device = self._comm.device
+        if device.type != "cuda":
+            call()
+            return None
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        call()
+        torch.cuda.synchronize(device)
+        own = self._timer.flush_bytes if isinstance(self._timer, CudaTimer) else 0
+        return int(torch.cuda.max_memory_allocated(device)) - own
+
+    def _synchronize(self) -> None:
+        if self._comm.device.type == "cuda":
+            torch.cuda.synchronize(self._comm.device)
 
 
 class Trial:
@@ -182,71 +269,13 @@ class Trial:
             self.works, self._call = False, None
 
 
-class OfRanks(float):
-    """The milliseconds of an iteration: the slowest rank's, of which one may ask the mean of all ranks."""
-
-    mean: float
-
-    def __new__(cls, slowest_ms: float, every_rank: Sequence[float]) -> OfRanks:
-        found = super().__new__(cls, slowest_ms)
-        found.mean = statistics.fmean(every_rank)
-        return found
+_sessions: WeakKeyDictionary[Comm, RankSession] = WeakKeyDictionary()
 
 
-class RanksTimer:
-    """Ranks start together, and all see the same figures: the slowest rank's time, and the first rank's clock. So they stop together."""
-
-    def __init__(self, comm: Comm, inner: Timer) -> None:
-        self._comm, self._inner = comm, inner
-        self._now = self._everybodys([inner.now()])[0][0]
-
-    def samples(self, call: Callable[[], object]) -> Generator[Sample, None, None]:
-        with closing(self._inner.samples(call)) as samples:
-            for ms, late, call_ms in samples:
-                spin_ms = self._inner.spin_ms if isinstance(self._inner, CudaTimer) else 0.0
-                rows = self._everybodys([self._inner.now(), ms, float(late), call_ms, spin_ms])
-                self._now = rows[0][0]
-                _, slowest_ms, any_late, longest_call_ms, spin_ms = map(max, zip(*rows, strict=True))
-                if isinstance(self._inner, CudaTimer):
-                    self._inner.spin_ms = spin_ms
-                yield Sample(OfRanks(slowest_ms, [row[1] for row in rows]), bool(any_late), longest_call_ms)
-
-    def now(self) -> float:
-        return self._now
-
-    def all_say(self, mine: bool) -> bool:
-        return all(row[0] for row in self._everybodys([float(mine)]))
-
-    def _everybodys(self, numbers: list[float]) -> list[list[float]]:
-        mine = torch.tensor(numbers, dtype=torch.float64, device=self._comm.device)
-        rows = [torch.empty_like(mine) for _ in range(self._comm.size)]
-        self._comm.all_gather([mine], [[row] for row in rows]).wait()
-        return [row.tolist() for row in rows]
-
-
-def _run(program: Program, local: Case, inputs: Inputs, verdict: checks.Verdict) -> checks.Tensors:
-    q, k, v, dout = inputs
-    checks.poison(local)
-    out, kept = program.forward(q, k, v)
-    found = {"out": out}
-    if local.backward:
-        checks.poison(local)
-        dq, dk, dv = program.backward(dout, kept)
-        found |= {"dq": dq, "dk": dk, "dv": dv}
-    checks.refuse_shapes(found, local, verdict)
-    return found if kept.lse is None else found | {"lse": kept.lse}
-
-
-def _held() -> Held:
-    assert Process.held is not None  # every step comes after `prepare`
-    return Process.held
-
-
-def _reference(held: Held, cache: str, grad: bool) -> Any:
-    """`grad` as planned: a forward that is tried alone shares the reference of forward and backward."""
-    folder = Path(cache)
-    case = replace(held.plan.case, backward=grad)
-    return References().get(held.plan.mask, case, held.seed, folder if folder.is_dir() else None)
+def step(comm: Comm, name: str, args: dict[str, Any]) -> Any:
+    """Runs a step of the session that belongs to this communicator: prepare, reference, check or clock."""
+    answer = getattr(_sessions.setdefault(comm, RankSession(comm)), name)(**args)
+    return None if answer is None else to_message(answer)
 
 
 def _ranges(ranges: Ranges) -> list[tuple[int, int]]:
@@ -255,30 +284,3 @@ def _ranges(ranges: Ranges) -> list[tuple[int, int]]:
 
 def _tokens(ranges: list[tuple[int, int]]) -> Any:
     return np.concatenate([np.arange(0), *(np.arange(first, last) for first, last in ranges)])
-
-
-def _first(held: Held, which: str, comm: Comm) -> float:
-    """The wall time of a first call, in which many kernels compile."""
-    call = held.call(which, held.program)
-    start = time.perf_counter()
-    call()
-    _synchronize(comm)
-    return (time.perf_counter() - start) * 1e3
-
-
-def _synchronize(comm: Comm) -> None:
-    if comm.device.type == "cuda":
-        torch.cuda.synchronize(comm.device)
-
-
-def _peak(call: Callable[[], object], comm: Comm, timer: Timer) -> int | None:
-    """The most bytes allocated during one call, all that this rank holds included, but not the timer's own buffer; not known on a CPU."""
-    if comm.device.type != "cuda":
-        call()
-        return None
-    torch.cuda.synchronize(comm.device)
-    torch.cuda.reset_peak_memory_stats(comm.device)
-    call()
-    torch.cuda.synchronize(comm.device)
-    own = timer.flush_bytes if isinstance(timer, CudaTimer) else 0
-    return int(torch.cuda.max_memory_allocated(comm.device)) - own

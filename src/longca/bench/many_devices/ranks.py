@@ -1,4 +1,4 @@
-"""Runs the jobs of the level `cp` on a pool of ranks, step by step, and makes one answer of theirs."""
+"""Runs jobs on a group of ranks, step by step, and makes one outcome of their answers."""
 
 from __future__ import annotations
 
@@ -6,63 +6,70 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from longca.bench.catalogue import Catalogue
-from longca.bench.cell import Cell
-from longca.bench.clock import Timing
-from longca.bench.cp_catalogue import plan_of
-from longca.bench.cp_memory import refuse_what_does_not_fit
-from longca.bench.kernel_job import GIB, figures
-from longca.bench.outcome import last_words, of_exception, short
-from longca.bench.plan import Job, mask_of
-from longca.bench.strikes import STRIKES
-from longca.bench.suite import Suite
-from longca.bench.supervisor import memory_limit
-from longca.bench.worker import plain
-from longca.errors import LongcaError
+import msgspec
+
+from longca.bench.many_devices.memory import refuse_what_does_not_fit
+from longca.bench.many_devices.plan import plan_of
+from longca.bench.one_device.workers import memory_limit
+from longca.bench.plan.catalogue import Catalogue
+from longca.bench.plan.cell import Cell
+from longca.bench.plan.cells import mask_of
+from longca.bench.plan.jobs import Job
+from longca.bench.plan.suite import Suite
+from longca.bench.run.figures import timed_outcome
+from longca.bench.run.outcomes import CellFailed, failure, status_of
+from longca.bench.run.retry import Strikes, Suspect
 from longca.parallel import joining
-from longca.parallel.pool import Pool, RankFailed
+from longca.processes.pool import Pool
+from longca.processes.ranks import RankFailed
+from longca.results.metrics import GIB
+from longca.results.record import Check, Outcome, Pass, Status
+from longca.text import short
 
-Fields = dict[str, Any]
-STATUS = {"died": "error", "timeout": "timeout", "oom": "oom", "refused": "unsupported", "unavailable": "unavailable"}
+STATUS = {"died": Status.ERROR, "timeout": Status.TIMEOUT, "oom": Status.OOM}
+STATUS |= {"refused": Status.UNSUPPORTED, "unavailable": Status.UNAVAILABLE}
 BROKEN = ("died", "timeout")
-LOST = "not tried without a backward, with which the ranks of this job broke"
-PHASES = {"prepare": "build", "clock": "time"}  # steps as the phases are called everywhere
+PHASES = {"prepare": "build", "clock": "time"}  # steps by the phase whose seconds they count as
+STEP = "longca.bench.many_devices.rank_job:step"
+T = TypeVar("T")
 
 
 class Group(Protocol):
-    """Ranks that run "module:function" together: a pool of this machine's, or the job that this process is part of."""
+    """Ranks that run "module:function" together: a pool of this machine's, or the launched job that this process is part of."""
 
     lost: bool  # they broke, and nobody can start new ones
 
-    def run(self, job: str, args: Fields, deadline: float) -> list[Any]: ...
+    def run(self, job: str, args: dict[str, Any], deadline: float) -> list[Any]: ...
 
     def close(self) -> None: ...
 
 
-class Failed(Exception):
-    """The cell came to nothing: what its record says."""
-
-    def __init__(self, status: str, reason: str, check: Fields | None = None, broken: bool = False) -> None:
-        super().__init__(reason)
-        self.fields, self.broken = {"status": status, "reason": reason, "check": check}, broken
+class RanksBroke(CellFailed):
+    """Ranks died or hung: their processes are gone."""
 
 
 class Ranks:
-    """All methods share one pool, which is replaced when a rank breaks."""
+    """All methods share one group of ranks, which is replaced when a rank breaks."""
 
-    def __init__(self, suite: Suite, found: Catalogue, device: str, device_model: str, cache: Path, full: bool) -> None:
+    def __init__(self, suite: Suite, catalogue: Catalogue, device: str, device_model: str, cache: Path) -> None:
         self._suite, self._device, self._model, self._cache = suite, device, device_model, cache
-        self._plugins = [str(Path(path).resolve()) for path in found.plugins]
+        self._plugins = [str(Path(path).resolve()) for path in catalogue.plugins]
         self._group: Group | None = None
-        self._strikes: dict[tuple[str, bool], int] = {}  # by method and whether a backward was asked for: its forward may be fine
+        self._strikes = Strikes()
         self.spent_s = defaultdict[str, float](float)
 
+    @property
+    def lost(self) -> bool:
+        return self._group is not None and self._group.lost
+
     def start(self, jobs: Iterable[Job]) -> None:
-        """The pool starts with its first job: all ranks at once, and nothing else could start meanwhile."""
+        """Does nothing: the group starts with its first job, all ranks at once."""
+
+    def release(self, job: Job) -> None:
+        """Does nothing: ranks replace what they keep with the next cell."""
 
     def close(self) -> None:
         if self._group is None and joining.launched():
@@ -70,129 +77,124 @@ class Ranks:
         if self._group is not None:
             self._group.close()
 
-    def run(self, job: Job) -> Iterator[tuple[str, Fields]]:
-        """Where forward and backward fail together, forward is tried alone; on new ranks, if the old ones broke."""
-        passes, cell = [entry.cell.which for entry in job.planned], job.cell
-        left, alone, lost_before = list(passes), False, self._lost
-        try:
-            for which, fields in self._attempt(cell, passes, cell.grad):
-                left.remove(which)
-                yield which, plain(fields)
-        except Failed as failed:
-            lost = self._lost and not lost_before
-            alone = cell.grad and "fwd" in left and not lost
-            for which in left:
-                if which == "fwd" and cell.grad and lost:  # or a job that starts again would run the same backward again, for ever
-                    yield which, plain(failed.fields | {"status": "error", "reason": short(f"{LOST}: {failed.fields['reason']}")})
-                elif not (alone and which == "fwd"):
-                    yield which, plain(failed.fields)
-        if alone:
+    def attempt(self, job: Job) -> Iterator[tuple[Pass, Outcome]]:
+        left, cell = job.passes, job.cell
+        suspect = Suspect(cell.title, cell.grad)
+        failed = self._strikes.given_up().get(suspect)
+        if failed is None:
             try:
-                for which, fields in self._attempt(cell, ["fwd"], backward=False):
-                    yield which, plain(fields)
-            except Failed as failed:
-                yield "fwd", plain(failed.fields)
+                for pass_, outcome in self._measure(job):
+                    left.remove(pass_)
+                    yield pass_, outcome
+                self._strikes.answered(suspect)
+            except RanksBroke as broke:
+                self._strikes.broke(suspect, broke.status, str(broke))
+                failed = failure(broke, grad=cell.grad)
+            except CellFailed as error:
+                self._strikes.answered(suspect)
+                failed = failure(error, grad=cell.grad)
+        if left and failed is not None:
+            yield from ((pass_, failed) for pass_ in left)
 
-    @property
-    def _lost(self) -> bool:
-        return self._group is not None and self._group.lost
+    def _measure(self, job: Job) -> Iterator[tuple[Pass, Outcome]]:
+        from longca.bench.many_devices.rank_job import Prepared, Timed
 
-    def _attempt(self, cell: Cell, passes: list[str], backward: bool) -> Iterator[tuple[str, Fields]]:
-        suspect = (dict(cell.extra)["method"], backward)
-        strikes = self._strikes.get(suspect, 0)
-        if strikes >= STRIKES:
-            raise Failed("error", f"not tried, {suspect[0]} broke its ranks {STRIKES} times in a row")
+        cell, limits = job.cell, self._suite.limits
+        assert cell.split is not None
+        mask, ranks = mask_of(cell.problem), cell.split.ranks
         try:
-            yield from self._measure(cell, passes, backward)
-            self._strikes[suspect] = 0
-        except Failed as failed:
-            self._strikes[suspect] = strikes + 1 if failed.broken else 0
-            raise
-
-    def _measure(self, cell: Cell, passes: list[str], backward: bool) -> Iterator[tuple[str, Fields]]:
-        mask, asked, limits = mask_of(cell.problem), dict(cell.extra), self._suite.limits
-        case, ranks = cell.case(mask), asked["ranks"]
-        try:
-            made = plan_of(cell, mask, backward)
+            plan = plan_of(cell, mask, cell.grad)
             if self._device == "cuda":
-                refuse_what_does_not_fit(cell, made)
-        except LongcaError as error:
-            raise Failed(*of_exception(error)) from error
-        memory = memory_limit(limits) // ranks if self._device == "cpu" else 0
-        given = {"cell": cell.to_json(), "backward": backward, "plugins": self._plugins, "memory": memory}
-        prepared = self._ask(cell, "prepare", limits.build_s, given)
-        about = {name: max(answer[name] for answer in prepared) for name in ("build_ms", "plan_ms")}
-        kinds = {kind for answer in prepared for kind in answer["backward_kinds"]}
-        kind = next((kind for kind in ("none", "autograd") if kind in kinds), "functional")  # the least of what ranks chose
-        about |= {"mask_digest": prepared[0]["mask_digest"], "backward_kind": kind, "grad": backward}
-        about["imbalance"] = imbalance([answer["work"] for answer in prepared])
-        about["check"] = self._check(cell)
-        for which in passes:
-            answers = self._ask(cell, "clock", limits.time_s, {"which": which, "settings": asdict(self._suite.clock)})
-            timing = Timing(**answers[0]["timing"])
-            fields = figures(timing, mask, case, which, self._model, ranks)
-            first = max(sum(answer["first_ms"][part] for part in which.split("+")) for answer in prepared)
-            fields["compile_ms"] = max(0.0, first - timing.median)
-            fields |= over_ranks(timing.samples, answers[0]["mean_samples"])
-            fields["bytes_sent"] = [answer["bytes_sent"] for answer in answers]
-            silent_ms = answers[0]["silent_ms"]
-            fields["wait_share"] = None if silent_ms is None else max(0.0, 1 - silent_ms / timing.median)
-            if answers[0]["peak_bytes"] is not None:
-                fields["peak_gib_ranks"] = [answer["peak_bytes"] / GIB for answer in answers]
-                fields["peak_gib"] = max(fields["peak_gib_ranks"])
-            yield which, about | fields
+                refuse_what_does_not_fit(cell, plan)
+        except Exception as error:
+            raise CellFailed(*status_of(error)) from error
+        given = {"cell": msgspec.to_builtins(cell), "digest": mask.digest, "backward": cell.grad, "plugins": self._plugins}
+        prepared = self._ask(cell, "prepare", limits.build_s, given, Prepared)
+        known: dict[str, Any] = {"grad": cell.grad, "backward_kind": least_backward(prepared), "check": self._check(job)}
+        known |= {name: max(getattr(answer, name) for answer in prepared) for name in ("build_ms", "plan_ms")}
+        known["imbalance"] = imbalance([answer.work for answer in prepared])
+        for pass_ in job.passes:
+            settings = {"pass_": pass_.value, "settings": msgspec.to_builtins(self._suite.clock)}
+            answers = self._ask(cell, "clock", limits.time_s, settings, Timed)
+            timing = answers[0].timing
+            first = max(sum(answer.first_ms[part] for part in pass_.parts) for answer in prepared)
+            figures: dict[str, Any] = {"compile_ms": max(0.0, first - timing.median), "bytes_sent": [a.bytes_sent for a in answers]}
+            figures |= over_ranks(timing.samples, timing.means)
+            if (alone_ms := answers[0].without_transfers_ms) is not None:
+                figures["wait_share"] = max(0.0, 1 - alone_ms / timing.median)
+            peaks = [answer.peak_bytes / GIB for answer in answers if answer.peak_bytes is not None]
+            if peaks:
+                figures |= {"peak_gib_ranks": peaks, "peak_gib": max(peaks)}
+            yield pass_, timed_outcome(timing, mask, cell.case(mask), pass_, self._model, ranks, **known, **figures)
 
-    def _check(self, cell: Cell) -> Fields:
-        limits, given = self._suite.limits, {"cache": str(self._cache.resolve()), "grad": cell.grad}
-        self._ask(cell, "reference", limits.build_s, given)
-        verdicts = self._ask(cell, "check", limits.check_s, given)
-        worst: Fields = {}
+    def _check(self, job: Job) -> Check:
+        """The worst error of each tensor over all ranks."""
+        from longca.bench.many_devices.rank_job import Checked
+
+        limits, given = self._suite.limits, {"cache": str(self._cache.resolve()), "grad": job.reference_grad}
+        self._ask(job.cell, "reference", limits.build_s, given, type(None))
+        verdicts = self._ask(job.cell, "check", limits.check_s, given, Checked)
+        worst: Check = {}
         for verdict in verdicts:
-            for name, error in verdict["errors"].items():
-                if name not in worst or not error["ratio"] <= worst[name]["ratio"]:
+            for name, error in verdict.errors.items():
+                if name not in worst or error.share > worst[name].share:
                     worst[name] = error
-        found = {name: {"error": error["error"], "allowed": error["allowed"]} for name, error in worst.items()}
-        reasons = [f"rank {rank}: {verdict['reason']}" for rank, verdict in enumerate(verdicts) if verdict["reason"]]
+        reasons = [f"rank {rank}: {verdict.reason}" for rank, verdict in enumerate(verdicts) if verdict.reason]
         if reasons:
-            raise Failed("wrong", short("; ".join(reasons)), found)
-        return found
+            raise CellFailed(Status.WRONG, short("; ".join(reasons)), worst)
+        return worst
 
-    def _ask(self, cell: Cell, step: str, seconds: float, given: Fields) -> list[Any]:
-        asked, start = dict(cell.extra), time.perf_counter()
+    def _ask(self, cell: Cell, step: str, seconds: float, args: dict[str, Any], kind: type[T]) -> list[T]:
+        """One answer per rank, in the order of ranks."""
+        assert cell.split is not None
+        start = time.perf_counter()
         try:
             if self._group is None:
-                self._group = self._begin(asked["ranks"])
-            return self._group.run(f"longca.bench.cp_job:{step}", given, seconds)
+                self._group = self._begin(cell.split.ranks)
+            answers = self._group.run(STEP, {"name": step, "args": args}, seconds)
+            return msgspec.convert(answers, list[kind])  # type: ignore[valid-type]
         except RankFailed as failed:
-            raise Failed(*outcome(failed, step), broken=failed.kind in BROKEN) from failed
+            raised = RanksBroke if failed.kind in BROKEN else CellFailed
+            raise raised(*outcome_of(failed, step)) from failed
+        except msgspec.ValidationError as error:
+            raise CellFailed(Status.ERROR, f"a rank gave a malformed answer during {step}: {error}") from error
         finally:
             self.spent_s[PHASES.get(step, step)] += time.perf_counter() - start
 
     def _begin(self, ranks: int) -> Group:
-        backend = "nccl" if self._device == "cuda" else "gloo"
-        launch = joining.launched()
+        backend, launch, limits = "nccl" if self._device == "cuda" else "gloo", joining.launched(), self._suite.limits
+        memory = memory_limit(limits) // (launch.ranks_per_node if launch else ranks) if self._device == "cpu" else 0
         if launch is None:
-            return Pool(ranks, backend, start_s=self._suite.limits.start_s)
-        from longca.bench.cp_joined import Joined
+            return Pool(ranks, backend, start_s=limits.start_s, memory=memory)
+        from longca.processes.joined import Joined
 
-        return Joined(joining.join(launch, backend, self._suite.limits.start_s))
+        joined = Joined(joining.join(launch, backend, limits.start_s))
+        if memory and ranks:
+            joined.run("longca.processes.ranks:limit_data", {"size": memory}, limits.start_s)
+        return joined
 
 
-def outcome(failed: RankFailed, step: str) -> tuple[str, str]:
-    """(status, reason) of ranks that did not end well, with the last words of the one to blame."""
-    status = STATUS.get(failed.kind) or of_exception(RuntimeError(failed.message))[0]
-    words = last_words(failed.last_words.replace(" | ", "\n"))
+def outcome_of(failed: RankFailed, step: str) -> tuple[Status, str]:
+    """Status and reason of ranks that failed, with the last words of the one to blame."""
+    status = STATUS.get(failed.kind) or status_of(RuntimeError(failed.message))[0]
     if failed.kind == "refused":
         return status, short(failed.message.removeprefix("failed: ").rstrip("."))
-    return status, short(f"rank {failed.rank} {failed.message} during {step}" + (f"; its last words: {words}" if words else ""))
+    words = f"; its last words: {failed.last_words}" if failed.last_words else ""
+    return status, short(f"rank {failed.rank} {failed.message} during {step}{words}")
 
 
-def over_ranks(slowest: Sequence[float], mean: Sequence[float]) -> Fields:
+def least_backward(prepared: Sequence[Any]) -> str:
+    """The least of the kinds of backward that ranks chose."""
+    kinds = {kind for answer in prepared for kind in answer.backward_kinds}
+    return next((kind for kind in ("none", "autograd") if kind in kinds), "functional")
+
+
+def over_ranks(slowest: Sequence[float], means: Sequence[float]) -> dict[str, float]:
     """Medians over iterations: of the mean time of all ranks, and of the slowest rank's time over it."""
-    shares = [most / average if average else 1.0 for most, average in zip(slowest, mean, strict=True)]
-    return {"mean_ms": statistics.median(mean), "imbalance_ms": statistics.median(shares)}
+    shares = [most / mean if mean else 1.0 for most, mean in zip(slowest, means, strict=True)]
+    return {"mean_ms": statistics.median(means), "imbalance_ms": statistics.median(shares)}
 
 
-def imbalance(work: list[int]) -> float:
+def imbalance(work: Sequence[int]) -> float:
     """The largest share of the pairs that a rank computes, over the mean share: 1 is even."""
     return max(work) * len(work) / sum(work) if sum(work) else 1.0

@@ -1,4 +1,4 @@
-"""What is compiled once: kept on disk for the next process, and forgotten before a process has too much of it."""
+"""Compiled code: kept on disk for the next process, and dropped before a process has too much of it."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from longca.kernels import registry
+
 MOST_GRAPHS = 32  # each may be compiled again, with and without gradients; flex stops at 64
-# libraries that compile for ten seconds and more per process unless they are told to keep what they made: the start of their variables
-ON_REQUEST = {"FLASH_ATTENTION": "fa4", "FLEX_ATTENTION": "cudnn_flex"}
 
 
 def keep_on_disk() -> None:
-    """For this process and all that it starts, as Triton and torch.compile do unasked; whoever has set these variables knows better."""
+    """Has libraries keep their compiled code on disk, in this process and all that it starts; variables that are set already stay."""
     with suppress(OSError, RuntimeError):  # a folder that cannot be made, or a user without a home: no cache
         home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "longca"
-        for library, name in ON_REQUEST.items():
+        for name, cache in registry.compile_caches().items():
             (home / name).mkdir(parents=True, exist_ok=True)
-            os.environ.setdefault(f"{library}_CUTE_DSL_CACHE_ENABLED", "1")
-            os.environ.setdefault(f"{library}_CUTE_DSL_CACHE_DIR", str(home / name))
+            os.environ.setdefault(cache.enable, "1")
+            os.environ.setdefault(cache.folder, str(home / name))
 
 
-class Compilations:
-    """torch.compile's, in this process: it keeps what it made for every shape of inputs and of masks, and stops after a number of graphs.
+class CompiledGraphs:
+    """Graphs that torch.compile made in this process. It keeps one for every shape of inputs and masks, and stops after a number of them.
 
-    Graphs are counted by torch itself: nobody else knows what it compiles again for.
+    torch counts them itself: nobody else knows what it compiles again for.
     """
 
     def __init__(self) -> None:

@@ -1,143 +1,158 @@
-"""The workers of a run: one per kernel, started when first needed, replaced when broken, given up when hopeless."""
+"""The workers of a run: one per kernel, started when first needed, replaced when broken."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Protocol
 
-from longca.bench.catalogue import Catalogue, Entry
-from longca.bench.plan import Job
-from longca.bench.strikes import Strikes, Suspect
-from longca.bench.suite import Suite
-from longca.bench.supervisor import Gone, Worker
+import msgspec
+
+from longca.bench.one_device.messages import Answer, Chosen, GivenUp, Hello, Reply, WorkerJob
+from longca.bench.one_device.worker import Versions
+from longca.bench.plan.catalogue import Catalogue, Entry
+from longca.bench.plan.jobs import Job
+from longca.bench.plan.suite import Suite
+from longca.bench.run.retry import Strikes, Suspect
+from longca.processes.child import Child
+from longca.processes.host_memory import free_bytes
+from longca.processes.lost import ChildLost
+from longca.results.record import Outcome, Pass, Status
+from longca.results.settings import Limits
 from longca.text import parse_size
 
-Fields = dict[str, Any]
+SERVICE = "longca.bench.one_device.worker:Worker"
+DEVICE_LOST = "it lost its device"
 
 
-class Executor(Protocol):
-    """Runs the jobs of one level. Another level brings another executor: a pool of ranks instead of one worker."""
-
-    spent_s: defaultdict[str, float]  # by phase: start, build, reference, check, time
-
-    def start(self, jobs: Iterable[Job]) -> None:
-        """Begin to start what these jobs need, without waiting for it."""
-
-    def run(self, job: Job) -> Iterator[tuple[str, Fields]]:
-        """(pass, what was found) for every pass of the job, whatever happens."""
-
-    def close(self) -> None: ...
+def start_worker(limits: Limits, hello: Hello) -> Child:
+    memory = memory_limit(limits)
+    # a CUDA context maps more than any limit on a CPU allows; there only the resident size is watched
+    data_limit = memory if hello.device == "cpu" else 0
+    deadlines = {"start": limits.start_s, "build": limits.build_s, "reference": limits.build_s}
+    deadlines |= {"check": limits.check_s, "time": limits.time_s}
+    return Child(
+        SERVICE, msgspec.to_builtins(hello), deadlines, memory=memory, data_limit=data_limit, ready_type=Versions, reply_type=Reply
+    )
 
 
-class Pool:
+def memory_limit(limits: Limits) -> int:
+    """Bytes of host memory for one worker: as asked, or most of what is free."""
+    return parse_size(limits.memory) if limits.memory else free_bytes() * 9 // 10
+
+
+class Workers:
     """Only one worker is busy at a time, so that they do not disturb each other's times."""
 
-    def __init__(self, suite: Suite, found: Catalogue, device: str, device_model: str, cache: Path, full: bool) -> None:
-        self._suite, self._found, self._device, self._model, self._cache = suite, found, device, device_model, cache
-        self._quadratic = None if full else parse_size(suite.limits.quadratic)
-        self._workers: dict[str, Worker] = {}
+    lost = False  # a new worker can always be started
+
+    def __init__(
+        self, suite: Suite, catalogue: Catalogue, device: str, device_model: str, cache: Path, full: bool, timed: bool = True
+    ) -> None:
+        self._suite, self._catalogue, self._device, self._model, self._timed = suite, catalogue, device, device_model, timed
+        self._quadratic = None if full else suite.quadratic_length
+        # a worker that does everything itself keeps references in memory: nobody would read them from the disk
+        alone = suite.limits.workers == "one" and not any(entry.plugin for entry in catalogue.entries.values())
+        self._cache = None if alone else str(cache)
+        self._workers: dict[str, Child] = {}
         self._strikes = Strikes()
         self.spent_s = defaultdict[str, float](float)
 
     def start(self, jobs: Iterable[Job]) -> None:
-        """Start the workers of these jobs together: on a GPU each takes many seconds, most of them waiting."""
+        """Starts the workers of these jobs together: on a GPU each takes many seconds, most of them waiting."""
         for job in jobs:
-            entry = self._found.entries[job.cell.kernel]
+            entry = self._catalogue.entries[job.cell.kernel]
             if entry.failure is None and self._name(job, entry) not in self._workers:
                 self._spawn(self._name(job, entry), entry)
 
-    def run(self, job: Job) -> Iterator[tuple[str, Fields]]:
-        """Where a backward may have broken the worker before the forward was measured, forward is tried alone in a new one."""
-        left = [entry.cell.which for entry in job.planned]
-        alone = job.cell.grad and "fwd" in left and self._found.entries[job.cell.kernel].failure is None
-        try:
-            for which, fields in self._ask(job):
-                left.remove(which)
-                yield which, fields
-        except Gone as gone:
-            alone = alone and "fwd" in left
-            yield from ((which, _fields(gone)) for which in left if not (alone and which == "fwd"))
-        if alone and "fwd" in left:
+    def attempt(self, job: Job) -> Iterator[tuple[Pass, Outcome]]:
+        left = job.passes
+        entry, grad = self._catalogue.entries[job.cell.kernel], job.cell.grad
+        given_up = entry.failure or self._strikes.given_up().get(Suspect(job.cell.kernel, grad))
+        if given_up is None:
             try:
-                yield from self._ask(forward_alone(job))
-            except Gone as gone:
-                yield "fwd", _fields(gone)
+                for pass_, outcome in self._ask(job, entry):
+                    left.remove(pass_)
+                    yield pass_, outcome
+            except ChildLost as gone:
+                given_up = Outcome(status=Status(gone.status), reason=gone.reason, grad=grad)
+        if left and given_up is not None:
+            yield from ((pass_, given_up) for pass_ in left)
 
-    def _ask(self, job: Job) -> Iterator[tuple[str, Fields]]:
-        entry = self._found.entries[job.cell.kernel]
-        if entry.failure is not None:
-            raise Gone(*entry.failure)
+    def _ask(self, job: Job, entry: Entry) -> Iterator[tuple[Pass, Outcome]]:
         name, suspect = self._name(job, entry), Suspect(job.cell.kernel, job.cell.grad)
-        if (given_up := self._strikes.given_up().get(suspect)) is not None:
-            raise given_up
-        if name not in self._workers:
-            self._spawn(name, entry)
-        worker = self._workers[name]
+        ran, last = False, None  # a kernel that refuses a mask has not shown that it can run one
         try:
-            worker.wait_ready()
-            fields, tried = Fields(), False  # what refuses a mask has not shown that it can run one
-            for message in worker.run(self._message(job)):
-                if "pass" in message:
-                    fields = message["fields"]
-                    yield message["pass"], fields
-                elif "chose" in message:
-                    suspect, tried = self._now(suspect, Suspect(message["chose"], message["grad"])), True
-                elif message.get("fatal"):
-                    self._broke(name, suspect, Gone(fields.get("status", "error"), fields.get("reason", "it lost its device")))
-                elif tried:
-                    self._strikes.answered(suspect)
-        except Gone as gone:
-            self._broke(name, suspect, gone)
+            if name not in self._workers:
+                self._spawn(name, entry)
+            worker = self._workers[name]
+            try:
+                worker.wait_ready()
+                for reply in worker.run(msgspec.to_builtins(self._message(job))):
+                    if isinstance(reply, Answer):
+                        last = reply.outcome
+                        yield reply.pass_, reply.outcome
+                    elif isinstance(reply, Chosen):
+                        suspect, ran = self._blame(suspect, Suspect(reply.label, reply.grad)), True
+                    else:
+                        failed = last or Outcome(status=Status.ERROR, reason=DEVICE_LOST)
+                        self._broke(name, suspect, failed.status, failed.reason)
+                        return
+            finally:
+                for phase, seconds in worker.take_seconds().items():
+                    self.spent_s[phase] += seconds
+            if ran:
+                self._strikes.answered(suspect)
+        except ChildLost as gone:
+            self._broke(name, suspect, Status(gone.status), gone.reason)
             raise
-        finally:
-            for phase, seconds in worker.take_seconds().items():
-                self.spent_s[phase] += seconds
 
-    def _now(self, before: Suspect, chosen: Suspect) -> Suspect:
-        """Whom to blame from now on; what was blamed before has come to an end."""
+    def _blame(self, before: Suspect, chosen: Suspect) -> Suspect:
+        """The variant that is blamed from now on; the one blamed before has come to an end."""
         if chosen != before:
             self._strikes.answered(before)
         return chosen
 
-    def _broke(self, name: str, suspect: Suspect, how: Gone) -> None:
-        """It died, or lost its device, which is the same to all that come after it."""
+    def _broke(self, name: str, suspect: Suspect, status: Status, reason: str) -> None:
+        """The worker died, or lost its device, which is the same to all jobs after it."""
         self._drop(name)
-        self._strikes.broke(suspect, how)
+        self._strikes.broke(suspect, status, reason)
 
     def _name(self, job: Job, entry: Entry) -> str:
-        """A plugin never shares its worker with other files' kernels: importing it may harm them."""
+        """A plugin never shares its worker with kernels of other files: importing it may harm them."""
         return job.worker if entry.plugin is None else f"{job.worker}/{entry.plugin}"
 
     def _spawn(self, name: str, entry: Entry) -> None:
-        self._workers[name] = Worker(self._suite.limits, self._device, self._model, entry.plugin)
+        self._workers[name] = start_worker(self._suite.limits, Hello(self._device, self._model, entry.plugin))
 
-    def _message(self, job: Job) -> Fields:
-        cells = [entry.cell.to_json() for entry in job.planned]
-        # a worker that does everything itself keeps references in memory: nobody would read them from the disk
-        alone = self._suite.limits.workers == "one" and not any(entry.plugin for entry in self._found.entries.values())
-        cache = None if alone else str(self._cache)
-        about = {"clock": asdict(self._suite.clock), "cache": cache, "quadratic": self._quadratic, "last": job.last}
-        given_up = [[*suspect, gone.status, gone.reason] for suspect, gone in self._strikes.given_up().items()]
-        return {"cells": cells, "given_up": given_up, **about}
+    def _message(self, job: Job) -> WorkerJob:
+        return WorkerJob(
+            cells=[entry.cell for entry in job.planned],
+            digest=job.planned[0].mask.digest,
+            timed=self._timed,
+            reference_grad=job.reference_grad,
+            clock=self._suite.clock,
+            quadratic=self._quadratic,
+            cache=self._cache,
+            given_up=[GivenUp(suspect.name, suspect.grad, outcome) for suspect, outcome in self._strikes.given_up().items()],
+        )
+
+    def release(self, job: Job) -> None:
+        name = self._name(job, self._catalogue.entries[job.cell.kernel])
+        worker = self._workers.get(name)
+        if worker is None:
+            return
+        try:
+            for _ in worker.run(msgspec.to_builtins(WorkerJob())):
+                pass
+        except ChildLost:  # it broke after its last answer: the next job gets a new one
+            self._drop(name)
 
     def _drop(self, name: str) -> None:
         worker = self._workers.pop(name, None)
         if worker is not None:
-            worker.kill()
+            worker.close()
 
     def close(self) -> None:
         for name in list(self._workers):
             self._drop(name)
-
-
-def forward_alone(job: Job) -> Job:
-    """The job without its backward passes, and without what a forward keeps for them."""
-    planned = tuple(replace(entry, cell=replace(entry.cell, grad=False)) for entry in job.planned if entry.cell.which == "fwd")
-    return replace(job, planned=planned)
-
-
-def _fields(gone: Gone) -> Fields:
-    return {"status": gone.status, "reason": gone.reason}

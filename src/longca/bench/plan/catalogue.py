@@ -1,42 +1,43 @@
-"""Which kernels a run is about: the asked-for ones, or all that can run here, and those of plugins.
-
-Plugins are loaded by a worker, never by the run itself: importing one may do anything.
-"""
+"""Which kernels a run measures: the named ones, or all that can run here, and those of plugins."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from pathlib import Path
 
-from longca.bench.environment import kernel_versions, plugin_version
-from longca.bench.plan import cells
-from longca.bench.suite import Limits, Suite
-from longca.bench.supervisor import Gone, Worker
-from longca.errors import BadInput, unknown
+from longca.bench.plan.cells import make_cells
+from longca.bench.plan.suite import Suite
+from longca.bench.plan.versions import kernel_versions
+from longca.errors import unknown
 from longca.kernels import registry
-from longca.kernels.base import No
+from longca.kernels.base import Case, No
+from longca.masks import AnyMask
+from longca.results.record import Outcome, Pass
+from longca.results.settings import SAMPLE_LENGTH
 
-MINIATURE = 2048  # tokens: long enough for several documents and a window that hides something
+Trial = tuple[AnyMask, Case]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A kernel to measure. `failure` is (status, reason) where its plugin could not even be loaded."""
+    """A kernel to measure. `failure` is the outcome of its cells where its plugin could not be loaded."""
 
     label: str
     versions: dict[str, str]
     plugin: str | None = None
-    failure: tuple[str, str] | None = None
-    dense_only: bool = False  # it is there for the dense mask beside block patterns alone
+    failure: Outcome | None = None
+    dense_only: bool = False  # it runs only the dense mask beside block patterns
 
 
 @dataclass
 class Catalogue:
+    """The kernels of a run, and what is left out of it."""
+
     entries: dict[str, Entry] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)  # what is not measured here, and why: of `all`, and files that cannot be loaded
-    plugins: tuple[str, ...] = ()  # files that every process loads, where entries do not say it
+    left_out: dict[str, str] = field(default_factory=dict)  # kernels of `all` and plugin files that are not measured here, with the reason
+    plugins: tuple[str, ...] = ()  # files that every rank loads
+    methods: dict[str, dict[str, str]] = field(default_factory=dict)  # versions by method
 
     def add(self, *entries: Entry) -> None:
         self.entries.update({entry.label: entry for entry in entries})
@@ -47,89 +48,106 @@ class Catalogue:
 
     @property
     def versions(self) -> dict[str, dict[str, str]]:
-        return {label: entry.versions for label, entry in self.entries.items()}
+        """By kernel label, and by method."""
+        return {label: entry.versions for label, entry in self.entries.items()} | self.methods
+
+    @property
+    def plugin_kernels(self) -> list[str]:
+        """The names of the user's own kernels."""
+        return list(dict.fromkeys(label.partition(":")[0] for label, entry in self.entries.items() if entry.plugin is not None))
+
+    @property
+    def plugin_files(self) -> dict[str, list[str]]:
+        """Plugin files as they were typed, with the kernels of each; a file that every rank loads has no names."""
+        files: dict[str, set[str]] = {path: set() for path in self.plugins}
+        for label, entry in self.entries.items():
+            if entry.plugin is not None:
+                files.setdefault(entry.plugin, set()).add(label.partition(":")[0])
+        return {path: sorted(names) for path, names in files.items()}
 
 
-def catalogue(suite: Suite, plugins: Sequence[str], device: str, only_named: bool = False) -> Catalogue:
+@dataclass(frozen=True)
+class Offered:
+    """The kernels of plugins by label, and by path an entry for each plugin that cannot be loaded."""
+
+    kernels: Mapping[str, Entry] = field(default_factory=dict)
+    failed: Mapping[str, Entry] = field(default_factory=dict)
+
+
+def make_catalogue(suite: Suite, offered: Offered, device: str, only_named: bool = False) -> Catalogue:
     """The kernels of a suite and, unless only named ones are wanted, all kernels of the plugins."""
-    offered, failed = _plugins(plugins, device, suite.limits)
-    found = Catalogue()
+    catalogue = Catalogue()
     for label in suite.kernels:
         if label == "all":
-            _add_all(found, suite, device)
+            _add_all(catalogue, suite, device)
         else:
-            found.add(_named(label, offered, failed))
+            catalogue.add(_named(label, offered))
     if not only_named:
-        found.add(*offered.values(), *failed.values())
-    for label, entry in failed.items():
-        if label not in found.entries and entry.failure is not None:
-            found.left_out[label] = entry.failure[1]
-    _add_dense(found, suite, offered, failed)
-    return found
-
-
-def _add_dense(found: Catalogue, suite: Suite, offered: Mapping[str, Entry], failed: Mapping[str, Entry]) -> None:
+        catalogue.add(*offered.kernels.values(), *offered.failed.values())
+    for label, entry in offered.failed.items():
+        if label not in catalogue.entries and entry.failure is not None:
+            catalogue.left_out[label] = entry.failure.reason
     for label in suite.dense:
-        if label not in found.entries:
-            entry = _named(label, offered, failed)
-            found.add(replace(entry, dense_only=True))
+        if label not in catalogue.entries:
+            catalogue.add(replace(_named(label, offered), dense_only=True))
+    return catalogue
 
 
-def _named(label: str, offered: Mapping[str, Entry], failed: Mapping[str, Entry]) -> Entry:
-    if plugin := _of_plugin(label, offered, failed):
-        return replace(plugin, label=label)
+def _named(label: str, offered: Offered) -> Entry:
+    if entry := _of_plugin(label, offered):
+        return replace(entry, label=label)
     if (name := label.partition(":")[0]) not in registry.names():
         raise unknown("kernel", name, _known(offered))
-    registry.get(label)  # refuses a variant that nobody knows
+    registry.get(label)  # refuses an unknown variant
     return Entry(label, kernel_versions(label))
 
 
-def _known(offered: Mapping[str, Entry]) -> list[str]:
-    return [*dict.fromkeys(label.partition(":")[0] for label in offered), *registry.names()]
+def _known(offered: Offered) -> list[str]:
+    return [*dict.fromkeys(label.partition(":")[0] for label in offered.kernels), *registry.names()]
 
 
-def _of_plugin(label: str, offered: Mapping[str, Entry], failed: Mapping[str, Entry]) -> Entry | None:
-    """The plugin's entry for a label; None: it is not a plugin's. A name that nobody offers and that is like no other may be one of a
-    plugin that cannot be loaded: that is told by its record."""
+def _of_plugin(label: str, offered: Offered) -> Entry | None:
+    """The plugin's entry for a label; None: it is not a plugin's. An unknown name that is like no other may be one of a plugin that cannot
+    be loaded: its records tell that."""
     name, _, variant = label.partition(":")
-    own = {known: entry for known, entry in offered.items() if known.partition(":")[0] == name}
+    own = {known: entry for known, entry in offered.kernels.items() if known.partition(":")[0] == name}
     if own:
         if variant and label not in own:
             raise unknown(f"variant of {name}", variant, [known.partition(":")[2] for known in own if ":" in known])
         return own.get(label) or next(iter(own.values()))
-    if not failed or name in registry.names():
+    if not offered.failed or name in registry.names():
         return None
-    if entry := next((entry for entry in failed.values() if entry.label == name), None):
+    if entry := next((entry for entry in offered.failed.values() if entry.label == name), None):
         return entry
-    names = [*_known(offered), *(entry.label for entry in failed.values())]
+    names = [*_known(offered), *(entry.label for entry in offered.failed.values())]
     if get_close_matches(name, names, n=1, cutoff=0.5):
         raise unknown("kernel", name, names)
-    return next(iter(failed.values()))
+    return next(iter(offered.failed.values()))
 
 
-def _add_all(found: Catalogue, suite: Suite, device: str) -> None:
+def _add_all(catalogue: Catalogue, suite: Suite, device: str) -> None:
+    trials = _trials(suite, device)
     for name in registry.names():
         for label in registry.labels(name):
-            reason = "the suite leaves it out" if label in suite.without or name in suite.without else _obstacle(label, suite, device)
+            excluded = label in suite.without or name in suite.without
+            reason = "the suite leaves it out" if excluded else _obstacle(label, trials, device)
             if reason:
-                found.left_out[label] = reason
+                catalogue.left_out[label] = reason
             else:
-                found.add(Entry(label, kernel_versions(label)))
+                catalogue.add(Entry(label, kernel_versions(label)))
 
 
-def _obstacle(label: str, suite: Suite, device: str) -> str:
-    """Why a kernel can do no cell of a suite: it is not installed, or refuses all of its masks in miniature. Empty: it can."""
+def _obstacle(label: str, trials: Sequence[Trial], device: str) -> str:
+    """Why a kernel can do no cell of a suite: it is not installed, or refuses all of these trials. Empty: it can."""
     kernel = registry.get(label)
     answer = registry.available(kernel, device)
     if isinstance(answer, No):
         return answer.reason
-    trial = suite.changed(seqlens=(str(MINIATURE),), passes=("fwd",), seeds=suite.seeds[:1], dense=())
     refusals = []
-    for cell in cells(trial, [label], device):
-        mask = cell.build_mask()
+    for mask, case in trials:
         try:
-            answer = registry.supports(kernel, mask, cell.case(mask))
-        except Exception:  # a kernel that cannot even answer is asked again by its worker, which records what it says
+            answer = registry.supports(kernel, mask, case)
+        except Exception:  # a kernel that cannot even answer is asked again by its worker, which records the error
             return ""
         if not isinstance(answer, No):
             return ""
@@ -137,22 +155,8 @@ def _obstacle(label: str, suite: Suite, device: str) -> str:
     return refusals[0]
 
 
-def _plugins(paths: Sequence[str], device: str, limits: Limits) -> tuple[dict[str, Entry], dict[str, Entry]]:
-    """The kernels of plugins by label, and by path an entry for each plugin that cannot be loaded."""
-    offered: dict[str, Entry] = {}
-    failed: dict[str, Entry] = {}
-    for path in paths:
-        if not Path(path).is_file():
-            raise BadInput(f"there is no plugin file {path}; give the path of a Python file with a kernel in it.")
-        torch = {"torch": kernel_versions("torch")["torch"]}
-        worker = Worker(limits, device, "", path)
-        try:
-            worker.wait_ready()
-        except Gone as gone:
-            taken = [*registry.names(), *(entry.label for entry in failed.values())]
-            label = path if Path(path).stem in taken else Path(path).stem
-            failed[path] = Entry(label, torch | plugin_version(path), path, (gone.status, gone.reason))
-        finally:
-            worker.kill()
-        offered |= {label: Entry(label, torch | versions, path) for label, versions in worker.versions.items()}
-    return offered, failed
+def _trials(suite: Suite, device: str) -> list[Trial]:
+    """The masks and cases of a suite at a short length; block patterns are the slowest to make, so all kernels share them."""
+    short = suite.changed(seqlens=(SAMPLE_LENGTH,), passes=(Pass.FWD,), seeds=suite.seed_list[:1], dense=())
+    masks = [(cell, cell.build_mask()) for cell in make_cells(short, [""], device)]
+    return [(mask, cell.case(mask)) for cell, mask in masks]

@@ -1,39 +1,78 @@
-"""Who is given up: what breaks its worker three times in a row is not tried again in that run.
-
-Counted are variants, not kernels: one that crashes says nothing of its siblings. Which one a bare name means is known only when the
-worker has chosen, so the worker is told what is given up, too.
-"""
+"""The one policy for attempts: when a forward is tried without its backward, and when a kernel or method is not tried again."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, Protocol
 
-from longca.bench.supervisor import Gone
+from msgspec.structs import replace
 
-STRIKES = 3  # broken workers in a row
+from longca.bench.plan.jobs import Job
+from longca.results.record import Outcome, Pass, Status
+from longca.text import short
+
+STRIKES = 3  # broken processes in a row, after which nothing more is tried
+LOST = "not tried without a backward, with which the ranks of this job broke"
+
+
+class Executor(Protocol):
+    """Runs jobs of one level: in workers, or on a group of ranks."""
+
+    spent_s: defaultdict[str, float]  # by phase: start, build, reference, check, time
+    lost: bool  # its processes broke, and no new ones can be started
+
+    def start(self, jobs: Iterable[Job]) -> None:
+        """Begins to start what these jobs need, without waiting for it."""
+
+    def attempt(self, job: Job) -> Iterator[tuple[Pass, Outcome]]:
+        """An outcome for every pass of the job, whatever happens to the processes that run it."""
+
+    def release(self, job: Job) -> None:
+        """Drops what was kept for the problem of this job."""
+
+    def close(self) -> None: ...
+
+
+def outcomes(job: Job, executor: Executor) -> Iterator[tuple[Pass, Outcome]]:
+    """An outcome for every pass of the job. Where a forward failed beside its backward, it is tried once more alone."""
+    lost_before, forward = executor.lost, None
+    for pass_, outcome in executor.attempt(job):
+        alone = pass_ is Pass.FWD and job.cell.grad and outcome.status not in (Status.OK, Status.UNAVAILABLE)
+        if alone:
+            forward = outcome
+        else:
+            yield pass_, outcome
+    if forward is not None and executor.lost and not lost_before:
+        yield Pass.FWD, replace(forward, status=Status.ERROR, reason=short(f"{LOST}: {forward.reason}"))
+    elif forward is not None:
+        yield from executor.attempt(job.forward_alone)
+    if job.last:
+        executor.release(job)
 
 
 class Suspect(NamedTuple):
-    """A kernel as asked for, or as chosen, and whether a backward was asked for: its forward may be fine."""
+    """A kernel (as asked for, or the variant chosen) or a method, and whether a backward was asked for: its forward may be fine."""
 
-    label: str
+    name: str
     grad: bool
 
 
 class Strikes:
+    """Counts broken processes in a row. Variants are counted apart: one that crashes says nothing about its siblings."""
+
     def __init__(self) -> None:
         self._counts: dict[Suspect, int] = {}
-        self._last_words: dict[Suspect, Gone] = {}
+        self._last: dict[Suspect, Outcome] = {}
 
-    def broke(self, suspect: Suspect, how: Gone) -> None:
+    def broke(self, suspect: Suspect, status: Status, reason: str) -> None:
         self._counts[suspect] = self._counts.get(suspect, 0) + 1
-        self._last_words[suspect] = how
+        words = f"not tried, its process broke {STRIKES} times in a row; the last time"
+        self._last[suspect] = Outcome(status=status, reason=short(f"{words}: {reason}"), grad=suspect.grad)
 
     def answered(self, suspect: Suspect) -> None:
         self._counts.pop(suspect, None)
 
-    def given_up(self) -> dict[Suspect, Gone]:
-        """With what their cells end as."""
-        words = f"not tried, its worker broke {STRIKES} times in a row; the last time"
-        lasts = {suspect: self._last_words[suspect] for suspect, count in self._counts.items() if count >= STRIKES}
-        return {suspect: Gone(last.status, f"{words}: {last.reason}") for suspect, last in lasts.items()}
+    def given_up(self) -> dict[Suspect, Outcome]:
+        """The suspects that are not tried again, with the outcome of their cells."""
+        return {suspect: self._last[suspect] for suspect, count in self._counts.items() if count >= STRIKES}

@@ -1,4 +1,4 @@
-"""The loop: job after job to the executor, record after record to the journal, until the end or until somebody says stop."""
+"""The loop: job after job to the executor, record after record to the journal, until the end or until somebody stops it."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-from longca.bench import record as records
-from longca.bench.journal import CannotWrite, Journal
-from longca.bench.plan import Job
-from longca.bench.pool import Executor
+from longca.bench.plan.jobs import Job
+from longca.bench.run.record import make_record
+from longca.bench.run.retry import Executor, outcomes
+from longca.results.journal import CannotWrite, Journal
+from longca.results.record import Record
 
 CACHE = ".cache"
 
 
 class Watcher(Protocol):
-    """Somebody who is told what happens."""
+    """Shows what happens."""
 
     def begin(self, job: Job) -> None: ...
 
-    def finished(self, record: dict[str, Any]) -> None: ...
+    def finished(self, record: Record) -> None: ...
 
     def say(self, text: str) -> None: ...
 
@@ -37,7 +38,7 @@ class Ended(NamedTuple):
 
 
 class Stop:
-    """Ctrl-C once, or a limit of time: stop after this job. Twice, or a SIGTERM: at once. Either way the journal is whole."""
+    """Ctrl-C once, or a time limit: stop after this job. Twice, or a SIGTERM: at once. Either way the journal is whole."""
 
     def __init__(self, say: Callable[[str], None], limit_s: float | None = None) -> None:
         self.pressed, self._say = False, say
@@ -64,7 +65,7 @@ class Stop:
 
 
 def cache_folder(folder: Path) -> Path:
-    """A fresh folder for what workers share; one that a killed run left behind is removed."""
+    """Makes an empty folder for what workers share; one that a killed run left behind is removed."""
     cache = folder / CACHE
     shutil.rmtree(cache, ignore_errors=True)
     try:
@@ -75,22 +76,23 @@ def cache_folder(folder: Path) -> Path:
 
 
 def execute(
-    todo: Sequence[Job], executor: Executor, journal: Journal, environment: str, watcher: Watcher, limit_s: float | None = None
+    jobs: Sequence[Job], executor: Executor, journal: Journal, environment: str, watcher: Watcher, limit_s: float | None = None
 ) -> Ended:
-    """Run jobs until the end, or until it is enough. The journal holds each record before the next cell begins."""
+    """Runs jobs until the end, or until it is stopped. The journal holds each record before the next cell begins."""
     stop = Stop(watcher.say, limit_s)
-    cache, problem, left = journal.folder / CACHE, None, sum(len(job.planned) for job in todo)
+    cache, problem, left = journal.folder / CACHE, None, sum(len(job.planned) for job in jobs)
     try:
         with stop.listening():
-            for job in todo:
+            for job in jobs:
                 if stop.asked:
                     return Ended(left, stop.pressed)
                 if job.cell.problem != problem:
                     problem = job.cell.problem
                     _empty(cache)
-                    journal.add_mask(job.planned[0].mask)
                 watcher.begin(job)
-                for record in _run(job, executor, environment):
+                planned = {entry.cell.pass_: entry for entry in job.planned}
+                for pass_, outcome in outcomes(job, executor):
+                    record = make_record(planned[pass_], outcome, environment)
                     journal.add(record)
                     left -= 1
                     watcher.finished(record)
@@ -102,13 +104,7 @@ def execute(
         shutil.rmtree(cache, ignore_errors=True)
 
 
-def _run(job: Job, executor: Executor, environment: str) -> Iterator[dict[str, Any]]:
-    waiting = {entry.cell.which: entry for entry in job.planned}
-    for which, found in executor.run(job):
-        yield records.make(waiting.pop(which), found, environment)
-
-
 def _empty(cache: Path) -> None:
-    """The references of the last problem are of no use to the next."""
+    """Removes the references of the last problem."""
     for entry in cache.iterdir():
         shutil.rmtree(entry, ignore_errors=True)

@@ -1,0 +1,126 @@
+"""Timers that take samples: the wall clock on a CPU, device events on a GPU.
+
+On a GPU one call is always in flight while the next is enqueued: a device that rests between samples runs them at a higher clock than
+any training run would see. A call that is too short for that waits behind a flush of the L2 cache, and behind a spin for as long as the
+host needs, so that the events see the kernel and not the Python in front of it. Where that fails, `host_bound` says so. Calls so long
+that a full cache could save them less than 1 % are made without a flush: it would be a rest, too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, NamedTuple
+
+from longca.bench.clock.clock import Call, Sample, Timer
+
+if TYPE_CHECKING:
+    import torch
+
+Align = Callable[[], None]
+LEAST_SPIN_MS = 0.05
+SPARE = 1.3  # times what the host needed last: how long the device spins for it
+COVER = 2.0  # times the host's need that a call must last to hide it
+LONG_MS = 50.0  # beside such a call the rest before the next one is nothing, and one call more than needed is much
+HOST_SHARE = 0.01  # of a call's time: where enqueueing it takes less, a device that waits for the host loses nothing
+COLD_MS = 2.0  # filling 50 MB of cache from memory takes 10 to 20 us: 1 % of this
+
+
+def _alone() -> None:
+    """Waits for nobody."""
+
+
+class HostTimer:
+    """For CPUs: the wall clock around the call. `align` is called just before, as ranks do that start together."""
+
+    def __init__(self, align: Align = _alone) -> None:
+        self._align = align
+
+    def samples(self, call: Call) -> Generator[Sample, None, None]:
+        while True:
+            self._align()
+            start = time.perf_counter()
+            call()
+            ms = (time.perf_counter() - start) * 1e3
+            yield Sample(ms, False, ms)
+
+    def now(self) -> float:
+        return time.perf_counter()
+
+
+class CudaTimer:
+    """For one GPU: events around the call, behind a flush of the L2 cache and a spin where these are needed."""
+
+    def __init__(self, align: Align = _alone) -> None:
+        import torch
+
+        self._align, self._ahead = align, int(align is _alone)  # ranks that start together do so one call at a time
+        self._cuda = torch.cuda
+        properties = torch.cuda.get_device_properties(0)
+        self._flush = torch.empty(4 * properties.L2_cache_size, dtype=torch.int8, device="cuda")
+        self.spin_ms = LEAST_SPIN_MS  # ranks agree on one, else they would not start together
+        self._cycles_per_ms = self._calibrate()
+
+    @property
+    def flush_bytes(self) -> int:
+        """What the flush buffer occupies; not the kernel's memory."""
+        return self._flush.numel()
+
+    def _calibrate(self) -> float:
+        start, end = (self._cuda.Event(enable_timing=True) for _ in range(2))
+        cycles = 20_000_000
+        for _ in range(2):  # the first one wakes the clocks
+            start.record()
+            self._cuda._sleep(cycles)
+            end.record()
+            end.synchronize()
+        return cycles / float(start.elapsed_time(end))
+
+    def samples(self, call: Call) -> Generator[Sample, None, None]:
+        flying, last_ms = deque[Flying](), 0.0
+        self.spin_ms = LEAST_SPIN_MS  # what the call before this one needed says nothing
+        try:
+            while True:
+                while len(flying) <= (self._ahead if last_ms < LONG_MS else 0):
+                    covered = bool(flying) and last_ms > COVER * self.spin_ms  # the call in flight outlasts the enqueueing of the next
+                    flying.append(self._enqueue(call, flush=last_ms < COLD_MS, spin=not covered))
+                start, end, late, call_ms = flying.popleft()
+                end.synchronize()
+                last_ms = float(start.elapsed_time(end))
+                yield Sample(last_ms, late and call_ms > HOST_SHARE * last_ms, call_ms)
+        finally:
+            self._cuda.synchronize()
+
+    def _enqueue(self, call: Call, flush: bool, spin: bool) -> Flying:
+        start, end = (self._cuda.Event(enable_timing=True) for _ in range(2))
+        if flush:
+            self._flush.zero_()
+        self._align()
+        if spin:
+            self._cuda._sleep(int(self.spin_ms * self._cycles_per_ms))
+        start.record()
+        began = time.perf_counter()
+        call()
+        call_ms = (time.perf_counter() - began) * 1e3
+        end.record()
+        late = start.query()  # the device is past the start although the host has only now finished: it may have waited
+        # one slow call, such as a first one, must not make the device rest before all others: what it needed is soon forgotten
+        self.spin_ms = min(max(LEAST_SPIN_MS, SPARE * call_ms, self.spin_ms / 2), 20.0)
+        return Flying(start, end, late, call_ms)
+
+    def now(self) -> float:
+        return time.perf_counter()
+
+
+class Flying(NamedTuple):
+    """A call that is enqueued and not yet waited for."""
+
+    start: torch.cuda.Event
+    end: torch.cuda.Event
+    late: bool
+    call_ms: float
+
+
+def timer_for(device: str, align: Align = _alone) -> Timer:
+    return CudaTimer(align) if device == "cuda" else HostTimer(align)

@@ -1,0 +1,17 @@
+"""The plan of a cell over many ranks: the same in the run and in every rank."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from longca.bench.plan.cell import Cell
+from longca.masks import AnyMask
+from longca.parallel import registry
+from longca.parallel.method import Plan
+
+
+def plan_of(cell: Cell, mask: AnyMask, backward: bool) -> Plan:
+    """What the ranks will do; raises Refused."""
+    assert cell.split is not None
+    case = replace(cell.case(mask), backward=backward)
+    return registry.plan(cell.split.method, mask, case, cell.split.ranks, cell.split.grid, cell.kernel)

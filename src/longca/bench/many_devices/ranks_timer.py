@@ -1,0 +1,44 @@
+"""A timer for ranks that start together."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Generator
+from contextlib import closing
+
+import torch
+
+from longca.bench.clock.clock import Sample, Timer
+from longca.bench.clock.timers import CudaTimer
+from longca.parallel.comm.base import Comm
+
+
+class RanksTimer:
+    """All ranks see the same figures, so they stop together: the slowest rank's time of each iteration, and the first rank's clock."""
+
+    def __init__(self, comm: Comm, inner: Timer) -> None:
+        self._comm, self._inner = comm, inner
+        self._now = self._gather([inner.now()])[0][0]
+
+    def samples(self, call: Callable[[], object]) -> Generator[Sample, None, None]:
+        with closing(self._inner.samples(call)) as samples:
+            for sample in samples:
+                spin_ms = self._inner.spin_ms if isinstance(self._inner, CudaTimer) else 0.0
+                rows = self._gather([self._inner.now(), sample.ms, float(sample.late), sample.call_ms, spin_ms])
+                self._now = rows[0][0]
+                _, slowest_ms, any_late, longest_call_ms, longest_spin_ms = map(max, zip(*rows, strict=True))
+                if isinstance(self._inner, CudaTimer):
+                    self._inner.spin_ms = longest_spin_ms
+                yield Sample(slowest_ms, bool(any_late), longest_call_ms, statistics.fmean(row[1] for row in rows))
+
+    def now(self) -> float:
+        return self._now
+
+    def all_agree(self, mine: bool) -> bool:
+        return all(row[0] for row in self._gather([float(mine)]))
+
+    def _gather(self, numbers: list[float]) -> list[list[float]]:
+        mine = torch.tensor(numbers, dtype=torch.float64, device=self._comm.device)
+        rows = [torch.empty_like(mine) for _ in range(self._comm.size)]
+        self._comm.all_gather([mine], [[row] for row in rows]).wait()
+        return [row.tolist() for row in rows]

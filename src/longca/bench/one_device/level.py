@@ -1,0 +1,59 @@
+"""The level of kernels on one device, dense or block-sparse."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from longca.bench.one_device.messages import Hello
+from longca.bench.one_device.workers import Workers, start_worker
+from longca.bench.plan.catalogue import Entry, Offered, make_catalogue
+from longca.bench.plan.suite import Suite
+from longca.bench.plan.versions import plugin_versions, torch_version
+from longca.bench.run.level import Level
+from longca.errors import BadInput, Unavailable
+from longca.kernels import registry
+from longca.kernels.base import No
+from longca.processes.lost import ChildLost
+from longca.results.record import Outcome, Status
+from longca.results.settings import Limits
+
+
+class OneDevice(Level):
+    def __init__(self, suite: Suite, device: str, plugins: Sequence[str] = (), only_named: bool = False) -> None:
+        """With `only_named` the kernels of plugins are measured only where the suite names them."""
+        offered = offered_by(plugins, device, suite.limits)
+        super().__init__(suite, device, make_catalogue(suite, offered, device, only_named))
+
+    def executor(self, device_model: str, cache: Path, full: bool) -> Workers:
+        return Workers(self.suite, self.catalogue, self.device, device_model, cache, full)
+
+    def refuse_nothing_runs(self) -> None:
+        missing = dict[str, str]()
+        for label, entry in self.catalogue.entries.items():
+            answers = [registry.available(kernel, self.device) for kernel in registry.choices(label)] if entry.plugin is None else []
+            reasons = [answer.reason for answer in answers if isinstance(answer, No)]
+            if not answers or len(reasons) < len(answers):
+                return
+            missing[label] = reasons[0]
+        if missing:
+            raise Unavailable(f"none of the kernels runs here: {'; '.join(f'{label}: {why}' for label, why in missing.items())}.")
+
+
+def offered_by(paths: Sequence[str], device: str, limits: Limits) -> Offered:
+    """The kernels of plugins. A worker loads each file, never the run itself: importing one may do anything."""
+    kernels, failed = dict[str, Entry](), dict[str, Entry]()
+    for path in paths:
+        if not Path(path).is_file():
+            raise BadInput(f"there is no plugin file {path}; give the path of a Python file with a kernel in it.")
+        try:
+            with start_worker(limits, Hello(device, plugin=path)) as worker:
+                versions = worker.wait_ready()
+        except ChildLost as lost:
+            taken = [*registry.names(), *(entry.label for entry in failed.values())]
+            label = path if Path(path).stem in taken else Path(path).stem
+            outcome = Outcome(status=Status(lost.status), reason=lost.reason)
+            failed[path] = Entry(label, plugin_versions(path), path, outcome)
+            continue
+        kernels |= {label: Entry(label, torch_version() | own, path) for label, own in versions.items()}
+    return Offered(kernels, failed)

@@ -1,0 +1,61 @@
+"""What a run and its workers say to each other: typed, so that a malformed message costs its cell and nothing else."""
+
+from __future__ import annotations
+
+import msgspec
+
+from longca.bench.plan.cell import Cell
+from longca.results.record import Outcome, Pass
+from longca.results.settings import ClockSettings
+
+
+class Hello(msgspec.Struct):
+    """The first message to a worker. It starts the device at once where `device_model` is given: that takes seconds on a GPU."""
+
+    device: str
+    device_model: str = ""
+    plugin: str | None = None
+
+
+class GivenUp(msgspec.Struct):
+    """A variant that is not tried again, with or without a backward, and the outcome of its cells."""
+
+    label: str
+    grad: bool
+    outcome: Outcome
+
+
+class WorkerJob(msgspec.Struct, kw_only=True):
+    """The passes of one kernel on one problem; without cells: drop what is kept for the last problem."""
+
+    cells: list[Cell] = []
+    digest: str = ""  # of the mask that was planned
+    timed: bool = True  # False: check only
+    reference_grad: bool = True
+    clock: ClockSettings = ClockSettings()
+    quadratic: int | None = None  # longest sequence for memory in O(S²); None: any
+    cache: str | None = None  # folder in which workers share references
+    given_up: list[GivenUp] = []
+
+
+class Chosen(msgspec.Struct, tag="chosen"):
+    """The variant that runs now: it is blamed if the process breaks."""
+
+    label: str
+    grad: bool
+
+
+class Answer(msgspec.Struct, tag="answer"):
+    """The outcome of one pass."""
+
+    pass_: Pass
+    outcome: Outcome
+
+
+class DeviceLost(msgspec.Struct, tag="device_lost"):
+    """The device does not work any more in this process."""
+
+    reason: str = ""
+
+
+Reply = Chosen | Answer | DeviceLost

@@ -1,0 +1,43 @@
+"""The versions that are part of a cell's key: torch's, those of the kernel's packages, and the code versions of kernel and method."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from longca import code_version
+from longca.kernels import registry
+from longca.parallel import registry as methods
+from longca.plugins import module_name
+
+CODE, METHOD_CODE = "code", "method_code"
+
+
+@cache
+def installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def torch_version() -> dict[str, str]:
+    return {"torch": installed("torch") or ""}
+
+
+def kernel_versions(label: str) -> dict[str, str]:
+    versions = torch_version()
+    with suppress(PackageNotFoundError):  # not installed here: the cell will say so
+        versions |= registry.versions(registry.get(label))
+    return versions
+
+
+def plugin_versions(path: str) -> dict[str, str]:
+    """The versions of a plugin that cannot be loaded: of its file and the modules that it imports."""
+    return torch_version() | {CODE: code_version.of_module(Path(path), module_name(path))}
+
+
+def method_versions(name: str) -> dict[str, str]:
+    return {METHOD_CODE: methods.code_version(name)}

@@ -1,0 +1,33 @@
+"""From samples to an outcome: times, speed, share of peak. A speed that the device cannot reach is invalid and gets no time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from longca.bench.clock.clock import Timing
+from longca.kernels.base import Case
+from longca.masks import AnyMask
+from longca.results import metrics
+from longca.results.record import Outcome, Pass, Status, Times
+
+
+def timed_outcome(timing: Timing, mask: AnyMask, case: Case, pass_: Pass, device_model: str, ranks: int = 1, **fields: Any) -> Outcome:
+    """The outcome of a timed pass, per device of those that share the work; `fields` are what else is known of it."""
+    speed = metrics.tflops(metrics.flops(mask, case, pass_) / ranks, timing.median)
+    impossible = metrics.too_fast(speed, device_model, case.dtype)
+    if impossible:
+        return Outcome(status=Status.INVALID, reason=impossible, **fields)
+    peak = metrics.peak(device_model, case.dtype)
+    samples = list(timing.samples)
+    return Outcome(
+        status=Status.OK,
+        ms=Times(timing.median, timing.percentile(20), timing.percentile(80), samples, len(samples), timing.spread, timing.stop),
+        noisy=timing.stop != "target",
+        call_ms=timing.call_ms,
+        host_bound=timing.host_bound,
+        tflops=speed,
+        mfu=None if peak is None else speed / peak,
+        clock_mhz=timing.clock_mhz,
+        watts=timing.watts,
+        **fields,
+    )

@@ -1,0 +1,33 @@
+"""What one device and many devices do differently: which kernels and cells there are, what is refused, and who runs the jobs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+
+from longca.bench.plan.catalogue import Catalogue
+from longca.bench.plan.cell import Cell
+from longca.bench.plan.cells import Planned, make_cells
+from longca.bench.plan.suite import Suite
+from longca.bench.plan.workload import Step
+from longca.bench.run.retry import Executor
+
+
+class Level(ABC):
+    """A suite on a device, with the kernels that it measures."""
+
+    def __init__(self, suite: Suite, device: str, catalogue: Catalogue) -> None:
+        self.suite, self.device, self.catalogue = suite, device, catalogue
+
+    def cells(self, steps: Sequence[Step]) -> list[Cell]:
+        return make_cells(self.suite, self.catalogue.for_all_masks, self.device, steps)
+
+    def admit(self, planned: Sequence[Planned]) -> None:
+        """Raises where nothing can come of a run. Kernels are always tried: each record says what became of its cell."""
+
+    def refuse_nothing_runs(self) -> None:
+        """Raises where every cell would be `unavailable`."""
+
+    @abstractmethod
+    def executor(self, device_model: str, cache: Path, full: bool) -> Executor: ...
