@@ -13,10 +13,11 @@ from pathlib import Path
 from longca.bench.environment import kernel_versions, plugin_version
 from longca.bench.plan import cells
 from longca.bench.suite import Limits, Suite
-from longca.bench.supervisor import Gone, Worker
+from longca.bench.worker import Versions, Worker
 from longca.errors import BadInput, unknown
 from longca.kernels import registry
 from longca.kernels.base import No
+from longca.processes.lost import ChildLost
 
 MINIATURE = 2048  # tokens: long enough for several documents and a window that hides something
 
@@ -145,14 +146,13 @@ def _plugins(paths: Sequence[str], device: str, limits: Limits) -> tuple[dict[st
         if not Path(path).is_file():
             raise BadInput(f"there is no plugin file {path}; give the path of a Python file with a kernel in it.")
         torch = {"torch": kernel_versions("torch")["torch"]}
-        worker = Worker(limits, device, "", path)
+        versions: Versions = {}
         try:
-            worker.wait_ready()
-        except Gone as gone:
+            with Worker(limits, device, "", path) as worker:
+                versions = worker.wait_ready()
+        except ChildLost as lost:
             taken = [*registry.names(), *(entry.label for entry in failed.values())]
             label = path if Path(path).stem in taken else Path(path).stem
-            failed[path] = Entry(label, torch | plugin_version(path), path, (gone.status, gone.reason))
-        finally:
-            worker.kill()
-        offered |= {label: Entry(label, torch | versions, path) for label, versions in worker.versions.items()}
+            failed[path] = Entry(label, torch | plugin_version(path), path, (lost.status, lost.reason))
+        offered |= {label: Entry(label, torch | own, path) for label, own in versions.items()}
     return offered, failed

@@ -16,15 +16,17 @@ from longca.bench.clock import Timing
 from longca.bench.cp_catalogue import plan_of
 from longca.bench.cp_memory import refuse_what_does_not_fit
 from longca.bench.kernel_job import GIB, figures
-from longca.bench.outcome import last_words, of_exception, short
+from longca.bench.outcome import of_exception
 from longca.bench.plan import Job, mask_of
 from longca.bench.strikes import STRIKES
 from longca.bench.suite import Suite
-from longca.bench.supervisor import memory_limit
 from longca.bench.worker import plain
 from longca.errors import LongcaError
 from longca.parallel import joining
-from longca.parallel.pool import Pool, RankFailed
+from longca.processes import host_memory
+from longca.processes.pool import Pool
+from longca.processes.ranks import RankFailed
+from longca.text import short
 
 Fields = dict[str, Any]
 STATUS = {"died": "error", "timeout": "timeout", "oom": "oom", "refused": "unsupported", "unavailable": "unavailable"}
@@ -118,8 +120,7 @@ class Ranks:
                 refuse_what_does_not_fit(cell, made)
         except LongcaError as error:
             raise Failed(*of_exception(error)) from error
-        memory = memory_limit(limits) // ranks if self._device == "cpu" else 0
-        given = {"cell": cell.to_json(), "backward": backward, "plugins": self._plugins, "memory": memory}
+        given = {"cell": cell.to_json(), "backward": backward, "plugins": self._plugins}
         prepared = self._ask(cell, "prepare", limits.build_s, given)
         about = {name: max(answer[name] for answer in prepared) for name in ("build_ms", "plan_ms")}
         kinds = {kind for answer in prepared for kind in answer["backward_kinds"]}
@@ -170,21 +171,25 @@ class Ranks:
 
     def _begin(self, ranks: int) -> Group:
         backend = "nccl" if self._device == "cuda" else "gloo"
-        launch = joining.launched()
+        launch, limits = joining.launched(), self._suite.limits
         if launch is None:
-            return Pool(ranks, backend, start_s=self._suite.limits.start_s)
-        from longca.bench.cp_joined import Joined
+            return Pool(ranks, backend, start_s=limits.start_s, memory=host_memory.limit(limits.memory) // ranks)
+        from longca.processes.joined import Joined
 
-        return Joined(joining.join(launch, backend, self._suite.limits.start_s))
+        joined = Joined(joining.join(launch, backend, limits.start_s))
+        if self._device == "cpu" and ranks:
+            joined.run("longca.processes.ranks:limit_data", {"size": host_memory.limit(limits.memory) // ranks}, limits.start_s)
+        return joined
 
 
 def outcome(failed: RankFailed, step: str) -> tuple[str, str]:
     """(status, reason) of ranks that did not end well, with the last words of the one to blame."""
     status = STATUS.get(failed.kind) or of_exception(RuntimeError(failed.message))[0]
-    words = last_words(failed.last_words.replace(" | ", "\n"))
     if failed.kind == "refused":
         return status, short(failed.message.removeprefix("failed: ").rstrip("."))
-    return status, short(f"rank {failed.rank} {failed.message} during {step}" + (f"; its last words: {words}" if words else ""))
+    return status, short(
+        f"rank {failed.rank} {failed.message} during {step}" + (f"; its last words: {failed.last_words}" if failed.last_words else "")
+    )
 
 
 def over_ranks(slowest: Sequence[float], mean: Sequence[float]) -> Fields:

@@ -24,7 +24,6 @@ from longca.bench.cp_plugins import load_plugin
 from longca.bench.gauge import Gauge, gauge_for
 from longca.bench.reference import data
 from longca.bench.references import References
-from longca.bench.worker import limit_memory
 from longca.kernels import registry as kernels
 from longca.kernels.base import Case, Layout
 from longca.kernels.inputs import WHICH, Inputs, tokens
@@ -69,15 +68,11 @@ class Process:
     gauge: Gauge | None = None
     compilations = Compilations()
     plugins: tuple[str, ...] = ()
-    limited = False
 
 
-def prepare(comm: Comm, cell: Fields, backward: bool, plugins: list[str], memory: int) -> Fields:
+def prepare(comm: Comm, cell: Fields, backward: bool, plugins: list[str]) -> Fields:
     """Plan, prepare the kernels, make this rank's tokens, and call each pass once."""
     Process.held = None
-    if memory and not Process.limited:
-        limit_memory(memory)
-        Process.limited = True
     for path in plugins:
         if path not in Process.plugins:
             load_plugin(path)

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import re
-import signal
 from contextlib import suppress
 from typing import Any
-from unicodedata import category
 
 from longca.errors import LongcaError, Refused, Unavailable
 from longca.plugins import place
-from longca.text import format_memory
+from longca.processes.lost import OUT_OF_MEMORY
+from longca.text import LONGEST_REASON, format_memory, printable, short
 
 STATUSES = ("ok", "unsupported", "unavailable", "oom", "timeout", "wrong", "error", "invalid")
-LONGEST_REASON = 400
 PLACE = "longca_place"  # an attribute of errors whose frames are gone
-PHASES = {"start": "starting", "build": "building", "reference": "the reference", "check": "checking", "time": "measuring"}
-OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "std::bad_alloc", "cudaerrormemoryallocation")
-
-COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # as compilers put them into their messages
 CPU_ALLOCATOR = re.compile(r"DefaultCPUAllocator.* tried to allocate (\d+) bytes", re.DOTALL)
 
 
@@ -72,35 +66,3 @@ def forget_frames(error: BaseException) -> None:
     with suppress(AttributeError):  # a class of its own kind may have no room for it
         setattr(error, PLACE, place(error) or getattr(error, PLACE, ""))
     error.__traceback__ = None
-
-
-def of_exit(code: int, phase: str, output: str) -> tuple[str, str]:
-    """(status, reason) for a worker that is gone."""
-    tail = last_words(output)
-    if code < 0:
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
-        how = f"its process was killed by {name}"
-    else:
-        how = f"its process ended with exit code {code}"
-    status = "oom" if any(word in output.lower() for word in OUT_OF_MEMORY) else "error"
-    return status, short(f"{how} during {PHASES.get(phase, phase)}" + (f"; its last words: {tail}" if tail else ""))
-
-
-def last_words(output: str) -> str:
-    """The line of a dying process that says most: the last one that is no frame of a stack."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    telling = [line for line in lines if not line.startswith(("File ", "Current thread", "Thread ", "Extension modules", "...", "<"))]
-    return telling[-1][:200] if telling else ""
-
-
-def short(text: str, longest: int = LONGEST_REASON) -> str:
-    """One line of bounded length, fit to be shown and written anywhere."""
-    line = printable(" ".join(COLOURS.sub("", text).split()))
-    return line if len(line) <= longest else line[: longest - 1] + "…"
-
-
-def printable(text: str) -> str:
-    """Without what would disturb a terminal or cannot be written as UTF-8: control characters, halves of surrogate pairs."""
-    if text.isprintable():
-        return text
-    return "".join("\N{REPLACEMENT CHARACTER}" if category(letter) in ("Cc", "Cs") else letter for letter in text)

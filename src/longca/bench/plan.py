@@ -17,10 +17,10 @@ from longca import masks
 from longca.bench import metrics
 from longca.bench.cell import Cell, key
 from longca.bench.journal import describe_mask
-from longca.bench.suite import Limits, Suite
-from longca.bench.supervisor import memory_limit
+from longca.bench.suite import Suite
 from longca.errors import BadInput
 from longca.masks import AnyMask
+from longca.processes import host_memory
 from longca.text import format_memory, format_size, parse_dims, parse_heads, parse_size
 
 Number = int | float
@@ -130,7 +130,7 @@ def refuse_too_long(problem: Cell) -> None:
 
 
 def refuse_large_pattern(name: str, seqlen: int, params: Mapping[str, float]) -> None:
-    need, free = 2 * masks.BLOCK_PATTERNS[name].block_count(seqlen, params), memory_limit(Limits())
+    need, free = 2 * masks.BLOCK_PATTERNS[name].block_count(seqlen, params), host_memory.limit()
     if need > free:
         raise BadInput(
             f"{name} takes {format_memory(need)} of host memory for its blocks at {format_size(seqlen)} tokens, and "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,7 +13,8 @@ from longca.bench.catalogue import Catalogue, Entry
 from longca.bench.plan import Job
 from longca.bench.strikes import Strikes, Suspect
 from longca.bench.suite import Suite
-from longca.bench.supervisor import Gone, Worker
+from longca.bench.worker import Worker
+from longca.processes.lost import ChildLost
 from longca.text import parse_size
 
 Fields = dict[str, Any]
@@ -47,7 +49,8 @@ class Pool:
         for job in jobs:
             entry = self._found.entries[job.cell.kernel]
             if entry.failure is None and self._name(job, entry) not in self._workers:
-                self._spawn(self._name(job, entry), entry)
+                with suppress(ChildLost):  # the job itself tries again, and tells
+                    self._spawn(self._name(job, entry), entry)
 
     def run(self, job: Job) -> Iterator[tuple[str, Fields]]:
         """Where a backward may have broken the worker before the forward was measured, forward is tried alone in a new one."""
@@ -57,19 +60,19 @@ class Pool:
             for which, fields in self._ask(job):
                 left.remove(which)
                 yield which, fields
-        except Gone as gone:
+        except ChildLost as gone:
             alone = alone and "fwd" in left
             yield from ((which, _fields(gone)) for which in left if not (alone and which == "fwd"))
         if alone and "fwd" in left:
             try:
                 yield from self._ask(forward_alone(job))
-            except Gone as gone:
+            except ChildLost as gone:
                 yield "fwd", _fields(gone)
 
     def _ask(self, job: Job) -> Iterator[tuple[str, Fields]]:
         entry = self._found.entries[job.cell.kernel]
         if entry.failure is not None:
-            raise Gone(*entry.failure)
+            raise ChildLost(*entry.failure)
         name, suspect = self._name(job, entry), Suspect(job.cell.kernel, job.cell.grad)
         if (given_up := self._strikes.given_up().get(suspect)) is not None:
             raise given_up
@@ -78,18 +81,24 @@ class Pool:
         worker = self._workers[name]
         try:
             worker.wait_ready()
-            fields, tried = Fields(), False  # what refuses a mask has not shown that it can run one
+            left = [entry.cell.which for entry in job.planned]
+            fields, tried, fatal = Fields(), False, False  # what refuses a mask has not shown that it can run one
             for message in worker.run(self._message(job)):
-                if "pass" in message:
+                if message.keys() == {"pass", "fields"} and message["pass"] in left:
+                    left.remove(message["pass"])
                     fields = message["fields"]
                     yield message["pass"], fields
-                elif "chose" in message:
+                elif message.keys() == {"chose", "grad"}:
                     suspect, tried = self._now(suspect, Suspect(message["chose"], message["grad"])), True
-                elif message.get("fatal"):
-                    self._broke(name, suspect, Gone(fields.get("status", "error"), fields.get("reason", "it lost its device")))
-                elif tried:
-                    self._strikes.answered(suspect)
-        except Gone as gone:
+                elif message.keys() == {"fatal"}:
+                    fatal = True
+                else:
+                    raise ChildLost("error", "its process sent a reply that nobody asked for")
+            if fatal:
+                self._broke(name, suspect, ChildLost(fields.get("status", "error"), fields.get("reason", "it lost its device")))
+            elif tried:
+                self._strikes.answered(suspect)
+        except ChildLost as gone:
             self._broke(name, suspect, gone)
             raise
         finally:
@@ -102,7 +111,7 @@ class Pool:
             self._strikes.answered(before)
         return chosen
 
-    def _broke(self, name: str, suspect: Suspect, how: Gone) -> None:
+    def _broke(self, name: str, suspect: Suspect, how: ChildLost) -> None:
         """It died, or lost its device, which is the same to all that come after it."""
         self._drop(name)
         self._strikes.broke(suspect, how)
@@ -126,7 +135,7 @@ class Pool:
     def _drop(self, name: str) -> None:
         worker = self._workers.pop(name, None)
         if worker is not None:
-            worker.kill()
+            worker.close()
 
     def close(self) -> None:
         for name in list(self._workers):
@@ -139,5 +148,5 @@ def forward_alone(job: Job) -> Job:
     return replace(job, planned=planned)
 
 
-def _fields(gone: Gone) -> Fields:
+def _fields(gone: ChildLost) -> Fields:
     return {"status": gone.status, "reason": gone.reason}

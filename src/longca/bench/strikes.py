@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from longca.bench.supervisor import Gone
+from longca.processes.lost import ChildLost
 
 STRIKES = 3  # broken workers in a row
 
@@ -23,17 +23,17 @@ class Suspect(NamedTuple):
 class Strikes:
     def __init__(self) -> None:
         self._counts: dict[Suspect, int] = {}
-        self._last_words: dict[Suspect, Gone] = {}
+        self._last_words: dict[Suspect, ChildLost] = {}
 
-    def broke(self, suspect: Suspect, how: Gone) -> None:
+    def broke(self, suspect: Suspect, how: ChildLost) -> None:
         self._counts[suspect] = self._counts.get(suspect, 0) + 1
         self._last_words[suspect] = how
 
     def answered(self, suspect: Suspect) -> None:
         self._counts.pop(suspect, None)
 
-    def given_up(self) -> dict[Suspect, Gone]:
+    def given_up(self) -> dict[Suspect, ChildLost]:
         """With what their cells end as."""
         words = f"not tried, its worker broke {STRIKES} times in a row; the last time"
         lasts = {suspect: self._last_words[suspect] for suspect, count in self._counts.items() if count >= STRIKES}
-        return {suspect: Gone(last.status, f"{words}: {last.reason}") for suspect, last in lasts.items()}
+        return {suspect: ChildLost(last.status, f"{words}: {last.reason}") for suspect, last in lasts.items()}

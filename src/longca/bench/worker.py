@@ -1,77 +1,62 @@
-"""The worker: a process of its own in which kernels run, so that whatever they do to it ends there.
-
-`python -m longca.bench.worker COMMANDS REPLIES PARENT`: two pipes by number, and the parent's process id. Jobs come in as JSON lines,
-answers go out as JSON lines; what a kernel prints goes elsewhere. It ends when its parent does.
-"""
+"""The worker: a process of its own in which kernels run, so that whatever they do to it ends there."""
 
 from __future__ import annotations
 
-import ctypes
-import json
-import os
-import resource
-import signal
-import sys
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TypedDict
 
 from longca.bench import levels
 from longca.bench.cell import Cell
 from longca.bench.outcome import fields_of, of_exception
 from longca.bench.session import Session
+from longca.bench.suite import Limits
+from longca.errors import LongcaError
 from longca.kernels import registry
+from longca.processes import host_memory
+from longca.processes.child import Child
+from longca.processes.child_main import Tell
 
-PR_SET_PDEATHSIG = 1
-
-
-def die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent is gone, even in the middle of native code."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it was gone before
-        os._exit(1)
+Versions = dict[str, dict[str, str]]  # of kernels, by label
+Reply = TypedDict("Reply", {"pass": str, "fields": dict[str, Any], "chose": str, "grad": bool, "fatal": bool}, total=False)
 
 
-def limit_memory(size: int) -> None:
-    """A limit that allocations run into, so that a greedy kernel gets an error and not the whole machine."""
-    resource.setrlimit(resource.RLIMIT_DATA, (size, size))
+class Worker(Child):
+    """The run's side of a worker. `ready` has the versions of the kernels of its plugin."""
+
+    def __init__(self, limits: Limits, device: str, device_model: str, plugin: str | None = None) -> None:
+        deadlines = {"start": limits.start_s, "build": limits.build_s, "reference": limits.build_s}
+        deadlines |= {"check": limits.check_s, "time": limits.time_s}
+        memory = host_memory.limit(limits.memory)
+        super().__init__(
+            "longca.bench.worker:Kernels",
+            {"plugin": plugin, "device_model": device_model, "device": device},
+            deadlines,
+            memory=memory,
+            data_limit=memory if device == "cpu" else 0,  # a CUDA context maps more than any limit allows
+            ready_type=Versions,
+            reply_type=Reply,
+        )
 
 
-def main(commands: int, replies: int, parent: int) -> None:
-    die_with(parent)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file of a GPU process takes minutes and gigabytes
-    os.set_inheritable(commands, False)
-    os.set_inheritable(replies, False)
+class Kernels:
+    """The worker's own side: a service that measures kernels, those of a plugin included."""
 
-    def tell(message: dict[str, Any]) -> None:
-        os.write(replies, json.dumps(message).encode() + b"\n")
+    def __init__(self, hello: dict[str, Any], tell: Tell) -> None:
+        self._session = Session(tell, hello["device_model"])
+        try:
+            names = registry.load_plugin(hello["plugin"]) if hello["plugin"] else []  # first: settings that it changes are to stay
+            labels = [label for name in names for label in registry.labels(name)]
+            self.ready = {label: registry.versions(registry.get(label)) for label in labels}
+            if hello["device"] == "cuda" and hello["device_model"]:  # seconds, which many workers can spend together
+                self._session.start_device("cuda")
+        except Exception as error:
+            raise LongcaError(of_exception(error)[1]) from error
 
-    with os.fdopen(commands, "rb") as lines:
-        hello = json.loads(lines.readline())
-        if hello["memory"]:
-            limit_memory(hello["memory"])
-        serve(lines, hello, tell)
-
-
-def serve(lines: Iterator[bytes], hello: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> None:
-    """Loads the plugin, then answers jobs until the pipe closes."""
-    tell({"phase": "start"})
-    session = Session(tell, hello["device_model"])
-    try:
-        names = registry.load_plugin(hello["plugin"]) if hello["plugin"] else []  # first: settings that it changes are to stay
-        labels = [label for name in names for label in registry.labels(name)]
-        versions = {label: registry.versions(registry.get(label)) for label in labels}
-        if hello["device"] == "cuda" and hello["device_model"]:  # seconds, which many workers can spend together
-            session.start_device("cuda")
-    except Exception as error:
-        tell({"failed": of_exception(error)[1]})
-        return
-    tell({"ready": versions})
-    for line in lines:
-        job = json.loads(line)
-        for message in answers(job, session):
-            tell(message)
-        session.after_job(job["last"])
-        tell({"done": True, "fatal": session.fatal})
+    def handle(self, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        yield from answers(job, self._session)
+        self._session.after_job(job["last"])
+        if self._session.fatal:
+            yield {"fatal": True}
 
 
 def answers(job: dict[str, Any], session: Session) -> Iterator[dict[str, Any]]:
@@ -98,7 +83,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.6g}") if abs(value) < float("inf") else None
     return value
-
-
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:4]))
