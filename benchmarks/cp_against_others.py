@@ -34,7 +34,7 @@ from longca.parallel.comm.null import NullComm
 from longca.parallel.functional import through
 from longca.parallel.grid import Grid
 from longca.parallel.method import Plan, make_plan
-from longca.parallel.pool import Pool
+from longca.processes.pool import Pool
 
 RANKS, HEAD_DIM = 4, 64
 LEAST_RATIO = 0.95

@@ -1,14 +1,31 @@
-"""Reading what a user types: sizes such as 8K, settings such as w=512, shapes such as 64:8; and writing them the same way."""
+"""Reading what a user types: sizes such as 8K, settings such as w=512, shapes such as 64:8; and writing text for people."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
+from unicodedata import category
 
 from longca.errors import BadInput
 
+LONGEST_REASON = 400  # characters
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # as compilers put them into their messages
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def short(text: str, longest: int = LONGEST_REASON) -> str:
+    """The text as one line of bounded length that can be shown and written anywhere."""
+    line = printable(" ".join(COLOURS.sub("", text).split()))
+    return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
+def printable(text: str) -> str:
+    """The text without what disturbs a terminal or cannot be written as UTF-8: control characters, halves of surrogate pairs."""
+    if text.isprintable():
+        return text
+    return "".join("\N{REPLACEMENT CHARACTER}" if category(letter) in ("Cc", "Cs") else letter for letter in text)
 
 
 def parse_size(text: str) -> int:

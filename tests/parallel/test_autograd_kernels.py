@@ -12,7 +12,7 @@ from longca.errors import Refused
 from longca.kernels import registry as kernels
 from longca.masks import Mask
 from longca.parallel.comm.local import World
-from longca.parallel.pool import Pool
+from longca.processes.pool import Pool
 from parallel.running import assemble, assert_right, case_of, mask_of, plain_inputs, plan_of, reference
 
 FUNCTIONS = """

@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from longca import masks, parallel
 from longca.errors import BadInput, Refused
-from longca.parallel.pool import Pool
+from longca.processes.pool import Pool
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_context_parallel.py"
 

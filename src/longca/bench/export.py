@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from longca.bench.metrics import tokens_s
-from longca.bench.outcome import printable
 from longca.bench.summary import is_sparse, label, places, shape, typical, with_params
 from longca.errors import BadInput, Unavailable
-from longca.text import format_size
+from longca.text import format_size, printable
 
 Record = dict[str, Any]
 TENSORS = ("out", "lse", "dq", "dk", "dv")

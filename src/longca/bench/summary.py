@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
-from longca.bench.outcome import printable
 from longca.masks import SOURCES, block_names, dense_of
-from longca.text import format_shape, format_size
+from longca.text import format_shape, format_size, printable
 
 Record = dict[str, Any]
 

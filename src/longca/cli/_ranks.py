@@ -42,8 +42,8 @@ def take_part(launch: Launch, suite: Suite, device: str, measure: Callable[[], i
     import sys
     import traceback
 
-    from longca.bench.cp_joined import follow, lead
     from longca.parallel import joining
+    from longca.processes.joined import follow, lead
 
     job = joining.join(launch, "nccl" if device == "cuda" else "gloo", suite.limits.start_s)
     try:

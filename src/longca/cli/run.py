@@ -261,7 +261,7 @@ def _summary(records: list[dict[str, Any]], out: object, own: Iterable[str]) -> 
 
 def where_the_time_went(all_s: float, by_phase: Mapping[str, float]) -> str:
     """One line, the largest part first; what no phase counts is mostly keeping the journal."""
-    from longca.bench.outcome import PHASES
+    from longca.processes.lost import PHASES
     from longca.text import format_duration
 
     titles = PHASES | {"build": "building and compiling", "reference": "references"}

@@ -152,10 +152,10 @@ def _wanted(args: argparse.Namespace, device: str) -> tuple[Suite, list[dict[str
     """What to check, as a suite, and the masks as its steps."""
     from longca import devices, masks
     from longca.bench.suite import Suite, check
-    from longca.bench.supervisor import memory_limit
     from longca.bench.verify import limits, refuse_too_long, step
     from longca.kernels import registry
     from longca.kernels.base import Case
+    from longca.processes import host_memory
     from longca.text import parse_dims, parse_heads, parse_list, parse_size
 
     heads, dim, dtype, seqlens = DEFAULTS[device]
@@ -185,7 +185,7 @@ def _wanted(args: argparse.Namespace, device: str) -> tuple[Suite, list[dict[str
     check(suite)
     for length in lengths:
         case = Case(0, 0, query_heads, kv_heads, *parse_dims(suite.head_dims[0]), suite.dtypes[0])
-        refuse_too_long(parse_size(length), case, devices.memory(device) or memory_limit(suite.limits))
+        refuse_too_long(parse_size(length), case, devices.memory(device) or host_memory.limit(suite.limits.memory))
     labels = parse_list(args.kernels or "") or ([] if args.plugin else registry.available_labels(device))
     steps = [step(name, parse_size(length), args.seed, settings) for length in lengths for name in wanted]
     return suite.changed(kernels=tuple(labels)), steps

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from longca.bench.outcome import printable
 from longca.bench.summary import Table, label
 from longca.report.reading import Record
-from longca.text import format_size
+from longca.text import format_size, printable
 
 NUMBER = re.compile(r"\d[\d.]*(?: ?[KMGT]i?B)?")  # with its unit, which grows with it
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from longca.bench.host_memory import free_bytes
+from longca.processes.host_memory import free_bytes
 
 GIB = 1 << 30
 

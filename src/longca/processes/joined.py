@@ -1,7 +1,7 @@
-"""Ranks that torchrun or srun started: the first runs the suite and writes the journal, the others do what it says.
+"""Ranks that torchrun or srun started: the first one runs the suite and writes the journal, the others run the jobs that it gives.
 
-They talk over the store at which they met, not by collectives: nobody can be stuck in a conversation, and who waits for a task notices
-when there is nobody left to give one.
+They talk through the store at which they met, not by collectives: no rank can hang in a collective that another one left, and a rank
+that waits for a job notices when the first rank is gone.
 """
 
 from __future__ import annotations
@@ -11,61 +11,55 @@ import os
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from importlib import import_module
 from typing import Any
 
-import torch
+import msgspec
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
 from longca.errors import LongcaError
 from longca.parallel.comm.base import Comm
 from longca.parallel.joining import Job
-from longca.parallel.pool import RankFailed
-from longca.parallel.rank_process import kind_of
+from longca.processes.ranks import Answer, Failure, RankFailed, failed, run_job
 
-Fields = dict[str, Any]
-GRACE_S = 10.0  # for the other ranks, once one has failed: they may be about to fail, too, and then the job can go on
+Task = dict[str, Any]
+GRACE_S = 10.0  # for the other ranks, once one has failed: they may be about to fail too, and then the job can go on
 LOOK_S = 1.0  # between two looks at the store while this rank measures: more would take its time
 POLL_S = 0.005, 0.1  # the same where this rank only waits, at first and after a while
-GONE = "gone"  # the first rank says so where it leaves without a goodbye
-FAREWELL = ""
+GONE = "gone"  # the key that the first rank sets when it ends
+FAREWELL = ""  # the job after which there are no more
 
 
 class FirstIsGone(LongcaError):
-    """Said by a rank that is left alone."""
+    """Raised in the other ranks when the first one has ended."""
 
     exit_code = 1
 
     def __init__(self) -> None:
-        super().__init__("the first rank is gone, so this one ends, too; start the job again, and it goes on.")
+        super().__init__("the first rank is gone, so this one ends too; start the job again, and it goes on.")
 
 
 class Joined:
-    """The first rank's side, with the interface of a pool. A rank that does not answer ends the job; the same command goes on."""
+    """The first rank's side, with the interface of a pool. A rank that does not answer ends the whole job; the same command resumes it."""
 
     def __init__(self, job: Job) -> None:
         self._comm, self._store = job
         self._number, self.lost = 0, False
 
-    def run(self, job: str, args: Fields, deadline: float) -> list[Any]:
+    def run(self, job: str, args: dict[str, Any], deadline: float) -> list[Any]:
+        """Runs function(comm, **args) on every rank; returns the answers by rank. Raises RankFailed."""
         if self.lost:
             raise LongcaError("the ranks of this job no longer answer; start it again, and it goes on with the next cell.")
-        self.lost = True  # until all have answered: whatever ends this call before leaves them in the middle of something
-        task: Fields = {"job": job, "args": args, "deadline": deadline}
+        self.lost = True  # until all have answered: whatever ends this call earlier leaves them in the middle of the job
+        task: Task = {"job": job, "args": args, "deadline": deadline}
         self._tell(task)
         part = Part(self._comm, task)
         part.start()
         self._wait(part, deadline)
         answers = [part.answer, *(self._take(_answer_of(self._number, rank)) for rank in range(1, self._comm.size))]
-        failures = [
-            RankFailed(rank, answer["kind"], f"failed: {answer['message']}", answer["words"])
-            for rank, answer in enumerate(answers)
-            if answer is not None and "kind" in answer
-        ]
+        failures = [failed(rank, answer) for rank, answer in enumerate(answers) if isinstance(answer, Failure)]
         if None not in answers:
             self._store.delete_key(_task(self._number))
             self.lost = False
@@ -73,56 +67,57 @@ class Joined:
             failures = [RankFailed(answers.index(None), "timeout", f"did not answer within {deadline:g} s", "")]
         if failures:
             raise failures[0]
-        return [answer["answer"] for answer in answers if answer is not None]
+        return [answer.answer for answer in answers if isinstance(answer, Answer)]
 
     def close(self) -> None:
-        """A goodbye, for which all ranks must listen; those that may not are told to stop by `lead`."""
+        """Tells the other ranks that there are no more jobs. Those that are in the middle of one are told by `lead`."""
         if self.lost:
             return
         self.lost = True
         self._tell({"job": FAREWELL})
         _await(self._store, [_answer_of(self._number, rank) for rank in range(1, self._comm.size)], GRACE_S)
 
-    def _tell(self, task: Fields) -> None:
+    def _tell(self, task: Task) -> None:
         self._number += 1
         self._store.set(_task(self._number), json.dumps(task))
 
     def _wait(self, part: Part, seconds: float) -> None:
-        """Until all have answered or the time is over, of which little is left once one has failed: it may be the only one to know."""
+        """Waits until all have answered or the time is over; little time is left once one has failed."""
         others = [_answer_of(self._number, rank) for rank in range(1, self._comm.size)]
         end, failed = time.monotonic() + seconds, False
         while (left := end - time.monotonic()) > 0:
             part.join(min(left, LOOK_S))
             if part.answer is not None and (not others or self._store.check(others)):
                 return
-            if not failed and ((part.answer or {}).get("kind") or self._store.check([_failed(self._number)])):
+            if not failed and (isinstance(part.answer, Failure) or self._store.check([_failed(self._number)])):
                 failed, end = True, min(end, time.monotonic() + GRACE_S)
             if part.answer is not None:
                 time.sleep(POLL_S[0])
 
-    def _take(self, key: str) -> Fields | None:
+    def _take(self, key: str) -> Answer | Failure | None:
+        """Reads an answer and deletes it from the store; None where there is none."""
         if not self._store.check([key]):
             return None
-        found: Fields = json.loads(self._store.get(key))
+        answer = msgspec.convert(json.loads(self._store.get(key)), Answer | Failure)
         self._store.delete_key(key)
-        return found
+        return answer
 
 
 class Part(threading.Thread):
-    """What the first rank itself does for a task: it may never come back."""
+    """The first rank's own part of a job, in a thread: it may never return."""
 
-    def __init__(self, comm: Comm, task: Fields) -> None:
+    def __init__(self, comm: Comm, task: Task) -> None:
         super().__init__(daemon=True)
         self._comm, self._task = comm, task
-        self.answer: Fields | None = None
+        self.answer: Answer | Failure | None = None
 
     def run(self) -> None:
-        self.answer = _do(self._comm, self._task)
+        self.answer = run_job(self._comm, self._task)
 
 
 def lead(job: Job, measure: Callable[[], int]) -> int:
-    """The first rank's work. Where it ends without a goodbye, others may be busy with what nobody waits for any more: they are told to
-    drop it, and have a moment to hear it before the store ends with this process."""
+    """Runs the first rank's work. Tells the other ranks when it ends, in case they are in the middle of a job, and leaves them a moment to
+    read that before the store ends with this process."""
     try:
         return measure()
     finally:
@@ -131,7 +126,7 @@ def lead(job: Job, measure: Callable[[], int]) -> int:
 
 
 def follow(job: Job) -> int:
-    """Every other rank's side: take tasks until there are no more. One that outlives its deadline ends this process, and so the job."""
+    """Runs jobs until there are no more, on every rank but the first. A job that outlives its deadline ends this process, and so all."""
     comm, store = job
     number = 0
     while True:
@@ -143,19 +138,19 @@ def follow(job: Job) -> int:
             return 0
         ended = threading.Event()
         threading.Thread(target=_watch, args=(job, ended, task["deadline"] + GRACE_S), daemon=True).start()
-        mine = _do(comm, task)
+        mine = run_job(comm, task)
         ended.set()
-        store.set(_answer_of(number, comm.rank), json.dumps(mine))
-        if "kind" in mine:
+        store.set(_answer_of(number, comm.rank), json.dumps(msgspec.to_builtins(mine)))
+        if isinstance(mine, Failure):
             store.set(_failed(number), "")
 
 
-def _hear(job: Job, number: int) -> Fields:
-    """The first rank's next task; it may take its time, as long as it is there."""
+def _hear(job: Job, number: int) -> Task:
+    """Waits for the first rank's next task, as long as the first rank is there."""
     with suppress(dist.DistNetworkError):  # the store was in the first rank's process
         for _ in _looks(float("inf")):
             if job.store.check([_task(number)]):
-                heard: Fields = json.loads(job.store.get(_task(number)))
+                heard: Task = json.loads(job.store.get(_task(number)))
                 return heard
             if _first_is_gone(job):
                 break
@@ -163,7 +158,7 @@ def _hear(job: Job, number: int) -> Fields:
 
 
 def _watch(job: Job, ended: threading.Event, seconds: float) -> None:
-    """Ends this process where its task takes too long, or where nobody waits for it any more."""
+    """Ends this process when its task takes too long, or when the first rank is gone."""
     end = time.monotonic() + seconds
     while not ended.wait(max(0.0, min(LOOK_S, end - time.monotonic()))):
         reason = str(FirstIsGone()) if _first_is_gone(job) else ""
@@ -185,31 +180,18 @@ def _first_is_gone(job: Job) -> bool:
 
 
 def _await(store: Store, keys: list[str], seconds: float) -> None:
-    """Until all are there, for so long. (Torch has that, too, but complains at length when the time is over.)"""
+    """Waits at most so long until all keys are there. (Torch can do so too, but prints a long complaint when the time is over.)"""
     for _ in _looks(seconds):
         if not keys or store.check(keys):
             return
 
 
 def _looks(seconds: float) -> Iterator[None]:
-    """Often at first, then less often: many ranks ask one store."""
+    """Yields often at first, then less often: many ranks ask one store."""
     start = time.monotonic()
     while (waited := time.monotonic() - start) < seconds:
         yield
         time.sleep(min(max(POLL_S[0], waited / 10), POLL_S[1]))
-
-
-def _do(comm: Comm, task: Fields) -> Fields:
-    module, _, function = task["job"].partition(":")
-    try:
-        if comm.device.type == "cuda":
-            torch.cuda.set_device(comm.device)  # a thread has its own
-        answer = getattr(import_module(module), function)(comm, **task["args"])
-        found: Fields = json.loads(json.dumps({"answer": answer}))
-        return found
-    except BaseException as error:  # a method may leave by sys.exit; the first rank wants to know that, too
-        traceback.print_exc()
-        return {"kind": kind_of(error), "message": str(error) or type(error).__name__, "words": f"{type(error).__name__}: {error}"}
 
 
 def _task(number: int) -> str:

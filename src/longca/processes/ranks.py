@@ -1,0 +1,95 @@
+"""What ranks have in common, whether a pool started them or torchrun did: how one runs a job, and how its failure is told."""
+
+from __future__ import annotations
+
+import json
+import resource
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from longca.errors import LongcaError, Refused, Unavailable
+from longca.parallel.comm.base import Comm
+from longca.processes.child_main import Tell, load
+from longca.processes.lost import last_words
+
+
+class Answer(msgspec.Struct, tag="answer"):
+    """What a job returned on one rank."""
+
+    answer: Any
+
+
+class Failure(msgspec.Struct, tag="failure"):
+    """What a job raised on one rank. `kind`: error, oom, refused or unavailable."""
+
+    kind: str
+    message: str
+    last_words: str
+
+
+class RankFailed(LongcaError):
+    """A job of all ranks failed. `kind`: died, timeout, error, oom, refused or unavailable; `last_words`: the last line it printed."""
+
+    exit_code = 1
+
+    def __init__(self, rank: int, kind: str, message: str, last_words: str) -> None:
+        super().__init__(f"rank {rank} {message}" + (f"; its last words: {last_words}" if last_words else "."))
+        self.rank, self.kind, self.message, self.last_words = rank, kind, message, last_words
+
+
+def failed(rank: int, failure: Failure) -> RankFailed:
+    return RankFailed(rank, failure.kind, f"failed: {failure.message}", failure.last_words)
+
+
+def run_job(comm: Comm, job: dict[str, Any]) -> Answer | Failure:
+    """Runs {"job": "module:function", "args": {...}}: function(comm, **args), which returns something that JSON can hold."""
+    import torch
+
+    try:
+        if comm.device.type == "cuda":
+            torch.cuda.set_device(comm.device)  # each thread has its own
+        answer = load(job["job"])(comm, **job["args"])
+        return Answer(json.loads(json.dumps(answer)))
+    except BaseException as error:  # a job may leave by sys.exit, which is to be told too
+        traceback.print_exc()
+        kind = kind_of(error)
+        return Failure(kind, str(error) or type(error).__name__, last_words(f"{type(error).__name__}: {error}") if kind == "error" else "")
+
+
+def kind_of(error: BaseException) -> str:
+    import torch
+
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return "oom"
+    return "refused" if isinstance(error, Refused) else "unavailable" if isinstance(error, Unavailable) else "error"
+
+
+def limit_data(comm: Comm, size: int) -> None:
+    """A job that bounds what each rank can allocate; for ranks that torchrun started, and no guard."""
+    resource.setrlimit(resource.RLIMIT_DATA, (size, size))
+
+
+class Rank:
+    """The service of one rank of a pool."""
+
+    ready = None
+
+    def __init__(self, hello: dict[str, Any], tell: Tell) -> None:
+        import torch
+        import torch.distributed as dist
+
+        from longca.parallel.comm.distributed import TorchComm
+
+        torch.set_num_threads(hello["threads"])
+        device = torch.device("cpu")
+        if hello["backend"] == "nccl":
+            device = torch.device("cuda", hello["rank"])
+            torch.cuda.set_device(device)
+        dist.init_process_group(hello["backend"], f"file://{hello['meeting']}", rank=hello["rank"], world_size=hello["ranks"])
+        self._comm = TorchComm(device=device)
+
+    def handle(self, job: dict[str, Any]) -> Iterator[Any]:
+        yield msgspec.to_builtins(run_job(self._comm, job))

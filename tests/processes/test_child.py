@@ -1,0 +1,307 @@
+"""One child: its replies, its deadlines, its memory and its end, whatever it does."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longca.processes import child as supervisor
+from longca.processes.child import Child, ask
+from longca.processes.lost import ChildLost
+
+Gone = Callable[[Iterable[int]], bool]
+DEADLINES = {"start": 120.0, "build": 120.0, "check": 120.0, "time": 120.0}
+MIB = 1 << 20
+
+
+def start(**settings: Any) -> Child:
+    settings = {"deadlines": DEADLINES} | settings
+    child = Child("processes.services:Actor", "hello", **settings)
+    assert child.wait_ready() == "hello"
+    return child
+
+
+def loss(child: Child, *job: Any) -> ChildLost:
+    """How a job loses its child."""
+    with child, pytest.raises(ChildLost) as caught:
+        list(child.run(job))
+    with pytest.raises(ChildLost):  # it is not used again
+        list(child.run(["echo"]))
+    return caught.value
+
+
+def test_jobs_are_answered_in_order_and_large_ones_too() -> None:
+    text = "word " * (1 << 18)  # more than a socket takes at once, in both directions
+    with start() as child:
+        assert list(child.run(["echo", 1, None, {"a": [2.5]}])) == [1, None, {"a": [2.5]}]
+        assert list(child.run(["echo"])) == []
+        assert list(child.run(["echo", text])) == [text]
+        assert child.phase == ""
+
+
+@pytest.mark.parametrize(
+    ("job", "status", "reason"),
+    [
+        (
+            ["segfault"],
+            "error",
+            r"^its process was killed by SIGSEGV during building; its last words: Fatal Python error: Segmentation fault$",
+        ),
+        (["exit", 7], "error", r"^its process ended with exit code 7 during building$"),
+        (["exit", 0, "bye"], "error", r"^its process ended with exit code 0 during building; its last words: bye$"),
+        (["exit", 1, "CUDA out of memory"], "oom", r"exit code 1 .* its last words: CUDA out of memory$"),
+        (["kill", 9], "error", r"^its process was killed by SIGKILL during building$"),
+        (["kill", 15], "error", r"^its process was killed by SIGTERM during building$"),
+        (["fail"], "error", r"^its process ended with exit code 1 during building; its last words: ValueError: seven is not prime enough$"),
+        (["close_channel"], "error", r"^its process closed its channel during building$"),
+        (["kill_guard"], "error", r"^its process was killed by SIGKILL during building$"),
+    ],
+)
+def test_a_child_that_ends_is_told_with_its_last_words(job: list[Any], status: str, reason: str) -> None:
+    lost = loss(start(), *job)
+    assert lost.status == status
+    assert re.search(reason, lost.reason), lost.reason
+
+
+def test_a_child_that_hangs_in_native_code_is_ended_at_its_deadline(gone: Gone) -> None:
+    child = start(deadlines=DEADLINES | {"build": 2})
+    ((guard, pid),) = child.run(["pids"])
+    begin = time.monotonic()
+    lost = loss(child, "hang")
+    assert (lost.status, lost.reason) == ("timeout", "building took longer than its 2 s")
+    assert 2 <= time.monotonic() - begin < 60
+    assert gone([guard, pid])
+
+
+def test_a_job_that_the_child_never_reads_does_not_block_the_supervisor() -> None:
+    with start(deadlines=DEADLINES | {"build": 2}) as child:
+        child.send(["read_nothing", 600], "build")
+        child._outgoing = b'"' + b"x" * (64 * MIB)
+        with pytest.raises(ChildLost, match="building took longer than its 2 s"):
+            while True:
+                child.step(1)
+
+
+def test_seconds_are_counted_by_phase_and_not_between_jobs() -> None:
+    child = start(deadlines=DEADLINES | {"check": 3})
+    assert list(child.run(["phases", ["check", 2.0], ["time", 0.1]])) == []
+    spent = child.take_seconds()
+    # messages are counted when they are read, which a busy machine does late: wide margins
+    assert spent["check"] > 1 > spent["time"] > 0
+    assert spent["start"] > 0
+    time.sleep(2)
+    assert loss(child, "phases", ["time", 0.1], ["check", 600]).reason == "checking took longer than its 3 s"
+    spent = child.take_seconds()
+    assert spent["check"] > 2.5
+    assert spent["time"] < 1.5
+    assert spent.keys() <= {"build", "check", "time"}
+
+
+def test_a_gigabyte_of_output_is_read_and_its_end_kept() -> None:
+    with start() as child:
+        assert list(child.run(["flood", 1 << 10])) == ["dry"]
+        assert set(child.output.strip()) <= {"x", "\n"}
+        assert len(child.output) <= supervisor.KEPT_OUTPUT
+
+
+def test_what_one_job_prints_after_its_answer_is_not_the_last_word_of_the_next(tmp_path: Path) -> None:
+    child = start()
+    assert list(child.run(["print_later", str(tmp_path)])) == []
+    (tmp_path / "answered").touch()
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "printed").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert loss(child, "exit", 3).reason == "its process ended with exit code 3 during building"
+
+
+MALFORMED = {
+    "no JSON": b"{]\n",
+    "an empty line": b"\n",
+    "a list": b"[1]\n",
+    "a number": b"7\n",
+    "two keys": b'{"reply": 1, "done": 1}\n',
+    "no key": b"{}\n",
+    "another key": b'{"lunch": 1}\n',
+    "another phase": b'{"phase": "lunch"}\n',
+    "a phase of another type": b'{"phase": ["build"]}\n',
+    "the end of another job": b'{"done": 7}\n',
+    "true for one": b'{"done": true}\n',
+    "ready again": b'{"ready": 1}\n',
+    "failed too late": b'{"failed": "no"}\n',
+    "a reply of another type": b'{"reply": "text"}\n',
+    "deep": b'{"reply": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n",
+    "a long number": b'{"reply": ' + b"9" * 10_000 + b"}\n",
+    "bytes": bytes(range(256)) + b"\n",
+    "a BOM": b'\xff\xfe{"reply": 1}\n',
+    "a NUL": b"\0\n",
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_a_malformed_message_costs_the_job_and_nothing_more(name: str) -> None:
+    lost = loss(start(reply_type=int), "write", MALFORMED[name].hex())
+    assert (lost.status, lost.reason) == ("error", "its process sent a malformed message during building")
+
+
+def test_a_line_without_end_is_malformed() -> None:
+    assert "malformed message" in loss(start(), "write_endlessly").reason
+
+
+def test_replies_before_a_malformed_message_are_kept() -> None:
+    with start() as child:
+        replies = child.run(["reply_and_write", b"{]\n".hex()])
+        assert next(replies) == "good"
+        with pytest.raises(ChildLost, match="malformed message"):
+            next(replies)
+
+
+def test_random_bytes_are_never_more_than_a_lost_child() -> None:
+    """Without processes: the supervisor's own reading of whatever comes."""
+    rng, pieces = (
+        random.Random(0),
+        [b'{"reply": 1}', b'{"phase": "check"}', b'{"done": 1}', b"{", b"}", b"[", b'"', b"\n", b"\n", b"\\u", b"1e999"],
+    )
+    with start(reply_type=int) as child:
+        child.busy, child._jobs = True, 1
+        losses = 0
+        for _ in range(3000):
+            line = b"".join(rng.choice([*pieces, rng.randbytes(rng.randrange(6))]) for _ in range(rng.randrange(8)))
+            for part in line.split(b"\n"):
+                with pytest.MonkeyPatch.context() as patched:
+                    patched.setattr(child, "_lose", lambda status, event: ChildLost(status, event))
+                    try:
+                        kind, value = child._parse(part)
+                        assert json.loads(part) == {kind: value}
+                    except ChildLost:
+                        losses += 1
+    assert losses > 1000
+
+
+@pytest.mark.parametrize("how", ["child", "session", "detached", "many", "hopping"])
+@pytest.mark.parametrize("then", ["leave", "leave_and_hang"])
+def test_what_a_child_started_ends_with_it_wherever_it_hides(how: str, then: str, tmp_path: Path, gone: Gone) -> None:
+    child = start(deadlines=DEADLINES | {"build": 10 if then == "leave_and_hang" else 120})
+    ((guard, pid),) = child.run(["pids"])
+    file = tmp_path / "pids"
+    with child, pytest.raises(ChildLost, match=r"exit code 9|took longer"):
+        list(child.run([then, how, str(file)]))
+    assert gone([guard, pid, *map(int, file.read_text().split())])
+    if how == "hopping":
+        assert not hopping(str(file))
+
+
+def hopping(file: str) -> list[str]:
+    """Processes that still hop."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = entry.read_bytes()
+        except OSError:
+            continue
+        if b"os.fork" in command and file.encode() in command:
+            found.append(entry.parent.name)
+    return found
+
+
+PARENT = """
+import os, sys
+from longca.processes.child import Child
+child = Child("processes.services:Actor", None, {"start": 120, "build": 600})
+child.wait_ready()
+print(*list(child.run(["pids"]))[0], flush=True)
+for _ in child.run(["leave_and_hang", "detached", sys.argv[1]]): pass
+"""
+
+
+def test_nothing_outlives_a_supervisor_that_is_killed(tmp_path: Path, gone: Gone) -> None:
+    file = tmp_path / "pids"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(file)], stdout=subprocess.PIPE, text=True, env=environment)
+    assert parent.stdout is not None
+    pids = list(map(int, parent.stdout.readline().split()))
+    deadline = time.monotonic() + 60
+    while not file.exists() or not file.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    parent.kill()
+    parent.communicate()
+    assert len(pids) == 2
+    assert gone([*pids, int(file.read_text())])
+
+
+def test_the_guard_outlives_signals_that_a_batch_system_sends_to_all_processes() -> None:
+    with start() as child:
+        assert list(child.run(["signal_guard"])) == ["still here"]
+        time.sleep(0.2)
+        assert list(child.run(["echo", 1])) == [1]
+        assert child._guard.poll() is None
+
+
+def test_strangers_are_left_alone() -> None:
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as stranger, start() as child:
+        child.close()
+        assert stranger.poll() is None
+        stranger.kill()
+
+
+@pytest.mark.parametrize("job", ["hoard", "hoard_below"])
+def test_memory_is_watched_also_where_a_grandchild_takes_it(job: str) -> None:
+    lost = loss(start(memory=400 * MIB), job, 600)
+    assert lost.status == "oom"
+    assert lost.reason.startswith("it took ")
+    assert lost.reason.endswith(" of host memory, 400 MiB are allowed")
+
+
+def test_allocations_beyond_the_limit_fail_and_no_core_is_written() -> None:
+    with start(data_limit=700 * MIB) as child:
+        assert list(child.run(["limits"])) == [[0, 700 * MIB]]
+        assert "MemoryError" in loss(child, "hoard", 1000).reason
+
+
+def test_nobody_waits_long_for_what_a_driver_holds() -> None:
+    """A process that no signal ends cannot be had here; one whose guard does not notice can."""
+    child = start()
+    child._guard.send_signal(signal.SIGSTOP)
+    begin = time.monotonic()
+    child.close(0.1)
+    assert time.monotonic() - begin < 30
+    assert child._guard.wait(60) == -signal.SIGKILL
+
+
+def test_a_child_imports_nothing_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "copy.py").write_text("raise RuntimeError('the wrong copy')\n")
+    monkeypatch.chdir(tmp_path)
+    with start() as child:
+        assert list(child.run(["modules"])) != [str(tmp_path)]
+
+
+def test_a_service_that_fails_or_ends_its_process_is_told() -> None:
+    with pytest.raises(ChildLost, match=r"^ValueError: Hi is no greeting$"):
+        ask("processes.services:Refuses", "Hi", DEADLINES)
+    with pytest.raises(ChildLost, match="^its process ended with exit code 3 during starting$"):
+        ask("processes.services:Dies", None, DEADLINES)
+    with pytest.raises(ChildLost, match="^its process sent a malformed message during starting$"):
+        ask("processes.services:Dies", b'{"ready": 7}\n'.hex(), DEADLINES, ready_type=list[str])
+    with pytest.raises(ChildLost, match="No module named 'nowhere'"):
+        ask("nowhere:Service", None, DEADLINES)
+    with pytest.raises(ChildLost, match=r"^starting took longer than its 0\.01 s$"):
+        ask("processes.services:Actor", None, DEADLINES | {"start": 0.01})
+    assert ask("processes.services:Actor", [1, 2], DEADLINES, ready_type=list[int]) == [1, 2]
+
+
+def test_a_process_that_cannot_be_started_is_a_lost_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor.sys, "executable", "/nowhere/python")
+    with pytest.raises(ChildLost, match="could not be started"):
+        Child("processes.services:Actor", None, DEADLINES)

@@ -1,0 +1,137 @@
+"""A pool of ranks never leaves anyone waiting, and nothing of it stays behind."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from longca.errors import BadInput, Unavailable
+from longca.processes import child
+from longca.processes.pool import Pool
+from longca.processes.ranks import RankFailed
+
+Gone = Callable[[Iterable[int]], bool]
+MIB = 1 << 20
+
+
+def test_a_rank_that_dies_is_named_with_its_last_words_and_the_next_job_gets_new_ranks() -> None:
+    with Pool(3) as pool:
+        with pytest.raises(RankFailed, match=r"^rank 1 was killed by SIGKILL; its last words: the disk is full$") as caught:
+            pool.run("parallel.jobs:die", {"rank": 1}, 60)
+        assert caught.value.kind == "died"
+        assert not pool.running
+        assert [rank for rank, _ in pool.run("parallel.jobs:greet", {}, 60)] == [0, 1, 2]
+
+
+def test_a_rank_that_segfaults_says_so() -> None:
+    words = "its last words: Fatal Python error: Segmentation fault"
+    with Pool(2) as pool, pytest.raises(RankFailed, match=f"^rank 1 was killed by SIGSEGV; {words}$"):
+        pool.run("processes.services:rank_segfaults", {}, 60)
+
+
+def test_a_rank_that_hangs_is_killed_at_the_deadline(gone: Gone) -> None:
+    with Pool(2) as pool:
+        pids = [pid for _, pid in pool.run("parallel.jobs:greet", {}, 60)]
+        start = time.monotonic()
+        with pytest.raises(RankFailed, match=r"rank 1 did not answer within 1.5 s; its last words: waiting for Godot") as caught:
+            pool.run("parallel.jobs:hang", {"rank": 1}, 1.5)
+        assert time.monotonic() - start < 60  # and not for the 1000 s that it sleeps, however busy this machine is
+        assert caught.value.kind == "timeout"
+        assert gone(pids)
+
+
+@pytest.mark.parametrize("how", ["session", "detached"])
+def test_what_a_rank_started_ends_with_it(how: str, tmp_path: Path, gone: Gone) -> None:
+    file = tmp_path / "pids"
+    with Pool(2) as pool, pytest.raises(RankFailed, match="rank 1 ended with exit code 9"):
+        pool.run("processes.services:rank_leaves", {"how": how, "file": str(file)}, 60)
+    assert gone(map(int, file.read_text().split()))
+
+
+@pytest.mark.parametrize("below", [False, True])
+def test_ranks_have_a_limit_of_memory(below: bool) -> None:
+    with Pool(2, memory=1500 * MIB) as pool, pytest.raises(RankFailed) as caught:
+        pool.run("processes.services:rank_hoards", {"mebibytes": 2500 if not below else 1450, "below": below}, 120)
+    assert (caught.value.rank, caught.value.kind) == (1, "oom")
+
+
+def test_a_malformed_message_of_a_rank_costs_its_job() -> None:
+    with Pool(2) as pool:
+        for line in (b"{]\n", b'{"reply": {"answer": 1}}\n', b'{"reply": {"type": "failure", "kind": 7, "message": ""}}\n'):
+            with pytest.raises(RankFailed, match="rank 1 sent a malformed message") as caught:
+                pool.run("processes.services:rank_writes", {"text": line.hex()}, 60)
+            assert caught.value.kind == "died"
+        assert [rank for rank, _ in pool.run("parallel.jobs:greet", {}, 60)] == [0, 1]
+
+
+def test_answers_are_what_json_can_hold() -> None:
+    with Pool(1) as pool:
+        assert pool.run("processes.services:rank_answers", {"kind": "nothing"}, 60) == [None]
+        assert math.isnan(pool.run("processes.services:rank_answers", {"kind": "nan"}, 60)[0])
+        with pytest.raises(RankFailed, match="rank 0 failed: Object of type TorchComm is not JSON serializable") as caught:
+            pool.run("processes.services:rank_answers", {"kind": "no JSON"}, 60)
+        assert caught.value.kind == "error"
+
+
+def test_nobody_waits_long_for_ranks_that_a_driver_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that no signal ends cannot be had here; ranks whose guards do not notice can."""
+    monkeypatch.setattr(child, "BURY_S", 0.1)
+    with Pool(2) as pool:
+        pool.run("parallel.jobs:greet", {}, 60)
+        guards = [member._guard for member in pool._children]
+        for guard in guards:
+            guard.send_signal(signal.SIGSTOP)
+        start = time.monotonic()
+        pool.close()
+        assert time.monotonic() - start < 30
+        assert not pool.running
+        assert [guard.wait(60) for guard in guards] == [-9, -9]
+
+
+def test_ranks_have_the_time_to_start_that_they_are_given() -> None:
+    with Pool(1, start_s=0.01) as pool, pytest.raises(RankFailed, match=r"rank 0 did not answer within 0\.01 s"):
+        pool.run("parallel.jobs:greet", {}, 60)
+
+
+def test_an_error_in_a_rank_is_told() -> None:
+    words = "rank 0 failed: seven is not prime enough; its last words: ValueError: seven is not prime enough"
+    with Pool(2) as pool, pytest.raises(RankFailed, match=words) as caught:
+        pool.run("parallel.jobs:fail", {"rank": 0}, 60)
+    assert caught.value.kind == "error"
+
+
+def test_ranks_end_with_their_parent(gone: Gone) -> None:
+    """Even in the middle of a job."""
+    parent = (
+        "import sys, os, threading; from longca.processes.pool import Pool; pool = Pool(2);"
+        "print(*[pid for _, pid in pool.run('parallel.jobs:greet', {}, 60)], flush=True);"
+        "threading.Timer(0.3, os._exit, (7,)).start(); pool.run('parallel.jobs:hang', {'rank': 0}, 600)"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", parent], capture_output=True, text=True, env=environment, timeout=120, check=False)
+    assert done.returncode == 7, done.stderr
+    pids = [int(pid) for pid in done.stdout.split()]
+    assert len(pids) == 2
+    assert gone(pids)
+
+
+def test_ranks_import_nothing_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "copy.py").write_text("raise RuntimeError('the wrong copy')\n")
+    monkeypatch.chdir(tmp_path)
+    with Pool(1) as ranks:
+        assert ranks.run("parallel.jobs:greet", {}, 60)[0][0] == 0
+
+
+def test_pools_that_cannot_be() -> None:
+    with pytest.raises(BadInput, match="at least 1 rank, not 0"):
+        Pool(0)
+    with pytest.raises(Unavailable, match="1000 NCCL ranks need 1000 GPUs"):
+        Pool(1000, "nccl")
