@@ -200,14 +200,12 @@ def test_what_a_mask_says_of_itself() -> None:
 
 
 def one_band(upper: list[int], lower: list[int]) -> bool:
-    """Whether two bands, the lower one beginning below the last row of the upper one, are one band: tried with every slope."""
-    (q0, q1, lo, _, hi, _), (next_q0, _, next_lo, next_a, next_hi, next_b) = upper, lower
-    if q1 != next_q0:
+    """Whether the lower band begins in the row below the upper one and both are one band with some slopes."""
+    if upper[1] != lower[0]:
         return False
+    lo, hi = upper[2], upper[4]
     wanted = [row for band in (upper, lower) for row in intervals(band)]
-    return any(
-        wanted == [(lo + a * row, hi + b * row) for row in range(len(wanted))] for a in (0, 1) for b in (0, 1)
-    )
+    return any(wanted == [(lo + a * row, hi + b * row) for row in range(len(wanted))] for a in (0, 1) for b in (0, 1))
 
 
 def intervals(band: list[int]) -> list[tuple[int, int]]:
