@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
@@ -99,16 +98,23 @@ def default_for(seqlen: int) -> Distribution:
 def find(name_or_file: str) -> Distribution:
     """A distribution by name, or from a CSV or JSON file with pairs of upper bound and probability."""
     path = Path(name_or_file)
-    if name_or_file in _TABLES or not name_or_file.strip() or not (path.suffix or os.path.exists(path)):
+    if name_or_file in _TABLES or not name_or_file.strip() or not (path.suffix or _exists(path)):
         return named(name_or_file)
     return from_file(path)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # such as a name that is too long for a file
+        return False
 
 
 def from_file(path: Path) -> Distribution:
     """A distribution from CSV lines 'upper bound, probability', or from JSON: a list of such pairs, or an object."""
     text = read_text(path, "a length distribution")
     rows = [row for row in csv.reader(text.splitlines()) if row and not row[0].lstrip().startswith("#")]
-    given = None if path.suffix == ".json" else [[field.strip() for field in row] for row in rows]
+    given = None if path.suffix == ".json" else [[_number(field) for field in row] for row in rows]
     try:
         buckets = msgspec.json.decode(text, type=Pairs | dict[Length, float]) if given is None else converted(given, Pairs)
     except msgspec.DecodeError as error:
@@ -116,3 +122,9 @@ def from_file(path: Path) -> Distribution:
         raise BadInput(f"{path} is no length distribution; {wanted}, but {problem(error, given)}.") from error
     pairs = list(buckets.items()) if isinstance(buckets, dict) else buckets
     return Distribution(path.name, tuple(high for high, _ in pairs), tuple(weight for _, weight in pairs))
+
+
+def _number(field: str) -> str:
+    """A field of a CSV line in the form of JSON numbers: .5 is 0.5."""
+    field = field.strip()
+    return f"0{field}" if field.startswith(".") else field

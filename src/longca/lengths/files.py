@@ -42,7 +42,7 @@ def converted(texts: Any, kind: Any) -> Any:
 
 def problem(error: msgspec.DecodeError, given: Any) -> str:
     """What is wrong and where, from an error of msgspec: 'entry 2 is wrong (...)'. Texts that were `given` are quoted."""
-    reason, at, place = str(error).partition(" - at `$")
+    reason, at, place = str(error).partition(" - at ")
     indices = [int(index) for index in re.findall(r"\[(\d+)\]", place)]
     if not at:
         return f"the file is wrong ({reason})"
