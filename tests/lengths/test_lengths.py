@@ -241,6 +241,7 @@ def test_distributions_from_files(tmp_path: Path, name: str, text: str) -> None:
         ("d.csv", "10,.5\n20", "entry 2 holds"),
         ("d.csv", "10,.5\n20,.4", "must sum to 1 .*, not 0.9"),
         ("d.csv", "10,nan", "must be 0 or more, not nan"),
+        ("d.csv", "x" * 200_000, "is not CSV"),
         ("d.csv", "", "must be positive and rising"),
     ],
 )

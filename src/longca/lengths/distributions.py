@@ -113,8 +113,7 @@ def _exists(path: Path) -> bool:
 def from_file(path: Path) -> Distribution:
     """A distribution from CSV lines 'upper bound, probability', or from JSON: a list of such pairs, or an object."""
     text = read_text(path, "a length distribution")
-    rows = [row for row in csv.reader(text.splitlines()) if row and not row[0].lstrip().startswith("#")]
-    given = None if path.suffix == ".json" else [[_number(field) for field in row] for row in rows]
+    given = None if path.suffix == ".json" else _rows(text, path)
     try:
         buckets = msgspec.json.decode(text, type=Pairs | dict[Length, float]) if given is None else converted(given, Pairs)
     except msgspec.DecodeError as error:
@@ -124,7 +123,10 @@ def from_file(path: Path) -> Distribution:
     return Distribution(path.name, tuple(high for high, _ in pairs), tuple(weight for _, weight in pairs))
 
 
-def _number(field: str) -> str:
-    """A field of a CSV line in the form of JSON numbers: .5 is 0.5."""
-    field = field.strip()
-    return f"0{field}" if field.startswith(".") else field
+def _rows(text: str, path: Path) -> list[list[str]]:
+    """The fields of CSV lines without comments, as JSON writes numbers: .5 is 0.5."""
+    try:
+        rows = [[field.strip() for field in row] for row in csv.reader(text.splitlines())]
+    except csv.Error as error:
+        raise BadInput(f"{path} is no length distribution; it is not CSV: {error}.") from error
+    return [[f"0{field}" if field.startswith(".") else field for field in row] for row in rows if row and not row[0].startswith("#")]
