@@ -20,6 +20,7 @@ from longca.bench.suite import Limits, Suite
 from longca.bench.workload import read_workload, with_model
 from longca.cli import run as run_verb
 from longca.errors import BadInput
+from strategies import PAPER
 
 SMALL = Suite(kernels=("torch",), masks=("causal", "causal_document"), seqlens=("1K", "512"), heads=("4:2",), head_dims=("32",))
 VERSIONS = {"torch": {"torch": "2"}, "sdpa": {"torch": "2"}}
@@ -35,10 +36,6 @@ def arguments(*given: str) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
-PAPER_MASKS = """full causal sliding_window sliding_window_causal full_document causal_document share_question causal_blockwise
-    prefix_lm_causal prefix_lm_document global_sliding_window block_causal_document""".split()
-
-
 @pytest.mark.parametrize("name", suite.names())
 def test_every_suite_of_the_package_is_sound(name: str) -> None:
     found = suite.find(name)
@@ -50,7 +47,7 @@ def test_every_suite_of_the_package_is_sound(name: str) -> None:
 def test_paper_kernel_is_the_papers_grid() -> None:
     cells = plan.cells(suite.find("paper-kernel"), ["fa3"], "cuda")
     assert len(cells) == 12 * 9 * 2
-    assert {cell.mask for cell in cells} == set(PAPER_MASKS)
+    assert {cell.mask for cell in cells} == set(PAPER)
     assert {(cell.heads_q, cell.heads_kv, cell.head_dim, cell.dtype) for cell in cells} == {(64, 8, 128, "bf16")}
     assert sorted({cell.seqlen >> 10 for cell in cells}) == [1, 2, 4, 8, 16, 24, 32, 40, 48]
 
