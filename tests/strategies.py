@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,16 @@ from longca.masks import Mask
 
 Dense = NDArray[np.bool_]
 LENGTHS = st.integers(1, 40)
-DOCUMENT_MASKS = ("full_document", "causal_document", "share_question", "causal_blockwise", "prefix_lm_document", "block_causal_document")
 REGULAR = ("full", "causal", "sliding_window", "sliding_window_causal", "full_document", "causal_document")
+IRREGULAR = (
+    "share_question",
+    "causal_blockwise",
+    "prefix_lm_causal",
+    "prefix_lm_document",
+    "global_sliding_window",
+    "block_causal_document",
+)
+PAPER = (*REGULAR, *IRREGULAR)  # the paper's twelve; the package may have more
 
 
 @st.composite
@@ -24,55 +34,81 @@ def documents_of(draw: st.DrawFn, seqlen: int) -> list[int]:
     return [end - start for start, end in zip([0, *cuts], [*cuts, seqlen], strict=True)]
 
 
+@dataclass(frozen=True)
+class Pair:
+    """A query, a key and what the definitions of masks need to know about them."""
+
+    i: int
+    j: int
+    documents: list[int]
+    params: dict[str, int]
+
+    @property
+    def causal(self) -> bool:
+        return self.j <= self.i
+
+    @property
+    def owners(self) -> tuple[int, int]:
+        """The documents of query and key."""
+        ends = np.cumsum(self.documents)
+        return int(np.searchsorted(ends, self.i, "right")), int(np.searchsorted(ends, self.j, "right"))
+
+    @property
+    def together(self) -> bool:
+        return self.owners[0] == self.owners[1]
+
+    @property
+    def first(self) -> int:
+        """The first token of the query's document."""
+        return sum(self.documents[: self.owners[0]])
+
+
+# Whether query i sees key j: the definition of each mask, as a formula.
+FORMULAS: dict[str, Callable[[Pair], bool]] = {
+    "full": lambda x: True,
+    "causal": lambda x: x.causal,
+    "sliding_window": lambda x: abs(x.i - x.j) <= x.params["w"],
+    "sliding_window_causal": lambda x: x.causal and x.i - x.j <= x.params["w"],
+    "full_document": lambda x: x.together,
+    "causal_document": lambda x: x.together and x.causal,
+    "share_question": lambda x: x.causal and (x.together or x.owners[1] == 0),
+    "causal_blockwise": lambda x: x.causal and (x.together or x.owners[0] == len(x.documents) - 1),
+    "prefix_lm_causal": lambda x: x.causal or max(x.i, x.j) < x.params["p"],
+    "prefix_lm_document": lambda x: x.together and (x.causal or max(x.i, x.j) - x.first < x.params["p"]),
+    "global_sliding_window": lambda x: min(x.i, x.j) < x.params["g"] or abs(x.i - x.j) <= x.params["w"],
+    "block_causal_document": lambda x: x.together and (x.j - x.first) // x.params["B"] <= (x.i - x.first) // x.params["B"],
+}
+
+# Values of each parameter over its whole range, from the length: windows longer than the sequence, prefixes of all of it or of nothing.
+PARAMS: dict[str, dict[str, Callable[[int], st.SearchStrategy[int]]]] = {
+    "sliding_window": {"w": lambda seqlen: st.integers(0, 2 * seqlen)},
+    "sliding_window_causal": {"w": lambda seqlen: st.integers(0, 2 * seqlen)},
+    "prefix_lm_causal": {"p": lambda seqlen: st.integers(0, seqlen)},
+    "prefix_lm_document": {"p": lambda seqlen: st.integers(0, seqlen)},
+    "global_sliding_window": {"g": lambda seqlen: st.integers(0, seqlen), "w": lambda seqlen: st.integers(0, 2 * seqlen)},
+    "block_causal_document": {"B": lambda seqlen: st.integers(1, 2 * seqlen)},
+}
+
+
+def sees(name: str, i: int, j: int, documents: list[int], params: dict[str, int]) -> bool:
+    """Whether query i sees key j, by the mask's formula."""
+    return bool(FORMULAS[name](Pair(i, j, documents, params)))
+
+
+def all_pairs(name: str, seqlen: int, documents: list[int], params: dict[str, int]) -> Dense:
+    return np.array([[sees(name, i, j, documents, params) for j in range(seqlen)] for i in range(seqlen)])
+
+
 @st.composite
-def params_of(draw: st.DrawFn, name: str, seqlen: int) -> dict[str, int]:
-    """Parameters over their whole range: windows longer than the sequence, prefixes of all of it or of nothing."""
-    window, prefix = st.integers(0, 2 * seqlen), st.integers(0, seqlen)
-    known = {
-        "sliding_window": {"w": window},
-        "sliding_window_causal": {"w": window},
-        "prefix_lm_causal": {"p": prefix},
-        "prefix_lm_document": {"p": prefix},
-        "global_sliding_window": {"g": prefix, "w": window},
-        "block_causal_document": {"B": st.integers(1, 2 * seqlen)},
-    }
-    return {param: draw(values) for param, values in known.get(name, {}).items()}
-
-
-def sees(name: str, i: int, j: int, seqlen: int, documents: list[int], params: dict[str, int]) -> bool:
-    """Whether query i sees key j: the definition of each mask, as a formula."""
-    owner = np.repeat(np.arange(len(documents)), documents) if documents else np.zeros(seqlen, int)
-    first = int(np.flatnonzero(owner == owner[i])[0])
-    together, causal = bool(owner[i] == owner[j]), j <= i
-    w, p, g, block = (params.get(param, 0) for param in ("w", "p", "g", "B"))
-    answers = {
-        "full": lambda: True,
-        "causal": lambda: causal,
-        "sliding_window": lambda: abs(i - j) <= w,
-        "sliding_window_causal": lambda: causal and i - j <= w,
-        "full_document": lambda: together,
-        "causal_document": lambda: together and causal,
-        "share_question": lambda: causal and (together or owner[j] == 0),
-        "causal_blockwise": lambda: causal and (together or owner[i] == len(documents) - 1),
-        "prefix_lm_causal": lambda: causal or (i < p and j < p),
-        "prefix_lm_document": lambda: together and (causal or (i - first < p and j - first < p)),
-        "global_sliding_window": lambda: i < g or j < g or abs(i - j) <= w,
-        "block_causal_document": lambda: together and (j - first) // block <= (i - first) // block,
-    }
-    return bool(answers[name]())
-
-
-@st.composite
-def patterns(draw: st.DrawFn, names: tuple[str, ...] | None = None) -> tuple[Mask, Dense]:
-    """One of the twelve with any length, documents and parameters."""
-    name = draw(st.sampled_from(names or tuple(masks.names())))
+def patterns(draw: st.DrawFn, names: tuple[str, ...] = tuple(FORMULAS)) -> tuple[Mask, Dense]:
+    """A mask by name with any length, documents and parameters."""
+    name = draw(st.sampled_from(names))
     seqlen = draw(LENGTHS)
-    documents = draw(documents_of(seqlen)) if name in DOCUMENT_MASKS else []
-    params = draw(params_of(name, seqlen))
-    mask = masks.build(name, seqlen, documents=documents or None, **params)
-    assert isinstance(mask, Mask)
-    dense = [[sees(name, i, j, seqlen, documents, params) for j in range(seqlen)] for i in range(seqlen)]
-    return mask, np.array(dense)
+    pattern = masks.PATTERNS[name]
+    documents = draw(documents_of(seqlen)) if pattern.has_documents else []
+    params = {param: draw(values(seqlen)) for param, values in PARAMS.get(name, {}).items()}
+    mask = pattern(seqlen, documents=documents or None, **params)
+    return mask, all_pairs(name, seqlen, documents, mask.params)
 
 
 @st.composite

@@ -1,4 +1,4 @@
-"""Reading what a user types: sizes such as 8K, settings such as w=512, shapes such as 64:8; and writing text for people."""
+"""Reads what a user types: sizes such as 8K, settings such as w=512, shapes such as 64:8; and writes text for people."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from longca.errors import BadInput
 
 LONGEST_REASON = 400  # characters
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # as compilers put them into their messages
+LARGEST = (1 << 63) - 1  # of all numbers that are read: records hold 64-bit numbers
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -37,6 +38,8 @@ def parse_size(text: str) -> int:
         value = int(digits) * unit
     except ValueError:
         value = _whole(digits, unit, text)
+    if abs(value) > LARGEST:
+        raise _too_large(text)
     return value
 
 
@@ -45,9 +48,24 @@ def _whole(digits: str, unit: int, text: str) -> int:
         value = float(digits) * unit
     except ValueError:
         value = math.nan
+    if math.isfinite(value) and abs(value) > LARGEST:
+        raise _too_large(text)
     if not math.isfinite(value) or value != int(value):
-        raise BadInput(f"{text!r} is no size; write a whole number such as 8192, 8K or 1M.")
+        raise BadInput(f"{_short(text)} is no size; write a whole number such as 8192, 8K or 1M.")
     return int(value)
+
+
+class TooLarge(BadInput):
+    """A number that 64 bits do not hold."""
+
+
+def _too_large(text: str) -> TooLarge:
+    return TooLarge(f"{_short(text)} is too large; write a number of at most {LARGEST} (64 bits).")
+
+
+def _short(text: str) -> str:
+    """The text in quotes, cut where it would fill the screen."""
+    return repr(text if len(text) <= 40 else f"{text[:37]}...")
 
 
 def format_size(size: int) -> str:
@@ -58,13 +76,18 @@ def format_size(size: int) -> str:
     return str(size)
 
 
+def format_speed(tflops: float) -> str:
+    """TFLOP/s for tables: three digits."""
+    return f"{tflops:.0f}" if tflops >= 100 else f"{tflops:.3g}"
+
+
 def plural(count: int, noun: str) -> str:
     """'1 cell', '2 cells'."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def format_duration(seconds: float) -> str:
-    """For people, in the largest unit of which there are at least two: '45 s', '12 minutes', '18 days'."""
+    """A duration in the largest unit of which there are at least two: '45 s', '12 minutes', '18 days'."""
     for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= 2 * size:
             return plural(round(seconds / size), unit)
@@ -72,19 +95,19 @@ def format_duration(seconds: float) -> str:
 
 
 def parse_memory(text: str) -> int:
-    """Bytes: '80GiB', '80G' or '0.3g', in units of 1024. A number alone is refused: nobody means 80 bytes."""
+    """Bytes: '80GiB', '80G' or '0.3g', in units of 1024. A number without a unit is refused."""
     digits = text.strip().upper().removesuffix("IB")
     try:
         value = float(digits[:-1]) * UNITS.get(digits[-1:], 0)
     except ValueError:
         value = math.nan
-    if not 0 < value < math.inf:
-        raise BadInput(f"{text!r} is no amount of memory; write a number over 0 and its unit, such as 80GiB, 80G or 512M.")
+    if not 0 < value <= LARGEST:
+        raise BadInput(f"{_short(text)} is no amount of memory; write a number over 0 and its unit, such as 80GiB, 80G or 512M.")
     return int(value)
 
 
 def format_memory(size: float) -> str:
-    """Bytes for people, three digits in the largest unit of which there is one: '1.5 GiB', '512 MiB', '3.91 TiB'."""
+    """Bytes with three digits in the largest unit of which there is one: '1.5 GiB', '512 MiB', '3.91 TiB'."""
     value, units = float(size), ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]
     while value >= 999.5 and len(units) > 1:  # what three digits would round to 1000
         value, units = value / 1024, units[1:]
@@ -95,6 +118,8 @@ def parse_number(text: str) -> int | float:
     """A whole number, a size such as 1K, or a fraction such as 0.5."""
     try:
         return parse_size(text)
+    except TooLarge:
+        raise
     except BadInput:
         pass
     try:
@@ -102,12 +127,12 @@ def parse_number(text: str) -> int | float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise BadInput(f"{text!r} is no number; write one such as 512, 1K or 0.5.")
+        raise BadInput(f"{_short(text)} is no number; write one such as 512, 1K or 0.5.")
     return value
 
 
 def parse_settings(entries: Iterable[str]) -> dict[str, int | float]:
-    """Settings from 'name=value' entries; several may stand in one entry, separated by commas."""
+    """Settings from entries such as 'name=value' or 'name=value,name=value'."""
     settings: dict[str, int | float] = {}
     for entry in (part for text in entries for part in text.split(",") if part.strip()):
         name, equals, value = (part.strip() for part in entry.partition("="))
@@ -120,7 +145,7 @@ def parse_settings(entries: Iterable[str]) -> dict[str, int | float]:
 
 
 def parse_axes(entries: Iterable[str]) -> dict[str, list[int | float]]:
-    """Settings as `parse_settings` takes them, of which each may have several values: 'ratio=.2,.5,b=64'."""
+    """Settings as `parse_settings` takes them, each with one or more values: 'ratio=.2,.5,b=64'."""
     settings: dict[str, list[int | float]] = {}
     for text in entries:
         name = ""
@@ -162,18 +187,18 @@ def parse_dims(text: str) -> tuple[int, int]:
 
 
 def format_heads(shape: Mapping[str, Any]) -> str:
-    """The heads of a record, or of anything with its fields, as `parse_heads` reads them."""
+    """The heads of a record, or of anything with its fields, in the form that `parse_heads` reads."""
     return f"{shape['heads_q']}:{shape['heads_kv']}"
 
 
 def format_dims(shape: Mapping[str, Any]) -> str:
-    """Its head size, as `parse_dims` reads it: V's own is said where it is another."""
+    """The head size as `parse_dims` reads it; V's own follows where it differs."""
     size, size_v = shape["head_dim"], shape["head_dim_v"]
     return str(size) if size == size_v else f"{size}/{size_v}"
 
 
 def format_shape(shape: Mapping[str, Any]) -> str:
-    """Both in words: '64:8 heads of 128'."""
+    """Heads and head size in words: '64:8 heads of 128'."""
     return f"{format_heads(shape)} heads of {format_dims(shape)}"
 
 
@@ -183,6 +208,6 @@ def shape_options(shape: Mapping[str, Any]) -> list[str]:
 
 
 def _positive(digits: str, text: str, wanted: str) -> int:
-    if not digits.strip().isdecimal() or int(digits) < 1:
-        raise BadInput(f"{text!r} is not understood; write {wanted}.")
+    if not digits.strip().isdecimal() or len(digits.strip()) > 9 or int(digits) < 1:
+        raise BadInput(f"{_short(text)} is not understood; write {wanted}.")
     return int(digits)

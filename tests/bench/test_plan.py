@@ -20,6 +20,7 @@ from longca.bench.suite import Limits, Suite
 from longca.bench.workload import read_workload, with_model
 from longca.cli import run as run_verb
 from longca.errors import BadInput
+from strategies import PAPER
 
 SMALL = Suite(kernels=("torch",), masks=("causal", "causal_document"), seqlens=("1K", "512"), heads=("4:2",), head_dims=("32",))
 VERSIONS = {"torch": {"torch": "2"}, "sdpa": {"torch": "2"}}
@@ -39,16 +40,33 @@ def arguments(*given: str) -> argparse.Namespace:
 def test_every_suite_of_the_package_is_sound(name: str) -> None:
     found = suite.find(name)
     cells = plan.cells(found, ["torch"], "cpu")
-    wanted = (set(masks.names()) if found.masks == ("all",) else set(found.masks)) | ({"full"} if found.dense else set())
-    assert {cell.mask for cell in cells} == wanted
+    assert {cell.mask for cell in cells} == set(found.masks) | ({"full"} if found.dense else set())  # by name: a new mask changes no suite
     assert suite.from_table(tomllib.loads(suite.to_toml(found)), "printed") == found
 
 
 def test_paper_kernel_is_the_papers_grid() -> None:
     cells = plan.cells(suite.find("paper-kernel"), ["fa3"], "cuda")
     assert len(cells) == 12 * 9 * 2
+    assert {cell.mask for cell in cells} == set(PAPER)
     assert {(cell.heads_q, cell.heads_kv, cell.head_dim, cell.dtype) for cell in cells} == {(64, 8, 128, "bf16")}
     assert sorted({cell.seqlen >> 10 for cell in cells}) == [1, 2, 4, 8, 16, 24, 32, 40, 48]
+
+
+def test_magi_kernel_is_the_grid_of_magi_attentions_page() -> None:
+    cells = plan.cells(suite.find("magi-kernel"), ["ffa"], "cuda")
+    documents = ["full_document", "causal_document", "block_causal_document"]
+    assert {cell.mask for cell in cells} == {"full", "causal", "sliding_window_causal", *documents}
+    assert {(cell.heads_q, cell.heads_kv, cell.head_dim, cell.dtype) for cell in cells} == {(64, 8, 128, "bf16")}
+    assert sorted({cell.seqlen >> 10 for cell in cells}) == [4, 8, 16, 32, 64, 128]
+    drawn = {(cell.mask, cell.distribution, cell.packing) for cell in cells if cell.mask in documents}
+    assert drawn == {(name, "chatqa2", "chunked") for name in documents}
+
+
+@pytest.mark.parametrize(("name", "drawn"), [("paper-cp", {(None, "mixed")}), ("magi-cp", {("chatqa2", "chunked")})])
+def test_distributed_grids_pack_documents_as_published(name: str, drawn: set[tuple[str | None, str]]) -> None:
+    cells = plan.cells(suite.find(name), ["fa3"], "cuda")
+    packed = [cell for cell in cells if masks.build(cell.mask, 64).documents is not None]
+    assert {(cell.distribution, cell.packing) for cell in packed} == drawn
 
 
 def test_paper_sparse_is_the_papers_grid_with_dense_fa4_beside_it() -> None:

@@ -202,11 +202,11 @@ BAD = [
     (["mask", "causal_document", "--distribution", "pil"], "unknown length distribution 'pil'; did you mean 'pile'?"),
     (
         ["mask", "causal_document", "--distribution", "zero.csv"],
-        "distribution zero.csv: probabilities must be 0 or more and sum to more than 0",
+        "distribution zero.csv: probabilities must sum to 1 (within 0.01), not 0.",
     ),
     (
         ["mask", "causal_document", "--lengths", "text.txt"],
-        "text.txt holds 'many' where a document length (a whole number of 1 or more) should be.",
+        "text.txt: document lengths are whole numbers of 1 or more, but entry 2 holds 'many'",
     ),
     (["mask", "causal_document", "--lengths", "none.txt"], "cannot read document lengths from none.txt: No such file or directory."),
     (

@@ -10,8 +10,10 @@ from longca.text import (
     format_memory,
     format_shape,
     format_size,
+    parse_axes,
     parse_dims,
     parse_heads,
+    parse_memory,
     parse_number,
     parse_settings,
     parse_size,
@@ -37,6 +39,36 @@ def test_a_size_survives_being_written(size: int) -> None:
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(BadInput, match="is no size; write a whole number"):
         parse_size(text)
+
+
+HUGE = ["1e30", "1e200", "1e308", "-1e30", "9223372036854775808", "9" * 400, "9" * 4000, "1e300K", "8589934592G"]
+
+
+@pytest.mark.parametrize("text", HUGE)
+def test_numbers_beyond_64_bits_are_refused_in_a_short_sentence(text: str) -> None:
+    for parse in (parse_size, parse_number, lambda text: parse_settings([f"w={text}"]), lambda text: parse_axes([f"w=1,{text}"])):
+        with pytest.raises(BadInput, match="is too large; write a number of at most 9223372036854775807") as refusal:
+            parse(text)  # type: ignore[operator]
+        assert len(str(refusal.value)) < 130
+
+
+@pytest.mark.parametrize("text", ["1e400", "9" * 5000, "-1e400", "9" * 5000 + "K"])
+def test_numbers_beyond_floats_are_refused_in_a_short_sentence(text: str) -> None:
+    for parse in (parse_size, parse_number, parse_heads, parse_dims):
+        with pytest.raises(BadInput) as refusal:
+            parse(text)  # type: ignore[operator]
+        assert len(str(refusal.value)) < 130
+
+
+def test_the_largest_number_is_read_exactly() -> None:
+    assert parse_size("9223372036854775807") == parse_number("9223372036854775807") == 2**63 - 1
+    assert parse_settings(["w=9223372036854775807"]) == {"w": 2**63 - 1}
+
+
+@pytest.mark.parametrize("text", ["1e300G", "1e30M", "0G", "nanG", "80", ""])
+def test_what_is_no_amount_of_memory(text: str) -> None:
+    with pytest.raises(BadInput, match="is no amount of memory"):
+        parse_memory(text)
 
 
 def test_numbers_may_be_fractions() -> None:

@@ -81,7 +81,7 @@ def test_a_kernel_that_ignores_the_mask_passes_on_the_causal_one_alone(
     assert "same pairs" not in err
 
 
-def test_all_masks_are_the_twelve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_masks_are_the_static_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     verify(tmp_path, NAN, "--masks", "all", "--seqlens", "64", "--json")
     assert [json.loads(line)["mask"] for line in capsys.readouterr().out.splitlines()] == masks.names()
 

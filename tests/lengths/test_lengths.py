@@ -73,9 +73,10 @@ def test_the_four_distributions() -> None:
     assert lengths.names() == ["pile", "prolong64k", "prolong512k", "chatqa2"]
     assert [len(lengths.named(name).uppers) for name in lengths.names()] == [41, 44, 42, 12]
     assert [lengths.named(name).uppers[-1] for name in lengths.names()] == [9323168, 61920, 475872, 4 << 20]
-    for name in ("pile", "prolong64k", "prolong512k"):
+    for name in lengths.names():
         assert sum(lengths.named(name).weights) == pytest.approx(1, abs=0.005)
-    assert sum(lengths.named("chatqa2").weights) == pytest.approx(1.31)
+    published = [0.16, 0.05, 0.04, 0.06, 0.08, 0.21, 0.4, 0.2, 0.05, 0.04, 0.01, 0.01]
+    assert lengths.named("chatqa2").weights == pytest.approx([weight / 1.31 for weight in published])
 
 
 @given(st.integers(1, 400_000), st.integers(0, 1000))
@@ -149,25 +150,36 @@ def test_lengths_from_files(tmp_path: Path, name: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "sentence"),
     [
-        ("a.txt", "3 five 1", "holds 'five' where a document length"),
-        ("a.txt", "3 0", "holds '0' where a document length"),
-        ("a.txt", "3 -1", "holds '-1' where a document length"),
-        ("a.txt", "1.5", "holds '1.5' where a document length"),
-        ("a.txt", "9" * 5000, "where a document length"),
-        ("a.txt", "", "holds no list of document lengths"),
-        ("a.json", "[3, true]", "holds True where a document length"),
-        ("a.json", "[3, 2.0]", "holds 2.0 where a document length"),
-        ("a.json", "[3, [2]]", r"holds \[2\] where a document length"),
-        ("a.json", '{"a": 3}', "holds no list of document lengths"),
-        ("a.json", "[]", "holds no list of document lengths"),
-        ("a.json", "[3,", "is not JSON"),
-        ("a.json", "[" + "9" * 5000 + "]", "is not JSON"),
+        ("a.txt", "3 five 1", "entry 2 holds 'five'"),
+        ("a.txt", "3 0", "entry 2 holds '0'"),
+        ("a.txt", "3\n7, -1", "entry 3 holds '-1'"),
+        ("a.txt", "1.5", "entry 1 holds '1.5'"),
+        ("a.txt", "9" * 5000, r"entry 1 holds '9{37}\.\.\.'"),
+        ("a.txt", "2305843009213693953", "entry 1 holds '2305843009213693953'"),
+        ("a.txt", "", "holds no document lengths"),
+        ("a.json", "[3, true]", "entry 2 is wrong .*got `bool`"),
+        ("a.json", "[3, 2.0]", "entry 2 is wrong .*got `float`"),
+        ("a.json", "[3, [2]]", "entry 2 is wrong .*got `array`"),
+        ("a.json", "[3, 5, 0]", "entry 3 is wrong .*>= 1"),
+        ("a.json", '{"a": 3}', "the file is wrong .*got `object`"),
+        ("a.json", "[]", "holds no document lengths"),
+        ("a.json", "[3,", "the file is wrong .*truncated"),
+        ("a.json", "[" * 100_000, "entry 1 is wrong .*got `array`"),
+        ("a.json", "[" + "9" * 5000 + "]", "entry 1 is wrong .*out of range"),
     ],
 )
 def test_bad_length_files(tmp_path: Path, name: str, text: str, sentence: str) -> None:
     (tmp_path / name).write_text(text)
-    with pytest.raises(BadInput, match=sentence):
+    with pytest.raises(BadInput, match=sentence) as refusal:
         lengths.read_lengths(tmp_path / name)
+    assert_one_sentence(str(refusal.value), tmp_path / name)
+
+
+def assert_one_sentence(text: str, path: Path) -> None:
+    assert str(path.name) in text
+    assert "\n" not in text
+    assert text.endswith(".")
+    assert len(text) < 300 + len(str(path))
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
@@ -176,46 +188,81 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00\x9f")
     with pytest.raises(BadInput, match="it is not a text file"):
         lengths.read_lengths(tmp_path / "binary")
-    with pytest.raises(BadInput, match=r"cannot read the length distribution .*: No such file"):
+    with pytest.raises(BadInput, match=r"cannot read a length distribution from .*: No such file"):
         lengths.find(str(tmp_path / "none.csv"))
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00\x9f")
-    with pytest.raises(BadInput, match="is no length distribution"):
+    with pytest.raises(BadInput, match="it is not a text file"):
         lengths.find(str(tmp_path / "binary.csv"))
+    for name in ("", " ", "x" * 5000, "nul\0"):
+        with pytest.raises(BadInput, match="unknown length distribution"):
+            lengths.find(name)
 
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("d.csv", "# upper, probability\n10, 1\n\n40, 3\n"), ("d.json", "[[10, 1], [40, 3]]"), ("e.json", '{"10": 1, "40": 3}')],
+    [
+        ("d.csv", "# upper, probability\n10, .25\n\n40, .75\n"),
+        ("d.json", "[[10, 0.25], [40, 0.75]]"),
+        ("e.json", '{"10": 0.25, "40": 0.75}'),
+    ],
 )
 def test_distributions_from_files(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
-    found = lengths.find(str(tmp_path / name))
-    assert (found.name, found.uppers, found.weights) == (name, (10, 40), (1, 3))
-    drawn = lengths.draw(4000, 0, found)
+    distribution = lengths.find(str(tmp_path / name))
+    assert (distribution.name, distribution.uppers, distribution.weights) == (name, (10, 40), (0.25, 0.75))
+    drawn = lengths.draw(4000, 0, distribution)
     assert max(drawn) <= 40
     assert sum(length <= 10 for length in drawn) / len(drawn) == pytest.approx(0.25, abs=0.1)
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("name", "text", "sentence"),
     [
-        ("[[10, 0], [20, 0]]", "sum to more than 0"),
-        ("[[10, 1], [20, -1]]", "must be 0 or more"),
-        ("[[10, NaN]]", "must be 0 or more"),
-        ("[[20, 1], [10, 1]]", "must be positive and rising"),
-        ("[[0, 1]]", "must be positive and rising"),
-        ("[]", "must be positive and rising"),
-        ("[[Infinity, 1]]", "is no length distribution"),
-        ("[[1, 2, 3]]", "is no length distribution"),
-        ('[["a", 1]]', "is no length distribution"),
-        ("5", "is no length distribution"),
-        ("{", "is no length distribution"),
+        ("d.json", "[[10, 0], [20, 0]]", "must sum to 1 .*, not 0"),
+        ("d.json", "[[10, 0.5], [20, 0.4]]", r"must sum to 1 \(within 0.01\), not 0.9"),
+        ("d.json", "[[10, 1], [20, 3]]", "must sum to 1 .*, not 4"),
+        ("d.json", '{"10": 0.5, "10": 0.5}', "must sum to 1 .*, not 0.5"),
+        ("d.json", "[[10, 1], [20, -1]]", "must be 0 or more, not -1"),
+        ("d.json", "[[10, NaN]]", "is no length distribution"),
+        ("d.json", "[[20, 1], [10, 1]]", "must be positive and rising"),
+        ("d.json", "[[0, 1]]", "entry 1 is wrong .*>= 1"),
+        ("d.json", "[]", "must be positive and rising"),
+        ("d.json", "[[Infinity, 1]]", "is no length distribution"),
+        ("d.json", "[[1, 2, 3]]", "entry 1 is wrong .*length 2"),
+        ("d.json", '[["a", 1]]', "entry 1 is wrong .*got `str`"),
+        ("d.json", "[[10, 0.5], [100.7, 0.5]]", "entry 2 is wrong .*got `float`"),
+        ("d.json", '{"100.7": 1}', "an entry is wrong"),
+        ("d.json", "5", "the file is wrong .*got `int`"),
+        ("d.json", "{", "the file is wrong .*truncated"),
+        ("d.json", "[" * 100_000, "entry 1 is wrong .*got `array`"),
+        ("d.json", '{"1":' * 100_000, "an entry is wrong .*got `object`"),
+        ("d.csv", "10,.5\n100.7,.5", "entry 2 holds '100.7'"),
+        ("d.csv", "10,.5\n20,half", "entry 2 holds 'half'"),
+        ("d.csv", "10,.5\n20", "entry 2 holds"),
+        ("d.csv", "10,.5\n20,.4", "must sum to 1 .*, not 0.9"),
+        ("d.csv", "10,nan", "must be 0 or more, not nan"),
+        ("d.csv", "x" * 200_000, "is not CSV"),
+        ("d.csv", "", "must be positive and rising"),
     ],
 )
-def test_bad_distributions(tmp_path: Path, text: str, sentence: str) -> None:
-    (tmp_path / "d.json").write_text(text)
-    with pytest.raises(BadInput, match=sentence):
-        lengths.find(str(tmp_path / "d.json"))
+def test_bad_distributions(tmp_path: Path, name: str, text: str, sentence: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(BadInput, match=sentence) as refusal:
+        lengths.find(str(tmp_path / name))
+    assert_one_sentence(str(refusal.value), tmp_path / name)
+
+
+@given(st.lists(st.floats(0.01, 1), min_size=1, max_size=8), st.floats(0.5, 2))
+def test_probabilities_must_sum_to_one(weights: list[float], factor: float) -> None:
+    scaled = tuple(weight / sum(weights) * factor for weight in weights)
+    uppers = tuple(range(1, len(weights) + 1))
+    if abs(factor - 1) < 0.0099:
+        assert Distribution("own", uppers, scaled).weights == scaled
+    elif abs(factor - 1) > 0.0101:
+        with pytest.raises(BadInput, match="must sum to 1"):
+            Distribution("own", uppers, scaled)
+    with pytest.raises(BadInput, match="need as many probabilities"):
+        Distribution("own", (*uppers, 100), scaled)
 
 
 def test_a_file_without_ending_is_found_before_a_name_is_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """The two dynamic masks: their own type under the same protocol, the same numbers everywhere."""
 
+from fractions import Fraction
 from itertools import product
 from random import Random
 
@@ -105,7 +106,7 @@ def test_uniform_blocks_keep_the_best_of_every_row(seqlen: int, b: int, ratio: f
     edges = [*range(0, seqlen, b), seqlen]
     assert mask.row_edges.tolist() == mask.col_edges.tolist() == edges
     columns = len(edges) - 1
-    count = min(max(1, int(ratio * seqlen / b)), columns)
+    count = columns if ratio == 1 else max(1, int(Fraction(repr(ratio)) * seqlen / b))
     assert (mask.kept.sum(2) == count).all()
     for head, row in product(range(heads), range(columns)):
         scores = [int(block_scores(seed, head, row, column)) for column in range(columns)]
@@ -120,6 +121,33 @@ def test_variable_blocks_have_random_sizes_and_a_least_one(seqlen: int, avg: int
     assert (edges[0], edges[-1]) == (0, seqlen)
     assert len(edges) - 1 == max(1, seqlen // avg)
     assert np.diff(edges).min() >= min(128, seqlen)
+
+
+@given(st.integers(1, 5000), st.integers(1, 300), st.integers(1, 100))
+def test_no_block_is_lost_to_rounding(seqlen: int, size: int, percent: int) -> None:
+    """29 % of 100 blocks are 29, though 0.29 * 100 is less; and 100 % are all, also where the last block is a part of one."""
+    mask = masks.variable_block(seqlen, avg=size, ratio=percent / 100)
+    blocks = max(1, seqlen // size)
+    assert (mask.kept.sum(2) == max(1, percent * blocks // 100)).all()
+    kept = blocks if percent == 100 else max(1, percent * seqlen // (100 * size))
+    assert (masks.uniform_block(seqlen, b=size, ratio=percent / 100).kept.sum(2) == (-(-seqlen // size) if percent == 100 else kept)).all()
+
+
+@given(st.integers(1, 5000), st.integers(1, 300), st.integers(1, 300), st.integers(0, 9))
+def test_the_least_size_holds_or_is_refused(seqlen: int, avg: int, least: int, seed: int) -> None:
+    if least > avg:
+        with pytest.raises(BadInput, match=f"blocks of at least {least} are never {avg} on average; lower least or raise avg"):
+            masks.variable_block(seqlen, avg=avg, least=least, seed=seed)
+        return
+    mask = masks.variable_block(seqlen, avg=avg, least=least, seed=seed)
+    assert min(np.diff(mask.row_edges).min(), np.diff(mask.col_edges).min()) >= min(least, seqlen)
+    assert mask.params["least"] == least
+
+
+def test_the_usual_least_size_gives_way_to_a_smaller_average() -> None:
+    assert masks.variable_block(900, avg=40).params["least"] == 40
+    assert masks.variable_block(900, avg=200).params["least"] == 128
+    assert masks.variable_block(900, avg=128, ratio=1.0).kept.all()
 
 
 def test_variable_blocks_cut_rows_and_keys_apart() -> None:

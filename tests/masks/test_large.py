@@ -5,7 +5,7 @@ import pytest
 
 from longca import masks
 from longca.masks import Mask
-from strategies import sees
+from strategies import FORMULAS, sees
 
 MILLION = 1_000_003  # a prime: no tile, no block and no document divides it
 
@@ -28,7 +28,8 @@ def test_a_million_tokens(name: str) -> None:
     assert int((ends.astype(np.int64) - starts).sum()) == mask.area
     assert mask.transpose().area == mask.area
     assert mask.transpose().transpose() == mask
-    check_rows(mask, name, starts, ends)
+    if name in FORMULAS:
+        check_rows(mask, name, starts, ends)
     check_tiles(mask)
     shards = [[(part * MILLION // 64, (part + 1) * MILLION // 64)] for part in range(64)]
     areas = mask.pair_areas(shards, shards)
@@ -45,7 +46,7 @@ def check_rows(mask: Mask, name: str, starts: np.ndarray, ends: np.ndarray) -> N
         for edge in {*starts[:, row].tolist(), *ends[:, row].tolist()}:
             for key in range(max(0, edge - 1), min(MILLION, edge + 1)):
                 shown = bool(((starts[:, row] <= key) & (key < ends[:, row])).any())
-                assert shown == sees(name, row, key, MILLION, documents, mask.params), (row, key)
+                assert shown == sees(name, row, key, documents, mask.params), (row, key)
 
 
 def check_tiles(mask: Mask) -> None:

@@ -1,5 +1,7 @@
 """Cuts, transposition, areas and digests against the visible pairs of random masks."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -195,3 +197,45 @@ def test_what_a_mask_says_of_itself() -> None:
     assert (mask.name, mask.seed, mask.documents, mask.heads) == ("causal_document", 5, (60, 40), 1)
     assert repr(mask) == f"<Mask causal_document 100x100, 2 bands, density {mask.density:.4f}>"
     assert mask.rows([(0, 10)]).documents is None
+
+
+def one_band(upper: list[int], lower: list[int]) -> bool:
+    """Whether the lower band begins in the row below the upper one and both are one band with some slopes."""
+    if upper[1] != lower[0]:
+        return False
+    lo, hi = upper[2], upper[4]
+    wanted = [row for band in (upper, lower) for row in intervals(band)]
+    return any(wanted == [(lo + a * row, hi + b * row) for row in range(len(wanted))] for a in (0, 1) for b in (0, 1))
+
+
+def intervals(band: list[int]) -> list[tuple[int, int]]:
+    q0, q1, lo, a, hi, b = band
+    return [(lo + a * row, hi + b * row) for row in range(q1 - q0)]
+
+
+@given(MASKS, st.sampled_from(["pair", "row", "column"]))
+def test_the_bands_depend_on_the_pairs_alone_and_no_two_could_be_one(drawn: Drawn, by: str) -> None:
+    mask, dense = drawn
+    assert Mask.of(*dense.shape, pieces(dense, by)).table == mask.table
+    assert not [pair for pair in product(mask.table, repeat=2) if one_band(*pair)]
+
+
+@given(MASKS)
+def test_no_mask_has_fewer_bands(drawn: Drawn) -> None:
+    """Interval by interval from the top, as long as a band goes: the fewest, though not always the same ones."""
+    mask, dense = drawn
+    open_bands: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    count = 0
+    for row in dense:
+        still: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for lo, hi in runs_of(row):
+            above = [old for old in open_bands if (lo - old[0], hi - old[1]) in open_bands[old]]
+            count += not above
+            still[lo, hi] = [(lo - above[0][0], hi - above[0][1])] if above else [(0, 0), (0, 1), (1, 0), (1, 1)]
+        open_bands = still
+    assert len(mask.table) == count
+
+
+def test_single_rows_join_their_neighbours() -> None:
+    window = [[0, 1, 0, 0, 5, 0], [1, 3, 0, 0, 3, 1], [3, 5, 0, 0, 1, 0], [3, 5, 2, 1, 5, 0]]
+    assert masks.global_sliding_window(5, g=1, w=1).table == window

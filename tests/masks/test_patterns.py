@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,10 +11,10 @@ from hypothesis import strategies as st
 
 from longca import lengths, masks
 from longca.errors import BadInput
-from strategies import DOCUMENT_MASKS, LENGTHS, documents_of, patterns, sees
+from strategies import FORMULAS, LENGTHS, all_pairs, documents_of, patterns
 
 
-@pytest.mark.parametrize("name", masks.names())
+@pytest.mark.parametrize("name", FORMULAS)
 @given(data=st.data())
 def test_every_pattern_is_its_formula(name: str, data: st.DataObject) -> None:
     mask, dense = data.draw(patterns((name,)))
@@ -22,15 +23,24 @@ def test_every_pattern_is_its_formula(name: str, data: st.DataObject) -> None:
     assert mask.name == name
 
 
-@pytest.mark.parametrize("name", masks.names())
+@pytest.mark.parametrize("name", FORMULAS)
 @given(seqlen=LENGTHS, seed=st.integers(0, 2**40))
 def test_drawn_documents_and_parameters_are_the_ones_it_reports(name: str, seqlen: int, seed: int) -> None:
-    mask = masks.build(name, seqlen, seed=seed)
-    documents = list(mask.documents or [])
-    assert (mask.documents is not None) == (name in DOCUMENT_MASKS)
-    assert sum(documents) == (seqlen if documents else 0)
-    dense = [[sees(name, i, j, seqlen, documents, mask.params) for j in range(seqlen)] for i in range(seqlen)]
-    np.testing.assert_array_equal(mask.dense(), dense)
+    mask = masks.PATTERNS[name](seqlen, seed=seed)
+    np.testing.assert_array_equal(mask.dense(), all_pairs(name, seqlen, list(mask.documents or []), mask.params))
+
+
+@pytest.mark.parametrize("name", masks.names())
+@given(seqlen=LENGTHS, seed=st.integers(0, 2**40))
+def test_every_pattern_can_be_built_again_from_what_it_reports(name: str, seqlen: int, seed: int) -> None:
+    """Also a mask whose formula is not written down here yet."""
+    mask = masks.PATTERNS[name](seqlen, seed=seed)
+    assert (mask.name, mask.seqlen_q, mask.seqlen_k, mask.seed) == (name, seqlen, seqlen, seed)
+    assert (mask.documents is not None) == masks.PATTERNS[name].has_documents
+    assert sum(mask.documents or [seqlen]) == seqlen
+    assert set(mask.params) == set(masks.PATTERNS[name].defaults)
+    assert masks.build(name, seqlen, seed=seed + 1, documents=mask.documents, **mask.params) == mask
+    assert mask.area == mask.dense().sum()
 
 
 def test_parameters_are_drawn_from_their_own_generator() -> None:
@@ -83,12 +93,13 @@ def test_whole_numbers_may_come_as_floats() -> None:
         ("causal", 8.5, {}, "the sequence length must be a whole number of 1 or more, not 8.5."),
         ("sliding_window", 8, {"w": -1}, "sliding_window: w must be a whole number of 0 or more, not -1."),
         ("sliding_window_causal", 8, {"w": 1.5}, "sliding_window_causal: w must be a whole number of 0 or more, not 1.5."),
-        ("sliding_window", 8, {"w": float("nan")}, "sliding_window: w must be a whole number of 0 or more, not nan."),
+        ("sliding_window", 8, {"w": float("nan")}, "sliding_window: w must be a number, not nan."),
         ("sliding_window", 8, {"w": "3"}, "sliding_window: w must be a number, not '3'."),
         ("prefix_lm_causal", 8, {"p": 9}, "prefix_lm_causal: p must be a whole number from 0 to 8, not 9."),
         ("prefix_lm_document", 8, {"p": 9}, "prefix_lm_document: p must be a whole number from 0 to 8, not 9."),
         ("global_sliding_window", 8, {"g": 9}, "global_sliding_window: g must be a whole number from 0 to 8, not 9."),
         ("global_sliding_window", 8, {"g": 1, "w": -3}, "global_sliding_window: w must be a whole number of 0 or more, not -3."),
+        ("global_sliding_window", 8, {"w": -3}, "global_sliding_window: w must be a whole number of 0 or more, not -3."),
         ("block_causal_document", 8, {"B": 0}, "block_causal_document: B must be a whole number of 1 or more, not 0."),
         ("block_causal_document", 8, {"B": 0, "documents": [8]}, "block_causal_document: B must be a whole number of 1 or more, not 0."),
         ("causal", 8, {"w": 1}, "causal has no parameter 'w'; it has none."),
@@ -120,6 +131,53 @@ def test_bad_input_is_refused_in_one_sentence(name: str, seqlen: int, options: d
     with pytest.raises(BadInput) as refusal:
         masks.build(name, seqlen, **options)  # type: ignore[arg-type]
     assert str(refusal.value) == sentence
+
+
+LARGEST = 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("sliding_window", {"w": LARGEST}),
+        ("global_sliding_window", {"w": LARGEST}),
+        ("global_sliding_window", {"g": 3, "w": LARGEST}),
+        ("block_causal_document", {"B": LARGEST, "documents": [64]}),
+        ("uniform_block", {"b": LARGEST}),
+        ("variable_block", {"avg": LARGEST}),
+        ("variable_block", {"avg": LARGEST, "least": LARGEST}),
+    ],
+)
+def test_what_is_longer_than_the_sequence_is_all_of_it(name: str, params: dict[str, Any]) -> None:
+    assert masks.build(name, 64, **params).area == 64 * 64
+
+
+@given(st.integers(0, 1 << 63).map(lambda width: min(width, LARGEST)), st.sampled_from([64, (1 << 61) - 1, 1 << 61]))
+def test_windows_of_any_width_have_their_area(w: int, seqlen: int) -> None:
+    reach = min(w, seqlen - 1)
+    below = reach * seqlen - reach * (reach + 1) // 2  # pairs with a key before the query
+    assert masks.sliding_window_causal(seqlen, w=w).area == seqlen + below
+    assert masks.sliding_window(seqlen, w=w).area == seqlen + 2 * below
+
+
+@pytest.mark.parametrize("name", [*masks.names(), *masks.block_names()])
+@pytest.mark.parametrize("value", [1e30, 10**400, -(2**80), 2**63, float("inf"), float("-inf"), 1e308])
+def test_parameters_beyond_64_bits_are_refused_in_one_sentence(name: str, value: float) -> None:
+    for param in masks.find(name).defaults:
+        with pytest.raises(BadInput, match=f"^{name}: {param} "):
+            masks.build(name, 64, **{param: value})
+
+
+@pytest.mark.parametrize("seqlen", [float("nan"), float("inf"), 1e300, 2**80])
+def test_lengths_beyond_64_bits_are_refused_in_one_sentence(seqlen: float) -> None:
+    for name in [*masks.names(), *masks.block_names()]:
+        with pytest.raises(BadInput, match=r"^the sequence length must be"):
+            masks.build(name, seqlen)  # type: ignore[arg-type]
+
+
+def test_a_length_may_come_as_a_whole_float() -> None:
+    for name in [*masks.names(), *masks.block_names()]:
+        assert masks.build(name, 64.0) == masks.build(name, 64)  # type: ignore[arg-type]
 
 
 def test_a_length_as_one_types_it_and_one_that_is_none() -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import csv
-import json
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from random import Random
 
+import msgspec
+
 from longca.errors import BadInput, unknown
+from longca.lengths.files import Length, converted, problem, read_text
 
 K = 1024
+TOLERANCE = 0.01  # how far from 1 the sum of the probabilities may be; they are normalised
+Pairs = list[tuple[Length, float]]
 
 _TABLES = {
     "pile": """32:.029931 64:.063955 96:.064939 128:.070109 160:.071745 192:.070039 224:.067682 256:.059416 288:.053688 320:.038126
@@ -37,7 +41,8 @@ _TABLES = {
 
 @dataclass(frozen=True)
 class Distribution:
-    """Contiguous buckets: bucket n holds lengths from uppers[n-1] (0 for the first) to uppers[n], both ends included."""
+    """Contiguous buckets: bucket n holds lengths from uppers[n-1] (0 for the first) to uppers[n], both ends included, and has the
+    probability weights[n]."""
 
     name: str
     uppers: tuple[int, ...]
@@ -46,12 +51,18 @@ class Distribution:
     def __post_init__(self) -> None:
         if not self.uppers or any(high <= low for low, high in zip((0, *self.uppers), self.uppers, strict=False)):
             raise BadInput(f"distribution {self.name}: upper bounds must be positive and rising, not {list(self.uppers[:5])}.")
-        if any(not 0 <= weight < float("inf") for weight in self.weights) or sum(self.weights) <= 0:
-            raise BadInput(f"distribution {self.name}: probabilities must be 0 or more and sum to more than 0, not {sum(self.weights)}.")
+        if len(self.weights) != len(self.uppers):
+            raise BadInput(
+                f"distribution {self.name}: {len(self.uppers)} upper bounds need as many probabilities, not {len(self.weights)}."
+            )
+        if wrong := [weight for weight in self.weights if not 0 <= weight < float("inf")]:
+            raise BadInput(f"distribution {self.name}: probabilities must be 0 or more, not {wrong[0]}.")
+        if abs(sum(self.weights) - 1) > TOLERANCE:
+            raise BadInput(f"distribution {self.name}: probabilities must sum to 1 (within {TOLERANCE}), not {sum(self.weights):.6g}.")
 
 
 class Sampler:
-    """Draws lengths from a distribution; keeps what `choices` would otherwise add up anew for every draw."""
+    """Draws lengths from a distribution; the cumulative weights are computed once for all draws."""
 
     def __init__(self, distribution: Distribution, rng: Random) -> None:
         total = sum(distribution.weights)
@@ -65,6 +76,7 @@ class Sampler:
 
 
 def names() -> list[str]:
+    """The distributions of the package."""
     return list(_TABLES)
 
 
@@ -73,32 +85,48 @@ def named(name: str) -> Distribution:
     if name not in _TABLES:
         raise unknown("length distribution", name, names())
     pairs = [entry.split(":") for entry in _TABLES[name].split()]
-    return Distribution(name, tuple(int(high) for high, _ in pairs), tuple(float(weight) for _, weight in pairs))
+    weights = [float(weight) for _, weight in pairs]
+    total = sum(weights) if name == "chatqa2" else 1.0  # as published, chatqa2 sums to 1.31
+    return Distribution(name, tuple(int(high) for high, _ in pairs), tuple(weight / total for weight in weights))
 
 
 def default_for(seqlen: int) -> Distribution:
+    """The paper's choice by length."""
     return named("pile" if seqlen <= 12 * K else "prolong64k" if seqlen <= 64 * K else "prolong512k")
 
 
 def find(name_or_file: str) -> Distribution:
     """A distribution by name, or from a CSV or JSON file with pairs of upper bound and probability."""
     path = Path(name_or_file)
-    if name_or_file in _TABLES or not (path.suffix or path.exists()):
+    if name_or_file in _TABLES or not name_or_file.strip() or not (path.suffix or _exists(path)):
         return named(name_or_file)
     return from_file(path)
 
 
-def from_file(path: Path) -> Distribution:
+def _exists(path: Path) -> bool:
     try:
-        text = path.read_text()
-        if path.suffix == ".json":
-            data = json.loads(text)
-            rows = list(data.items()) if isinstance(data, dict) else data
-        else:
-            rows = [row for row in csv.reader(text.splitlines()) if row and not row[0].lstrip().startswith("#")]
-        pairs = [(int(high), float(weight)) for high, weight in rows]
-    except OSError as error:
-        raise BadInput(f"cannot read the length distribution {path}: {error.strerror}.") from error
-    except (ValueError, TypeError, OverflowError) as error:
-        raise BadInput(f"{path} is no length distribution: give pairs of upper bound and probability, as CSV or JSON ({error}).") from error
+        return path.exists()
+    except OSError:  # such as a name that is too long for a file
+        return False
+
+
+def from_file(path: Path) -> Distribution:
+    """A distribution from CSV lines 'upper bound, probability', or from JSON: a list of such pairs, or an object."""
+    text = read_text(path, "a length distribution")
+    given = None if path.suffix == ".json" else _rows(text, path)
+    try:
+        buckets = msgspec.json.decode(text, type=Pairs | dict[Length, float]) if given is None else converted(given, Pairs)
+    except msgspec.DecodeError as error:
+        wanted = "give pairs of a whole upper bound and a probability, as CSV or JSON"
+        raise BadInput(f"{path} is no length distribution; {wanted}, but {problem(error, given)}.") from error
+    pairs = list(buckets.items()) if isinstance(buckets, dict) else buckets
     return Distribution(path.name, tuple(high for high, _ in pairs), tuple(weight for _, weight in pairs))
+
+
+def _rows(text: str, path: Path) -> list[list[str]]:
+    """The fields of CSV lines without comments, as JSON writes numbers: .5 is 0.5."""
+    try:
+        rows = [[field.strip() for field in row] for row in csv.reader(text.splitlines())]
+    except csv.Error as error:
+        raise BadInput(f"{path} is no length distribution; it is not CSV: {error}.") from error
+    return [[f"0{field}" if field.startswith(".") else field for field in row] for row in rows if row and not row[0].startswith("#")]

@@ -1,4 +1,4 @@
-"""Masks: fourteen patterns, and what can be done with them.
+"""Masks: static and dynamic patterns by name, their areas, cuts, tiles and encodings.
 
 >>> from longca import masks
 >>> masks.causal(4).dense().astype(int).tolist()
@@ -37,12 +37,12 @@ AnyMask = Mask | BlockMask
 
 
 def names() -> list[str]:
-    """The twelve static masks."""
+    """The static masks."""
     return list(PATTERNS)
 
 
 def block_names() -> list[str]:
-    """The two dynamic masks."""
+    """The dynamic masks."""
     return list(BLOCK_PATTERNS)
 
 
@@ -63,7 +63,7 @@ def build(
     packing: str | None = None,
     **params: Any,
 ) -> AnyMask:
-    """Any of the fourteen masks, by name; the length as a number, or as one types it: "32K"."""
+    """A mask by its name. The length is a number, or a text such as "32K"."""
     length = parse_size(seqlen) if isinstance(seqlen, str) else seqlen
     return find(name)(length, seed=seed, documents=documents, distribution=distribution, packing=packing, **params)
 
@@ -74,7 +74,7 @@ def dense_of(source: str) -> str:
 
 
 def own_params(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of some settings that a mask has: one list of settings can serve many masks."""
+    """Those of the settings that this mask has as parameters."""
     return {key: value for key, value in settings.items() if key in find(name).defaults}
 
 

@@ -17,11 +17,11 @@ from longca.masks.tiles import TileLists
 
 
 class BlockMask:
-    """Rows are cut at `row_edges`, keys at `col_edges` (both start with 0); `kept[head, row block, key block]` says what is visible.
+    """Rows are cut at `row_edges`, keys at `col_edges` (both start with 0); the blocks of `kept[head, row block, key block]` are visible.
     With a `band` mask on top, a pair is visible where both show it; a band that hides nothing of the kept blocks is left out.
 
     Cuts never split a block: of each block only the kept tokens remain, and blocks left without tokens are dropped.
-    `source` says where the pattern comes from: random scores, or a rule that selects blocks by queries and keys.
+    `source` names where the pattern comes from: random scores, or a rule that selects blocks by queries and keys.
     """
 
     documents = None
@@ -52,7 +52,7 @@ class BlockMask:
             self._put_on_top(band)
 
     def _put_on_top(self, band: Mask) -> None:
-        """Blocks of which the band shows nothing are dropped, so that what is equal looks equal."""
+        """Drop blocks of which the band shows nothing, so that equal masks are equal; keep the band if it hides a part of a kept block."""
         if (band.seqlen_q, band.seqlen_k) != (self.seqlen_q, self.seqlen_k):
             shape = f"{self.seqlen_q}x{self.seqlen_k} tokens"
             raise BadInput(f"a band mask on top of {shape} must have as many, not {band.seqlen_q}x{band.seqlen_k}.")
@@ -148,7 +148,8 @@ class BlockMask:
     def pair_areas(self, row_shards: Shards, col_shards: Shards) -> Ints:
         """The area, over all heads, that each shard of queries sees in each shard of keys."""
         if self.band is not None:
-            return np.asarray(sum(self.head(head).pair_areas(row_shards, col_shards) for head in range(self.heads)), np.int64)
+            areas = [self.head(head).pair_areas(row_shards, col_shards) for head in range(self.heads)]
+            return np.asarray(np.sum(areas, axis=0), np.int64)
         rows = _shares(self.row_edges, row_shards, self.seqlen_q, "row")
         keys = _shares(self.col_edges, col_shards, self.seqlen_k, "key")
         return np.asarray(rows @ self.kept.sum(0) @ keys.T, np.int64)
@@ -173,15 +174,17 @@ class BlockTiles:
 
 
 def _stacked(lists: list[TileLists]) -> TileLists:
-    def joined(pointers: list[NDArray[np.int32]]) -> NDArray[np.int32]:
-        counts = np.concatenate([np.diff(pointer) for pointer in pointers])
-        return np.append(0, np.cumsum(counts)).astype(np.int32)
+    def joined(parts: list[NDArray[np.int32]]) -> NDArray[np.int32]:
+        return np.concatenate([np.zeros(0, np.int32), *parts])
+
+    def pointers(parts: list[NDArray[np.int32]]) -> NDArray[np.int32]:
+        return np.append(0, np.cumsum(joined([np.diff(part) for part in parts]))).astype(np.int32)
 
     return TileLists(
-        joined([head.full_ptr for head in lists]),
-        np.concatenate([head.full_idx for head in lists]),
-        joined([head.partial_ptr for head in lists]),
-        np.concatenate([head.partial_idx for head in lists]),
+        pointers([head.full_ptr for head in lists]),
+        joined([head.full_idx for head in lists]),
+        pointers([head.partial_ptr for head in lists]),
+        joined([head.partial_idx for head in lists]),
     )
 
 

@@ -1,11 +1,14 @@
-"""Putting bands into the form a Mask promises: disjoint, sorted, no two that could be one; and their fingerprint.
+"""The canonical form of bands: disjoint, sorted, as few as possible, unique; and the digest of the visible pairs.
 
-Two masks with the same visible pairs have the same fingerprint however they were built.
+Follow an interval of visible keys from row to row as long as each end stays or moves by one key: that is its path. A band is a
+stretch of a path whose steps are all equal. Where the step changes, the row of the bend could belong to either band: it belongs to
+the lower one. So the bands of a mask depend on its visible pairs alone, and so does the digest.
 """
 
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,20 +16,16 @@ from numpy.typing import NDArray
 from longca.errors import BadInput
 from longca.masks.bands import Bands, Ints, in_order, split_rows
 
-STARTS, ENDS = 4, 5  # slopes (a, b) are written as the number 2a + b; these mean: nothing comes from above, nothing goes on below
+STARTS, ENDS = 4, 5  # a step (a, b) is written as 2a + b; these two mean: nothing comes from above, nothing goes on below
 
 
 def merged(old: Bands) -> Bands:
-    """Join bands that touch, side by side or one below the other; raise where two overlap."""
-    current = _join_sideways(in_order(old))
-    while True:
-        joined = _join_downwards(current)
-        if len(joined.q0) == len(current.q0):
-            return joined
-        current = joined
+    """The same pairs in canonical form; raises where two bands overlap."""
+    return _join_downwards(_join_sideways(in_order(old)))
 
 
 def _join_sideways(old: Bands) -> Bands:
+    """Bands of which no two touch in a row."""
     if len(old.q0) < 2 or (np.maximum.accumulate(old.q1)[:-1] <= old.q0[1:]).all():
         return old  # no two bands share a row
     rows = np.unique(np.concatenate([old.q0, old.q1]))
@@ -57,51 +56,77 @@ def _gaps(cut: Bands) -> tuple[NDArray[np.bool_], Ints, Ints, Ints]:
 
 
 def _links(sorted_bands: Bands) -> tuple[Ints, Ints]:
-    """For each band the one that continues it in the next row, and the slopes of that step as 2a + b (ENDS where none does)."""
+    """For each band the one that continues its path in the next row (-1: none), and that step as 2a + b (ENDS where none does)."""
     stride = int(sorted_bands.hi_last.max(initial=0)) + 3
-    exact = object if int(sorted_bands.q1.max(initial=0)) * stride >= 1 << 62 else np.int64  # numbers of Python where 64 bits overflow
+    exact = object if int(sorted_bands.q1.max(initial=0)) * stride >= 1 << 62 else np.int64  # Python integers where 64 bits overflow
     key = sorted_bands.q0.astype(exact) * stride + sorted_bands.lo
     wanted = sorted_bands.q1.astype(exact) * stride + sorted_bands.lo_last
-    found = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
-    move_lo, move_hi = key[found] - wanted, sorted_bands.hi[found] - sorted_bands.hi_last
+    below = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
+    move_lo, move_hi = key[below] - wanted, sorted_bands.hi[below] - sorted_bands.hi_last
     linked = (move_lo >= 0) & (move_lo <= 1) & (move_hi >= 0) & (move_hi <= 1)
-    return np.where(linked, found, -1), np.where(linked, 2 * move_lo + move_hi, ENDS)
+    return np.where(linked, below, -1), np.where(linked, 2 * move_lo + move_hi, ENDS).astype(np.int64)
 
 
 def _join_downwards(old: Bands) -> Bands:
+    """The fewest bands along each path, taken from its last row upwards."""
     if len(old.q0) == 0:
         return old
-    code = 2 * old.a + old.b
-    single = old.height == 1
-    if single.any():  # a single row has no slope of its own: it takes the one that lets it join a neighbour
-        below, step = _links(old)
-        upper = np.flatnonzero(below >= 0)
-        lower = below[upper]
-        step = step[upper]
-        code[single] = 0
-        pairs = single[upper] & single[lower] & (old.q0[upper] % 2 == 0)
-        code[upper[pairs]] = code[lower[pairs]] = step[pairs]
-        into_below = single[upper] & ~single[lower] & (code[lower] == step)
-        code[upper[into_below]] = step[into_below]
-        into_above = single[lower] & ~single[upper] & (code[upper] == step)
-        code[lower[into_above]] = step[into_above]
-    a, b = code // 2, code % 2
-    lo_line, hi_line = old.lo - a * old.q0, old.hi - b * old.q0
-    order = np.lexsort((old.q0, hi_line, lo_line, code))
-    s = old._replace(a=a, b=b).take(order)
-    code, lo_line, hi_line = code[order], lo_line[order], hi_line[order]
-    same_line = (code[1:] == code[:-1]) & (lo_line[1:] == lo_line[:-1]) & (hi_line[1:] == hi_line[:-1])
-    joined = same_line & (s.q1[:-1] == s.q0[1:])
-    first = np.flatnonzero(np.append(True, ~joined))
-    last = np.append(first[1:], len(s.q0)) - 1
-    result = s.take(first)._replace(q1=s.q1[last])
-    sloped = (result.height > 1).astype(np.int64)
-    return in_order(result._replace(a=result.a * sloped, b=result.b * sloped))
+    below, step = _links(old)
+    if (below < 0).all():  # every band is a path of its own
+        return _with_flat_rows(old)
+    path, order = _paths(below)
+    alone = old.take((old.height == 1) & (below < 0) & (path == np.arange(len(path))))
+    s, path, step = old.take(order), path[order], step[order]
+    # stretches of equal steps: those within a band, then the one from its last row to the next band of its path
+    steps = _interleaved(s.height - 1, step != ENDS)
+    tops = Bands(*map(_interleaved, s, (s.q1 - 1, s.q1, s.lo_last, step // 2, s.hi_last, step % 2))).take(steps > 0)
+    owner, steps = np.repeat(path, 2)[steps > 0], steps[steps > 0]
+    is_first = np.append(True, owner[1:] != owner[:-1])
+    code = 2 * tops.a + tops.b
+    starts = np.flatnonzero(is_first | np.append(True, code[1:] != code[:-1]))
+    steps, is_first, tops = np.add.reduceat(steps, starts), is_first[starts], tops.take(starts)
+    left = steps - _cut_by_next(steps, np.append(is_first[1:], True))
+    joined = tops._replace(q1=tops.q0 + left + 1).take((left > 0) | is_first)  # a first row that no band takes is a band of its own
+    return in_order(_with_flat_rows(Bands(*map(np.concatenate, zip(joined, alone, strict=True)))))
+
+
+def _with_flat_rows(old: Bands) -> Bands:
+    """A single row has no slope of its own: it is written with slopes of 0."""
+    sloped = (old.height > 1).astype(np.int64)
+    return old._replace(a=old.a * sloped, b=old.b * sloped)
+
+
+def _interleaved(even: NDArray[Any], odd: NDArray[Any]) -> Ints:
+    return np.stack([even, odd], 1).ravel().astype(np.int64)
+
+
+def _paths(below: Ints) -> tuple[Ints, Ints]:
+    """For each band the first band of its path, and an order in which paths follow one another, each from top to bottom."""
+    own = np.arange(len(below))
+    first = own.copy()
+    first[below[below >= 0]] = own[below >= 0]
+    place = (first != own).astype(np.int64)
+    while not np.array_equal(jump := first[first], first):  # twice as far in each round
+        place += place[first]
+        first = jump
+    return first, np.lexsort((place, first))
+
+
+def _cut_by_next(steps: Ints, is_last: NDArray[np.bool_]) -> Ints:
+    """1 where the last step of a stretch leads into the band of the next stretch, 0 where the stretch keeps all its steps.
+
+    The last stretch of a path keeps all. A stretch of one step that is cut has nothing left, and then the stretch above it keeps all:
+    along neighbours of one step the answer alternates, counted from the next stretch that is longer or the last.
+    """
+    place = np.arange(len(steps))
+    fixed = np.where((steps != 1) | is_last, place, len(place))
+    anchor = np.minimum.accumulate(fixed[::-1])[::-1]
+    distance = np.append(anchor[1:], 0) - place
+    return np.where(is_last, 0, distance % 2)
 
 
 def fingerprint(sorted_bands: Bands, seqlen_q: int, seqlen_k: int) -> str:
-    """A hash of the visible pairs. It is taken over the points where the path of an interval starts, ends or bends, which do not
-    depend on how the path was cut into bands."""
+    """A hash of the visible pairs. It is taken over the points where a path starts, ends or bends."""
     digest = hashlib.blake2b(np.array([seqlen_q, seqlen_k], "<i8").tobytes(), digest_size=16)
     if len(sorted_bands.q0):
         digest.update(np.ascontiguousarray(_bends(sorted_bands), "<i8").tobytes())

@@ -29,7 +29,7 @@ def shades(mask: AnyMask, rows: int, columns: int) -> Shades:
     row_edges, column_edges = _edges(mask.seqlen_q, rows), _edges(mask.seqlen_k, columns)
     row_shards, column_shards = ([[pair] for pair in np.stack([e[:-1], e[1:]], 1).tolist()] for e in (row_edges, column_edges))
     areas = np.stack([mask.take_heads([head]).pair_areas(row_shards, column_shards) for head in range(mask.heads)])
-    return np.asarray(areas / np.outer(np.diff(row_edges), np.diff(column_edges)))
+    return np.asarray(areas / np.maximum(1, np.outer(np.diff(row_edges), np.diff(column_edges))))
 
 
 def _edges(length: int, parts: int) -> NDArray[np.int64]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longca.errors import Refused
-from longca.masks.bands import Bands, Ints, bands, cut_keys, in_order, split_rows, spread
+from longca.masks.bands import Bands, Ints, bands, clipped, in_order, split_rows, spread
 from longca.masks.canonical import fingerprint, merged
 
 if TYPE_CHECKING:
@@ -171,20 +171,10 @@ def _check_32_bits(mask: Mask) -> None:
 
 
 def window_bands(cu_q: Ints, cu_k: Ints, left: int, right: int) -> Bands:
-    """Documents with a window, aligned at the last query and key of each; -1 means no limit."""
+    """Documents with a window, aligned at the last query and key of each; -1 means no limit, and so does a window longer than all."""
     q0, q1, k0, k1 = cu_q[:-1], cu_q[1:], cu_k[:-1], cu_k[1:]
     diagonal = k1 - (q1 - q0)  # the key on the diagonal of the first query
-    lo, a = (diagonal - left, 1) if left >= 0 else (k0, 0)
-    hi, b = (diagonal + right + 1, 1) if right >= 0 else (k1, 0)
-    return clip_each(bands((q0, q1, lo, a, hi, b)), k0, k1)
-
-
-def clip_each(b: Bands, k0: Ints, k1: Ints) -> Bands:
-    """Clip every band to its own range of keys; the ranges follow one another without gaps from key 0.
-
-    They are laid far apart, so that one cut serves them all: it numbers the kept keys, which puts them back where they were.
-    """
-    reach = int(np.concatenate([b.hi_last - k0, k1 - b.lo, k1 - k0, [0]]).max()) + 1
-    away = (2 * np.arange(len(k0)) + 1) * reach
-    apart = b._replace(lo=b.lo - k0 + away, hi=b.hi - k0 + away)
-    return cut_keys(apart.take(b.height > 0), away, away + (k1 - k0))
+    lo, a = (diagonal - left, 1) if 0 <= left < cu_k[-1] else (k0, 0)
+    hi, b = (diagonal + right + 1, 1) if 0 <= right < cu_q[-1] else (k1, 0)
+    alive = q1 > q0
+    return clipped(bands((q0, q1, lo, a, hi, b)).take(alive), k0[alive], k1[alive])

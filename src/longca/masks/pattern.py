@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -32,6 +33,7 @@ class Draw(NamedTuple):
 
 
 LONGEST = 1 << 61
+LARGEST = (1 << 63) - 1  # what a parameter may be: records hold 64-bit numbers
 
 Default = int | Callable[[Draw], int]
 Lengths = Callable[[int, int, Mapping[str, int]], Sequence[int]]
@@ -61,7 +63,7 @@ class Pattern:
     ) -> Mask:
         """The mask over `seqlen` tokens. `documents` gives the lengths instead of drawing them; a parameter that is not given takes
         its default or is drawn from the seed."""
-        check_seqlen(seqlen)
+        seqlen = check_seqlen(seqlen)
         self.check(params)
         params = {name: int(value) if value % 1 == 0 else value for name, value in params.items()}
         given: tuple[int, ...] = ()
@@ -123,31 +125,38 @@ def pattern(
 
 
 def check_params(mask: str, given: Mapping[str, Any], known: list[str]) -> None:
+    """Refuse parameters that a mask does not have, and values that are no 64-bit numbers."""
     for name, value in given.items():
         if name not in known:
             if name == "lengths":
                 raise BadInput(f"{mask}: the lengths of documents are called documents, such as documents=[512, 512], not lengths.")
             there = f"it has {', '.join(known)}." if known else "it has none."
             raise BadInput(f"{mask} has no parameter {name!r}; {there}")
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value in (math.inf, -math.inf) or value != value:
             raise BadInput(f"{mask}: {name} must be a number, not {value!r}.")
+        if abs(value) > LARGEST:
+            raise BadInput(
+                f"{mask}: {name} must be at most {LARGEST}, not {value!r}; a window or block longer than the sequence is all of it."
+            )
 
 
-def check_seqlen(seqlen: Any) -> None:
-    if not isinstance(seqlen, int | float | np.integer) or seqlen < 1 or seqlen % 1:
+def check_seqlen(seqlen: Any) -> int:
+    """The sequence length as an int; refuses what is none."""
+    if not isinstance(seqlen, int | float | np.integer) or not 1 <= seqlen < math.inf or seqlen % 1:
         raise BadInput(f"the sequence length must be a whole number of 1 or more, not {seqlen!r}.")
     if seqlen > LONGEST:
         raise BadInput(f"the sequence length must be at most {LONGEST}, which 64-bit numbers can hold twice, not {seqlen}.")
+    return int(seqlen)
 
 
 def refuse_documents(mask: str, *given: object) -> None:
-    """Nobody should believe that lengths took effect where there are no documents."""
+    """Refuse lengths, a distribution or a packing for a mask without documents: they would have no effect."""
     if any(item is not None for item in given):
         raise BadInput(f"{mask} has no documents, so it takes no lengths, no distribution and no packing.")
 
 
 def at_least(mask: str, name: str, value: float, least: int, most: int | None = None) -> None:
-    """Refuse a parameter outside its range, in a sentence."""
+    """Refuse a parameter outside its range."""
     if value < least or (most is not None and value > most) or value % 1 != 0:
         wanted = f"a whole number from {least} to {most}" if most is not None else f"a whole number of {least} or more"
         raise BadInput(f"{mask}: {name} must be {wanted}, not {value}.")

@@ -1,4 +1,4 @@
-"""The twelve static masks. To add one, write one function here: it gets the Shape and its parameters and returns bands."""
+"""The static masks. To add one, write one function here: it gets the Shape and its parameters and returns bands."""
 
 from __future__ import annotations
 
@@ -77,14 +77,17 @@ def prefix_lm_document(shape: Shape, p: int) -> Bands:
     return bands((start, prefix, start, 0, prefix, 0), (prefix, end, start, 0, prefix + 1, 1))
 
 
-def drawn_width(draw: Draw) -> int:
+def global_queries(draw: Draw) -> int:
+    """As many as w, where that is given (at most all; a wrong w is refused as w); or drawn."""
+    if "w" in draw.params:
+        return max(0, min(draw.params["w"], draw.shape.seqlen))
     return draw.rng.randint(1, max(1, draw.shape.seqlen // 3 - 1))
 
 
 @pattern(
     "irregular",
     "the first g queries see all and are seen by all; the others see w keys to each side",
-    g=lambda draw: drawn_width(draw) if "w" not in draw.params else min(draw.params["w"], draw.shape.seqlen),
+    g=global_queries,
     w=lambda draw: draw.params["g"],
 )
 def global_sliding_window(shape: Shape, g: int, w: int) -> Bands:
@@ -109,6 +112,7 @@ def documents_of_blocks(seqlen: int, seed: int, params: Mapping[str, int]) -> li
 @pattern("irregular", "its document up to the end of its block of B tokens", own_lengths=documents_of_blocks, B=1024)
 def block_causal_document(shape: Shape, B: int) -> Bands:
     at_least("block_causal_document", "B", B, 1)
+    B = min(B, shape.seqlen)  # a longer block is the whole document, and its end could leave 64 bits
     start, end = shape.cu[:-1], shape.cu[1:]
     document, block = spread(np.zeros_like(start), -(-(end - start) // B))
     first = start[document] + block * B

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from fractions import Fraction
 from random import Random
 from typing import Any
 
@@ -24,6 +25,7 @@ from longca.masks.selection import RULES, Means, select
 
 LOW32 = 0xFFFFFFFF
 MANY_BLOCKS = 1 << 22
+MOST_HEADS = 1 << 16
 COLUMN_BITS = 24  # a score is the hash, then the column: no two in a row are equal
 
 
@@ -41,8 +43,10 @@ def block_scores(seed: int, head: Any, row: Any, column: Any) -> Any:
 
 
 def top_blocks(seed: int, heads: int, rows: int, columns: int, count: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which blocks are kept, [heads, rows, columns]: in each row the `count` highest scores. Some rows at a time, to stay in the cache;
-    large patterns with all cores, as numpy computes without Python's lock."""
+    """Which blocks are kept, [heads, rows, columns]: in each row those with the `count` highest scores.
+
+    Computed some rows at a time, to stay in the cache; large patterns on all cores, as numpy computes without Python's lock.
+    """
     kept = np.zeros((heads, rows, columns), bool)
     column, step = np.arange(columns)[None, :], max(1, (1 << 18) // columns)
 
@@ -67,9 +71,9 @@ def uniform_edges(seqlen: int, block: int) -> Ints:
 
 
 def variable_edges(seqlen: int, average: int, least: int, rng: Random) -> Ints:
-    """Edges of seqlen/average parts of random size, each at least `least`."""
+    """Edges of seqlen/average parts of random size, each at least `least` (at most `average`); a shorter sequence is one part."""
     parts = max(1, seqlen // average)
-    least = min(least, seqlen // parts)
+    least = min(least, seqlen)
     free = seqlen - parts * least
     cuts = np.sort([rng.randint(0, free) for _ in range(parts - 1)])
     return np.concatenate([[0], cuts + least * np.arange(1, parts), [seqlen]]).astype(np.int64)
@@ -109,23 +113,41 @@ class BlockPattern:
         return BlockMask(rows, columns, kept, band=causal(seqlen), name=self.name, params=known, seed=seed, source=source)
 
     def frame(self, seqlen: int, seed: int, params: Mapping[str, float]) -> tuple[Ints, Ints, int, dict[str, float]]:
-        """What all patterns of these parameters share: edges of rows and keys, how many blocks a row keeps, and all parameters."""
-        check_seqlen(seqlen)
+        """Edges of rows and keys, how many blocks a row keeps, and all parameters: what all patterns of these parameters share."""
+        seqlen = check_seqlen(seqlen)
+        known = self.known(params)
+        if not 0 < known["ratio"] <= 1:
+            raise BadInput(f"{self.name}: ratio is the part of the blocks that is kept, above 0 and up to 1, not {known['ratio']}.")
+        rows, columns = self.edges(seqlen, known, Random(f"{self.name}/{seed}"))
+        return rows, columns, self.count(seqlen, len(columns) - 1, known), known
+
+    def known(self, params: Mapping[str, float]) -> dict[str, float]:
+        """All parameters, checked. `least` is at most `avg`: by default the smaller of 128 and avg."""
         self.check(params)
         known = {**self.defaults, **params}
         for name in known:
             if name != "ratio":
-                at_least(self.name, name, known[name], 1)
-        if not 0 < known["ratio"] <= 1:
-            raise BadInput(f"{self.name}: ratio is the part of the blocks that is kept, above 0 and up to 1, not {known['ratio']}.")
-        rows, columns = self.edges(seqlen, known, Random(f"{self.name}/{seed}"))
-        size = known.get("b") or seqlen / (len(columns) - 1)
-        count = min(max(1, int(known["ratio"] * seqlen / size)), len(columns) - 1)
-        return rows, columns, count, known
+                at_least(self.name, name, known[name], 1, MOST_HEADS if name == "heads" else None)
+        if "least" in known and known["least"] > known["avg"]:
+            if "least" in params:
+                raise BadInput(
+                    f"{self.name}: blocks of at least {known['least']} are never {known['avg']} on average; lower least or raise avg."
+                )
+            known["least"] = known["avg"]
+        return known
+
+    def count(self, seqlen: int, columns: int, known: Mapping[str, float]) -> int:
+        """How many of the key blocks each row block keeps: ratio * seqlen / b, or ratio * columns where sizes vary, rounded down.
+
+        The ratio is taken as it is written (0.29 is 29/100), so that no rounding of floats drops a block.
+        """
+        ratio = Fraction(str(float(known["ratio"])))
+        blocks = Fraction(seqlen, int(known["b"])) if "b" in known and ratio < 1 else columns
+        return min(max(1, int(ratio * blocks)), columns)
 
     def block_count(self, seqlen: int, params: Mapping[str, float]) -> int:
         """How many blocks the patterns of all heads have, kept or not; each is a byte, and one more while they are made."""
-        known = {**self.defaults, **params}
+        known = self.known(params)
         per_side = -(-seqlen // max(1, int(known["b" if "b" in known else "avg"])))
         return int(known["heads"]) * per_side**2
 
@@ -135,7 +157,7 @@ class BlockPattern:
 
 
 def _uniform(seqlen: int, params: dict[str, float], rng: Random) -> tuple[Ints, Ints]:
-    edges = uniform_edges(seqlen, int(params["b"]))
+    edges = uniform_edges(seqlen, min(int(params["b"]), seqlen))
     return edges, edges
 
 
