@@ -14,8 +14,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from longca import devices
-    from longca.bench import environment, health
-    from longca.bench.suite import Suite
+    from longca.bench.plan.suite import Suite
+    from longca.bench.run import environment, health
     from longca.kernels import registry
     from longca.kernels.base import No
 
@@ -25,13 +25,13 @@ def run(args: argparse.Namespace) -> int:
     kernels = {label: answer.reason if isinstance(answer, No) else "" for label, answer in answers.items()}
     found = health.findings()
     if args.json:
-        import json
+        import msgspec
 
-        print(json.dumps({"environment": facts, "kernels": kernels, "findings": found}, indent=1))
+        print(msgspec.json.format(msgspec.json.encode({"environment": facts, "kernels": kernels, "findings": found}), indent=1).decode())
         return 0
-    packages = ", ".join(f"{name} {number}" for name, number in facts["packages"].items())
-    print(f"device    {facts['device']}" + (f", driver {facts['driver']}, {facts['gpu_memory_mib']} MiB" if device == "cuda" else ""))
-    print(f"host      {facts['cpu']}, {facts['cores']} cores, {facts['system']}, Python {facts['python']}")
+    packages = ", ".join(f"{name} {number}" for name, number in facts.packages.items())
+    print(f"device    {facts.device}" + (f", driver {facts.driver}, {facts.gpu_memory_mib} MiB" if device == "cuda" else ""))
+    print(f"host      {facts.cpu}, {facts.cores} cores, {facts.system}, Python {facts.python}")
     print(f"packages  {packages or 'torch is missing: pip install torch'}")
     print(f"kernels   {', '.join(label for label, why in kernels.items() if not why) or 'none'}")
     for label, why in kernels.items():

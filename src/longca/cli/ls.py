@@ -66,9 +66,11 @@ def models() -> list[dict[str, Any]]:
 
 
 def _toml_files(kind: str) -> list[dict[str, Any]]:
-    from longca.bench.suite import folder, names, read_toml
+    import tomllib
 
-    return [{"name": name, **read_toml(folder(kind) / f"{name}.toml")} for name in names(kind)]
+    from longca.bench.plan.suite import folder, names
+
+    return [{"name": name, **tomllib.loads((folder(kind) / f"{name}.toml").read_text())} for name in names(kind)]
 
 
 def methods() -> list[dict[str, Any]]:
@@ -80,7 +82,7 @@ def methods() -> list[dict[str, Any]]:
 # what can be listed; a room that has more to offer adds its line here
 LISTINGS = {
     "kernels": Listing("kernels, what runs here, and which mask each can do", ("kernel", "here", "backward", "gqa", "tested"), kernels),
-    "masks": Listing("the twelve static and two dynamic masks", ("name", "group", "params", "about"), masks),
+    "masks": Listing("the static and dynamic masks", ("name", "group", "params", "about"), masks),
     "cp": Listing("context parallel methods, what each needs, which take block patterns", ("name", "blocks", "about", "needs"), methods),
     "suites": Listing("what `longca run` can measure by name", ("name", "about"), suites),
     "models": Listing("shapes of well-known models, for `longca run --model`", ("name", "about"), models),
@@ -126,8 +128,8 @@ def _load(plugins: list[str], what: str | None) -> None:
     if plugins and what not in WITH_PLUGINS:
         raise BadInput(f"--plugin is for `longca ls {'` and `longca ls '.join(WITH_PLUGINS)}`; leave it out.")
     for path in plugins:
-        from longca.bench.cp_plugins import load_carefully
-        from longca.bench.suite import Limits
+        from longca.bench.many_devices.plugins import load_carefully
+        from longca.results.settings import Limits
 
         load_carefully(path, Limits().start_s)
 

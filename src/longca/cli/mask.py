@@ -113,7 +113,7 @@ def _warn_of_size(name: str, params: Mapping[str, float], seqlen: int) -> None:
     blocks = masks.BLOCK_PATTERNS[name].block_count(seqlen, params)
     if blocks <= MANY_BLOCKS:
         return
-    from longca.bench.plan import refuse_large_pattern
+    from longca.bench.plan.cells import refuse_large_pattern
 
     refuse_large_pattern(name, seqlen, params)
     advice = "fewer heads (--set heads=1), larger blocks or a shorter --seqlen would be faster"

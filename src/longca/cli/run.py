@@ -1,24 +1,25 @@
-"""`longca run`: measure the cells of a suite, or of what the flags say; again on the same folder goes on where it stopped."""
+"""`longca run`: measures the cells of a suite, or of the flags; called again on the same folder it resumes."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from longca.cli import INTERRUPTED
-from longca.cli._asked_suite import clock_settings, refuse_energy, resolve
-from longca.cli._ranks import launched, settle, take_part
-from longca.errors import BadInput, Unavailable
+from longca.cli._ranks import take_part
+from longca.cli._request import clock_settings, refuse_energy, resolve
 from longca.text import plural
 
 if TYPE_CHECKING:
-    from longca.bench.catalogue import Catalogue
-    from longca.bench.plan import Planned
-    from longca.bench.suite import Suite
+    from longca.bench.plan.cells import Planned
+    from longca.bench.plan.suite import Suite
+    from longca.bench.run.campaign import Finished
+    from longca.bench.run.level import Level
 
 HELP = "measure a suite of cells, or resume one"
-DEFAULT_OUT = {"kernel": "run", "sparse": "run", "cp": "run-cp"}  # where no suite gives a name: levels are not to be mixed
 MORE_TO_DO = 3  # the exit code where --stop-after left cells
 
 
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="UxR[xW]",
         help="ranks that split heads, ranks of the ring, its windows; 2x2,1x4x2: one for usp, one for methods with windows",
     )
-    parser.add_argument("--masks", metavar="A,B", help="names, or all (the twelve)")
+    parser.add_argument("--masks", metavar="A,B", help="names, or all (the static masks)")
     parser.add_argument("--source", metavar="NAME", help="where block patterns come from: random, nsa or moba (docs/sparse.md)")
     parser.add_argument("--dense", metavar="A,B", help="kernels that run the dense mask beside block patterns")
     parser.add_argument("--seqlens", metavar="S,S", help="tokens, such as 1K,8K,32K")
@@ -89,13 +90,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from longca import devices
-    from longca.bench import levels
-    from longca.bench import suite as suites
-    from longca.bench.compilations import keep_on_disk
+    from longca.bench.one_device.compiled_code import keep_on_disk
+    from longca.bench.plan.suite import to_toml
+    from longca.parallel import joining
+    from longca.results.record import LevelName
 
     suite = resolve(args)
     if args.print_config:
-        print(suites.to_toml(suite), end="")
+        print(to_toml(suite), end="")
         return 0
     device = args.device or devices.kind()
     devices.require(device)
@@ -103,159 +105,106 @@ def run(args: argparse.Namespace) -> int:
         refuse_energy(device)
     if device == "cuda":
         keep_on_disk()
-    found = levels.part(suite.level, "catalogue")(suite, args.plugin, device, only_named=args.kernels is not None)
-    launch = launched(suite)
-    if launch is not None and launch.rank and args.dry_run:
-        return 0
-    suite = settle(args, suite, device, launch.rank if launch else 0)
+    launch = joining.launched() if suite.level is LevelName.CP else None
+    level = _level(args, suite, device, speaks=launch is None or launch.rank == 0)
+    if args.dry_run:
+        return 0 if launch is not None and launch.rank else _dry_run(_plan(args, level), level)
 
     def measure() -> int:
-        planned = _plan(args, suite, found, device)
-        if args.dry_run:
-            return _dry_run(planned, suite, found)
-        _refuse_nothing_runs(found, device)
-        return _execute(args, suite, found, planned, device)
+        return _measure(args, level, _plan(args, level))
 
-    if launch is None or args.dry_run:
-        return measure()
-    return take_part(launch, suite, device, measure)
+    return measure() if launch is None else take_part(launch, device, suite.limits.start_s, measure)
 
 
-def _plan(args: argparse.Namespace, suite: Suite, found: Catalogue, device: str) -> list[Planned]:
-    from longca.bench import levels, plan
-    from longca.bench.environment import device_model
-    from longca.bench.workload import read_workload
+def _level(args: argparse.Namespace, suite: Suite, device: str, speaks: bool) -> Level:
+    """One device or many; of the ranks of a job all refuse, but only the first prints notes."""
+    from longca.results.record import LevelName
 
-    steps = read_workload(args.workload) if args.workload else []
-    if not found.entries:
-        raise BadInput("no kernel runs here; `longca doctor` says what to install.")
-    cells = levels.part(suite.level, "cells")(suite, found.for_all_masks, device, steps)
-    planned = plan.plan(cells, device_model(device), found.versions)
-    levels.part(suite.level, "admit")(planned, suite, device, only_named=args.methods not in (None, "all") or args.grid is not None)
+    if suite.level is not LevelName.CP:
+        from longca.bench.one_device.level import OneDevice
+
+        return OneDevice(suite, device, args.plugin, only_named=args.kernels is not None)
+    from longca.bench.many_devices.level import ManyDevices
+
+    named = args.methods not in (None, "all")
+    level = ManyDevices(suite, device, args.plugin, nproc=args.nproc, grid=args.grid, methods_named=named)
+    for note in level.notes if speaks else []:
+        print(f"note: {note}", file=sys.stderr)
+    return level
+
+
+def _plan(args: argparse.Namespace, level: Level) -> list[Planned]:
+    from longca.bench.plan.jobs import shard
+    from longca.bench.plan.workload import read_workload
+    from longca.bench.run.campaign import plan_level
+
+    planned = plan_level(level, read_workload(args.workload) if args.workload else [])
     if not args.shard:
         return planned
-    mine = plan.shard(planned, args.shard)
+    mine = shard(planned, args.shard)
     if not mine:
-        _say_empty_shard(args.shard, planned)
+        problems = plural(len({entry.cell.problem for entry in planned}), "problem")
+        why = f"there is only {problems} (mask, length, shape, seed) to share, and none is split"
+        print(f"shard {args.shard} holds no cell: {why}.", file=sys.stderr)
     return mine
 
 
-def _say_empty_shard(shard: str, planned: list[Planned]) -> None:
-    import sys
-
-    problems = plural(len({entry.cell.problem for entry in planned}), "problem")
-    why = f"there is only {problems} (mask, length, shape, seed) to share, and none is split"
-    print(f"shard {shard} holds no cell: {why}.", file=sys.stderr)
-
-
-def _refuse_nothing_runs(found: Catalogue, device: str) -> None:
-    """A run of which every cell would be `unavailable` measures nothing."""
-    from longca.kernels import registry
-    from longca.kernels.base import No
-
-    missing = dict[str, str]()
-    for label, entry in found.entries.items():
-        answers = [registry.available(kernel, device) for kernel in registry.choices(label)] if entry.plugin is None else []
-        reasons = [answer.reason for answer in answers if isinstance(answer, No)]
-        if not answers or len(reasons) < len(answers):
-            return
-        missing[label] = reasons[0]
-    if missing:
-        raise Unavailable(f"none of the kernels runs here: {'; '.join(f'{label}: {why}' for label, why in missing.items())}.")
-
-
-def _dry_run(planned: list[Planned], suite: Suite, found: Catalogue) -> int:
-    from longca.bench.plan import estimate_s
+def _dry_run(planned: list[Planned], level: Level) -> int:
+    from longca.bench.plan.jobs import estimate_s
     from longca.cli._tables import show_table
     from longca.text import format_duration, format_size
 
-    cells = [entry.cell for entry in planned]
-    columns = (*dict(cells[0].extra if cells else ()), "kernel", "mask", "length", "heads", "head size", "dtype", "pass", "seed")
-    rows = [
-        (c.kernel, c.mask_title, format_size(c.seqlen), f"{c.heads_q}:{c.heads_kv}", c.head_dim, c.dtype, c.which, c.seed) for c in cells
-    ]
-    show_table(columns, [(*dict(c.extra).values(), *row) for c, row in zip(cells, rows, strict=True)])
-    _say_left_out(found)
-    print(f"{plural(len(planned), 'cell')}, about {format_duration(estimate_s(planned, suite))}")
+    split = any(entry.cell.split for entry in planned)
+    columns = (*(("method", "ranks", "grid") if split else ()), "kernel", "mask", "length", "heads", "head size", "dtype", "pass", "seed")
+    rows = []
+    for cell in (entry.cell for entry in planned):
+        names = (cell.split.method, cell.split.ranks, cell.split.grid) if cell.split else ()
+        shape = (f"{cell.heads_q}:{cell.heads_kv}", cell.head_dim, cell.dtype, cell.pass_.value, cell.seed)
+        rows.append((*names, cell.kernel, cell.mask_title, format_size(cell.seqlen), *shape))
+    show_table(columns, rows)
+    _list_left_out(level)
+    print(f"{plural(len(planned), 'cell')}, about {format_duration(estimate_s(planned, level.suite))}")
     return 0
 
 
-def _say_left_out(found: Catalogue) -> None:
-    import sys
-
+def _list_left_out(level: Level) -> None:
     by_reason: dict[str, list[str]] = {}
-    for label, reason in found.left_out.items():
+    for label, reason in level.catalogue.left_out.items():
         by_reason.setdefault(reason, []).append(label)
     for reason, labels in by_reason.items():
         print(f"left out: {', '.join(labels)} ({reason})", file=sys.stderr)
 
 
-def _execute(args: argparse.Namespace, suite: Suite, found: Catalogue, planned: list[Planned], device: str) -> int:
-    import time
-    from pathlib import Path
+def _measure(args: argparse.Namespace, level: Level, planned: list[Planned]) -> int:
+    from longca.bench.run.campaign import measure
 
-    from longca.bench import environment, levels, runner
-    from longca.bench.journal import Journal
-    from longca.bench.plan import jobs, left_to_do
-    from longca.bench.progress import progress
-    from longca.report.reading import read_environments, replaced
-
-    model = environment.device_model(device)
-    facts = environment.describe(device, suite, [label for label, entry in found.entries.items() if entry.plugin is None])
-    facts |= _plugin_files(found)
-    out = Path(args.out) if args.out else Path("out") / (Path(args.suite).stem if args.suite else DEFAULT_OUT[suite.level])
-    _say_left_out(found)
-    with Journal(out) as journal:
-        journal.add_environment(environment.name_of(facts), facts | {"date": environment.today()})
-        todo = left_to_do(planned, journal.records, retry=args.retry == "failed", full=args.full)
-        for record in replaced(journal.history, read_environments(out), {entry.key for entry in planned}):
-            journal.add(record)  # somebody went back to what a later version had replaced: the last one counts
-        cache = runner.cache_folder(journal.folder)
-        todo_jobs = jobs(todo, suite.limits.workers)
-        with progress(len(todo)) as watcher:
-            if journal.torn:
-                watcher.say(f"dropped a torn last line of {journal.torn} bytes; its cell is measured again.")
-            if len(todo) < len(planned):
-                done = f"{len(planned) - len(todo)} of {plural(len(planned), 'cell')}"
-                watcher.say(f"resuming {out}: {done} {'is' if len(planned) == 1 else 'are'} done.")
-            executor = levels.part(suite.level, "executor")(suite, found, device, model, cache, args.full)
-            if device == "cuda":
-                executor.start(todo_jobs)
-            start = time.monotonic()
-            ended = runner.execute(todo_jobs, executor, journal, environment.name_of(facts), watcher, args.stop_after)
-            spent_s = time.monotonic() - start
-        written = journal.written()
-    records = [written[entry.key] for entry in planned if entry.key in written]
-    own = dict.fromkeys(label.partition(":")[0] for label, entry in found.entries.items() if entry.plugin is not None)
-    _summary(records, out, own)
-    if todo:
-        print(where_the_time_went(spent_s, executor.spent_s))
-    if not ended.left:
+    _list_left_out(level)
+    out = Path(args.out) if args.out else Path("out") / _default_name(args, level)
+    retry = args.retry == "failed"
+    finished = measure(level, planned, out, retry=retry, full=args.full, stop_after=args.stop_after)
+    _summary(finished, out, level.catalogue.plugin_kernels)
+    if finished.measured:
+        print(where_the_time_went(finished.seconds, finished.by_phase))
+    if not finished.left:
         return 0
-    print(f"stopped with {plural(ended.left, 'cell')} left; to go on: {args.command_line}")
-    return INTERRUPTED if ended.interrupted else MORE_TO_DO
+    print(f"stopped with {plural(finished.left, 'cell')} left; to go on: {args.command_line}")
+    return INTERRUPTED if finished.interrupted else MORE_TO_DO
 
 
-def _plugin_files(found: Catalogue) -> dict[str, dict[str, list[str]]]:
-    """For the journal: the files as they were typed with the kernels that come from each; one that every rank loads has no names."""
-    files: dict[str, set[str]] = {path: set() for path in found.plugins}
-    for label, entry in found.entries.items():
-        if entry.plugin is not None:
-            files.setdefault(entry.plugin, set()).add(label.partition(":")[0])
-    return {"plugins": {path: sorted(names) for path, names in files.items()}} if files else {}
+def _default_name(args: argparse.Namespace, level: Level) -> str:
+    """The suite's name; without a suite the two levels get folders of their own."""
+    return Path(args.suite).stem if args.suite else "run-cp" if level.suite.level == "cp" else "run"
 
 
-def _summary(records: list[dict[str, Any]], out: object, own: Iterable[str]) -> None:
-    """What was fastest, how kernels of one's own stand, and what failed."""
-    from longca.bench.standing import standing
-    from longca.bench.summary import counts, failures, fastest
+def _summary(finished: Finished, out: Path, own_kernels: list[str]) -> None:
+    """Prints what was fastest, how the user's own kernels stand, and what failed."""
     from longca.cli._tables import show_table
+    from longca.report.terminal import counts, summary_tables
 
-    stand = [table for kernel in own for table in standing(records, kernel)]
-    for table in [*fastest(records), *stand, failures(records)]:
-        if table.rows:
-            print(f"\n{table.title}")
-            show_table(table.columns, table.rows)
+    for table in summary_tables(finished.results, own_kernels):
+        print(f"\n{table.title}")
+        show_table(table.columns, table.rows)
+    records = finished.results.records
     print(f"\n{plural(len(records), 'cell')}: {counts(records)}; written to {out}/results.jsonl")
 
 

@@ -3,38 +3,39 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from longca.cli import INTERRUPTED
 from longca.cli._tables import write_over
 from longca.errors import BadInput, Unavailable
 
 if TYPE_CHECKING:
-    from longca.bench.plan import Planned
-    from longca.bench.suite import Suite
-    from longca.bench.verify import Finding
+    from longca.bench.one_device.verify import Finding
+    from longca.bench.plan.cells import Planned
+    from longca.bench.plan.suite import Suite
+    from longca.bench.plan.workload import Step
+    from longca.results.record import TensorError
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 HELP = "check kernels against an fp64 reference on every mask they claim"
 
 TENSORS = ("out", "lse", "dq", "dk", "dv")
 KERNELS_HELP = "kernels to check, or all; default: every variant of all that are available here, with --plugin only those of the plugins"
-LISTS = ("kernels", "masks", "seqlens", "heads", "head_dim")
 DEFAULTS = {"cpu": ("8:2", "64", "fp32", "509"), "cuda": ("64:8", "128", "bf16", "8K")}  # heads, head size, dtype, lengths
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kernels", metavar="A,B:VARIANT", help=KERNELS_HELP)
-    parser.add_argument("--masks", metavar="A,B", help="masks to check them on, or all, which is the default: the twelve static ones")
+    parser.add_argument("--masks", metavar="A,B", help="masks to check them on, or all, which is the default: the static ones")
     parser.add_argument("--seqlens", metavar="8K,997", help="sequence lengths, odd ones too; default: 509 on a CPU, 8K on a GPU")
     parser.add_argument("--heads", metavar="64:8", help="query heads : KV heads; default 8:2 on a CPU, 64:8 on a GPU")
     parser.add_argument(
@@ -64,39 +65,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from longca import devices
-    from longca.bench import plan
-    from longca.bench.catalogue import catalogue
-    from longca.bench.compilations import keep_on_disk
-    from longca.bench.environment import device_model
-    from longca.bench.verify import verify
+    from longca.bench.one_device.compiled_code import keep_on_disk
+    from longca.bench.one_device.level import OneDevice
+    from longca.bench.one_device.verify import verify
+    from longca.bench.plan.cells import plan
+    from longca.bench.run.environment import device_model
 
     device = args.device or devices.kind()
     devices.require(device)
     if device == "cuda":
         keep_on_disk()
     suite, steps = _wanted(args, device)
-    found = catalogue(suite, args.plugin, device, only_named=args.kernels is not None)
-    for entry in found.entries.values():
+    level = OneDevice(suite, device, args.plugin, only_named=args.kernels is not None)
+    for entry in level.catalogue.entries.values():
         if entry.failure:
-            about = "" if str(entry.plugin) in entry.failure[1] else f"{entry.plugin}: "
-            raise BadInput(f"{about}{entry.failure[1].rstrip('.')}.")
-    planned = plan.plan(plan.cells(suite, found.for_all_masks, device, steps), device, found.versions)
+            file = "" if str(entry.plugin) in entry.failure.reason else f"{entry.plugin}: "
+            raise BadInput(f"{file}{entry.failure.reason.rstrip('.')}.")
+    planned = plan(level.cells(steps), device, level.catalogue.versions)
     if not args.json:
         print(f"{device_model(device)}, {suite.heads[0]} heads of {suite.head_dims[0]}, {suite.dtypes[0]}, seed {args.seed}", flush=True)
     _say_equal(planned)
     findings: list[Finding] = []
+    cases = len({entry.cell.job for entry in planned})
     try:
-        with _signals_stop(), closing(verify(planned, suite, found, device)) as coming:
+        with _signals_stop(), closing(verify(planned, suite, level.catalogue, device)) as coming:
             for finding in coming:
                 findings.append(finding)
-                _tell(finding, f"{len(findings)}/{len(planned)}", args.json)
+                _tell(finding, f"{len(findings)}/{cases}", args.json)
     except KeyboardInterrupt:
         pass  # what was found so far is worth as much as before
     if not args.json:
         write_over("")
         _show(findings)
-    if len(findings) < len(planned):
-        print(f"longca: stopped; {len(planned) - len(findings)} of {len(planned)} cases are not checked.", file=sys.stderr)
+    if len(findings) < cases:
+        print(f"longca: stopped; {cases - len(findings)} of {cases} cases are not checked.", file=sys.stderr)
         return INTERRUPTED
     return _exit_code(findings, args.kernels or "")
 
@@ -120,18 +122,18 @@ def _signals_stop() -> Iterator[None]:
 
 def _tell(finding: Finding, count: str, as_json: bool) -> None:
     """At once, whoever reads it: a log shows what came before a job was ended."""
-    about = f"[{count}] {finding.kernel} on {finding.mask}, {finding.seqlen} tokens: {finding.status}"
+    line = f"[{count}] {finding.kernel} on {finding.mask}, {finding.seqlen} tokens: {finding.status}"
     if as_json:
-        print(json.dumps(asdict(finding), allow_nan=False), flush=True)
+        print(msgspec.json.encode(finding).decode(), flush=True)
     elif sys.stderr.isatty():
-        write_over(about)
+        write_over(line)
     else:
-        print(about + (f": {finding.reason}" if finding.reason else ""), file=sys.stderr, flush=True)
+        print(line + (f": {finding.reason}" if finding.reason else ""), file=sys.stderr, flush=True)
 
 
 def _exit_code(findings: list[Finding], named: str) -> int:
     """Green means that all which was asked for was checked: what a kernel refuses may stay out, but not all of a named one."""
-    from longca.bench.verify import FAILED
+    from longca.bench.one_device.verify import FAILED
     from longca.text import parse_list
 
     looked_at = {finding.kernel for finding in findings if finding.errors or finding.status in FAILED}
@@ -148,18 +150,20 @@ def _exit_code(findings: list[Finding], named: str) -> int:
     return 1 if failed else 0
 
 
-def _wanted(args: argparse.Namespace, device: str) -> tuple[Suite, list[dict[str, Any]]]:
+def _wanted(args: argparse.Namespace, device: str) -> tuple[Suite, list[Step]]:
     """What to check, as a suite, and the masks as its steps."""
     from longca import devices, masks
-    from longca.bench.suite import Suite, check
-    from longca.bench.verify import limits, refuse_too_long, step
+    from longca.bench.one_device.verify import limits, make_step, refuse_too_long
+    from longca.bench.plan.suite import Suite, check
+    from longca.cli._request import refuse_empty
     from longca.kernels import registry
     from longca.kernels.base import Case
     from longca.processes import host_memory
+    from longca.results.record import Pass
     from longca.text import parse_dims, parse_heads, parse_list, parse_size
 
     heads, dim, dtype, seqlens = DEFAULTS[device]
-    _refuse_empty(args)
+    refuse_empty(args)
     settings = _settings(args.set)
     wanted = [name for given in parse_list(args.masks or "all") for name in (masks.names() if given == "all" else [given])]
     for name in settings:
@@ -176,7 +180,7 @@ def _wanted(args: argparse.Namespace, device: str) -> tuple[Suite, list[dict[str
         heads=(args.heads or heads,),
         head_dims=(args.head_dim or dim,),
         dtypes=(args.dtype or dtype,),
-        passes=("fwd+bwd",),
+        passes=(Pass.FWD, Pass.BWD),
         seeds=(args.seed,),
         deterministic=args.deterministic,
         source=args.source,
@@ -184,20 +188,11 @@ def _wanted(args: argparse.Namespace, device: str) -> tuple[Suite, list[dict[str
     )
     check(suite)
     for length in lengths:
-        case = Case(0, 0, query_heads, kv_heads, *parse_dims(suite.head_dims[0]), suite.dtypes[0])
+        case = Case(0, 0, query_heads, kv_heads, *parse_dims(str(suite.head_dims[0])), suite.dtypes[0])
         refuse_too_long(parse_size(length), case, devices.memory(device) or host_memory.limit(suite.limits.memory))
     labels = parse_list(args.kernels or "") or ([] if args.plugin else registry.available_labels(device))
-    steps = [step(name, parse_size(length), args.seed, settings) for length in lengths for name in wanted]
+    steps = [make_step(name, parse_size(length), args.seed, settings) for length in lengths for name in wanted]
     return suite.changed(kernels=tuple(labels)), steps
-
-
-def _refuse_empty(args: argparse.Namespace) -> None:
-    """A variable of a CI that is not set is no wish for the default."""
-    from longca.text import parse_list
-
-    for name in LISTS:
-        if (given := getattr(args, name)) is not None and not parse_list(given):
-            raise BadInput(f"--{name.replace('_', '-')} is given with nothing in it ({given!r}); write what is meant, or leave it out.")
 
 
 def _settings(entries: Sequence[str]) -> dict[str, int | float]:
@@ -215,7 +210,7 @@ def _say_equal(planned: Sequence[Planned]) -> None:
     """A kernel that ignores what tells two masks apart passes where they are equal; nobody should take that for a check."""
     shown: dict[tuple[int, str], dict[str, None]] = {}
     for entry in planned:
-        shown.setdefault((entry.cell.seqlen, entry.digest), {})[entry.cell.mask] = None
+        shown.setdefault((entry.cell.seqlen, entry.mask.digest), {})[entry.cell.mask] = None
     for (seqlen, _), names in shown.items():
         if len(names) > 1:
             print(f"note: {' and '.join(names)} show the same pairs at {seqlen} tokens", file=sys.stderr)
@@ -245,8 +240,8 @@ def _note(finding: Finding) -> str:
     return finding.reason if finding.status == "ok" else ""
 
 
-def _cell(error: dict[str, Any] | None) -> str:
-    if not error:
+def _cell(error: TensorError | None) -> str:
+    if error is None:
         return "-"
-    found, allowed = (math.inf if error[name] is None else error[name] for name in ("error", "allowed"))
-    return f"{found:.1e}/{allowed:.1e}"
+    value, allowed = (math.inf if number is None else number for number in (error.error, error.allowed))
+    return f"{value:.1e}/{allowed:.1e}"

@@ -12,6 +12,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
 
+from longca.errors import unknown
+
 SCHEMA = 2  # raise it when a field changes its meaning, and convert older records in `schema.py`
 
 Milliseconds = Annotated[float, Meta(ge=1e-6, le=1e12)]  # a picosecond is no time of a kernel, and 30 years are not either
@@ -59,6 +61,13 @@ class Pass(StrEnum):
 
 
 TENSORS = ("out", "lse", "dq", "dk", "dv")
+
+
+def parse_pass(name: str) -> Pass:
+    """The pass that a user typed."""
+    if name not in [pass_.value for pass_ in Pass]:
+        raise unknown("pass", name, [pass_.value for pass_ in Pass])
+    return Pass(name)
 
 
 class LevelName(StrEnum):

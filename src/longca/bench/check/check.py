@@ -159,9 +159,7 @@ def check(
     return verdict
 
 
-def _run(
-    subject: Subject, case: Case, inputs: Inputs, verdict: Verdict, needs_lse: bool, lse_shape: tuple[int, ...] | None
-) -> Tensors:
+def _run(subject: Subject, case: Case, inputs: Inputs, verdict: Verdict, needs_lse: bool, lse_shape: tuple[int, ...] | None) -> Tensors:
     tensors = _call("forward", lambda: subject.forward(inputs), case, verdict, lse_shape)
     if "lse" not in tensors and needs_lse and not verdict.problems:
         verdict.problems.append("it returns no lse, though its class says that it gives one")
@@ -170,9 +168,7 @@ def _run(
     return {name: tensor.detach() for name, tensor in tensors.items()}
 
 
-def _call(
-    step: str, call: Callable[[], object], case: Case, verdict: Verdict, lse_shape: tuple[int, ...] | None
-) -> Tensors:
+def _call(step: str, call: Callable[[], object], case: Case, verdict: Verdict, lse_shape: tuple[int, ...] | None) -> Tensors:
     """The tensors that a pass returns; a case that asks for determinism calls it twice."""
     pass_, names = {"forward": ("fwd", ("out", "lse")), "backward": ("bwd", ("dq", "dk", "dv"))}[step]
     _poison(case)

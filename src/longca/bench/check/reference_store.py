@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from longca.bench.plan.cell import fingerprint
-from longca.bench.check.sampled_rows import SampledRows
 from longca.bench.check.reference import Reference, Values, reference
+from longca.bench.check.sampled_rows import SampledRows
+from longca.bench.plan.cell import fingerprint
 from longca.code_version import of_texts
 from longca.kernels import inputs
 from longca.kernels.base import Case

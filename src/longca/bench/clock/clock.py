@@ -135,5 +135,3 @@ def steady(samples: Sequence[float], target: float) -> bool:
         return True
     before, after = statistics.median(samples[:third]), statistics.median(samples[-third:])
     return abs(after - before) <= MOVED * target * statistics.median(samples)
-
-

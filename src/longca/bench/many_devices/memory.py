@@ -6,11 +6,11 @@ from functools import lru_cache
 
 from longca import devices, masks
 from longca.bench.plan.cell import Cell
-from longca.results.metrics import BYTES, GIB
 from longca.errors import Refused
 from longca.kernels.base import Case
 from longca.parallel.method import Method, Plan, make_plan
 from longca.parallel.ranges import count
+from longca.results.metrics import BYTES, GIB
 
 
 def refuse_what_does_not_fit(cell: Cell, plan: Plan) -> None:

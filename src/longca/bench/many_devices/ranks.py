@@ -13,7 +13,6 @@ import msgspec
 
 from longca.bench.many_devices.memory import refuse_what_does_not_fit
 from longca.bench.many_devices.plan import plan_of
-from longca.bench.one_device.workers import memory_limit
 from longca.bench.plan.catalogue import Catalogue
 from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import mask_of
@@ -23,6 +22,7 @@ from longca.bench.run.figures import timed_outcome
 from longca.bench.run.outcomes import CellFailed, failure, status_of
 from longca.bench.run.retry import Strikes, Suspect
 from longca.parallel import joining
+from longca.processes import host_memory
 from longca.processes.pool import Pool
 from longca.processes.ranks import RankFailed
 from longca.results.metrics import GIB
@@ -163,7 +163,7 @@ class Ranks:
 
     def _begin(self, ranks: int) -> Group:
         backend, launch, limits = "nccl" if self._device == "cuda" else "gloo", joining.launched(), self._suite.limits
-        memory = memory_limit(limits) // (launch.ranks_per_node if launch else ranks) if self._device == "cpu" else 0
+        memory = host_memory.limit(limits.memory) // (launch.ranks_per_node if launch else ranks) if self._device == "cpu" else 0
         if launch is None:
             return Pool(ranks, backend, start_s=limits.start_s, memory=memory)
         from longca.processes.joined import Joined

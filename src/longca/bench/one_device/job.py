@@ -6,7 +6,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from longca.bench.one_device.messages import Answer, Chosen, WorkerJob
 from longca.bench.plan.cell import Cell
@@ -46,7 +46,7 @@ def run(job: WorkerJob, session: Session) -> Iterator[Chosen | Answer]:
     attention, plan_ms, tuning_ms = _prepare(kernel, mask, case, session)
     prepared_bytes = session.allocated() - before
     check, first_ms = _check(kernel, attention, mask, case, cell, job.reference_grad, session)
-    known = {"variant": kernel.variant or None, "backward_kind": kernel.backward, "grad": case.backward, "check": check}
+    known: dict[str, Any] = {"variant": kernel.variant or None, "backward_kind": kernel.backward, "grad": case.backward, "check": check}
     known |= {"build_ms": session.build_ms, "plan_ms": plan_ms}
     if not job.timed:
         yield from (Answer(cell.pass_, Outcome(status=Status.OK, **known)) for cell in job.cells)
@@ -92,7 +92,7 @@ def _timed(kernel: Kernel, mask: AnyMask, case: Case, session: Session) -> tuple
 def _check(
     kernel: Kernel, attention: Attention, mask: AnyMask, case: Case, cell: Cell, reference_grad: bool, session: Session
 ) -> tuple[Check, dict[str, float]]:
-    """The errors of each tensor, and the milliseconds of each pass's first call, which has the deadline of building: kernels compile in it."""
+    """The errors of each tensor, and the milliseconds of each pass's first call: kernels compile in it, so it has building's deadline."""
     from longca.bench.check.check import check_kernel
 
     reference = session.reference(mask, replace(case, backward=reference_grad), cell.seed)

@@ -8,6 +8,7 @@ from pathlib import Path
 from longca.bench.one_device.messages import Hello
 from longca.bench.one_device.workers import Workers, start_worker
 from longca.bench.plan.catalogue import Entry, Offered, make_catalogue
+from longca.bench.plan.cells import Planned
 from longca.bench.plan.suite import Suite
 from longca.bench.plan.versions import plugin_versions, torch_version
 from longca.bench.run.level import Level
@@ -28,7 +29,8 @@ class OneDevice(Level):
     def executor(self, device_model: str, cache: Path, full: bool) -> Workers:
         return Workers(self.suite, self.catalogue, self.device, device_model, cache, full)
 
-    def refuse_nothing_runs(self) -> None:
+    def admit(self, planned: Sequence[Planned]) -> None:
+        """Raises where every cell would be `unavailable`. Other kernels are tried: each record says what became of its cell."""
         missing = dict[str, str]()
         for label, entry in self.catalogue.entries.items():
             answers = [registry.available(kernel, self.device) for kernel in registry.choices(label)] if entry.plugin is None else []

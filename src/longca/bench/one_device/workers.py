@@ -14,19 +14,18 @@ from longca.bench.plan.catalogue import Catalogue, Entry
 from longca.bench.plan.jobs import Job
 from longca.bench.plan.suite import Suite
 from longca.bench.run.retry import Strikes, Suspect
+from longca.processes import host_memory
 from longca.processes.child import Child
-from longca.processes.host_memory import free_bytes
 from longca.processes.lost import ChildLost
 from longca.results.record import Outcome, Pass, Status
 from longca.results.settings import Limits
-from longca.text import parse_size
 
 SERVICE = "longca.bench.one_device.worker:Worker"
 DEVICE_LOST = "it lost its device"
 
 
 def start_worker(limits: Limits, hello: Hello) -> Child:
-    memory = memory_limit(limits)
+    memory = host_memory.limit(limits.memory)
     # a CUDA context maps more than any limit on a CPU allows; there only the resident size is watched
     data_limit = memory if hello.device == "cpu" else 0
     deadlines = {"start": limits.start_s, "build": limits.build_s, "reference": limits.build_s}
@@ -34,11 +33,6 @@ def start_worker(limits: Limits, hello: Hello) -> Child:
     return Child(
         SERVICE, msgspec.to_builtins(hello), deadlines, memory=memory, data_limit=data_limit, ready_type=Versions, reply_type=Reply
     )
-
-
-def memory_limit(limits: Limits) -> int:
-    """Bytes of host memory for one worker: as asked, or most of what is free."""
-    return parse_size(limits.memory) if limits.memory else free_bytes() * 9 // 10
 
 
 class Workers:

@@ -18,7 +18,7 @@ from longca.errors import BadInput
 from longca.kernels.block_selection import Heads
 from longca.masks import AnyMask, BlockMask
 from longca.masks.selection import RULES
-from longca.processes.host_memory import free_bytes
+from longca.processes import host_memory
 from longca.results.record import LevelName, MaskEntry, Pass
 from longca.text import format_memory, format_size, parse_dims, parse_heads
 
@@ -42,11 +42,15 @@ def make_cells(suite: Suite, kernels: Sequence[str], device: str, steps: Sequenc
     grid = [(step.cell_fields, kernels) for step in steps] or list(_grid(suite, kernels))
     for heads, dims, dtype in product(suite.heads, suite.head_dims, suite.dtypes):
         (heads_q, heads_kv), (head_dim, head_dim_v) = parse_heads(str(heads)), parse_dims(str(dims))
-        shape = {"heads_q": heads_q, "heads_kv": heads_kv, "head_dim": head_dim, "head_dim_v": head_dim_v, "dtype": dtype}
+        shape: dict[str, Any] = {"heads_q": heads_q, "heads_kv": heads_kv, "head_dim": head_dim, "head_dim_v": head_dim_v, "dtype": dtype}
         for fields, labels in grid:
             pattern = fields["mask"] in masks.block_names()
             level = LevelName.SPARSE if suite.level is LevelName.KERNEL and pattern else suite.level
-            options = {"level": level, "source": suite.source if pattern else "random", "deterministic": suite.deterministic}
+            options: dict[str, Any] = {
+                "level": level,
+                "source": suite.source if pattern else "random",
+                "deterministic": suite.deterministic,
+            }
             for kernel, pass_ in product(labels, suite.passes):
                 cells[Cell(kernel=kernel, pass_=pass_, grad=grad, device=device, **shape, **options, **fields)] = None
     if cells and suite.source != "random" and all(cell.source == "random" for cell in cells):
@@ -101,7 +105,7 @@ def refuse_too_long(problem: Cell) -> None:
 
 
 def refuse_large_pattern(name: str, seqlen: int, params: Mapping[str, float]) -> None:
-    need, free = 2 * masks.BLOCK_PATTERNS[name].block_count(seqlen, params), free_bytes() * 9 // 10
+    need, free = 2 * masks.BLOCK_PATTERNS[name].block_count(seqlen, params), host_memory.limit()
     if need > free:
         raise BadInput(
             f"{name} takes {format_memory(need)} of host memory for its blocks at {format_size(seqlen)} tokens, and "
@@ -127,7 +131,7 @@ def describe_mask(mask: AnyMask, token_shape: Heads | None = None) -> MaskEntry:
         seqlen_q=mask.seqlen_q,
         seqlen_k=mask.seqlen_k,
         area=mask.area,
-        bands=None if isinstance(mask, BlockMask) else [tuple(band) for band in mask.table],
+        bands=None if isinstance(mask, BlockMask) else [(q0, q1, lo, a, hi, b) for q0, q1, lo, a, hi, b in mask.table],
     )
     if pattern and token_shape is not None and entry.source in RULES:
         return replace(entry, heads_q=token_shape.q, heads_kv=token_shape.kv, head_dim=token_shape.size)

@@ -65,8 +65,8 @@ def _step(line: str, where: str) -> Step:
         raise BadInput(f"{where} needs a seqlen of 1 or more, or documents.")
     try:
         masks.find(step.mask).check(step.params)
-        documents = None if step.documents is msgspec.UNSET else list(step.documents)
-        masks.build(step.mask, step.tokens, seed=step.seed, documents=documents, **step.params)
+        fields: dict[str, Any] = {"documents": None if step.documents is msgspec.UNSET else list(step.documents), **step.params}
+        masks.build(step.mask, step.tokens, seed=step.seed, **fields)
     except LongcaError as error:  # the mask's message does not name the file
         raise BadInput(f"{where}: {error}") from error
     return step

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import asdict, replace
 
@@ -61,12 +62,12 @@ def _git(folder: Path, *command: str) -> str | None:
     return answer.stdout.strip() if answer.returncode == 0 else None
 
 
-def clocks_policy(device: str) -> dict[str, float | None]:
+def clocks_policy(device: str) -> dict[str, Any]:
     """What holds the GPUs' clocks, the lowest of those visible here; None on a CPU, or where the driver does not say.
 
     No driver tells clocks that are locked (`nvidia-smi -lgc`): they show in the clock that is read beside the samples.
     """
-    policy: dict[str, float | None] = {}
+    policy: dict[str, Any] = {}
     for fields in POLICY:
         seen = devices.ask("gpu", (*fields.values(), "uuid")) if device == "cuda" else []
         seen = devices.visible(seen, os.environ.get("CUDA_VISIBLE_DEVICES"))

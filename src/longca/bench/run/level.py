@@ -23,11 +23,9 @@ class Level(ABC):
     def cells(self, steps: Sequence[Step]) -> list[Cell]:
         return make_cells(self.suite, self.catalogue.for_all_masks, self.device, steps)
 
+    @abstractmethod
     def admit(self, planned: Sequence[Planned]) -> None:
-        """Raises where nothing can come of a run. Kernels are always tried: each record says what became of its cell."""
-
-    def refuse_nothing_runs(self) -> None:
-        """Raises where every cell would be `unavailable`."""
+        """Raises where nothing can come of a run."""
 
     @abstractmethod
     def executor(self, device_model: str, cache: Path, full: bool) -> Executor: ...

@@ -1,4 +1,4 @@
-"""What one sees while it runs: a bar with the time left and the latest cells in a terminal, plain lines in a pipe or a log."""
+"""Progress of a run: a bar with the time left and the latest cells in a terminal, plain lines in a pipe or a log."""
 
 from __future__ import annotations
 
@@ -8,22 +8,26 @@ from collections import deque
 from types import TracebackType
 from typing import Any
 
-from longca.bench.plan import Job
-from longca.bench.summary import is_sparse, label, speed, with_params
-from longca.text import format_size
+from longca.bench.plan.jobs import Job
+from longca.results.naming import is_pattern, mask_title
+from longca.results.record import Record
+from longca.text import format_size, format_speed
 
 SHOWN = 12  # latest cells in the live table
 
 
-def outcome(record: dict[str, Any]) -> str:
-    if record["status"] != "ok":
-        return f"{record['status']}: {record['reason']}"
-    flags = [name for name in ("host_bound", "noisy") if record[name]]
-    return f"{record['ms']['median']:.4g} ms  {speed(record['tflops'])} TFLOP/s" + (f"  ({', '.join(flags)})" if flags else "")
+def result(record: Record) -> str:
+    """The time and speed of a record, or its status and reason."""
+    if not record.ok:
+        return f"{record.status}: {record.reason}"
+    flags = [name for name in ("host_bound", "noisy") if getattr(record, name)]
+    return f"{record.times.median:.4g} ms  {format_speed(record.speed)} TFLOP/s" + (f"  ({', '.join(flags)})" if flags else "")
 
 
-def where(record: dict[str, Any]) -> tuple[str, str, str, str]:
-    return label(record), with_params(record) if is_sparse(record) else record["mask"], format_size(record["seqlen"]), record["pass"]
+def cell_names(record: Record) -> tuple[str, str, str, str]:
+    """Kernel or method, mask, length and pass."""
+    line = f"{record.method} {record.grid} {record.label}" if record.method else record.label
+    return line, mask_title(record) if is_pattern(record) else record.mask, format_size(record.seqlen), record.pass_.value
 
 
 class PlainProgress:
@@ -39,13 +43,12 @@ class PlainProgress:
         sys.stderr.flush()
 
     def begin(self, job: Job) -> None:
-        """Nothing to show until something is known."""
+        """Shows nothing: the line comes with the result."""
 
-    def finished(self, record: dict[str, Any]) -> None:
+    def finished(self, record: Record) -> None:
         self._done += 1
         left = (time.monotonic() - self._start) / self._done * (self._total - self._done)
-        kernel, mask, seqlen, which = where(record)
-        self.say(f"[{self._done}/{self._total}, {left:.0f} s left] {kernel} {mask} {seqlen} {which}: {outcome(record)}")
+        self.say(f"[{self._done}/{self._total}, {left:.0f} s left] {' '.join(cell_names(record))}: {result(record)}")
 
     def say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -80,7 +83,7 @@ class LiveProgress:
 
         table = Table("kernel", "mask", "length", "pass", "result", box=SIMPLE_HEAD, pad_edge=False)
         for row in self._latest:
-            table.add_row(*map(Text, row))  # as it is: a reason may hold brackets, which are no markup
+            table.add_row(*map(Text, row))  # brackets in a reason are no markup
         return table
 
     def __enter__(self) -> LiveProgress:
@@ -92,12 +95,10 @@ class LiveProgress:
 
     def begin(self, job: Job) -> None:
         cell = job.cell
-        self._bar.update(
-            self._task, description=f"{dict(cell.extra).get('method', cell.kernel)} {cell.mask_title} {format_size(cell.seqlen)}"
-        )
+        self._bar.update(self._task, description=f"{cell.title} {cell.mask_title} {format_size(cell.seqlen)}")
 
-    def finished(self, record: dict[str, Any]) -> None:
-        self._latest.append((*where(record), outcome(record)))
+    def finished(self, record: Record) -> None:
+        self._latest.append((*cell_names(record), result(record)))
         self._bar.advance(self._task)
 
     def say(self, text: str) -> None:

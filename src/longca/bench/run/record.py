@@ -8,7 +8,7 @@ from longca import masks
 from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import Planned
 from longca.results import metrics
-from longca.results.record import SCHEMA, Given, Outcome, Pass, Record
+from longca.results.record import SCHEMA, Given, Outcome, Pass, Record, Status
 
 MEASURED = (  # exists only where something was measured
     *("ms", "noisy", "call_ms", "host_bound", "tflops", "mfu", "peak_gib", "clock_mhz", "watts", "joules", "compile_ms"),
@@ -20,7 +20,7 @@ def make_record(planned: Planned, outcome: Outcome, environment: str) -> Record:
     cell, mask = planned.cell, planned.mask
     kernel, _, variant = cell.kernel.partition(":")
     fields = asdict(outcome)
-    if not outcome.status == "ok":
+    if outcome.status is not Status.OK:
         fields |= dict.fromkeys(MEASURED)
     fields["variant"] = outcome.variant or variant or None
     split = {} if cell.split is None else asdict(cell.split)

@@ -20,7 +20,10 @@ class Executor(Protocol):
     """Runs jobs of one level: in workers, or on a group of ranks."""
 
     spent_s: defaultdict[str, float]  # by phase: start, build, reference, check, time
-    lost: bool  # its processes broke, and no new ones can be started
+
+    @property
+    def lost(self) -> bool:
+        """Whether its processes broke and no new ones can be started."""
 
     def start(self, jobs: Iterable[Job]) -> None:
         """Begins to start what these jobs need, without waiting for it."""

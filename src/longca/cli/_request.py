@@ -1,35 +1,41 @@
-"""From the arguments of `longca run` to the suite that they ask for; what makes no sense is refused."""
+"""From the arguments of `longca run` to the suite that they ask for; refuses what makes no sense."""
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from longca.errors import BadInput, Unavailable
 from longca.text import parse_axes, parse_list, parse_settings
 
 if TYPE_CHECKING:
-    from longca.bench.suite import Suite
+    from longca.bench.plan.suite import Suite
 
 STEPS_SAY = ("masks", "seqlens", "seeds", "set", "distribution", "packing", "dense")  # what a workload says itself
 CP_ONLY = ("methods", "nproc", "grid")
+FLAGS = {"head_dims": "head-dim", "dtypes": "dtype"}  # where the flag is not the name of its value
+POSITIONAL = ("suite",)
 LISTS = ("kernels", "masks", "dense", "seqlens", "heads", "head_dims", "dtypes", "passes", "methods")
 
 
 def resolve(args: argparse.Namespace) -> Suite:
     """The suite that the command line asks for."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
-    from longca.bench import suite as suites
-    from longca.bench.workload import with_model
+    from longca.bench.plan import suite as suites
+    from longca.bench.plan.workload import with_model
+    from longca.results.record import LevelName, parse_pass
 
-    level = args.level or ("cp" if args.methods else None)
-    if args.suite is None and args.kernels is None and not args.plugin and not args.methods and level != "cp":
+    refuse_empty(args)
+    level = LevelName(args.level) if args.level else LevelName.CP if args.methods else None
+    if args.suite is None and args.kernels is None and not args.plugin and level is not LevelName.CP:
         raise BadInput(f"name a suite ({', '.join(suites.names())}, or a TOML file), or give --kernels.")
     suite = suites.find(args.suite) if args.suite else suites.Suite()
     if args.model:
         suite = with_model(suite, args.model)
-    lists = {name: tuple(parse_list(getattr(args, name))) for name in LISTS if getattr(args, name) is not None}
+    lists: dict[str, Any] = {name: tuple(parse_list(getattr(args, name))) for name in LISTS if getattr(args, name) is not None}
+    if "passes" in lists:
+        lists["passes"] = tuple(map(parse_pass, lists["passes"]))
     suite = suite.changed(
         **lists, seeds=_seeds(args.seeds), distribution=args.distribution, packing=args.packing, deterministic=args.deterministic
     ).changed(level=level, nproc=args.nproc, grid=args.grid, source=args.source)
@@ -45,15 +51,15 @@ def resolve(args: argparse.Namespace) -> Suite:
 
 
 def _refuse_conflicts(args: argparse.Namespace, suite: Suite) -> None:
-    """Refuse flags that would have no effect: nobody should believe that they had one."""
-    from longca.bench.gauge import LEAST_S
+    """Refuses flags that would have no effect."""
+    from longca.bench.clock.telemetry import LEAST_S
 
     beside = [f"--{name}" for name in STEPS_SAY if args.workload is not None and getattr(args, name) not in (None, [])]
     if beside:
         raise BadInput(
             f"a workload says its masks and lengths itself, so it takes no {' and no '.join(beside)}; leave out one or the other."
         )
-    ranks = [f"--{name}" for name in CP_ONLY if suite.level != "cp" and getattr(args, name) is not None]
+    ranks = [f"--{name}" for name in CP_ONLY if str(suite.level) != "cp" and getattr(args, name) is not None]
     if ranks:
         raise BadInput(f"{' and '.join(ranks)} {'is' if len(ranks) == 1 else 'are'} for context parallelism; add --level cp, or leave out.")
     if args.nproc is not None and args.nproc < 1:
@@ -85,15 +91,23 @@ def clock_settings(args: argparse.Namespace) -> dict[str, int | float]:
     return settings
 
 
+def refuse_empty(args: argparse.Namespace) -> None:
+    """Refuses empty values: a variable of a CI job that is not set does not mean the default."""
+    for name, value in vars(args).items():
+        if isinstance(value, str) and not value.strip(" ,") and name != "command_line":
+            flag = name if name in POSITIONAL else f"--{FLAGS.get(name, name).replace('_', '-')}"
+            raise BadInput(f"{flag} is given with nothing in it ({value!r}); write what is meant, or leave it out.")
+
+
 def _refuse_no_seconds(flag: str, value: float | None) -> None:
     if value is not None and not 0 < value < float("inf"):
         raise BadInput(f"--{flag.replace('_', '-')} must be a number of seconds over 0, not {value}.")
 
 
-def _seeds(text: str | None) -> tuple[int, ...] | None:
+def _seeds(text: str | None) -> tuple[int, ...] | int | None:
     if text is None:
         return None
     entries = parse_list(text)
     if not entries or not all(entry.isdecimal() for entry in entries):
         raise BadInput(f"{text!r} are no seeds; write how many, such as 3, or which, such as 42,43.")
-    return tuple(map(int, entries)) if "," in text else tuple(range(int(text)))
+    return tuple(map(int, entries)) if "," in text else int(text)

@@ -1,0 +1,83 @@
+"""A whole run: plan the cells of a level, resume the journal, measure what is left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from longca.bench.plan import jobs
+from longca.bench.plan.cells import Planned, plan
+from longca.bench.plan.workload import Step
+from longca.bench.run import environment, runner
+from longca.bench.run.level import Level
+from longca.bench.run.progress import LiveProgress, PlainProgress, progress
+from longca.errors import BadInput
+from longca.results.journal import Journal
+from longca.results.reading import Results, latest, replaced
+from longca.results.record import Environment
+from longca.text import plural
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a run leaves: the records of its cells, how many cells are left, and where the time went."""
+
+    results: Results
+    left: int
+    interrupted: bool
+    measured: int  # cells that this call set out to measure
+    seconds: float
+    by_phase: Mapping[str, float]
+
+
+def plan_level(level: Level, steps: Sequence[Step] = ()) -> list[Planned]:
+    """The planned cells of a level."""
+    if not level.catalogue.entries:
+        raise BadInput("no kernel runs here; `longca doctor` says what to install.")
+    return plan(level.cells(steps), environment.device_model(level.device), level.catalogue.versions)
+
+
+def measure(
+    level: Level,
+    planned: list[Planned],
+    out: Path,
+    *,
+    retry: bool = False,
+    full: bool = False,
+    stop_after: float | None = None,
+    show: Callable[[int], PlainProgress | LiveProgress] = progress,
+) -> Finished:
+    """Measures what the journal in `out` does not hold yet."""
+    machine = describe(level)
+    name = environment.name_of(machine)
+    with Journal(out) as journal:
+        journal.add_environment(name, environment.dated(machine))
+        for entry in planned:
+            journal.add_mask(entry.mask)
+        todo = jobs.left_to_do(planned, journal.records, retry=retry, full=full)
+        for record in replaced(journal.history, journal.environments, {entry.key for entry in planned}):
+            journal.add(record)  # the user went back to code that a later version had replaced: the last record counts
+        cache = runner.cache_folder(journal.folder)
+        todo_jobs = jobs.make_jobs(todo, level.suite.limits.workers)
+        with show(len(todo)) as watcher:
+            if journal.torn:
+                watcher.say(f"dropped a torn last line of {journal.torn} bytes; its cell is measured again.")
+            if len(todo) < len(planned):
+                done = f"{len(planned) - len(todo)} of {plural(len(planned), 'cell')}"
+                watcher.say(f"resuming {out}: {done} {'is' if len(planned) == 1 else 'are'} done.")
+            executor = level.executor(environment.device_model(level.device), cache, full)
+            if level.device == "cuda":
+                executor.start(todo_jobs)
+            start = time.monotonic()
+            ended = runner.execute(todo_jobs, executor, journal, name, watcher, stop_after)
+            seconds = time.monotonic() - start
+        written, environments = journal.written(), dict(journal.environments)
+    records = latest((written[entry.key] for entry in planned if entry.key in written), environments)
+    return Finished(Results(records, environments), ended.left, ended.interrupted, len(todo), seconds, executor.spent_s)
+
+
+def describe(level: Level) -> Environment:
+    labels = [label for label, entry in level.catalogue.entries.items() if entry.plugin is None]
+    return environment.describe(level.device, level.suite, labels, level.catalogue.plugin_files)
