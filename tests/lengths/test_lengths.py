@@ -122,6 +122,13 @@ def test_nothing_to_fill_is_refused(call: object, seqlen: int) -> None:
         call(seqlen)  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("packing", PACKERS)
+def test_lengths_of_endless_sequences_are_not_drawn(packing: str) -> None:
+    with pytest.raises(BadInput, match="drawn for at most 4G tokens, not 4294967297; give fewer, or your own lengths"):
+        lengths.pack((1 << 32) + 1, 0, packing)
+    assert lengths.fit([1 << 40], 1 << 40) == [1 << 40]
+
+
 def test_names_nobody_knows() -> None:
     with pytest.raises(BadInput, match="unknown packing 'drawn'; did you mean 'draw'"):
         lengths.pack(8, 0, "drawn")

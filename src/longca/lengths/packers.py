@@ -7,12 +7,14 @@ from random import Random
 
 from longca.errors import BadInput, unknown
 from longca.lengths.distributions import Distribution, Sampler, default_for, named
+from longca.text import format_size
 
+MOST_TOKENS = 1 << 32  # for which lengths are drawn: some 10 million documents
 PACKS = 20  # `chunked` draws this many packs at once, and cuts and shuffles across them
 
 
 def draw(seqlen: int, seed: int = 0, distribution: Distribution | None = None) -> list[int]:
-    """Lengths one after the other until the sequence is full; the last one is cut."""
+    """Lengths drawn until the sequence is full; the last one is cut."""
     _check(seqlen)
     return _fill(Sampler(distribution or default_for(seqlen), Random(seed)), seqlen)
 
@@ -57,6 +59,10 @@ def pack(seqlen: int, seed: int = 0, packing: str = "draw", distribution: Distri
     """Document lengths that sum to `seqlen`, by the name of the packer."""
     if packing not in PACKERS:
         raise unknown("packing", packing, list(PACKERS))
+    if seqlen > MOST_TOKENS:
+        raise BadInput(
+            f"document lengths are drawn for at most {format_size(MOST_TOKENS)} tokens, not {seqlen}; give fewer, or your own lengths."
+        )
     return PACKERS[packing](seqlen, seed, distribution)
 
 
