@@ -26,11 +26,15 @@ class OneDevice(Level):
         offered = offered_by(plugins, device, suite.limits)
         super().__init__(suite, device, make_catalogue(suite, offered, device, only_named))
 
+    def admit(self, planned: Sequence[Planned]) -> None:
+        """Admits everything: kernels are tried, and each record says what became of its cell."""
+
     def executor(self, device_model: str, cache: Path, full: bool) -> Workers:
+        self._refuse_nothing_runs()
         return Workers(self.suite, self.catalogue, self.device, device_model, cache, full)
 
-    def admit(self, planned: Sequence[Planned]) -> None:
-        """Raises where every cell would be `unavailable`. Other kernels are tried: each record says what became of its cell."""
+    def _refuse_nothing_runs(self) -> None:
+        """Raises where every cell would be `unavailable`."""
         missing = dict[str, str]()
         for label, entry in self.catalogue.entries.items():
             answers = [registry.available(kernel, self.device) for kernel in registry.choices(label)] if entry.plugin is None else []

@@ -36,7 +36,9 @@ def plan_level(level: Level, steps: Sequence[Step] = ()) -> list[Planned]:
     """The planned cells of a level."""
     if not level.catalogue.entries:
         raise BadInput("no kernel runs here; `longca doctor` says what to install.")
-    return plan(level.cells(steps), environment.device_model(level.device), level.catalogue.versions)
+    planned = plan(level.cells(steps), environment.device_model(level.device), level.catalogue.versions)
+    level.admit(planned)
+    return planned
 
 
 def measure(
@@ -52,6 +54,7 @@ def measure(
     """Measures what the journal in `out` does not hold yet."""
     machine = describe(level)
     name = environment.name_of(machine)
+    executor = level.executor(environment.device_model(level.device), out / runner.CACHE, full)
     with Journal(out) as journal:
         journal.add_environment(name, environment.dated(machine))
         for entry in planned:
@@ -59,7 +62,7 @@ def measure(
         todo = jobs.left_to_do(planned, journal.records, retry=retry, full=full)
         for record in replaced(journal.history, journal.environments, {entry.key for entry in planned}):
             journal.add(record)  # the user went back to code that a later version had replaced: the last record counts
-        cache = runner.cache_folder(journal.folder)
+        runner.make_cache(journal.folder)
         todo_jobs = jobs.make_jobs(todo, level.suite.limits.workers)
         with show(len(todo)) as watcher:
             if journal.torn:
@@ -67,7 +70,6 @@ def measure(
             if len(todo) < len(planned):
                 done = f"{len(planned) - len(todo)} of {plural(len(planned), 'cell')}"
                 watcher.say(f"resuming {out}: {done} {'is' if len(planned) == 1 else 'are'} done.")
-            executor = level.executor(environment.device_model(level.device), cache, full)
             if level.device == "cuda":
                 executor.start(todo_jobs)
             start = time.monotonic()

@@ -25,7 +25,8 @@ class Level(ABC):
 
     @abstractmethod
     def admit(self, planned: Sequence[Planned]) -> None:
-        """Raises where nothing can come of a run."""
+        """Raises where the planned cells make no sense together."""
 
     @abstractmethod
-    def executor(self, device_model: str, cache: Path, full: bool) -> Executor: ...
+    def executor(self, device_model: str, cache: Path, full: bool) -> Executor:
+        """Who runs the jobs; raises where nothing could be measured on this machine."""

@@ -64,7 +64,7 @@ class Stop:
                 signal.signal(number, handler)
 
 
-def cache_folder(folder: Path) -> Path:
+def make_cache(folder: Path) -> None:
     """Makes an empty folder for what workers share; one that a killed run left behind is removed."""
     cache = folder / CACHE
     shutil.rmtree(cache, ignore_errors=True)
@@ -72,7 +72,6 @@ def cache_folder(folder: Path) -> Path:
         cache.mkdir(exist_ok=True)
     except OSError as error:
         raise CannotWrite(f"cannot write {cache}: {error.strerror}; make room, or give another --out.") from error
-    return cache
 
 
 def execute(
