@@ -21,7 +21,7 @@ from longca.masks import AnyMask
 DATA_SETS = ("plain", "loud")
 TENSORS = ("out", "lse", "dq", "dk", "dv")
 CHUNK_PAIRS = {"cpu": 1 << 22, "cuda": 1 << 28}
-ADDING = 0.5  # of the working precision times the sum of all terms' sizes: the rms error of adding them one after the other
+ADDING = 1.0  # of the working precision times the sum of all terms' sizes: the rms error of adding them one after the other
 
 Values = dict[str, torch.Tensor]
 
@@ -62,7 +62,7 @@ class Reference:
 def data(
     case: Case, points: SampledRows, data_set: str, seed: int, layout: Layout = "LHD", ranges: Sequence[tuple[int, int]] | None = None
 ) -> Inputs:
-    """The inputs of one data set: dout is zero except in the sampled rows; in `loud`, V is loud at the loud keys, and some scores are large.
+    """The inputs of one data set: dout is zero except in the sampled rows; in `loud`, V is loud at some keys, and some scores are large.
 
     With `ranges` only those tokens, one after the other: the same numbers that the whole has there.
     """
@@ -111,6 +111,7 @@ class ExpectedErrors:
 
     def __init__(self, case: Case, rows: int) -> None:
         self.step = torch.finfo(DTYPES[case.dtype]).eps / 4  # the rms of a rounding, relative to what is rounded
+        self.tiny = torch.finfo(DTYPES[case.dtype]).smallest_normal * torch.finfo(DTYPES[case.dtype]).eps  # smaller values are rounded to 0
         self.work = torch.finfo(torch.float64 if case.dtype == "fp64" else torch.float32).eps
         self.long_sums = case.dtype in ("fp32", "fp64")  # in lower precisions adding costs nothing beside rounding
         shapes = {"out": (rows, case.heads_q), "dq": (rows, case.heads_q), "lse": (case.heads_q, rows)}
@@ -120,9 +121,10 @@ class ExpectedErrors:
 
     def score_error(self, q_GLD: torch.Tensor, k_LD: torch.Tensor, lse_GL: torch.Tensor) -> torch.Tensor:
         """The expected error of a row's scores and lse, [group, rows, 1]: also the relative error of its probabilities."""
-        length = q_GLD.norm(dim=-1) * k_LD.norm(dim=-1).square().mean().sqrt() * abs(self.scale)
+        length: torch.Tensor = q_GLD.norm(dim=-1) * k_LD.norm(dim=-1).square().mean().sqrt() * abs(self.scale)
         size = torch.where(lse_GL.isfinite(), lse_GL.abs(), 0.0)
-        return (self.work * (1 + length + size) / 2)[..., None]
+        error: torch.Tensor = self.work * (1 + length + size) / 2
+        return error[..., None]
 
     def forward(self, p: torch.Tensor, v_LD: torch.Tensor, score: torch.Tensor, chunk: slice, heads: slice) -> None:
         square = (self.step**2 + score.square()) * (p.square() @ v_LD.square().mean(1, keepdim=True))
@@ -144,6 +146,11 @@ class ExpectedErrors:
         dk = squares.transpose(-1, -2) @ (relative * q)
         if self.long_sums:
             adding = ADDING * self.work
+            # the sum over a row that each of its score gradients has; where the running maximum is differentiated, its key gets all of it
+            shared = torch.where(p == p.amax(-1, keepdim=True), 1.0, p) * sizes.sum(-1, keepdim=True)
+            squares = (adding * shared).square()
+            dq += squares @ k
+            dk += squares.transpose(-1, -2) @ q
             dq += (adding * (sizes @ k.sqrt())).square()
             dk += (adding * (sizes.transpose(-1, -2) @ q.sqrt())).square()
             self.squares["dv"][keys, kv_head] += (adding * (p.transpose(-1, -2) @ dout.sqrt())).square().sum((0, 2))
@@ -155,7 +162,7 @@ class ExpectedErrors:
         if name == "lse":
             off = torch.where(exact.isfinite(), exact - rounded.double(), 0.0)
             return (off.square() + self.squares["lse"]).sqrt()
-        off = (exact - rounded.double()).square().mean(2) + (self.step * exact).square().mean(2)
+        off = (exact - rounded.double()).square().mean(2) + (self.step * exact).square().mean(2) + self.tiny**2
         return (off + self.squares[name]).sqrt()
 
 
