@@ -23,8 +23,10 @@ import torch
 
 from longca.bench.check import explain
 from longca.bench.check.reference import DATA_SETS, Reference, data
+from longca.bench.check.sampled_rows import Ints
 from longca.kernels.base import Attention, Case, Kernel
 from longca.kernels.inputs import DTYPES, Inputs
+from longca.results.record import Check, TensorError
 from longca.text import plural
 
 Tensors = dict[str, torch.Tensor]
@@ -81,6 +83,11 @@ class Verdict:
     @property
     def ok(self) -> bool:
         return not self.problems and all(error.ok for error in self.errors.values())
+
+    @property
+    def tensor_errors(self) -> Check:
+        """As records keep them."""
+        return {name: TensorError(error.error, error.allowed) for name, error in self.errors.items()}
 
     @property
     def reason(self) -> str:
@@ -323,6 +330,18 @@ def compare(tensors: Tensors, reference: Reference, data_set: str, case: Case, v
         else:
             found = _worst(tensor, right[name], rounding[name], every, case.dtype)
         verdict.errors[name] = found.joined(verdict.errors.get(name))
+
+
+def compare_rows(
+    name: str, tensor: torch.Tensor, rows: Ints, places: Ints, reference: Reference, data_set: str, case: Case, verdict: Verdict
+) -> None:
+    """Compares some rows of a tensor, which are at these places of the reference."""
+    right, rounding = (
+        values[data_set][name][torch.from_numpy(places).to(case.device)] for values in (reference.values, reference.rounding)
+    )
+    numbers = torch.from_numpy(rows).to(case.device)
+    tokens = explain.Tokens(numbers, sampled=len(rows) < case.seqlen_q)
+    verdict.errors[name] = _worst(tensor[numbers], right, rounding, tokens, case.dtype).joined(verdict.errors.get(name))
 
 
 def _worst(got: torch.Tensor, right: torch.Tensor, rounding: torch.Tensor, tokens: explain.Tokens, dtype: str) -> Error:
