@@ -61,7 +61,9 @@ def _dispatch(argv: list[str]) -> int:
         parser = Parser(prog=f"longca {verb}", description=module.HELP, formatter_class=argparse.RawDescriptionHelpFormatter)
         module.add_arguments(parser)
         command_line = shlex.join(["longca", *argv])  # for advice on how to go on
-        return int(module.run(parser.parse_args(argv[1:], argparse.Namespace(command_line=command_line))))
+        args = parser.parse_args(argv[1:], argparse.Namespace(command_line=command_line))
+        _refuse_empty(parser, args)
+        return int(module.run(args))
     parser = Parser(prog="longca", description="Measures attention kernels and context parallelism for long sequences.")
     parser.add_argument("--version", action="version", version=f"longca {__version__}")
     parser.usage = "longca [-h] [--version] COMMAND ..."
@@ -71,3 +73,13 @@ def _dispatch(argv: list[str]) -> int:
     parser.parse_args(argv)
     parser.print_help()
     return 0
+
+
+def _refuse_empty(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Refuses values without content: a variable of a CI job that is not set does not mean the default."""
+    for action in parser._actions:
+        value = getattr(args, action.dest, None)
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and not text.strip(" ,\t\n"):
+                name = max(action.option_strings, key=len, default=action.metavar or action.dest)
+                raise BadInput(f"{name} is given with nothing in it ({text!r}); write what is meant, or leave it out.")

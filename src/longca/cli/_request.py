@@ -5,16 +5,17 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from longca.errors import BadInput, Unavailable
-from longca.text import parse_axes, parse_list, parse_settings
+from longca.errors import BadInput, Unavailable, unknown
+from longca.text import parse_axes, parse_list, parse_settings, short
 
 if TYPE_CHECKING:
     from longca.bench.plan.suite import Suite
+    from longca.results.record import Status
 
 STEPS_SAY = ("masks", "seqlens", "seeds", "set", "distribution", "packing", "dense")  # what a workload says itself
 CP_ONLY = ("methods", "nproc", "grid")
-FLAGS = {"head_dims": "head-dim", "dtypes": "dtype"}  # where the flag is not the name of its value
-POSITIONAL = ("suite",)
+MOST_S = 1e7  # seconds: four months
+DIGITS = 18  # of a seed
 LISTS = ("kernels", "masks", "dense", "seqlens", "heads", "head_dims", "dtypes", "passes", "methods")
 
 
@@ -26,7 +27,6 @@ def resolve(args: argparse.Namespace) -> Suite:
     from longca.bench.plan.workload import with_model
     from longca.results.record import LevelName, parse_pass
 
-    refuse_empty(args)
     level = LevelName(args.level) if args.level else LevelName.CP if args.methods else None
     if args.suite is None and args.kernels is None and not args.plugin and level is not LevelName.CP:
         raise BadInput(f"name a suite ({', '.join(suites.names())}, or a TOML file), or give --kernels.")
@@ -91,17 +91,21 @@ def clock_settings(args: argparse.Namespace) -> dict[str, int | float]:
     return settings
 
 
-def refuse_empty(args: argparse.Namespace) -> None:
-    """Refuses empty values: a variable of a CI job that is not set does not mean the default."""
-    for name, value in vars(args).items():
-        if isinstance(value, str) and not value.strip(" ,") and name != "command_line":
-            flag = name if name in POSITIONAL else f"--{FLAGS.get(name, name).replace('_', '-')}"
-            raise BadInput(f"{flag} is given with nothing in it ({value!r}); write what is meant, or leave it out.")
+def failing_statuses(text: str | None) -> frozenset[Status]:
+    """The statuses of `--fail-on`, all that `--retry failed` would try again for `all`."""
+    from longca.results.record import RETRIED, Status
+
+    names = parse_list(text or "")
+    known = sorted(RETRIED)
+    for name in names:
+        if name not in (*known, "all"):
+            raise unknown("status for --fail-on", name, [*known, "all"])
+    return RETRIED if "all" in names else frozenset(map(Status, names))
 
 
 def _refuse_no_seconds(flag: str, value: float | None) -> None:
-    if value is not None and not 0 < value < float("inf"):
-        raise BadInput(f"--{flag.replace('_', '-')} must be a number of seconds over 0, not {value}.")
+    if value is not None and not 0 < value <= MOST_S:
+        raise BadInput(f"--{flag.replace('_', '-')} must be a number of seconds over 0 and up to {MOST_S:g}, not {value:g}.")
 
 
 def _seeds(text: str | None) -> tuple[int, ...] | int | None:
@@ -110,4 +114,6 @@ def _seeds(text: str | None) -> tuple[int, ...] | int | None:
     entries = parse_list(text)
     if not entries or not all(entry.isdecimal() for entry in entries):
         raise BadInput(f"{text!r} are no seeds; write how many, such as 3, or which, such as 42,43.")
+    if any(len(entry) > DIGITS for entry in entries):
+        raise BadInput(f"--seeds {short(text, 40)} is too large; seeds have up to {DIGITS} digits.")
     return tuple(map(int, entries)) if "," in text else int(text)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from longca.cli import INTERRUPTED
 from longca.cli._ranks import take_part
-from longca.cli._request import clock_settings, refuse_energy, resolve
+from longca.cli._request import clock_settings, failing_statuses, refuse_energy, resolve
+from longca.errors import Refused
 from longca.text import plural
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from longca.bench.plan.suite import Suite
     from longca.bench.run.campaign import Finished
     from longca.bench.run.level import Level
+    from longca.results.record import Status
 
 HELP = "measure a suite of cells, or resume one"
 MORE_TO_DO = 3  # the exit code where --stop-after left cells
@@ -67,6 +70,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", metavar="DIR", help="where the journal is written (default out/SUITE, or out/run, out/run-cp); an existing one is resumed"
     )
     parser.add_argument("--retry", choices=("failed",), help="run cells again that failed")
+    parser.add_argument(
+        "--fail-on", metavar="A,B", help="exit code 1 if a cell ends as wrong, error, invalid, timeout, oom or unavailable; or all of these"
+    )
     parser.add_argument("--full", action="store_true", help="run kernels with O(S²) memory at any length")
     parser.add_argument("--shard", metavar="I/N", help="only the I-th of N parts; `longca merge` joins them")
     parser.add_argument("--budget", type=float, metavar="S", help="seconds of sampling per cell")
@@ -95,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
     from longca.parallel import joining
     from longca.results.record import LevelName
 
-    suite = resolve(args)
+    suite, failing = resolve(args), failing_statuses(args.fail_on)
     if args.print_config:
         print(to_toml(suite), end="")
         return 0
@@ -111,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
         return 0 if launch is not None and launch.rank else _dry_run(_plan(args, level), level)
 
     def measure() -> int:
-        return _measure(args, level, _plan(args, level))
+        return _measure(args, level, _plan(args, level), failing)
 
     return measure() if launch is None else take_part(launch, device, suite.limits.start_s, measure)
 
@@ -138,7 +144,7 @@ def _plan(args: argparse.Namespace, level: Level) -> list[Planned]:
     from longca.bench.plan.workload import read_workload
     from longca.bench.run.campaign import plan_level
 
-    planned = plan_level(level, read_workload(args.workload) if args.workload else [])
+    planned = plan_level(level, read_workload(args.workload) if args.workload else [], dry=args.dry_run)
     if not args.shard:
         return planned
     mine = shard(planned, args.shard)
@@ -150,7 +156,7 @@ def _plan(args: argparse.Namespace, level: Level) -> list[Planned]:
 
 
 def _dry_run(planned: list[Planned], level: Level) -> int:
-    from longca.bench.plan.jobs import estimate_s
+    from longca.bench.plan.estimate import estimates_s, refuse_hopeless
     from longca.cli._tables import show_table
     from longca.text import format_duration, format_size
 
@@ -163,7 +169,11 @@ def _dry_run(planned: list[Planned], level: Level) -> int:
         rows.append((*names, cell.kernel, cell.mask_title, format_size(cell.seqlen), *shape))
     show_table(columns, rows)
     _list_left_out(level)
-    print(f"{plural(len(planned), 'cell')}, about {format_duration(estimate_s(planned, level.suite))}")
+    try:
+        refuse_hopeless(planned, level.suite.limits)
+    except Refused as error:
+        print(f"this run would be refused here: {error}", file=sys.stderr)
+    print(f"{plural(len(planned), 'cell')}, about {format_duration(sum(estimates_s(planned, level.suite).values()))}")
     return 0
 
 
@@ -175,7 +185,7 @@ def _list_left_out(level: Level) -> None:
         print(f"left out: {', '.join(labels)} ({reason})", file=sys.stderr)
 
 
-def _measure(args: argparse.Namespace, level: Level, planned: list[Planned]) -> int:
+def _measure(args: argparse.Namespace, level: Level, planned: list[Planned], failing: Collection[Status]) -> int:
     from longca.bench.run.campaign import measure
 
     _list_left_out(level)
@@ -185,10 +195,28 @@ def _measure(args: argparse.Namespace, level: Level, planned: list[Planned]) -> 
     _summary(finished, out, level.catalogue.plugin_kernels)
     if finished.measured:
         print(where_the_time_went(finished.seconds, finished.by_phase))
-    if not finished.left:
-        return 0
-    print(f"stopped with {plural(finished.left, 'cell')} left; to go on: {args.command_line}")
-    return INTERRUPTED if finished.interrupted else MORE_TO_DO
+    statuses = Counter(record.status for record in finished.results.records)
+    if remark := faults(statuses, failing):
+        print(remark)
+    if finished.left:
+        print(f"stopped with {plural(finished.left, 'cell')} left; to go on: {args.command_line}")
+        return INTERRUPTED if finished.interrupted else MORE_TO_DO
+    return 1 if any(statuses[status] for status in failing) else 0
+
+
+def faults(statuses: Mapping[Status, int], failing: Collection[Status]) -> str:
+    """One line on cells that failed: why the exit code is 1, or how to make it 1. Empty where nothing did."""
+    from longca.results.record import AT_FAULT
+
+    seen = [status for status in (*AT_FAULT, *sorted(set(failing) - set(AT_FAULT))) if statuses.get(status)]
+    if not seen:
+        return ""
+    total = sum(statuses[status] for status in seen)
+    many = f"{plural(total, 'cell')} {'is' if total == 1 else 'are'} {seen[0]}" if len(seen) == 1 else ""
+    words = many or f"{plural(total, 'cell')} failed ({', '.join(f'{statuses[status]} {status}' for status in seen)})"
+    if any(status in failing for status in seen):
+        return f"{words}: exit code 1, as --fail-on asks."
+    return f"{words}; --fail-on {','.join(seen)} makes that exit code 1."
 
 
 def _default_name(args: argparse.Namespace, level: Level) -> str:

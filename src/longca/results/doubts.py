@@ -38,7 +38,16 @@ def doubt(record: Record, environment: Environment | None) -> str:
     expected = metrics.tflops(work / (record.ranks or 1), times.median)
     if not _near(speed, expected):
         return f"its speed of {speed:g} TFLOP/s is not its work over its time, {expected:g}"
-    return metrics.too_fast(speed, environment.name, record.dtype) if environment else ""
+    return metrics.too_fast(speed, _limit(record, environment), environment.name, record.dtype) if environment else ""
+
+
+def _limit(record: Record, environment: Environment) -> float | None:
+    """TFLOP/s of the device at most; None where that is not known. A journal does not say what units a CPU has."""
+    if environment.on_cpu:
+        if record.simulated:
+            return None  # its figures are those of other devices
+        return metrics.cpu_bound(environment.cores, record.dtype) if environment.cores else None
+    return metrics.peak(environment.name, record.dtype)
 
 
 def _near(value: float, other: float) -> bool:

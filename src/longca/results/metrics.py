@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from functools import cache
+from pathlib import Path
+
 from longca.kernels.base import Case
 from longca.masks import AnyMask
 from longca.results.record import Pass
@@ -9,7 +13,6 @@ from longca.results.record import Pass
 BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}  # of one value
 DTYPES = tuple(BYTES)
 GIB = 1 << 30
-RELATIVE_COST = {Pass.FWD: 1.0, Pass.BWD: 2.5, Pass.BOTH: 3.5}  # of a pass in forwards, for estimates
 
 # dense bf16/fp16 matrix peak by datasheet, TFLOP/s: a kernel that claims more is invalid
 PEAK_TFLOPS = {"H200": 989.0, "H100": 989.0, "H800": 989.0, "H20": 148.0, "A100": 312.0, "A800": 312.0, "B200": 2250.0, "L40S": 362.0}
@@ -48,9 +51,31 @@ def peak(device: str, dtype: str = "bf16") -> float | None:
     return None
 
 
-def too_fast(speed: float, device: str, dtype: str) -> str:
-    """Why a speed cannot be true, as a clause; empty where it can."""
-    limit = peak(device, dtype)
+CPU_HZ = 5e9
+CPU_FLOPS = 64  # fp32 operations per cycle and core with AVX2: two units, eight lanes, multiply and add, and as much again to be generous
+FASTEST_CPU = frozenset({"avx512f", "amx_tile"})
+
+
+def cpu_bound(cores: int, dtype: str, flags: Collection[str] = FASTEST_CPU) -> float:
+    """TFLOP/s that no CPU with so many cores reaches. Without knowing its flags the CPU counts as the fastest kind."""
+    fp32 = cores * CPU_HZ * CPU_FLOPS * (2 if "avx512f" in flags else 1) / 1e12
+    half = 16 if any(flag.startswith("amx") for flag in flags) else 2
+    return fp32 * {"fp64": 0.5, "fp32": 1}.get(dtype, half)
+
+
+@cache
+def cpu_flags(file: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
+    """The flags of this machine's CPU; those of the fastest kind where the system names none, as on ARM."""
+    try:
+        lines = file.read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        lines = []
+    flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), None)
+    return FASTEST_CPU if flags is None else frozenset(flags)
+
+
+def too_fast(speed: float, limit: float | None, device: str, dtype: str) -> str:
+    """Why a speed above the limit cannot be true, as a clause; empty where it can, or where no limit is known."""
     if limit is None or speed <= limit:
         return ""
-    return f"{speed:.0f} TFLOP/s is above the {limit:.0f} that {device} can do in {dtype}: the work was not done, or not timed"
+    return f"{speed:.3g} TFLOP/s is above the {limit:.3g} that {device} can do in {dtype}: the work was not done, or not timed"

@@ -41,6 +41,7 @@ class Status(StrEnum):
 
 
 RETRIED = frozenset({Status.OOM, Status.TIMEOUT, Status.WRONG, Status.ERROR, Status.INVALID, Status.UNAVAILABLE})  # by `--retry failed`
+AT_FAULT = (Status.WRONG, Status.ERROR, Status.INVALID, Status.TIMEOUT)  # what the end of a run points out
 NEVER_RAN = frozenset({Status.UNSUPPORTED, Status.UNAVAILABLE, Status.SKIPPED})
 
 

@@ -15,7 +15,6 @@ from longca.bench.many_devices.ranks import Ranks
 from longca.bench.plan.catalogue import Catalogue, Entry
 from longca.bench.plan.cell import Cell, Split
 from longca.bench.plan.cells import Planned, make_cells, mask_of
-from longca.bench.plan.jobs import FLOPS_PER_SECOND
 from longca.bench.plan.suite import Suite
 from longca.bench.plan.versions import kernel_versions, method_versions
 from longca.bench.plan.workload import Step
@@ -24,10 +23,7 @@ from longca.errors import Refused
 from longca.kernels import registry as kernels
 from longca.masks import AnyMask
 from longca.parallel import registry
-from longca.results import metrics
 from longca.text import parse_list, parse_size
-
-LEAST_CALLS = 4  # a cell whose time does not suffice for so many calls is not begun
 
 
 class ManyDevices(Level):
@@ -69,7 +65,7 @@ class ManyDevices(Level):
         return Ranks(self.suite, self.catalogue, self.device, device_model, cache)
 
     def admit(self, planned: Sequence[Planned]) -> None:
-        """Refuses a run of which nothing can come: too much for a CPU or a GPU, or a combination asked for by name that cannot work.
+        """Refuses a run of which nothing can come: too much for a GPU, or a combination asked for by name that cannot work.
 
         Of several methods those that cannot say so in their records, as long as another one can: for the same problem, where they were
         named, and in the grid that was.
@@ -77,7 +73,6 @@ class ManyDevices(Level):
         answers: dict[Cell, Refused | None] = {}
         for entry in planned:
             mask = mask_of(entry.cell.problem)
-            self._refuse_hopeless(entry.cell, mask)
             if entry.cell.job not in answers:
                 answers[entry.cell.job] = self._refusal(entry.cell, mask)
         together: dict[object, list[Refused | None]] = {"all": list(answers.values())}
@@ -89,14 +84,6 @@ class ManyDevices(Level):
             refused = [answer for answer in alike if answer is not None]
             if refused and len(refused) == len(alike):
                 raise refused[0]
-
-    def _refuse_hopeless(self, cell: Cell, mask: AnyMask) -> None:
-        seconds, allowed = metrics.flops(mask, cell.case(mask), cell.pass_) / FLOPS_PER_SECOND["cpu"], self.suite.limits.time_s
-        if self.device == "cpu" and LEAST_CALLS * seconds > allowed:
-            raise Refused(
-                f"{cell.title} on {cell.mask} with {cell.seqlen} tokens and {cell.heads_q} heads takes about {seconds:.0f} s "
-                f"a call on a CPU, and a cell has {allowed:.0f} s; use GPUs, shorter --seqlens, or the suite quick-cp."
-            )
 
     def _refusal(self, cell: Cell, mask: AnyMask) -> Refused | None:
         try:

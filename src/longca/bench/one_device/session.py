@@ -129,7 +129,10 @@ class Session:
         assert self._usual is not None
         assert self._references is not None
         with self._usual.instead():  # other kernels are checked against it too, and this one may have changed torch's settings
-            return self._references.get(mask, case, seed, self._cache)
+            try:
+                return self._references.get(mask, case, seed, self._cache)
+            except OSError:  # somebody removed the cache: this worker computes the reference for itself
+                return self._references.get(mask, case, seed, None)
 
     def after_error(self, error: BaseException) -> None:
         """Frees memory, and sees whether the device still answers. A refusal broke nothing, and what it held goes with its frames."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -114,7 +114,8 @@ def refuse_large_pattern(name: str, seqlen: int, params: Mapping[str, float]) ->
 
 
 @lru_cache(maxsize=4096)
-def _mask_entry(problem: Cell) -> MaskEntry:
+def mask_entry(problem: Cell) -> MaskEntry:
+    """The mask of a problem as the journal keeps it."""
     return describe_mask(mask_of(problem), problem.token_shape)
 
 
@@ -138,12 +139,20 @@ def describe_mask(mask: AnyMask, token_shape: Heads | None = None) -> MaskEntry:
     return entry
 
 
-def plan(cells: Iterable[Cell], device_model: str, versions: Mapping[str, Mapping[str, str]]) -> list[Planned]:
+def plan(
+    cells: Iterable[Cell],
+    device_model: str,
+    versions: Mapping[str, Mapping[str, str]],
+    describe: Callable[[Cell], MaskEntry] = mask_entry,
+) -> list[Planned]:
     """Keys for cells. Where seeds give the same mask (full, causal, windows) only the first is kept; other parameters are another cell,
-    even where they happen to show the same: who asks for two ratios gets figures for two. `versions` are by `Cell.title` or kernel."""
+    even where they happen to show the same: who asks for two ratios gets figures for two. `versions` are by `Cell.title` or kernel.
+
+    `describe` makes the mask of a problem; with an outline of it the keys are not those of a journal.
+    """
     planned: dict[tuple[Any, ...], Planned] = {}
     for cell in cells:
-        mask = _mask_entry(cell.problem)
+        mask = describe(cell.problem)
         same = (replace(cell, seed=0, params=(), documents=None), mask.digest, tuple(sorted(mask.params.items())))
         if same not in planned:
             own = {**versions[cell.kernel], **(versions[cell.title] if cell.split else {})}

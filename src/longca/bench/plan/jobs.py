@@ -1,4 +1,4 @@
-"""From planned cells to jobs: in which order, which of them are done already, and how long they may take.
+"""From planned cells to jobs: in which order, and which of them are done already.
 
 A job is what one worker does at once: the passes of one kernel on one problem. Problems follow one another, and within a problem the
 kernels: so the reference of a problem is made once and dropped when the next one begins.
@@ -6,19 +6,16 @@ kernels: so the reference of a problem is made once and dropped when the next on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from msgspec.structs import replace as change
 
 from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import Planned
-from longca.bench.plan.suite import Suite
+from longca.bench.plan.outline import mask_outline
 from longca.errors import BadInput
-from longca.results import metrics
 from longca.results.record import RETRIED, Pass, Record, Status
-
-FLOPS_PER_SECOND = {"cuda": 4e14, "cpu": 4e10}  # of a usual machine, for estimates
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,7 @@ def shard(planned: list[Planned], text: str) -> list[Planned]:
         part = parts = 0
     if not 1 <= part <= parts:
         raise BadInput(f"{text!r} is no shard; write one such as 3/8, from 1/8 to 8/8.")
-    problems = {entry.cell.problem: entry.mask.area for entry in planned}
+    problems = {entry.cell.problem: mask_outline(entry.cell.problem).area for entry in planned}  # the same in a dry run
     by_cost = sorted(problems, key=lambda problem: -problems[problem])  # a stable sort: every machine deals the same way
     mine = set(by_cost[part - 1 :: parts])
     return [entry for entry in planned if entry.cell.problem in mine]
@@ -91,21 +88,3 @@ def left_to_do(planned: list[Planned], records: Mapping[str, Record], *, retry: 
         return full and record.status is Status.SKIPPED
 
     return [entry for entry in planned if undone(entry)]
-
-
-def estimate_s(planned: Sequence[Planned], suite: Suite) -> float:
-    """A rough estimate: what the clock may spend, and what check and slow calls cost at a usual speed."""
-    total, seen = 0.0, set[Cell]()
-    for entry in planned:
-        cell = entry.cell
-        per_second = FLOPS_PER_SECOND[cell.device]
-        forward = 2 * entry.mask.area // cell.patterns * cell.heads_q * (cell.head_dim + cell.head_dim_v)
-        work = forward * metrics.RELATIVE_COST[cell.pass_]
-        total += max(suite.clock.warmup_s + suite.clock.budget_s, (suite.clock.least + 1) * work / per_second) + 0.05
-        if cell.job not in seen:
-            seen.add(cell.job)
-            total += 0.2 + 6 * work / per_second
-        if cell.problem not in seen:
-            seen.add(cell.problem)
-            total += 0.2 + cell.seqlen**2 / 64 * cell.heads_q * cell.head_dim * 56 / (per_second / 10)
-    return total

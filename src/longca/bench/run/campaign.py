@@ -9,15 +9,20 @@ from pathlib import Path
 
 from longca.bench.plan import jobs
 from longca.bench.plan.cells import Planned, plan
+from longca.bench.plan.estimate import estimates_s, refuse_hopeless
+from longca.bench.plan.outline import mask_outline
 from longca.bench.plan.workload import Step
 from longca.bench.run import environment, runner
 from longca.bench.run.level import Level
 from longca.bench.run.progress import LiveProgress, PlainProgress, progress
+from longca.bench.run.time_left import TimeLeft
 from longca.errors import BadInput
 from longca.results.journal import Journal
 from longca.results.reading import Results, latest, replaced
 from longca.results.record import Environment
-from longca.text import plural
+from longca.text import format_duration, plural
+
+LONG_S = 60.0  # a run that takes longer is announced
 
 
 @dataclass(frozen=True)
@@ -32,11 +37,17 @@ class Finished:
     by_phase: Mapping[str, float]
 
 
-def plan_level(level: Level, steps: Sequence[Step] = ()) -> list[Planned]:
-    """The planned cells of a level."""
+def plan_level(level: Level, steps: Sequence[Step] = (), *, dry: bool = False) -> list[Planned]:
+    """The planned cells of a level. A dry plan is for counting: block patterns are not made, so keys are not those of a journal, and what
+    would take too long here is not refused."""
     if not level.catalogue.entries:
         raise BadInput("no kernel runs here; `longca doctor` says what to install.")
-    planned = plan(level.cells(steps), environment.device_model(level.device), level.catalogue.versions)
+    model, versions = environment.device_model(level.device), level.catalogue.versions
+    cells = level.cells(steps)
+    planned = plan(cells, model, versions, mask_outline)
+    if not dry:
+        refuse_hopeless(planned, level.suite.limits)
+        planned = plan(cells, model, versions)
     level.admit(planned)
     return planned
 
@@ -49,7 +60,7 @@ def measure(
     retry: bool = False,
     full: bool = False,
     stop_after: float | None = None,
-    show: Callable[[int], PlainProgress | LiveProgress] = progress,
+    show: Callable[[int, TimeLeft], PlainProgress | LiveProgress] = progress,
 ) -> Finished:
     """Measures what the journal in `out` does not hold yet."""
     machine = describe(level)
@@ -64,12 +75,16 @@ def measure(
             journal.add(record)  # the user went back to code that a later version had replaced: the last record counts
         runner.make_cache(journal.folder)
         todo_jobs = jobs.make_jobs(todo, level.suite.limits.workers)
-        with show(len(todo)) as watcher:
+        left = TimeLeft(estimates_s(todo, level.suite), {entry.key: entry.cell.kernel for entry in todo})
+        with show(len(todo), left) as watcher:
+            journal.say = watcher.say
             if journal.torn:
                 watcher.say(f"dropped a torn last line of {journal.torn} bytes; its cell is measured again.")
             if len(todo) < len(planned):
                 done = f"{len(planned) - len(todo)} of {plural(len(planned), 'cell')}"
                 watcher.say(f"resuming {out}: {done} {'is' if len(planned) == 1 else 'are'} done.")
+            if left.seconds > LONG_S:
+                watcher.say(f"{plural(len(todo), 'cell')} to measure: about {format_duration(left.seconds)}.")
             if level.device == "cuda":
                 executor.start(todo_jobs)
             start = time.monotonic()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections import deque
 from types import TracebackType
 from typing import Any
 
 from longca.bench.plan.jobs import Job
+from longca.bench.run.time_left import TimeLeft
 from longca.results.naming import is_pattern, mask_title
 from longca.results.record import Record
-from longca.text import format_size, format_speed
+from longca.text import format_duration, format_size, format_speed
 
 SHOWN = 12  # latest cells in the live table
 
@@ -33,8 +33,8 @@ def cell_names(record: Record) -> tuple[str, str, str, str]:
 class PlainProgress:
     """A line per cell."""
 
-    def __init__(self, total: int) -> None:
-        self._total, self._done, self._start = total, 0, time.monotonic()
+    def __init__(self, total: int, left: TimeLeft) -> None:
+        self._total, self._done, self._left = total, 0, left
 
     def __enter__(self) -> PlainProgress:
         return self
@@ -47,8 +47,9 @@ class PlainProgress:
 
     def finished(self, record: Record) -> None:
         self._done += 1
-        left = (time.monotonic() - self._start) / self._done * (self._total - self._done)
-        self.say(f"[{self._done}/{self._total}, {left:.0f} s left] {' '.join(cell_names(record))}: {result(record)}")
+        self._left.finished(record)
+        left = format_duration(self._left.seconds)
+        self.say(f"[{self._done}/{self._total}, {left} left] {' '.join(cell_names(record))}: {result(record)}")
 
     def say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -57,24 +58,28 @@ class PlainProgress:
 class LiveProgress:
     """A bar with the time left over a table of the latest cells."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, left: TimeLeft) -> None:
         from rich.console import Console, Group
         from rich.live import Live
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         console = Console(stderr=True)
         columns = (
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
+            TextColumn("{task.fields[left]} left"),
             TextColumn("{task.description}", markup=False),
         )
         self._bar = Progress(*columns, console=console)
-        self._task = self._bar.add_task("", total=total)
+        self._left = left
+        self._task = self._bar.add_task("", total=total, left=format_duration(left.seconds))
         self._latest: deque[tuple[str, ...]] = deque(maxlen=SHOWN)
-        self._live = Live(console=console, refresh_per_second=4, get_renderable=lambda: Group(self._table(), self._bar))
+        self._live = Live(console=console, refresh_per_second=4, get_renderable=lambda: Group(self._table(), self._current_bar()))
+
+    def _current_bar(self) -> Any:
+        self._bar.update(self._task, left=format_duration(self._left.seconds))
+        return self._bar
 
     def _table(self) -> Any:
         from rich.box import SIMPLE_HEAD
@@ -98,6 +103,7 @@ class LiveProgress:
         self._bar.update(self._task, description=f"{cell.title} {cell.mask_title} {format_size(cell.seqlen)}")
 
     def finished(self, record: Record) -> None:
+        self._left.finished(record)
         self._latest.append((*cell_names(record), result(record)))
         self._bar.advance(self._task)
 
@@ -105,5 +111,5 @@ class LiveProgress:
         self._live.console.print(text, markup=False, highlight=False)
 
 
-def progress(total: int) -> PlainProgress | LiveProgress:
-    return LiveProgress(total) if sys.stderr.isatty() else PlainProgress(total)
+def progress(total: int, left: TimeLeft) -> PlainProgress | LiveProgress:
+    return LiveProgress(total, left) if sys.stderr.isatty() else PlainProgress(total, left)

@@ -6,7 +6,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple, Protocol
@@ -104,6 +104,7 @@ def execute(
 
 
 def _empty(cache: Path) -> None:
-    """Removes the references of the last problem."""
-    for entry in cache.iterdir():
-        shutil.rmtree(entry, ignore_errors=True)
+    """Removes the references of the last problem; makes the folder again where somebody removed it, unless all is gone."""
+    shutil.rmtree(cache, ignore_errors=True)
+    with suppress(OSError):  # without it every worker computes its references
+        cache.mkdir(exist_ok=True)
