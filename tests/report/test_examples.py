@@ -112,7 +112,8 @@ def test_a_kernel_that_is_wrong_at_an_odd_length_alone_stops_the_examples(home: 
 @pytest.mark.parametrize("example", ["kernel-ci.slurm", "github-action.yml"])
 @pytest.mark.parametrize("status", ["wrong", "ok"])
 def test_a_run_with_something_wrong_in_it_is_no_baseline(home: Path, write: Callable[..., Path], example: str, status: str) -> None:
-    (home / "bin" / "longca").write_text("#!/bin/bash\n")
+    fails = f'[[ "$1" = run && "$*" = *"--fail-on all"* ]] && exit {int(status == "wrong")}'
+    (home / "bin" / "longca").write_text(f"#!/bin/bash\n{fails}\nexit 0\n")
     record = make_record(STEADY, kernel="my_kernel", asked="my_kernel", variant=None, seed=1) | {"status": status}
     (home / "bench").mkdir()
     write("made", [record]).rename(home / "bench" / ("now-7" if example.endswith("slurm") else "now"))

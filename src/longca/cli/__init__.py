@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from longca import __version__
 from longca.errors import BadInput, LongcaError, unknown
+from longca.text import short
 
 INTERRUPTED, BROKEN_PIPE = 130, 141  # what a shell reports for SIGINT and SIGPIPE
 
@@ -50,6 +51,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes at exit
         return BROKEN_PIPE
+    except OSError as error:  # of a file that the user named, in a way that nobody thought of
+        if error.filename is None:
+            raise
+        print(f"longca: cannot use {short(str(error.filename), 80)}: {error.strerror}; give another file.", file=sys.stderr)
+        return LongcaError.exit_code
 
 
 def _dispatch(argv: list[str]) -> int:

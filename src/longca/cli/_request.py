@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 STEPS_SAY = ("masks", "seqlens", "seeds", "set", "distribution", "packing", "dense")  # what a workload says itself
 CP_ONLY = ("methods", "nproc", "grid")
 MOST_S = 1e7  # seconds: four months
+MOST_RANKS = 1 << 20
 DIGITS = 18  # of a seed
 LISTS = ("kernels", "masks", "dense", "seqlens", "heads", "head_dims", "dtypes", "passes", "methods")
 
@@ -40,6 +41,8 @@ def resolve(args: argparse.Namespace) -> Suite:
         **lists, seeds=_seeds(args.seeds), distribution=args.distribution, packing=args.packing, deterministic=args.deterministic
     ).changed(level=level, nproc=args.nproc, grid=args.grid, source=args.source)
     suite = suites.with_params(suite, parse_axes(args.set))
+    if args.nproc is not None and not 1 <= args.nproc <= MOST_RANKS:
+        raise BadInput(f"--nproc must be from 1 rank to {MOST_RANKS}, not {args.nproc}; leave it out for one per GPU.")
     for flag in ("budget", "energy", "deadline", "stop_after"):
         _refuse_no_seconds(flag, getattr(args, flag))
     suite = suites.with_clock(suite, clock_settings(args))
@@ -62,8 +65,6 @@ def _refuse_conflicts(args: argparse.Namespace, suite: Suite) -> None:
     ranks = [f"--{name}" for name in CP_ONLY if str(suite.level) != "cp" and getattr(args, name) is not None]
     if ranks:
         raise BadInput(f"{' and '.join(ranks)} {'is' if len(ranks) == 1 else 'are'} for context parallelism; add --level cp, or leave out.")
-    if args.nproc is not None and args.nproc < 1:
-        raise BadInput(f"--nproc must be 1 rank or more, not {args.nproc}; leave it out for one per GPU.")
     energy_s = clock_settings(args).get("energy_s")
     if energy_s and suite.level == "cp":
         raise BadInput("--energy is measured for kernels on one device, not for context parallelism; leave it out.")
@@ -96,7 +97,7 @@ def failing_statuses(text: str | None) -> frozenset[Status]:
     from longca.results.record import RETRIED, Status
 
     names = parse_list(text or "")
-    known = sorted(RETRIED)
+    known = sorted(status.value for status in RETRIED)
     for name in names:
         if name not in (*known, "all"):
             raise unknown("status for --fail-on", name, [*known, "all"])
@@ -109,11 +110,17 @@ def _refuse_no_seconds(flag: str, value: float | None) -> None:
 
 
 def _seeds(text: str | None) -> tuple[int, ...] | int | None:
+    from longca.bench.plan.suite import MOST_SEEDS
+
     if text is None:
         return None
     entries = parse_list(text)
     if not entries or not all(entry.isdecimal() for entry in entries):
         raise BadInput(f"{text!r} are no seeds; write how many, such as 3, or which, such as 42,43.")
+    if "," not in text and (len(entries[0]) > DIGITS or int(entries[0]) > MOST_SEEDS):
+        raise BadInput(
+            f"--seeds {short(text, 40)} asks for too many seeds; ask for {MOST_SEEDS} at most, or for one of them: {short(text, 40)},"
+        )
     if any(len(entry) > DIGITS for entry in entries):
         raise BadInput(f"--seeds {short(text, 40)} is too large; seeds have up to {DIGITS} digits.")
     return tuple(map(int, entries)) if "," in text else int(text)

@@ -155,7 +155,6 @@ def _wanted(args: argparse.Namespace, device: str) -> tuple[Suite, list[Step]]:
     from longca import devices, masks
     from longca.bench.one_device.verify import limits, make_step, refuse_too_long
     from longca.bench.plan.suite import Suite, check
-    from longca.cli._request import refuse_empty
     from longca.kernels import registry
     from longca.kernels.base import Case
     from longca.processes import host_memory
@@ -163,7 +162,6 @@ def _wanted(args: argparse.Namespace, device: str) -> tuple[Suite, list[Step]]:
     from longca.text import parse_dims, parse_heads, parse_list, parse_size
 
     heads, dim, dtype, seqlens = DEFAULTS[device]
-    refuse_empty(args)
     settings = _settings(args.set)
     wanted = [name for given in parse_list(args.masks or "all") for name in (masks.names() if given == "all" else [given])]
     for name in settings:

@@ -16,14 +16,15 @@ from longca.results.record import MaskEntry
 
 @lru_cache(maxsize=4096)
 def mask_outline(problem: Cell) -> MaskEntry:
-    """The mask of a problem. Of a block pattern the area is the expected one, and the digest is that of how it is made."""
+    """The mask of a problem. Of a block pattern the area is the expected one, and the digest is that of how it is made: two seeds whose
+    rule happens to select the same blocks count as two."""
     if problem.mask not in masks.block_names():
         return mask_entry(problem)
     refuse_too_long(problem)
     params = {**dict(problem.params), "heads": problem.patterns}
     rows, columns, count, known = masks.BLOCK_PATTERNS[problem.mask].frame(problem.seqlen, problem.seed, params)
     random = problem.source == "random"
-    draws_nothing = random and count == len(columns) - 1  # every block is kept
+    draws_nothing = count == len(columns) - 1  # every block is kept
     made_from = None if draws_nothing else (problem.seed, problem.source, None if random else problem.token_shape)
     part = count / (len(columns) - 1)
     area = part if random else part - part**2 / 2  # a causal mask lies on top: a row sees its own part of what comes before it

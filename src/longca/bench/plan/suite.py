@@ -112,7 +112,7 @@ def read_toml(path: Path, kind: type[T]) -> T:
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not a text file'}.") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadInput(f"{path} is not TOML: {error}.") from error
+        raise BadInput(f"{path} is not TOML: {clause(error)}.") from error
     _refuse_unknown(values, kind, str(path))
     return convert(values, kind, str(path))
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from longca import masks
-from longca.bench.plan.suite import Suite, folder, names, read_toml
+from longca.bench.plan.suite import Seed, Suite, folder, names, read_toml
 from longca.errors import BadInput, LongcaError, unknown
 from longca.results.record import Params, Size
 from longca.results.schema import clause
@@ -25,7 +25,7 @@ class Step(Struct, frozen=True, forbid_unknown_fields=True):
     seqlen: Size = 0
     documents: tuple[Count, ...] | msgspec.UnsetType = msgspec.UNSET
     params: Params = {}
-    seed: Annotated[int, Meta(ge=0)] = 0
+    seed: Seed = 0
 
     @property
     def cell_fields(self) -> dict[str, Any]:

@@ -1,0 +1,101 @@
+"""Estimates, refusals of what would never end, and outlines that stand for block patterns in a dry run."""
+
+import pytest
+
+from longca.bench.plan import estimate
+from longca.bench.plan.cell import Cell
+from longca.bench.plan.cells import Planned, make_cells, plan
+from longca.bench.plan.jobs import shard
+from longca.bench.plan.outline import mask_outline
+from longca.bench.plan.suite import Suite
+from longca.errors import Refused
+from longca.results.record import Pass
+from longca.results.settings import Limits
+
+SPARSE = Suite(
+    kernels=("torch",),
+    masks=("uniform_block", "variable_block", "causal", "causal_document"),
+    seqlens=("1K", "2K"),
+    heads=("4:2", "4:4"),
+    head_dims=("16",),
+    seeds=3,
+    params={"uniform_block": {"b": [64, 128], "ratio": [0.2, 0.5, 1.0]}, "variable_block": {"avg": 128, "ratio": [0.3, 1.0]}},
+)
+
+
+def planned(suite: Suite, outline: bool = False, device: str = "cpu") -> list[Planned]:
+    cells = make_cells(suite, suite.kernels, device)
+    versions = {kernel: {"torch": "1"} for kernel in suite.kernels}
+    return plan(cells, "a CPU", versions, mask_outline) if outline else plan(cells, "a CPU", versions)
+
+
+@pytest.mark.parametrize("source", ["random", "moba"])
+def test_a_plan_of_outlines_has_the_cells_of_the_plan(source: str) -> None:
+    few = {"uniform_block": {"b": 64, "ratio": [0.4, 1.0]}}  # of one kept block moba draws nothing either, which an outline does not know
+    suite = (
+        SPARSE.changed(source=source, seqlens=("1K",), heads=("4:2",), masks=("uniform_block",), params=few) if source == "moba" else SPARSE
+    )
+    real, dry = planned(suite), planned(suite, outline=True)
+    assert [entry.cell for entry in dry] == [entry.cell for entry in real]
+    assert len({entry.cell.seed for entry in real if entry.cell.mask == "uniform_block"}) == 3
+    for there, here in zip(real, dry, strict=True):
+        assert here.mask.params == there.mask.params
+        assert here.mask.area == pytest.approx(there.mask.area, rel=0.25)
+
+
+def test_a_dry_run_deals_the_shards_of_the_run() -> None:
+    for part in ("1/3", "2/3", "3/3"):
+        assert [entry.cell for entry in shard(planned(SPARSE, outline=True), part)] == [
+            entry.cell for entry in shard(planned(SPARSE), part)
+        ]
+
+
+def test_an_outline_of_a_large_pattern_takes_no_time() -> None:
+    large = SPARSE.changed(masks=("uniform_block",), seqlens=("128K",), heads=("64:64",), params={}, seeds=1)
+    (entry,) = (entry for entry in planned(large, outline=True) if entry.cell.pass_ is Pass.FWD)
+    assert entry.mask.area == 64 * (128 << 10) ** 2 // 2
+
+
+def test_estimates_follow_the_work() -> None:
+    suite = Suite(kernels=("torch",), masks=("causal",), seqlens=("1K", "16K"), heads=("8:2",), head_dims=("64",))
+    entries = planned(suite)
+    seconds = estimate.estimates_s(entries, suite)
+    by_cell = {(entry.cell.seqlen, entry.cell.pass_): seconds[entry.key] for entry in entries}
+    assert by_cell[16384, Pass.BWD] > 2 * by_cell[16384, Pass.FWD] / 3 > 20 * by_cell[1024, Pass.BWD]
+    forward = entries[0].cell
+    pairs = 1024 * 1025 // 2
+    assert estimate.call_s(forward) == pytest.approx(4 * pairs * 8 * 64 / estimate.flops_per_second("cpu"))
+    assert estimate.flops_per_second("cuda") > 100 * estimate.flops_per_second("cpu") / 64
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine of two usual cores."""
+    monkeypatch.setattr(estimate, "flops_per_second", lambda device: 4e10)
+
+
+def readme(seqlens: tuple[str, ...], **changes: object) -> list[Planned]:
+    return planned(
+        Suite(kernels=("torch", "flex"), masks=("all",), seqlens=seqlens, heads=("64:8",), head_dims=("128",)).changed(**changes)
+    )
+
+
+@pytest.mark.usefixtures("slow")
+def test_what_would_take_hours_on_a_cpu_is_refused_with_a_length_that_would_do() -> None:
+    with pytest.raises(
+        Refused, match=r"full with 32K tokens and 64 heads takes about 37 minutes a call .* --seqlens up to 2K, or a longer"
+    ):
+        estimate.refuse_hopeless(readme(("8K", "32K")), Limits())
+    estimate.refuse_hopeless(readme(("2K",)), Limits())
+    with pytest.raises(Refused, match="up to 2K"):
+        estimate.refuse_hopeless(readme(("4K",)), Limits())
+    estimate.refuse_hopeless(readme(("4K",)), Limits().with_deadline(3600))
+    estimate.refuse_hopeless(planned(Suite(kernels=("torch",), seqlens=("32K",)), device="cuda"), Limits())
+
+
+@pytest.mark.usefixtures("slow")
+def test_given_documents_have_no_shorter_length() -> None:
+    cell = Cell(kernel="torch", mask="full_document", seqlen=1 << 17, heads_q=64, heads_kv=8, head_dim=128, head_dim_v=128, dtype="bf16",
+                pass_=Pass.BWD, documents=(1 << 16, 1 << 16))  # fmt: skip
+    with pytest.raises(Refused, match="use a GPU, fewer --heads, or a longer --deadline"):
+        estimate.refuse_hopeless(plan([cell], "a CPU", {"torch": {}}), Limits())
