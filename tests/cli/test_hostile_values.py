@@ -9,8 +9,9 @@ from longca.cli import main
 from longca.cli import run as run_verb
 
 LONG = "9" * 5000
-VALUES = ["", " , ", "-1", "0", "1e30", "1e308", "nan", "inf", "-", "=", "a=", "=1", "w=1e30", "w=nan", "B=1e30", "ratio=2", "64:", ":8", "1/0",
-          "1/99999999999999999999", "x" * 300, LONG, f"1,{LONG}", "\n", "../../..", "[]", "{}", "ünï", "--", "1e200", "8K,", "0x10"]  # fmt: skip
+VALUES = ["", " , ", "-1", "0", "1e30", "1e308", "nan", "inf", "-", "=", "a=", "=1", "w=1e30", "w=nan", "B=1e30", "ratio=2", "64:", ":8",
+          "1/0", "1/99999999999999999999", "x" * 300, LONG, f"1,{LONG}", "\n", "../../..", "[]", "{}", "ünï",
+          "--", "1e200", "8K,", "0x10"]  # fmt: skip
 NUMBERS = ("0", "-1", "99999999999", "99999999999999999999999", "1e300", "nan", "inf", "", "x")
 DRY = ["run", "--kernels", "torch", "--device", "cpu", "--masks", "causal", "--seqlens", "64", "--heads", "2:1", "--dry-run"]
 RUN_FLAGS = [

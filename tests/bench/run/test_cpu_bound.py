@@ -16,7 +16,7 @@ MASK = masks.causal(1024)
 
 
 def outcome_at(tflops: float, monkeypatch: pytest.MonkeyPatch, cores: int = 2) -> Outcome:
-    monkeypatch.setattr(figures.os, "sched_getaffinity", lambda _: set(range(cores)))
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
     ms = metrics.flops(MASK, CASE, Pass.FWD) / tflops / 1e9
     return figures.timed_outcome(Timing(samples=(ms,) * 5, host_bound=False, call_ms=ms, stop="target"), MASK, CASE, Pass.FWD, "some CPU")
 
