@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import longca
+from longca import masks
 from longca.cli import main
 from longca.errors import BadInput
 from longca.kernels import registry
@@ -53,7 +54,7 @@ def test_the_documented_example_is_right_on_all_masks(name: str, capsys: pytest.
     )
     findings = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert code == 0
-    assert len(findings) == 12
+    assert len(findings) == len(masks.names())
     assert {(finding["kernel"], finding["status"]) for finding in findings} == {(name, "ok")}
     assert all({"out", "dq", "dk", "dv"} <= set(finding["errors"]) for finding in findings)
 
@@ -177,7 +178,7 @@ def test_what_no_gradient_reaches_at_all(tmp_path: Path, capsys: pytest.CaptureF
     assert main(["verify", "--plugin", str(tmp_path / "plugin.py"), *SMALL]) == 1
     said = capsys.readouterr().out
     assert "error: cut on causal: no gradient reaches q and k and v: " in said
-    assert '; a kernel without a backward says so, with @longca.kernel(differentiable=False), or backward = "none" in a class; ' in said
+    assert '; a kernel without a backward declares it, with @longca.kernel(differentiable=False), or backward = "none" in a class; ' in said
     assert "; its forward alone: out is off by " in said
 
 
@@ -202,7 +203,7 @@ def test_a_class_without_a_backward_is_checked_forward(tmp_path: Path, capsys: p
         finding = json.loads(capsys.readouterr().out)
         assert finding["status"] == status
         assert set(finding["errors"]) == {"out"}
-        hint = 'forward only: it has no backward, so its class should say backward = "none"'
+        hint = 'forward only: it has no backward, so its class should declare backward = "none"'
         assert finding["reason"].startswith(hint if status == "ok" else "out is off by ")
 
 
