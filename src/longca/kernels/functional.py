@@ -126,15 +126,15 @@ class _Function(torch.autograd.Function):
             dout = grads[0] if grads[0].stride() == out.stride() else torch.empty_like(out).copy_(grads[0])
             gradients = ctx.prepared.backward(dout, q, k, v, out, lse)
         if torch.is_grad_enabled():  # create_graph=True: without a node here, second derivatives would be wrong and not refused
-            gradients = _NoSecondDerivative.apply(*(gradient.detach().requires_grad_() for gradient in gradients))  # type: ignore[no-untyped-call]
+            gradients = _NoSecondDerivative.apply(grads[0], q, k, v, *gradients)  # type: ignore[no-untyped-call]
         return (None, *gradients)
 
 
 class _NoSecondDerivative(torch.autograd.Function):
-    """The identity; differentiating it is refused."""
+    """Returns dq, dk and dv as functions of dout, q, k and v whose derivatives are refused."""
 
     @staticmethod
-    def forward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(ctx: Any, dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *gradients: torch.Tensor) -> Any:
         return tuple(gradient.view_as(gradient) for gradient in gradients)
 
     @staticmethod

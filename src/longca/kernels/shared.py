@@ -44,8 +44,10 @@ def documents_of(mask: AnyMask) -> Varlen | No:
 
 def refuse_columns(mask: AnyMask) -> No | None:
     """Returns why a mask cannot be written as FlashMask's column intervals, or None."""
+    if not isinstance(mask, Mask):
+        return No("takes masks made of bands, not block patterns")
     try:
-        band_mask(mask).column_intervals()
+        mask.column_intervals()
     except Refused as refusal:
         return No(f"cannot take this mask: {str(refusal).rstrip('.')}")
     return None
