@@ -1,7 +1,5 @@
 """Which code a measurement is of: its commit, and what of it is part of a key."""
 
-import ast
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,13 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from longca import devices, kernels
+from longca import devices
 from longca.bench.environment import clocks_policy, describe, git_state, kernel_versions, methods_version
 from longca.bench.suite import Suite
-from longca.kernels import base, registry
-
-OWN = {"block_triton": "block_triton.py", "fa4:bands": "_fa4_bands.py", "fa4:blocks": "_fa4_blocks.py", "torch": "torch_attention.py"}
-FOLDER = Path(kernels.__path__[0])
+from longca.kernels import base
 
 
 @pytest.fixture
@@ -47,54 +42,11 @@ def test_another_projects_commit_is_not_ours(repository: Path) -> None:
     assert git_state(installed) == (None, None)
 
 
-def imported(name: str) -> set[str]:
-    """The file and every private file of the kernels that it imports, at whatever place, and those that they import."""
-    found, waiting = set[str](), [name]
-    while waiting:
-        found.add(name := waiting.pop())
-        for node in ast.walk(ast.parse((FOLDER / name).read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("longca.kernels"):
-                modules = [node.module.rpartition(".")[2], *(alias.name for alias in node.names)]
-                waiting += [file for file in (f"{module}.py" for module in modules if module.startswith("_")) if file not in found]
-    return {file for file in found if (FOLDER / file).exists()}
-
-
-@pytest.mark.parametrize("label", OWN)
-def test_every_file_of_our_own_kernels_is_in_their_version(label: str) -> None:
-    assert set(registry.get(label).own_files) == imported(OWN[label])
-    assert f"longca.kernels.{label}" in kernel_versions(label)
-
-
-def test_a_kernel_whose_variant_is_not_said_has_the_version_of_all_of_them() -> None:
-    files = {file for label in registry.labels("fa4") for file in registry.get(label).own_files}
-    assert set(registry.get("fa4").own_files) == files
-    assert "longca.kernels.fa4" in kernel_versions("fa4")
-    assert not any(name.startswith("longca") for name in kernel_versions("fa4:native"))  # an adapter: the library's version says it
-
-
-def test_a_kernel_of_ours_that_changes_has_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    same = registry.get("block_triton").versions()
-    for name in registry.get("block_triton").own_files:
-        shutil.copy(FOLDER / name, tmp_path)
-
-    monkeypatch.setattr(base, "OURS", tmp_path)
-    assert registry.get("block_triton").versions() == same
-    with (tmp_path / "_block_triton_kernels.py").open("a") as file:
-        file.write("# another way to multiply\n")
-    assert {name for name, text in registry.get("block_triton").versions().items() if text != same[name]} == {"longca.kernels.block_triton"}
-
-
 def test_methods_have_a_version_and_none_of_it_needs_torch() -> None:
     code = "from longca.bench.environment import *; methods_version(); kernel_versions('fa4'); kernel_versions('block_triton')"
     text = f"import sys; {code}; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout == "False\n"
     assert len(methods_version()["longca.parallel"]) == 16
-
-
-def test_a_kernel_derived_from_one_of_ours_has_its_files_version() -> None:
-    parent = registry.classes()["block_triton"]
-    child = type("Mine", (parent,), {"name": "mine", "__module__": "elsewhere"})
-    assert child().versions()["longca.kernels.mine"] == parent().versions()["longca.kernels.block_triton"]
 
 
 def test_what_holds_the_clocks_is_part_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,8 +122,8 @@ def test_an_own_build_of_flash_attention_3_is_told_from_that_of_xformers(tmp_pat
 
 
 def test_a_binary_of_flash_attention_2_without_a_number_has_a_version_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert kernel_versions("fa2:package").keys() == {"torch"}
+    assert kernel_versions("fa2:package").keys() == {"torch", "code"}
     (tmp_path / "flash_attn_2_cuda.abi3.so").write_text("a build")
     monkeypatch.syspath_prepend(tmp_path)
-    assert kernel_versions("fa2:package").keys() == {"torch", "flash_attn_2_cuda"}
-    assert kernel_versions("fa2:torch").keys() == {"torch"}
+    assert kernel_versions("fa2:package").keys() == {"torch", "code", "flash_attn_2_cuda"}
+    assert kernel_versions("fa2:torch").keys() == {"torch", "code"}

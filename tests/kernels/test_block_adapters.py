@@ -190,18 +190,6 @@ def test_flashinfer_plans_the_pattern_and_speaks_log2(monkeypatch: pytest.Monkey
     _check("flashinfer", masks.build(name, 201, heads=2, **params), _case(seqlen_q=201, seqlen_k=201, heads_q=4))
 
 
-def test_fa2_sparse_names_a_pattern_for_every_head(monkeypatch: pytest.MonkeyPatch) -> None:
-    def call(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, kinds: Any, streams: Any, kept: Any, *rest: Any, **options: Any) -> torch.Tensor:
-        assert streams is None
-        assert (kinds > 0).all()
-        assert rest == (300, 300, 0.0)
-        visible = kept[0].repeat_interleave(128, 1).repeat_interleave(128, 2)[:, :300, :300][kinds.long() - 1]
-        return _attention(*(x.transpose(0, 1) for x in (q, k, v)), visible, options["softmax_scale"])[0].transpose(0, 1)
-
-    _stand_in(monkeypatch, "block_sparse_attn", block_sparse_attn_func=call)
-    _check("fa2_sparse", masks.build("uniform_block", 300, heads=2, b=128), _case(seqlen_q=300, seqlen_k=300, heads_q=4))
-
-
 @pytest.mark.parametrize("tile", [(128, 128), (64, 128)])
 @pytest.mark.parametrize("of_keys", [False, True])
 @pytest.mark.parametrize("causal", [False, True])

@@ -1,4 +1,4 @@
-"""A kernel in several files: they are found beside the plugin, and an edit of any of them is another kernel."""
+"""The code version of a user's kernel: it covers all files of the kernel, and an edit of any of them is another version."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy
 import pytest
 
-from longca import sources
+from longca import code_version
 from longca.bench.environment import plugin_version
 from longca.cli import main
 from longca.errors import BadInput
@@ -58,7 +58,7 @@ KINDS = {"eager": EAGER, "late": LATE, "declared": DECLARED}
 def leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Each plugin gets its own helper."""
     monkeypatch.setattr(registry, "_plugins", {})
-    monkeypatch.setattr(sources, "_brought", {})
+    monkeypatch.setattr(code_version, "_imported", {})
     monkeypatch.setattr(sys, "path", [*sys.path])
     before = set(sys.modules)
     yield
@@ -76,7 +76,7 @@ def write(folder: Path, source: str, helper: str = HELPER) -> str:
 
 def in_a_process(command: str, *arguments: str, path: str = "") -> dict[str, str]:
     """What a new one says: modules are imported once in each."""
-    environment = {**os.environ, "PYTHONPATH": f"{path}:{Path(sources.__file__).parents[1]}"}
+    environment = {**os.environ, "PYTHONPATH": f"{path}:{Path(code_version.__file__).parents[1]}"}
     program = [sys.executable, "-P", "-c", f"import sys, json; {command}", *arguments]
     return dict(json.loads(subprocess.run(program, capture_output=True, text=True, env=environment, check=True).stdout))
 
@@ -134,24 +134,22 @@ def test_every_part_of_a_kernel_is_part_of_its_version(which: str, tmp_path: Pat
     late, by_name = "def attend():\n    from second import z\n", "import importlib\nimportlib.import_module('other.deep')\n"
     (tmp_path / "helper.py").write_text(late + by_name)
     before = version(plugin)
-    assert set(before) == {"longca.kernels.mine", "plugin"}
+    assert set(before) == {"code"}
     (tmp_path / "unrelated.py").write_text("w = 44\n")
     assert version(plugin) == before
     edits(tmp_path)[which]()
-    after = version(plugin)
-    assert (after["plugin"] != before["plugin"]) == (which != "a file that is named")
-    assert (after["longca.kernels.mine"] != before["longca.kernels.mine"]) == (which == "a file that is named")
+    assert version(plugin) != before
 
 
 def test_the_version_does_not_depend_on_the_folder_and_is_that_of_one_file_where_there_is_one(tmp_path: Path) -> None:
     assert version(write(tmp_path / "a", EAGER)) == version(write(tmp_path / "z", EAGER))
     (tmp_path / "alone.py").write_text("import torch, numpy, longca\n")
-    assert plugin_version(str(tmp_path / "alone.py")) == {"plugin": sources.source_version([tmp_path / "alone.py"])}
+    assert plugin_version(str(tmp_path / "alone.py")) == {"plugin": code_version.of_texts([tmp_path / "alone.py"])}
 
 
 def test_code_of_others_is_not_the_users() -> None:
-    assert not any(sources.is_users(Path(str(module.__file__))) for module in (numpy, pytest, os, sources))
-    assert sources.is_users(Path(__file__))
+    assert not any(code_version.is_users(Path(str(module.__file__))) for module in (numpy, pytest, os, code_version))
+    assert code_version.is_users(Path(__file__))
 
 
 def test_several_plugins_have_several_versions(tmp_path: Path) -> None:
@@ -215,13 +213,13 @@ def test_an_edit_of_a_package_that_is_installed_from_its_folder_is_another_versi
     (package / "__init__.py").touch()
     (package / "kernels.py").write_text(EAGER.replace("helper", ".helper"))
 
-    def version_with(helper: str) -> str:
+    def version_with(helper: str) -> dict[str, str]:
         (package / "helper.py").write_text(helper)
         find = "from longca.bench.environment import kernel_versions as f; print(json.dumps(f('mine')))"
-        return in_a_process(find, path=str(tmp_path))["theirs"]
+        return in_a_process(find, path=str(tmp_path))
 
     before = version_with("attend = 1\n")
-    assert before.startswith("0.1+")
+    assert before["theirs"] == "0.1"
     assert version_with("attend = 22\n") != before
     assert version_with("attend = 1\n") == before
 
@@ -230,7 +228,7 @@ def test_a_package_is_taken_before_a_file_of_its_name_and_odd_files_are_passed_o
     (tmp_path / "foo").mkdir()
     (tmp_path / "foo" / "__init__.py").write_text("x = 1\n")
     (tmp_path / "foo.py").write_text("from foo import x\n")
-    assert tmp_path / "foo.py" not in sources.imported_by(tmp_path / "foo.py")
+    assert tmp_path / "foo.py" not in code_version.imports_of(tmp_path / "foo.py")
     (tmp_path / "deep.py").write_text("x = " + "+".join(["1"] * 20_000) + "\n")
     (tmp_path / "high.py").write_text(f"from {'.' * 60} import x\n")
-    assert sources.imported_by(tmp_path / "deep.py") == sources.imported_by(tmp_path / "high.py") == []
+    assert code_version.imports_of(tmp_path / "deep.py") == code_version.imports_of(tmp_path / "high.py") == []
