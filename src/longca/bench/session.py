@@ -65,7 +65,7 @@ class Session:
         """Tells the parent which variant a bare name means, to be blamed for what becomes of this process; not one that is given up."""
         if (label, grad) in self.given_up:
             raise NotTried(*self.given_up[label, grad])
-        self._tell({"chose": label, "grad": grad})
+        self._tell({"reply": {"chose": label, "grad": grad}})
 
     def start_device(self, device: str) -> None:
         if self._timer is not None:

@@ -20,7 +20,7 @@ import msgspec
 
 from longca.processes.host_memory import resident_bytes
 from longca.processes.lost import PHASES, ChildLost, lost, of_exit
-from longca.text import format_memory
+from longca.text import format_memory, short
 
 KEPT_OUTPUT = 16 << 10  # bytes: the end of what a child prints
 READ_SIZE, LONGEST_LINE = 1 << 20, 16 << 20
@@ -254,7 +254,7 @@ class Child:
                 return kind, value
         except Exception:  # a job can write anything to the channel: none of it may end the supervisor
             pass
-        raise self._lose("error", "sent a malformed message")
+        raise self._lose("error", f"sent a malformed message ({short(repr(line[:40]))})")
 
     def _take(self, kind: str, value: Any) -> list[Any]:
         """Does what a message says; the reply, if it is one."""
