@@ -136,6 +136,7 @@ MALFORMED = {
     "another phase": b'{"phase": "lunch"}\n',
     "a phase of another type": b'{"phase": ["build"]}\n',
     "the end of another job": b'{"done": 7}\n',
+    "the end of no job": b'{"done": 0}\n',
     "true for one": b'{"done": true}\n',
     "ready again": b'{"ready": 1}\n',
     "failed too late": b'{"failed": "no"}\n',
@@ -180,7 +181,7 @@ def test_random_bytes_are_never_more_than_a_lost_child() -> None:
             line = b"".join(rng.choice([*pieces, rng.randbytes(rng.randrange(6))]) for _ in range(rng.randrange(8)))
             for part in line.split(b"\n"):
                 with pytest.MonkeyPatch.context() as patched:
-                    patched.setattr(child, "_lose", lambda status, event: ChildLost(status, event))
+                    patched.setattr(child, "_lose", lambda error: error)
                     try:
                         kind, value = child._parse(part)
                         assert json.loads(part) == {kind: value}
@@ -294,6 +295,9 @@ def test_a_service_that_fails_or_ends_its_process_is_told() -> None:
         ask("processes.services:Dies", None, DEADLINES)
     with pytest.raises(ChildLost, match=r"^its process sent a malformed message \(b'.*'\) during starting$"):
         ask("processes.services:Dies", b'{"ready": 7}\n'.hex(), DEADLINES, ready_type=list[str])
+    for early in (b'{"done": 0}\n', b'{"reply": 1}\n'):
+        with pytest.raises(ChildLost, match=r"^its process sent a malformed message"):
+            ask("processes.services:Dies", early.hex(), DEADLINES)
     with pytest.raises(ChildLost, match="No module named 'nowhere'"):
         ask("nowhere:Service", None, DEADLINES)
     with pytest.raises(ChildLost, match=r"^starting took longer than its 0\.01 s$"):
