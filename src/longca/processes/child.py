@@ -58,7 +58,7 @@ class Child:
         self._jobs, self._output, self._incoming, self._outgoing = 0, b"", b"", b""
         self._error: ChildLost | None = None
         self._spent_s = defaultdict[str, float](float)
-        self._since = self._counted = self._looked = time.monotonic()
+        self._since = self._counted = self._next_look = time.monotonic()
         self._channel, theirs = socket.socketpair()
         command = [sys.executable, "-P", "-X", "faulthandler", "-m", "longca.processes.child_main", str(theirs.fileno())]
         with theirs:
@@ -278,10 +278,11 @@ class Child:
             raise self._lose(ChildLost("timeout", f"{PHASES.get(self.phase, self.phase)} {event}", event, self.output))
 
     def _check_memory(self) -> None:
-        if not self.memory or time.monotonic() - self._looked < LOOK_S:
+        if not self.memory or (start := time.monotonic()) < self._next_look:
             return
-        self._looked = time.monotonic()
-        if (used := resident_bytes(self._guard.pid, self.memory)) > self.memory:
+        used = resident_bytes(self._guard.pid, self.memory)
+        self._next_look = time.monotonic() + max(LOOK_S, 10 * (time.monotonic() - start))
+        if used > self.memory:
             event = f"took {format_memory(used)} of host memory, {format_memory(self.memory)} are allowed"
             raise self._lose(ChildLost("oom", f"it {event}", event, self.output))
 
