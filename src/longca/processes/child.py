@@ -59,23 +59,10 @@ class Child:
         self._error: ChildLost | None = None
         self._spent_s = defaultdict[str, float](float)
         self._since = self._counted = self._next_look = time.monotonic()
-        self._channel, theirs = socket.socketpair()
-        command = [sys.executable, "-P", "-X", "faulthandler", "-m", "longca.processes.child_main", str(theirs.fileno())]
-        with theirs:
-            try:
-                self._guard = subprocess.Popen(
-                    [sys.executable, "-I", "-S", GUARD, str(theirs.fileno()), str(data_limit), *command],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    bufsize=0,
-                    pass_fds=(theirs.fileno(),),
-                    start_new_session=True,
-                    env={**os.environ, **(environment or {}), "PYTHONPATH": os.pathsep.join(search_path()), "PYTHONUNBUFFERED": "1"},
-                )
-            except OSError as error:
-                self._channel.close()
-                raise lost("error", f"could not be started ({error.strerror})", "start", "") from error
+        try:
+            self._channel, self._guard = _launch(data_limit, environment or {})
+        except OSError as error:
+            raise self._lost("error", f"could not be started ({error.strerror})") from error
         assert self._guard.stdin is not None
         assert self._guard.stdout is not None
         self._control, self._printed = self._guard.stdin, self._guard.stdout
@@ -285,6 +272,29 @@ class Child:
         if used > self.memory:
             event = f"took {format_memory(used)} of host memory, {format_memory(self.memory)} are allowed"
             raise self._lose(ChildLost("oom", f"it {event}", event, self.output))
+
+
+def _launch(data_limit: int, environment: Mapping[str, str]) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """Starts a child under its guard; returns this side of its channel, and the guard."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        number = str(theirs.fileno())
+        child = [sys.executable, "-P", "-X", "faulthandler", "-m", "longca.processes.child_main", number]
+        try:
+            guard = subprocess.Popen(
+                [sys.executable, "-I", "-S", GUARD, number, str(data_limit), *child],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                bufsize=0,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+                env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(search_path()), "PYTHONUNBUFFERED": "1"},
+            )
+        except OSError:
+            ours.close()
+            raise
+    return ours, guard
 
 
 def search_path() -> list[str]:
