@@ -59,7 +59,7 @@ def workers_of(folder: Path) -> list[int]:
         if entry.name.isdecimal():
             try:
                 mine = f"LONGCA_TEST={folder}".encode() in (entry / "environ").read_bytes()
-                worker = b"longca.bench.worker" in (entry / "cmdline").read_bytes()
+                worker = b"longca.processes.child_main" in (entry / "cmdline").read_bytes()
             except OSError:  # it ended meanwhile, or is not ours
                 continue
             if mine and worker:

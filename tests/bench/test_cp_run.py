@@ -20,7 +20,7 @@ from longca.errors import LongcaError
 from longca.kernels import inputs
 from longca.kernels.base import Case
 from longca.parallel import registry
-from longca.parallel.pool import RankFailed
+from longca.processes.ranks import RankFailed
 
 SHAPE = ["--masks", "causal_document", "--seqlens", "197", "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--device", "cpu"]
 QUICK = [*SHAPE, "--budget", "0.02"]
@@ -90,7 +90,7 @@ def test_a_rank_that_dies_or_hangs_or_is_wrong_has_its_own_status_and_the_next_c
         "hangs": "timeout",
         "plain_ring": "ok",
     }
-    assert "rank 1 died with exit status 9" in found["dies"]["reason"]
+    assert "rank 1 ended with exit code 9 during prepare" in found["dies"]["reason"]
     assert "the disk is full" in found["dies"]["reason"]
     assert "out is off" in found["forgets"]["reason"]
     assert "rank 1 did not answer within 8 s" in found["hangs"]["reason"]
@@ -105,7 +105,7 @@ class BrokenGroup:
 
     def run(self, job: str, given: dict[str, Any], seconds: float) -> list[Any]:
         if given["backward"]:
-            raise RankFailed(0, "died", "died with exit status 9", "")
+            raise RankFailed(0, "died", "ended with exit code 9", "")
         raise RankFailed(0, "error", "failed: forward alone", "")
 
     def close(self) -> None: ...
@@ -119,7 +119,7 @@ def test_where_a_backward_breaks_the_ranks_forward_is_tried_alone(tmp_path: Path
     ranks = cp_executor.Ranks(suite, Catalogue(), "cpu", "a CPU", tmp_path, False)
     reasons = [{which: fields["reason"] for which, fields in ranks.run(job)} for job in jobs]
     assert all("forward alone" in reason["fwd"] for reason in reasons)
-    assert ["exit status 9" in reason["bwd"] for reason in reasons] == [True, True, True, False]
+    assert ["exit code 9" in reason["bwd"] for reason in reasons] == [True, True, True, False]
     assert "not tried" in reasons[3]["bwd"]
 
 

@@ -24,7 +24,7 @@ EXPECTED = {
     "leaves_a_child": ("error", "exit code 9"),
     "leaves_a_daemon": ("error", "exit code 9"),
     "closes_its_pipes": ("error", "during building"),
-    "babbles": ("error", "wrote to the worker's own pipe"),
+    "babbles": ("error", "sent a malformed message"),
     "broken_import": ("error", "I need a library that nobody has"),
     "dying_import": ("error", "exit code 3"),
 }

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from longca.bench.outcome import LONGEST_REASON, PLACE, forget_frames, of_exception, of_exit
+from longca.bench.outcome import PLACE, forget_frames, of_exception
 from longca.plugins import import_file
+from longca.text import LONGEST_REASON
 
 
 def raised(tmp_path: Path, message: str) -> BaseException:
@@ -50,8 +51,6 @@ def test_a_reason_can_be_shown_and_written_anywhere(tmp_path: Path) -> None:
     """Whatever a kernel says: half of a surrogate pair, a NUL, an escape that clears the screen, a compiler's colours."""
     _, reason = of_exception(raised(tmp_path, "a\ud800b\0c\x1b[2Jd \x1b[1;31mred\x1b[0m 5 µs"))
     assert reason == "ValueError: a�b�c�[2Jd red 5 µs (theirs.py line 2)"
-    _, reason = of_exit(1, "time", "bye\x07\n")
-    assert reason == "its process ended with exit code 1 during measuring; its last words: bye�"
     error = ValueError("no")
     setattr(error, PLACE, " (a\udcffb.py line 2)")
     assert of_exception(error) == ("error", "ValueError: no (a�b.py line 2)")

@@ -241,7 +241,7 @@ def test_lengths_without_the_memory_for_a_mask_are_refused_before_it_is_made(mon
     with pytest.raises(BadInput, match=r"^100000000K tokens are too many: masks are made for up to 1G; give fewer\.$"):
         planned(replace(SMALL, seqlens=("100000000K",)))
     blocks = replace(SMALL, masks=("uniform_block",), params={"uniform_block": {"b": 64}}, seqlens=("1M",))
-    monkeypatch.setattr(plan, "memory_limit", lambda limits: 1 << 28)
+    monkeypatch.setattr(plan.host_memory, "limit", lambda: 1 << 28)
     with pytest.raises(BadInput, match=r"^uniform_block takes 1 GiB of host memory for its blocks at 1M tokens, and 256 MiB are free;"):
         planned(blocks)
     larger = replace(blocks, params={"uniform_block": {"b": 128}})

@@ -1,7 +1,5 @@
 """Workers: what they import, and what a breaking one leaves of its job."""
 
-import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,23 +9,10 @@ import pytest
 
 from longca.bench import journal, plan, pool
 from longca.bench.catalogue import Catalogue, Entry
-from longca.bench.suite import Limits, Suite
-from longca.bench.supervisor import Gone, Worker
-from longca.parallel.pool import Pool as RankPool
+from longca.bench.suite import Suite
+from longca.processes.lost import ChildLost
 
 SUITE = Suite(kernels=("torch",), masks=("causal",), seqlens=("16", "17", "18", "19", "20"), heads=("2:1",), head_dims=("8",))
-
-
-def test_workers_and_ranks_import_nothing_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "copy.py").write_text("raise RuntimeError('the wrong copy')\n")
-    monkeypatch.chdir(tmp_path)
-    worker = Worker(Limits(), "cpu", "")
-    try:
-        worker.wait_ready()
-    finally:
-        worker.kill()
-    with RankPool(1) as ranks:
-        assert ranks.run("parallel.jobs:greet", {}, 60)[0][0] == 0
 
 
 def test_a_backward_that_ends_the_process_does_not_hide_the_forward(start_run: Any, tmp_path: Path, plugins: Path) -> None:
@@ -40,39 +25,6 @@ def test_a_backward_that_ends_the_process_does_not_hide_the_forward(start_run: A
     assert found["fwd"]["grad"] is False
 
 
-PRINTS_LATE = """
-import os, pathlib, sys, time
-commands, replies = map(int, sys.argv[1:3])
-os.read(commands, 1 << 16)
-os.write(replies, b'{"ready": []}\\n')
-os.read(commands, 1 << 16)
-os.write(replies, b'{"done": true}\\n')
-while not pathlib.Path("answered").exists():
-    time.sleep(.01)
-print("words of the first job", flush=True)
-pathlib.Path("printed").touch()
-os.read(commands, 1 << 16)
-os._exit(3)
-"""
-
-
-def test_what_one_job_prints_after_its_answer_is_not_the_last_word_of_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    start = subprocess.Popen
-    monkeypatch.setattr(subprocess, "Popen", lambda words, **more: start([words[0], "-c", PRINTS_LATE, *words[-3:]], **more))
-    monkeypatch.chdir(tmp_path)
-    worker = Worker(Limits(), "cpu", "")
-    worker.wait_ready()
-    assert list(worker.run({})) == [{"done": True}]
-    Path("answered").touch()
-    deadline = time.monotonic() + 60
-    while not Path("printed").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    with pytest.raises(Gone, match=r"exit code 3") as gone:
-        list(worker.run({}))
-    assert "words" not in gone.value.reason
-
-
 class BrokenWorker:
     """Loses its device in every backward: `lost` says whether it dies of it or ends the job and asks to be replaced."""
 
@@ -83,7 +35,7 @@ class BrokenWorker:
 
     def wait_ready(self) -> None: ...
 
-    def kill(self) -> None: ...
+    def close(self) -> None: ...
 
     def take_seconds(self) -> dict[str, float]:
         return {"build": 2.0, "check": 1.0}
@@ -91,11 +43,12 @@ class BrokenWorker:
     def run(self, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if job["cells"][0]["grad"]:
             if self.lost == "dies":
-                raise Gone("timeout", "it hangs")
+                raise ChildLost("timeout", "it hangs")
             yield {"pass": "bwd", "fields": {"status": "error", "reason": "device lost"}}
         else:
             yield {"pass": "fwd", "fields": {"status": "ok", "reason": ""}}
-        yield {"done": True, "fatal": job["cells"][0]["grad"]}
+        if job["cells"][0]["grad"]:
+            yield {"fatal": True}
 
 
 @pytest.mark.parametrize("lost", ["dies", "asks"])
@@ -117,7 +70,7 @@ class LostWorker(BrokenWorker):
 
     def run(self, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if job["cells"][0]["grad"]:
-            yield {"done": True, "fatal": True}
+            yield {"fatal": True}
         else:
             yield from super().run(job)
 
@@ -165,9 +118,8 @@ class RefusingWorker(BrokenWorker):
     def run(self, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if job["cells"][0]["seqlen"] % 2 == 0:
             yield {"chose": "torch", "grad": False}
-            raise Gone("error", "it crashed")
+            raise ChildLost("error", "it crashed")
         yield {"pass": "fwd", "fields": {"status": "unsupported", "reason": "odd"}}
-        yield {"done": True}
 
 
 def test_refusals_in_between_do_not_acquit_a_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,9 +140,8 @@ class SiblingsWorker(BrokenWorker):
         chosen = cell["kernel"] if ":" in cell["kernel"] else "torch:plain" if cell["seqlen"] % 2 else "torch:chunked"
         yield {"chose": chosen, "grad": cell["grad"]}
         if chosen == "torch:plain":
-            raise Gone("error", "it crashed")
+            raise ChildLost("error", "it crashed")
         yield from ({"pass": entry["pass"], "fields": {"status": "ok", "reason": ""}} for entry in job["cells"])
-        yield {"done": True}
 
 
 @pytest.mark.parametrize("asked", [("torch:plain", "torch:chunked"), ("torch",)])
@@ -204,3 +155,21 @@ def test_a_sibling_that_answers_does_not_acquit_a_variant(asked: tuple[str, ...]
     assert made._message(job)["given_up"] == [
         ["torch:plain", False, "error", "not tried, its worker broke 3 times in a row; the last time: it crashed"]
     ]
+
+
+class ConfusedWorker(BrokenWorker):
+    """Answers what nobody asked, as a kernel can that writes to its worker's channel."""
+
+    def run(self, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        yield {"pass": "fwd", "fields": {"status": "ok", "reason": ""}}
+        yield self.second
+
+
+@pytest.mark.parametrize("second", [{"pass": "fwd", "fields": {}}, {"pass": "lunch", "fields": {}}, {"pass": "bwd"}, {}])
+def test_a_reply_that_nobody_asked_for_costs_its_cell(second: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "Worker", type("Confused", (ConfusedWorker,), {"second": second}))
+    planned = plan.plan(plan.cells(replace(SUITE, seqlens=("16",)), ["torch"], "cpu"), "a CPU", {"torch": {}})
+    made = pool.Pool(SUITE, Catalogue({"torch": Entry("torch", {})}), "cpu", "a CPU", tmp_path, False)
+    found = dict(made.run(plan.jobs(planned)[0]))
+    assert (found["fwd"]["status"], found["bwd"]["status"]) == ("ok", "error")
+    assert found["bwd"]["reason"] == "its process sent a reply that nobody asked for"
