@@ -49,7 +49,8 @@ def _converted(old: dict[str, Any]) -> Record:
     """A record of schema 1 as schema 2 has it."""
     if old.pop("limited") and old["status"] is Status.UNSUPPORTED:
         old["status"] = Status.SKIPPED
-    old["given"] = old["given"] or Given(grad=old["grad"] and old["pass_"] is Pass.FWD)
+    if old["given"] is None:  # nobody knows which parameters were defaults, and giving all of them makes the same mask
+        old["given"] = Given(params=old["params"], grad=old["grad"] and old["pass_"] is Pass.FWD)
     return Record(**old | {"schema": SCHEMA})
 
 
