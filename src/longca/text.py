@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
+from unicodedata import category
 
 from longca.errors import BadInput
 
@@ -44,6 +45,13 @@ def format_size(size: int) -> str:
 def plural(count: int, noun: str) -> str:
     """'1 cell', '2 cells'."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def printable(text: str) -> str:
+    """The text without characters that disturb a terminal or cannot be written as UTF-8: control characters, halves of surrogate pairs."""
+    if text.isprintable():
+        return text
+    return "".join("\N{REPLACEMENT CHARACTER}" if category(letter) in ("Cc", "Cs") else letter for letter in text)
 
 
 def format_duration(seconds: float) -> str:

@@ -58,6 +58,11 @@ class Row:
     homes: tuple[int, ...] = ()  # numbers of the journals that hold it
 
     @property
+    def panel(self) -> str:
+        """The mask, and over how many ranks: what has a card, a panel or a row of its own."""
+        return f"{self.problem} ×{self.record.ranks}" if self.record.method else self.problem
+
+    @property
     def family(self) -> str:
         """The mask without the share of visible blocks."""
         return _RATIO.sub("", self.problem)
