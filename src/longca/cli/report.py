@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from longca.cli._collector import collector_paused
 from longca.cli._files import write_text
 from longca.cli._tables import write_over
 from longca.cli._torn import say_torn
@@ -24,9 +25,11 @@ def run(args: argparse.Namespace) -> int:
     from longca.results import naming, reading
 
     say_torn(args.folders)
-    results = reading.read_some(args.folders)
-    rows = naming.rows(results)
-    write_text(args.out, page.render(results, rows, args.folders, args.title), "; open it in a browser, it needs no network")
+    with collector_paused():
+        results = reading.read_some(args.folders)
+        rows = naming.rows(results)
+        text = page.render(results, rows, args.folders, args.title)
+    write_text(args.out, text, "; open it in a browser, it needs no network")
     if args.md:
         write_text(args.md, markdown.render(results, rows, args.title))
     if args.figures:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
@@ -29,20 +29,13 @@ def rounded(value: float | None) -> float | None:
 
 
 def column(values: Sequence[Any]) -> tuple[list[Any], str]:
-    """The different values, and the number of each record's value as little-endian 16 (or 32) bits in base64."""
-    if any(type(value) is float for value in values):
+    """The different values, and the number of each record's value in base64: in 8 bits, or in as many as are needed (16 or 32, the lowest
+    byte first); empty where there is but one value."""
+    if float in set(map(type, values)):
         return _floats(values)
-    numbers: dict[Hashable, int] = {}
-    different: list[Any] = []
-    indexes: list[int] = []
-    for value in values:
-        key = tuple(value) if isinstance(value, list) else value
-        number = numbers.get(key)
-        if number is None:
-            number = numbers[key] = len(different)
-            different.append(value)
-        indexes.append(number)
-    return different, _packed(np.array(indexes), len(different))
+    keys = [tuple(value) if isinstance(value, list) else value for value in values] if list in set(map(type, values)) else values
+    numbers = {value: number for number, value in enumerate(dict.fromkeys(keys))}
+    return list(numbers), _packed(np.fromiter(map(numbers.__getitem__, keys), dtype=np.int64, count=len(keys)), len(numbers))
 
 
 def _floats(values: Sequence[float | None]) -> tuple[list[Any], str]:
@@ -55,4 +48,6 @@ def _floats(values: Sequence[float | None]) -> tuple[list[Any], str]:
 
 
 def _packed(indexes: Any, different: int) -> str:
-    return b64encode(indexes.astype("<u2" if different <= 1 << 16 else "<u4").tobytes()).decode()
+    if different == 1:
+        return ""
+    return b64encode(indexes.astype("u1" if different <= 1 << 8 else "<u2" if different <= 1 << 16 else "<u4").tobytes()).decode()

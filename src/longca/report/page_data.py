@@ -18,7 +18,7 @@ from longca.results.points import grouped
 from longca.results.ranking import PRACTICAL
 from longca.results.reading import Results
 from longca.results.record import NEVER_RAN, Environment, Pass
-from longca.results.reproduce import command_parts
+from longca.results.reproduce import Commands
 from longca.results.statuses import LETTERS, LETTERS_EXPLAINED, WORDS
 from longca.results.summary import HEADLINE_COLUMNS, Headline, counts, headlines
 from longca.text import format_heads
@@ -36,6 +36,7 @@ def page_data(results: Results, rows: Sequence[Row], title: str, folders: Sequen
     records = {id(row): number for number, row in enumerate(rows)}
     return {
         "title": title,
+        "count": len(rows),
         "about": f"{len(rows)} records ({counts(results.records)}) from {', '.join(folders)}; written by longca {__version__}.",
         "practical": f"{100 * PRACTICAL:.0f} %",
         "statuses": [[status, LETTERS.get(status, ""), words, status in NEVER_RAN] for status, words in WORDS.items()],
@@ -43,7 +44,7 @@ def page_data(results: Results, rows: Sequence[Row], title: str, folders: Sequen
         "passes": list(PASS_WORDS.items()),
         "headlineColumns": HEADLINE_COLUMNS,
         "headlines": [headline_data(line, place[line.contest.setting]) for line in headlines(rows)],
-        "fields": [[name, *column(values)] for name, values in fields.items() if name not in LEFT_OUT and any(_shown(values))],
+        "fields": [[name, *column(values)] for name, values in fields.items() if name not in LEFT_OUT and any(map(_shown, values))],
         "names": [[name, *column(values)] for name, values in _names(results, rows).items()],
         "looks": _looks(rows),
         "settings": [sections.setting_data(setting.title, group, rows, records) for setting, group in settings.items()],
@@ -69,13 +70,14 @@ def headline_data(headline: Headline, setting: int) -> dict[str, Any]:
     }
 
 
-def _shown(values: Sequence[Any]) -> Sequence[bool]:
-    return [value is not None and value != "" for value in values]
+def _shown(value: Any) -> bool:
+    return value is not None and value != ""
 
 
 def _names(results: Results, rows: Sequence[Row]) -> dict[str, list[Any]]:
     """What names records on the page and is no field of theirs: line, mask, shape, and the command in parts that many records share."""
-    commands = [command_parts(row.record, results.environment(row.record), results.masks) or ("",) * COMMAND_PARTS for row in rows]
+    maker = Commands(results.environments, results.masks)
+    commands = [maker.parts(row.record) or ("",) * COMMAND_PARTS for row in rows]
     heads: dict[Any, str] = {setting: _heads(setting) for setting in {row.setting for row in rows}}
     names: dict[str, list[Any]] = {
         "line": [row.line for row in rows],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -26,8 +27,8 @@ from longca.results.points import (
     point,
     timed_lines,
 )
-from longca.results.record import NEVER_RAN, Pass
-from longca.results.shares import best_share, common_length, counted, fastest_speeds, is_wrong, peak_known, worst_error
+from longca.results.record import NEVER_RAN, Pass, Status
+from longca.results.shares import best_share, common_length, counted, fastest_speeds, is_wrong, peak_known, row_error, worst_of
 from longca.results.statuses import explaining
 from longca.results.summary import joined_failures
 from longca.results.tables import format_share
@@ -200,9 +201,9 @@ def _shares(rows: Sequence[Row], lines: Sequence[str], panels: Sequence[str], re
 
         return share_of
 
-    wrong = [row for row in rows if is_wrong([row])]
+    wrong = [row for row in rows if row.record.status is Status.WRONG]
     lengths = sorted({row.record.seqlen for row in rows if row.record.ok})
-    by_length = grouped((row for row in rows if not is_wrong([row])), _seqlen)
+    by_length = grouped((row for row in rows if row.record.status is not Status.WRONG), _seqlen)
     groups: dict[str, Sequence[Row]] = {BEST: rows} | {str(seqlen): [*by_length[seqlen], *wrong] for seqlen in lengths}
     tables = []
     for name, own in groups.items():
@@ -211,33 +212,40 @@ def _shares(rows: Sequence[Row], lines: Sequence[str], panels: Sequence[str], re
     return {"known": known, "panels": panels, "start": str(common_length(rows) or BEST), "tables": tables}
 
 
-def _badness(rows: Iterable[Row]) -> float:
-    """For sorting: infinite where something is wrong, -1 where nothing was checked."""
-    own = list(rows)
-    worst = None if is_wrong(own) else worst_error(own)
-    return float("inf") if is_wrong(own) else -1.0 if worst is None else worst.share
+class _Errors:
+    """The worst error of each row, found once."""
+
+    def __init__(self, rows: Iterable[Row], records: Numbers) -> None:
+        self._worst = {row: row_error(row) for row in rows}
+        self._records = records
+
+    def cell(self, rows: Sequence[Row]) -> list[Any] | None:
+        worst = None if is_wrong(rows) else worst_of(map(self._worst.__getitem__, rows))
+        return [self._records[id(worst.row)], rounded(worst.share), worst.tensor] if worst else _failed(rows, self._records)
+
+    def badness(self, rows: Sequence[Row]) -> float:
+        """For sorting: infinite where something is wrong, -1 where nothing was checked."""
+        worst = worst_of(map(self._worst.__getitem__, rows))
+        return math.inf if is_wrong(rows) else -1.0 if worst is None else worst.share
+
+    def worst_first(self, table: list[Any], rows: Iterable[Row]) -> list[Any]:
+        groups = grouped(rows, lambda row: (row.line, row.record.pass_))
+        names = {f"{line} {pass_}": self.badness(group) for (line, pass_), group in groups.items()}
+        return sorted(table, key=lambda line: -names.get(line[0], -1.0))
 
 
 def _errors(rows: Sequence[Row], lines: Sequence[str], panels: Mapping[str, Sequence[Row]], records: Numbers) -> Data:
     """The worst errors as shares of the tolerance: per mask over all lengths, and per mask at each length; the worst first."""
-    checked = sorted({*lines, *(row.line for row in rows if is_wrong([row]))})
-
-    def error_of(group: Sequence[Row]) -> list[Any] | None:
-        worst = None if is_wrong(group) else worst_error(group)
-        return [records[id(worst.row)], rounded(worst.share), worst.tensor] if worst else _failed(group, records)
-
-    def worst_first(table: list[Any], own: Iterable[Row]) -> list[Any]:
-        groups = grouped(own, lambda row: f"{row.line} {row.record.pass_}")
-        return sorted(table, key=lambda line: -_badness(groups.get(line[0], ())))
-
-    masks = sorted(((_badness(group), panel) for panel, group in panels.items()), key=lambda pair: -pair[0])
+    errors = _Errors(rows, records)
+    checked = sorted({*lines, *(row.line for row in rows if row.record.status is Status.WRONG)})
+    masks = sorted(((errors.badness(group), panel) for panel, group in panels.items()), key=lambda pair: -pair[0])
     lengths = []
     for badness, panel in (pair for pair in masks if pair[0] >= 0):
         group = panels[panel]
         ran = {row.line for row in group if row.record.status not in NEVER_RAN}
         columns = sorted({row.record.seqlen for row in group})
-        worst = "wrong" if badness == float("inf") else format_share(badness)
-        table = _table(group, [line for line in checked if line in ran], columns, _seqlen, error_of)
-        lengths.append([panel, worst, columns, worst_first(table, group)])
-    of_masks = _table(rows, checked, list(panels), lambda row: row.panel, lambda group: error_of(counted(group)))
-    return {"panels": list(panels), "table": worst_first(of_masks, counted(rows)), "masks": lengths}
+        worst = "wrong" if badness == math.inf else format_share(badness)
+        table = _table(group, [line for line in checked if line in ran], columns, _seqlen, errors.cell)
+        lengths.append([panel, worst, columns, errors.worst_first(table, group)])
+    of_masks = _table(rows, checked, list(panels), lambda row: row.panel, lambda group: errors.cell(counted(group)))
+    return {"panels": list(panels), "table": errors.worst_first(of_masks, counted(rows)), "masks": lengths}

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +36,13 @@ Column = list[Any]
 
 def columns(results: Results) -> dict[str, Column]:
     """All fields of all records as flat columns: nested fields have a name with an underscore in between, samples are left out, tokens
-    per second are added. Text that cannot be written or disturbs a terminal is replaced."""
+    per second are added."""
     records = results.records
     found: dict[str, Column] = {}
     for field in msgspec.structs.fields(Record):
         if field.name in NESTED:
             continue
-        values = [getattr(record, field.name) for record in records]
+        values = list(map(attrgetter(field.name), records))
         found[field.encode_name] = _as_json(values) if field.name in AS_JSON else values
     for name in TIMES:
         found[f"ms_{name}"] = [None if record.ms is None else getattr(record.ms, name) for record in records]
@@ -54,7 +55,15 @@ def columns(results: Results) -> dict[str, Column]:
     found["device"] = [environment.device for environment in environments]
     found["torch"] = [environment.packages.get("torch") for environment in environments]
     found["commit"] = [environment.commit for environment in environments]
-    return {name: [printable(value) if isinstance(value, str) else value for value in values] for name, values in found.items()}
+    return {name: _printable(values) for name, values in found.items()}
+
+
+def _printable(values: Column) -> Column:
+    """Text that cannot be written or disturbs a terminal is replaced; enums become text."""
+    if not any(issubclass(kind, str) for kind in set(map(type, values))):
+        return values
+    texts = {value: printable(str(value)) for value in set(values) if isinstance(value, str)}
+    return [texts.get(value, value) for value in values]
 
 
 def _as_json(values: Column) -> Column:
@@ -129,13 +138,9 @@ def write_parquet(results: Results, path: str) -> None:
         arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError as error:
         raise Unavailable("writing Parquet needs pyarrow; pip install pyarrow, or use --csv.") from error
-    table = arrow.Table.from_pydict({name: list(map(_plain, values)) for name, values in columns(results).items()})
+    table = arrow.Table.from_pydict(columns(results))
     try:
         with Path(path).open("wb") as file:  # an error of Python's own is one sentence
             parquet.write_table(table, file)
     except OSError as error:
         raise BadInput(f"cannot write {path}: {error.strerror}; give another file.") from error
-
-
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, str) else value  # an enum is no string to Arrow

@@ -37,6 +37,12 @@ class Damaged(BadInput):
 
 def decode_record(line: bytes) -> Record:
     """The record in a line of results.jsonl, as schema 2 has it; raises Damaged with the field that is wrong."""
+    try:
+        record = _record.decode(line)
+        if record.schema == SCHEMA:
+            return record
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass  # an older schema, or damage, which is named below
     schema = _decode(_head, line).schema
     if schema > SCHEMA:
         raise Damaged(f"it has schema {schema}, and this longca knows up to {SCHEMA}; install a newer longca")

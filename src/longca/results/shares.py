@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from longca.results.naming import Contest, Row
 from longca.results.points import grouped
-from longca.results.record import Status
+from longca.results.record import TENSORS, Status
 
 
 class Share(NamedTuple):
@@ -25,13 +25,16 @@ class WorstError(NamedTuple):
     row: Row
 
 
+_WRONG = Status.WRONG
+
+
 def is_wrong(rows: Iterable[Row]) -> bool:
-    return any(row.record.status is Status.WRONG for row in rows)
+    return any(row.record.status is _WRONG for row in rows)
 
 
 def counted(rows: Iterable[Row]) -> list[Row]:
     """Rows without those where the mask shows the same as a simpler one: a kernel that can do only the simpler mask runs there too."""
-    return [row for row in rows if row.same is None or row.record.status is Status.WRONG]
+    return [row for row in rows if row.same is None or row.record.status is _WRONG]
 
 
 def peak_known(rows: Iterable[Row]) -> bool:
@@ -57,7 +60,7 @@ def best_share(rows: Iterable[Row], fastest: Mapping[Contest, float] | None) -> 
     best: Share | None = None
     for row in rows:
         record = row.record
-        if record.status is Status.WRONG:
+        if record.status is _WRONG:
             return None
         if not record.ok or row.same is not None:
             continue
@@ -69,7 +72,7 @@ def best_share(rows: Iterable[Row], fastest: Mapping[Contest, float] | None) -> 
 
 def at_length(rows: Iterable[Row], seqlen: int) -> list[Row]:
     """The rows of one length, and what is wrong at any length."""
-    return [row for row in rows if row.record.seqlen == seqlen or row.record.status is Status.WRONG]
+    return [row for row in rows if row.record.seqlen == seqlen or row.record.status is _WRONG]
 
 
 def longest_timed(rows: Sequence[Row]) -> dict[str, tuple[int, list[Row]]]:
@@ -91,14 +94,23 @@ def common_length(rows: Iterable[Row]) -> int | None:
 
 
 def worst_error(rows: Iterable[Row]) -> WorstError | None:
-    """The worst of the tensors that each pass computes; of a wrong record, of all that were checked: a backward may be wrong for the lse
-    that it starts from."""
-    worst: WorstError | None = None
-    for row in rows:
-        record = row.record
-        check = record.check if record.status in (Status.OK, Status.WRONG) else None
-        for tensor in (check or ()) if record.status is Status.WRONG else record.pass_.tensors:
-            error = (check or {}).get(tensor)
-            if error is not None and error.allowed is not None and (worst is None or error.share > worst.share):
-                worst = WorstError(error.share, tensor, row)
-    return worst
+    """The worst error of some rows."""
+    return worst_of(map(row_error, rows))
+
+
+def worst_of(errors: Iterable[WorstError | None]) -> WorstError | None:
+    return max((error for error in errors if error is not None), key=lambda error: error.share, default=None)
+
+
+def row_error(row: Row) -> WorstError | None:
+    """The worst of the tensors that a row's pass computes; where it is wrong, of all that were checked: a backward may be wrong for the
+    lse that it starts from."""
+    record = row.record
+    if not record.check or not (record.ok or record.status is _WRONG):
+        return None
+    tensors = TENSORS if record.status is _WRONG else record.pass_.tensors
+    errors = [(error.share, name) for name in tensors if (error := record.check.get(name)) is not None and error.allowed is not None]
+    if not errors:
+        return None
+    share, tensor = max(errors, key=lambda pair: pair[0])
+    return WorstError(share, tensor, row)

@@ -41,7 +41,11 @@ class Headline:
     def fastest(self) -> str:
         """The best, and all that are as fast."""
         equals = self.ranking.equals
-        return ", ".join(standing.title for standing in equals) + (f" within {100 * PRACTICAL:.0f} %" if len(equals) > 1 else "")
+        names = ", ".join(standing.title for standing in equals)
+        if len(equals) == 1:
+            return names
+        close = all(standing.against_best * (1 + PRACTICAL) >= 1 for standing in equals)
+        return f"{names} {f'within {100 * PRACTICAL:.0f} %' if close else 'within their spreads'}"
 
     @property
     def ahead(self) -> str:

@@ -7,11 +7,13 @@ const PICTURES = new Map(DATA.pictures);
 
 // A column holds each value once, and for each record the number of its value.
 function decoded([name, values, packed]) {
-  const bytes = Uint8Array.from(atob(packed), (letter) => letter.charCodeAt(0));
-  return [name, { values, at: values.length <= 65536 ? new Uint16Array(bytes.buffer) : new Uint32Array(bytes.buffer) }];
+  if (values.length === 1) return [name, { values, at: new Uint8Array(DATA.count) }];
+  const text = atob(packed), bytes = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
+  return [name, { values, at: new (values.length <= 256 ? Uint8Array : values.length <= 65536 ? Uint16Array : Uint32Array)(bytes.buffer) }];
 }
 const FIELDS = new Map(DATA.fields.map(decoded)), NAMES = new Map(DATA.names.map(decoded));
-const COUNT = NAMES.get("line").at.length;
+const COUNT = DATA.count;
 const get = (record, name) => { const column = NAMES.get(name) || FIELDS.get(name); return column ? column.values[column.at[record]] : null; };
 const statusOf = (record) => STATUS.get(get(record, "status"));
 const fieldsOf = (record) => [...FIELDS.keys()].map((name) => [name, get(record, name)]);
