@@ -59,4 +59,4 @@ def _slug(name: str) -> str:
 def _drawn(rows: Iterable[Row]) -> list[str]:
     """Lines that have a style: those with a time, those that are wrong (they have an error), and both over ranks."""
     own = [row for row in rows if row.record.status in (Status.OK, Status.WRONG)]
-    return sorted({name for row in own for name in (row.line, row.series)})
+    return [*sorted({row.series for row in own}), *sorted({row.line for row in own} - {row.series for row in own})]
