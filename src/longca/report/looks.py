@@ -20,13 +20,14 @@ def base_of(line: str) -> str:
 def numbers(groups: Iterable[Sequence[str]]) -> dict[str, int]:
     """A number for each name. Names of one group, which can stand in one picture, get different colours as long as there are any."""
     chosen: dict[str, int] = {}
+    together: dict[str, dict[str, None]] = {}  # by name those that it can stand beside
     for group in groups:
-        taken = [chosen[name] for name in group if name in chosen]
-        for name in dict.fromkeys(group):
-            if name not in chosen:
-                free = sorted(set(range(max(COLOURS * MARKERS, len(chosen) + 1))) - set(chosen.values()))
-                chosen[name] = min(free, key=lambda number: (sum(map(partial(_alike, number), taken)), number))
-                taken.append(chosen[name])
+        for name in group:
+            together.setdefault(name, {}).update(dict.fromkeys(group))
+    for name, beside in together.items():
+        taken = [chosen[other] for other in beside if other in chosen]
+        free = sorted(set(range(max(COLOURS * MARKERS, len(chosen) + 1))) - set(chosen.values()))
+        chosen[name] = min(free, key=lambda number: (sum(map(partial(_alike, number), taken)), number))
     return chosen
 
 

@@ -110,8 +110,8 @@ function spotOfPoint(chart, series, index) {
 // null breaks a line where something failed; undefined lets it pass over a length that nobody asked for
 const lineData = (chart) => [chart.places, ...chart.points.map((line) => line.map((p) => (p.records ? p.value : undefined)))];
 
-function lineChart(name, data, { unit, x, log = false, look = lookOf }) {
-  const chart = { lines: data.lines, places: data.places, points: pointsOf(data), unit, log, x, look, label: x === "seqlen" ? sizeText : numberText,
+function lineChart(name, data, { unit, x, log = false, look = lookOf, ofMasks = false }) {
+  const chart = { lines: data.lines, places: data.places, points: pointsOf(data), unit, log, x, look, ofMasks, label: x === "seqlen" ? sizeText : numberText,
     options: lineOptions, data: lineData, spot: spotOfPoint, next: nextPoint, alike: (i, j) => feetAt(chart, j).find((foot) => foot.lines.includes(i)).lines };
   return addChart(name, chart);
 }
