@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from longca.bench.summary import label
 from longca.report.reading import read
 

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from longca.report.figures import heat
-from longca.report.markdown import SECTIONS
+from longca.report.markdown import SECTIONS, render
+from longca.report.terminal import fastest_tables
 from longca.results import naming
 from longca.results.reading import read
 from longca.results.shares import fastest_speeds
+from longca.results.summary import headlines
 from report.browser import Browser
 from report.made import Record, around, kernel, make_record, split
 from report.opened import opened, text
@@ -340,3 +342,48 @@ def test_what_is_wrong_somewhere_has_no_share_on_the_page_in_markdown_or_in_a_fi
         assert SECTIONS["Share of peak"]("", rows).rows[0][1:] == ["wrong", "50 %" if peak else "100 %"]
         fastest = None if peak else fastest_speeds(rows)
         assert heat._cell([row for row in rows if row.record.kernel == "bad"], fastest)[1] == "W"
+
+
+def test_the_page_shows_what_counts(write: Write, browser: Browser, tmp_path: Path) -> None:
+    """A kernel whose text changed has another key; its last record counts."""
+    mine = {"seqlen": 1024, "which": "fwd"}
+    wrong = {"status": "wrong", "reason": "out is off", "check": {"out": {"error": 1.0, "allowed": 0.1}}}
+    versions = [kernel("mine", None, **mine) | wrong, kernel("mine", around(4.0), **mine), kernel("mine", around(20.0), **mine)]
+    keyed = [record | {"key": f"v{number}"} for number, record in enumerate(versions)]
+    page = opened(browser, write("edited", [keyed[0], kernel("fa4:bands", around(10.0), **mine), *keyed[1:]]), tmp_path)
+    assert "2.00× mine" in text(page, "#headline")
+    assert "W" not in text(page, "#errors tbody")
+
+
+def test_a_doubtful_record_has_its_letter_and_reason_and_no_rank(write: Write, browser: Browser, tmp_path: Path) -> None:
+    fast = kernel("fast", around(0.1), "fwd") | {"check": None}
+    page = opened(browser, write("doubtful", [fast, kernel("flex", around(1.0), "fwd")]), tmp_path)
+    assert page.script(CELLS, "headline")[1][3:] == ["flex", "11", "1 %", "the only one"]
+    assert "D fast, fwd: it has a time but no check (8K)" in text(page, "#charts .words")
+    assert "1 doubtful" in text(page, "#about")
+
+
+@pytest.mark.parametrize("name", ["constructor", "__proto__", "toString"])
+def test_names_of_javascript_are_names_like_others(name: str, write: Write, browser: Browser, tmp_path: Path) -> None:
+    made = [kernel(one, around(1.0), "fwd", mask=mask, mask_digest=mask) for one in (name, "flex") for mask in (name, "causal")]
+    made += [kernel(name, None, "fwd", mask=name, seqlen=1024, status="oom", reason=name)]
+    page = opened(browser, write("names", made), tmp_path)
+    assert page.complaints() == []
+    assert {row[0] for row in page.script(CELLS, "headline")[1:]} == {name, "causal"}
+    assert name in text(page, "#legend")
+
+
+def test_the_headline_is_that_of_markdown_and_of_the_terminal(write: Write, browser: Browser, tmp_path: Path) -> None:
+    """Three seeds; the fastest kernel failed on one of them and was not measured on another."""
+    times = {"flash": (2.0, 2.0, 2.0), "chunked": (1.0, None), "slow": (4.0, 4.0, 4.0)}
+    made = [kernel(name, None if ms is None else around(ms), "fwd", seed=seed, mask_digest=str(seed), mask="causal_document", status="oom" if ms is None else "ok")
+            for name, several in times.items() for seed, ms in enumerate(several)]  # fmt: skip
+    folder = write("verdict", made)
+    page = opened(browser, folder, tmp_path)
+    results = read(folder)
+    rows = naming.rows(results)
+    (headline,) = headlines(rows)
+    assert page.script(CELLS, "headline")[1] == headline.row
+    assert headline.row[3:] == ["flash", "5.5", "1 %", "2.00× slow"]
+    assert fastest_tables(rows)[0].rows == [["causal_document", "flash 5.5 (n=3)"]]
+    assert " | ".join(headline.row) in render(results, rows, "")

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
+from longca.compare import standing
 from longca.results.dense import DenseTimes
 from longca.results.naming import Contest, Row, contests, is_pattern, mask_title, rows
 from longca.results.ranking import Standing, rank_rows
 from longca.results.reading import Results
 from longca.results.record import Record
-from longca.results.summary import failures, one_against_best
+from longca.results.summary import failures
 from longca.results.tables import Table, format_figure
 from longca.text import format_size, printable
 
@@ -34,7 +35,7 @@ def where(record: Record) -> tuple[str, str, str, str]:
 def summary_tables(results: Results, own_kernels: Iterable[str] = ()) -> list[Table]:
     """What a run found: the fastest per mask and length, how kernels of one's own stand, and what was not measured."""
     named = rows(results)
-    stands = [table for kernel in own_kernels for table in standing_tables(named, kernel)]
+    stands = [table for kernel in own_kernels for table in standing.tables(results, kernel)]
     return [table for table in (*fastest_tables(named), *stands, failure_table(named)) if table.rows]
 
 
@@ -44,15 +45,6 @@ def fastest_tables(named: Sequence[Row]) -> list[Table]:
     patterns = any(row.is_pattern and dense.gain(row, row.record) for row in named if row.record.ok)
     unit = "TFLOP/s" + ("; x: times as fast as the dense mask" if patterns else "") + "; = as fast"
     return _by_length(named, "fastest", unit, lambda own: _winner(own, dense))
-
-
-def standing_tables(named: Sequence[Row], kernel: str) -> list[Table]:
-    """Per setting and pass: for each mask a row, for each length the kernel's TFLOP/s and how many times those of the best other one.
-    Tables in which it is compared with no other kernel are left out."""
-    single = [row for row in named if row.record.method is None]
-    unit = "TFLOP/s, and how many times those of the other; = as fast; ~ noisy"
-    tables = _by_length(single, f"{kernel} against the best other", unit, lambda own: _stand(own, kernel))
-    return [table for table in tables if any("x of " in cell for row in table.rows for cell in row[1:])]
 
 
 def failure_table(named: Sequence[Row]) -> Table:
@@ -93,7 +85,7 @@ def _winner(own: list[Row], dense: DenseTimes) -> str:
         return ""
     best, *others = ranking.equals
     masks = f" (n={len(ranking.masks)})" if len(ranking.masks) > 1 else ""
-    equal = f" = {', '.join(standing.title for standing in others)}" if others else ""
+    equal = f" = {', '.join(other.title for other in others)}" if others else ""
     return f"{best.title} {format_figure(best.tflops)}{_gain(own, best, dense)}{masks}{equal}"
 
 
@@ -101,14 +93,3 @@ def _gain(own: list[Row], best: Standing, dense: DenseTimes) -> str:
     gains = [gain for record in best.records if (gain := dense.gain(own[0], record)) is not None]
     return f" {median(gains):.3g}x" if gains else ""
 
-
-def _stand(own: list[Row], kernel: str) -> str:
-    against = one_against_best(own, kernel)
-    if against.own is None:
-        return against.out
-    speed = format_figure(against.own.tflops)
-    noisy = " ~" if against.own.noisy or (against.other is not None and against.other.noisy) else ""
-    if against.other is None:
-        return speed + noisy
-    ratio = against.own.tflops / against.other.tflops
-    return f"{speed} {ratio:.2f}x of {against.other.line}{' =' if against.equal else ''}{noisy}"

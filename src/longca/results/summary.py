@@ -85,29 +85,6 @@ def _headline(groups: dict[int, list[Row]]) -> Headline | None:
     return None
 
 
-@dataclass(frozen=True)
-class OneAgainstBest:
-    """One kernel's best variant in a contest, and the best of all others. Without a standing, `out` says why."""
-
-    own: Standing | None
-    other: Standing | None
-    out: str = ""
-
-    @property
-    def equal(self) -> bool:
-        return self.own is not None and self.other is not None and self.own.equal and self.other.equal
-
-
-def one_against_best(rows: Sequence[Row], kernel: str) -> OneAgainstBest:
-    """How one kernel stands in a contest against the best other line."""
-    mine = {row.line for row in rows if row.record.kernel == kernel}
-    ranking = rank_rows(rows)
-    own = next((standing for standing in ranking.standings if standing.line in mine), None)
-    other = next((standing for standing in ranking.standings if standing.line not in mine), None)
-    out = ", ".join(dict.fromkeys(entry.status for entry in ranking.out if entry.line in mine)) if own is None else ""
-    return OneAgainstBest(own, other, out)
-
-
 def typical_speeds(rows: Sequence[Row]) -> dict[str, str]:
     """By line what it did in one contest: the median speed, of how many masks, and whether it is noisy; or its statuses."""
     statuses: dict[str, dict[str, str]] = {}
