@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from longca.report.settings import by_setting
 
 import longca
 from longca.cli import main
@@ -17,7 +18,6 @@ from longca.masks import causal
 from longca.report import evidence
 from longca.report.best import NO_RECORD, ask, table
 from longca.report.recommend import Answer, _miniature, recommend
-from longca.report.settings import by_setting
 from report.made import Record, around, blocks, kernel, make_record, split
 
 Write = Callable[..., Path]

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from longca.report.gather import gather, page_data
 
 from longca import masks
 from longca.bench.journal import describe_mask
 from longca.cli import main
 from longca.kernels import registry
-from longca.report.gather import gather, page_data
 from report.made import around, kernel, split
 
 Write = Callable[..., Path]
