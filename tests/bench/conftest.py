@@ -10,22 +10,8 @@ import pytest
 
 PLUGINS = Path(__file__).parent / "plugins"
 SOURCE = Path(__file__).parents[2] / "src"
-SMALL = [
-    "--masks",
-    "causal",
-    "--seqlens",
-    "64",
-    "--heads",
-    "2:1",
-    "--head-dim",
-    "8",
-    "--dtype",
-    "fp32",
-    "--budget",
-    "0.01",
-    "--device",
-    "cpu",
-]
+SMALL = ["--masks", "causal", "--seqlens", "64", "--heads", "2:1", "--head-dim", "8", "--dtype", "fp32", "--budget", "0.01"]
+SMALL += ["--device", "cpu"]
 
 Start = Callable[..., "subprocess.Popen[str]"]
 

@@ -1,10 +1,11 @@
 """Kernels that do their worst, in real processes: each ends as its own status, and the others are measured all the same."""
 
-import json
 import re
 import time
 from pathlib import Path
 from typing import Any
+
+from longca.results.reading import history
 
 EXPECTED = {
     "good": ("ok", ""),
@@ -36,20 +37,8 @@ def test_each_ends_as_its_own_status_with_a_reason_and_the_others_are_measured(
     files = [plugins / f"{name}.py" for name in ("hostile", "broken_import", "dying_import")]
     given = [argument for file in files for argument in ("--plugin", file)]
     # one worker for all is the hardest: each must leave it usable, or have it replaced, for the next
-    arguments = [
-        "--kernels",
-        ",".join(EXPECTED),
-        "--passes",
-        "fwd",
-        "--workers",
-        "one",
-        "--deadline",
-        15,
-        "--memory",
-        "2G",
-        "--out",
-        tmp_path,
-    ]
+    arguments = ["--kernels", ",".join(EXPECTED), "--passes", "fwd", "--workers", "one"]
+    arguments += ["--deadline", "15", "--memory", "2G", "--out", str(tmp_path)]
     with start_run(*given, *arguments, LONGCA_TEST=tmp_path) as process:
         output, errors = process.communicate(timeout=400)
     assert process.returncode == 0, errors
@@ -57,14 +46,14 @@ def test_each_ends_as_its_own_status_with_a_reason_and_the_others_are_measured(
     building = re.search(r"it took .*building and compiling (\d+) s", output)
     assert building is not None
     assert int(building[1]) >= 15  # what hangs there, hangs in no other part of the time
-    lines = (tmp_path / "results.jsonl").read_text().splitlines()
-    records = {record["asked"]: record for record in map(json.loads, lines)}
-    assert len(lines) == len(records) == len(EXPECTED)
+    written = history(tmp_path)
+    records = {record.asked: record for record in written}
+    assert len(written) == len(records) == len(EXPECTED)
     for kernel, (status, reason) in EXPECTED.items():
-        found = records[kernel]
-        assert found["status"] == status, f"{kernel}: {found['reason']}"
-        assert reason in found["reason"], kernel
-        assert (found["ms"] is None) == (status != "ok"), kernel
+        record = records[kernel]
+        assert record.status == status, f"{kernel}: {record.reason}"
+        assert reason in record.reason, kernel
+        assert (record.ms is None) == (status != "ok"), kernel
 
 
 def test_no_worker_survives_kill_9_of_the_runner(start_run: Any, tmp_path: Path, plugins: Path, living_workers: Any) -> None:

@@ -1,16 +1,16 @@
 """Block patterns from the command to the journal: their parameters and their source are told everywhere."""
 
-import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from longca.bench import journal
 from longca.cli import main
 from longca.kernels import block_selection
+from longca.results.files import read_masks
+from longca.results.reading import read
+from longca.results.record import LevelName, Pass, Status
 
 Start = Callable[..., "subprocess.Popen[str]"]
 RUN = ("quick-sparse", "--masks", "uniform_block,variable_block", "--kernels", "torch:plain", "--seqlens", "600", "--heads", "4:2")
@@ -27,28 +27,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory, start_run: Start) -> Path:
     return out
 
 
-def records(folder: Path) -> list[dict[str, Any]]:
-    return journal.load(folder)
-
-
-def test_every_record_says_its_source_and_its_parameters(folder: Path) -> None:
-    found = records(folder)
-    assert {record["status"] for record in found} == {"ok"}
-    blocks = [record for record in found if record["level"] == "sparse"]
-    assert {(r["mask"], r["params"]["ratio"], r["pass"]) for r in blocks} == {
-        (mask, ratio, which) for mask in ("uniform_block", "variable_block") for ratio in (0.2, 0.5) for which in ("fwd", "bwd")
+def test_every_record_has_its_source_and_its_parameters(folder: Path) -> None:
+    records = read(folder).records
+    assert {record.status for record in records} == {Status.OK}
+    blocks = [record for record in records if record.level is LevelName.SPARSE]
+    assert {(record.mask, record.params["ratio"], record.pass_) for record in blocks} == {
+        (mask, ratio, pass_) for mask in ("uniform_block", "variable_block") for ratio in (0.2, 0.5) for pass_ in (Pass.FWD, Pass.BWD)
     }
-    assert {record["source"] for record in blocks} == {"moba"}
-    assert {(record["mask"], record["source"]) for record in found if record["level"] == "kernel"} == {("causal", None)}
+    assert {record.source for record in blocks} == {"moba"}
+    assert {(record.mask, record.source) for record in records if record.level is LevelName.KERNEL} == {("causal", None)}
     for record in blocks:
-        mask = block_selection.build(record["mask"], 600, "moba", block_selection.Heads(4, 2, 8), seed=42, **record["params"])
-        assert (record["mask_digest"], record["area"]) == (mask.digest, mask.area)
-        assert all(record[field] >= 0 for field in ("build_ms", "plan_ms", "compile_ms"))
+        mask = block_selection.build(record.mask, 600, "moba", block_selection.Heads(4, 2, 8), seed=42, **record.params)
+        assert (record.mask_digest, record.area) == (mask.digest, mask.area)
+        assert None not in (record.build_ms, record.plan_ms, record.compile_ms)
 
 
 def test_masks_are_written_down_with_their_source(folder: Path) -> None:
-    entries = [json.loads(line) for line in (folder / "masks.jsonl").read_text().splitlines()]
-    assert {(entry["mask"], entry.get("source")) for entry in entries} == {
+    assert {(entry.mask, entry.source) for entry in read_masks(folder).entries} == {
         ("causal", None),
         ("uniform_block", "moba"),
         ("variable_block", "moba"),
@@ -78,10 +73,13 @@ def test_it_resumes_and_another_source_is_other_cells(folder: Path, start_run: S
     assert "cells left; to go on" in said["random"]
 
 
-def test_what_the_journal_tells_of_a_pattern_makes_it_again(folder: Path) -> None:
-    entries = [entry for entry in journal.load_masks(folder) if entry["bands"] is None]
-    assert {entry["source"] for entry in entries} == {"moba"}
+def test_a_pattern_can_be_made_again_from_its_entry_in_the_journal(folder: Path) -> None:
+    entries = [entry for entry in read_masks(folder).entries if entry.bands is None]
+    assert {entry.source for entry in entries} == {"moba"}
     for entry in entries:
-        token = block_selection.Heads(entry["heads_q"], entry["heads_kv"], entry["head_dim"])
-        mask = block_selection.build(entry["mask"], entry["seqlen_q"], entry["source"], token, seed=entry["seed"], **entry["params"])
-        assert mask.digest == entry["digest"]
+        assert entry.heads_q is not None
+        assert entry.heads_kv is not None
+        assert entry.head_dim is not None
+        token_shape = block_selection.Heads(entry.heads_q, entry.heads_kv, entry.head_dim)
+        mask = block_selection.build(entry.mask, entry.seqlen_q, "moba", token_shape, seed=entry.seed or 0, **entry.params)
+        assert mask.digest == entry.digest

@@ -1,20 +1,28 @@
 """Runs that are cut short: killed twenty times, stopped with Ctrl-C, started twice; what is there in the end is always the same."""
 
-import json
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import longca
-from longca.bench import journal
+from longca.bench.plan.cells import make_cells, plan
+from longca.bench.plan.jobs import Job, make_jobs
+from longca.bench.plan.suite import Suite
+from longca.bench.run import runner
+from longca.results.files import read_results
+from longca.results.journal import Journal
+from longca.results.merge import merge
+from longca.results.reading import history, read
+from longca.results.record import Outcome, Pass, Record, Status
 
 GRID = ["--masks", "all", "--seqlens", "16,17,18,19,20,21,22,23", "--passes", "fwd", "--kernels", "cheap"]
 
@@ -29,7 +37,7 @@ def cheap(start_run: Any, plugins: Path) -> Any:
 
 
 def keys(folder: Path) -> list[str]:
-    return [entry["key"] for entry in journal.read_lines(folder / "results.jsonl").entries]
+    return [record.key for record in read_results(folder).entries]
 
 
 def finish(process: Any) -> str:
@@ -82,11 +90,51 @@ def test_ctrl_c_once_ends_after_the_cell_and_twice_at_once(signals: list[str], c
     assert process.returncode == 130
     assert ("stopping after all passes of this kernel on this problem" in errors) == ("SIGINT" in signals)
     assert time.monotonic() - start < 30  # all that is left would take 45 s and more
-    done = len(journal.load(tmp_path))
+    done = len(read(tmp_path).records)
     assert 1 <= done <= 4
     assert f"\n{done} cell{'s' * (done > 1)}: {done} unsupported; written to {tmp_path}/results.jsonl\n" in output
     assert output.splitlines()[-1].startswith(f"stopped with {96 - done} cells left; to go on: longca run --masks causal ")
     assert not (tmp_path / ".cache").exists()
+
+
+class SignalledJournal(Journal):
+    """A signal comes just when the first record is on the disk."""
+
+    def add(self, record: Record) -> None:
+        super().add(record)
+        if len(self.records) == 1:
+            signal.raise_signal(signal.SIGTERM)
+
+
+class Refusing:
+    """An executor that refuses everything, and a watcher that shows nothing."""
+
+    lost, spent_s = False, defaultdict[str, float](float)
+
+    def attempt(self, job: Job) -> Iterator[tuple[Pass, Outcome]]:
+        yield from ((pass_, Outcome(status=Status.UNSUPPORTED, reason="no")) for pass_ in job.passes)
+
+    def start(self, jobs: Iterable[Job]) -> None: ...
+
+    def release(self, job: Job) -> None: ...
+
+    def close(self) -> None: ...
+
+    def begin(self, job: Job) -> None: ...
+
+    def finished(self, record: Record) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+
+def test_a_record_that_is_written_when_the_signal_comes_is_counted(tmp_path: Path) -> None:
+    suite = Suite(masks=("causal",), seqlens=(16, 17), passes=(Pass.FWD, Pass.BWD), heads=("2:1",), head_dims=("8",))
+    planned = plan(make_cells(suite, ["torch"], "cpu"), "a CPU", {"torch": {}})
+    runner.make_cache(tmp_path)
+    with SignalledJournal(tmp_path) as journal:
+        ended = runner.execute(make_jobs(planned), Refusing(), journal, "here", Refusing())
+    assert ended == (3, True)
+    assert len(keys(tmp_path)) == 1
 
 
 def test_a_second_runner_on_the_same_folder_is_refused(cheap: Any, tmp_path: Path) -> None:
@@ -109,12 +157,10 @@ def test_finished_cells_are_skipped_and_failed_ones_tried_again_when_asked(start
     assert len(keys(tmp_path)) == 2
     finish(start_run(*arguments, "--retry", "failed"))
     assert Counter(keys(tmp_path)).most_common(1)[0][1] == 2
-    assert [record["status"] for record in journal.load(tmp_path)] == ["ok", "error"]
+    assert {record.asked: record.status for record in read(tmp_path).records} == {"raises": Status.ERROR, "good": Status.OK}
 
 
 def test_shards_joined_are_the_whole(cheap: Any, tmp_path: Path) -> None:
-    from longca.bench.merge import merge
-
     finish(cheap(tmp_path / "whole"))
     parts = [tmp_path / f"part{i}" for i in (1, 2, 3)]
     for number, part in enumerate(parts, 1):
@@ -128,21 +174,10 @@ def test_shards_joined_are_the_whole(cheap: Any, tmp_path: Path) -> None:
 
 
 def test_a_kernel_whose_worker_breaks_again_and_again_is_given_up(start_run: Any, tmp_path: Path, plugins: Path) -> None:
-    arguments = [
-        "--plugin",
-        plugins / "hostile.py",
-        "--kernels",
-        "exits",
-        "--passes",
-        "fwd",
-        "--seqlens",
-        "16,17,18,19,20",
-        "--out",
-        tmp_path,
-    ]
+    arguments = ["--plugin", plugins / "hostile.py", "--kernels", "exits", "--passes", "fwd", "--seqlens", "16,17,18,19,20"]
+    arguments += ["--out", tmp_path]
     finish(start_run(*arguments))
-    reasons = [json.loads(line)["reason"] for line in (tmp_path / "results.jsonl").read_text().splitlines()]
-    assert ["not tried" in reason for reason in reasons] == [False, False, False, True, True]
+    assert ["not tried" in record.reason for record in history(tmp_path)] == [False, False, False, True, True]
 
 
 def test_a_full_disk_ends_the_run_with_one_sentence_and_keeps_what_was_measured(tmp_path: Path, plugins: Path) -> None:
@@ -156,5 +191,5 @@ def test_a_full_disk_ends_the_run_with_one_sentence_and_keeps_what_was_measured(
     advice = "what was measured before is kept: make room and run again to go on."
     assert ended.stderr.splitlines()[-1] == f"longca: cannot write {out}/results.jsonl: File too large; {advice}"
     assert "Traceback" not in ended.stderr
-    assert 5 < len(journal.load(out)) < 20
-    assert journal.read_lines(out / "results.jsonl").torn == 0
+    assert 5 < len(read(out).records) < 20
+    assert read_results(out).torn == 0
