@@ -6,18 +6,29 @@ from pathlib import Path
 
 import pytest
 
-from longca.bench import cp_catalogue, cp_plugins, cp_ranks
-from longca.bench import suite as suites
+from longca.bench.many_devices.grids import crowded, ranks_of, settle
+from longca.bench.many_devices.level import ManyDevices
+from longca.bench.many_devices.plugins import load_carefully
+from longca.bench.plan import suite as suites
 from longca.cli import main
 from longca.errors import BadInput, Refused
 from longca.parallel import registry
+from longca.results.record import LevelName, Pass
 
 SHAPE = ["--masks", "causal", "--seqlens", "64", "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--device", "cpu"]
-PLAIN = suites.Suite(level="cp", masks=("causal",), seqlens=("64",), heads=("8:4",), head_dims=("16",), passes=("fwd",))
+PLAIN = suites.Suite(
+    level=LevelName.CP,
+    kernels=("torch:chunked",),
+    masks=("causal",),
+    seqlens=("64",),
+    heads=("8:4",),
+    head_dims=("16",),
+    passes=(Pass.FWD,),
+)
 
 
 def grids(suite: suites.Suite) -> dict[str, str]:
-    return {dict(cell.extra)["method"]: dict(cell.extra)["grid"] for cell in cp_catalogue.cells(suite, ["torch:chunked"], "cpu")}
+    return {cell.split.method: cell.split.grid for cell in ManyDevices(suite, "cpu").cells([]) if cell.split}
 
 
 @pytest.mark.parametrize(
@@ -63,8 +74,8 @@ def test_another_number_of_ranks_than_the_job_has_is_refused(monkeypatch: pytest
     assert main(["run", "--methods", "ulysses", *SHAPE, "--nproc", "4"]) == 2
     sentence = "longca: --nproc asks for 4 ranks, and this process is one of 2; leave out --nproc, or start 4 of them.\n"
     assert capsys.readouterr().err == sentence
-    suite, _ = cp_ranks.settle(PLAIN.changed(nproc=4, grid="2x2"), ["usp"], "cpu", None, None)  # what a suite says is another matter
-    assert (cp_ranks.ranks_of(suite, "cpu"), suite.grid) == (2, "")
+    suite, _ = settle(PLAIN.changed(nproc=4, grid="2x2"), ["usp"], "cpu", None, None)  # what a suite says is another matter
+    assert (ranks_of(suite, "cpu"), suite.grid) == (2, "")
 
 
 def test_ranks_that_share_cores_are_told_and_too_many_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,9 +84,9 @@ def test_ranks_that_share_cores_are_told_and_too_many_refused(capsys: pytest.Cap
     assert f"note: {2 * cores} ranks share {cores} core" in capsys.readouterr().err
     assert main(["run", "--methods", "ring_p2p", *SHAPE, "--nproc", str(65 * cores), "--dry-run"]) == 2
     assert capsys.readouterr().err.endswith(f"ask for --nproc {64 * cores} at most.\n")
-    assert cp_ranks.crowded(4, 4) == []
+    assert crowded(4, 4) == []
     with pytest.raises(Refused, match="129 ranks are too many for 2 cores"):
-        cp_ranks.crowded(129, 2)
+        crowded(129, 2)
 
 
 @pytest.mark.parametrize("asked", [["run", "--methods", "all", *SHAPE, "--dry-run"], ["ls", "cp"], ["ls", "kernels"]])
@@ -100,7 +111,7 @@ def test_what_a_broken_plugin_started_ends_with_it(tmp_path: Path) -> None:
         "os._exit(3)\n"
     )
     with pytest.raises(BadInput, match="exit code 3 during import"):
-        cp_plugins.load_carefully(str(tmp_path / "parent.py"), 60)
+        load_carefully(str(tmp_path / "parent.py"), 60)
     child = int((tmp_path / "child").read_text())
     deadline = time.monotonic() + 10
     while (state := Path(f"/proc/{child}/stat")).exists() and " Z " not in state.read_text():  # who ends orphans may take a while

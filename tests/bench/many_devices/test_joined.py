@@ -1,6 +1,5 @@
 """Jobs that torchrun or srun started: the first rank leads, and no rank is left waiting when another one goes."""
 
-import json
 import os
 import signal
 import socket
@@ -8,9 +7,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import longca
+from longca.results.reading import read
+from longca.results.record import Record, Status
 
 SHAPE = ["--masks", "causal_document", "--seqlens", "197", "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--device", "cpu"]
 QUICK = [*SHAPE, "--budget", "0.02"]
@@ -54,9 +54,8 @@ class Started:
         return list(zip(codes, (words.read_text() for words in self.words), strict=True))
 
 
-def records_of(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    found = map(json.loads, (folder / "results.jsonl").read_text().splitlines())
-    return {(record["method"], record["pass"]): record for record in found}
+def records_of(folder: Path) -> dict[tuple[str | None, str], Record]:
+    return {(record.method, record.pass_.value): record for record in read(folder).records}
 
 
 def test_under_torchrun_the_command_joins_the_job_and_resumes_it(tmp_path: Path) -> None:
@@ -65,7 +64,7 @@ def test_under_torchrun_the_command_joins_the_job_and_resumes_it(tmp_path: Path)
         ended = Started(tmp_path, ["--methods", "ring_p2p", *QUICK, "--passes", "fwd", "--out", str(out)]).ended()
         assert [code for code, _ in ended] == [0, 0], ended
     (record,) = records_of(out).values()
-    assert (record["status"], record["ranks"]) == ("ok", 2), record["reason"]
+    assert (record.status, record.ranks) == (Status.OK, 2), record.reason
 
 
 def test_a_sigterm_in_the_middle_of_a_job_ends_all_ranks(tmp_path: Path, plugins: Path) -> None:
@@ -86,15 +85,15 @@ def test_a_cell_that_breaks_the_job_is_recorded_with_its_reason_and_the_same_com
     assert (first, second) == (2, 1), (said, words)
     assert "the ranks of this job no longer answer; start it again" in said
     found = records_of(tmp_path / "out")
-    assert {name: record["status"] for name, record in found.items()} == {
-        ("fails_backward", "fwd"): "error",
-        ("fails_backward", "bwd"): "error",
+    assert {name: record.status for name, record in found.items()} == {
+        ("fails_backward", "fwd"): Status.ERROR,
+        ("fails_backward", "bwd"): Status.ERROR,
     }
-    assert "rank 1 failed: seven is not prime enough" in found["fails_backward", "bwd"]["reason"]
-    assert "not tried without a backward, with which the ranks of this job broke" in found["fails_backward", "fwd"]["reason"]
+    assert "rank 1 failed: seven is not prime enough" in found["fails_backward", "bwd"].reason
+    assert "not tried without a backward, with which the ranks of this job broke" in found["fails_backward", "fwd"].reason
     ended = Started(tmp_path, asked).ended()
     assert [code for code, _ in ended] == [0, 0], ended
-    assert [records_of(tmp_path / "out")["plain_ring", which]["status"] for which in ("fwd", "bwd")] == ["ok", "ok"]
+    assert [records_of(tmp_path / "out")["plain_ring", pass_].status for pass_ in ("fwd", "bwd")] == [Status.OK, Status.OK]
 
 
 def test_where_the_first_rank_refuses_the_others_end(tmp_path: Path) -> None:
