@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from longca import devices
-from longca.bench import compilations
+from longca.bench.one_device import compiled_code
 from longca.cli import main
 from longca.cli import run as run_verb
 
@@ -110,6 +110,6 @@ def test_an_empty_shard_says_so(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_is_compiled_for_a_gpu_is_kept_on_disk(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = list[str]()
     monkeypatch.setattr(devices, "require", lambda device: None)
-    monkeypatch.setattr(compilations, "keep_on_disk", lambda: kept.append(device))
+    monkeypatch.setattr(compiled_code, "keep_on_disk", lambda: kept.append(device))
     assert main(["run", *CAUSAL, "--device", device]) == 0
     assert kept == [device] * (device == "cuda")

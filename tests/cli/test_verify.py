@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from longca import devices, masks
-from longca.bench.environment import device_model
-from longca.bench.verify import limits
+from longca.bench.one_device.verify import limits
+from longca.bench.run.environment import device_model
 from longca.cli import main
 
 BLIND = '''
