@@ -1,4 +1,4 @@
-"""A word on journals that end in a torn line: what was measured there counts for nobody."""
+"""Notes on journals that end in a torn line, which no reader counts."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from pathlib import Path
 
 
 def say_torn(folders: Iterable[str | Path]) -> None:
-    """One line on stderr for each file that does, in these folders or in journals below them."""
-    from longca.bench.journal import torn_lines
-    from longca.report.reading import journals
+    """Prints a line on stderr for each file of these journals that ends in a torn line."""
+    from longca.results.files import torn_files
 
-    for folder in journals(folders):
-        for path, size in torn_lines(folder).items():
-            print(f"note: left out the torn last line of {path} ({size} bytes); running the same command again mends it.", file=sys.stderr)
+    for path, size in torn_files(folders).items():
+        print(f"note: left out the torn last line of {path} ({size} bytes); running the same command again mends it.", file=sys.stderr)

@@ -247,11 +247,14 @@ def _plugin_files(found: Catalogue) -> dict[str, dict[str, list[str]]]:
 
 def _summary(records: list[dict[str, Any]], out: object, own: Iterable[str]) -> None:
     """What was fastest, how kernels of one's own stand, and what failed."""
-    from longca.bench.standing import standing
     from longca.bench.summary import counts, failures, fastest
     from longca.cli._tables import show_table
+    from longca.compare.standing import tables
+    from longca.results.reading import read
 
-    stand = [table for kernel in own for table in standing(records, kernel)]
+    kernels = list(own)
+    results = read(str(out)) if kernels else None
+    stand = [table for kernel in kernels for table in tables(results, kernel)] if results else []
     for table in [*fastest(records), *stand, failures(records)]:
         if table.rows:
             print(f"\n{table.title}")
