@@ -44,13 +44,15 @@ def run(args: argparse.Namespace) -> int:
     if args.kernel is not None:
         return _show_standing(args)
     from longca.compare.journals import compare
+    from longca.results.reading import without_collector
 
     say_torn([args.before, args.after])
-    comparison = compare(args.before, args.after, threshold, args.force)
-    if args.json:
-        _print_json(comparison)
-    else:
-        _show(comparison, args.all, args.md)
+    with without_collector():
+        comparison = compare(args.before, args.after, threshold, args.force)
+        if args.json:
+            _print_json(comparison)
+        else:
+            _show(comparison, args.all, args.md)
     return 1 if comparison.fails(also) else 0
 
 

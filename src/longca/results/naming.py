@@ -133,18 +133,23 @@ def kernel_names(records: Sequence[Record]) -> list[str]:
     record that failed before a variant was chosen belongs to the only variant that the same request led to elsewhere.
     """
     ran: dict[tuple[str, str], set[str]] = {}
-    ran_here: dict[tuple[object, ...], set[str]] = {}
     for record in records:
         if record.variant and record.ok:
             ran.setdefault((record.level, record.asked), set()).add(record.label)
+    several = {request for request, variants in ran.items() if len(variants) > 1}
+    ran_here: dict[tuple[object, ...], set[str]] = {}
+    for record in records if several else ():
+        if record.variant and record.ok and (record.level, record.asked) in several:
             ran_here.setdefault(_place(record), set()).add(record.label)
     names = []
     for record in records:
-        variants = ran.get((record.level, record.asked), set())
-        if len(ran_here.get(_place(record), ())) > 1:
+        request = (record.level, record.asked)
+        if request in several and len(ran_here.get(_place(record), ())) > 1:
             names.append(record.asked)
+        elif record.variant is None and request in ran and request not in several:
+            names.append(next(iter(ran[request])))
         else:
-            names.append(next(iter(variants)) if record.variant is None and len(variants) == 1 else record.label)
+            names.append(record.label)
     return names
 
 

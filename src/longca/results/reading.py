@@ -43,7 +43,7 @@ def read_all(folders: Iterable[str | Path]) -> Results:
     results, records = Results([], folders=files.journals(folders)), dict[str, Record]()
     for number, folder in enumerate(results.folders):
         environments = files.read_environments(folder)
-        with _without_collector():
+        with without_collector():
             own = without_doubtful(latest(history(folder), environments), environments)
         for record in own:
             records.pop(record.key, None)  # a later record also stands later
@@ -56,7 +56,7 @@ def read_all(folders: Iterable[str | Path]) -> Results:
 
 
 @contextmanager
-def _without_collector() -> Iterator[None]:
+def without_collector() -> Iterator[None]:
     """Pauses the collector of cyclic garbage: it would walk all records again and again, and records have no cycles."""
     running = gc.isenabled()
     gc.disable()
