@@ -125,4 +125,4 @@ def _step(logs: Floats) -> Floats:
     within = np.maximum(squares[:, -1:] - before * means**2 - after * rest**2, ROUNDING) / (n - 2)
     steps = np.abs(means - rest)
     clear = steps > CLEAR_STEP * np.sqrt(within * (1 / before + 1 / after))
-    return np.where(clear, steps, 0.0).max(axis=1)
+    return np.asarray(np.where(clear, steps, 0.0).max(axis=1))
