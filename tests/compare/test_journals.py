@@ -110,7 +110,7 @@ def test_a_table_for_a_pull_request(write: Write, capsys: pytest.CaptureFixture[
     assert main(["compare", *both(write), "--md"]) == 1
     said = capsys.readouterr().out.splitlines()
     assert said[0].startswith("| verdict | kernel | mask |")
-    assert said[1] == "|" + " --- |" * 11
+    assert said[1] == "|" + "---|" * 11
     assert any(line.startswith("| SLOWER | fa4 |") for line in said)
 
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from longca.cli._collector import collector_paused
 from longca.cli._empty import refuse_empty
 from longca.cli._torn import say_torn
 from longca.errors import BadInput
@@ -44,10 +45,9 @@ def run(args: argparse.Namespace) -> int:
     if args.kernel is not None:
         return _show_standing(args)
     from longca.compare.journals import compare
-    from longca.results.reading import without_collector
 
     say_torn([args.before, args.after])
-    with without_collector():
+    with collector_paused():
         comparison = compare(args.before, args.after, threshold, args.force)
         if args.json:
             _print_json(comparison)
@@ -87,13 +87,12 @@ def _print_json(comparison: Comparison) -> None:
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], markdown: bool) -> None:
     from longca.cli._tables import show_table
-    from longca.report.markdown import escaped
+    from longca.results.tables import markdown_table
 
-    if not markdown:
+    if markdown:
+        print(markdown_table(columns, rows))
+    else:
         show_table(columns, rows)
-        return
-    for row in (columns, ["---"] * len(columns), *rows):
-        print(f"| {' | '.join(map(escaped, row))} |")
 
 
 def _show(comparison: Comparison, everything: bool, markdown: bool) -> None:

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from longca.cli._collector import collector_paused
 from longca.cli._empty import refuse_empty
 from longca.cli._torn import say_torn
 from longca.errors import BadInput
@@ -47,8 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     refuse_empty(args)
-    if args.mask is None or args.seqlen is None:
-        return _export_table(args)
+    with collector_paused():
+        return _export_table(args) if args.mask is None or args.seqlen is None else _answer(args)
+
+
+def _answer(args: argparse.Namespace) -> int:
     from longca.recommend import usage
     from longca.recommend.answer import recommend
     from longca.recommend.best import NO_RECORD

@@ -255,10 +255,10 @@ def _summary(records: list[dict[str, Any]], out: object, own: Iterable[str]) -> 
     kernels = list(own)
     results = read(str(out)) if kernels else None
     stand = [table for kernel in kernels for table in tables(results, kernel)] if results else []
-    for table in [*fastest(records), *stand, failures(records)]:
-        if table.rows:
-            print(f"\n{table.title}")
-            show_table(table.columns, table.rows)
+    for title, columns, rows in [*fastest(records), *stand, failures(records)]:
+        if rows:
+            print(f"\n{title}")
+            show_table(columns, rows)
     print(f"\n{plural(len(records), 'cell')}: {counts(records)}; written to {out}/results.jsonl")
 
 

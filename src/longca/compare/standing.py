@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from longca.results.naming import Contest, Row, Setting, contests, rows
 from longca.results.ranking import Out, Standing, rank_rows
 from longca.results.reading import Results
 from longca.results.record import Pass
+from longca.results.tables import Table, format_figure
 from longca.text import format_size
 
 
@@ -33,13 +33,7 @@ class Position:
             return ", ".join(dict.fromkeys(out.status for out in self.out))
         against = f" {self.ratio:.2f}x of {self.other.line}" if self.other else ""
         noisy = self.own.noisy or (self.other is not None and self.other.noisy)
-        return f"{_speed(self.own.tflops)}{against}{' ~' if noisy else ''}"
-
-
-class Table(NamedTuple):
-    title: str
-    columns: list[str]
-    rows: list[list[str]]
+        return f"{format_figure(self.own.tflops)}{against}{' ~' if noisy else ''}"
 
 
 def positions(results: Results, kernel: str) -> dict[Contest, Position]:
@@ -80,7 +74,3 @@ def _table(kernel: str, pass_: Pass, setting: Setting, group: Mapping[Contest, P
         ["mask", *map(format_size, lengths)],
         [[problem, *(texts.get((problem, seqlen), "") for seqlen in lengths)] for problem in problems],
     )
-
-
-def _speed(tflops: float) -> str:
-    return f"{tflops:.0f}" if tflops >= 100 else f"{tflops:.3g}"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,8 +41,7 @@ def read_all(folders: Iterable[str | Path]) -> Results:
     results, records = Results([], folders=files.journals(folders)), dict[str, Record]()
     for number, folder in enumerate(results.folders):
         environments = files.read_environments(folder)
-        with without_collector():
-            own = without_doubtful(latest(history(folder), environments), environments)
+        own = without_doubtful(latest(history(folder), environments), environments)
         for record in own:
             records.pop(record.key, None)  # a later record also stands later
             records[record.key] = record
@@ -53,18 +50,6 @@ def read_all(folders: Iterable[str | Path]) -> Results:
         results.masks |= {(entry.digest, entry.mask): entry for entry in files.read_masks(folder).entries}
     results.records = list(records.values())
     return results
-
-
-@contextmanager
-def without_collector() -> Iterator[None]:
-    """Pauses the collector of cyclic garbage: it would walk all records again and again, and records have no cycles."""
-    running = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if running:
-            gc.enable()
 
 
 def read_some(folders: Sequence[str | Path]) -> Results:
