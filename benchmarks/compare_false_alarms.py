@@ -73,13 +73,13 @@ def main() -> int:
     parser.add_argument("run", nargs="*", help="arguments of `longca run` (default: the suite quick, or on a GPU 40 cells)")
     args = parser.parse_args()
     if args.compared:
-        return report(compare(*args.compared, threshold=args.threshold))
+        return report(compare(args.compared[0], args.compared[1], args.threshold))
     run = args.run or (["quick"] if devices.kind() == "cpu" else list(GPU))
     with tempfile.TemporaryDirectory() as scratch:
         folders = [Path(args.out or scratch) / side for side in ("a", "b")]
         for folder in folders:
             measure(folder, run)  # a journal that is complete is left as it is
-        return report(compare(*folders, threshold=args.threshold))
+        return report(compare(folders[0], folders[1], args.threshold))
 
 
 if __name__ == "__main__":

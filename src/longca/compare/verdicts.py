@@ -45,8 +45,10 @@ class Cell:
 
 def judge(pairs: Sequence[tuple[Record, Record]], threshold: float, busy: bool) -> list[Cell]:
     """The cells of these pairs, worst first. Where a machine was `busy`, only changes by more than `FAR` are decided."""
-    measured = iter(ratios([(a.times.samples, b.times.samples) for a, b in pairs if a.ok and b.ok]))
-    cells = [_measured(a, b, next(measured), threshold, busy) if a.ok and b.ok else _unmeasured(a, b) for a, b in pairs]
+    measured = [(a, b) for a, b in pairs if a.ok and b.ok]
+    intervals = ratios([(a.times.samples, b.times.samples) for a, b in measured])
+    cells = [_measured(a, b, ratio, threshold, busy) for (a, b), ratio in zip(measured, intervals, strict=True)]
+    cells += [_unmeasured(a, b) for a, b in pairs if not (a.ok and b.ok)]
     return sorted(cells, key=lambda cell: (ORDER[cell.verdict], -cell.ratio.value if cell.ratio else 0.0))
 
 
@@ -67,12 +69,12 @@ def is_unsteady(record: Record) -> bool:
 
 
 def _measured(a: Record, b: Record, ratio: Ratio, threshold: float, busy: bool) -> Cell:
-    verdict = _far(a.times, b.times)
+    far = max(ratio.value, 1 / ratio.value) >= FAR
+    verdict = _far(a.times, b.times) if far else None
     if verdict is None:
         verdict = Verdict.UNCLEAR if busy or is_unsteady(a) or is_unsteady(b) else decide(ratio, threshold)
     if verdict in (Verdict.SLOWER, Verdict.FASTER) and a.clock_mhz and b.clock_mhz:
         factor = b.clock_mhz / a.clock_mhz
-        far = max(ratio.value, 1 / ratio.value) >= FAR
         in_cycles = ratio.value * factor
         remains = max(in_cycles, 1 / in_cycles) >= FAR if far else decide(ratio.times(factor), threshold) is verdict
         if not remains:
