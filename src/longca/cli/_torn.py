@@ -1,4 +1,4 @@
-"""Notes on journals that end in a torn line, which no reader counts."""
+"""Notes about journals that end in a torn line."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 
 def say_torn(folders: Iterable[str | Path]) -> None:
-    """Prints a line on stderr for each file of these journals that ends in a torn line."""
+    """Prints one line to stderr for each file with a torn last line, in these folders or in journals below them."""
     from longca.results.files import torn_files
 
     for path, size in torn_files(folders).items():
-        print(f"note: left out the torn last line of {path} ({size} bytes); running the same command again mends it.", file=sys.stderr)
+        print(f"note: left out the torn last line of {path} ({size} bytes); the next `longca run` there removes it.", file=sys.stderr)

@@ -54,6 +54,7 @@ class Row:
     problem: str  # the mask, with its parameters where there are several
     line: str  # the kernel with its variant; before it the method and its grid
     series: str  # the same without the grid: what is drawn over the number of ranks
+    panel: str  # the mask, and over how many ranks: what has a card, a panel or a row of its own
     same: str | None  # a simpler mask that shows the same pairs at this length
     homes: tuple[int, ...] = ()  # numbers of the journals that hold it
 
@@ -93,7 +94,8 @@ def rows(results: Results) -> list[Row]:
         setting = Setting(results.environment(record).name, record.level.value, *shape)
         setting = settings.setdefault(tuple(setting), setting)  # one object for many records
         line, series = _split_names(record, kernel)
-        found.append(Row(record, setting, problem, line, series, same, tuple(results.homes.get(record.key, ()))))
+        panel = f"{problem} ×{record.ranks}" if record.method else problem
+        found.append(Row(record, setting, problem, line, series, panel, same, tuple(results.homes.get(record.key, ()))))
     return found
 
 
@@ -136,20 +138,17 @@ def kernel_names(records: Sequence[Record]) -> list[str]:
     for record in records:
         if record.variant and record.ok:
             ran.setdefault((record.level, record.asked), set()).add(record.label)
-    several = {request for request, variants in ran.items() if len(variants) > 1}
-    ran_here: dict[tuple[object, ...], set[str]] = {}
-    for record in records if several else ():
-        if record.variant and record.ok and (record.level, record.asked) in several:
-            ran_here.setdefault(_place(record), set()).add(record.label)
+    here: dict[tuple[object, ...], set[str]] = {}
+    for record in records:
+        if record.variant and record.ok and len(ran[record.level, record.asked]) > 1:
+            here.setdefault(_place(record), set()).add(record.label)
     names = []
     for record in records:
-        request = (record.level, record.asked)
-        if request in several and len(ran_here.get(_place(record), ())) > 1:
+        variants = ran.get((record.level, record.asked), ())
+        if len(variants) > 1 and len(here.get(_place(record), ())) > 1:
             names.append(record.asked)
-        elif record.variant is None and request in ran and request not in several:
-            names.append(next(iter(ran[request])))
         else:
-            names.append(record.label)
+            names.append(next(iter(variants)) if record.variant is None and len(variants) == 1 else record.label)
     return names
 
 

@@ -15,7 +15,7 @@ from longca import masks as known_masks
 from longca.errors import LongcaError
 from longca.kernels import registry
 from longca.kernels.base import Case, Yes
-from longca.results.record import Environment, Given, LevelName, Masks, Pass, Record, Status
+from longca.results.record import Environment, Environments, Given, LevelName, Masks, Pass, Record, Status
 from longca.results.settings import SAMPLE_LENGTH, ClockSettings, Limits
 from longca.text import format_size, parse_size, shape_options
 
@@ -29,29 +29,41 @@ def command(record: Record, environment: Environment, masks: Masks, seeds: Seque
 
     Empty for a simulated record, which nobody measured, and where the given lengths are not known.
     """
-    return " ".join(part for part in command_parts(record, environment, masks, seeds) if part)
+    return " ".join(part for part in Commands({record.env: environment}, masks).parts(record, seeds) if part)
 
 
-def command_parts(record: Record, environment: Environment, masks: Masks, seeds: Sequence[int] = ()) -> tuple[str, ...]:
-    """The command as a few strings that many records share: what comes before it, the kernel, the mask, the shape, the conditions."""
-    if record.simulated:
-        return ()
-    before, mask = "", ""
-    if record.given.documents:
-        lengths = documents_of(record, masks)
-        if lengths is None:  # a run would draw other lengths
+class Commands:
+    """The commands of many records, in a few parts that many of them share: what comes before, the kernel, the mask, the shape and the
+    passes, the conditions."""
+
+    def __init__(self, environments: Environments, masks: Masks) -> None:
+        self._environments, self._masks = environments, masks
+        self._conditions: dict[tuple[object, ...], str] = {}
+
+    def parts(self, record: Record, seeds: Sequence[int] = ()) -> tuple[str, ...]:
+        """The parts of a record's command, some of which may be empty; none where there is no command."""
+        if record.simulated:
             return ()
-        step = {"mask": record.mask, "seqlen": record.seqlen, "seed": record.seed, "params": record.given.params, "documents": lengths}
-        before, mask = f"echo {shlex.quote(msgspec.json.encode(step).decode())} > {STEP} &&", f"--workload {STEP}"
-    else:
-        mask = _mask_options(
-            record.mask, record.seqlen, tuple(seeds) or (record.seed,), record.pattern_source, _given_options(record.given)
-        )
-    shape = _shape_options(
-        record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype, _passes(record), record.deterministic
-    )
-    kernel = _kernel_options(record.asked, environment.threads, record.method, record.ranks, record.grid)
-    return before, kernel, mask, shape, _conditions(record, environment)
+        environment, before = self._environments.get(record.env) or Environment(), ""
+        if record.given.documents:
+            lengths = documents_of(record, self._masks)
+            if lengths is None:  # a run would draw other lengths
+                return ()
+            step = {"mask": record.mask, "seqlen": record.seqlen, "seed": record.seed, "params": record.given.params, "documents": lengths}
+            before, mask = f"echo {shlex.quote(msgspec.json.encode(step).decode())} > {STEP} &&", f"--workload {STEP}"
+        else:
+            chosen = tuple(seeds) or (record.seed,)
+            mask = _mask_options(record.mask, record.seqlen, chosen, record.pattern_source, _given_options(record.given))
+        kernel = _kernel_options(record.asked, environment.threads, record.method, record.ranks, record.grid)
+        shape = (record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype)
+        return before, kernel, mask, _shape_options(*shape, _passes(record), record.deterministic), self._conditions_of(record, environment)
+
+    def _conditions_of(self, record: Record, environment: Environment) -> str:
+        skipped = record.status is Status.SKIPPED
+        key = (record.env, record.level, record.kernel, record.method, record.asked, record.mask, record.seqlen, skipped)
+        if key not in self._conditions:
+            self._conditions[key] = _conditions(record, environment)
+        return self._conditions[key]
 
 
 def documents_of(record: Record, masks: Masks) -> list[int] | None:
@@ -83,6 +95,8 @@ def _mask_options(mask: str, seqlen: int, seeds: tuple[int, ...], source: str, g
 
 
 def _given_options(given: Given) -> tuple[str, ...]:
+    if not given.params and not given.distribution and not given.packing:
+        return ()
     words = [word for name, value in given.params.items() for word in ("--set", f"{name}={value}")]
     words += ["--distribution", given.distribution] if given.distribution else []
     words += ["--packing", given.packing] if given.packing else []
@@ -107,13 +121,9 @@ def _conditions(record: Record, environment: Environment) -> str:
         words.append("--full")
     words += _clock_options(environment)
     words += [word for file in plugins_of(record, environment) for word in ("--plugin", file)]
-    return _joined(tuple(words))
+    return shlex.join(words)
 
 
-_joined = lru_cache(maxsize=1024)(shlex.join)
-
-
-@lru_cache(maxsize=64)
 def _longest_quadratic(recorded: str | float | None) -> int:
     try:
         return parse_size(str(recorded or Limits().quadratic))
