@@ -80,7 +80,11 @@ def test_the_table_holds_what_was_asked_for(write: Write, tmp_path: Path, given:
 
 def test_what_is_exported_can_be_read_without_longca(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parameters that go without saying are said, and no path tells where LongCA is installed."""
-    made = [blocks("flex", around(1.0)), blocks("vsa", around(2.0)), kernel("fa4", around(1.0), mask="prefix_lm_causal", params={"p": 77})]
+    made = [
+        blocks("flex", around(1.0)),
+        blocks("vsa", around(2.0)),
+        kernel("fa4", around(1.0), mask="prefix_lm_causal", params={"p": 77}, given={}),
+    ]
     folder = write("results", made)
     answers = [answer for answer in table(load([folder])) if answer.question.pass_ is Pass.BOTH]
     params = [entry["question"]["params"] for entry in exported(answers)]
