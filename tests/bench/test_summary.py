@@ -1,13 +1,15 @@
 """Summaries compare kernels on the same masks only."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from journals import writer
 from longca.bench.export import to_markdown
-from longca.bench.standing import standing
 from longca.bench.summary import fastest
 from longca.cli.run import _summary
+from report.made import kernel
 
 
 def record(kernel: str, digest: str, tflops: float | None, **more: Any) -> dict[str, Any]:
@@ -93,21 +95,9 @@ def test_markdown_marks_noisy_figures_and_says_so() -> None:
     assert "| share_question | 1K | 100 | 90 ~ |" in text
 
 
-def test_how_a_kernel_stands_against_the_best_other_on_the_masks_it_did() -> None:
-    mine = [record("mine", "x", 200.0), record("mine", "long", None, seqlen=2048), record("mine", "y", 90.0, mask="causal", variant="a")]
-    mine.append(record("mine", "y", 100.0, mask="causal", variant="b"))
-    others = [record("fa4", "x", 250.0), record("flex", "x", 100.0), record("flex", "long", 50.0, seqlen=2048)]
-    others.append(record("flex", "other", 900.0, seed=1))  # on documents that mine never saw
-    (table,) = standing([*mine, *others], "mine")
-    assert table.columns == ["mask", "1K", "2K"]
-    assert table.rows == [["share_question", "200 0.80x of fa4", "oom"], ["causal", "100", ""]]
-    assert standing(mine, "mine") == []
-    assert standing([*mine, *others], "fa4")[0].rows[0] == ["share_question", "250 1.25x of mine", ""]
-
-
-def test_a_run_ends_with_how_kernels_of_ones_own_stand(capsys: pytest.CaptureFixture[str]) -> None:
-    found = [record("mine", "x", 200.0, reason=""), record("fa4", "x", 250.0, reason="")]
-    _summary(found, "out", ["mine"])
+def test_a_run_ends_with_how_kernels_of_ones_own_stand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = writer(tmp_path)("out", [kernel(name, [1.0] * 5, "fwd") for name in ("mine", "fa4")])
+    _summary([], folder, ["mine"])
     assert "mine against the best other, fwd" in capsys.readouterr().out
-    _summary(found, "out", [])
+    _summary([], folder, [])
     assert "against" not in capsys.readouterr().out

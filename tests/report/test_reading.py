@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from longca.cli import main
-from longca.report.compare import compare
+from longca.compare.journals import compare
 from longca.report.reading import read
 from report.browser import Browser
 from report.made import Record, around, kernel

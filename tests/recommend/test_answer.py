@@ -4,28 +4,31 @@ import json
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import longca
+from journals import Write
 from longca.cli import main
 from longca.cli.recommend import SHOWN
 from longca.masks import causal
-from longca.report import evidence
-from longca.report.best import NO_RECORD, ask, table
-from longca.report.recommend import Answer, _miniature, recommend
-from longca.report.settings import by_setting
+from longca.recommend.answer import Answer, recommend
+from longca.recommend.best import NO_RECORD, table
+from longca.recommend.question import Question
+from longca.recommend.shipped import load
+from longca.recommend.unmeasured import sample_mask
+from longca.results.naming import contests, rows
+from longca.results.ranking import rank_rows
+from longca.results.record import Pass
 from report.made import Record, around, blocks, kernel, make_record, split
 
-Write = Callable[..., Path]
 ROOT = Path(__file__).parents[2]
 
 
 def answer(folder: Path, mask: str = "causal", seqlen: str = "8K", heads: str = "64:8", **more: Any) -> Answer:
-    return recommend(ask(mask, seqlen, heads=heads, **more), evidence.load([folder]))
+    return recommend(Question.parse(mask, seqlen, heads=heads, **more), load([folder]))
 
 
 def test_the_fastest_the_runners_up_and_why_others_are_out(write: Write) -> None:
@@ -37,16 +40,16 @@ def test_the_fastest_the_runners_up_and_why_others_are_out(write: Write) -> None
             kernel(f"k{status}", None, status=status, reason=f"the reason of {status}")
             for status in ("unsupported", "oom", "wrong", "timeout")
         ),
-        kernel("fa3", around(0.1), which="fwd"),
+        kernel("fa3", around(0.1), "fwd"),
     ]
     found = answer(write("made", made))
     assert [choice.name for choice in found.choices] == ["fa4:bands", "sdpa:cudnn", "flex"]
     assert [choice.as_good for choice in found.choices] == [False, True, False]
     assert found.choices[2].against_best == pytest.approx(1 / 3, rel=0.01)
-    assert {one.name: one.status for one in found.out} == {
+    assert {out.line: out.status for out in found.out} == {
         "koom": "oom", "ktimeout": "timeout", "kunsupported": "unsupported", "kwrong": "wrong", "fa3": "not measured",
     }  # fmt: skip
-    assert next(one.reason for one in found.out if one.name == "fa3") == "there is no record of its bwd"
+    assert next(out.reason for out in found.out if out.line == "fa3") == "there is no record of its bwd"
     assert "cudnn_flex" in found.unmeasured
     assert "flex" not in found.unmeasured
     assert "vsa" not in found.unmeasured  # it takes blocks only
@@ -72,13 +75,13 @@ def test_a_failure_counts_by_whatever_name_it_was_asked_for(write: Write) -> Non
     named = [kernel("fa4:bands", around(1.0), mask_digest="d1", seed=1), kernel("flex", around(2.0), mask_digest="d1", seed=1)]
     found = answer(write("made", bare + named))
     assert [choice.name for choice in found.choices] == ["flex"]
-    assert [(one.name, one.status) for one in found.out] == [("fa4:bands", "wrong")]
+    assert [(out.line, out.status) for out in found.out] == [("fa4:bands", "wrong")]
 
 
 def test_the_later_journal_counts_whatever_name_it_has(write: Write) -> None:
     made = [(5.0, "fa4"), (3.0, "fa4:bands"), (1.0, "fa4")]
     folders = [write(f"{at}", [kernel("fa4:bands", around(ms), asked=asked, key=f"{at}")]) for at, (ms, asked) in enumerate(made)]
-    best = recommend(ask("causal", "8K", heads="64:8"), evidence.load(folders)).best
+    best = recommend(Question.parse("causal", "8K", heads="64:8"), load(folders)).best
     assert best is not None
     assert best.ms == pytest.approx(1.0)
 
@@ -112,16 +115,16 @@ def test_seeds_that_draw_nothing_are_one_mask(write: Write, capsys: pytest.Captu
 
 
 def test_forward_and_backward_measured_apart_are_added(write: Write) -> None:
-    made = [kernel("fa4:bands", around(1.0), "fwd", flops=1e12), kernel("fa4:bands", around(3.0), "bwd", flops=2.5e12, peak_gib=2.0)]
+    made = [kernel("fa4:bands", around(1.0), "fwd", flops=10**10), kernel("fa4:bands", around(3.0), "bwd", flops=25 * 10**9, peak_gib=2.0)]
     made += [kernel("flex", around(1.0), "fwd"), kernel("flex", None, "bwd", status="oom", reason="out of memory")]
     found = answer(write("made", made))
     assert found.best is not None
     assert found.best.summed
     assert found.best.ms == pytest.approx(4.0)
-    assert found.best.tflops == pytest.approx(3.5e12 / 4.0 / 1e9)
+    assert found.best.tflops == pytest.approx(3.5e10 / 4.0 / 1e9)
     inputs = 8192 * (64 * 128 * 2 + 8 * 128 * 2) * 2 / 2**30
     assert found.best.memory_gib == pytest.approx(2.0 + inputs)
-    assert [(one.name, one.status) for one in found.out] == [("flex", "oom")]
+    assert [(out.line, out.status) for out in found.out] == [("flex", "oom")]
 
 
 def test_a_record_of_both_passes_counts_before_the_sum(write: Write) -> None:
@@ -136,7 +139,7 @@ def test_forwards_of_training_and_of_inference_are_told_apart(write: Write, caps
     folder = write("made", [*made, kernel("fa4", around(4.0), "bwd")])
     assert main(["recommend", "--mask", "causal", "--seqlen", "8K", "--pass", "fwd", "--results", str(folder)]) == 0
     assert "the forward of flex is that of training" in capsys.readouterr().out
-    fwd, both = answer(folder, which="fwd").best, answer(folder).best
+    fwd, both = answer(folder, pass_="fwd").best, answer(folder).best
     assert fwd is not None
     assert both is not None
     assert (fwd.ms, both.ms) == (pytest.approx(1.0), pytest.approx(6.0))
@@ -146,7 +149,7 @@ def test_a_bare_name_whose_backward_is_refused_is_one_candidate(write: Write) ->
     made = [make_record(around(1.0), asked="fa4", variant="native"), make_record(None, asked="fa4", variant=None, **{"pass": "bwd"})]
     made[1] |= {"status": "unsupported", "reason": "no backward"}
     found = answer(write("made", made))
-    assert [(one.name, one.reason) for one in found.out] == [("fa4:native", "no backward")]
+    assert [(out.line, out.reason) for out in found.out] == [("fa4:native", "no backward")]
     assert found.best is None
 
 
@@ -154,7 +157,7 @@ def test_seeds_are_compared_on_the_same_masks(write: Write) -> None:
     """a is slow on a mask of its own that the others never saw; speeds of other documents say nothing."""
 
     def one(name: str, seed: int, tflops: float) -> Record:
-        return kernel(name, [1.1e12 / tflops / 1e9], mask="causal_document", seed=seed, mask_digest=f"d{seed}")
+        return kernel(name, [kernel(name, [1.0])["flops"] / tflops / 1e9], mask="causal_document", seed=seed, mask_digest=f"d{seed}")
 
     made = [one("a", seed, speed) for seed, speed in enumerate((500, 400, 300, 1))]
     made += [one("b", seed, speed) for seed, speed in enumerate((450, 350, 250))]
@@ -182,8 +185,8 @@ def test_memory(write: Write) -> None:
     ]
     found = answer(write("made", made), memory="48GiB")
     assert [choice.name for choice in found.choices] == ["small"]
-    assert {one.name: one.status for one in found.out} == {"big": "too large", "blind": "not measured"}
-    assert "70.3 GiB with its inputs, over the 48 GiB asked for" in next(one.reason for one in found.out if one.name == "big")
+    assert {out.line: out.status for out in found.out} == {"big": "too large", "blind": "not measured"}
+    assert "70.3 GiB with its inputs, over the 48 GiB asked for" in next(out.reason for out in found.out if out.line == "big")
     assert found.advice == ()
     none = answer(write("large", made[:2]), memory="1GiB")
     assert none.best is None
@@ -195,7 +198,7 @@ def test_on_a_cpu_what_runs_on_gpus_only_is_not_missing_and_ranks_are_no_gpus(wr
     made = [kernel("torch:plain", around(1.0)), *(split(method, 1.0, ranks=8) for method in ("usp", "magi"))]
     folder = write("made", made, host)
     assert answer(folder).unmeasured == ("sdpa",)  # neither fa4, nor flex, which has no backward there
-    assert "flex" in answer(write("fwd", [kernel("torch:plain", around(1.0), "fwd")], host), which="fwd").unmeasured
+    assert "flex" in answer(write("fwd", [kernel("torch:plain", around(1.0), "fwd")], host), pass_="fwd").unmeasured
     assert main(["recommend", "--mask", "causal", "--seqlen", "8K", "--gpus", "8", "--results", str(folder)]) == 0
     shown = capsys.readouterr().out
     assert ", 8 ranks, Some CPU" in shown
@@ -206,7 +209,7 @@ def test_a_gpu_that_was_hardly_warmed_up_is_said_to_be_such(write: Write, capsys
     for warmup_s, said in ((0.02, True), (0.1, False)):
         folder = write(f"{warmup_s}", [kernel("fa4:bands", around(1.0))], {"clock": {"warmup_s": warmup_s}})
         assert main(["recommend", "--mask", "causal", "--seqlen", "8K", "--results", str(folder)]) == 0
-        assert ("measured behind a warm-up of 20 ms" in capsys.readouterr().out) == said
+        assert ("measured after a warm-up of 20 ms" in capsys.readouterr().out) == said
 
 
 def test_many_gpus_and_simulated_records_are_never_mixed(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
@@ -220,7 +223,7 @@ def test_many_gpus_and_simulated_records_are_never_mixed(write: Write, capsys: p
     assert [choice.name for choice in measured.choices] == ["magi 8x8 fa4:bands", "usp 8x8 fa4:bands"]
     assert measured.best is not None
     assert (measured.best.method, measured.best.grid, measured.best.kernel) == ("magi", "8x8", "fa4:bands")
-    assert measured.best.tflops == pytest.approx(1.1e12 / 64 / 4.0 / 1e9)
+    assert measured.best.tflops == pytest.approx(made[1]["flops"] / 64 / 4.0 / 1e9)
     assert measured.best.memory_gib == 1.5  # of a rank the count has its tokens in it
     assert "ulysses" in measured.unmeasured
     simulated = answer(folder, gpus=64, cluster="h100-ib")
@@ -240,7 +243,7 @@ def test_many_gpus_and_simulated_records_are_never_mixed(write: Write, capsys: p
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--seqlen", "16K"], "measured lengths are 8K; nothing is said about others."),
+        (["--seqlen", "16K"], "measured lengths are 8K; nothing is known about others."),
         (["--heads", "8:8"], "records answer with --heads 64:8."),
         (["--dtype", "fp16", "--deterministic"], "measured of causal are: 8K, 64:8 heads of 128, bf16, NVIDIA H200."),
         (["--device", "B200"], "records answer with --device 'NVIDIA H200'."),
@@ -270,7 +273,7 @@ def test_the_head_size_of_v_is_said_wherever_it_is_another(write: Write, capsys:
     said = capsys.readouterr().out
     assert "causal, 8K tokens, 64:8 heads of 192/128, bf16, fwd+bwd, NVIDIA H200" in said
     assert " --heads 64:8 --head-dim 192/128 --dtype bf16 " in said
-    assert " · 64:8 heads of 192/128 · " in next(iter(by_setting([kernel("fa4", around(1.0), head_dim=192)], {})))
+    assert " · 64:8 heads of 192/128 · " in rows(load(folder))[0].setting.title
 
 
 def test_the_advised_run_answers_the_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -286,7 +289,7 @@ def test_the_advised_run_answers_the_question(tmp_path: Path, monkeypatch: pytes
     assert main(then[1:]) == 0
     said = capsys.readouterr().out
     assert "median and worst over the masks of 3 seeds (0, 1, 2), the same for all." in said
-    assert f"it stands on {2 * 3} records" in said
+    assert f"it rests on {2 * 3} records" in said
     assert " --seeds 0,1,2 " in next(line for line in said.splitlines() if line.startswith("to measure it again: "))
     assert said.count("out/recommend/results.jsonl") == SHOWN
     assert main([*then[1:], "--code"]) == 0
@@ -313,9 +316,9 @@ def test_a_device_is_named_by_whole_words(write: Write) -> None:
     whole = answer(folder, device="nvidia h200").best  # a name that is all of one, and a part of another
     assert whole is not None
     assert whole.kernel == "fa4"
-    answers = table(evidence.load([folder]), {"device": "h200", "which": "fwd+bwd"})
+    answers = table(load([folder]), {"device": "h200", "pass_": "fwd+bwd"})
     assert {(found.device, found.best and found.best.kernel) for found in answers} == {("NVIDIA H200", "fa4"), ("NVIDIA H200 NVL", "flex")}
-    assert table(evidence.load([folder]), {"device": "H20"}) == []
+    assert table(load([folder]), {"device": "H20"}) == []
 
 
 def test_one_pattern_for_all_heads_is_another_problem(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
@@ -329,7 +332,7 @@ def test_one_pattern_for_all_heads_is_another_problem(write: Write, capsys: pyte
     assert "records answer with --set heads=1 or with --set heads=8." in capsys.readouterr().out
     assert main([*words, "--heads", "64:64"]) == NO_RECORD
     assert "records answer with --heads 64:8." in capsys.readouterr().out
-    answers = table(evidence.load([folder]), {"which": "fwd+bwd"})
+    answers = table(load([folder]), {"pass_": "fwd+bwd"})
     assert {tuple(found.question.params.items()): found.best and found.best.kernel for found in answers} == {
         (): "flex",
         (("heads", 1),): "fa4",
@@ -354,7 +357,7 @@ def test_only_what_could_do_it_is_worth_measuring(write: Write, asked: Any, able
 def test_a_length_that_ends_within_a_block_and_a_wide_window_are_asked_for_as_they_are(write: Write) -> None:
     folder = write("made", [blocks("torch", around(1.0))])
     assert "vsa" not in answer(folder, "uniform_block", "8100", "8:8").unmeasured
-    small = _miniature(ask("sliding_window_causal", "128K", params={"w": 4095}))
+    small = sample_mask(Question.parse("sliding_window_causal", "128K", params={"w": 4095}))
     assert small.area < causal(small.seqlen_q).area
 
 
@@ -379,4 +382,35 @@ def test_a_later_record_of_the_same_cell_counts(write: Write) -> None:
     best = answer(write("made", made)).best
     assert best is not None
     assert best.ms == pytest.approx(2.0)
-    assert [source.record["key"] for source in best.sources] == ["new torch"]
+    assert [source.record.key for source in best.sources] == ["new torch"]
+
+
+def test_a_doubtful_record_is_out_with_the_reason(write: Write) -> None:
+    fast = kernel("flex", around(0.5)) | {"check": None}
+    found = answer(write("made", [kernel("fa4:bands", around(1.0)), fast]))
+    assert [choice.name for choice in found.choices] == ["fa4:bands"]
+    assert [(out.line, out.status, out.reason) for out in found.out] == [("flex", "doubtful", "it has a time but no check")]
+
+
+def test_records_of_older_code_are_recommended_and_marked(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write("made", [kernel("fa4:bands", around(1.0)), kernel("somebodys", around(2.0))])
+    found = answer(folder)
+    assert [(choice.name, choice.older) for choice in found.choices] == [("fa4:bands", True), ("somebodys", False)]
+    assert [choice["older"] for choice in (found.to_json()["best"], *found.to_json()["runners_up"])] == [True, False]
+    assert [record["older"] for record in found.to_json()["best"]["records"]] == [True]
+    assert main(["recommend", "--mask", "causal", "--seqlen", "8K", "--results", str(folder)]) == 0
+    assert "measured with an older version of this kernel's code: fa4:bands." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("pass_", list(Pass))
+def test_it_is_the_ranking_of_the_shipped_results(pass_: Pass) -> None:
+    """The best of an answer is the best of the same contest on the page."""
+    shipped = load(ROOT / "results" / "h200" / "paper-kernel")
+    for contest, group in contests(rows(shipped)).items():
+        if contest.pass_ is not pass_ or contest.problem not in ("causal", "causal_document", "share_question"):
+            continue
+        found = recommend(Question.parse(contest.problem, contest.seqlen, pass_=pass_.value), shipped)
+        ranking = rank_rows(group)
+        assert [choice.name for choice in found.choices] == [standing.line for standing in ranking.standings]
+        assert [choice.tflops for choice in found.choices] == [standing.tflops for standing in ranking.standings]
+        assert found.out == ranking.out

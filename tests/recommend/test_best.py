@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,16 @@ from typing import Any
 import pytest
 
 import longca
-from longca.bench.merge import pack
+from journals import Write
 from longca.cli import main
 from longca.errors import BadInput
-from longca.report import evidence
-from longca.report.best import NO_RECORD, NoRecord, exported, table
+from longca.recommend import shipped
+from longca.recommend.best import NO_RECORD, NoRecord, exported, table
+from longca.recommend.shipped import load
+from longca.results.merge import pack
+from longca.results.record import Pass
 from report.made import Record, around, blocks, kernel, split
 
-Write = Callable[..., Path]
 ROOT = Path(__file__).parents[2]
 
 
@@ -43,7 +44,7 @@ def test_the_table_for_other_programs(write: Write, tmp_path: Path) -> None:
     record = found["causal", 8192, "bwd", 1]["best"]["records"][0]
     assert record["file"] == str(folder / "results.jsonl")
     assert record["command"].startswith("longca run --kernels fa4 ")
-    assert len(table(evidence.load([folder]))) == len(found)
+    assert len(table(load([folder]))) == len(found)
 
 
 @pytest.mark.parametrize(
@@ -79,13 +80,17 @@ def test_the_table_holds_what_was_asked_for(write: Write, tmp_path: Path, given:
 
 def test_what_is_exported_can_be_read_without_longca(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parameters that go without saying are said, and no path tells where LongCA is installed."""
-    made = [blocks("flex", around(1.0)), blocks("vsa", around(2.0)), kernel("fa4", around(1.0), mask="prefix_lm_causal", params={"p": 77})]
+    made = [
+        blocks("flex", around(1.0)),
+        blocks("vsa", around(2.0)),
+        kernel("fa4", around(1.0), mask="prefix_lm_causal", params={"p": 77}, given={}),
+    ]
     folder = write("results", made)
-    answers = [answer for answer in table(evidence.load([folder])) if answer.question.which == "fwd+bwd"]
+    answers = [answer for answer in table(load([folder])) if answer.question.pass_ is Pass.BOTH]
     params = [entry["question"]["params"] for entry in exported(answers)]
     assert params == [{"b": 64, "ratio": 0.5, "heads": 8}, {"p": "drawn"}]
     assert _files(exported(answers)) == [str(folder / "results.jsonl")] * 3, "as given"
-    monkeypatch.setattr("longca.report.best.SHIPPED", (folder,))
+    monkeypatch.setattr("longca.recommend.shipped.SHIPPED", (folder,))
     assert _files(exported(answers)) == ["results/results.jsonl"] * 3
     json.dumps(exported(answers), allow_nan=False)
 
@@ -143,7 +148,7 @@ def test_a_parameter_may_have_the_name_of_an_argument(write: Write) -> None:
     assert longca.best("uniform_block", "8K", results=[folder], params={"heads": 1}).kernel == "shared"
 
 
-@pytest.mark.parametrize("given", [{"dtype": 16}, {"mask": longca.masks.causal(8)}, {"passes": ("fwd",)}])
+@pytest.mark.parametrize("given", [{"dtype": 16}, {"mask": longca.masks.causal(8)}, {"pass_": ("fwd",)}])
 def test_what_has_a_name_is_asked_for_by_it(given: dict[str, Any]) -> None:
     with pytest.raises(longca.BadInput, match="must be its name as a text"):
         longca.best(**{"mask": "causal", "seqlen": "8K", **given})
@@ -175,10 +180,10 @@ def test_shipped_journals_are_found_wherever_longca_runs_from(write: Write, tmp_
     home = tmp_path / "checkout" / "results" / "h200"
     journal.rename(home)
     pack(home)
-    monkeypatch.setattr(evidence, "SHIPPED", (tmp_path / "nowhere", tmp_path / "checkout" / "results"))
-    assert evidence.shipped() == []
+    monkeypatch.setattr(shipped, "SHIPPED", (tmp_path / "nowhere", tmp_path / "checkout" / "results"))
+    assert shipped.shipped() == []
     (tmp_path / "checkout" / "pyproject.toml").write_text("")
-    assert evidence.shipped() == [home]
+    assert shipped.shipped() == [home]
     best = longca.best("causal", "8K")
     assert best.kernel == "fa4"
     assert best.sources[0].file == home / "results.jsonl.gz"
@@ -189,14 +194,14 @@ def test_a_wheel_holds_the_shipped_results(tmp_path: Path) -> None:
     code = f"import hatchling.build; print(hatchling.build.build_wheel({str(tmp_path)!r}))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     names = zipfile.ZipFile(tmp_path / done.stdout.split()[-1]).namelist()
-    shipped = [path.relative_to(ROOT) for path in (ROOT / "results").rglob("*") if path.is_file()]
-    assert shipped
-    assert {f"longca/{path}" for path in shipped} <= set(names)
+    files = [path.relative_to(ROOT / "results") for path in (ROOT / "results").rglob("*") if path.is_file()]
+    assert files
+    assert {f"longca/shipped/{path}" for path in files} <= set(names)
 
 
 def test_an_installed_package_and_a_checkout_are_both_looked_in() -> None:
     package = Path(longca.__file__).parent
-    assert (package / "results", ROOT / "results") == evidence.SHIPPED
+    assert (package / "shipped", ROOT / "results") == shipped.SHIPPED
 
 
 @pytest.mark.parametrize("heads", ["64:8", (64, 8), [64, 8]])

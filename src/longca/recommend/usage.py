@@ -1,52 +1,52 @@
-"""The few lines of Python that use what was recommended. They run as they are, with random numbers for q, k and v."""
+"""The few lines of Python that use a recommendation. They run as they are, with random numbers for q, k and v."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from longca import masks
 from longca.errors import BadInput
-from longca.report.question import Question
-from longca.report.recommend import Answer, Choice
-from longca.report.reproduce import documents_of, plugins_of
+from longca.recommend.answer import Answer, Choice
+from longca.recommend.question import Question
+from longca.results.record import Pass
+from longca.results.reproduce import documents_of, plugins_of
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
 
 
 def code(answer: Answer, choice: Choice) -> str:
-    """A script: for one device, or for the ranks that torchrun or srun starts."""
-    kind = str(choice.sources[0].facts.get("device_kind") or "cuda")
-    lines = _many(answer.question, choice, kind) if choice.method else _one(answer.question, choice, kind)
+    """A script for one device, or for the ranks that torchrun or srun starts."""
+    kind = choice.sources[0].environment.device_kind or "cuda"
+    lines = _many_devices(answer.question, choice, kind) if choice.method else _one_device(answer.question, choice, kind)
     return "\n".join(lines) + "\n"
 
 
 def _mask(question: Question, choice: Choice) -> list[str]:
     source = choice.sources[0]
-    given: dict[str, Any] = {"seed": source.record["seed"]}
-    documents = documents_of(source.record, source.drawn) if question.own_documents else None
+    given: dict[str, Any] = {"seed": source.record.seed}
+    documents = documents_of(source.record, source.masks) if question.own_documents else None
     given |= {} if documents is None else {"documents": documents}
     given |= {name: getattr(question, name) for name in ("distribution", "packing") if getattr(question, name)}
-    given |= {"heads": question.heads_kv} if question.mask in masks.block_names() else {}
+    given |= {"heads": question.heads_kv} if question.is_pattern else {}
     given |= dict(question.params)
-    own = question.has_documents and documents is None
-    remark = "  # your own documents: documents=[...] in place of the seed" if own else ""
+    is_drawn = question.has_documents and documents is None
+    remark = "  # your own documents: documents=[...] in place of the seed" if is_drawn else ""
     options = "".join(f", {name}={value!r}" for name, value in given.items())
     return [f'mask = longca.masks.build("{question.mask}", {question.seqlen}{options}){remark}']
 
 
 def _plugins(choice: Choice) -> list[str]:
-    """Loads the files that hold the kernel, or the method; those of a method are loaded as a run does it."""
+    """Lines that load the files with the kernel or the method, as a run loads them."""
     source = choice.sources[0]
-    files = plugins_of(source.record, source.facts)
+    files = plugins_of(source.record, source.environment)
     if not files:
         return []
     module = "longca.bench.cp_plugins" if choice.method else "longca.kernels.registry"
-    what = "method or kernel" if choice.method else "kernel"
-    return [f"from {module} import load_plugin", "", *(f"load_plugin({file!r})  # the file that holds the {what}" for file in files)]
+    content = "method or kernel" if choice.method else "kernel"
+    return [f"from {module} import load_plugin", "", *(f"load_plugin({file!r})  # the file that holds the {content}" for file in files)]
 
 
 def _tensors(question: Question, tokens: str, device: str) -> list[str]:
-    grad = "" if question.which == "fwd" else ", requires_grad=True"
+    grad = "" if question.pass_ is Pass.FWD else ", requires_grad=True"
     options = f"dtype=torch.{DTYPES[question.dtype]}, device={device}{grad}"
     shapes = {"q": (question.heads_q, question.head_dim), "k": (question.heads_kv, question.head_dim)}
     shapes["v"] = (question.heads_kv, question.head_dim_v)
@@ -54,17 +54,17 @@ def _tensors(question: Question, tokens: str, device: str) -> list[str]:
 
 
 def _end(question: Question) -> list[str]:
-    return [] if question.which == "fwd" else ["out.backward(torch.randn_like(out))  # q.grad, k.grad, v.grad"]
+    return [] if question.pass_ is Pass.FWD else ["out.backward(torch.randn_like(out))  # q.grad, k.grad, v.grad"]
 
 
 def _selected(question: Question) -> list[str]:
-    """A mask whose blocks a rule selects by q and k."""
+    """The line that makes a mask whose blocks a rule selects from q and k."""
     params = "".join(f", {name}={value!r}" for name, value in question.params.items())
-    selecting = "q, k" if question.which == "fwd" else "q.detach(), k.detach()"
+    selecting = "q, k" if question.pass_ is Pass.FWD else "q.detach(), k.detach()"
     return [f'mask = from_tensors({selecting}, "{question.mask}", "{question.source}"{params})']
 
 
-def _one(question: Question, choice: Choice, kind: str) -> list[str]:
+def _one_device(question: Question, choice: Choice, kind: str) -> list[str]:
     option = ", deterministic=True" if question.deterministic else ""
     tensors = _tensors(question, str(question.seqlen), f'"{kind}"')
     by_rule = question.source != "random"
@@ -82,16 +82,16 @@ def _one(question: Question, choice: Choice, kind: str) -> list[str]:
 
 
 def _selected_by_seed(question: Question, choice: Choice) -> list[str]:
-    """The pattern that was measured: no rank has all of q and k, and all need the same mask."""
+    """The line that makes the measured pattern: no rank has all of q and k, and all need the same mask."""
     shape = f"Heads({question.heads_q}, {question.heads_kv}, {question.head_dim})"
-    seed = choice.sources[0].record["seed"]
+    seed = choice.sources[0].record.seed
     params = "".join(f", {name}={value!r}" for name, value in question.params.items())
     built = f'mask = from_seed("{question.mask}", {question.seqlen}, "{question.source}", {seed}, {shape}{params})'
     return [f"{built}  # your own: from_tensors, with all tokens of q and k, the same on every rank"]
 
 
-def _many(question: Question, choice: Choice, kind: str) -> list[str]:
-    if question.deterministic and question.which != "fwd":
+def _many_devices(question: Question, choice: Choice, kind: str) -> list[str]:
+    if question.deterministic and question.pass_ is not Pass.FWD:
         raise BadInput("longca.parallel.attention has no deterministic backward, so there is no code for it; leave out --code.")
     by_rule = question.source != "random"
     device = 'f"cuda:{torch.cuda.current_device()}"' if kind == "cuda" else '"cpu"'

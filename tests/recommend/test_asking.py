@@ -1,21 +1,23 @@
 """Questions of `longca recommend` that make no sense are refused, and no run is advised that could not answer."""
 
-from collections.abc import Callable
 from inspect import signature
 from pathlib import Path
 
 import pytest
 
+from journals import Write
 from longca.cli import main
-from longca.report import ENOUGH, PRACTICAL, evidence
-from longca.report.best import NO_RECORD, ask, table
-from longca.report.compare import compare
-from longca.report.ratio import ratio
-from longca.report.recommend import recommend
+from longca.compare.journals import compare
+from longca.compare.ratio import ratio
+from longca.errors import BadInput
+from longca.recommend.answer import recommend
+from longca.recommend.best import NO_RECORD, best, table
+from longca.recommend.question import Question
+from longca.recommend.shipped import load
+from longca.results.ranking import ENOUGH_SAMPLES, PRACTICAL
 from longca.text import parse_memory
 from report.made import around, blocks, kernel, make_record, split
 
-Write = Callable[..., Path]
 Captured = pytest.CaptureFixture[str]
 
 
@@ -54,13 +56,13 @@ def test_memory_as_one_writes_it() -> None:
 
 
 def test_a_cluster_that_nobody_simulated(write: Write, capsys: Captured) -> None:
-    assert ask("causal", "8K", gpus=64, cluster="foo").words().endswith(", 64 GPUs, simulated on foo")
+    assert Question.parse("causal", "8K", gpus=64, cluster="foo").describe().endswith(", 64 GPUs, simulated on foo")
     measured = split("usp", 5.0)
     assert asked(write("measured", [measured]), "--gpus", "64", "--cluster", "foo") == NO_RECORD
     said = capsys.readouterr().out
     assert "there is no simulated record of this for the cluster foo; no record here is a simulated one." in said
     assert "LongCA simulates nothing itself: `longca run --level cp --nproc 64` measures" in said
-    assert "without --cluster measured records say: use usp 8x8 fa4:bands (3.44 TFLOP/s per GPU, 5 ms)." in said
+    assert f"without --cluster measured records say: use usp 8x8 fa4:bands ({measured['tflops']:.3g} TFLOP/s per GPU, 5 ms)." in said
     assert "to measure it" not in said
     assert "then: " not in said
     simulated = split("usp", 1.0, simulated="h100-ib")
@@ -71,7 +73,7 @@ def test_a_cluster_that_nobody_simulated(write: Write, capsys: Captured) -> None
     assert asked(write("both", [measured, simulated]), "--gpus", "64", "--cluster", "h100-ib", "--seqlen", "4K") == NO_RECORD
     said = capsys.readouterr().out
     assert "there is no simulated record of this for the cluster h100-ib.\n" in said
-    assert "simulated lengths are 8K; nothing is said about others." in said
+    assert "simulated lengths are 8K; nothing is known about others." in said
     assert "to measure it" not in said
 
 
@@ -93,7 +95,7 @@ def test_a_cpu_is_asked_for_by_its_name(write: Write, capsys: Captured) -> None:
     assert " --out out/recommend --device cuda\n" in said
     assert asked(write("gpu", [kernel("fa4", around(1.0))]), "--device", "cpu", "--memory", "1G") == NO_RECORD
     assert "to measure it" not in capsys.readouterr().out
-    answers = table(evidence.load([folder]), {"device": "cpu", "which": "fwd+bwd"})
+    answers = table(load([folder]), {"device": "cpu", "pass_": "fwd+bwd"})
     assert [found.device for found in answers] == ["AMD EPYC"]
 
 
@@ -125,20 +127,20 @@ def test_the_first_line_names_all_that_are_as_good(write: Write, capsys: Capture
 @pytest.mark.parametrize(("slower", "as_good"), [(1.029, True), (1.031, False)])
 def test_what_differs_by_less_than_matters_is_as_good_however_well_it_is_known(write: Write, slower: float, as_good: bool) -> None:
     folder = write("steady", [kernel("fa4:bands", [1.0] * 9), kernel("flex", [slower] * 9)])
-    choices = recommend(ask("causal", "8K"), evidence.load([folder])).choices
+    choices = recommend(Question.parse("causal", "8K"), load([folder])).choices
     assert [choice.as_good for choice in choices] == [False, as_good]
     assert PRACTICAL == 0.03
     assert signature(compare).parameters["threshold"].default == PRACTICAL
 
 
 def test_few_samples_are_said_per_candidate(write: Write, capsys: Captured) -> None:
-    made = [kernel("fa4:bands", [1.0] * ENOUGH), kernel("flex", [2.0] * (ENOUGH - 1)), kernel("torch:plain", [9.0])]
+    made = [kernel("fa4:bands", [1.0] * ENOUGH_SAMPLES), kernel("flex", [2.0] * (ENOUGH_SAMPLES - 1)), kernel("torch:plain", [9.0])]
     assert asked(write("made", made)) == 0
     assert "\nmeasured with fewer than 5 samples: flex (4), torch:plain (1).\n" in capsys.readouterr().out
     assert asked(write("enough", made[:1])) == 0
     assert "fewer than" not in capsys.readouterr().out
-    assert not ratio([1.0] * (ENOUGH - 1), [2.0] * (ENOUGH - 1)).known
-    assert ratio([1.0] * ENOUGH, [2.0] * ENOUGH).known
+    assert not ratio([1.0] * (ENOUGH_SAMPLES - 1), [2.0] * (ENOUGH_SAMPLES - 1)).known
+    assert ratio([1.0] * ENOUGH_SAMPLES, [2.0] * ENOUGH_SAMPLES).known
 
 
 def test_one_sample_of_a_simulation_is_not_few(write: Write, capsys: Captured) -> None:
@@ -159,7 +161,7 @@ def test_one_sample_of_a_simulation_is_not_few(write: Write, capsys: Captured) -
     ],
 )
 def test_the_first_line_names_the_parameters_that_are_assumed(mask: str, given: dict[str, float], named: str) -> None:
-    assert ask(mask, "8K", params=given).words().startswith(named)
+    assert Question.parse(mask, "8K", params=given).describe().startswith(named)
 
 
 def test_what_was_measured_is_sorted_by_size(write: Write, capsys: Captured) -> None:
@@ -185,11 +187,24 @@ def test_the_variant_that_won_is_measured_again(write: Write, capsys: Captured, 
 
 def test_methods_that_refuse_block_patterns_are_not_worth_measuring(write: Write) -> None:
     about = {"mask": "uniform_block", "params": {"b": 64, "ratio": 0.5, "heads": 8}}
-    found = evidence.load([write("made", [split("ulysses", 1.0, ranks=8, **about), blocks("flex", around(1.0))])])
-    unmeasured = recommend(ask("uniform_block", "8K", gpus=8), found).unmeasured
+    found = load([write("made", [split("ulysses", 1.0, ranks=8, **about), blocks("flex", around(1.0))])])
+    unmeasured = recommend(Question.parse("uniform_block", "8K", gpus=8), found).unmeasured
     assert "ring_allgather" in unmeasured
     assert not {"magi", "ring_p2p", "ulysses"} & set(unmeasured)
-    dense = evidence.load([write("dense", [split("usp", 1.0, ranks=128)])])
-    unmeasured = recommend(ask("causal", "8K", gpus=128), dense).unmeasured
+    dense = load([write("dense", [split("usp", 1.0, ranks=128)])])
+    unmeasured = recommend(Question.parse("causal", "8K", gpus=128), dense).unmeasured
     assert "magi" in unmeasured
     assert "ulysses" not in unmeasured  # 128 ranks cannot share 64 heads
+
+
+@pytest.mark.parametrize("flag", ["--mask", "--seqlen", "--device", "--results", "--pass", "--memory", "--cluster", "--export"])
+def test_an_empty_argument_is_refused(write: Write, capsys: Captured, flag: str) -> None:
+    words = {"--mask": "causal", "--seqlen": "8K", "--results": str(write("made", [kernel("fa4", around(1.0))])), flag: ""}
+    assert main(["recommend", *(word for pair in words.items() for word in pair)]) == 2
+    assert f"longca: {flag} is empty; give a value, or leave it out." in capsys.readouterr().err
+
+
+def test_an_empty_folder_name_is_refused() -> None:
+    for results in ("", [""], ["somewhere", ""]):
+        with pytest.raises(BadInput, match="a folder of results is empty; give its name, or leave it out"):
+            best("causal", "8K", results=results)
