@@ -40,7 +40,7 @@ def _plugins(choice: Choice) -> list[str]:
     files = plugins_of(source.record, source.environment)
     if not files:
         return []
-    module = "longca.bench.cp_plugins" if choice.method else "longca.kernels.registry"
+    module = "longca.bench.many_devices.plugins" if choice.method else "longca.kernels.registry"
     content = "method or kernel" if choice.method else "kernel"
     return [f"from {module} import load_plugin", "", *(f"load_plugin({file!r})  # the file that holds the {content}" for file in files)]
 
