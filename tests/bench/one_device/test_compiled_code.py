@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from longca.bench.compilations import ON_REQUEST, keep_on_disk
+from longca.bench.one_device.compiled_code import keep_on_disk
 from longca.kernels import registry
 
 
 @pytest.fixture
 def unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    for library in ON_REQUEST:
-        for name in ("ENABLED", "DIR"):  # set first, so that what is made of them is undone
-            monkeypatch.setenv(f"{library}_CUTE_DSL_CACHE_{name}", "")
-            monkeypatch.delenv(f"{library}_CUTE_DSL_CACHE_{name}")
+    for cache in registry.compile_caches().values():
+        for variable in cache:  # set first, so that what is made of them is undone
+            monkeypatch.setenv(variable, "")
+            monkeypatch.delenv(variable)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path
 
@@ -26,8 +26,8 @@ def unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_both_libraries_get_a_folder_of_their_own(unset: Path) -> None:
     keep_on_disk()
     assert os.environ["FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED"] == os.environ["FLEX_ATTENTION_CUTE_DSL_CACHE_ENABLED"] == "1"
-    folders = [Path(os.environ[f"{library}_CUTE_DSL_CACHE_DIR"]) for library in ON_REQUEST]
-    assert folders == [unset / "longca" / "fa4", unset / "longca" / "cudnn_flex"]
+    folders = {Path(os.environ[f"{library}_ATTENTION_CUTE_DSL_CACHE_DIR"]) for library in ("FLASH", "FLEX")}
+    assert folders == {unset / "longca" / "fa4", unset / "longca" / "cudnn_flex"}
     assert all(folder.is_dir() for folder in folders)
 
 
