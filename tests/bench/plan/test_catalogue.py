@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-
 from longca.bench.catalogue import catalogue
 from longca.bench.suite import Suite
+
 from longca.errors import BadInput
 
 

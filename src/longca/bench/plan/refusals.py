@@ -79,7 +79,7 @@ def _candidates(values: Any, steps: list[str], name: str) -> Iterator[tuple[str,
     elif isinstance(values, Mapping):
         for key in [steps[0]] if steps[0] in values else list(values) if steps[0] == "..." else []:
             yield from _candidates(values[key], steps[1:], f"{name}.{key}" if name else str(key))
-    elif isinstance(values, list | tuple) and steps[0].isdecimal():
+    elif isinstance(values, list | tuple) and steps[0].isdecimal() and int(steps[0]) < len(values):
         yield from _candidates(values[int(steps[0])], steps[1:], f"{name}[{steps[0]}]")
 
 
