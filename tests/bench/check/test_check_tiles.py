@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from longca import masks
-from longca.bench.check import Verdict, check
-from longca.bench.probe import ALL_ROWS, probe
-from longca.bench.reference import reference
+from longca.bench.check.check import Verdict, check_kernel
+from longca.bench.check.reference import reference
+from longca.bench.check.sampled_rows import ALL_ROWS, sample_rows
 from longca.kernels import registry
 from longca.kernels.base import Attention, Case
 from longca.masks import Mask
@@ -44,7 +44,7 @@ class DropsFirstKey(Attention):
 def verdict_on(name: str, length: int, rows: np.ndarray, seed: int, dtype: str) -> Verdict:
     mask = MASKS[name](length)
     case = Case(length, length, 1, 1, 32, 32, dtype, backward=False)
-    return check(KERNEL, DropsFirstKey(mask, case, rows), case, reference(mask, case, seed), seed)
+    return check_kernel(KERNEL, DropsFirstKey(mask, case, rows), case, reference(mask, case, seed), seed)
 
 
 @pytest.mark.parametrize("length", [512, 1024, 4096])
@@ -66,7 +66,7 @@ def test_a_single_wrong_row_of_a_short_sequence_is_caught(row: int, name: str, s
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("length", [1024, 1500, 2048, 4096, 65536])
 def test_both_edges_of_tiles_and_rows_between_are_looked_at(length: int, seed: int) -> None:
-    rows = probe(masks.causal(length), seed).rows
+    rows = sample_rows(masks.causal(length), seed).rows
     for tile in (64, 128):
         for met in (rows[rows % tile == 0], rows[rows % tile == tile - 1]):
             assert len(met) > length / tile / 4
@@ -75,10 +75,10 @@ def test_both_edges_of_tiles_and_rows_between_are_looked_at(length: int, seed: i
 
 
 def test_every_row_of_a_short_sequence_is_looked_at_and_some_rows_have_no_gradient() -> None:
-    points = probe(masks.causal(ALL_ROWS))
+    points = sample_rows(masks.causal(ALL_ROWS))
     assert (points.rows == np.arange(ALL_ROWS)).all()
     assert (points.with_gradient("loud") == points.rows).all()
     assert 64 <= len(points.with_gradient("plain")) < 80
-    longer = probe(masks.causal(ALL_ROWS + 1))
+    longer = sample_rows(masks.causal(ALL_ROWS + 1))
     assert len(longer.rows) < 80
     assert (longer.with_gradient("plain") == longer.rows).all()

@@ -8,7 +8,9 @@ from random import Random
 
 import pytest
 
-from longca.bench.clock import HostTimer, Sample, Settings, half_width, measure, steady
+from longca.bench.clock.clock import Sample, half_width, measure, steady
+from longca.bench.clock.timers import HostTimer
+from longca.results.settings import ClockSettings
 
 
 class FakeTimer:
@@ -40,20 +42,20 @@ def noisy(ms: float, noise: float) -> Iterator[float]:
 
 
 def test_a_quiet_call_stops_at_the_least_number_of_samples() -> None:
-    timing = measure(lambda: None, FakeTimer(constant(2.0)), Settings(warmup_s=0.01, least=7))
+    timing = measure(lambda: None, FakeTimer(constant(2.0)), ClockSettings(warmup_s=0.01, least=7))
     assert (timing.median, len(timing.samples), timing.stop, timing.host_bound) == (2.0, 7, "target", False)
     assert timing.call_ms == pytest.approx(0.2)
 
 
 def test_a_noisy_call_stops_at_the_budget_and_says_so() -> None:
-    timing = measure(lambda: None, FakeTimer(noisy(10.0, 0.3)), Settings(budget_s=0.5))
+    timing = measure(lambda: None, FakeTimer(noisy(10.0, 0.3)), ClockSettings(budget_s=0.5))
     assert timing.stop == "budget"
     assert 45 <= len(timing.samples) <= 55
     assert timing.spread > 0.1
 
 
 def test_as_many_samples_as_allowed_end_it_and_that_is_said() -> None:
-    timing = measure(lambda: None, FakeTimer(noisy(10.0, 0.3)), Settings(budget_s=100.0, most=9))
+    timing = measure(lambda: None, FakeTimer(noisy(10.0, 0.3)), ClockSettings(budget_s=100.0, most=9))
     assert (timing.stop, len(timing.samples)) == ("most", 9)
 
 
@@ -77,7 +79,7 @@ def test_warm_up_is_by_time_and_not_recorded() -> None:
         yield from [100.0] * 3
         yield from constant(1.0)
 
-    timing = measure(lambda: None, FakeTimer(slow_then_fast()), Settings(warmup_s=0.3))
+    timing = measure(lambda: None, FakeTimer(slow_then_fast()), ClockSettings(warmup_s=0.3))
     assert max(timing.samples) == 1.0
 
 
@@ -89,12 +91,12 @@ def test_a_device_that_changes_its_clock_under_load_is_measured_behind_the_chang
         yield from constant(4.5)
 
     timer = FakeTimer(full_clock_first())
-    timing = measure(lambda: None, timer, Settings())
+    timing = measure(lambda: None, timer, ClockSettings())
     assert (timing.median, timing.stop) == (4.5, "target")
     assert 0.2 <= timer.time < 0.21  # samples for as long as the warm-up
 
 
-PAPER = Settings(warmup_s=0.08, budget_s=0.16, target=0.01)
+PAPER = ClockSettings(warmup_s=0.08, budget_s=0.16, target=0.01)
 
 
 def after(first: int, step: float) -> Iterator[float]:
@@ -136,33 +138,33 @@ def test_noise_that_just_reaches_the_target_seldom_passes_for_a_step(count: int)
 
 def test_short_calls_are_looked_at_now_and_then() -> None:
     timer = FakeTimer(constant(0.05))
-    timing = measure(lambda: None, timer, Settings(warmup_s=0.1))
+    timing = measure(lambda: None, timer, ClockSettings(warmup_s=0.1))
     assert timer.time == pytest.approx(0.2, rel=0.05)
     assert 18 <= len(timing.samples) <= 22
-    assert measure(lambda: None, FakeTimer(constant(0.05)), Settings(warmup_s=0.1, most=7)).stop == "most"
+    assert measure(lambda: None, FakeTimer(constant(0.05)), ClockSettings(warmup_s=0.1, most=7)).stop == "most"
 
 
 def test_what_was_warmed_up_already_counts() -> None:
     timer = FakeTimer(constant(1.0))
-    measure(lambda: None, timer, Settings(warmup_s=0.1), warmed_s=0.08)
+    measure(lambda: None, timer, ClockSettings(warmup_s=0.1), warmed_s=0.08)
     assert timer.time == pytest.approx(0.12, rel=0.05)
 
 
 def test_a_call_longer_than_the_budget_is_still_sampled() -> None:
     for times in (constant(5000.0), noisy(5000.0, 0.3)):
-        timing = measure(lambda: None, FakeTimer(times), Settings(least=5))
+        timing = measure(lambda: None, FakeTimer(times), ClockSettings(least=5))
         assert (len(timing.samples), timing.stop) == (3, "budget")  # three that agree hold the median with 75 % only
-    timing = measure(lambda: None, FakeTimer(constant(5000.0)), Settings(least=2))
+    timing = measure(lambda: None, FakeTimer(constant(5000.0)), ClockSettings(least=2))
     assert (len(timing.samples), timing.stop) == (2, "target")
 
 
 def test_one_sample_knows_nothing() -> None:
     assert half_width([5.0]) == float("inf")
-    timing = measure(lambda: None, FakeTimer(constant(5000.0)), Settings(least=1))
+    timing = measure(lambda: None, FakeTimer(constant(5000.0)), ClockSettings(least=1))
     assert (len(timing.samples), timing.stop) == (1, "budget")
-    timing = measure(lambda: None, FakeTimer(constant(1.0)), Settings(least=1, most=1))
+    timing = measure(lambda: None, FakeTimer(constant(1.0)), ClockSettings(least=1, most=1))
     assert (len(timing.samples), timing.stop) == (1, "most")
-    assert len(measure(lambda: None, FakeTimer(constant(1.0)), Settings(warmup_s=0.0, least=1)).samples) == 2
+    assert len(measure(lambda: None, FakeTimer(constant(1.0)), ClockSettings(warmup_s=0.0, least=1)).samples) == 2
 
 
 def test_a_host_that_is_too_slow_is_said() -> None:
@@ -172,12 +174,12 @@ def test_a_host_that_is_too_slow_is_said() -> None:
 def test_percentiles_and_interval() -> None:
     samples = tuple(float(x) for x in range(1, 102))
     assert half_width(samples) == pytest.approx(10 / 51, rel=0.1)
-    timing = measure(lambda: None, FakeTimer(iter([float(x) for x in range(1, 12)])), Settings(warmup_s=0, least=11, most=11))
+    timing = measure(lambda: None, FakeTimer(iter([float(x) for x in range(1, 12)])), ClockSettings(warmup_s=0, least=11, most=11))
     assert (timing.percentile(20), timing.median, timing.percentile(80)) == (3.0, 6.0, 9.0)
 
 
 def test_the_host_timer_measures_the_call() -> None:
     import time
 
-    timing = measure(lambda: time.sleep(0.01), HostTimer(), Settings(warmup_s=0, least=3, budget_s=0))
+    timing = measure(lambda: time.sleep(0.01), HostTimer(), ClockSettings(warmup_s=0, least=3, budget_s=0))
     assert timing.median >= 10.0

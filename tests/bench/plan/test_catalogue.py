@@ -4,13 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from longca.bench.catalogue import catalogue
-from longca.bench.suite import Suite
+from longca.bench.one_device.level import offered_by
+from longca.bench.plan.catalogue import Catalogue, Entry, Offered, make_catalogue
+from longca.bench.plan.suite import Suite
 from longca.errors import BadInput
+from longca.results.record import Outcome, Status
+from longca.results.settings import Limits
 
 
 def suite(*kernels: str) -> Suite:
     return Suite(kernels=kernels, masks=("causal",), seqlens=("16",))
+
+
+def catalogue(asked: Suite, plugins: list[str], device: str, only_named: bool = False) -> Catalogue:
+    return make_catalogue(asked, offered_by(plugins, device, Limits()), device, only_named)
 
 
 @pytest.fixture
@@ -47,7 +54,7 @@ def test_dense_kernels_run_beside_block_patterns_and_nowhere_else() -> None:
 
 def test_broken_plugins_of_one_name_are_told_apart(broken: list[str]) -> None:
     found = catalogue(suite("torch"), broken, "cpu")
-    reasons = {label: entry.failure[1] for label, entry in found.entries.items() if entry.failure}
+    reasons = {label: entry.failure.reason for label, entry in found.entries.items() if entry.failure}
     assert "number 0" in reasons["mine"]
     assert "number 1" in reasons[broken[1]]
 
@@ -57,3 +64,35 @@ def test_a_broken_file_is_told_even_where_only_others_are_wanted(broken: list[st
     assert list(found.entries) == ["torch:plain"]
     assert len(found.left_out) == 1
     assert all(found.left_out.values())
+
+
+def test_a_plugin_that_cannot_be_loaded_has_a_version_and_a_status(broken: list[str], plugins: Path) -> None:
+    offered = offered_by([broken[0], str(plugins / "dying_import.py"), str(plugins / "variants.py")], "cpu", Limits())
+    assert list(offered.kernels) == ["kk:a", "kk:good", "kk:b", "kk:c"]
+    assert all(entry.versions.keys() == {"torch", "code"} for entry in (*offered.kernels.values(), *offered.failed.values()))
+    failures = [entry.failure for entry in offered.failed.values()]
+    assert [failure.status for failure in failures if failure] == [Status.ERROR] * 2
+    assert failures[1] is not None
+    assert failures[1].reason == "its process ended with exit code 3 during starting"
+    with pytest.raises(BadInput, match=r"there is no plugin file .*none\.py"):
+        offered_by(["none.py"], "cpu", Limits())
+
+
+def test_a_catalogue_tells_own_kernels_files_and_versions_apart() -> None:
+    failed = Outcome(status=Status.ERROR, reason="it cannot be imported")
+    offered = Offered({"mine:a": Entry("mine:a", {"code": "1"}, "mine.py")}, {"bad.py": Entry("bad", {"code": "2"}, "bad.py", failed)})
+    found = make_catalogue(suite("torch:plain"), offered, "cpu")
+    assert list(found.entries) == ["torch:plain", "mine:a", "bad"]
+    assert found.plugin_kernels == ["mine", "bad"]
+    assert found.plugin_files == {"mine.py": ["mine"], "bad.py": ["bad"]}
+    assert found.versions["mine:a"] == {"code": "1"}
+    assert found.versions["torch:plain"].keys() == {"torch", "code"}
+
+
+def test_what_all_leaves_out_is_told_with_its_reason() -> None:
+    asked = Suite(kernels=("all",), without=("torch:plain", "flex"), masks=("causal",), seqlens=("16",))
+    found = catalogue(asked, [], "cpu")
+    assert found.left_out["torch:plain"] == found.left_out["flex"] == "the suite leaves it out"
+    assert found.left_out["fa3"].startswith("runs on cuda only")
+    assert {"torch:chunked", "sdpa:math"} <= set(found.entries)
+    assert not set(found.left_out) & set(found.entries)

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from longca import masks
-from longca.bench import references
-from longca.bench.check import Error, Verdict, check, compare
-from longca.bench.check_words import lse_looks_like
-from longca.bench.reference import reference
+from longca.bench.check import reference_store
+from longca.bench.check.check import Error, Verdict, check_kernel, compare
+from longca.bench.check.explain import lse_looks_like
+from longca.bench.check.reference import reference
 from longca.cli import main
 from longca.kernels import registry
 from longca.kernels.base import Attention, Case
@@ -22,7 +22,7 @@ from longca.masks import Mask
 
 KERNEL = registry.get("torch:chunked")
 INF = math.inf
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 class Changed(Attention):
@@ -44,7 +44,7 @@ def verdict_on(
     mask: Mask, forward: Callable[..., object] | None = None, backward: Callable[..., object] | None = None, deterministic: bool = False
 ) -> Verdict:
     case = Case(mask.seqlen_q, mask.seqlen_k, 4, 2, 16, 16, "bf16", deterministic=deterministic)
-    return check(KERNEL, Changed(mask, case, forward, backward), case, reference(mask, case))
+    return check_kernel(KERNEL, Changed(mask, case, forward, backward), case, reference(mask, case))
 
 
 def put(tensor: torch.Tensor, index: object, value: float) -> torch.Tensor:
@@ -111,7 +111,7 @@ def test_a_rank_speaks_of_the_tokens_of_the_whole_sequence() -> None:
     case, local = Case(200, 200, 2, 2, 16, 16, "fp32"), Case(90, 90, 2, 2, 16, 16, "fp32")
     whole = reference(mask, case)
     mine = whole.cut(own)
-    assert (own[mine.probe.few] == whole.probe.few[np.isin(whole.probe.few, own)]).all()
+    assert (own[mine.sampled.few] == whole.sampled.few[np.isin(whole.sampled.few, own)]).all()
     verdict = Verdict()
     compare({"out": mine.values["plain"]["out"] + put(torch.zeros(90, 2, 16), 45, 1.0)}, mine, "plain", local, verdict)
     assert verdict.reason.startswith("out is off by 1 at token 155, head ")
@@ -166,16 +166,16 @@ def test_a_kernel_that_always_writes_to_the_same_memory_is_not_taken_for_a_deter
 def test_our_kernels_are_deterministic_where_that_is_asked_for(name: str) -> None:
     mask, kernel = masks.causal(200), registry.get(name)
     case = Case(200, 200, 4, 2, 16, 16, "fp32", deterministic=True)
-    assert check(kernel, kernel.prepare(mask, case), case, reference(mask, case)).reason == ""
+    assert check_kernel(kernel, kernel.prepare(mask, case), case, reference(mask, case)).reason == ""
 
 
 def test_a_reference_of_other_code_is_not_taken_for_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mask, case = masks.causal(64), Case(64, 64, 2, 1, 8, 8, "fp32")
-    made, read = (references.References().get(mask, case, 0, tmp_path) for _ in range(2))
-    assert all((getattr(made.probe, name) == getattr(read.probe, name)).all() for name in references.POINTS)
+    made, read = (reference_store.ReferenceStore().get(mask, case, 0, tmp_path) for _ in range(2))
+    assert all((getattr(made.sampled, name) == getattr(read.sampled, name)).all() for name in reference_store.POINTS)
     assert len(list(tmp_path.iterdir())) == 1
-    monkeypatch.setattr(references, "MADE_BY", "another version")
-    references.References().get(mask, case, 0, tmp_path)
+    monkeypatch.setattr(reference_store, "MADE_BY", "another version")
+    reference_store.ReferenceStore().get(mask, case, 0, tmp_path)
     assert len(list(tmp_path.iterdir())) == 2
 
 
@@ -186,7 +186,7 @@ def test_the_examples_are_right_in_the_precision_they_are_given(name: str, dtype
     registry.load_plugin(EXAMPLES / f"{name}.py")
     mask, kernel = masks.causal(100), registry.get(name)
     case = Case(100, 100, 4, 2, 16, 16, dtype)
-    assert check(kernel, kernel.prepare(mask, case), case, reference(mask, case)).reason == ""
+    assert check_kernel(kernel, kernel.prepare(mask, case), case, reference(mask, case)).reason == ""
 
 
 @pytest.mark.parametrize("where", ["on import", "in a call"])

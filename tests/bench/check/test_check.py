@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from longca import masks
-from longca.bench.check import Error, Verdict, _lse_error, check
-from longca.bench.check_words import Tokens
-from longca.bench.probe import probe
-from longca.bench.reference import reference
+from longca.bench.check.check import Error, Verdict, _lse_error, check_kernel
+from longca.bench.check.explain import Tokens
+from longca.bench.check.reference import reference
+from longca.bench.check.sampled_rows import sample_rows
 from longca.kernels import registry
 from longca.kernels.base import Attention, Case
 from longca.masks import Mask
@@ -29,7 +29,7 @@ def case_for(mask: Mask, dtype: str = "bf16", heads: str = "4:2") -> Case:
 
 def verdict_on(mask: Mask, attention: Attention, dtype: str = "bf16", heads: str = "4:2") -> Verdict:
     case = case_for(mask, dtype, heads)
-    return check(KERNEL, attention, case, reference(mask, case))
+    return check_kernel(KERNEL, attention, case, reference(mask, case))
 
 
 def with_mask(right: Mask, wrong: Mask, dtype: str = "bf16", heads: str = "4:2") -> Verdict:
@@ -140,7 +140,7 @@ RETURNS: dict[str, type[Broken]] = {
     "its forward returns 3 values, not the 2 of (out, lse)": returning(lambda out, lse: (out, lse, None)),
     "out is a list, not a tensor; a function returns out, or the tuple (out, lse)": returning(lambda out, lse: ([out, lse], None)),
     "lse is a value of the type int, not a tensor": returning(lambda out, lse: (out, 3)),
-    "it returns no lse, though it says that it gives one": returning(lambda out, lse: (out, None)),
+    "it returns no lse, though its class says that it gives one": returning(lambda out, lse: (out, None)),
     "its backward returns 2 values, not the 3 of (dq, dk, dv)": returning(backward=lambda dq, dk, dv: (dq, dk)),
     "its backward returns None, not the tuple (dq, dk, dv)": returning(backward=lambda dq, dk, dv: None),
     "dk is None, not a tensor": returning(backward=lambda dq, dk, dv: (dq, None, dv)),
@@ -163,7 +163,7 @@ def test_our_kernels_return_what_they_should_in_every_dtype(label: str, dtype: s
     case, kernel = case_for(mask, dtype), registry.get(label)
     if not registry.supports(kernel, mask, case):
         pytest.skip(f"{label} takes no {dtype}")
-    assert check(kernel, kernel.prepare(mask, case), case, reference(mask, case)).reason == ""
+    assert check_kernel(kernel, kernel.prepare(mask, case), case, reference(mask, case)).reason == ""
 
 
 BROKEN: dict[type[Broken], str] = {
@@ -248,7 +248,7 @@ def test_honest_kernels_pass(label: str, dtype: str, part: range) -> None:
         mask = masks.build(name, 150 + seed, seed=seed)
         case = case_for(mask, dtype)
         kernel = registry.choose(label, mask, case)
-        verdict = check(kernel, kernel.prepare(mask, case), case, reference(mask, case, seed), seed)
+        verdict = check_kernel(kernel, kernel.prepare(mask, case), case, reference(mask, case, seed), seed)
         assert verdict.ok, f"{name}, seed {seed}: {verdict.reason}"
 
 
@@ -257,7 +257,7 @@ def test_rows_that_see_nothing(label: str) -> None:
     mask = Mask.of(200, 150, [(10, 60, 0, 0, 30, 1), (100, 180, 20, 1, 40, 1)])
     case = case_for(mask, "fp32")
     kernel = registry.choose(label, mask, case)
-    verdict = check(kernel, kernel.prepare(mask, case), case, reference(mask, case))
+    verdict = check_kernel(kernel, kernel.prepare(mask, case), case, reference(mask, case))
     assert verdict.ok, verdict.reason
 
 
@@ -266,16 +266,16 @@ def test_reference_equals_plain_fp64_attention() -> None:
     mask = masks.share_question(S, seed=3)
     case = case_for(mask, "fp64")
     found = reference(mask, case, seed=5)
-    from longca.bench.reference import data
+    from longca.bench.check.reference import data
 
     for which in ("plain", "loud"):
-        inputs = data(case, found.probe, which, 5)
+        inputs = data(case, found.sampled, which, 5)
         q, k, v = (x.clone().requires_grad_() for x in inputs[:3])
         scores = torch.einsum("ihd,jhd->hij", q, k.repeat_interleave(2, 1)) / 32**0.5
         scores = scores.masked_fill(~torch.from_numpy(mask.dense()), float("-inf"))
         out = torch.einsum("hij,jhd->ihd", scores.softmax(-1), v.repeat_interleave(2, 1))
         dq, dk, dv = torch.autograd.grad(out, (q, k, v), inputs.dout)
-        rows, right = torch.from_numpy(found.probe.rows), found.values[which]
+        rows, right = torch.from_numpy(found.sampled.rows), found.values[which]
         for name, tensor in {"out": out[rows], "lse": scores.logsumexp(-1)[:, rows], "dq": dq[rows], "dk": dk, "dv": dv}.items():
             torch.testing.assert_close(right[name], tensor.detach(), rtol=1e-9, atol=1e-9)
 
@@ -295,7 +295,7 @@ def test_the_worst_lse_is_found_beside_large_ones() -> None:
 
 def test_short_sequences_are_looked_at_closely() -> None:
     for seqlen in (64, 509, 4096, 100_000):
-        rows = probe(masks.causal(seqlen)).rows
+        rows = sample_rows(masks.causal(seqlen)).rows
         assert len(rows) >= min(seqlen // 2, 64)
         assert np.diff(rows).max() < 2 * 64
 
@@ -315,4 +315,4 @@ def test_a_kernel_that_writes_on_a_side_stream_is_caught() -> None:
 
     mask = masks.causal(2048)
     case = Case(2048, 2048, 4, 2, 64, 64, "bf16", "cuda")
-    assert not check(KERNEL, SideStream(mask, case), case, reference(mask, case)).ok
+    assert not check_kernel(KERNEL, SideStream(mask, case), case, reference(mask, case)).ok

@@ -8,10 +8,13 @@ import pytest
 import torch
 
 from longca import masks
-from longca.bench import journal, references
-from longca.bench.session import Session
-from longca.bench.torch_state import TorchState
+from longca.bench.check.reference_store import ReferenceStore
+from longca.bench.one_device.messages import WorkerJob
+from longca.bench.one_device.session import Session
+from longca.bench.one_device.torch_state import TorchState
 from longca.kernels.base import Case
+from longca.results.files import read_results
+from longca.results.record import Pass, Status
 
 
 @pytest.fixture
@@ -26,8 +29,9 @@ def test_what_one_kernel_sets_does_not_reach_the_next(start_run: Any, tmp_path: 
     with start_run(*asked) as process:
         _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
-    found = {(record["kernel"], record["pass"]): record for record in journal.load(tmp_path)}
-    assert [found["careful", which]["status"] for which in ("fwd", "bwd")] == ["ok", "ok"], found["careful", "bwd"]["reason"]
+    found = {(record.kernel, record.pass_): record for record in read_results(tmp_path).entries}
+    careful = [found["careful", pass_] for pass_ in (Pass.FWD, Pass.BWD)]
+    assert [record.status for record in careful] == [Status.OK, Status.OK], careful[1].reason
 
 
 CHANGES = {
@@ -67,22 +71,22 @@ def test_a_precision_that_torch_does_not_tell_is_mended(usual: TorchState) -> No
 
 @pytest.mark.usefixtures("usual")
 def test_a_reference_that_others_read_too_is_made_with_the_usual_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = Session(lambda message: None, "a CPU")
+    session = Session(lambda phase: None, "a CPU")
     session.start_device("cpu")
     torch.set_default_dtype(torch.float16)
     seen = []
-    monkeypatch.setattr(references.References, "get", lambda *given: seen.append(torch.get_default_dtype()))
+    monkeypatch.setattr(ReferenceStore, "get", lambda *given: seen.append(torch.get_default_dtype()))
     session.reference(masks.causal(8), Case(8, 8, 2, 1, 8, 8), 0)
     assert (seen, torch.get_default_dtype()) == ([torch.float32], torch.float16)
-    session.after_job(last=True)
+    session.end_job()
     assert torch.get_default_dtype() == torch.float32
 
 
 @pytest.mark.usefixtures("usual")
 def test_what_a_kernel_changes_while_it_is_asked_what_it_supports_is_put_back_too() -> None:
     """That is before any device is started."""
-    session = Session(lambda message: None, "a CPU")
-    session.configure({"clock": {}, "quadratic": None, "cache": None, "given_up": []})
+    session = Session(lambda phase: None, "a CPU")
+    session.configure(WorkerJob())
     torch.set_default_dtype(torch.float16)
-    session.after_job(last=False)
+    session.end_job()
     assert torch.get_default_dtype() == torch.float32
