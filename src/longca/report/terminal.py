@@ -92,4 +92,3 @@ def _winner(own: list[Row], dense: DenseTimes) -> str:
 def _gain(own: list[Row], best: Standing, dense: DenseTimes) -> str:
     gains = [gain for record in best.records if (gain := dense.gain(own[0], record)) is not None]
     return f" {median(gains):.3g}x" if gains else ""
-
