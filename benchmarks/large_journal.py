@@ -70,7 +70,9 @@ LARGEST_PAGE = 10e6
 def make_journal(folder: Path, records: int) -> None:
     """Writes a journal with so many records."""
     dice = random.Random(0)
-    drawn = {(name, n, seed): masks.build(name, n, seed=seed) for name in masks.names() for n in LENGTHS for seed in SEEDS}
+    drawn: dict[tuple[str, int, int], Any] = {
+        (name, n, seed): masks.build(name, n, seed=seed) for name in masks.names() for n in LENGTHS for seed in SEEDS
+    }
     places = itertools.product(DEVICES, SHAPES, masks.names(), LENGTHS, SEEDS, KERNELS, ("fwd", "bwd"))
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "results.jsonl").open("w") as file:

@@ -45,7 +45,7 @@ def raw_columns(results: Results, without: Container[str] = ()) -> dict[str, Col
     found: dict[str, Column] = {}
     names = [field.encode_name for field in msgspec.structs.fields(Record)]
     for name, values in zip(names, zip(*map(msgspec.structs.astuple, records), strict=True), strict=False):  # no values without records
-        if name not in NESTED and name not in without:
+        if name not in NESTED:
             found[name] = _as_json(values) if name in AS_JSON else list(values)
     for name in TIMES:
         found[f"ms_{name}"] = [None if record.ms is None else getattr(record.ms, name) for record in records]
@@ -58,7 +58,7 @@ def raw_columns(results: Results, without: Container[str] = ()) -> dict[str, Col
     found["device"] = [environment.device for environment in environments]
     found["torch"] = [environment.packages.get("torch") for environment in environments]
     found["commit"] = [environment.commit for environment in environments]
-    return found
+    return {name: values for name, values in found.items() if name not in without}
 
 
 def _printable(values: Column) -> Column:
