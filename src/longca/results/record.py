@@ -40,6 +40,7 @@ class Status(StrEnum):
     DOUBTFUL = "doubtful"  # given by readers to an `ok` record that contradicts itself; never written by a run
 
 
+_OK = Status.OK  # looked up once: a member of an enum is slow to reach
 RETRIED = frozenset({Status.OOM, Status.TIMEOUT, Status.WRONG, Status.ERROR, Status.INVALID, Status.UNAVAILABLE})  # by `--retry failed`
 NEVER_RAN = frozenset({Status.UNSUPPORTED, Status.UNAVAILABLE, Status.SKIPPED})
 
@@ -188,7 +189,7 @@ class Record(Outcome, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        return self.status is Status.OK
+        return self.status is _OK
 
     @property
     def times(self) -> Times:

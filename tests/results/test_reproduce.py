@@ -3,26 +3,33 @@
 import argparse
 import json
 import shlex
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from longca.bench import levels, plan, record
-from longca.bench.clock import Settings
-from longca.bench.journal import describe_mask
 from longca.bench.plan import Planned
 from longca.bench.workload import read_workload
 from longca.cli import main
 from longca.cli import run as run_verb
-from longca.report.gather import read_masks
-from longca.report.reading import read, read_environments
-from longca.report.reproduce import command
+from longca.results.files import read_masks
+from longca.results.reading import read
+from longca.results.record import Environment, Masks, Record
+from longca.results.reproduce import command
+from longca.results.schema import decode_environments, decode_mask, decode_record
+from longca.results.settings import ClockSettings
+from report.made import make_record
 
 VERSIONS = {name: {"torch": "2"} for name in ("torch", "torch:plain", "torch:chunked", "flex", "fa4:bands")}
 SHAPE = ["--heads", "8:2", "--head-dim", "32", "--dtype", "fp32"]
 REFUSED = {"status": "unsupported", "reason": "not today"}
+
+
+def refused(entry: Planned, **fields: Any) -> Record:
+    """The record of a cell that the kernel refused."""
+    return decode_record(json.dumps(record.make(entry, REFUSED | fields, "e")).encode())
 
 
 def arguments(words: list[str]) -> argparse.Namespace:
@@ -110,12 +117,13 @@ def test_the_same_key_comes_back_of_block_patterns_on_many_ranks(tmp_path: Path,
 
 def check(cells: list[Planned], device: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cells
-    environments = {"e": {"device": "a device", "device_kind": device}}
+    facts = Environment(device="a device", device_kind=device)
     for entry in cells:
         # a refused backward: the forward is then measured alone, but it was planned beside one
-        made = record.make(entry, REFUSED | {"grad": False}, "e")
-        drawn = {(entry.digest, entry.cell.mask): describe_mask(entry.cell.build_mask())}
-        assert entry.key in {other.key for other in again(command(made, environments, drawn), folder, monkeypatch)}
+        made = refused(entry, grad=False)
+        mask = decode_mask(json.dumps(entry.mask).encode())
+        masks: Masks = {(entry.digest, entry.cell.mask): mask}
+        assert entry.key in {other.key for other in again(command(made, facts, masks), folder, monkeypatch)}
 
 
 def test_documents_come_back_where_another_mask_shows_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,68 +135,58 @@ def test_documents_come_back_where_another_mask_shows_the_same(tmp_path: Path, m
     for order in (cells, cells[::-1]):
         (tmp_path / "masks.jsonl").write_text("".join(json.dumps(entry.mask) + "\n" for entry in order))
         for entry in cells:
-            text = command(record.make(entry, REFUSED, "e"), {"e": {"device_kind": "cpu"}}, read_masks(tmp_path))
+            masks = {(one.digest, one.mask): one for one in read_masks(tmp_path).entries}
+            text = command(refused(entry), Environment(device_kind="cpu"), masks)
             assert entry.key in {other.key for other in again(text, tmp_path, monkeypatch)}
-    assert command(record.make(cells[0], REFUSED, "e"), {}, {}) == ""  # no lengths, and drawn ones would be another mask
+    assert command(refused(cells[0]), Environment(), {}) == ""  # no lengths, and drawn ones would be another mask
 
 
-def test_records_that_do_not_say_what_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As they were written before there was the field: what differs from the mask's own parameters, and from what its seed draws."""
-    for settings in ([], ["--set", "w=9"], ["--set", "w=9", "--set", "g=4"]):
-        words = [
-            "--kernels",
-            "torch",
-            "--masks",
-            "sliding_window,global_sliding_window,full",
-            "--seqlens",
-            "512",
-            "--seeds",
-            "2",
-            *settings,
-        ]
-        for entry in planned([*words, "--device", "cpu", *SHAPE], "cpu"):
-            old = {name: value for name, value in record.make(entry, REFUSED, "e").items() if name != "given"}
-            found = again(command(old, {"e": {"device_kind": "cpu"}}, {}), tmp_path, monkeypatch)
-            assert (entry.digest, entry.cell.which) in {(other.digest, other.cell.which) for other in found}
+def made(**fields: Any) -> Record:
+    return decode_record(json.dumps(make_record(**fields)).encode())
 
 
-def made(**fields: Any) -> dict[str, Any]:
-    from report.made import make_record
+def environment(**facts: Any) -> Environment:
+    return decode_environments(json.dumps({"e": facts}).encode())["e"]
 
-    return make_record(**fields)
+
+NO_FACTS = Environment()
 
 
 def test_what_else_a_command_needs() -> None:
     long = made(seqlen=32768, kernel="torch", asked="torch:plain", variant="plain")
-    assert command(long, {}, {}).endswith("--full")
-    assert "--full" not in command(made(seqlen=32768), {}, {})
-    assert command(made(kernel="mine", asked="mine"), {}, {}).endswith("--plugin FILE_WITH_mine.py")
-    assert command(made(kernel="$(rm -rf /)", asked="$(rm -rf /)"), {}, {}).startswith("longca run --kernels '$(rm -rf /)'")
-    assert command(made(level="cp", method="usp", ranks=8, grid="8x1", simulated="a-cluster"), {}, {}) == ""
+    assert command(long, NO_FACTS, {}).endswith("--full")
+    assert "--full" not in command(made(seqlen=32768), NO_FACTS, {})
+    assert command(made(kernel="mine", asked="mine"), NO_FACTS, {}).endswith("--plugin FILE_WITH_mine.py")
+    assert command(made(kernel="$(rm -rf /)", asked="$(rm -rf /)"), NO_FACTS, {}).startswith("longca run --kernels '$(rm -rf /)'")
+    assert command(made(level="cp", method="usp", ranks=8, grid="8x1", simulated="a-cluster"), NO_FACTS, {}) == ""
 
 
 def test_a_plugin_is_named_by_its_file() -> None:
     """As the journal keeps it; a made-up name would be run in vain."""
     mine = made(kernel="mine", asked="mine:two", variant="two")
-    kept = {"e": {"plugins": {"my kernels/good.py": ["mine", "other"], "bad.py": ["third"]}}}
+    kept = environment(plugins={"my kernels/good.py": ["mine", "other"], "bad.py": ["third"]})
     assert command(mine, kept, {}).endswith("--plugin 'my kernels/good.py'")
     assert "--plugin" not in command(made(), kept, {})
-    assert command(mine, {"e": {"plugins": "of somebody else"}}, {}).endswith("--plugin FILE_WITH_mine.py")
     split = {"level": "cp", "method": "ours", "ranks": 2, "grid": "1x2"}
-    assert command(made(**split), {"e": {"plugins": {"ours.py": [], "more.py": []}}}, {}).endswith("--plugin ours.py --plugin more.py")
-    assert command(made(**split), {}, {}).endswith("--plugin FILE_WITH_ours.py")
-    assert "--plugin" not in command(made(**split | {"method": "ulysses"}), {}, {})
+    assert command(made(**split), environment(plugins={"ours.py": [], "more.py": []}), {}).endswith("--plugin ours.py --plugin more.py")
+    assert command(made(**split), NO_FACTS, {}).endswith("--plugin FILE_WITH_ours.py")
+    assert "--plugin" not in command(made(**split | {"method": "ulysses"}), NO_FACTS, {})
+
+
+def test_a_record_that_does_not_say_what_was_given_gives_all_its_parameters() -> None:
+    """As they were written before there was the field: the same mask is made, whichever of them were defaults."""
+    old = made(mask="sliding_window", params={"w": 9}, **{"pass": "fwd"})
+    assert "--masks sliding_window --seqlens 8K --seeds 0, --set w=9 " in command(old, NO_FACTS, {})
+    assert " --passes fwd,bwd" in command(old, NO_FACTS, {})
 
 
 def test_the_clock_and_the_threads_are_those_of_the_record() -> None:
-    usual = asdict(Settings())
-    assert "--clock" not in command(made(), {"e": {"clock": usual, "threads": None}}, {})
-    assert "--clock" not in command(made(), {"e": {"clock": "a foreign one"}}, {})
-    other = {"e": {"clock": usual | {"warmup_s": 0.06, "most": 9, "of_another_version": 1}, "threads": "2"}}
+    usual = msgspec.structs.asdict(ClockSettings())
+    assert "--clock" not in command(made(), environment(clock=usual, threads=None), {})
+    other = environment(clock=usual | {"warmup_s": 0.06, "most": 9, "of_another_version": 1, "target": "text"}, threads="2")
     text = command(made(), other, {})
     assert text.startswith("OMP_NUM_THREADS=2 longca run --kernels ")
     assert text.endswith(" --clock warmup_s=0.06,most=9")
-    assert run_verb.resolve(arguments(shlex.split(text)[3:])).clock == Settings(warmup_s=0.06, most=9)
 
 
 def test_what_is_measured_again_can_be_compared(
@@ -201,13 +199,14 @@ def test_what_is_measured_again_can_be_compared(
                      'passes = ["fwd"]\n[clock]\nwarmup_s = 0\nbudget_s = 1\ntarget = 0.5\nleast = 6\nmost = 8\n')  # fmt: skip
     first, second = str(tmp_path / "first"), str(tmp_path / "second")
     assert main(["run", str(suite), "--kernels", "torch:plain", "--device", "cpu", "--out", first]) == 0
-    (record,) = read(first)
-    threads, *words = shlex.split(command(record, read_environments(first), read_masks(first)))
+    results = read(first)
+    (record,) = results.records
+    threads, *words = shlex.split(command(record, results.environment(record), results.masks))
     assert threads == "OMP_NUM_THREADS=1"
     assert words[:2] == ["longca", "run"]
     assert main([*words[1:], "--out", second]) == 0
-    (again,) = read(second)
-    assert again["key"] == record["key"]
-    assert read_environments(first).keys() == read_environments(second).keys(), "the same machine, versions and settings"
+    repeated = read(second)
+    assert [again.key for again in repeated.records] == [record.key]
+    assert repeated.environments.keys() == results.environments.keys(), "the same machine, versions and settings"
     capsys.readouterr()
     assert main(["compare", first, second]) in (0, 1), capsys.readouterr().err
