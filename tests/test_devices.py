@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from longca.bench.cp_ranks import ranks_of
+from longca.bench.suite import Suite
 
 from longca import devices
 from longca.bench import environment
-from longca.bench.cp_ranks import ranks_of
-from longca.bench.suite import Suite
 
 SMI = """#!/bin/sh
 echo "NVIDIA H100, 9.0, 81559, 580.1, GPU-11aa"

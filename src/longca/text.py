@@ -86,13 +86,6 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def printable(text: str) -> str:
-    """The text without characters that disturb a terminal or cannot be written as UTF-8: control characters, halves of surrogate pairs."""
-    if text.isprintable():
-        return text
-    return "".join("\N{REPLACEMENT CHARACTER}" if category(letter) in ("Cc", "Cs") else letter for letter in text)
-
-
 def format_duration(seconds: float) -> str:
     """A duration in the largest unit of which there are at least two: '45 s', '12 minutes', '18 days'."""
     for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):

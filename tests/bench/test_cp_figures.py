@@ -10,13 +10,13 @@ from weakref import WeakSet
 
 import pytest
 import torch
+from longca.bench.catalogue import Catalogue
+from longca.bench.cp_job import Held, Process, RanksTimer, _peak
 
 from longca import masks
 from longca.bench import cp_catalogue, cp_executor, cp_job, plan, record
 from longca.bench import suite as suites
-from longca.bench.catalogue import Catalogue
 from longca.bench.clock import CudaTimer, HostTimer, Sample, Settings, measure
-from longca.bench.cp_job import Held, Process, RanksTimer, _peak
 from longca.kernels.inputs import Inputs
 from longca.parallel.comm.local import World
 

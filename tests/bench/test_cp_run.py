@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from longca.bench.catalogue import Catalogue
 
 import longca
 from longca import devices, masks
 from longca.bench import cp_catalogue, cp_executor, cp_memory, plan, reference
 from longca.bench import suite as suites
-from longca.bench.catalogue import Catalogue
 from longca.cli import main
 from longca.errors import LongcaError
 from longca.kernels import inputs

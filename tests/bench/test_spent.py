@@ -6,11 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from longca.bench.catalogue import Catalogue
+from longca.bench.session import Session
 
 from longca.bench import cp_catalogue, cp_executor, plan
 from longca.bench import suite as suites
-from longca.bench.catalogue import Catalogue
-from longca.bench.session import Session
 from longca.processes.ranks import RankFailed
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from longca.bench import journal, plan, pool
 from longca.bench.catalogue import Catalogue, Entry
 from longca.bench.suite import Suite
+
+from longca.bench import journal, plan, pool
 from longca.processes.lost import ChildLost
 
 SUITE = Suite(kernels=("torch",), masks=("causal",), seqlens=("16", "17", "18", "19", "20"), heads=("2:1",), head_dims=("8",))

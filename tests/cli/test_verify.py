@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from longca import devices, masks
 from longca.bench.environment import device_model
 from longca.bench.verify import limits
+
+from longca import devices, masks
 from longca.cli import main
 
 BLIND = '''

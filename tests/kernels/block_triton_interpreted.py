@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from longca.bench.reference import reference
 
 from longca import masks
 from longca.bench.check import check
-from longca.bench.reference import reference
 from longca.kernels import registry
 from longca.kernels.base import Attention, Case
 from longca.kernels.inputs import make

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from longca.bench.reference import reference
 
 from longca import masks
 from longca.bench.check import check
-from longca.bench.reference import reference
 from longca.kernels import block_lists, registry
 from longca.kernels.base import Case, No
 from longca.masks import BlockMask

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from longca.bench.reference import reference
 
 from longca import masks
 from longca.bench.check import check
-from longca.bench.reference import reference
 from longca.kernels import block_selection, registry
 from longca.kernels.backends.flex import _blocks
 from longca.kernels.base import Case

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from longca.bench.reference import reference
 
 from longca import masks
 from longca.bench.check import check
-from longca.bench.reference import reference
 from longca.kernels import block_selection, registry
 from longca.kernels.base import Case, No
 

@@ -8,9 +8,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from longca.bench.cell import Cell
 
 from longca import masks
-from longca.bench.cell import Cell
 from longca.errors import BadInput
 from longca.kernels import block_selection, inputs
 from longca.kernels.base import Case

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from longca.bench.reference import reference
 
 from longca import masks
 from longca.bench.check import check
-from longca.bench.reference import reference
 from longca.errors import LongcaError
 from longca.kernels import registry
 from longca.kernels.backends.flex import kernel as flex

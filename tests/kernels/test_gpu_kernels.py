@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from longca.bench.reference import reference
 
 from longca import devices, masks
 from longca.bench.check import check
-from longca.bench.reference import reference
 from longca.errors import Refused
 from longca.kernels import inputs, registry
 from longca.kernels.base import Case, No

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from longca.bench.reference import reference
 
 from longca import masks
 from longca.bench.check import check
-from longca.bench.reference import reference
 from longca.kernels import registry, shared
 from longca.kernels.base import Case, No
 from longca.masks import AnyMask

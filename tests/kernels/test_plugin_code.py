@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy
 import pytest
+from longca.bench.environment import plugin_version
 
 from longca import code_version
-from longca.bench.environment import plugin_version
 from longca.cli import main
 from longca.errors import BadInput
 from longca.kernels import registry

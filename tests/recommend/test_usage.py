@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from longca.report.gather import gather, page_data
 
 from journals import Write, mask_line
 from longca import masks

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from longca.bench.workload import read_workload
 
 from longca.bench import levels, plan, record
 from longca.bench.plan import Planned
-from longca.bench.workload import read_workload
 from longca.cli import main
 from longca.cli import run as run_verb
 from longca.results.files import read_masks
