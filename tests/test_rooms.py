@@ -26,33 +26,13 @@ ROOMS = [
 BENCH = [{"plan"}, {"check", "clock"}, {"run"}, {"one_device"}, {"many_devices"}]
 READERS = {"results", "compare", "recommend", "report"}  # they read journals, and need nothing that measures
 EXEMPT = {"__init__", "__main__"}  # the package's own front
-# files of the rooms that are being rewritten and still import bench; to be emptied
-OLD: set[str] = {
-    "bench/export.py",
-    "bench/standing.py",
-    "bench/summary.py",
-    "report/best.py",
-    "report/candidates.py",
-    "report/compare.py",
-    "report/evidence.py",
-    "report/gather.py",
-    "report/markdown.py",
-    "report/measures.py",
-    "report/question.py",
-    "report/reading.py",
-    "report/recommend.py",
-    "report/reproduce.py",
-    "report/settings.py",
-    "report/tables.py",
-    "report/unmeasured.py",
-}
 
 File = tuple[str, ...]  # the parts of a module's name below longca
 
 
 def modules() -> dict[File, Path]:
     paths = [path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py")]
-    named = {tuple(path.with_suffix("").parts): PACKAGE / path for path in paths if str(path) not in OLD}
+    named = {tuple(path.with_suffix("").parts): PACKAGE / path for path in paths}
     return {parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts: path for parts, path in named.items()}
 
 
@@ -127,13 +107,6 @@ def test_the_rooms_of_bench_have_an_order_too(room: str) -> None:
 
 def test_readers_of_journals_import_nothing_that_measures() -> None:
     assert words([edge for edge in EDGES if edge[0][0] in READERS and edge[1][0] in ("bench", "processes")]) == []
-
-
-def test_old_files_still_need_to_be_exempt() -> None:
-    """A file that was rewritten, or is gone, must leave the set."""
-    for name in OLD:
-        assert name.startswith("bench/") or any(imported[:1] == ("bench",) for imported in imports(PACKAGE / name)), name
-        assert (PACKAGE / name).exists()
 
 
 def test_longca_offers_no_pickle() -> None:

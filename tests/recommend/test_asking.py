@@ -33,7 +33,7 @@ def asked(folder: Path, *more: str) -> int:
         (["--mask", "causal_document", "--packing", "mixd"], "unknown packing 'mixd'; did you mean 'mixed'?"),
         (["--distribution", "pile"], "causal has no documents, so it takes no lengths, no distribution and no packing."),
         (["--source", "nsa"], "the source nsa is for block patterns, and none is asked for; give --mask uniform_block or "),
-        (["--seqlen", "9999999999999999999999K"], "the sequence length must be at most "),
+        (["--seqlen", "9999999999999999999999K"], "'9999999999999999999999K' is too large; write a number of at most "),
         (["--seqlen", "1000G"], "q, k and v of 1000G tokens take "),
         (["--seqlen", "8", "--gpus", "9"], "9 GPUs cannot share 8 tokens; ask for fewer GPUs."),
         (["--gpus", "0"], "a question needs at least one GPU, not 0."),
