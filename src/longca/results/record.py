@@ -132,6 +132,7 @@ class Outcome(Struct, kw_only=True):
     noisy: bool | None = None
     call_ms: NotNegative | None = None
     host_bound: bool | None = None
+    nondeterministic: bool | None = None  # timed calls on the same inputs gave different bits
     tflops: Speed | None = None
     mfu: NotNegative | None = None
     peak_gib: Gib | None = None
