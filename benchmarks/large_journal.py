@@ -3,7 +3,8 @@
     PYTHONPATH=src python benchmarks/large_journal.py [--records 50000] [--keep DIR]
 
 The journal is made up: two devices and four shapes, 12 masks, 8 lengths, 14 kernels of which some fail, 3 seeds, both passes, 20 samples a
-record. Limits are those of the project: `report` 3 s, 0.4 GiB and 10 MB. Each command runs in a process of its own.
+record. `compare` takes two journals of one device with as many records each. Limits are those of the project: `report` 3 s, 0.4 GiB and
+10 MB, `compare` 5 s and 0.4 GiB. Each command runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,6 +52,7 @@ FAILURES = (
 LENGTHS = tuple(1024 * k for k in (1, 2, 4, 8, 16, 24, 32, 48))
 SEEDS = (1, 2, 3)
 SAMPLES = 20
+Shape = tuple[int, int, int, int]
 
 
 class Command(NamedTuple):
@@ -64,14 +66,16 @@ class Command(NamedTuple):
 COMMANDS = {
     "report": Command(lambda journal, scratch: ["report", str(journal), "-o", str(scratch / "page.html")], 3.0, 0.4),
 }
+COMPARE = Command(lambda journal, scratch: ["compare", str(scratch / "before"), str(scratch / "after")], 5.0, 0.4)
+COMPARED_SHAPES = (*SHAPES, *((heads, 8, 128, 128) for heads in (8, 16, 24, 40)))  # enough for 50,000 records of one device
 LARGEST_PAGE = 10e6
 
 
-def make_journal(folder: Path, records: int) -> None:
-    """Writes a journal with so many records."""
-    dice = random.Random(0)
+def make_journal(folder: Path, records: int, devices: Mapping[str, str] = DEVICES, shapes: Sequence[Shape] = SHAPES, seed: int = 0) -> None:
+    """Writes a journal with so many records; `seed` chooses the times."""
+    dice = random.Random(seed)
     drawn = {(name, n, seed): masks.build(name, n, seed=seed) for name in masks.names() for n in LENGTHS for seed in SEEDS}
-    places = itertools.product(DEVICES, SHAPES, masks.names(), LENGTHS, SEEDS, KERNELS, ("fwd", "bwd"))
+    places = itertools.product(devices, shapes, masks.names(), LENGTHS, SEEDS, KERNELS, ("fwd", "bwd"))
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "results.jsonl").open("w") as file:
         for number, place in enumerate(itertools.islice(places, records)):
@@ -82,7 +86,7 @@ def make_journal(folder: Path, records: int) -> None:
         for (name, n, seed), mask in drawn.items():
             entry = MaskEntry(digest=mask.digest, mask=name, seqlen_q=n, seqlen_k=n, area=mask.area, bands=mask.table, seed=seed)
             lines.write(encode(entry) + b"\n")
-    facts = {name: Environment(device=device, device_kind="cuda", packages={"torch": "2.11.0"}) for name, device in DEVICES.items()}
+    facts = {name: Environment(device=device, device_kind="cuda", packages={"torch": "2.11.0"}) for name, device in devices.items()}
     (folder / "env.json").write_text(json.dumps({name: json.loads(encode(environment)) for name, environment in facts.items()}))
 
 
@@ -122,9 +126,8 @@ def _near(value: float, dice: random.Random) -> float:
     return float(f"{value * dice.uniform(0.7, 1.4):.6g}")
 
 
-def measure(name: str, journal: Path, scratch: Path) -> bool:
+def measure(name: str, command: Command, journal: Path, scratch: Path) -> bool:
     """Runs a command, prints what it took, and says whether it kept its limits."""
-    command = COMMANDS[name]
     start = time.monotonic()
     process = subprocess.Popen([sys.executable, "-m", "longca", *command.words(journal, scratch)], stdout=subprocess.DEVNULL)
     _, code, usage = os.wait4(process.pid, 0)
@@ -146,7 +149,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         journal = Path(args.keep or scratch) / "journal"
         make_journal(journal, args.records)
-        kept = [measure(name, journal, Path(scratch)) for name in COMMANDS]
+        kept = [measure(name, command, journal, Path(scratch)) for name, command in COMMANDS.items()]
+        for seed, side in enumerate(("before", "after")):
+            make_journal(Path(scratch) / side, args.records, {"first": DEVICES["first"]}, COMPARED_SHAPES, seed)
+        kept.append(measure("compare", COMPARE, journal, Path(scratch)))
     return 0 if all(kept) else 1
 
 

@@ -11,9 +11,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from longca.recommend.shipped import shipped
-
 from longca.cli import main
+from longca.recommend.shipped import shipped
 from report.browser import Browser, missing
 
 MOST_BYTES = 300_000

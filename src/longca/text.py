@@ -76,21 +76,9 @@ def format_size(size: int) -> str:
     return str(size)
 
 
-def format_speed(tflops: float) -> str:
-    """TFLOP/s for tables: three digits."""
-    return f"{tflops:.0f}" if tflops >= 100 else f"{tflops:.3g}"
-
-
 def plural(count: int, noun: str) -> str:
     """'1 cell', '2 cells'."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-def printable(text: str) -> str:
-    """The text without characters that disturb a terminal or cannot be written as UTF-8: control characters, halves of surrogate pairs."""
-    if text.isprintable():
-        return text
-    return "".join("\N{REPLACEMENT CHARACTER}" if category(letter) in ("Cc", "Cs") else letter for letter in text)
 
 
 def format_duration(seconds: float) -> str:

@@ -67,7 +67,7 @@ def test_a_field_that_the_schema_forbids_is_named_with_its_line(
 
 NESTED = "[" * 100_000
 FILES = {
-    "a number for packages": (ENVIRONMENTS, lambda text: json.dumps(dict.fromkeys(json.loads(text), {"packages": 3}))),
+    "a number for packages": (ENVIRONMENTS, lambda text: json.dumps({name: {"packages": 3} for name in json.loads(text)})),
     "environments in a list": (ENVIRONMENTS, lambda text: "[1]"),
     "nested environments": (ENVIRONMENTS, lambda text: NESTED),
     "bands of two numbers": (MASKS, lambda text: json.dumps(json.loads(text.splitlines()[0]) | {"bands": [[1, 2]]}) + "\n"),

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from longca.bench.environment import device_model
+from longca.bench.verify import limits
 
 from longca import devices, masks
-from longca.bench.one_device.verify import limits
-from longca.bench.run.environment import device_model
 from longca.cli import main
 
 BLIND = '''

@@ -12,7 +12,7 @@ import pytest
 
 from longca import masks
 from longca.cli import main
-from longca.kernels.selected import Heads, from_seed
+from longca.kernels.block_selection import Heads, from_seed
 from longca.report.encoding import embed
 from longca.report.page_data import page_data
 from longca.results import naming

@@ -9,27 +9,27 @@ from typing import Any
 import msgspec
 import pytest
 
-from longca.bench import levels, plan, record
-from longca.bench.plan import Planned
-from longca.bench.workload import read_workload
+from longca.bench.many_devices.level import ManyDevices
+from longca.bench.plan.cells import Planned, make_cells, plan
+from longca.bench.plan.workload import read_workload
+from longca.bench.run.record import make_record as record_of
 from longca.cli import main
 from longca.cli import run as run_verb
 from longca.results.files import read_masks
 from longca.results.reading import read
-from longca.results.record import Environment, Masks, Record
+from longca.results.record import Environment, LevelName, Masks, Outcome, Record, Status
 from longca.results.reproduce import command
-from longca.results.schema import decode_environments, decode_mask, decode_record
+from longca.results.schema import decode_environments, decode_record, encode
 from longca.results.settings import ClockSettings
 from report.made import make_record
 
 VERSIONS = {name: {"torch": "2"} for name in ("torch", "torch:plain", "torch:chunked", "flex", "fa4:bands")}
 SHAPE = ["--heads", "8:2", "--head-dim", "32", "--dtype", "fp32"]
-REFUSED = {"status": "unsupported", "reason": "not today"}
 
 
 def refused(entry: Planned, **fields: Any) -> Record:
     """The record of a cell that the kernel refused."""
-    return decode_record(json.dumps(record.make(entry, REFUSED | fields, "e")).encode())
+    return record_of(entry, Outcome(status=Status.UNSUPPORTED, reason="not today", **fields), "e")
 
 
 def arguments(words: list[str]) -> argparse.Namespace:
@@ -42,8 +42,11 @@ def planned(words: list[str], device: str) -> list[Planned]:
     args = arguments(words)
     suite = run_verb.resolve(args)
     steps = read_workload(args.workload) if args.workload else []
-    cells = levels.part(suite.level, "cells")(suite, list(suite.kernels), args.device or device, steps)
-    return plan.plan(cells, "a device", VERSIONS)
+    place = args.device or device
+    if suite.level is LevelName.CP:
+        many = ManyDevices(suite, place, nproc=args.nproc, grid=args.grid)
+        return plan(many.cells(steps), "a device", VERSIONS | many.catalogue.methods)
+    return plan(make_cells(suite, list(suite.kernels), place, steps), "a device", VERSIONS)
 
 
 def again(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Planned]:
@@ -121,8 +124,7 @@ def check(cells: list[Planned], device: str, folder: Path, monkeypatch: pytest.M
     for entry in cells:
         # a refused backward: the forward is then measured alone, but it was planned beside one
         made = refused(entry, grad=False)
-        mask = decode_mask(json.dumps(entry.mask).encode())
-        masks: Masks = {(entry.digest, entry.cell.mask): mask}
+        masks: Masks = {(entry.mask.digest, entry.cell.mask): entry.mask}
         assert entry.key in {other.key for other in again(command(made, facts, masks), folder, monkeypatch)}
 
 
@@ -131,9 +133,9 @@ def test_documents_come_back_where_another_mask_shows_the_same(tmp_path: Path, m
     (tmp_path / "steps.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
     words = ["--kernels", "torch", "--workload", str(tmp_path / "steps.jsonl"), "--passes", "fwd", *SHAPE, "--device", "cpu"]
     cells = planned(words, "cpu")
-    assert len({entry.digest for entry in cells}) == 1
+    assert len({entry.mask.digest for entry in cells}) == 1
     for order in (cells, cells[::-1]):
-        (tmp_path / "masks.jsonl").write_text("".join(json.dumps(entry.mask) + "\n" for entry in order))
+        (tmp_path / "masks.jsonl").write_text("".join(encode(entry.mask).decode() + "\n" for entry in order))
         for entry in cells:
             masks = {(one.digest, one.mask): one for one in read_masks(tmp_path).entries}
             text = command(refused(entry), Environment(device_kind="cpu"), masks)

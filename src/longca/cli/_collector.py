@@ -14,5 +14,6 @@ def collector_paused() -> Iterator[None]:
     try:
         yield
     finally:
+        gc.freeze()  # nor does it look at what is left when the command ends
         if enabled:
             gc.enable()

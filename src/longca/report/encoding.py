@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from longca.text import printable
+
 DIGITS = 4
 # what could end a script element, or a line of JavaScript, must not stand in the data as it is
 ESCAPES = {character.encode(): f"\\u{ord(character):04x}".encode() for character in "<>&\u2028\u2029"}
@@ -31,20 +33,36 @@ def rounded(value: float | None) -> float | None:
 def column(values: Sequence[Any]) -> tuple[list[Any], str]:
     """The different values, and the number of each record's value in base64: in 8 bits, or in as many as are needed (16 or 32, the lowest
     byte first); empty where there is but one value."""
-    if float in set(map(type, values)):
+    kinds = set(map(type, values))
+    if float in kinds:
         return _floats(values)
-    keys = [tuple(value) if isinstance(value, list) else value for value in values] if list in set(map(type, values)) else values
+    keys = [tuple(value) if isinstance(value, list) else value for value in values] if list in kinds else values
     numbers = {value: number for number, value in enumerate(dict.fromkeys(keys))}
-    return list(numbers), _packed(np.fromiter(map(numbers.__getitem__, keys), dtype=np.int64, count=len(keys)), len(numbers))
+    shown = [printable(str(value)) if isinstance(value, str) else value for value in numbers]
+    return shown, _packed(np.fromiter(map(numbers.__getitem__, keys), dtype=np.int64, count=len(keys)), len(numbers))
 
 
 def _floats(values: Sequence[float | None]) -> tuple[list[Any], str]:
+    """As `column`, for numbers. Each is a whole number of four digits and an exponent, so that a table finds equal ones without sorting."""
     array = np.array(values, dtype=float)  # None becomes nan
-    with np.errstate(divide="ignore", invalid="ignore"):
-        scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(np.abs(array))))
-        short = np.where(np.isfinite(array) & (array != 0), np.round(array * scale) / scale, array)
-    different, indexes = np.unique(short, return_inverse=True)
-    return [rounded(value) for value in different.tolist()], _packed(indexes, len(different))
+    size = np.abs(array)
+    kept = np.isfinite(size) & (size > 0)
+    exponent = np.zeros(len(array), dtype=np.int64)
+    exponent[kept] = np.floor(np.log10(size[kept])).astype(np.int64)
+    digits = np.zeros(len(array), dtype=np.int64)
+    digits[kept] = np.rint(size[kept] / 10.0 ** (exponent[kept] - (DIGITS - 1))).astype(np.int64)
+    lowest, most = int(exponent.min(initial=0)), 10**DIGITS + 1
+    code = ((exponent - lowest) * most + digits) * 3 + np.where(np.isnan(array), 2, array < 0)
+    present = np.zeros(int(code.max(initial=0)) + 1, dtype=bool)
+    present[code] = True
+    different = np.flatnonzero(present)
+    return [_number(one, lowest, most) for one in different.tolist()], _packed((np.cumsum(present) - 1)[code], len(different))
+
+
+def _number(code: int, lowest: int, most: int) -> float | None:
+    place, kind = divmod(code, 3)
+    exponent, digits = divmod(place, most)
+    return None if kind == 2 else float(f"{'-' if kind else ''}{digits}e{exponent + lowest - (DIGITS - 1)}")
 
 
 def _packed(indexes: Any, different: int) -> str:

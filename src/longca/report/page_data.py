@@ -12,7 +12,7 @@ from longca.report import sections
 from longca.report.encoding import column
 from longca.report.looks import SIMULATED, base_of, line_groups, numbers
 from longca.report.pictures import pictures
-from longca.results.export import columns
+from longca.results.export import raw_columns
 from longca.results.naming import Row
 from longca.results.points import grouped
 from longca.results.ranking import PRACTICAL
@@ -26,13 +26,14 @@ from longca.text import format_heads
 PASS_WORDS = {Pass.FWD: "forward", Pass.BWD: "backward", Pass.BOTH: "forward and backward"}
 LEFT_OUT = ("schema", "key", "torch", "commit")  # of no use to a reader, or shown with the environment
 COMMAND_PARTS = 5
+NOTHING = {type(None)}  # the types of a column that no record has
 
 
 def page_data(results: Results, rows: Sequence[Row], title: str, folders: Sequence[str] = ()) -> dict[str, Any]:
     """The data of the page; records are known by their number."""
     settings = grouped(rows, lambda row: row.setting)
     place = {setting: number for number, setting in enumerate(settings)}
-    fields = columns(results)
+    fields = raw_columns(results, without=LEFT_OUT)
     records = {id(row): number for number, row in enumerate(rows)}
     return {
         "title": title,
@@ -44,7 +45,7 @@ def page_data(results: Results, rows: Sequence[Row], title: str, folders: Sequen
         "passes": list(PASS_WORDS.items()),
         "headlineColumns": HEADLINE_COLUMNS,
         "headlines": [headline_data(line, place[line.contest.setting]) for line in headlines(rows)],
-        "fields": [[name, *column(values)] for name, values in fields.items() if name not in LEFT_OUT and any(map(_shown, values))],
+        "fields": [[name, *column(values)] for name, values in fields.items() if set(map(type, values)) != NOTHING],
         "names": [[name, *column(values)] for name, values in _names(results, rows).items()],
         "looks": _looks(rows),
         "settings": [sections.setting_data(setting.title, group, rows, records) for setting, group in settings.items()],
@@ -68,10 +69,6 @@ def headline_data(headline: Headline, setting: int) -> dict[str, Any]:
         "next": None if behind is None else behind.line,
         "ahead": None if behind is None else 1 / behind.against_best,
     }
-
-
-def _shown(value: Any) -> bool:
-    return value is not None and value != ""
 
 
 def _names(results: Results, rows: Sequence[Row]) -> dict[str, list[Any]]:

@@ -1,4 +1,4 @@
-"""Tables and lines for the terminal: what a run found, how one kernel stands, and one line per cell while a run goes on."""
+"""Tables for the terminal: what a run found, and how one kernel stands."""
 
 from __future__ import annotations
 
@@ -7,29 +7,14 @@ from statistics import median
 
 from longca.compare import standing
 from longca.results.dense import DenseTimes
-from longca.results.naming import Contest, Row, contests, is_pattern, mask_title, rows
+from longca.results.naming import Contest, Row, contests, rows
 from longca.results.ranking import Standing, rank_rows
 from longca.results.reading import Results
-from longca.results.record import Record
 from longca.results.summary import failures
 from longca.results.tables import Table, format_figure
 from longca.text import format_size, printable
 
 Cell = Callable[[list[Row]], str]
-
-
-def outcome(record: Record) -> str:
-    """What became of a cell, in a line: its time and speed, or its status and the reason."""
-    if not record.ok:
-        return f"{record.status}: {record.reason}"
-    flags = [name for name in ("host_bound", "noisy") if getattr(record, name)]
-    return f"{record.times.median:.4g} ms  {format_figure(record.speed)} TFLOP/s" + (f"  ({', '.join(flags)})" if flags else "")
-
-
-def where(record: Record) -> tuple[str, str, str, str]:
-    """Kernel, mask, length and pass of a cell."""
-    kernel = f"{record.method} {record.grid} {record.label}" if record.method else record.label
-    return kernel, mask_title(record) if is_pattern(record) else record.mask, format_size(record.seqlen), record.pass_.value
 
 
 def summary_tables(results: Results, own_kernels: Iterable[str] = ()) -> list[Table]:
@@ -92,4 +77,3 @@ def _winner(own: list[Row], dense: DenseTimes) -> str:
 def _gain(own: list[Row], best: Standing, dense: DenseTimes) -> str:
     gains = [gain for record in best.records if (gain := dense.gain(own[0], record)) is not None]
     return f" {median(gains):.3g}x" if gains else ""
-

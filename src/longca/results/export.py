@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from importlib import import_module
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +34,19 @@ Column = list[Any]
 
 
 def columns(results: Results) -> dict[str, Column]:
+    """All fields of all records as flat columns, fit to be written: text that cannot be, or disturbs a terminal, is replaced."""
+    return {name: _printable(values) for name, values in raw_columns(results).items()}
+
+
+def raw_columns(results: Results, without: Container[str] = ()) -> dict[str, Column]:
     """All fields of all records as flat columns: nested fields have a name with an underscore in between, samples are left out, tokens
     per second are added."""
     records = results.records
     found: dict[str, Column] = {}
-    for field in msgspec.structs.fields(Record):
-        if field.name in NESTED:
-            continue
-        values = list(map(attrgetter(field.name), records))
-        found[field.encode_name] = _as_json(values) if field.name in AS_JSON else values
+    names = [field.encode_name for field in msgspec.structs.fields(Record)]
+    for name, values in zip(names, zip(*map(msgspec.structs.astuple, records), strict=True), strict=False):  # no values without records
+        if name not in NESTED:
+            found[name] = _as_json(values) if name in AS_JSON else list(values)
     for name in TIMES:
         found[f"ms_{name}"] = [None if record.ms is None else getattr(record.ms, name) for record in records]
     found["tokens_s"] = [None if record.ms is None else tokens_s(record.seqlen, record.ms.median) for record in records]
@@ -55,7 +58,7 @@ def columns(results: Results) -> dict[str, Column]:
     found["device"] = [environment.device for environment in environments]
     found["torch"] = [environment.packages.get("torch") for environment in environments]
     found["commit"] = [environment.commit for environment in environments]
-    return {name: _printable(values) for name, values in found.items()}
+    return {name: values for name, values in found.items() if name not in without}
 
 
 def _printable(values: Column) -> Column:
@@ -63,10 +66,11 @@ def _printable(values: Column) -> Column:
     if not any(issubclass(kind, str) for kind in set(map(type, values))):
         return values
     texts = {value: printable(str(value)) for value in set(values) if isinstance(value, str)}
-    return [texts.get(value, value) for value in values]
+    changed = any(type(value) is not str or value != text for value, text in texts.items())
+    return [texts.get(value, value) for value in values] if changed else values
 
 
-def _as_json(values: Column) -> Column:
+def _as_json(values: Iterable[Any]) -> Column:
     encode = msgspec.json.Encoder(order="sorted").encode
     return [None if value is None else encode(value).decode() for value in values]
 

@@ -77,7 +77,7 @@ class LevelName(StrEnum):
     CP = "cp"
 
 
-class Times(Struct, frozen=True):
+class Times(Struct, frozen=True, gc=False):
     """Milliseconds per call. `spread` is the relative half width of the median's 95 % interval; None for a single sample."""
 
     median: Milliseconds
@@ -89,7 +89,7 @@ class Times(Struct, frozen=True):
     stop: str = ""  # "target": known well enough; "budget": time ran out; "most": enough samples
 
 
-class TensorError(Struct, frozen=True):
+class TensorError(Struct, frozen=True, gc=False):
     """The error of the worst token against fp64, and the tolerance there. `error` is None where it is not finite."""
 
     error: NotNegative | None
@@ -106,7 +106,7 @@ class TensorError(Struct, frozen=True):
 Check = dict[str, TensorError]
 
 
-class Given(Struct, frozen=True, omit_defaults=True):
+class Given(Struct, frozen=True, omit_defaults=True, gc=False):
     """What was asked for and no other field says: with it the same cell can be planned again."""
 
     params: Params = {}
@@ -132,6 +132,7 @@ class Outcome(Struct, kw_only=True):
     noisy: bool | None = None
     call_ms: NotNegative | None = None
     host_bound: bool | None = None
+    nondeterministic: bool | None = None  # timed calls on the same inputs gave different bits
     tflops: Speed | None = None
     mfu: NotNegative | None = None
     peak_gib: Gib | None = None

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from longca.results.naming import Contest, Row
 from longca.results.points import grouped
-from longca.results.record import TENSORS, Status
+from longca.results.record import TENSORS, Pass, Status
 
 
 class Share(NamedTuple):
@@ -26,6 +26,7 @@ class WorstError(NamedTuple):
 
 
 _WRONG = Status.WRONG
+_TENSORS = {pass_: pass_.tensors for pass_ in Pass}
 
 
 def is_wrong(rows: Iterable[Row]) -> bool:
@@ -108,7 +109,7 @@ def row_error(row: Row) -> WorstError | None:
     record = row.record
     if not record.check or not (record.ok or record.status is _WRONG):
         return None
-    tensors = TENSORS if record.status is _WRONG else record.pass_.tensors
+    tensors = TENSORS if record.status is _WRONG else _TENSORS[record.pass_]
     errors = [(error.share, name) for name in tensors if (error := record.check.get(name)) is not None and error.allowed is not None]
     if not errors:
         return None

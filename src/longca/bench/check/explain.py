@@ -38,6 +38,11 @@ class Tokens:
         return f" that sees the keys {' and '.join(intervals)}" if intervals else " that sees no key"
 
 
+def group_tokens(group: int, count: int, size: int = 128) -> str:
+    """The tokens of a group, in words."""
+    return f"{group * size} to {min(count, (group + 1) * size) - 1}"
+
+
 def spread(wrong_TH: torch.Tensor, tokens: Tokens) -> str:
     """How many tokens are wrong, the first of them, and in which heads if not in all; empty where none is."""
     per_token, per_head = wrong_TH.any(1), wrong_TH.any(0)

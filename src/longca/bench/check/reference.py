@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from longca.bench.check.sampled_rows import LOUD, Ints, SampledRows, sample_rows
+from longca.bench.check.sampled_rows import LOUD, SHARP, SHARP_EVERY, Ints, SampledRows, sample_rows
 from longca.kernels.base import Case, Layout
 from longca.kernels.inputs import DTYPES, WHICH, Inputs, make, tokens
 from longca.kernels.lower import Visibility
@@ -21,6 +21,8 @@ from longca.masks import AnyMask
 DATA_SETS = ("plain", "loud")
 TENSORS = ("out", "lse", "dq", "dk", "dv")
 CHUNK_PAIRS = {"cpu": 1 << 22, "cuda": 1 << 28}
+# times the working precision and the sum of all terms' sizes: the rms error of adding them one by one. In fp64 the reference makes it too
+ADDING = {"fp32": 1.0, "fp64": 2.0}
 
 Values = dict[str, torch.Tensor]
 
@@ -34,7 +36,7 @@ class Reference:
 
     sampled: SampledRows
     values: dict[str, Values]
-    rounding: dict[str, Values]
+    rounding: dict[str, Values]  # lse: [heads, rows]
     tokens: Ints | None = None  # of a shard: their numbers in the sequence; None: all
 
     def cut(self, tokens: Ints, heads: tuple[int, int] | None = None) -> Reference:
@@ -61,7 +63,7 @@ class Reference:
 def data(
     case: Case, points: SampledRows, data_set: str, seed: int, layout: Layout = "LHD", ranges: Sequence[tuple[int, int]] | None = None
 ) -> Inputs:
-    """The inputs of one data set: dout is zero except in the sampled rows; in `loud`, V is loud at the loud keys.
+    """The inputs of one data set: dout is zero except in the sampled rows; in `loud`, V is loud at some keys, and some scores are large.
 
     With `ranges` only those tokens, one after the other: the same numbers that the whole has there.
     """
@@ -74,6 +76,8 @@ def data(
     if data_set == "loud":
         keys = _among(points.loud_keys, case.seqlen_k, ranges).to(case.device)
         inputs.v[keys] = inputs.v[keys] * LOUD
+        sharp = _among(np.arange(0, case.seqlen_q, SHARP_EVERY), case.seqlen_q, ranges).to(case.device)
+        inputs.q[sharp] = inputs.q[sharp] * SHARP
     return inputs
 
 
@@ -86,42 +90,94 @@ def _among(wanted: Ints, length: int, ranges: Sequence[tuple[int, int]] | None) 
 
 def reference(mask: AnyMask, case: Case, seed: int = 0) -> Reference:
     """Computed on the case's device, in chunks: nothing of size seqlen_q x seqlen_k is ever held."""
-    points = sample_rows(mask, seed)
+    sampled = sample_rows(mask, seed)
     values, rounding = {}, {}
+    lowered, keep = DTYPES[case.dtype], torch.float64 if case.dtype == "fp64" else torch.float32
     for data_set in DATA_SETS:
-        inputs = data(case, points, data_set, seed)
-        exact = _attend(mask, case, points, inputs, torch.float64, lambda x: x)
-        lowered = DTYPES[case.dtype]
-        work = torch.float64 if case.dtype == "fp64" else torch.float32
-        rounded = _attend(mask, case, points, inputs, work, lambda x, to=lowered: x.to(to).to(x.dtype))
-        values[data_set] = {name: exact[name].float() if case.dtype != "fp64" else exact[name] for name in exact if name in TENSORS}
-        rounding[data_set] = _rounding_error(exact, rounded, case)
-    return Reference(points, values, rounding)
+        inputs = data(case, sampled, data_set, seed)
+        expected = ExpectedErrors(case, len(sampled.rows))
+        exact = _attend(mask, case, sampled, inputs, torch.float64, lambda x: x, expected)
+        rounded = _attend(mask, case, sampled, inputs, keep, lambda x, to=lowered: x.to(to).to(x.dtype))
+        values[data_set] = {name: value.to(keep) for name, value in exact.items()}
+        rounding[data_set] = {name: expected.with_rounded(name, exact[name], rounded[name]).to(keep) for name in exact}
+    return Reference(sampled, values, rounding)
 
 
-def _rounding_error(exact: Values, rounded: Values, case: Case) -> Values:
-    """Per token and head the error of the rounded run; and, where luck made that small, what rounding each term of the sum is
-    expected to cost, and rounding the right value itself."""
-    step = torch.finfo(DTYPES[case.dtype]).eps / 4  # the rms of a rounding, relative to what is rounded
-    finite = exact["lse"][exact["lse"].isfinite()]
-    size = 1 + float(finite.abs().max()) if finite.numel() else 1.0
-    work = torch.finfo(rounded["lse"].dtype).eps * size / 2  # an lse that is off by a rounding moves all probabilities of its row
-    result: Values = {}
-    for name in ("out", "dq", "dk", "dv"):
-        if name in exact:
-            error = (exact[name] - rounded[name].double()).square().mean(2)
-            expected = (step * exact[name]).square().mean(2) + (step**2 + work**2) * exact[f"{name}_terms"].square()
-            result[name] = (error + expected).sqrt().to(torch.float64 if case.dtype == "fp64" else torch.float32)
-    return result
+class ExpectedErrors:
+    """The errors that a correct kernel of the tested precision is expected to make, as squares per token and head.
 
-
-def _attend(mask: AnyMask, case: Case, points: SampledRows, inputs: Inputs, work: torch.dtype, low: Callable[..., torch.Tensor]) -> Values:
-    """Forward and backward of the sampled rows. `low` rounds what a kernel of the tested precision would round.
-
-    `*_terms` is per token and head the root of the summed squares of the terms of its sum: what roundings act on.
+    Three things are rounded: the terms of each sum (probabilities and score gradients) to the tested precision, the scores and the sums in
+    the working precision (fp32, or fp64 beside fp64), and the result to the tested precision. Terms err independently, so squares add up.
     """
+
+    def __init__(self, case: Case, rows: int) -> None:
+        self.step = torch.finfo(DTYPES[case.dtype]).eps / 4  # the rms of a rounding, relative to what is rounded
+        self.tiny = torch.finfo(DTYPES[case.dtype]).smallest_normal * torch.finfo(DTYPES[case.dtype]).eps  # smaller values are rounded to 0
+        self.work = torch.finfo(torch.float64 if case.dtype == "fp64" else torch.float32).eps
+        self.adding = ADDING.get(case.dtype, 0.0) * self.work  # in lower precisions adding costs nothing beside rounding
+        shapes = {"out": (rows, case.heads_q), "dq": (rows, case.heads_q), "lse": (case.heads_q, rows)}
+        shapes |= dict.fromkeys(("dk", "dv"), (case.seqlen_k, case.heads_kv))
+        self.squares = {name: torch.zeros(shape, dtype=torch.float64, device=case.device) for name, shape in shapes.items()}
+        self.scale = case.softmax_scale
+
+    def score_error(self, q_GLD: torch.Tensor, k_LD: torch.Tensor, lse_GL: torch.Tensor) -> torch.Tensor:
+        """The expected error of a row's scores and lse, [group, rows, 1]: also the relative error of its probabilities."""
+        length: torch.Tensor = q_GLD.norm(dim=-1) * k_LD.norm(dim=-1).square().mean().sqrt() * abs(self.scale)
+        size = torch.where(lse_GL.isfinite(), lse_GL.abs(), 0.0)
+        error: torch.Tensor = self.work * (1 + length + size) / 2
+        return error[..., None]
+
+    def forward(self, p: torch.Tensor, v_LD: torch.Tensor, score: torch.Tensor, chunk: slice, heads: slice) -> None:
+        square = (self.step**2 + score.square()) * (p.square() @ v_LD.square().mean(1, keepdim=True))
+        if self.adding:
+            square += (self.adding * (p @ v_LD.abs().mean(1, keepdim=True))).square()
+        self.squares["out"][chunk, heads] = square.squeeze(2).T
+        self.squares["lse"][heads, chunk] = score.squeeze(2).square()
+
+    def backward(
+        self, p: torch.Tensor, sizes: torch.Tensor, q_GLD: torch.Tensor, k_LD: torch.Tensor, dout_GLD: torch.Tensor,
+        score: torch.Tensor, chunk: slice, keys: slice, heads: slice, kv_head: int,
+    ) -> None:  # fmt: skip
+        """`sizes` are the sizes of the score gradients before what cancels in them."""
+        relative = self.step**2 + score.square()
+        dout, k, q = (x.square().mean(-1, keepdim=True) for x in (dout_GLD, k_LD, q_GLD))
+        self.squares["dv"][keys, kv_head] += (p.square().transpose(-1, -2) @ (relative * dout)).sum((0, 2))
+        squares = sizes.square()
+        dq = relative * (squares @ k)
+        dk = squares.transpose(-1, -2) @ (relative * q)
+        if self.adding:
+            # the sum over a row that each of its score gradients has; where the running maximum is differentiated, its key gets all of it
+            shared = torch.where(p == p.amax(-1, keepdim=True), 1.0, p) * sizes.sum(-1, keepdim=True)
+            squares = (self.adding * shared).square()
+            dq += squares @ k
+            dk += squares.transpose(-1, -2) @ q
+            dq += (self.adding * (sizes @ k.sqrt())).square()
+            dk += (self.adding * (sizes.transpose(-1, -2) @ q.sqrt())).square()
+            self.squares["dv"][keys, kv_head] += (self.adding * (p.transpose(-1, -2) @ dout.sqrt())).square().sum((0, 2))
+        self.squares["dq"][chunk, heads] = dq.squeeze(2).T
+        self.squares["dk"][keys, kv_head] += dk.sum((0, 2))
+
+    def with_rounded(self, name: str, exact: torch.Tensor, rounded: torch.Tensor) -> torch.Tensor:
+        """The rms error per token and head: what the rounded run is off, and, where luck made that small, what is expected."""
+        if name == "lse":
+            off = torch.where(exact.isfinite(), exact - rounded.double(), 0.0)
+            return (off.square() + self.squares["lse"]).sqrt()
+        off = (exact - rounded.double()).square().mean(2) + (self.step * exact).square().mean(2) + self.tiny**2
+        return (off + self.squares[name]).sqrt()
+
+
+def _attend(
+    mask: AnyMask,
+    case: Case,
+    sampled: SampledRows,
+    inputs: Inputs,
+    work: torch.dtype,
+    low: Callable[..., torch.Tensor],
+    expected: ExpectedErrors | None = None,
+) -> Values:
+    """Forward and backward of the sampled rows. `low` rounds what a kernel of the tested precision would round."""
     visible, scale, group = Visibility(mask, case.device), case.softmax_scale, case.group
-    all_rows = torch.from_numpy(points.rows).to(case.device)
+    all_rows = torch.from_numpy(sampled.rows).to(case.device)
     n, keys_total = len(all_rows), case.seqlen_k
 
     def zeros(*shape: int) -> torch.Tensor:
@@ -133,11 +189,9 @@ def _attend(mask: AnyMask, case: Case, points: SampledRows, inputs: Inputs, work
         zeros(keys_total, case.heads_kv, case.head_dim),
         zeros(keys_total, case.heads_kv, case.head_dim_v),
     )
-    terms = {"out": zeros(n, case.heads_q), "dq": zeros(n, case.heads_q)}
-    terms |= {"dk": zeros(keys_total, case.heads_kv), "dv": zeros(keys_total, case.heads_kv)}
     step = max(1, CHUNK_PAIRS[case.device] // max(1, keys_total * group))
     chunks = [slice(start, min(start + step, n)) for start in range(0, n, step)]
-    spans = [visible.span(points.rows[chunk]) for chunk in chunks]
+    spans = [visible.span(sampled.rows[chunk]) for chunk in chunks]
     for head in range(case.heads_kv):
         mine = slice(head * group, (head + 1) * group)
         for chunk, (first, last) in zip(chunks, spans, strict=True):
@@ -151,19 +205,19 @@ def _attend(mask: AnyMask, case: Case, points: SampledRows, inputs: Inputs, work
             p = scores.sub_(row_lse.clamp_min(-1e30)[..., None]).exp_()
             row_out = low(low(p) @ v_LD)
             out[chunk, mine], lse[mine, chunk] = row_out.transpose(0, 1), row_lse
-            terms["out"][chunk, mine] = (p.square() @ v_LD.square()).mean(2).T
+            if expected is not None:
+                score_error = expected.score_error(q_GLD, k_LD, row_lse)
+                expected.forward(p, v_LD, score_error, chunk, mine)
             if not case.backward:
                 continue
             dp = dout_GLD @ v_LD.T
             delta = (dout_GLD * row_out).sum(-1, keepdim=True)
             dv[keys, head] += (low(p).transpose(-1, -2) @ dout_GLD).sum(0)
-            terms["dv"][keys, head] += (p.square().transpose(-1, -2) @ dout_GLD.square().mean(2, keepdim=True)).sum((0, 2))
-            spread = (dout_GLD * row_out).norm(dim=-1, keepdim=True)  # what the rounding of out acts on; delta itself may cancel
-            sizes = (p * (dp.abs() + spread)).square_()
-            terms["dq"][chunk, mine] = sizes.sum(-1).T * scale**2
-            terms["dk"][keys, head] += sizes.sum((0, 1)) * scale**2
+            if expected is not None:
+                spread = (dout_GLD * row_out).norm(dim=-1, keepdim=True)  # the rounding of out acts on this; delta itself may cancel
+                sizes = (p * (dp.abs() + spread)).mul_(abs(scale))
+                expected.backward(p, sizes, q_GLD, k_LD, dout_GLD, score_error, chunk, keys, mine, head)
             dscores = low(p.mul_(dp.sub_(delta)).mul_(scale))
             dq[chunk, mine] = low(dscores @ k_LD).transpose(0, 1)
             dk[keys, head] += (dscores.transpose(-1, -2) @ q_GLD).sum(0)
-    result = {"out": out, "lse": lse} | ({"dq": dq, "dk": low(dk), "dv": low(dv)} if case.backward else {})
-    return result | {f"{name}_terms": value.sqrt() for name, value in terms.items()}
+    return {"out": out, "lse": lse} | ({"dq": dq, "dk": low(dk), "dv": low(dv)} if case.backward else {})

@@ -6,7 +6,10 @@ last or any, each as often in the first as in the second half of tiles of 128. d
 from these rows alone.
 
 A key that is dropped or added at the end of an interval of 100,000 keys changes plain data less than bf16 rounding does. So there
-is a second data set with loud edges: V is 64 times larger at the keys just inside and just outside the intervals of some rows.
+is a second data set with loud edges: V is 64 times larger at the keys just inside and just outside the intervals of some rows. In one
+row of four of that data set q is 32 times larger, so that scores reach 100 and more.
+
+Which rows are sampled depends on the mask: several masks of one length together look at several times as many rows.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from longca.masks import AnyMask, BlockMask
 
 TILE = 64
 LOUD = 64.0
+SHARP, SHARP_EVERY = 32.0, 4  # times q, and in one row of how many
 ALL_ROWS = 512  # tokens up to which every row is looked at: a reference takes a CPU seconds there, at most
 LEAST_ROWS = 64  # in short sequences a tile has several rows that are looked at, so that they are no fewer
 MOST_BAND_ENDS = 2048
@@ -43,7 +47,7 @@ class SampledRows:
 
 
 def sample_rows(mask: AnyMask, seed: int = 0) -> SampledRows:
-    rng = Random(f"probe/{seed}")
+    rng = Random(f"rows/{seed}/{mask.digest}")
     short = mask.seqlen_q <= ALL_ROWS
     spread = _anywhere(mask.seqlen_q, rng) if short else _at_tiles(mask.seqlen_q, rng)
     ends = _spaced(_band_ends(mask), MOST_BAND_ENDS)

@@ -24,6 +24,10 @@ MOVED = 2.5  # times the target by which samples may change and still pass for s
 APART = 0.05  # of the time that samples are spread over: the least between two of them
 
 
+def nothing() -> None:
+    """Does nothing."""
+
+
 @dataclass(frozen=True)
 class Timing:
     """Milliseconds per call: median, the 20th and 80th percentile, and every sample in order."""
@@ -59,20 +63,25 @@ class Sample(NamedTuple):
 class Timer(Protocol):
     """Takes samples."""
 
-    def samples(self, call: Call) -> Generator[Sample, None, None]:
-        """Call again and again, without end; closing it leaves nothing running."""
+    def samples(self, call: Call, before: Call = nothing) -> Generator[Sample, None, None]:
+        """Calls again and again, without end, each time after an untimed `before`; closing it leaves nothing running."""
 
     def now(self) -> float:
         """Seconds, for warm-up and budget."""
 
 
 def measure(
-    call: Call, timer: Timer, settings: ClockSettings | None = None, telemetry: Telemetry | None = None, warmed_s: float = 0.0
+    call: Call,
+    timer: Timer,
+    settings: ClockSettings | None = None,
+    telemetry: Telemetry | None = None,
+    warmed_s: float = 0.0,
+    before: Call = nothing,
 ) -> Timing:
-    """Warms up by time, less what was done before; then samples until the median is known well enough or the budget ends."""
+    """Warms up by time, less what was done already; then samples until the median is known well enough or the budget ends."""
     settings, readings = settings or ClockSettings(), Readings(telemetry, timer.now)
     taken, stop = list[Sample](), "most"
-    with closing(timer.samples(call)) as samples:
+    with closing(timer.samples(call, before)) as samples:
         start = timer.now() - warmed_s
         while timer.now() - start < settings.warmup_s:
             next(samples)

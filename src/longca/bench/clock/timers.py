@@ -37,8 +37,9 @@ class HostTimer:
     def __init__(self, align: Align = _alone) -> None:
         self._align = align
 
-    def samples(self, call: Call) -> Generator[Sample, None, None]:
+    def samples(self, call: Call, before: Call = _alone) -> Generator[Sample, None, None]:
         while True:
+            before()
             self._align()
             start = time.perf_counter()
             call()
@@ -77,14 +78,14 @@ class CudaTimer:
             end.synchronize()
         return cycles / float(start.elapsed_time(end))
 
-    def samples(self, call: Call) -> Generator[Sample, None, None]:
+    def samples(self, call: Call, before: Call = _alone) -> Generator[Sample, None, None]:
         flying, last_ms = deque[Flying](), 0.0
         self.spin_ms = LEAST_SPIN_MS  # what the call before this one needed says nothing
         try:
             while True:
                 while len(flying) <= (self._ahead if last_ms < LONG_MS else 0):
                     covered = bool(flying) and last_ms > COVER * self.spin_ms  # the call in flight outlasts the enqueueing of the next
-                    flying.append(self._enqueue(call, flush=last_ms < COLD_MS, spin=not covered))
+                    flying.append(self._enqueue(call, before, flush=last_ms < COLD_MS, spin=not covered))
                 start, end, late, call_ms = flying.popleft()
                 end.synchronize()
                 last_ms = float(start.elapsed_time(end))
@@ -92,8 +93,9 @@ class CudaTimer:
         finally:
             self._cuda.synchronize()
 
-    def _enqueue(self, call: Call, flush: bool, spin: bool) -> Flying:
+    def _enqueue(self, call: Call, before: Call, flush: bool, spin: bool) -> Flying:
         start, end = (self._cuda.Event(enable_timing=True) for _ in range(2))
+        before()
         if flush:
             self._flush.zero_()
         self._align()

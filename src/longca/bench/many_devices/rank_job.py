@@ -34,7 +34,7 @@ from longca.parallel.comm.null import NullComm
 from longca.parallel.method import Plan
 from longca.parallel.primitives.program import Kept, Program
 from longca.parallel.ranges import Ranges
-from longca.results.record import Check, Pass, TensorError
+from longca.results.record import Check, Pass
 from longca.results.settings import ClockSettings
 
 
@@ -174,8 +174,7 @@ class RankSession:
             compare,
             lse_shape=(program.heads[1] - program.heads[0], len(computed)),
         )
-        errors = {name: TensorError(error.error, error.allowed) for name, error in verdict.errors.items()}
-        return Checked("" if verdict.ok else verdict.reason, errors)
+        return Checked("" if verdict.ok else verdict.reason, verdict.tensor_errors)
 
     def clock(self, pass_: str, settings: dict[str, Any]) -> Timed:
         """Times a pass on all ranks together, then the same program without transfers."""

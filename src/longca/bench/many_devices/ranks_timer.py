@@ -8,7 +8,7 @@ from contextlib import closing
 
 import torch
 
-from longca.bench.clock.clock import Sample, Timer
+from longca.bench.clock.clock import Sample, Timer, nothing
 from longca.bench.clock.timers import CudaTimer
 from longca.parallel.comm.base import Comm
 
@@ -20,8 +20,8 @@ class RanksTimer:
         self._comm, self._inner = comm, inner
         self._now = self._gather([inner.now()])[0][0]
 
-    def samples(self, call: Callable[[], object]) -> Generator[Sample, None, None]:
-        with closing(self._inner.samples(call)) as samples:
+    def samples(self, call: Callable[[], object], before: Callable[[], object] = nothing) -> Generator[Sample, None, None]:
+        with closing(self._inner.samples(call, before)) as samples:
             for sample in samples:
                 spin_ms = self._inner.spin_ms if isinstance(self._inner, CudaTimer) else 0.0
                 rows = self._gather([self._inner.now(), sample.ms, float(sample.late), sample.call_ms, spin_ms])

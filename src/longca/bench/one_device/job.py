@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from longca.bench.one_device.messages import Answer, Chosen, WorkerJob
-from longca.bench.plan.cell import Cell
 from longca.bench.run.figures import timed_outcome
 from longca.bench.run.outcomes import CellFailed
 from longca.kernels import registry
@@ -17,14 +17,13 @@ from longca.kernels.base import Attention, Case, Kernel, Yes
 from longca.masks import AnyMask
 from longca.results import metrics
 from longca.results.metrics import GIB
-from longca.results.record import Check, Outcome, Pass, Status, TensorError
+from longca.results.record import Check, Outcome, Pass, Status
 from longca.text import format_memory, plural
 
 if TYPE_CHECKING:
-    import torch
-
+    from longca.bench.check.reference import Reference
+    from longca.bench.one_device.calls import Calls
     from longca.bench.one_device.session import Session
-    from longca.kernels.inputs import Inputs
 
 SLOW_S, LONG_S = 0.2, 60.0  # preparing that takes so long is done twice; if it takes minutes, it is not
 
@@ -45,24 +44,31 @@ def run(job: WorkerJob, session: Session) -> Iterator[Chosen | Answer]:
     before = session.allocated()
     attention, plan_ms, tuning_ms = _prepare(kernel, mask, case, session)
     prepared_bytes = session.allocated() - before
-    check, first_ms = _check(kernel, attention, mask, case, cell, job.reference_grad, session)
+    reference = session.reference(mask, replace(case, backward=job.reference_grad), cell.seed)
+    session.phase("build")  # kernels compile in their first call
+    check, first_ms = _check(kernel, attention, case, cell.seed, reference, session)
     known: dict[str, Any] = {"variant": kernel.variant or None, "backward_kind": kernel.backward, "grad": case.backward, "check": check}
     known |= {"build_ms": session.build_ms, "plan_ms": plan_ms}
     if not job.timed:
         yield from (Answer(cell.pass_, Outcome(status=Status.OK, **known)) for cell in job.cells)
         return
-    calls = Calls(kernel, attention, case, cell.seed)
+    from longca.bench.one_device.calls import Calls
+
+    calls, pending = Calls(kernel, attention, case, cell.seed), list[Answer]()
     for pass_ in (cell.pass_ for cell in job.cells):
         session.phase("time")
-        kept_bytes = calls.keep(pass_, session)
-        peak_bytes, timing = session.time(calls.of(pass_))
+        kept_bytes = calls.keep(pass_, session.allocated, session.synchronize)
+        peak_bytes, timing = session.time(calls.of(pass_), partial(calls.change, pass_))
+        known["nondeterministic"] = _check_calls(calls, pass_, reference, case, check)
         joules = session.joules(calls.of(pass_))
         calls.release()
         first = sum(first_ms[part] for part in pass_.parts)
         steady = timing.median if case.device == "cuda" else timing.call_ms
         known["compile_ms"] = tuning_ms + max(0.0, first - steady)
         known["peak_gib"] = None if peak_bytes is None else max(0, prepared_bytes + kept_bytes + peak_bytes) / GIB
-        yield Answer(pass_, timed_outcome(timing, mask, case, pass_, session.device_model, joules=joules, **known))
+        pending.append(Answer(pass_, timed_outcome(timing, mask, case, pass_, session.device_model, joules=joules, **known)))
+    _check_other_numbers(calls, kernel, case, cell.seed, reference, check)
+    yield from pending
 
 
 def _prepare(kernel: Kernel, mask: AnyMask, case: Case, session: Session) -> tuple[Attention, float, float]:
@@ -90,59 +96,39 @@ def _timed(kernel: Kernel, mask: AnyMask, case: Case, session: Session) -> tuple
 
 
 def _check(
-    kernel: Kernel, attention: Attention, mask: AnyMask, case: Case, cell: Cell, reference_grad: bool, session: Session
+    kernel: Kernel, attention: Attention, case: Case, seed: int, reference: Reference, session: Session
 ) -> tuple[Check, dict[str, float]]:
-    """The errors of each tensor, and the milliseconds of each pass's first call: kernels compile in it, so it has building's deadline."""
+    """The errors of each tensor, and the milliseconds of each pass's first call."""
     from longca.bench.check.check import check_kernel
 
-    reference = session.reference(mask, replace(case, backward=reference_grad), cell.seed)
-    session.phase("build")
-    verdict = check_kernel(kernel, attention, case, reference, cell.seed, ran=lambda: session.phase("check"))
-    errors = {name: TensorError(error.error, error.allowed) for name, error in verdict.errors.items()}
+    verdict = check_kernel(kernel, attention, case, reference, seed, ran=lambda: session.phase("check"))
+    errors = verdict.tensor_errors
     if not verdict.ok:
         raise CellFailed(Status.WRONG, verdict.reason, errors)
     return errors, verdict.first_ms
 
 
-class Calls:
-    """The passes of a prepared kernel as functions without arguments. Gradients are returned, never accumulated."""
+def _check_calls(calls: Calls, pass_: Pass, reference: Reference, case: Case, check: Check) -> bool:
+    """Whether the timed calls gave different bits; raises where they are wrong."""
+    from longca.bench.check.timed_calls import check_last, compare_calls
 
-    def __init__(self, kernel: Kernel, attention: Attention, case: Case, seed: int) -> None:
-        from longca.kernels.inputs import make
+    verdict, repeated = check_last(calls, pass_, reference, case), compare_calls(calls, pass_)
+    if not verdict.ok:
+        raise CellFailed(Status.WRONG, f"right at first, but wrong in the last timed call: {verdict.reason}", check | verdict.tensor_errors)
+    if repeated.problem:
+        raise CellFailed(Status.WRONG, repeated.problem, check)
+    return repeated.nondeterministic
 
-        inputs: Inputs = make(case, seed, kernel.layout)
-        q, k, v, self._dout = inputs
-        if kernel.backward == "autograd" and case.backward:
-            q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
-        self._qkv, self._attention = (q, k, v), attention
-        self._kept: tuple[torch.Tensor, torch.Tensor | None] | None = None
 
-    def of(self, pass_: Pass) -> Callable[[], object]:
-        return {Pass.FWD: self.forward, Pass.BWD: self.backward, Pass.BOTH: self.both}[pass_]
+def _check_other_numbers(calls: Calls, kernel: Kernel, case: Case, seed: int, reference: Reference, check: Check) -> None:
+    """Raises where the kernel is wrong on other numbers in the memory of the timed inputs."""
+    from longca.bench.check.reference import data
+    from longca.bench.check.timed_calls import check_other
 
-    def forward(self) -> tuple[torch.Tensor, torch.Tensor | None]:
-        return self._attention.forward(*self._qkv)
-
-    def backward(self) -> object:
-        if self._kept is None:
-            self._kept = self.forward()
-        return self._attention.backward(self._dout, *self._qkv, *self._kept)
-
-    def both(self) -> object:
-        return self._attention.backward(self._dout, *self._qkv, *self.forward())
-
-    def keep(self, pass_: Pass, session: Session) -> int:
-        """Runs the forward that a backward starts from; returns the bytes it keeps."""
-        self.release()
-        if pass_ is not Pass.BWD:
-            return 0
-        before = session.allocated()
-        self._kept = self.forward()
-        session.synchronize()
-        return session.allocated() - before
-
-    def release(self) -> None:
-        self._kept = None
+    verdict = check_other(calls, data(case, reference.sampled, "loud", seed, kernel.layout), reference, case)
+    if not verdict.ok:
+        words = "right at first, but wrong once its inputs hold other numbers in the same memory"
+        raise CellFailed(Status.WRONG, f"{words}: {verdict.reason}", check | verdict.tensor_errors)
 
 
 def refuse_quadratic(kernel: Kernel, mask: AnyMask, case: Case, longest: int | None) -> None:

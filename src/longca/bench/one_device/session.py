@@ -19,7 +19,7 @@ from longca.bench.run.outcomes import CellFailed, drop_frames
 from longca.errors import Refused
 from longca.kernels.base import Case
 from longca.masks import AnyMask
-from longca.results.record import Outcome
+from longca.results.record import Outcome, Status
 from longca.results.settings import ClockSettings
 
 if TYPE_CHECKING:
@@ -84,11 +84,12 @@ class Session:
     def allocated(self) -> int:
         return int(self._cuda.memory_allocated()) if self._cuda is not None else 0
 
-    def time(self, call: Call) -> tuple[int | None, Timing]:
-        """The most bytes that one call needs beyond what is allocated, and its times; the call that shows the first warms up the other."""
+    def time(self, call: Call, before: Call) -> tuple[int | None, Timing]:
+        """The most bytes that one call needs beyond what is allocated, and its times, each after an untimed `before`; the call that shows
+        the bytes warms up for the times."""
         assert self._timer is not None
         peak_bytes, loaded_s = self._peak(call)
-        return peak_bytes, measure(call, self._timer, self.clock, self._telemetry, warmed_s=loaded_s)
+        return peak_bytes, measure(call, self._timer, self.clock, self._telemetry, warmed_s=loaded_s, before=before)
 
     def _peak(self, call: Call) -> tuple[int | None, float]:
         """The bytes, and for how long the device was certainly loaded: while the host only waited. Neither is known on a CPU."""
@@ -114,7 +115,7 @@ class Session:
             start = time.perf_counter()
             mask = cell.build_mask()
             if mask.digest != digest:
-                raise RuntimeError(f"the worker built another mask ({mask.digest}) than was planned ({digest})")
+                raise CellFailed(Status.ERROR, f"the worker built another mask ({mask.digest}) than was planned ({digest})")
             self._problem = cell.problem, mask, (time.perf_counter() - start) * 1e3
         return self._problem[1]
 

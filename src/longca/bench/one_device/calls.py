@@ -1,0 +1,106 @@
+"""The passes of a prepared kernel as functions without arguments, on inputs that change between calls.
+
+A kernel that remembers its results, or that is right only at first, must not be timed as one that computes them. So before each timed call
+a tensor is multiplied in place by a power of two: the memory stays, the numbers change, and what comes out changes by just that factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import torch
+
+from longca.kernels.base import Attention, Case, Kernel
+from longca.kernels.inputs import Inputs, make
+from longca.results.record import Pass
+
+FACTORS = (1.0, -1.0, 2.0, -2.0, 0.5, -0.5)
+GROUP = 128  # tokens whose outputs are summed, to compare calls with each other
+
+
+class Calls:
+    """Gradients are returned, never accumulated. `last` are the outputs of the last call, divided by the factor of its inputs."""
+
+    def __init__(self, kernel: Kernel, attention: Attention, case: Case, seed: int) -> None:
+        q, k, v, self._dout = make(case, seed, kernel.layout)
+        if kernel.backward == "autograd" and case.backward:
+            q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
+        self._qkv, self._attention = (q, k, v), attention
+        self._kept: tuple[torch.Tensor, torch.Tensor | None] | None = None
+        self._random = Random(seed)
+        self._factor, self._answer = 1.0, tuple[torch.Tensor | None, ...]()
+        self.sums: list[list[torch.Tensor]] = []  # per call and tensor, over groups of tokens
+
+    def of(self, pass_: Pass) -> Callable[[], object]:
+        call = {Pass.FWD: self._forward, Pass.BWD: self._backward, Pass.BOTH: self._both}[pass_]
+
+        def kept() -> None:
+            self._answer = tuple(call())
+
+        return kept
+
+    def change(self, pass_: Pass) -> None:
+        """Notes the outputs of the call before, and multiplies v (dout, where only the backward is called) by another factor."""
+        if self._answer:
+            self.sums.append([group_sums(x) for x in self._scaled(pass_).values()])
+        factor = self._random.choice([other for other in FACTORS if other != self._factor])
+        with torch.no_grad():
+            (self._dout if pass_ is Pass.BWD else self._qkv[2]).mul_(factor / self._factor)
+        self._factor = factor
+
+    def last(self, pass_: Pass) -> dict[str, torch.Tensor]:
+        """The outputs of the last call, as they would be with the factor 1."""
+        return self._scaled(pass_)
+
+    def _scaled(self, pass_: Pass) -> dict[str, torch.Tensor]:
+        names = ("out", "lse") if pass_ is Pass.FWD else ("dq", "dk", "dv")
+        outputs = {name: x.detach() for name, x in zip(names, self._answer, strict=True) if x is not None}
+        unchanged = ("lse",) if pass_ is Pass.FWD else ("dv",) if pass_ is Pass.BOTH else ()
+        return {name: x if name in unchanged else x / self._factor for name, x in outputs.items()}
+
+    def on_other(self, inputs: Inputs, backward: bool) -> dict[str, torch.Tensor]:
+        """The outputs on other numbers in the same memory."""
+        with torch.no_grad():
+            for own, other in zip((*self._qkv, self._dout), inputs, strict=True):
+                own.copy_(other)
+        out, lse = self._forward()
+        outputs = {"out": out.detach()} | ({} if lse is None else {"lse": lse})
+        if backward:
+            gradients = self._attention.backward(self._dout, *self._qkv, out, lse)
+            outputs |= dict(zip(("dq", "dk", "dv"), gradients, strict=True))
+        return outputs
+
+    def _forward(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+        return self._attention.forward(*self._qkv)
+
+    def _backward(self) -> tuple[torch.Tensor, ...]:
+        if self._kept is None:
+            self._kept = self._forward()
+        return self._attention.backward(self._dout, *self._qkv, *self._kept)
+
+    def _both(self) -> tuple[torch.Tensor, ...]:
+        return self._attention.backward(self._dout, *self._qkv, *self._forward())
+
+    def keep(self, pass_: Pass, allocated: Callable[[], int], synchronize: Callable[[], None]) -> int:
+        """Runs the forward that a backward starts from; returns the bytes it keeps."""
+        self.release()
+        if pass_ is not Pass.BWD:
+            return 0
+        before = allocated()
+        self._kept = self._forward()
+        synchronize()
+        return allocated() - before
+
+    def release(self) -> None:
+        self._kept, self._answer, self.sums = None, (), []
+
+
+def group_sums(x: torch.Tensor) -> torch.Tensor:
+    """Sums over groups of tokens, [groups, heads], in fp32 or better; of an lse [heads, tokens] nothing is summed."""
+    if x.dim() == 2:
+        return torch.zeros(0, device=x.device)
+    whole = len(x) // GROUP * GROUP
+    precision = torch.promote_types(x.dtype, torch.float32)
+    parts = [x[:whole].unflatten(0, (-1, GROUP)).sum((1, 3), dtype=precision)] if whole else []
+    return torch.cat([*parts, x[whole:].sum((0, 2), dtype=precision)[None]])
