@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from longca.bench import health
+from longca.bench.run import health
 from longca.cli import main
 
 

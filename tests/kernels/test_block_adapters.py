@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from longca.bench.reference import reference
 
 from longca import masks
-from longca.bench.check import check
+from longca.bench.check.check import check_kernel
+from longca.bench.check.reference import reference
 from longca.kernels import block_lists, registry
 from longca.kernels.base import Case, No
 from longca.masks import BlockMask
@@ -111,7 +111,7 @@ def _check(kernel: str, mask: Any, case: Case) -> None:
     assert isinstance(mask, BlockMask)
     found = registry.get(kernel)
     assert registry.supports(found, mask, case), registry.supports(found, mask, case)
-    verdict = check(found, found.prepare(mask, case), case, reference(mask, case))
+    verdict = check_kernel(found, found.prepare(mask, case), case, reference(mask, case))
     assert verdict.ok, verdict.reason
 
 

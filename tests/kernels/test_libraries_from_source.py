@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from longca.bench.reference import reference
 
 from longca import masks
-from longca.bench.check import check
+from longca.bench.check.check import check_kernel
+from longca.bench.check.reference import reference
 from longca.kernels import registry, shared
 from longca.kernels.base import Case, No
 from longca.masks import AnyMask
@@ -36,7 +36,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, name: str, **functions: Any) -> No
 def assert_right(label: str, mask: AnyMask, case: Case) -> None:
     kernel = registry.get(label)
     assert registry.supports(kernel, mask, case), registry.supports(kernel, mask, case)
-    verdict = check(kernel, kernel.prepare(mask, case), case, reference(mask, case))
+    verdict = check_kernel(kernel, kernel.prepare(mask, case), case, reference(mask, case))
     assert verdict.ok, verdict.reason
     wanted = {"out", "dq", "dk", "dv"} | ({"lse"} if kernel.gives_lse else set())
     assert set(verdict.errors) == (wanted if case.backward else wanted - {"dq", "dk", "dv"})

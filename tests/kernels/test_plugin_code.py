@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy
 import pytest
-from longca.bench.environment import plugin_version
 
 from longca import code_version
+from longca.bench.plan.versions import plugin_versions
 from longca.cli import main
 from longca.errors import BadInput
 from longca.kernels import registry
@@ -144,7 +144,7 @@ def test_every_part_of_a_kernel_is_part_of_its_version(which: str, tmp_path: Pat
 def test_the_version_does_not_depend_on_the_folder_and_is_that_of_one_file_where_there_is_one(tmp_path: Path) -> None:
     assert version(write(tmp_path / "a", EAGER)) == version(write(tmp_path / "z", EAGER))
     (tmp_path / "alone.py").write_text("import torch, numpy, longca\n")
-    assert plugin_version(str(tmp_path / "alone.py")) == {"plugin": code_version.of_texts([tmp_path / "alone.py"])}
+    assert plugin_versions(str(tmp_path / "alone.py"))["code"] == code_version.of_texts([tmp_path / "alone.py"])
 
 
 def test_code_of_others_is_not_the_users() -> None:
@@ -152,11 +152,14 @@ def test_code_of_others_is_not_the_users() -> None:
     assert code_version.is_users(Path(__file__))
 
 
-def test_several_plugins_have_several_versions(tmp_path: Path) -> None:
-    first, second = write(tmp_path / "a", EAGER), write(tmp_path / "b", LATE)
-    one, other, both = (plugin_version(*paths)["plugin"] for paths in ([first], [second], [first, second]))
-    assert both == f"{one}+{other}"
-    assert plugin_version() == {}
+def test_plugins_of_other_code_have_other_versions_even_if_they_cannot_be_loaded(tmp_path: Path) -> None:
+    eager, late = write(tmp_path / "a", EAGER), write(tmp_path / "b", LATE)
+    assert plugin_versions(eager) != plugin_versions(late)
+    broken = write(tmp_path / "c", "raise RuntimeError('no')\n")
+    before = plugin_versions(broken)
+    assert set(before) == {"torch", "code"}
+    write(tmp_path / "c", "raise RuntimeError('still no')\n")
+    assert plugin_versions(broken) != before
 
 
 def test_a_missing_module_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -215,7 +218,7 @@ def test_an_edit_of_a_package_that_is_installed_from_its_folder_is_another_versi
 
     def version_with(helper: str) -> dict[str, str]:
         (package / "helper.py").write_text(helper)
-        find = "from longca.bench.environment import kernel_versions as f; print(json.dumps(f('mine')))"
+        find = "from longca.bench.plan.versions import kernel_versions as f; print(json.dumps(f('mine')))"
         return in_a_process(find, path=str(tmp_path))
 
     before = version_with("attend = 1\n")
