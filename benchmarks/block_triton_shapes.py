@@ -77,7 +77,9 @@ def warm(args: argparse.Namespace) -> None:
 
 
 def time_all(args: argparse.Namespace) -> None:
-    from longca.bench.clock import Settings, measure, timer_for
+    from longca.bench.clock.clock import measure
+    from longca.bench.clock.timers import timer_for
+    from longca.results.settings import ClockSettings
 
     timer, launcher, now = timer_for("cuda"), None, ""
     with args.out.open("a") as journal:
@@ -88,7 +90,9 @@ def time_all(args: argparse.Namespace) -> None:
             found: dict[str, Any] = {"problem": problem, "step": step, "shape": list(vars(shape).values())}
             try:
                 timing = measure(
-                    lambda s=step, x=shape, t=tensors, a=launcher: a.launch(s, x, t), timer, Settings(budget_s=0.1, target=0.01, least=3)
+                    lambda s=step, x=shape, t=tensors, a=launcher: a.launch(s, x, t),
+                    timer,
+                    ClockSettings(budget_s=0.1, target=0.01, least=3),
                 )
                 work = 2 * mask.area * (launcher.case.heads_q // mask.heads) * 128 * MATMULS[step]
                 found |= {"ms": timing.median, "tflops": work / timing.median / 1e9}

@@ -15,9 +15,11 @@ from collections.abc import Callable
 import torch
 
 from longca import masks
-from longca.bench.clock import CudaTimer, Settings, measure
+from longca.bench.clock.clock import measure
+from longca.bench.clock.timers import CudaTimer
 from longca.kernels import inputs, registry
 from longca.kernels.base import Case
+from longca.results.settings import ClockSettings
 
 SPIN_MS = (0.5, 2.0, 10.0)
 SPIN_LIMIT, LOOP_LIMIT = 0.03, 0.02
@@ -62,7 +64,7 @@ def beside_bare_loop(call: Callable[[], object], timer: CudaTimer) -> tuple[floa
     A device under full load lowers its clock after some tenths of a second, so that two ways of timing agree only where both load it for
     as long; how far the lasting loop falls behind is the device's doing and shown, not judged.
     """
-    settings, clock_ms, loop_ms = Settings(budget_s=0.2, target=1e-9), [], []
+    settings, clock_ms, loop_ms = ClockSettings(budget_s=0.2, target=1e-9), [], []
     for _ in range(ROUNDS):
         torch.cuda.synchronize()
         time.sleep(REST_S)
@@ -81,7 +83,7 @@ def main() -> int:
     timer, wrong = CudaTimer(), 0
     spin = torch.cuda._compile_kernel(SOURCE, "spin")
     for length in SPIN_MS:
-        timing = measure(lambda ns=int(length * 1e6): spin(args=[ns]), timer, Settings(budget_s=1.0))
+        timing = measure(lambda ns=int(length * 1e6): spin(args=[ns]), timer, ClockSettings(budget_s=1.0))
         off = timing.median / length - 1
         wrong += abs(off) > SPIN_LIMIT
         about = f"{off:+.2%}, spread {timing.spread:.2%}, {len(timing.samples)} samples"

@@ -19,7 +19,9 @@ from collections import Counter
 from pathlib import Path
 
 from longca import devices
-from longca.report.compare import Comparison, change, compare, describe, verdict
+from longca.compare.describe import change, describe_cells
+from longca.compare.journals import Comparison, compare
+from longca.compare.verdicts import Verdict, decide
 
 MOST_ALARMS = 0.01
 ENOUGH_DECIDED = 0.5
@@ -39,19 +41,19 @@ def measure(out: Path, run: list[str]) -> None:
         sys.exit(f"longca run ended with exit code {done.returncode}: {done.stderr.strip()[-500:]}")
 
 
-def report(found: Comparison, threshold: float) -> int:
-    measured = [cell for cell in found.cells if cell.ratio is not None]
-    alarms = [cell for cell in measured if cell.verdict in ("FASTER", "SLOWER")]
-    decided = [cell for cell in measured if cell.verdict != "UNCLEAR"]
-    print(", ".join(f"{count} {name}" for name, count in found.counts.items() if count))
-    for sentence in found.busy:
+def report(comparison: Comparison) -> int:
+    measured = [cell for cell in comparison.cells if cell.ratio is not None]
+    alarms = [cell for cell in measured if cell.verdict in (Verdict.FASTER, Verdict.SLOWER)]
+    decided = [cell for cell in measured if cell.verdict is not Verdict.UNCLEAR]
+    print(", ".join(f"{count} {verdict}" for verdict, count in comparison.counts.items() if count))
+    for sentence in comparison.busy:
         print(sentence)
-    for cell in alarms:
-        print(f"  {cell.verdict} {' '.join(describe(cell.before))}: {change(cell.ratio)[0]}")
-        for side in (cell.before, cell.after):
-            print(f"    {' '.join(f'{ms:.4g}' for ms in side['ms']['samples'][:20])} ms at {side['clock_mhz']} MHz")
-    # what the intervals alone would say, if noise were no reason to keep silent
-    bare = Counter(verdict(cell.ratio, threshold) for cell in measured if cell.ratio is not None)
+    for cell, name in zip(alarms, describe_cells(alarms), strict=True):
+        print(f"  {cell.verdict} {' '.join(name)}: {change(cell.ratio)[0]}")
+        for record in (cell.before, cell.after):
+            print(f"    {' '.join(f'{ms:.4g}' for ms in record.times.samples[:20])} ms at {record.clock_mhz} MHz")
+    # the verdicts of the intervals alone, without a look at noise
+    bare = Counter(decide(cell.ratio, comparison.threshold) for cell in measured if cell.ratio is not None)
     print(f"by their intervals alone, noise or not: {', '.join(f'{count} {name}' for name, count in bare.most_common())}")
     share = len(alarms) / len(measured) if measured else 0.0
     print(f"called FASTER or SLOWER: {len(alarms)} of {len(measured)} cells ({share:.1%}); at most {MOST_ALARMS:.0%} may be")
@@ -71,13 +73,13 @@ def main() -> int:
     parser.add_argument("run", nargs="*", help="arguments of `longca run` (default: the suite quick, or on a GPU 40 cells)")
     args = parser.parse_args()
     if args.compared:
-        return report(compare(*args.compared, threshold=args.threshold), args.threshold)
+        return report(compare(args.compared[0], args.compared[1], args.threshold))
     run = args.run or (["quick"] if devices.kind() == "cpu" else list(GPU))
     with tempfile.TemporaryDirectory() as scratch:
         folders = [Path(args.out or scratch) / side for side in ("a", "b")]
         for folder in folders:
             measure(folder, run)  # a journal that is complete is left as it is
-        return report(compare(*folders, threshold=args.threshold), args.threshold)
+        return report(compare(folders[0], folders[1], args.threshold))
 
 
 if __name__ == "__main__":

@@ -21,12 +21,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from longca import devices
-from longca.bench import levels, suite
-from longca.bench.cell import Cell
-from longca.bench.plan import mask_of
+from longca.bench.many_devices.level import ManyDevices
+from longca.bench.many_devices.plan import plan_of
+from longca.bench.plan import suite as suites
+from longca.bench.plan.cell import Cell
+from longca.bench.plan.cells import make_cells, mask_of
 from longca.errors import LongcaError, Refused, Unavailable
 from longca.kernels import registry
 from longca.kernels.base import No
+from longca.results.record import LevelName
 
 HOPPER = {"name": "NVIDIA H200", "compute_cap": "9.0", "memory.total": "143771", "driver_version": ""}
 TARGET = {"FLASH_ATTENTION_ARCH": "sm_90", "CUTE_DSL_ARCH": "sm_90a", "FLASH_ATTENTION_NUM_SMS": "132"}
@@ -44,8 +47,12 @@ def pretend(gpus: int, cache: Path) -> None:
 
 def cells_of(name: str, gpus: int) -> Iterator[Cell]:
     """One cell per problem: passes are compiled together."""
-    found = suite.find(name).changed(nproc=gpus)
-    yield from {cell.job: cell.job for cell in levels.part(found.level, "cells")(found, ["fa4"], "cuda")}
+    suite = suites.find(name)
+    if suite.level is LevelName.CP:
+        cells = ManyDevices(suite.changed(nproc=gpus, kernels=("fa4",)), "cuda", nproc=gpus).cells(())
+    else:
+        cells = make_cells(suite, ["fa4"], "cuda")
+    yield from dict.fromkeys(cell.job for cell in cells)
 
 
 def compile_for(cell: Cell) -> None:
@@ -55,12 +62,10 @@ def compile_for(cell: Cell) -> None:
     mask = mask_of(cell.problem)
     case = cell.case(mask)
     with FakeTensorMode(allow_non_fake_inputs=True):
-        if cell.level == "cp":
-            from longca.parallel import registry as methods
+        if cell.split is not None:
             from longca.parallel.comm.local import World
 
-            asked = dict(cell.extra)
-            plan = methods.plan(asked["method"], mask, case, asked["ranks"], asked["grid"], cell.kernel)
+            plan = plan_of(cell, mask, cell.grad)
             for comm in World(plan.ranks, "cpu").comms():
                 plan.program(comm)
             return

@@ -33,10 +33,12 @@ def wanted_masks(seqlen: int) -> Iterator[tuple[str, masks.Mask]]:
 def measure(label: str, mask: masks.Mask, case: Any, reference: Any, timer: Any, settings: Any) -> dict[str, Any]:
     import torch
 
-    from longca.bench import clock, metrics
-    from longca.bench.check import check
+    from longca.bench.check.check import check_kernel
+    from longca.bench.clock import clock
     from longca.kernels import registry
     from longca.kernels.inputs import make
+    from longca.results import metrics
+    from longca.results.record import Pass
 
     kernel = registry.choose(label, mask, case)
     torch.cuda.synchronize()
@@ -44,7 +46,7 @@ def measure(label: str, mask: masks.Mask, case: Any, reference: Any, timer: Any,
     attention = kernel.prepare(mask, case)
     torch.cuda.synchronize()
     plan_ms = (time.perf_counter() - start) * 1e3
-    verdict = check(kernel, attention, case, reference, SEED)
+    verdict = check_kernel(kernel, attention, case, reference, SEED)
     found: dict[str, Any] = {
         "kernel": kernel.label,
         "status": "ok" if verdict.ok else "wrong",
@@ -62,11 +64,11 @@ def measure(label: str, mask: masks.Mask, case: Any, reference: Any, timer: Any,
     if kernel.backward == "autograd":
         q, k, v = (x.requires_grad_() for x in (q, k, v))
     out, lse = again.forward(q, k, v)
-    calls = {"fwd": lambda: again.forward(q, k, v), "bwd": lambda: again.backward(dout, q, k, v, out, lse)}
-    for which, call in calls.items():
+    calls = {Pass.FWD: lambda: again.forward(q, k, v), Pass.BWD: lambda: again.backward(dout, q, k, v, out, lse)}
+    for pass_, call in calls.items():
         timing = clock.measure(call, timer, settings)
-        work = metrics.flops(mask, case, which)
-        found[which] = {
+        work = metrics.flops(mask, case, pass_)
+        found[pass_.value] = {
             "ms": timing.median,
             "p20": timing.percentile(20),
             "p80": timing.percentile(80),
@@ -81,13 +83,14 @@ def run(args: argparse.Namespace) -> None:
     import torch
 
     from longca import devices
-    from longca.bench import clock
-    from longca.bench.reference import reference
+    from longca.bench.check.reference import reference
+    from longca.bench.clock.timers import timer_for
     from longca.errors import LongcaError
     from longca.kernels.base import Case
+    from longca.results.settings import ClockSettings
 
     done = {(record["asked"], record["mask"], record["seqlen"]) for record in load(args.out)}
-    timer, settings = clock.timer_for("cuda"), clock.Settings(budget_s=args.budget, least=4)
+    timer, settings = timer_for("cuda"), ClockSettings(budget_s=args.budget, least=4)
     environment = {"device": devices.title(), "torch": torch.__version__}
     with args.out.open("a") as journal:
         for seqlen in map(parse_size, parse_list(args.seqlens)):

@@ -14,13 +14,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from longca.bench import environment, plan, runner
-from longca.bench.catalogue import catalogue
-from longca.bench.clock import Settings
-from longca.bench.journal import Journal
-from longca.bench.plan import Job
-from longca.bench.pool import Pool
-from longca.bench.suite import Suite
+from longca.bench.one_device.level import OneDevice
+from longca.bench.plan.jobs import Job, make_jobs
+from longca.bench.plan.suite import Suite
+from longca.bench.run import environment, runner
+from longca.bench.run.campaign import plan_level
+from longca.results.journal import Journal
+from longca.results.record import Pass, Record
+from longca.results.settings import ClockSettings
 
 MOST_S, MOST_MIB = 0.3, 20.0
 
@@ -38,8 +39,8 @@ class Watcher:
     def begin(self, job: Job) -> None:
         self.memory.append(resident_mib())
 
-    def finished(self, record: dict[str, Any]) -> None:
-        assert record["status"] == "ok", record["reason"]
+    def finished(self, record: Record) -> None:
+        assert record.ok, record.reason
 
     def say(self, text: str) -> None:
         print(text)
@@ -47,22 +48,22 @@ class Watcher:
 
 def main(count: int) -> int:
     lengths = tuple(str(16 + i) for i in range(-(-count // 12)))
-    shape: dict[str, Any] = {"heads": ("1:1",), "head_dims": ("8",), "dtypes": ("fp32",), "passes": ("fwd",)}
-    clock = Settings(warmup_s=0.0, budget_s=0.001, least=3)
+    shape: dict[str, Any] = {"heads": ("1:1",), "head_dims": ("8",), "dtypes": ("fp32",), "passes": (Pass.FWD,)}
+    clock = ClockSettings(warmup_s=0.0, budget_s=0.001, least=3)
     params = {"sliding_window": {"w": 3}, "sliding_window_causal": {"w": 3}, "block_causal_document": {"B": 4}}
     suite = Suite(kernels=("torch:plain",), seqlens=lengths, seeds=(1,), clock=clock, params=params, **shape)
     start = time.perf_counter()
-    found = catalogue(suite, [], "cpu")
-    planned = plan.plan(plan.cells(suite, list(found.entries), "cpu"), environment.device_model("cpu"), found.versions)
-    jobs = plan.jobs(planned)
+    level = OneDevice(suite, "cpu")
+    jobs = make_jobs(plan_level(level))
     print(f"{len(jobs)} cells planned in {time.perf_counter() - start:.2f} s")
     watcher = Watcher()
     with tempfile.TemporaryDirectory() as folder, Journal(folder) as journal:
-        pool = Pool(suite, found, "cpu", environment.device_model("cpu"), runner.cache_folder(journal.folder), False)
+        runner.make_cache(journal.folder)
+        executor = level.executor(environment.device_model("cpu"), journal.folder / runner.CACHE, full=False)
         start = time.perf_counter()
-        runner.execute(jobs, pool, journal, "", watcher)
+        runner.execute(jobs, executor, journal, "", watcher)
         wall = time.perf_counter() - start
-    busy = sum(pool.spent_s.values())
+    busy = sum(executor.spent_s.values())
     cost = (wall - busy) / len(jobs)
     grown = watcher.memory[-1] - watcher.memory[len(watcher.memory) // 10]
     print(f"{wall:.1f} s in all, {busy:.1f} s of them building, checking and measuring: {cost * 1e3:.1f} ms per cell for the runner")

@@ -20,8 +20,8 @@ import torch
 from clock_accuracy import attention_call
 
 from longca import masks
-from longca.bench import suite
-from longca.report import PRACTICAL
+from longca.bench.plan import suite
+from longca.results.ranking import PRACTICAL
 from longca.text import format_size
 
 EDGES_MS = (0, 10, 20, 40, 60, 80, 100, 150, 200, 300, 500, 1000, 2000)

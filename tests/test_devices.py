@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from longca import devices
-from longca.bench import environment
-from longca.bench.cp_ranks import ranks_of
-from longca.bench.suite import Suite
+from longca.bench.many_devices.grids import ranks_of
+from longca.bench.plan.suite import Suite
+from longca.bench.run import environment
 
 SMI = """#!/bin/sh
 echo "NVIDIA H100, 9.0, 81559, 580.1, GPU-11aa"
@@ -64,6 +64,6 @@ def test_everything_that_is_said_of_the_device_is_of_the_first_visible_one(machi
     machine.setenv("CUDA_VISIBLE_DEVICES", "1,2")
     assert (devices.title(), devices.capability(), devices.kind()) == ("NVIDIA A100", (8, 0), "cuda")
     assert environment.device_model("cuda") == "NVIDIA A100"
-    about = environment.describe("cuda", Suite())
-    assert (about["device"], about["gpus"], about["gpu_memory_mib"]) == ("NVIDIA A100", 2, "40960")
+    machine_description = environment.describe("cuda", Suite())
+    assert (machine_description.device, machine_description.gpus, machine_description.gpu_memory_mib) == ("NVIDIA A100", 2, "40960")
     assert ranks_of(Suite(), "cuda") == 2

@@ -17,9 +17,9 @@ python=${PYTHON:-python3}
 longca="$python -m longca"
 mkdir -p "$out"
 
-tests()    { $python -m pytest -q -m gpu -n 10 tests/kernels tests/bench --deselect tests/bench/test_clock_gpu.py; }
+tests()    { $python -m pytest -q -m gpu -n 10 tests/kernels tests/bench --deselect tests/bench/clock/test_clock_gpu.py; }
 parallel() { $python -m pytest -q -m gpu -n 6 tests/parallel; }
-clock()    { $python -m pytest -q -m gpu tests/bench/test_clock_gpu.py && $python benchmarks/clock_accuracy.py; }  # with nothing beside it
+clock()    { $python -m pytest -q -m gpu tests/bench/clock/test_clock_gpu.py && $python benchmarks/clock_accuracy.py; }  # with nothing beside it
 settling() { $python benchmarks/settling.py; }
 lists()    { $python benchmarks/block_lists.py; }
 kernels()  { $longca run paper-kernel --out "$out/paper-kernel" $stop; }

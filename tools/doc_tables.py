@@ -14,16 +14,15 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from longca import masks
-from longca.bench.summary import label
-from longca.report import ENOUGH
-from longca.report.reading import read
+from longca.results.ranking import ENOUGH_SAMPLES
+from longca.results.reading import read
+from longca.results.record import Pass, Record, Status
 
 ROOT = Path(__file__).parents[1]
 SEQLEN = 32768
-PASSES = ("fwd", "bwd")
+PASSES = (Pass.FWD, Pass.BWD)
 SHORT = ("full", "causal", "sliding_window_causal", "causal_document", "share_question", "global_sliding_window", "block_causal_document")
 NATIVE = ("fa3", "fa4:native", "fa4:varlen", "cudnn", "sdpa:cudnn", "sdpa:flash", "fa2:torch")  # kernels that know the mask itself
 BLOCK_KERNELS = ("block_triton", "flex", "fa4:blocks", "cudnn_bsa", "vsa", "vsa_triton", "flashinfer")
@@ -31,7 +30,7 @@ BLOCKS = {"full": "dense", "uniform_block": "{}, ratio {:g}", "variable_block": 
 LIKE_OTHERS = (("variable_block", 128), ("variable_block", 512))  # blocks of 128 are uniform ones, and 512 lies between its neighbours
 MARKED = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
-Speeds = Mapping[tuple[str, str], Mapping[str, Any]]  # records by kernel and pass
+Speeds = Mapping[tuple[str, str], Record]  # by kernel and pass
 
 
 def main() -> int:
@@ -80,13 +79,13 @@ def dense() -> str:
 
 
 def sparse() -> str:
-    rows: dict[tuple[int, str, int, float], dict[tuple[str, str], Mapping[str, Any]]] = {}
+    rows: dict[tuple[int, str, int, float], dict[tuple[str, str], Record]] = {}
     for record in _measured("paper-sparse"):
-        params = record["params"]
-        size = params.get("b") or params.get("avg") or 0
-        if (record["mask"], size) not in LIKE_OTHERS:
-            name = "fa4:blocks" if label(record) == "fa4:native" else label(record)
-            _add(rows.setdefault((record["heads_kv"], record["mask"], size, params.get("ratio", 1.0)), {}), name, record)
+        params = record.params
+        size = int(params.get("b") or params.get("avg") or 0)
+        if (record.mask, size) not in LIKE_OTHERS:
+            name = "fa4:blocks" if record.label == "fa4:native" else record.label
+            _add(rows.setdefault((record.heads_kv, record.mask, size, params.get("ratio", 1.0)), {}), name, record)
     named = [
         [BLOCKS[mask].format(size, ratio), f"64:{heads_kv}", *(_both(speeds, name) for name in BLOCK_KERNELS)]
         for (heads_kv, mask, size, ratio), speeds in sorted(rows.items())
@@ -94,26 +93,27 @@ def sparse() -> str:
     return _table(["blocks", "heads", *("fa4" if name == "fa4:blocks" else name for name in BLOCK_KERNELS)], named)
 
 
-def _measured(name: str) -> Iterable[dict[str, Any]]:
-    found = [one for one in read(ROOT / "results" / "h200" / name) if one["seqlen"] == SEQLEN and one.get("source") in (None, "random")]
-    failed = {one["status"] for one in found} - {"ok", "unsupported"}
+def _measured(name: str) -> Iterable[Record]:
+    journal = read(ROOT / "results" / "h200" / name).records
+    records = [record for record in journal if record.seqlen == SEQLEN and record.pattern_source == "random"]
+    failed = {record.status.value for record in records} - {Status.OK, Status.UNSUPPORTED, Status.SKIPPED}
     if failed:
         sys.exit(f"{name} has cells that are {', '.join(sorted(failed))}, which these tables have no word for.")
-    return [one for one in found if one["status"] == "ok"]
+    return [record for record in records if record.ok]
 
 
-def _add(speeds: dict[tuple[str, str], Mapping[str, Any]], kernel: str, record: dict[str, Any]) -> None:
-    if (kernel, record["pass"]) in speeds:
-        sys.exit(f"there are two records of {kernel} on {record['mask']}, {record['pass']}: a table has room for one seed and one shape.")
-    speeds[kernel, record["pass"]] = record
+def _add(speeds: dict[tuple[str, str], Record], kernel: str, record: Record) -> None:
+    if (kernel, record.pass_) in speeds:
+        sys.exit(f"there are two records of {kernel} on {record.mask}, {record.pass_}: a table has room for one seed and one shape.")
+    speeds[kernel, record.pass_] = record
 
 
 def _dense() -> dict[str, tuple[Speeds, float]]:
     """Records and density of each mask, in the order in which `longca ls masks` has them."""
-    found: dict[str, tuple[dict[tuple[str, str], Mapping[str, Any]], float]] = {}
+    found: dict[str, tuple[dict[tuple[str, str], Record], float]] = {}
     for record in _measured("paper-kernel"):
-        speeds, _ = found.setdefault(record["mask"], ({}, record["area"] / SEQLEN**2))
-        _add(speeds, label(record), record)
+        speeds, _ = found.setdefault(record.mask, ({}, (record.area or 0) / SEQLEN**2))
+        _add(speeds, record.label, record)
     return {name: found[name] for name in masks.names() if name in found}
 
 
@@ -124,7 +124,7 @@ def _interval(speeds: Speeds) -> str:
 
 def _best(speeds: Speeds, kernels: Iterable[str], which: str) -> str:
     there = [name for name in kernels if (name, which) in speeds]
-    fastest = max(there, key=lambda name: speeds[name, which]["tflops"], default=None)
+    fastest = max(there, key=lambda name: speeds[name, which].speed, default=None)
     return f"{fastest} {_figure(speeds[fastest, which])}" if fastest else ""
 
 
@@ -133,9 +133,9 @@ def _both(speeds: Speeds, kernel: str) -> str:
     return "-" if figures == ["-", "-"] else "/".join(figures)
 
 
-def _figure(record: Mapping[str, Any]) -> str:
-    doubtful = record["noisy"] or record["ms"]["n"] < ENOUGH
-    return f"{record['tflops']:.0f}{'~' if doubtful else ''}"
+def _figure(record: Record) -> str:
+    uncertain = record.noisy or len(record.times.samples) < ENOUGH_SAMPLES
+    return f"{record.speed:.0f}{'~' if uncertain else ''}"
 
 
 def _table(columns: list[str], rows: list[list[str]]) -> str:

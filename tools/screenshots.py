@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from longca.cli import main
-from longca.report.evidence import shipped
+from longca.recommend.shipped import shipped
 from report.browser import Browser, missing
 
 MOST_BYTES = 300_000

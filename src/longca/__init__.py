@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from longca.kernels.base import Attention, AutogradAttention, Case, Kernel, No, Yes
     from longca.kernels.functional import attention
     from longca.kernels.plugin import kernel
-    from longca.report.best import best
+    from longca.recommend.best import best
 
 # found when first used, so that `import longca` and the command line stay light
 _WHERE = {
@@ -24,7 +24,7 @@ _WHERE = {
     "longca.kernels.base": ("Attention", "AutogradAttention", "Case", "Kernel", "No", "Yes"),
     "longca.kernels.functional": ("attention",),
     "longca.kernels.plugin": ("kernel",),
-    "longca.report.best": ("best",),
+    "longca.recommend.best": ("best",),
 }
 _HOME = {name: module for module, names in _WHERE.items() for name in names}
 

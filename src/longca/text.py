@@ -76,11 +76,6 @@ def format_size(size: int) -> str:
     return str(size)
 
 
-def format_speed(tflops: float) -> str:
-    """TFLOP/s for tables: three digits."""
-    return f"{tflops:.0f}" if tflops >= 100 else f"{tflops:.3g}"
-
-
 def plural(count: int, noun: str) -> str:
     """'1 cell', '2 cells'."""
     return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -10,22 +10,8 @@ import pytest
 
 PLUGINS = Path(__file__).parent / "plugins"
 SOURCE = Path(__file__).parents[2] / "src"
-SMALL = [
-    "--masks",
-    "causal",
-    "--seqlens",
-    "64",
-    "--heads",
-    "2:1",
-    "--head-dim",
-    "8",
-    "--dtype",
-    "fp32",
-    "--budget",
-    "0.01",
-    "--device",
-    "cpu",
-]
+SMALL = ["--masks", "causal", "--seqlens", "64", "--heads", "2:1", "--head-dim", "8", "--dtype", "fp32", "--budget", "0.01"]
+SMALL += ["--device", "cpu"]
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -59,7 +45,7 @@ def workers_of(folder: Path) -> list[int]:
         if entry.name.isdecimal():
             try:
                 mine = f"LONGCA_TEST={folder}".encode() in (entry / "environ").read_bytes()
-                worker = b"longca.bench.worker" in (entry / "cmdline").read_bytes()
+                worker = b"longca.processes.child_main" in (entry / "cmdline").read_bytes()
             except OSError:  # it ended meanwhile, or is not ours
                 continue
             if mine and worker:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from longca import devices, masks
-from longca.bench.environment import device_model
-from longca.bench.verify import limits
+from longca.bench.one_device.verify import limits
+from longca.bench.run.environment import device_model
 from longca.cli import main
 
 BLIND = '''
@@ -126,7 +126,7 @@ def test_every_failure_says_why_and_takes_no_other_along(tmp_path: Path, capsys:
     said = capsys.readouterr().out
     assert "wrong: misshapen on causal, full: out has the shape [32, 2, 16], not [64, 2, 16]\n" in said
     assert "error: raises on causal, full: ValueError: first words and the second line (plugin.py line 12)\n" in said
-    assert "error: aborts on causal, full: its process was killed by SIGABRT during check" in said
+    assert "error: aborts on causal, full: its process was killed by SIGABRT during building" in said
     assert sorted(said.splitlines()[-1].split(", ")) == ["2 ok", "2 wrong", "4 error"]
 
 

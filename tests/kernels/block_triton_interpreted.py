@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from longca import masks
-from longca.bench.check import check
-from longca.bench.reference import reference
+from longca.bench.check.check import check_kernel
+from longca.bench.check.reference import reference
 from longca.kernels import registry
 from longca.kernels.base import Attention, Case
 from longca.kernels.inputs import make
@@ -122,7 +122,7 @@ def _prepared(mask: BlockMask, case: Case) -> Attention:
 
 
 def _check(mask: BlockMask, case: Case) -> None:
-    verdict = check(registry.get("block_triton"), _prepared(mask, case), case, reference(mask, case))
+    verdict = check_kernel(registry.get("block_triton"), _prepared(mask, case), case, reference(mask, case))
     assert verdict.ok, verdict.reason
     assert set(verdict.errors) == {"out", "lse", "dq", "dk", "dv"}
 

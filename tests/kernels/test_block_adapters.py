@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from longca import masks
-from longca.bench.check import check
-from longca.bench.reference import reference
+from longca.bench.check.check import check_kernel
+from longca.bench.check.reference import reference
 from longca.kernels import block_lists, registry
 from longca.kernels.base import Case, No
 from longca.masks import BlockMask
@@ -111,7 +111,7 @@ def _check(kernel: str, mask: Any, case: Case) -> None:
     assert isinstance(mask, BlockMask)
     found = registry.get(kernel)
     assert registry.supports(found, mask, case), registry.supports(found, mask, case)
-    verdict = check(found, found.prepare(mask, case), case, reference(mask, case))
+    verdict = check_kernel(found, found.prepare(mask, case), case, reference(mask, case))
     assert verdict.ok, verdict.reason
 
 
@@ -188,18 +188,6 @@ def test_flashinfer_plans_the_pattern_and_speaks_log2(monkeypatch: pytest.Monkey
     _stand_in(monkeypatch, "flashinfer.sparse", VariableBlockSparseAttentionWrapper=Wrapper)
     params: dict[str, float] = {"b": 64} if name == "uniform_block" else {"avg": 60, "least": 9}
     _check("flashinfer", masks.build(name, 201, heads=2, **params), _case(seqlen_q=201, seqlen_k=201, heads_q=4))
-
-
-def test_fa2_sparse_names_a_pattern_for_every_head(monkeypatch: pytest.MonkeyPatch) -> None:
-    def call(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, kinds: Any, streams: Any, kept: Any, *rest: Any, **options: Any) -> torch.Tensor:
-        assert streams is None
-        assert (kinds > 0).all()
-        assert rest == (300, 300, 0.0)
-        visible = kept[0].repeat_interleave(128, 1).repeat_interleave(128, 2)[:, :300, :300][kinds.long() - 1]
-        return _attention(*(x.transpose(0, 1) for x in (q, k, v)), visible, options["softmax_scale"])[0].transpose(0, 1)
-
-    _stand_in(monkeypatch, "block_sparse_attn", block_sparse_attn_func=call)
-    _check("fa2_sparse", masks.build("uniform_block", 300, heads=2, b=128), _case(seqlen_q=300, seqlen_k=300, heads_q=4))
 
 
 @pytest.mark.parametrize("tile", [(128, 128), (64, 128)])

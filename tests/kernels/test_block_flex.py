@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from longca import masks
-from longca.bench.check import check
-from longca.bench.reference import reference
+from longca.bench.check.check import check_kernel
+from longca.bench.check.reference import reference
 from longca.kernels import block_selection, registry
 from longca.kernels.backends.flex import _blocks
 from longca.kernels.base import Case
@@ -53,7 +53,7 @@ def test_compiled_forward_is_right() -> None:
     for name, params in shapes:  # the same number of blocks, so that one compilation serves both
         for source in ("random", "nsa"):
             mask = block_selection.build(name, 300, source, block_selection.Heads(4, 2, 16), seed=6, **params)
-            verdict = check(kernel, kernel.prepare(mask, case), case, reference(mask, case))
+            verdict = check_kernel(kernel, kernel.prepare(mask, case), case, reference(mask, case))
             assert verdict.ok, f"{name} {source}: {verdict.reason}"
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from longca import masks
-from longca.bench.check import check
-from longca.bench.reference import reference
+from longca.bench.check.check import check_kernel
+from longca.bench.check.reference import reference
 from longca.kernels import block_selection, registry
 from longca.kernels.base import Case, No
 
@@ -71,6 +71,6 @@ def _check(kernel: str, mask: Any, case: Case) -> None:
     for answer in (registry.available(found, "cuda"), registry.supports(found, mask, case)):
         if isinstance(answer, No):
             pytest.skip(f"{kernel} {answer.reason}")
-    verdict = check(found, found.prepare(mask, case), case, reference(mask, case))
+    verdict = check_kernel(found, found.prepare(mask, case), case, reference(mask, case))
     assert verdict.ok, verdict.reason
     assert ("dq" in verdict.errors) == case.backward

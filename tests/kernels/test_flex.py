@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from longca import masks
-from longca.bench.check import check
-from longca.bench.reference import reference
+from longca.bench.check.check import check_kernel
+from longca.bench.check.reference import reference
 from longca.errors import LongcaError
 from longca.kernels import registry
 from longca.kernels.backends.flex import kernel as flex
@@ -25,7 +25,7 @@ def test_all_masks_with_up_to_two_intervals_per_row_share_one_compilation() -> N
         mask = masks.PATTERNS[name](300, seed=4)
         if len(mask.row_intervals()[0]) > 2:
             continue
-        verdict = check(kernel, kernel.prepare(mask, CASE), CASE, reference(mask, CASE))
+        verdict = check_kernel(kernel, kernel.prepare(mask, CASE), CASE, reference(mask, CASE))
         assert verdict.ok, f"{name}: {verdict.reason}"
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] - before <= 1
 

@@ -11,6 +11,7 @@ import torch
 
 import longca
 from longca import masks
+from longca.errors import BadInput, Refused
 from longca.kernels import inputs, registry
 from longca.kernels.backends import torch_attention
 from longca.kernels.base import Case, No, Yes
@@ -198,3 +199,47 @@ def test_a_kernel_that_refuses_only_when_it_is_prepared_is_passed_over(monkeypat
     _prepared.cache_clear()
     with pytest.raises(longca.Refused, match="no kernel that is available here can do causal on cpu"):
         longca.attention(*tensors, mask)
+
+
+@pytest.mark.parametrize("kernel", ["torch:plain", "torch:chunked", "sdpa:flash"])
+def test_second_derivatives_are_refused_where_a_kernel_has_none(kernel: str) -> None:
+    """Without a word they would be wrong: the backward takes out and lse as constants."""
+    q, k, v = (torch.randn(32, 2, 8, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    out = longca.attention(q, k, v, masks.causal(32), kernel=kernel)
+    (dq,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
+    (plain,) = torch.autograd.grad(longca.attention(q, k, v, masks.causal(32), kernel="sdpa:math").square().sum(), q)
+    torch.testing.assert_close(dq.detach(), plain)
+    with pytest.raises(Refused, match=r"no second derivative; kernel='sdpa:math' has one"):
+        torch.autograd.grad(dq.sum() + q.sum(), q, allow_unused=True)
+
+
+def test_sdpa_math_has_a_second_derivative() -> None:
+    q, k, v = (torch.randn(5, 2, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    assert torch.autograd.gradgradcheck(lambda *qkv: longca.attention(*qkv, masks.causal(5), kernel="sdpa:math"), (q, k, v))
+
+
+@pytest.mark.parametrize("kernel", [None, "torch:plain", "torch:chunked"])
+@pytest.mark.parametrize(("queries", "keys"), [(0, 5), (5, 0), (0, 0)])
+def test_without_queries_or_keys_out_and_gradients_are_zero(queries: int, keys: int, kernel: str | None) -> None:
+    mask = masks.full(8).rows([(0, queries)] if queries else []).cols([(0, keys)] if keys else [])
+    q, k, v = (torch.randn(length, 2, 4, requires_grad=True) for length in (queries, keys, keys))
+    out = longca.attention(q, k, v, mask, kernel=kernel)
+    assert out.shape == q.shape
+    assert not out.any()
+    for gradient in torch.autograd.grad(out.sum(), (q, k, v)):
+        assert not gradient.any()
+
+
+@pytest.mark.parametrize("kernel", [None, "torch:plain", "torch:chunked", "sdpa:math"])
+def test_a_negative_scale_is_that_of_negated_queries(kernel: str | None) -> None:
+    q, k, v = (torch.randn(33, 2, 8, generator=torch.Generator().manual_seed(1)) for _ in range(3))
+    mask = masks.causal(33)
+    torch.testing.assert_close(
+        longca.attention(q, k, v, mask, kernel=kernel, scale=-0.7), longca.attention(-q, k, v, mask, kernel="torch:plain", scale=0.7)
+    )
+
+
+def test_a_scale_that_is_no_number() -> None:
+    q = torch.randn(4, 1, 8)
+    with pytest.raises(BadInput, match="scale must be a finite number, or 0 for 1/sqrt\\(head size\\), not nan"):
+        longca.attention(q, q, q, masks.causal(4), scale=float("nan"))

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from longca import devices, masks
-from longca.bench.check import check
-from longca.bench.reference import reference
+from longca.bench.check.check import check_kernel
+from longca.bench.check.reference import reference
 from longca.errors import Refused
 from longca.kernels import inputs, registry
 from longca.kernels.base import Case, No
@@ -39,7 +39,7 @@ def run(label: str, mask: Mask, case: Case) -> None:
         attention = kernel.prepare(mask, case)
     except Refused as refusal:
         pytest.skip(f"{label}: {refusal}")
-    verdict = check(kernel, attention, case, reference(mask, case))
+    verdict = check_kernel(kernel, attention, case, reference(mask, case))
     assert verdict.ok, verdict.reason
 
 

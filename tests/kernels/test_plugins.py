@@ -178,7 +178,7 @@ def test_what_no_gradient_reaches_at_all(tmp_path: Path, capsys: pytest.CaptureF
     assert main(["verify", "--plugin", str(tmp_path / "plugin.py"), *SMALL]) == 1
     said = capsys.readouterr().out
     assert "error: cut on causal: no gradient reaches q and k and v: " in said
-    assert '; a kernel without a backward says so, with @longca.kernel(differentiable=False), or backward = "none" in a class; ' in said
+    assert '; a kernel without a backward declares it, with @longca.kernel(differentiable=False), or backward = "none" in a class; ' in said
     assert "; its forward alone: out is off by " in said
 
 
@@ -203,7 +203,7 @@ def test_a_class_without_a_backward_is_checked_forward(tmp_path: Path, capsys: p
         finding = json.loads(capsys.readouterr().out)
         assert finding["status"] == status
         assert set(finding["errors"]) == {"out"}
-        hint = 'forward only: it has no backward, so its class should say backward = "none"'
+        hint = 'forward only: it has no backward, so its class should declare backward = "none"'
         assert finding["reason"].startswith(hint if status == "ok" else "out is off by ")
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from longca import masks
+from longca import code_version, devices, masks
 from longca.cli import main
 from longca.errors import BadInput, Refused, Unavailable
 from longca.kernels import registry
@@ -63,7 +65,7 @@ def test_an_autograd_kernel_is_refused_in_a_ring() -> None:
 
 
 @pytest.mark.parametrize("label", ["fa2:torch", "fa3", "cudnn"])
-def test_kernels_of_documents_and_windows_know_the_six_regular_masks(label: str) -> None:
+def test_kernels_of_documents_and_windows_take_masks_that_are_just_that(label: str) -> None:
     kernel = registry.get(label)
     case = Case(4096, 4096, 64, 8, 128, 128, "bf16", "cuda")
     for name in PAPER:
@@ -78,6 +80,18 @@ def test_kernels_of_any_band_mask_know_the_masks_of_the_paper(label: str) -> Non
     for name in PAPER:
         mask = masks.build(name, 4096, seed=42)
         assert any(registry.supports(kernel, mask, case) for kernel in registry.choices(label)), name
+
+
+@pytest.mark.parametrize("label", ["flashmask:torch", "flashmask:paddle"])
+def test_flashmask_takes_what_column_intervals_can_show(label: str) -> None:
+    case = Case(4096, 4096, 64, 8, 128, 128, "bf16", "cuda")
+    drawn = [masks.build(name, 4096, seed=42) for name in masks.names()]
+    for mask in [*drawn, masks.causal(4096).rows([(0, 100), (200, 300), (500, 600), (4000, 4096)]).cols([(0, 396)])]:
+        try:
+            expressible = bool(len(mask.column_intervals().rows))
+        except Refused:
+            expressible = False
+        assert bool(registry.supports(registry.get(label), mask, case)) == expressible, mask.name
 
 
 def test_head_sizes_are_answered_by_every_kernel() -> None:
@@ -134,7 +148,72 @@ def test_ls_kernels_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_overview_asks_block_kernels_in_the_form_they_know() -> None:
     notes = {entry["kernel"]: entry["masks"]["uniform_block"] for entry in overview()}
     assert notes["vsa"] == {"answer": "native", "note": "as many KV heads as query heads"}
-    assert notes["fa2_sparse"] == {"answer": "native", "note": "blocks of 128; forward only"}
+    assert notes["fa2_sparse"] == {"answer": "native", "note": "blocks of 128"}
     assert notes["fa4:blocks"]["note"] == "blocks of 128"
     assert notes["block_triton"] == {"answer": "native", "note": ""}
     assert notes["fa3"]["answer"] == "no"
+
+
+def test_every_device_has_a_preferred_kernel_for_every_mask() -> None:
+    for device in ("cpu", "cuda"):
+        kernels = registry.preferred(device)
+        places = [getattr(kernel.preference, device) for kernel in kernels]
+        assert places == sorted(places)
+        case = replace(CASE, device=device, dtype="fp32", partial_backward=True)
+        for name in (*masks.names(), *masks.block_names()):
+            assert registry.supports(kernels[-1], masks.build(name, 64), case), name
+
+
+def test_the_documentation_lists_the_preferred_kernels_in_order() -> None:
+    text = " ".join((Path(__file__).parents[2] / "docs" / "kernels.md").read_text().split())
+    written = re.search(r"on a GPU ([^;]*); on a CPU ([^.]*)\.", text)
+    assert written
+    for device, names in zip(("cuda", "cpu"), written.groups(), strict=True):
+        listed = [kernel.label for name in names.split(", ") for kernel in registry.choices(name)]
+        assert listed == [kernel.label for kernel in registry.preferred(device)]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_one_kernel_per_device_is_the_default_of_methods(device: str) -> None:
+    label = registry.default_for_methods(device)
+    for kernel in registry.choices(label):
+        assert kernel.backward == "functional"
+        assert kernel.gives_lse
+        assert device in kernel.devices
+    claims = {name for name in registry.names() for kernel in registry.choices(name) if device in kernel.default_for_methods}
+    assert claims == {label.partition(":")[0]}
+
+
+def test_compile_caches_have_variables_of_their_own() -> None:
+    caches = registry.compile_caches()
+    assert {"fa4", "cudnn_flex"} <= set(caches)
+    variables = [name for cache in caches.values() for name in cache]
+    assert len(set(variables)) == len(variables)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(0, 5), (5, 0), (0, 0)])
+def test_a_mask_without_queries_or_keys_is_refused_or_answered(queries: int, keys: int) -> None:
+    mask = masks.full(8).rows([(0, queries)] if queries else []).cols([(0, keys)] if keys else [])
+    case = replace(CASE, seqlen_q=queries, seqlen_k=keys)
+    for kernel in (registry.get(label) for name in registry.names() for label in registry.labels(name)):
+        assert bool(registry.supports(kernel, mask, case)) == kernel.takes_empty, kernel.label
+
+
+@pytest.mark.parametrize("scale", [-0.5, float("nan"), float("inf")])
+def test_scales_that_a_kernel_cannot_do_are_refused(scale: float) -> None:
+    for kernel in (registry.get(label) for name in registry.names() for label in registry.labels(name)):
+        answer = registry.supports(kernel, masks.causal(64), replace(CASE, scale=scale))
+        assert not answer or (scale == -0.5 and kernel.takes_negative_scale), kernel.label
+
+
+@pytest.mark.parametrize("present", [(8, 6), (9, 0), (10, 0)])
+def test_compute_capabilities_have_a_least_and_a_greatest(present: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "gpus", lambda: [{"compute_cap": ".".join(map(str, present))}])
+    monkeypatch.setattr(code_version, "module_path", lambda module: Path(__file__))
+    answer = registry.available(registry.get("ffa"), "cuda")
+    if present == (9, 0):
+        assert answer
+    else:
+        assert isinstance(answer, No)
+        assert answer.reason == f"needs compute capability 9.0 exactly, this device has {present[0]}.{present[1]}"
+    assert bool(registry.available(registry.get("cudnn"), "cuda")) == (present >= (9, 0))

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 import torch
 
 from longca import masks
-from longca.bench import check
-from longca.bench import reference as references
+from longca.bench.check import reference as references
+from longca.bench.check.check import Verdict, compare
 from longca.kernels import inputs
 from longca.kernels import registry as kernels
-from longca.kernels.base import Case
+from longca.kernels.base import Case, Layout
+from longca.kernels.inputs import Inputs
 from longca.masks import AnyMask, Mask
 from longca.parallel import registry
 from longca.parallel.comm.local import World
@@ -114,12 +115,15 @@ def known(mask: AnyMask, case: Case) -> references.Reference:
     return references.reference(mask, case, seed=0)
 
 
-def verdict_of(plan: Plan, right: AnyMask | None = None) -> check.Verdict:
+def verdict_of(plan: Plan, right: AnyMask | None = None) -> Verdict:
     """All ranks' results put together, both data sets, by the rule that comes before every clock; under the mask that is right."""
-    truth, verdict = known(right or plan.mask, plan.case), check.Verdict()
-    for which in references.DATA_SETS:
-        results = run_local(plan, lambda case, own, layout, which=which: references.data(case, truth.probe, which, 0, layout, own))
-        check.compare(results._asdict(), truth, which, plan.case, verdict)
+    truth, verdict = known(right or plan.mask, plan.case), Verdict()
+    for data_set in references.DATA_SETS:
+
+        def inputs_of(case: Case, own: list[tuple[int, int]], layout: Layout, data_set: str = data_set) -> Inputs:
+            return references.data(case, truth.sampled, data_set, 0, layout, own)
+
+        compare(run_local(plan, inputs_of)._asdict(), truth, data_set, plan.case, verdict)
     return verdict
 
 

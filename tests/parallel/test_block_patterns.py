@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longca import masks, parallel
-from longca.bench import metrics
 from longca.errors import Refused
 from longca.kernels import block_selection
 from longca.kernels.block_lists import block_size
@@ -17,6 +16,7 @@ from longca.masks import BlockMask
 from longca.parallel import ranges, sharding
 from longca.parallel.comm.trace import TraceComm
 from longca.parallel.method import Plan
+from longca.results import metrics
 from parallel.running import case_of, plan_of, run_local, trace, verdict_of
 
 METHODS = ("ulysses", "ring_allgather")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from longca.parallel import registry
 from longca.parallel.comm.base import Comm
 from longca.parallel.comm.local import LocalComm, Stuck, World
 from longca.parallel.comm.null import NullComm
@@ -91,7 +92,7 @@ def test_sub_groups_number_their_members_anew(comm: Comm) -> None:
     assert group.traffic is comm.traffic
 
 
-@pytest.mark.parametrize("method", ["ulysses", "ring_p2p", "ring_allgather", "usp", "loongtrain", "magi"])
+@pytest.mark.parametrize("method", registry.names())
 def test_the_null_comm_runs_the_same_program_alone(method: str) -> None:
     """Shapes are right and bytes are counted, though nothing is sent."""
     plan = plan_of(method, mask_of("causal"), case_of(197), 4)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from longca import code_version
 from longca.errors import BadInput
 from longca.parallel import registry
 from parallel.running import assert_right, case_of, mask_of, plan_of, reference, run_local
@@ -33,11 +34,35 @@ class PlainRing(Method):
 """
 
 
-def test_the_six_methods_say_what_they_need() -> None:
+PUBLISHED = ["ulysses", "ring_p2p", "ring_allgather", "usp", "loongtrain", "magi"]  # in the order of the published charts
+
+
+def test_all_methods_say_what_they_need_and_the_published_ones_keep_their_order() -> None:
     entries = registry.listing()
-    assert [entry["name"] for entry in entries][:6] == ["ulysses", "ring_p2p", "ring_allgather", "usp", "loongtrain", "magi"]
+    assert [entry["name"] for entry in entries if entry["name"] in PUBLISHED] == PUBLISHED
     assert all(entry["about"] and entry["needs"] for entry in entries)
-    assert [entry["name"] for entry in entries if entry["blocks"] == "yes"] == ["ulysses", "ring_allgather"]
+    assert {"ulysses", "ring_allgather"} <= {entry["name"] for entry in entries if entry["blocks"] == "yes"}
+
+
+def test_a_method_without_a_place_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_plugins", {})
+    file = tmp_path / "mine.py"
+    file.write_text(PLUGIN.replace("plain_ring", "a_ring"))
+    registry.load_plugin(file)
+    assert registry.names()[-1] == "a_ring"
+
+
+def test_the_version_of_a_method_from_a_file_covers_the_file_and_its_primitives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_plugins", {})
+    versions = set()
+    for folder, text in (("a", PLUGIN), ("b", PLUGIN), ("c", f"{PLUGIN}\n# edited\n")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.py").write_text(text)
+        registry._plugins.clear()
+        registry.load_plugin(tmp_path / folder / "mine.py")
+        versions.add(registry.code_version("plain_ring"))
+    assert len(versions) == 2
+    assert code_version.of_texts([tmp_path / "a" / "mine.py"]) not in versions
 
 
 def test_listing_needs_no_torch() -> None:

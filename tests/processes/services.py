@@ -94,13 +94,23 @@ class Actor:
         detached([sys.executable, "-c", f"import time; x = bytearray(b'x') * ({mebibytes} << 20); time.sleep(600)"])
         time.sleep(600)
 
-    def leave(self, how: str, file: str) -> None:
-        """Starts processes that stay, then ends with exit code 9."""
-        leave(how, file)
-        os._exit(9)
+    def share(self, mebibytes: int, seconds: float) -> list[str]:
+        """Children that all have the memory of this process, which is there once."""
+        kept = bytearray(b"x") * (mebibytes * MIB)
+        children = [os.fork() for _ in range(4)]
+        if not all(children):
+            time.sleep(600)
+        time.sleep(seconds)
+        return [f"{len(kept) // MIB} MiB"]
 
-    def leave_and_hang(self, how: str, file: str) -> None:
+    def leave(self, how: str, file: str, dies: bool) -> None:
+        """Starts processes that stay."""
         leave(how, file)
+        if dies:
+            os._exit(9)
+
+    def leave_and_hang(self, file: str) -> None:
+        leave("detached", file)
         time.sleep(600)
 
     def kill_guard(self) -> None:

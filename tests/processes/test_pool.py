@@ -96,6 +96,20 @@ def test_nobody_waits_long_for_ranks_that_a_driver_holds(monkeypatch: pytest.Mon
         assert [guard.wait(60) for guard in guards] == [-9, -9]
 
 
+def test_a_job_that_was_interrupted_leaves_its_ranks_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with Pool(1) as pool:
+        ((_, before),) = pool.run("parallel.jobs:greet", {}, 60)
+        with monkeypatch.context() as patched:
+            patched.setattr(Pool, "_look", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                pool.run("parallel.jobs:hang", {"rank": 0}, 60)
+        ((_, after),) = pool.run("parallel.jobs:greet", {}, 60)
+        assert before != after
+
+
 def test_ranks_have_the_time_to_start_that_they_are_given() -> None:
     with Pool(1, start_s=0.01) as pool, pytest.raises(RankFailed, match=r"rank 0 did not answer within 0\.01 s"):
         pool.run("parallel.jobs:greet", {}, 60)

@@ -6,6 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from longca.results.doubts import without_doubtful
+from longca.results.reading import Results
+from longca.results.schema import decode_environments, decode_record
+
 Record = dict[str, Any]
 ENVIRONMENT = {
     "device": "NVIDIA H200",
@@ -22,13 +26,16 @@ ENVIRONMENT = {
 }
 
 
+FLOPS = 11_000_000_000  # so few that no time a test chooses is faster than a device can be
+
+
 def make_record(samples: Iterable[float] | None = (1.0,), spread: float = 0.01, **fields: Any) -> Record:
     """An ok record with these samples, or with None one that was not measured."""
     record: Record = {
         "schema": 1, "key": "", "level": "kernel", "kernel": "fa4", "variant": "bands", "asked": "fa4", "backward_kind": "functional",
         "mask": "causal", "params": {}, "mask_digest": "d", "seed": 0, "seqlen": 8192, "seqlen_q": 8192, "seqlen_k": 8192, "heads_q": 64,
         "heads_kv": 8, "head_dim": 128, "head_dim_v": 128, "dtype": "bf16", "deterministic": False, "grad": True, "pass": "fwd",
-        "status": "ok", "reason": "", "area": 33558528, "flops": 1.1e12, "build_ms": 0.5, "plan_ms": 2.0,
+        "status": "ok", "reason": "", "area": 33558528, "flops": FLOPS, "build_ms": 0.5, "plan_ms": 2.0,
         "check": {"out": {"error": 1e-4, "allowed": 3e-4}}, "ms": None, "noisy": False, "call_ms": 0.1, "host_bound": False,
         "tflops": None, "mfu": None, "peak_gib": 1.5, "clock_mhz": 1980, "watts": 600.0, "joules": None, "compile_ms": 900.0, "env": "e",
     }  # fmt: skip
@@ -53,8 +60,11 @@ def make_record(samples: Iterable[float] | None = (1.0,), spread: float = 0.01, 
     times = np.asarray(list(samples))
     p20, median, p80 = (float(q) for q in np.percentile(times, [20, 50, 80]))
     ms = {"median": median, "p20": p20, "p80": p80, "n": len(times), "samples": times.tolist(), "spread": spread, "stop": "target"}
-    tflops = record["flops"] / median / 1e9
-    return record | {"ms": ms, "tflops": fields.get("tflops", tflops), "mfu": fields.get("mfu", tflops / 989)}
+    ranks = record.get("ranks") or 1
+    if "tflops" in fields:  # a speed that a test chooses: as much work as it takes
+        record["flops"] = round(fields["tflops"] * median * 1e9 * ranks)
+    tflops = record["flops"] / ranks / median / 1e9
+    return record | {"ms": ms, "tflops": tflops, "mfu": fields.get("mfu", tflops / 989)}
 
 
 def kernel(name: str, samples: Any, which: str = "fwd+bwd", **fields: Any) -> Record:
@@ -69,6 +79,14 @@ def around(ms: float) -> list[float]:
 
 def split(method: str, ms: float, ranks: int = 64, **fields: Any) -> Record:
     return kernel("fa4:bands", around(ms), level="cp", method=method, ranks=ranks, grid=f"8x{ranks // 8}", **fields)
+
+
+def results_of(records: Iterable[Record], environments: Record | None = None, homes: list[list[int]] | None = None) -> Results:
+    """The records as they are read from journals, without writing one."""
+    decoded = [decode_record(json.dumps(record | {"key": str(number)}).encode()) for number, record in enumerate(records)]
+    facts = decode_environments(json.dumps(environments or {"e": ENVIRONMENT}).encode())
+    places = {record.key: home for record, home in zip(decoded, homes or [[0]] * len(decoded), strict=True)}
+    return Results(without_doubtful(decoded, facts), facts, homes=places)
 
 
 def blocks(name: str, samples: Any, heads: int = 8, **fields: Any) -> Record:

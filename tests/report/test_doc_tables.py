@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from longca.bench.summary import label
-from longca.report.reading import read
+from longca.results.reading import read
 
 ROOT = Path(__file__).parents[2]
 ANY_BAND = ("fa4:bands", "cudnn_flex:rows", "cudnn_flex:documents")
@@ -26,10 +25,10 @@ def test_the_tables_are_those_of_the_journals() -> None:
 def speeds(journal: str, *cell: str) -> dict[tuple[Any, ...], Speeds]:
     """TFLOP/s of each kernel, by these fields of a record."""
     found: dict[tuple[Any, ...], Speeds] = {}
-    for record in read(ROOT / "results" / "h200" / journal):
-        if record["status"] == "ok":
-            about = record | record["params"]
-            found.setdefault(tuple(about.get(name) for name in cell), {})[label(record)] = record["tflops"]
+    for record in read(ROOT / "results" / "h200" / journal).records:
+        if record.ok:
+            place = tuple(record.params.get(name, getattr(record, "pass_" if name == "pass" else name, None)) for name in cell)
+            found.setdefault(place, {})[record.label] = record.speed
     return found
 
 

@@ -13,12 +13,11 @@ import pytest
 from longca import masks
 from longca.cli import main
 from longca.report import figures
-from longca.report.figures.lines import broken, spaced
+from longca.report.figures.lines import broken, ends_of, spaced
 from longca.report.figures.style import COLOURS, Styles
-from longca.report.gather import Gathered
-from longca.report.naming import kernel_names
-from longca.report.settings import speed_at
-from report.made import ENVIRONMENT, Record, around, blocks, kernel, make_record, split
+from longca.results import naming
+from longca.results.points import SPEED
+from report.made import Record, around, blocks, kernel, make_record, results_of, split
 
 Write = Callable[..., Path]
 HOSTILE = "<b>|$x_"
@@ -39,8 +38,16 @@ def drawn(records: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """The figures before they are written, by the first word of their file's name, or by all of it."""
     found: dict[str, Any] = {}
     monkeypatch.setattr(figures, "save", lambda figure, stem: found.update({stem.name.partition("-")[0]: figure, stem.name: figure}) or [])
-    list(figures.write_figures(Gathered(records, {"e": ENVIRONMENT}, {}, homes or [[0]] * len(records)), tmp_path))
+    list(figures.write_figures(rows_of(records, homes), tmp_path))
     return found
+
+
+def rows_of(records: list[Record], homes: list[list[int]] | None = None) -> list[naming.Row]:
+    return naming.rows(results_of(records, homes=homes))
+
+
+def speed_at(records: list[Record]) -> tuple[float, float, float] | None:
+    return ends_of(SPEED)(rows_of(records))
 
 
 def legend(figure: Any) -> list[str]:
@@ -98,7 +105,7 @@ def test_figures_are_written_as_png_and_pdf(write: Write, tmp_path: Path, capsys
 
 
 def test_what_nobody_counted_has_no_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bare = drawn([named("fa4", peak_gib=None, check=None, build_ms=None)], tmp_path, monkeypatch)
+    bare = drawn([named("fa4", peak_gib=None, check=None, build_ms=None, simulated="a cluster")], tmp_path, monkeypatch)
     assert {name for name in bare if "-" not in name} == {"bars"}
 
 
@@ -110,8 +117,8 @@ def test_a_folder_that_cannot_be_made_is_a_sentence(write: Write, tmp_path: Path
 
 
 def test_a_point_is_the_median_of_its_records_with_the_spread_of_all() -> None:
-    records = [make_record([time] * 5, flops=1e12, seed=seed) for seed, time in enumerate((1.0, 2.0, 4.0))]
-    assert speed_at(records) == pytest.approx((500, 250, 1000))
+    records = [make_record([time] * 5, flops=10**11, seed=seed) for seed, time in enumerate((1.0, 2.0, 4.0))]
+    assert speed_at(records) == pytest.approx((50, 25, 100))
     assert speed_at([make_record(None)]) is None
 
 
@@ -123,17 +130,17 @@ def test_a_line_is_called_after_the_variant_that_ran() -> None:
     ]
     failed = [make_record(None, asked="fa4", variant=None), make_record(None, asked="fa4:varlen", variant="varlen")]
     plain = [make_record(kernel="flex", asked="flex", variant=None)]
-    assert kernel_names([*asked, *several, *failed, *plain]) == [
-        *("fa4:blocks", "fa4:blocks", "fa4:native", "fa4:bands", "fa4:native", "fa4", "fa4:varlen", "flex")
+    assert naming.kernel_names(results_of([*asked, *several, *failed, *plain]).records) == [
+        *("fa4:blocks", "fa4:blocks", "fa4", "fa4", "fa4:native", "fa4", "fa4:varlen", "flex")  # "fa4" took two variants at one place
     ]
 
 
 def test_lines_hold_the_speeds_and_break_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = [named("fa3", seqlen=n, tflops=float(n)) for n in (1024, 4096)] + [named("fa3", seqlen=2048, status="oom")]
+    made = [named("fa3", seqlen=n, tflops=n / 10) for n in (1024, 4096)] + [named("fa3", seqlen=2048, status="oom")]
     made += [named("fa2", seqlen=1024, tflops=7.0), named("never", seqlen=1024, status="error")]
     figure = drawn(made, tmp_path, monkeypatch)["speed"]
     [(places, fa2), (_, fa3)] = lines(figure.axes[0])
-    assert (places, fa2[0], fa3[0], fa3[2]) == ([1024, 2048, 4096], 7.0, 1024.0, 4096.0)
+    assert (places, fa2[0], fa3[0], fa3[2]) == ([1024, 2048, 4096], 7.0, 102.4, 409.6)
     assert all(map(math.isnan, (fa2[1], fa2[2], fa3[1])))
     assert [text.get_text() for text in figure.axes[0].texts] == ["M"]
     assert legend(figure) == ["fa2", "fa3"]
@@ -214,7 +221,7 @@ def test_the_heat_map_holds_the_share_of_peak_at_the_longest_length_and_letters(
     made += [named("fa3", mask="sliding_window", mfu=0.9, seqlen=1024, mask_digest=same)]
     made += [named("flex", mask="causal", mfu=0.04, seqlen=32768), named("flex", mask="sliding_window", seqlen=1024, status="oom")]
     made += [named("late", mask="causal", mfu=0.3, seqlen=32768), named("late", mask="causal", seqlen=16384, status="wrong")]
-    made += [named("short", mask="causal", mfu=0.3), named("short", mask="causal", status="left out by rule", seqlen=32768)]
+    made += [named("short", mask="causal", mfu=0.3), named("short", mask="causal", status="skipped", seqlen=32768)]
     figure = drawn(made, tmp_path, monkeypatch)["peak"]
     [axes] = figure.axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["causal, 32K", "sliding_window, 1K"]
@@ -224,17 +231,17 @@ def test_the_heat_map_holds_the_share_of_peak_at_the_longest_length_and_letters(
     shares = axes.images[0].get_array()
     assert (shares[0][0], shares[0][1]) == (0.625, 0.04)
     assert "M out of memory; W wrong; = measured only" in said(figure)
-    assert "Nothing to show of short (left out by rule)." in said(figure)
+    assert "Nothing to show of short (skipped by a rule)." in said(figure)
 
 
-def test_a_letter_of_its_own_stands_for_what_a_rule_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_letter_of_its_own_stands_for_what_a_rule_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = [named(name, seqlen=n) for name in ("fa3", "plain") for n in (1024, 2048)]
-    made += [named("fa3", seqlen=4096), named("plain", seqlen=4096, status="left out by rule")]
+    made += [named("fa3", seqlen=4096), named("plain", seqlen=4096, status="skipped")]
     made += [named("fa3", seqlen=4096, mask="full"), named("plain", seqlen=4096, mask="full")]
     found = drawn(made, tmp_path, monkeypatch)
     assert [text.get_text() for text in panels(found["speed"])["causal"].texts] == ["L"]
-    assert "L not run, left out by rule" in said(found["speed"])
-    assert [text.get_text().strip() for text in found["bars"].axes[0].texts] == ["left out by rule"]
+    assert "L skipped by a rule" in said(found["speed"])
+    assert [text.get_text().strip() for text in found["bars"].axes[0].texts] == ["skipped by a rule"]
     assert [text.get_text() for text in found["peak"].axes[0].texts].count("L") == 1
 
 
@@ -313,7 +320,7 @@ def test_scaling_is_over_ranks_and_what_was_simulated_looks_different(tmp_path: 
     assert list(measured.get_ydata())[:2] == [492.0, 484.0]
     assert list(simulated.get_ydata())[1:] == [384.0, 336.0]
     assert [values[:2] for _, values in lines(found["causal, 8K tokens per rank"])] == [[292.0, 284.0]]
-    assert legend(figure) == ["fa4:bands usp", "fa4:bands usp, simulated on h100-ib"]
+    assert legend(figure) == ["usp fa4:bands", "usp fa4:bands, simulated on h100-ib"]
     assert (measured.get_color(), measured.get_marker()) == (simulated.get_color(), simulated.get_marker())
     assert (measured.get_fillstyle(), simulated.get_fillstyle()) == ("full", "none")
     assert (measured.get_linestyle(), simulated.get_linestyle()) == ("-", ":")

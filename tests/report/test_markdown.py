@@ -7,9 +7,9 @@ from typing import Any
 from longca import masks
 from longca.cli import main
 from longca.report.figures.accuracy import worst_at
-from longca.report.gather import Gathered
 from longca.report.markdown import render
-from report.made import ENVIRONMENT, Record, around, blocks, kernel, make_record, split
+from longca.results import naming
+from report.made import Record, around, blocks, kernel, make_record, results_of, split
 
 Write = Callable[..., Path]
 HOSTILE = "<b>|$x_"
@@ -17,7 +17,8 @@ SETTING = "NVIDIA H200 · kernel · 64:8 heads of 128 · bf16"
 
 
 def text_of(records: list[Record]) -> str:
-    return render(Gathered(records, {"e": ENVIRONMENT}, {}, [[0]] * len(records)), "Ours")
+    results = results_of(records)
+    return render(results, naming.rows(results), "Ours")
 
 
 def section(text: str, title: str) -> str:
@@ -55,7 +56,7 @@ def test_headlines_name_who_is_ahead_and_how_to_measure_it_again() -> None:
     text = section(text_of(made), "Headlines")
     head, row = rows(text)
     assert head == ["mask", "pass", "length", "fastest", "TFLOP/s", "of peak", "ahead of"]
-    assert row == ["causal", "fwd", "8K", "fa4:bands, flex within 3 %", "1100", "111 %", "1.50× sdpa:math"]
+    assert row == ["causal", "fwd", "8K", "fa4:bands, flex within 3 %", "11", "1 %", "1.50× sdpa:math"]
     block = text.partition("```sh\n")[2].partition("\n```")[0].splitlines()
     assert block[0] == "# causal, fwd: fa4:bands"
     assert block[1].startswith("longca run --kernels fa4:bands --masks causal --seqlens 8K ")
@@ -64,8 +65,10 @@ def test_headlines_name_who_is_ahead_and_how_to_measure_it_again() -> None:
 
 def test_a_headline_of_several_seeds_has_one_command_for_all() -> None:
     made = [fwd("fa4:bands", 1.0, seed=seed, mask_digest=str(seed), mask="causal_document") for seed in (7, 3)]
-    text = section(text_of([*made, fwd("flex", 0.5, seed=7, mask_digest="7", mask="causal_document")]), "Headlines")
-    assert rows(text)[1][3] == "fa4:bands"  # flex was measured on one of two masks only
+    flex = [fwd("flex", ms, seed=seed, mask_digest=str(seed), mask="causal_document", status=status)
+            for seed, ms, status in ((7, 0.5, "ok"), (3, None, "oom"))]  # fmt: skip
+    text = section(text_of([*made, *flex]), "Headlines")
+    assert rows(text)[1][3] == "fa4:bands", "flex failed on one of the two masks"
     assert text.count("longca run") == 1
     assert "--seeds 3,7 " in text
 
@@ -81,8 +84,8 @@ def test_what_was_simulated_is_neither_ahead_nor_reproduced() -> None:
     made = [split("usp", 2.0), split("usp", 1.0, simulated="h100-ib")]
     text = section(text_of(made), "Headlines")
     assert [(row[3], row[6]) for row in rows(text)[1:]] == [
-        ("fa4:bands usp", "the only one"),
-        ("fa4:bands usp, simulated on h100-ib", "the only one"),
+        ("usp 8x8 fa4:bands", "the only one"),
+        ("usp 8x8 fa4:bands, simulated on h100-ib", "the only one"),
     ]
     assert text.count("longca run") == 1
 
@@ -94,11 +97,11 @@ def test_nothing_ends_the_block_of_commands() -> None:
 
 
 def by_rule(name: str, seqlen: int) -> Record:
-    reason = f"O(S²) memory, {seqlen / 8192:g} {'GiB' if seqlen >= 8192 else 'MiB'} at {seqlen} tokens: left out by rule; --full runs it"
+    reason = f"O(S²) memory, {seqlen / 8192:g} {'GiB' if seqlen >= 8192 else 'MiB'} at {seqlen} tokens: --full runs it"
     return fwd(name, None, status="unsupported", seqlen=seqlen, reason=reason, limited=True)
 
 
-def test_what_a_rule_left_out_is_not_called_unsupported(write: Write, tmp_path: Path) -> None:
+def test_what_a_rule_skipped_is_not_called_unsupported(write: Write, tmp_path: Path) -> None:
     """Older records do not tell, and stay what they say."""
     made = [fwd("fa4:bands", 1.0, seqlen=n) for n in (4096, 8192, 16384)] + [fwd("torch:plain", 9.0, seqlen=4096, limited=False)]
     made += [by_rule("torch:plain", n) for n in (8192, 16384)]
@@ -106,11 +109,11 @@ def test_what_a_rule_left_out_is_not_called_unsupported(write: Write, tmp_path: 
     out = tmp_path / "report.md"
     assert main(["report", str(write("made", made)), "-o", str(tmp_path / "page.html"), "--md", str(out)]) == 0
     text = out.read_text()
-    assert "8 records: 4 ok, 2 left out by rule, 2 unsupported.\n" in text
+    assert "8 records: 4 ok, 2 skipped, 2 unsupported.\n" in text
     statuses = [row[:2] for row in rows(section(text, "Fastest and failed")) if row[0] in ("fa2", "torch:plain")]
-    assert statuses == [["fa2", "unsupported"], ["torch:plain", "left out by rule"]]
-    assert rows(section(text, "Speeds"))[-1] == ["causal", "16K", "unsupported", "1100", "left out by rule"]
-    assert rows(section(text, "Share of peak"))[1] == ["causal, 16K", "111 %", "left out by rule (best 12 % at 4K)"]
+    assert statuses == [["fa2", "unsupported"], ["torch:plain", "skipped"]]
+    assert rows(section(text, "Speeds"))[-1] == ["causal", "16K", "unsupported", "11", "skipped"]
+    assert rows(section(text, "Share of peak"))[1] == ["causal, 16K", "1.1 %", "skipped by a rule (best 0.1 % at 4K)"]
 
 
 def test_reasons_that_differ_in_their_numbers_are_one_row_with_its_lengths() -> None:
@@ -121,7 +124,7 @@ def test_reasons_that_differ_in_their_numbers_are_one_row_with_its_lengths() -> 
     assert [row for row in rows(section(text_of(made), "Fastest and failed")) if len(row) == 5 and row[0] != "kernel"] == [
         ["cudnn", "unsupported", "1", "2K", "no windows"],
         ["cudnn", "unsupported", "2", "1K, 8K", "e.g. one document, not 8"],
-        ["torch:plain", "unsupported", "3", "4K to 16K", "e.g. O(S²) memory, 2 GiB at 16384 tokens: left out by rule; --full runs it"],
+        ["torch:plain", "skipped", "3", "4K to 16K", "e.g. O(S²) memory, 2 GiB at 16384 tokens: --full runs it"],
     ]
 
 
@@ -171,7 +174,8 @@ def test_what_made_a_kernel_wrong_is_named() -> None:
     made = [kernel("a", None, **about, status="wrong") | {"check": lse}, kernel("a", around(1.0), "bwd", seqlen=256, check=fine)]
     made += [kernel("b", None, **about, status="wrong", reason="it changed\nits inputs") | {"check": fine}]
     assert rows(section(text_of(made), "Accuracy"))[1] == ["causal", "wrong: 300 % (lse, 512)", "wrong: it changed its inputs (512)"]
-    assert [worst_at([record]) for record in made] == [(3.0,) * 3, (0.9,) * 3, None], "in the figure: a point above 1, one below, and W"
+    drawn = [worst_at([row]) for row in naming.rows(results_of(made))]
+    assert drawn == [(3.0,) * 3, (0.9,) * 3, None], "in the figure: a point above 1, one below, and W"
 
 
 def test_memory_is_the_most_of_any_mask_but_of_each_block_pattern() -> None:

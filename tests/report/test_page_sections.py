@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 from longca.report.figures import heat
-from longca.report.gather import gather, page_data
-from longca.report.measures import described, fastest_of_masks
-from longca.report.tables import tables
+from longca.report.markdown import SECTIONS, render
+from longca.report.terminal import fastest_tables
+from longca.results import naming
+from longca.results.reading import read
+from longca.results.shares import fastest_speeds
+from longca.results.summary import headlines
 from report.browser import Browser
 from report.made import Record, around, kernel, make_record, split
 from report.opened import opened, text
@@ -65,7 +68,7 @@ def test_bars_stand_beside_each_other_with_words_where_there_is_none(bars: Brows
                  return frames().then(() => { context.fillText = fillText; return words; })"""
     words = bars.script(FRAMES + CHART + written, 0)
     assert [word for word in words if word[0] in "XMWTE"] == ["W wrong", "X unsupported", "M out of memory", "W wrong"]
-    assert {"1100", "550"} <= set(words), "each bar has its figure"
+    assert {"11", "5.5"} <= set(words), "each bar has its figure"
     label = bars.script(CHART + "return chart.plot.getAttribute('aria-label')", 0)
     assert label.endswith("; without a bar: bad wrong, k01 unsupported, k02 out of memory, k03 wrong")
     chosen(bars, "bars-length", "8192")
@@ -81,7 +84,7 @@ def test_a_bar_has_the_colour_and_the_height_of_its_kernel(bars: Browser) -> Non
              chart.slots.map(({series, index, x}) => {
                const at = (value, scale) => u.valToPos(value, scale, true), {value} = chart.points[series][index];
                const wanted = styleOf(lookOf(chart.lines[series])).color, rgb = [1, 3, 5].map((i) => parseInt(wanted.slice(i, i + 2), 16));
-               const first = (part) => 4 * (Math.round(at((value ?? 400) * part, 'y')) * all.width + Math.round(at(x + 0.3, 'x')));
+               const first = (part) => 4 * (Math.round(at((value ?? 4) * part, 'y')) * all.width + Math.round(at(x + 0.3, 'x')));
                const like = (part) => String(all.data.slice(first(part), first(part) + 3)) === String(rgb);
                return [chart.lines[series], value !== null, [0.2, 0.95, 1.1].map(like)]; }))"""
     for name, measured, inked in bars.script(FRAMES + CHART + ink, 0):
@@ -171,7 +174,7 @@ def test_accuracy_is_shown_at_each_length_the_worst_first(write: Write, browser:
 
 
 def test_preparing_is_three_figures_and_the_most_of_any_mask(write: Write, browser: Browser, tmp_path: Path) -> None:
-    times = {"causal": (1.0, 3.0, 23768.0), "full": (2.0, 1.0, 1.0), "sliding_window": (1.0, 2.0, 0.8)}
+    times = {"causal": (1.0, 3.0, 23770.0), "full": (2.0, 1.0, 1.0), "sliding_window": (1.0, 2.0, 0.8)}
     made = [
         kernel(name, around(1.0), "fwd", mask=mask, mask_digest=mask, build_ms=build, plan_ms=plan, compile_ms=compiling)
         for mask, (build, plan, compiling) in times.items()
@@ -184,13 +187,13 @@ def test_preparing_is_three_figures_and_the_most_of_any_mask(write: Write, brows
         return [figure.querySelector('figcaption').innerText, Object.fromEntries(values)]; })""")
     assert charts == [
         ["planning for the kernel, ms", {"a": 3, "b": 3}],
-        ["first call (compiling), ms", {"a": 23768, "b": 23768}],
+        ["first call (compiling), ms", {"a": 23770, "b": 23770}],
         ["making the mask, ms", {"causal": 1, "full": 2, "sliding_window": 1}],
     ]
     hover = (
         "showHover(document.querySelectorAll('#preparing .plot')[1].chart, 0, 0, 0, 0); return document.getElementById('hover').innerText"
     )
-    assert "compile_ms 23768" in page.script(hover), "the record that took so long, not any of them"
+    assert "compile_ms 23770" in page.script(hover), "the record that took so long, not any of them"
 
 
 def test_a_kernel_looks_the_same_in_all_charts_and_settings(write: Write, browser: Browser, tmp_path: Path) -> None:
@@ -203,7 +206,7 @@ def test_a_kernel_looks_the_same_in_all_charts_and_settings(write: Write, browse
         [write("kernels", dense), write("sparse", [*sparse, kernel("k05", around(3.0), "fwd", mask="full", env="e", seed=1)])],
         tmp_path,
     )
-    read = """const charts = [...document.querySelectorAll('.plot')].map(({chart}) => chart).filter(({series}) => series !== 'problem');
+    read = """const charts = [...document.querySelectorAll('.plot')].map(({chart}) => chart).filter(({ofMasks}) => !ofMasks);
               const look = (style) => `${style.color} ${style.shape}`;
               return Object.fromEntries(charts.flatMap((chart) => chart.lines.map((line) => [line, look(styleOf(chart.look(line)))])))"""
     first = page.script(read)
@@ -226,10 +229,10 @@ def test_ranks_of_one_method_share_its_colour(write: Write, browser: Browser, tm
     page = opened(browser, write("ranks", made), tmp_path)
     looks: dict[str, Any] = page.script("return Object.fromEntries([...LOOKS].map(([name, look]) => [name, styleOf(look)]))")
     for method, other in (("ring", "magi"), ("magi", "ring")):
-        own = [look for name, look in looks.items() if f" {method}" in name]
+        own = [look for name, look in looks.items() if name.startswith(f"{method} ")]
         assert len(own) == 6
-        assert {look["color"] for look in own} == {looks[f"fa4:bands {method}"]["color"]} != {looks[f"fa4:bands {other}"]["color"]}
-        ranks = [looks[f"fa4:bands {method} ×{ranks}"] for ranks in (2, 4)]
+        assert {look["color"] for look in own} == {looks[f"{method} fa4:bands"]["color"]} != {looks[f"{other} fa4:bands"]["color"]}
+        ranks = [looks[f"{method} 1x{ranks} fa4:bands"] for ranks in (2, 4)]
         assert ranks[0]["shape"] != ranks[1]["shape"]
 
 
@@ -273,22 +276,22 @@ def test_a_log_axis_may_begin_anywhere(wide: float, write: Write, browser: Brows
     assert page.complaints() == []
 
 
-def test_what_a_rule_left_out_has_a_word_and_a_letter_of_its_own(write: Write, browser: Browser, tmp_path: Path) -> None:
+def test_what_a_rule_skipped_has_a_word_and_a_letter_of_its_own(write: Write, browser: Browser, tmp_path: Path) -> None:
     made = [kernel(name, around(1.0), "fwd", seqlen=n) for name, n in (("fa3", 1024), ("fa3", 2048), ("plain", 1024))]
-    reason = {"status": "unsupported", "reason": "left out by rule beyond 1024 tokens"}
+    reason = {"status": "unsupported", "reason": "a rule skips it beyond 1024 tokens"}
     made += [kernel("plain", None, "fwd", seqlen=2048, limited=True, **reason), kernel("old", None, "fwd", seqlen=2048, **reason)]
     page = opened(browser, write("limited", made), tmp_path)
-    assert "(3 ok, 1 left out by rule, 1 unsupported)" in text(page, "#about")
+    assert "(3 ok, 1 skipped, 1 unsupported)" in text(page, "#about")
     feet = page.script("const {chart} = document.querySelector('#charts .plot'); return feetAt(chart, 1).map(({letter}) => letter)")
     assert feet == ["L"], "who has no time anywhere has no letter"
-    assert page.script(CELLS, "heat")[1:] == [["fa3 fwd", "111 %"], ["plain fwd", "L"]]
-    assert "L plain, fwd: left out by rule" in text(page, "#charts .words")
+    assert page.script(CELLS, "heat")[1:] == [["fa3 fwd", "1.1 %"], ["plain fwd", "L"]]
+    assert "L plain, fwd: a rule skips it" in text(page, "#charts .words")
     label = page.script("return document.querySelector('#bars-charts .plot').getAttribute('aria-label')")
-    assert label.endswith("; without a bar: plain not run, left out by rule")
+    assert label.endswith("; without a bar: plain skipped by a rule")
     page.script("const f = document.getElementById('filter'); f.value = 'rule'; f.dispatchEvent(new Event('input'))")
     assert "2 of 5" in text(page, "#shown"), "the reason of the old one says it, too"
     status = page.script("return [...document.querySelectorAll('#table tbody tr')].map((row) => row.cells[4].innerText)")
-    assert status == ["left out by rule", "unsupported"]
+    assert status == ["skipped", "unsupported"]
 
 
 def test_shares_are_those_of_the_chosen_length(write: Write, browser: Browser, tmp_path: Path) -> None:
@@ -316,12 +319,11 @@ def test_block_patterns_have_shares_by_their_parameters(write: Write, browser: B
 
 def test_tokens_per_second_are_of_the_entire_sequence(write: Write, browser: Browser, tmp_path: Path) -> None:
     made = [kernel("fa4:bands", [2.0], "fwd", seqlen=1024), kernel("flex", None, "fwd", seqlen=1024, status="oom"), split("usp", 4.0)]
-    rows = page_data(gather([write("tokens", made)]))
-    assert [row[rows["columns"].index("tokens_s")] for row in rows["rows"]] == [512000, None, 8192 / 4 * 1000]
-    page = opened(browser, tmp_path / "tokens", tmp_path)
-    assert "tokens_s 512000" in page.script("return fieldList(RECORDS[0]).innerText || fieldList(RECORDS[0]).textContent")
+    page = opened(browser, write("tokens", made), tmp_path)
+    assert page.script("return [0, 1, 2].map((record) => get(record, 'tokens_s'))") == [512000, None, 8192 / 4 * 1000]
+    assert "tokens_s 512000" in page.script("return fieldList(fieldsOf(0)).textContent")
     assert "512000" in text(page, "#table tbody tr")
-    assert "tokens_s" in page.script("return csvText(RECORDS).split('\\n')[0]").split(",")
+    assert "tokens_s" in page.script("return csvText(ALL).split('\\n')[0]").split(",")
 
 
 def test_what_is_wrong_somewhere_has_no_share_on_the_page_in_markdown_or_in_a_figure(
@@ -336,8 +338,55 @@ def test_what_is_wrong_somewhere_has_no_share_on_the_page_in_markdown_or_in_a_fi
         page = opened(browser, folder, tmp_path / f"page-{name}")
         assert page.script(CELLS, "heat")[1:] == [["bad fwd", "W"], ["fast fwd", "50 %" if peak else "100 %"]]
         assert page.script("return document.querySelector('#heat td.mark').title") == "wrong: out is off"
-        found = gather([folder])
-        (table,) = tables("", described(found))["Share of peak"]
-        assert table.rows[0][1:] == ["wrong", "50 %" if peak else "100 %"]
-        fastest = None if peak else fastest_of_masks(described(found))
-        assert heat._cell([record for record in described(found) if record["kernel"] == "bad"], fastest)[1] == "W"
+        rows = naming.rows(read(folder))
+        assert SECTIONS["Share of peak"]("", rows).rows[0][1:] == ["wrong", "50 %" if peak else "100 %"]
+        fastest = None if peak else fastest_speeds(rows)
+        assert heat._cell([row for row in rows if row.record.kernel == "bad"], fastest)[1] == "W"
+
+
+def test_the_page_shows_what_counts(write: Write, browser: Browser, tmp_path: Path) -> None:
+    """A kernel whose text changed has another key; its last record counts."""
+    mine = {"seqlen": 1024, "which": "fwd"}
+    wrong = {"status": "wrong", "reason": "out is off", "check": {"out": {"error": 1.0, "allowed": 0.1}}}
+    versions = [kernel("mine", None, **mine) | wrong, kernel("mine", around(4.0), **mine), kernel("mine", around(20.0), **mine)]
+    keyed = [record | {"key": f"v{number}"} for number, record in enumerate(versions)]
+    page = opened(browser, write("edited", [keyed[0], kernel("fa4:bands", around(10.0), **mine), *keyed[1:]]), tmp_path)
+    assert "2.00× mine" in text(page, "#headline")
+    assert "W" not in text(page, "#errors tbody")
+
+
+def test_a_doubtful_record_has_its_letter_and_reason_and_no_rank(write: Write, browser: Browser, tmp_path: Path) -> None:
+    fast = kernel("fast", around(0.1), "fwd") | {"check": None}
+    page = opened(browser, write("doubtful", [fast, kernel("flex", around(1.0), "fwd")]), tmp_path)
+    assert page.script(CELLS, "headline")[1][3:] == ["flex", "11", "1 %", "the only one"]
+    assert "D fast, fwd: it has a time but no check (8K)" in text(page, "#charts .words")
+    assert "1 doubtful" in text(page, "#about")
+
+
+@pytest.mark.parametrize("name", ["constructor", "__proto__", "toString"])
+def test_names_of_javascript_are_names_like_others(name: str, write: Write, browser: Browser, tmp_path: Path) -> None:
+    made = [kernel(one, around(1.0), "fwd", mask=mask, mask_digest=mask) for one in (name, "flex") for mask in (name, "causal")]
+    made += [kernel(name, None, "fwd", mask=name, seqlen=1024, status="oom", reason=name)]
+    page = opened(browser, write("names", made), tmp_path)
+    assert page.complaints() == []
+    assert {row[0] for row in page.script(CELLS, "headline")[1:]} == {name, "causal"}
+    assert name in text(page, "#legend")
+
+
+def test_the_headline_is_that_of_markdown_and_of_the_terminal(write: Write, browser: Browser, tmp_path: Path) -> None:
+    """Three seeds; the fastest kernel failed on one of them and was not measured on another."""
+    times = {"flash": (2.0, 2.0, 2.0), "chunked": (1.0, None), "slow": (4.0, 4.0, 4.0)}
+    made = []
+    for name, several in times.items():
+        for seed, ms in enumerate(several):
+            place = {"seed": seed, "mask_digest": str(seed), "mask": "causal_document", "status": "oom" if ms is None else "ok"}
+            made.append(kernel(name, None if ms is None else around(ms), "fwd", **place))
+    folder = write("verdict", made)
+    page = opened(browser, folder, tmp_path)
+    results = read(folder)
+    rows = naming.rows(results)
+    (headline,) = headlines(rows)
+    assert page.script(CELLS, "headline")[1] == headline.row
+    assert headline.row[3:] == ["flash", "5.5", "1 %", "2.00× slow"]
+    assert fastest_tables(rows)[0].rows == [["causal_document", "flash 5.5 (n=3)"]]
+    assert " | ".join(headline.row) in render(results, rows, "")

@@ -29,7 +29,7 @@ def resolve(args: argparse.Namespace) -> Suite:
     from longca.results.record import LevelName, parse_pass
 
     level = LevelName(args.level) if args.level else LevelName.CP if args.methods else None
-    if args.suite is None and args.kernels is None and not args.plugin and level is not LevelName.CP:
+    if args.suite is None and args.kernels is None and args.methods is None and not args.plugin and level is not LevelName.CP:
         raise BadInput(f"name a suite ({', '.join(suites.names())}, or a TOML file), or give --kernels.")
     suite = suites.find(args.suite) if args.suite else suites.Suite()
     if args.model:

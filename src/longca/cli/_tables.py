@@ -16,8 +16,8 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None
     if sys.stdout.isatty():
         _draw(columns, cells, widths)
         return
-    for row in [list(columns), *cells]:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    line = "  ".join(f"{{:<{width}}}" for width in widths)
+    print("\n".join(line.format(*row).rstrip() for row in [columns, *cells]))
 
 
 def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]], widths: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""A word on journals that end in a torn line: what was measured there counts for nobody."""
+"""Notes about journals that end in a torn line."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from pathlib import Path
 
 
 def say_torn(folders: Iterable[str | Path]) -> None:
-    """One line on stderr for each file that does, in these folders or in journals below them."""
-    from longca.bench.journal import torn_lines
-    from longca.report.reading import journals
+    """Prints one line to stderr for each file with a torn last line, in these folders or in journals below them."""
+    from longca.results.files import torn_files
 
-    for folder in journals(folders):
-        for path, size in torn_lines(folder).items():
-            print(f"note: left out the torn last line of {path} ({size} bytes); running the same command again mends it.", file=sys.stderr)
+    for path, size in torn_files(folders).items():
+        print(f"note: left out the torn last line of {path} ({size} bytes); the next `longca run` there removes it.", file=sys.stderr)

@@ -5,97 +5,101 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from longca.cli._collector import collector_paused
 from longca.cli._torn import say_torn
 from longca.errors import BadInput
-from longca.report import PRACTICAL
 from longca.text import parse_list, plural
 
 if TYPE_CHECKING:
-    from longca.report.compare import Comparison
+    from longca.compare.journals import Comparison
+    from longca.results.record import Record
 
 HELP = "tell what became slower or faster between two journals; exit code 1 if something did get slower"
 ALSO = ("slower", "unclear", "missing")
+USUAL_THRESHOLD = "3%"
+ONLY_FOR_TWO = ("json", "all", "force", "threshold", "fail_on")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("before", metavar="A", help="the folder to compare with")
     parser.add_argument("after", metavar="B", nargs="?", help="the folder that may be slower or faster")
     parser.add_argument("--kernel", metavar="NAME", help="in place of B: how this kernel of A stands against the best other, mask by mask")
-    parser.add_argument("--threshold", metavar="PART", help=f"a change below this does not matter (default {PRACTICAL:.0%}%)")
+    parser.add_argument("--threshold", metavar="PART", help=f"a smaller change does not matter (default {USUAL_THRESHOLD}%)")
     parser.add_argument("--fail-on", metavar="WHAT", help="exit code 1 for slower (always), and unclear or missing cells")
-    parser.add_argument("--all", action="store_true", help="list cells that are the same, or measured in neither, too")
+    parser.add_argument("--all", action="store_true", help="also list cells that are the same, or measured in neither")
     parser.add_argument("--json", action="store_true", help="everything, for programs")
     parser.add_argument("--md", action="store_true", help="tables in Markdown, as for a comment on a pull request")
-    parser.add_argument(
-        "--force",
-        action="store_true",
-        help="compare different devices, threads, clock settings, power limits or clocks, or an older schema",
-    )
+    parser.add_argument("--force", action="store_true", help="compare different devices, threads, clock settings, power limits or clocks")
 
 
 def run(args: argparse.Namespace) -> int:
-    threshold, also = _threshold(args.threshold or f"{PRACTICAL}"), _fail_on(args.fail_on or "slower")
+    threshold, also = _threshold(args.threshold or USUAL_THRESHOLD), _fail_on(args.fail_on or "slower")
     if (args.after is None) == (args.kernel is None):
         raise BadInput("compare a folder A with a folder B; or give one folder and --kernel NAME, which is compared with all others in it.")
     if args.json and args.md:
         raise BadInput("--json and --md would be printed into one another; choose one.")
     if args.kernel is not None:
-        return _stand(args)
-    from longca.report import compare
+        return _show_standing(args)
+    from longca.compare.journals import compare
 
     say_torn([args.before, args.after])
-    compared = compare.compare(args.before, args.after, threshold, args.force)
-    if args.json:
-        print(compare.as_json(compared, threshold))
-    else:
-        _show(compared, args.all, args.md)
-    return 1 if compared.fails(also) else 0
+    with collector_paused():
+        comparison = compare(args.before, args.after, threshold, args.force)
+        if args.json:
+            _print_json(comparison)
+        else:
+            _show(comparison, args.all, args.md)
+    return 1 if comparison.fails(also) else 0
 
 
-def _stand(args: argparse.Namespace) -> int:
-    """One kernel against all others of one journal: there is no before and after, so nothing can fail."""
-    from longca.bench.standing import standing
-    from longca.report.reading import read, read_environments
+def _show_standing(args: argparse.Namespace) -> int:
+    """Shows one kernel against all others of one journal: there is no before and after, so nothing can fail."""
+    from longca.compare.standing import tables
+    from longca.results.reading import read
 
-    without_meaning = [name for name in ("json", "all", "force", "threshold", "fail_on") if getattr(args, name)]
-    if without_meaning:
-        raise BadInput(f"--{without_meaning[0].replace('_', '-')} is for two folders; leave it out with --kernel.")
+    for name in ONLY_FOR_TWO:
+        if getattr(args, name):
+            raise BadInput(f"--{name.replace('_', '-')} is for two folders; leave it out with --kernel.")
     say_torn([args.before])
-    records = read(args.before)
-    known = sorted({record["kernel"] for record in records})
+    results = read(args.before)
+    known = sorted({record.kernel for record in results.records})
     if args.kernel not in known:
         raise BadInput(f"{args.before} has no record of {args.kernel!r}; it has {', '.join(known) or 'none at all'}.")
-    tables = standing(records, args.kernel, read_environments(args.before))
-    if not tables:
+    shown = tables(results, args.kernel)
+    if not shown:
         raise BadInput(f"{args.before} has no cell that {args.kernel} and another kernel did; measure others beside it: --kernels all.")
-    for table in tables:
+    for table in shown:
         print(f"### {table.title}\n" if args.md else table.title)
         _table(table.columns, table.rows, args.md)
         print()
     return 0
 
 
+def _print_json(comparison: Comparison) -> None:
+    import msgspec
+
+    print(msgspec.json.format(msgspec.json.encode(comparison.to_json()), indent=1).decode())
+
+
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], markdown: bool) -> None:
     from longca.cli._tables import show_table
-    from longca.report.markdown import escaped
+    from longca.results.tables import markdown_table
 
-    if not markdown:
+    if markdown:
+        print(markdown_table(columns, rows))
+    else:
         show_table(columns, rows)
-        return
-    for row in (columns, ["---"] * len(columns), *rows):
-        print(f"| {' | '.join(map(escaped, row))} |")
 
 
-def _show(compared: Comparison, everything: bool, markdown: bool) -> None:
-    from longca.report.compare import advice, change, describe_all, why
+def _show(comparison: Comparison, everything: bool, markdown: bool) -> None:
+    from longca.compare.describe import change, describe_all, describe_cells, notes
 
     hidden = () if everything else ("SAME", "UNMEASURED")
-    names = describe_all([cell.before for cell in compared.cells])
     rows = [
-        [cell.verdict, *name, _time(cell.before), _time(cell.after), *change(cell.ratio), why(cell)]
-        for cell, name in zip(compared.cells, names, strict=True)
+        [cell.verdict.value, *name, _time(cell.before), _time(cell.after), *change(cell.ratio), cell.why]
+        for cell, name in zip(comparison.cells, describe_cells(comparison.cells), strict=True)
         if cell.verdict not in hidden
     ]
     if rows:
@@ -103,24 +107,20 @@ def _show(compared: Comparison, everything: bool, markdown: bool) -> None:
         used = len(columns) if any(row[-1] for row in rows) else len(columns) - 1
         _table(columns[:used], [row[:used] for row in rows], markdown)
         print()
-    for side, records in (("A", compared.only_before), ("B", compared.only_after)):
+    for side, records in (("A", comparison.only_before), ("B", comparison.only_after)):
         for row in describe_all(records):
             print(f"only in {side}: {' '.join(row)}")
-    for difference in compared.differences:
-        print(f"compared all the same: A and B differ in {difference}")
-    for sentence in compared.busy or advice(compared.cells):
+    for sentence in notes(comparison):
         print(sentence)
-    counts = ", ".join(f"{count} {name}" for name, count in compared.counts.items() if count)
-    only = f"; {plural(len(compared.only_before), 'cell')} only in A, {len(compared.only_after)} only in B"
-    print(counts + (only if compared.only_before or compared.only_after else ""))
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in comparison.counts.items() if count)
+    only = f"; {plural(len(comparison.only_before), 'cell')} only in A, {len(comparison.only_after)} only in B"
+    print(counts + (only if comparison.only_before or comparison.only_after else ""))
 
 
-def _time(record: dict[str, Any]) -> str:
-    from longca.report.compare import unsteady
+def _time(record: Record) -> str:
+    from longca.compare.verdicts import is_unsteady
 
-    if record["status"] != "ok":
-        return str(record["status"])
-    return f"{record['ms']['median']:.4g} ms{' unsteady' if unsteady(record) else ''}"
+    return f"{record.times.median:.4g} ms{' unsteady' if is_unsteady(record) else ''}" if record.ok else record.status.value
 
 
 def _threshold(text: str) -> float:

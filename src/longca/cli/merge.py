@@ -16,11 +16,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from longca.bench.merge import merge, pack
-    from longca.report.reading import read
+    from longca.results.merge import merge, pack
 
-    for folder in args.folders:
-        read(folder)  # refuses, with file and line, what every reader of the result would stumble over
     done = merge(args.out, args.folders)
     if args.pack:
         pack(args.out)

@@ -6,21 +6,19 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from longca.cli._collector import collector_paused
 from longca.cli._torn import say_torn
 from longca.errors import BadInput
-from longca.report import ENOUGH, PRACTICAL, SETTLED_S
 
 if TYPE_CHECKING:
-    from longca.report.evidence import Evidence
-    from longca.report.recommend import Answer, Choice
+    from longca.recommend.answer import Answer, Choice, Source
 
 HELP = "say which kernel (or which split over many GPUs) to use, from measured records; exit code 4 if none answers"
-TYPED = (
-    *("mask", "seqlen", "heads", "head_dim", "dtype", "which", "source", "distribution", "packing", "own_documents", "deterministic"),
+FIELDS = (
+    *("mask", "seqlen", "heads", "head_dim", "dtype", "pass_", "source", "distribution", "packing", "own_documents", "deterministic"),
     *("gpus", "cluster", "memory", "device"),
 )
 SHOWN = 4  # records named below an answer; --export has all
-ALIKE = f"within the noise or {100 * PRACTICAL:g} %"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--heads", metavar="Q:KV", help="query and KV heads (default 64:8)")
     parser.add_argument("--head-dim", metavar="D", help="head size, or 192/128 where V has another one (default 128)")
     parser.add_argument("--dtype", help="bf16, fp16, fp32 or fp64 (default bf16)")
-    parser.add_argument("--pass", dest="which", metavar="P", help="fwd, bwd or fwd+bwd (default)")
+    parser.add_argument("--pass", dest="pass_", metavar="P", help="fwd, bwd or fwd+bwd (default)")
     parser.add_argument("--set", action="append", default=[], metavar="w=512", help="a parameter of the mask; repeatable")
     parser.add_argument("--source", metavar="NAME", help="records of block patterns that come from there (default random)")
     parser.add_argument("--distribution", metavar="NAME", help="records of documents drawn from this distribution")
@@ -37,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--own-documents", action="store_true", default=None, help="records of a workload's own documents")
     parser.add_argument("--deterministic", action="store_true", default=None, help="records of deterministic backwards")
     parser.add_argument("--gpus", type=int, metavar="N", help="GPUs that share the sequence (default 1)")
-    parser.add_argument("--cluster", metavar="NAME", help="what was simulated for this cluster, instead of what was measured")
-    parser.add_argument("--memory", metavar="SIZE", help="what a GPU has, inputs included, with its unit, such as 80GiB")
+    parser.add_argument("--cluster", metavar="NAME", help="records simulated for this cluster, instead of measured ones")
+    parser.add_argument("--memory", metavar="SIZE", help="the memory of a GPU with its unit, such as 80GiB; inputs count too")
     parser.add_argument("--device", metavar="NAME", help="words of the device's name, or cpu or cuda, where records have several")
     parser.add_argument(
         "--results", nargs="+", metavar="DIR", help="your own journals, or folders of them, instead of those that come with LongCA"
@@ -48,14 +46,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from longca.report import usage
-    from longca.report.best import NO_RECORD, ask
-    from longca.report.evidence import load
-    from longca.report.recommend import recommend
+    with collector_paused():
+        return _export_table(args) if args.mask is None or args.seqlen is None else _answer(args)
 
-    if args.mask is None or args.seqlen is None:
-        return _table(args)
-    question = ask(**_typed(args))
+
+def _answer(args: argparse.Namespace) -> int:
+    from longca.recommend import usage
+    from longca.recommend.answer import recommend
+    from longca.recommend.best import NO_RECORD
+    from longca.recommend.question import Question
+    from longca.recommend.shipped import load
+
+    question = Question.parse(**_typed(args))
     say_torn(args.results or [])
     answer = recommend(question, load(args.results))
     if args.export:
@@ -68,20 +70,21 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _typed(args: argparse.Namespace) -> dict[str, Any]:
-    """What the question is made of; None for what was not given."""
+    """The fields of the question as typed; None for those that were not given."""
     from longca.text import parse_settings
 
-    return {name: getattr(args, name) for name in TYPED} | {"params": parse_settings(args.set)}
+    return {name: getattr(args, name) for name in FIELDS} | {"params": parse_settings(args.set)}
 
 
-def _table(args: argparse.Namespace) -> int:
-    from longca.report.best import NO_RECORD, fields, table
-    from longca.report.evidence import load
+def _export_table(args: argparse.Namespace) -> int:
+    from longca.recommend.best import NO_RECORD, table
+    from longca.recommend.question import parse_fields
+    from longca.recommend.shipped import load
 
     if not args.export or args.code:
         raise BadInput("name a --mask and a --seqlen; or give --export FILE for all answers that the records hold.")
     say_torn(args.results or [])
-    answers = table(load(args.results), fields(**_typed(args)))
+    answers = table(load(args.results), parse_fields(**_typed(args)))
     _write(args.export, answers)
     return 0 if answers else NO_RECORD
 
@@ -91,7 +94,7 @@ def _write(target: str, answers: list[Answer]) -> None:
     import sys
     from pathlib import Path
 
-    from longca.report.best import exported
+    from longca.recommend.best import exported
     from longca.text import plural
 
     try:
@@ -104,15 +107,14 @@ def _write(target: str, answers: list[Answer]) -> None:
 def _show(answer: Answer) -> None:
     from longca.cli._tables import show_table
 
-    print(answer.question.words(answer.unit) + (f", {answer.device}" if answer.device else ""))
+    print(answer.question.describe(answer.unit) + (f", {answer.device}" if answer.device else ""))
     if answer.best is None:
-        none = "no kernel that was measured can be recommended." if answer.out else "no record answers this."
-        print(f"\n{none}")
+        print("\nno kernel that was measured can be recommended." if answer.out else "\nno record answers this.")
     else:
         _show_best(answer, answer.best)
     if answer.out:
         print("\nout:")
-        show_table(["", "", "why"], [[one.name, one.status, one.reason] for one in answer.out])
+        show_table(["", "", "why"], [[out.line, out.status, out.reason] for out in answer.out])
     if answer.unmeasured and (answer.best is not None or answer.out):
         print(f"\nof these there is no record here: {', '.join(answer.unmeasured)}")
     for sentence in answer.advice:
@@ -123,7 +125,7 @@ def _show_best(answer: Answer, best: Choice) -> None:
     from longca.cli._tables import show_table
 
     equals = [choice.name for choice in answer.choices if choice.as_good]
-    others = f", or {'one of ' if len(equals) > 1 else ''}{', '.join(equals)}: as good {ALIKE}" if equals else ""
+    others = f", or {'one of ' if len(equals) > 1 else ''}{', '.join(equals)}: as good {_alike()}" if equals else ""
     print(f"\nuse {best.name}{' (SIMULATED, not measured)' if best.simulated else ''}{others}\n")
     several = answer.masks > 1
     columns = ["", "TFLOP/s" + (f"/{answer.unit}" if best.method else ""), *(["worst"] if several else []), "ms", "GiB", "against the best"]
@@ -136,61 +138,80 @@ def _show_best(answer: Answer, best: Choice) -> None:
     print()
     for remark in _remarks(answer, best):
         print(remark)
-    print("\nit stands on:" if len(best.sources) <= SHOWN else f"\nit stands on {len(best.sources)} records, among them:")
+    print("\nit rests on:" if len(best.sources) <= SHOWN else f"\nit rests on {len(best.sources)} records, among them:")
     for source in best.sources[:SHOWN]:
         print(f"  {_source(source)}")
-    again = best.again(answer.seeds)
-    if again:
-        print(f"to measure it again: {again}")
+    command = best.command(answer.seeds)
+    if command:
+        print(f"to measure it again: {command}")
 
 
-def _source(source: Evidence) -> str:
-    commit = source.facts.get("commit")
-    facts = [source.device, source.facts.get("date"), f"commit {commit[:10]}" if commit else ""]
-    record = source.record
-    return f"{source.file} {record['key']} {record['pass']} seed {record['seed']} ({', '.join(fact for fact in facts if fact)})"
+def _source(source: Source) -> str:
+    record, environment = source.record, source.environment
+    facts = [environment.name, environment.date, f"commit {environment.commit[:10]}" if environment.commit else ""]
+    return f"{source.file} {record.key} {record.pass_} seed {record.seed} ({', '.join(fact for fact in facts if fact)})"
+
+
+def _alike() -> str:
+    from longca.results.ranking import PRACTICAL
+
+    return f"within the noise or {100 * PRACTICAL:g} %"
 
 
 def _against(choice: Choice, best: Choice) -> str:
     if choice is best:
         return "best"
-    return f"{choice.against_best:.2f}x" + (f", as good as it {ALIKE}" if choice.as_good else "")
+    return f"{choice.against_best:.2f}x" + (f", as good as it {_alike()}" if choice.as_good else "")
 
 
 def _remarks(answer: Answer, best: Choice) -> list[str]:
-    question, said = answer.question, []
+    """Sentences on what the figures are of, and on doubts about them."""
+    from longca.results.record import Pass
+
+    remarks = []
     if best.simulated:
-        said.append(f"these figures come from a simulation of the cluster {best.simulated}; nothing of it was measured.")
+        remarks.append(f"these figures come from a simulation of the cluster {best.simulated}; nothing of it was measured.")
     if best.summed:
-        apart = [choice.name for choice in answer.choices if choice.summed]
-        which = "all of them" if len(apart) == len(answer.choices) else ", ".join(apart)
-        said.append(f"fwd+bwd is the sum of a forward and a backward that were measured apart ({which}).")
+        summed = _names(answer, [choice for choice in answer.choices if choice.summed])
+        remarks.append(f"fwd+bwd is the sum of a forward and a backward that were measured apart ({summed}).")
     if answer.masks > 1:
-        said.append(
-            f"median and worst over the masks of {len(answer.seeds)} seeds ({', '.join(map(str, answer.seeds))}), the same for all."
+        seeds = ", ".join(map(str, answer.seeds))
+        remarks.append(f"median and worst over the masks of {len(answer.seeds)} seeds ({seeds}), the same for all.")
+    elif answer.question.has_documents:
+        remarks.append(f"one seed only ({answer.seeds[0]}); other documents may give another answer.")
+    training = [choice for choice in answer.choices if choice.sources[0].record.grad]
+    if answer.question.pass_ is Pass.FWD and training:
+        others = "" if len(training) == len(answer.choices) else f" of {_names(answer, training)}"
+        remarks.append(f"the forward{others} is that of training: it keeps what a backward needs.")
+    return remarks + _doubts(answer)
+
+
+def _doubts(answer: Answer) -> list[str]:
+    from longca.results.ranking import ENOUGH_SAMPLES, SETTLED_S
+
+    doubts = []
+    if noisy := [choice for choice in answer.choices if choice.noisy]:
+        doubts.append(f"noisy when it was measured: {', '.join(choice.name for choice in noisy)}.")
+    if (warmup_s := _shortest_warmup(answer.choices)) is not None and warmup_s < SETTLED_S:
+        doubts.append(
+            f"measured after a warm-up of {1e3 * warmup_s:g} ms: a GPU slows down under load, an H200 by up to 13 % within "
+            f"{1e3 * SETTLED_S:g} ms, so close kernels may be in another order."
         )
-    elif question.has_documents:
-        said.append(f"one seed only ({answer.seeds[0]}); other documents may give another answer.")
-    training = [choice.name for choice in answer.choices if choice.sources[0].record.get("grad")]
-    if question.which == "fwd" and training:
-        others = "" if len(training) == len(answer.choices) else f" of {', '.join(training)}"
-        said.append(f"the forward{others} is that of training: it keeps what a backward needs.")
-    if any(choice.noisy for choice in answer.choices):
-        noisy = [choice.name for choice in answer.choices if choice.noisy]
-        said.append(f"noisy when it was measured: {', '.join(noisy)}.")
-    if short := _short_warmup(answer.choices):
-        said.append(
-            f"measured behind a warm-up of {1e3 * short:g} ms: a GPU slows down under load, an H200 by up to 13 % within "
-            f"{1e3 * SETTLED_S:g} ms, so what is close may be in another order."
-        )
-    few = [f"{choice.name} ({choice.samples})" for choice in answer.choices if choice.samples < ENOUGH and not choice.simulated]
+    few = [choice for choice in answer.choices if choice.samples < ENOUGH_SAMPLES and not choice.simulated]
     if few:
-        said.append(f"measured with fewer than {ENOUGH} samples: {', '.join(few)}.")
-    return said
+        doubts.append(
+            f"measured with fewer than {ENOUGH_SAMPLES} samples: {', '.join(f'{choice.name} ({choice.samples})' for choice in few)}."
+        )
+    if older := [choice for choice in answer.choices if choice.older]:
+        doubts.append(f"measured with an older version of this kernel's code: {_names(answer, older)}.")
+    return doubts
 
 
-def _short_warmup(choices: Sequence[Choice]) -> float | None:
-    """Seconds, where they were too few for a GPU to be as slow as it stays."""
-    sources = [source for choice in choices for source in choice.sources if not source.on_cpu and not choice.simulated]
-    warmups = [source.facts.get("clock", {}).get("warmup_s") for source in sources]
-    return min((warmup for warmup in warmups if warmup is not None and warmup < SETTLED_S), default=None)
+def _names(answer: Answer, choices: Sequence[Choice]) -> str:
+    return "all of them" if len(choices) == len(answer.choices) else ", ".join(choice.name for choice in choices)
+
+
+def _shortest_warmup(choices: Sequence[Choice]) -> float | None:
+    """The shortest warm-up on a GPU, in seconds."""
+    sources = [source for choice in choices for source in choice.sources if not source.environment.on_cpu and not choice.simulated]
+    return min((seconds for source in sources if (seconds := source.environment.warmup_s) is not None), default=None)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
+from longca.cli._collector import collector_paused
+from longca.cli._files import write_text
 from longca.cli._tables import write_over
 from longca.cli._torn import say_torn
-from longca.errors import BadInput
 
 HELP = "write one self-contained HTML page of charts, tables and how to reproduce them"
 
@@ -17,30 +17,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--out", default="report.html", metavar="FILE", help="the page (default report.html)")
     parser.add_argument("--md", metavar="FILE", help="the tables as Markdown, too")
     parser.add_argument("--figures", metavar="DIR", help="figures for papers as PNG and PDF, too")
-    parser.add_argument("--title", default="LongCA results", help="what stands on top of it")
+    parser.add_argument("--title", default="LongCA results", help="the title of the page")
 
 
 def run(args: argparse.Namespace) -> int:
     from longca.report import figures, markdown, page
-    from longca.report.gather import gather
+    from longca.results import naming, reading
 
     say_torn(args.folders)
-    found = gather(args.folders)
-    _write(args.out, page.render(found, args.folders, args.title), "; open it in a browser, it needs no network")
+    with collector_paused():
+        results = reading.read_some(args.folders)
+        rows = naming.rows(results)
+        text = page.render(results, rows, args.folders, args.title)
+    write_text(args.out, text, "; open it in a browser, it needs no network")
     if args.md:
-        _write(args.md, markdown.render(found, args.title))
+        write_text(args.md, markdown.render(results, rows, args.title))
     if args.figures:
         count = 0
-        for count, path in enumerate(figures.write_figures(found, args.figures), 1):
+        for count, path in enumerate(figures.write_figures(rows, args.figures), 1):
             write_over(f"{count} {path.name}")  # a large journal takes half a minute
         write_over("")
         print(f"wrote {count} figures to {args.figures}")
     return 0
-
-
-def _write(target: str, text: str, remark: str = "") -> None:
-    try:
-        Path(target).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"cannot write {target}: {error.strerror}; give another file.") from error
-    print(f"wrote {target}{remark}")

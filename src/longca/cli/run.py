@@ -227,7 +227,8 @@ def _default_name(args: argparse.Namespace, level: Level) -> str:
 def _summary(finished: Finished, out: Path, own_kernels: list[str]) -> None:
     """Prints what was fastest, how the user's own kernels stand, and what failed."""
     from longca.cli._tables import show_table
-    from longca.report.terminal import counts, summary_tables
+    from longca.report.terminal import summary_tables
+    from longca.results.summary import counts
 
     for table in summary_tables(finished.results, own_kernels):
         print(f"\n{table.title}")

@@ -1,4 +1,4 @@
-"""What the adapters of block-sparse kernels share: which blocks a library takes, and its lists of them."""
+"""Lowering of block patterns, for all block-sparse adapters: refusals of blocks that a library does not take, and lists of blocks."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def first_refusal(*refusals: No | None, otherwise: Answer | None = None) -> Answer:
-    """The first reason to refuse; a No is false, so that `or` would pass it over."""
+    """Returns the first refusal, or `otherwise`, or Yes (a No is false, so that `or` would skip it)."""
     return next((refusal for refusal in refusals if refusal is not None), otherwise or Yes())
 
 
 def block_size(mask: BlockMask) -> int | None:
-    """The one size of all row and key blocks, the last of which may be shorter; None where sizes differ."""
+    """Returns the size of all row and key blocks, the last of which may be shorter; None where sizes differ."""
     size = int(max(mask.row_edges[1], mask.col_edges[1]))
     for edges in (mask.row_edges, mask.col_edges):
         if not np.array_equal(edges, np.append(np.arange(0, edges[-1], size), edges[-1])):
@@ -32,7 +32,8 @@ OnTop = Literal["nothing", "causal", "any"]
 
 
 def refuse_pattern(mask: AnyMask, case: Case, sizes: tuple[int, ...] = (), on_top: OnTop = "nothing") -> No | None:
-    """Why a kernel that takes uniform blocks of these sizes (none given: any blocks), with this kind of mask on top, cannot take it."""
+    """Returns why a kernel that takes uniform blocks of these sizes (none given: any blocks), with this kind of mask on top, refuses a
+    mask; None where it takes it."""
     from longca.masks import BlockMask
 
     if not isinstance(mask, BlockMask):
@@ -49,12 +50,14 @@ def refuse_pattern(mask: AnyMask, case: Case, sizes: tuple[int, ...] = (), on_to
 
 
 def is_causal(mask: Mask) -> bool:
+    """Whether a mask is the causal mask of as many queries as keys."""
     from longca.masks import causal
 
     return mask.seqlen_q == mask.seqlen_k and mask == causal(mask.seqlen_q)
 
 
 def refuse_short_blocks(mask: BlockMask) -> No | None:
+    """Returns a refusal where the last block is shorter than the others."""
     size = block_size(mask) or 1
     for length in (mask.seqlen_q, mask.seqlen_k):
         if length % size:
@@ -63,27 +66,28 @@ def refuse_short_blocks(mask: BlockMask) -> No | None:
 
 
 def refuse_blind_rows(mask: BlockMask) -> No | None:
-    return None if mask.kept.any(axis=2).all() else No("needs rows that all see something")
+    """Returns a refusal where a row of blocks keeps none."""
+    return None if mask.kept.any(axis=2).all() else No("needs rows that all see a key")
 
 
 def index_lists(kept: torch.Tensor, width: int | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-    """(count [..., rows], index [..., rows, width]) int32: the kept blocks of each row in order, then zeros; `width` is at least the
-    longest list, or all blocks. Nothing is read back from the device."""
+    """Returns (count [..., rows], index [..., rows, width]) int32: the kept blocks of each row in order, then zeros; `width` is at least
+    the longest list, or all blocks. Nothing is read back from the device."""
     import torch
 
     blocks = kept.shape[-1]
     width = blocks if width is None else width
-    place = torch.where(kept, kept.cumsum(-1) - 1, width)  # what is not kept goes into one place more, which is cut off
+    place = torch.where(kept, kept.cumsum(-1) - 1, width)  # blocks that are not kept go into an extra place, which is cut off
     index = torch.zeros(*kept.shape[:-1], width + 1, dtype=torch.int32, device=kept.device)
     index.scatter_(-1, place, torch.arange(blocks, dtype=torch.int32, device=kept.device).expand(kept.shape))
     return kept.sum(-1, dtype=torch.int32), index[..., :width].contiguous()
 
 
 def tile_lists(mask: BlockMask, device: str, tile: tuple[int, int], *, of_keys: bool = False, wide: bool = False) -> list[torch.Tensor]:
-    """(partial count, partial index, full count, full index) per pattern and tile of rows, or of keys; made on the device.
+    """Returns (partial count, partial index, full count, full index) per pattern and tile of rows, or of keys; made on the device.
 
-    For blocks of whole tiles, the last of which may be shorter: that one is partial, and so is every tile of a block that a band on top
-    cuts. What of such a tile is hidden is left to the mask. Lists are as wide as the longest may be, or `wide`: as there are tiles.
+    It is for blocks of whole tiles, the last of which may be shorter: that tile is partial, and so is every tile of a block that a band
+    on top cuts; the caller masks these. Lists are as wide as the longest may be, or with `wide` as the number of tiles.
     """
     from longca.kernels.lower import upload
 
@@ -103,7 +107,7 @@ def tile_lists(mask: BlockMask, device: str, tile: tuple[int, int], *, of_keys: 
 
 
 def kept_of_query_heads(mask: BlockMask, case: Case) -> torch.Tensor:
-    """kept[query head, row block, key block] on the device; the heads of a group see the same."""
+    """Returns kept[query head, row block, key block] on the device; the heads of a group share a pattern."""
     from longca.kernels.lower import upload
 
     kept = upload(mask.kept, case.device)

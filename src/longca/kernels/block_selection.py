@@ -1,7 +1,7 @@
-"""Block patterns that queries and keys select themselves: those that LongCA measures on, or a user's own.
+"""Block patterns that queries and keys select: q and k of LongCA's own inputs, or tensors of a user.
 
-The means are made on a CPU from the CPU's numbers, in blocks of tokens, whatever device is measured, so that a pattern is the
-same everywhere, as the random ones are; what is measured on it gets the same numbers (`Case.numbers`).
+The means of blocks are computed on a CPU from the CPU's random numbers, whatever device is measured, so that a pattern is the same
+everywhere; kernels are then measured on the same numbers (`Case.numbers`).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from longca.kernels.inputs import Which
 
 PIECE = 1024  # tokens at a time
-NUMBERS = "cpu"  # whose generator makes the q and k that select
+NUMBERS = "cpu"  # the device whose generator makes the q and k that select
 
 
 class Heads(NamedTuple):
-    """The shape of a token: what q and k of a seed depend on."""
+    """The shape of a token; q and k of a seed depend on it."""
 
     q: int
     kv: int
@@ -37,12 +37,12 @@ class Heads(NamedTuple):
 
 
 def numbers_of(source: str) -> str:
-    """Whose numbers (`Case.numbers`) a pattern of that source is measured with."""
+    """Returns the `Case.numbers` with which a pattern of that source is measured."""
     return "" if source == "random" else NUMBERS
 
 
 def build(name: str, seqlen: int, source: str, shape: Heads, *, seed: int = 0, **options: Any) -> AnyMask:
-    """Any mask by name. Source and shape matter to block patterns alone; torch is needed where blocks are selected."""
+    """Returns any mask by name. Only block patterns use source and shape; torch is needed where q and k select the blocks."""
     if source not in SOURCES:
         raise unknown("source of block patterns", source, list(SOURCES))
     if source == "random" or name not in masks.block_names():
@@ -51,7 +51,7 @@ def build(name: str, seqlen: int, source: str, shape: Heads, *, seed: int = 0, *
 
 
 def from_seed(name: str, seqlen: int, source: str, seed: int, shape: Heads, **params: float) -> BlockMask:
-    """The pattern that the rule `source` selects by the q and k of that seed."""
+    """Returns the pattern that the rule `source` selects by the q and k of that seed."""
 
     def means(row_edges: Ints, col_edges: Ints) -> Means:
         return _means_of_seed(seqlen, seed, shape, row_edges.tobytes(), col_edges.tobytes())
@@ -60,7 +60,7 @@ def from_seed(name: str, seqlen: int, source: str, seed: int, shape: Heads, **pa
 
 
 def from_tensors(q_LHD: torch.Tensor, k_LHD: torch.Tensor, name: str, source: str, seed: int = 0, **params: float) -> BlockMask:
-    """The pattern that the rule `source` selects by these queries and keys; the seed cuts variable blocks."""
+    """Returns the pattern that the rule `source` selects by these queries and keys; the seed cuts variable blocks."""
     if len(q_LHD) != len(k_LHD):
         raise BadInput(f"the source {source} is causal: it needs as many queries as keys, not {len(q_LHD)} and {len(k_LHD)}.")
 
@@ -71,7 +71,7 @@ def from_tensors(q_LHD: torch.Tensor, k_LHD: torch.Tensor, name: str, source: st
 
 
 def block_means(pieces: Iterator[torch.Tensor], edges: Ints) -> Floats:
-    """[heads, blocks, head size] from pieces of [tokens, heads, head size] that follow one another; in multiples of QUANTUM."""
+    """Returns the means of blocks [heads, blocks, head size], in multiples of QUANTUM, of consecutive pieces [tokens, heads, head size]."""
     import torch
 
     sums: torch.Tensor | None = None
@@ -94,7 +94,7 @@ def _pieces(x_LHD: torch.Tensor) -> Iterator[torch.Tensor]:
     return iter(x_LHD.split(PIECE))
 
 
-@lru_cache(maxsize=1)  # patterns of several ratios come one after the other, and share what takes longest
+@lru_cache(maxsize=1)  # patterns of several ratios come one after the other and share the means, which take longest
 def _means_of_seed(seqlen: int, seed: int, shape: Heads, row_edges: bytes, col_edges: bytes) -> Means:
     from longca.kernels.inputs import length_of, tokens
 

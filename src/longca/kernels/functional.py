@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -16,12 +17,7 @@ from longca.masks import AnyMask, BlockMask, Mask
 from longca.text import refuse_heads
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
-# fastest first, as measured (docs/kernels.md, docs/sparse.md); the last one can do everything
-PREFERRED = {
-    "cuda": ("fa4", "cudnn_flex", "fa3", "cudnn", "fa2", "block_triton", "flex", "sdpa", "torch:chunked"),
-    "cpu": ("sdpa", "torch"),
-}
-SHORT = 8192  # tokens up to which memory for every pair is no matter
+SHORT = 8192  # tokens up to which memory for every pair of tokens does not matter
 
 
 def attention(
@@ -34,11 +30,11 @@ def attention(
     scale: float = 0.0,
     deterministic: bool = False,
 ) -> torch.Tensor:
-    """Attention of q [Lq, Hq, D] over k [Lk, Hkv, D] and v [Lk, Hkv, Dv] under a mask; differentiable. Returns [Lq, Hq, Dv].
+    """Returns the attention [Lq, Hq, Dv] of q [Lq, Hq, D] over k [Lk, Hkv, D] and v [Lk, Hkv, Dv] under a mask; differentiable once.
 
-    `kernel` is a name or name:variant, what `@longca.kernel` made of a function, or a class derived from `longca.Kernel` or an object of
-    one; it is run, or refused with the reason, never replaced. Without one the best kernel that is available here for this mask and
-    device is taken: the first of `PREFERRED`.
+    `kernel` is a name or name:variant, a function decorated with `@longca.kernel`, or a class derived from `longca.Kernel` or an object of
+    one; it is run, or refused with the reason, never replaced. Without it the first kernel by `Kernel.preference` runs that is available
+    here and supports this mask. `scale` 0 stands for 1/sqrt(D).
     """
     refuse_tensors(q, k, v, mask)
     if kernel is not None:
@@ -54,7 +50,7 @@ def attention(
 
 
 def refuse_tensors(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask) -> None:
-    """What no kernel could take for attention, of whatever length."""
+    """Raises BadInput for tensors and masks that no kernel can take, whatever their lengths."""
     for name, given in (("q", q), ("k", k), ("v", v)):
         if not isinstance(given, torch.Tensor):
             raise BadInput(f"{name} must be a torch.Tensor, not {type(given).__name__}; torch.as_tensor makes one.")
@@ -73,6 +69,8 @@ def refuse_tensors(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyM
 def _case(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask, scale: float, deterministic: bool) -> Case:
     if (len(q), len(k)) != (mask.seqlen_q, mask.seqlen_k):
         raise BadInput(f"the mask is for {mask.seqlen_q} queries and {mask.seqlen_k} keys, the tensors have {len(q)} and {len(k)}.")
+    if not math.isfinite(scale):
+        raise BadInput(f"scale must be a finite number, or 0 for 1/sqrt(head size), not {scale}.")
     backward = any(x.requires_grad for x in (q, k, v)) and torch.is_grad_enabled()
     return Case(
         len(q),
@@ -92,20 +90,21 @@ def _case(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask, scal
 
 @lru_cache(maxsize=32)
 def _prepared(asked: str | Kernel | type[Kernel] | None, mask: AnyMask, case: Case, index: int | None) -> tuple[Kernel, Attention]:
-    """For one device: `index` tells those of a kind apart."""
+    """Returns a kernel and its prepared attention for one device; `index` tells devices of one kind apart."""
     if asked is not None:
         chosen = registry.choose(asked, mask, case)
         return chosen, registry.prepare(chosen, mask, case)
     for kernel in best_kernels(mask, case):
-        with suppress(Refused):  # some know only now, such as on a device that their library does not support
+        with suppress(Refused):  # some kernels refuse only now, such as on a device that their library does not support
             return kernel, kernel.prepare(mask, case)
-    raise Refused(f"no kernel that is available here can do {mask.name or 'this mask'} on {case.device}; `longca ls kernels` says why.")
+    raise Refused(f"no kernel that is available here can do {mask.name or 'this mask'} on {case.device}; `longca ls kernels` shows why.")
 
 
 def best_kernels(mask: AnyMask, case: Case) -> list[Kernel]:
-    """The preferred kernels that are available and can do this, best first; those with memory for every pair last, unless it is little."""
+    """Returns the preferred kernels that are available and support this, best first; beyond `SHORT` tokens kernels that need memory for
+    every pair come last."""
     lean, greedy = list[Kernel](), list[Kernel]()
-    for kernel in (kernel for label in PREFERRED.get(case.device, ()) for kernel in registry.choices(label)):
+    for kernel in registry.preferred(case.device):
         answer = registry.available(kernel, case.device) and registry.supports(kernel, mask, case)
         if isinstance(answer, Yes):
             (greedy if answer.quadratic and max(case.seqlen_q, case.seqlen_k) > SHORT else lean).append(kernel)
@@ -123,5 +122,21 @@ class _Function(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         q, k, v, out, lse = ctx.saved_tensors
-        dout = grads[0] if grads[0].stride() == out.stride() else torch.empty_like(out).copy_(grads[0])
-        return (None, *ctx.prepared.backward(dout, q, k, v, out, lse))
+        with torch.no_grad():
+            dout = grads[0] if grads[0].stride() == out.stride() else torch.empty_like(out).copy_(grads[0])
+            gradients = ctx.prepared.backward(dout, q, k, v, out, lse)
+        if torch.is_grad_enabled():  # create_graph=True: without a node here, second derivatives would be wrong and not refused
+            gradients = _NoSecondDerivative.apply(grads[0], q, k, v, *gradients)  # type: ignore[no-untyped-call]
+        return (None, *gradients)
+
+
+class _NoSecondDerivative(torch.autograd.Function):
+    """Returns dq, dk and dv as functions of dout, q, k and v whose derivatives are refused."""
+
+    @staticmethod
+    def forward(ctx: Any, dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *gradients: torch.Tensor) -> Any:
+        return tuple(gradient.view_as(gradient) for gradient in gradients)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> None:
+        raise Refused("this kernel has no second derivative; kernel='sdpa:math' has one, for masks made of bands.")

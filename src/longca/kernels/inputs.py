@@ -1,8 +1,8 @@
-"""The numbers every kernel is checked and timed on.
+"""The input tensors on which every kernel is checked and timed.
 
-q, k, v and dout of a token depend only on (seed, tensor, token) and the shape of a token, so that any rank, any shard and any
-kernel sees the same numbers without anyone holding them all. They are made in blocks of 1,024 tokens, on the device itself unless
-the case asks for another one's numbers.
+q, k, v and dout of a token depend only on (seed, tensor, token) and the shape of a token, so that all ranks, shards and kernels get the
+same numbers and none needs all of them. They are made in blocks of 1,024 tokens, on the device itself unless `Case.numbers` names another
+one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, 
 
 
 class Inputs(NamedTuple):
-    """Logically [L, H, D] each, in the memory order the kernel asked for."""
+    """q, k, v and dout, logically [L, H, D] each, in the memory order of the kernel."""
 
     q: torch.Tensor
     k: torch.Tensor
@@ -37,13 +37,13 @@ class Inputs(NamedTuple):
 
 
 def make(case: Case, seed: int = 0, layout: Layout = "LHD") -> Inputs:
-    """All four tensors of a case."""
+    """Returns all four tensors of a case."""
     q, k, v, dout = (tokens(which, case, [(0, length_of(which, case))], seed, layout) for which in WHICH)
     return Inputs(q, k, v, dout)
 
 
 def tokens(which: Which, case: Case, ranges: Sequence[Range], seed: int = 0, layout: Layout = "LHD") -> torch.Tensor:
-    """The tokens of the given ranges, one after the other."""
+    """Returns the tokens of the given ranges, one range after the other."""
     heads = case.heads_kv if which in "kv" else case.heads_q
     size = case.head_dim if which in "qk" else case.head_dim_v
     out = empty(sum(end - start for start, end in ranges), heads, size, case, layout)
@@ -68,7 +68,7 @@ def tokens(which: Which, case: Case, ranges: Sequence[Range], seed: int = 0, lay
 
 @contextmanager
 def _workers(many: bool) -> Iterator[Callable[..., Iterable[torch.Tensor]]]:
-    """Something like `map`; with many workers where a CPU makes numbers for another device, which a single one would keep waiting."""
+    """Yields a function like `map`; it has many threads where a CPU makes numbers for another device, which would wait for one."""
     if not many:
         yield map
         return
@@ -77,7 +77,7 @@ def _workers(many: bool) -> Iterator[Callable[..., Iterable[torch.Tensor]]]:
 
 
 def empty(length: int, heads: int, size: int, case: Case, layout: Layout) -> torch.Tensor:
-    """An uninitialised [L, H, D] tensor, in the given memory order."""
+    """Returns an uninitialised [L, H, D] tensor in the given memory order."""
     dtype = DTYPES[case.dtype]
     if layout == "LHD":
         return torch.empty(length, heads, size, dtype=dtype, device=case.device)
@@ -85,7 +85,7 @@ def empty(length: int, heads: int, size: int, case: Case, layout: Layout) -> tor
 
 
 def in_layout(tensor_LHD: torch.Tensor, layout: Layout) -> torch.Tensor:
-    """The same numbers in the given memory order; no copy where they are in it already."""
+    """Returns the same numbers in the given memory order, without a copy where they are in it already."""
     if layout == "LHD":
         return tensor_LHD.contiguous()
     return tensor_LHD.transpose(0, 1).contiguous().transpose(0, 1)

@@ -1,4 +1,4 @@
-"""From masks to the tensors that backends take. Everything is made with numpy and uploaded once."""
+"""Lowering of masks to the tensors that backends take, made with numpy and uploaded once."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def upload(array: NDArray[np.generic], device: str) -> torch.Tensor:
 
 
 def intervals(mask: Mask, device: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """The visible keys of each query as (starts, ends), int32 [K, L]; unused places are empty intervals."""
+    """Returns the visible keys of each query as (starts, ends), int32 [K, L]; unused places are empty intervals."""
     starts, ends = mask.row_intervals()
     return upload(starts, device), upload(ends, device)
 
 
 def padded(ptr: NDArray[np.int32], idx: NDArray[np.int32], device: str, width: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Lists of tiles as (count [T], index [T, N]), N = the longest list or `width`; places behind a list hold 0."""
+    """Returns lists of tiles as (count [T], index [T, N]), N = the longest list or `width`; places behind a list hold 0."""
     count = np.diff(ptr)
     width = max(int(count.max(initial=0)), width, 1)
     index = np.zeros((len(count), width), np.int32)
@@ -33,7 +33,7 @@ def padded(ptr: NDArray[np.int32], idx: NDArray[np.int32], device: str, width: i
 
 
 def dense(mask: Mask, device: str) -> torch.Tensor:
-    """Every pair as a bool [L, L], made on the device: for backends that take nothing better, and for small sizes."""
+    """Returns the visibility of every pair as a bool [L, L], made on the device: for backends that take nothing better, and for tests."""
     starts, ends = intervals(mask, device)
     key = torch.arange(mask.seqlen_k, device=device)
     visible = torch.zeros(mask.seqlen_q, mask.seqlen_k, dtype=torch.bool, device=device)
@@ -43,13 +43,13 @@ def dense(mask: Mask, device: str) -> torch.Tensor:
 
 
 def sees_nothing(mask: Mask) -> NDArray[np.bool_]:
-    """Which queries see no key at all."""
+    """Returns a bool per query: whether it sees no key."""
     starts, ends = mask.row_intervals()
     return np.asarray((ends <= starts).all(0))
 
 
 class Visibility:
-    """Answers which keys some rows see, in pieces, so that nobody needs every pair at once."""
+    """Computes which keys some rows see, in pieces, so that all pairs are never in memory at once."""
 
     def __init__(self, mask: AnyMask, device: str) -> None:
         self._mask = mask
@@ -67,14 +67,14 @@ class Visibility:
             self._last = np.where(seen, bounds[1], 0).max(0)
 
     def span(self, rows: NDArray[np.int64]) -> tuple[int, int]:
-        """The keys [first, last) outside which none of these rows sees anything."""
+        """Returns the range [first, last) that holds all keys which these rows see."""
         if isinstance(self._mask, BlockMask):
             return (0, self._mask.seqlen_k) if self._band is None else self._band.span(rows)
         first, last = int(self._first[rows].min(initial=self._mask.seqlen_k)), int(self._last[rows].max(initial=0))
         return (first, last) if last > first else (0, 0)
 
     def __call__(self, rows: torch.Tensor, first: int, last: int, kv_head: int) -> torch.Tensor:
-        """Bool [rows, last - first] for one KV head."""
+        """Returns a bool [rows, last - first] for one KV head."""
         if isinstance(self._mask, BlockMask):
             head = kv_head if self._mask.heads > 1 else 0
             seen = self._kept[head][self._row_block[rows]][:, self._key_block[first:last]]

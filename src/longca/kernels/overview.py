@@ -1,4 +1,4 @@
-"""Which kernel runs here, and which mask each can do: what `longca ls kernels` shows. Needs no torch and no GPU."""
+"""The contents of `longca ls kernels`: which kernels run here, and which masks each supports. Needs neither torch nor a GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SAMPLE, HEADS_KV = 8192, 8
 
 
 def overview() -> list[dict[str, Any]]:
-    """One entry per kernel and variant: what it is, whether it runs here, and its answer for each mask."""
+    """Returns one entry per kernel and variant: its description, whether it runs here, and its answer for each mask."""
     device = devices.kind()
     samples = [[Sample(masks.build(name, SAMPLE, seed=42))] for name in masks.names()]
     samples += [_blocks(name) for name in masks.block_names()]
@@ -22,7 +22,7 @@ def overview() -> list[dict[str, Any]]:
 
 
 class Sample(NamedTuple):
-    """A mask to ask about, with how many query heads, and what is special about asking that way."""
+    """A mask, a number of query heads, and a note for the answer where these are not the usual ones."""
 
     mask: masks.AnyMask
     heads_q: int = 64
@@ -30,16 +30,17 @@ class Sample(NamedTuple):
 
 
 def _blocks(name: str) -> list[Sample]:
-    """Block patterns are asked about in several forms: many kernels know one size of blocks, or no grouped heads."""
+    """Returns several forms of a block pattern: many kernels take only one size of blocks, or no grouped heads."""
     usual = masks.build(name, SAMPLE, seed=42, heads=HEADS_KV)
-    asked = [Sample(usual), Sample(usual, HEADS_KV, "as many KV heads as query heads")]
+    forms = [Sample(usual), Sample(usual, HEADS_KV, "as many KV heads as query heads")]
     if "b" in usual.params:
         wide = masks.build(name, SAMPLE, seed=42, heads=HEADS_KV, b=128)
-        asked.insert(1, Sample(wide, note="blocks of 128"))
-    return asked
+        forms.insert(1, Sample(wide, note="blocks of 128"))
+    return forms
 
 
 def _broken(name: str, why: str) -> dict[str, Any]:
+    """Returns the entry of an installed kernel that cannot be loaded."""
     unknown = dict.fromkeys(("needs", "backward", "gqa", "tested", "about"), "")
     return {"kernel": name, "available": False, "here": why, **unknown, "masks": {}}
 
@@ -47,7 +48,7 @@ def _broken(name: str, why: str) -> dict[str, Any]:
 def _entry(kernel: Kernel, device: str, samples: list[list[Sample]]) -> dict[str, Any]:
     available = registry.available(kernel, device)
     home = device if device in kernel.devices else kernel.devices[0]
-    answers = {asked[0].mask.name: _answer(kernel, asked, home) for asked in samples}
+    answers = {forms[0].mask.name: _answer(kernel, forms, home) for forms in samples}
     return {
         "kernel": kernel.label,
         "available": bool(available),
@@ -62,24 +63,25 @@ def _entry(kernel: Kernel, device: str, samples: list[list[Sample]]) -> dict[str
 
 
 def _tested(kernel: Kernel) -> str:
+    """Returns where a kernel passed the check, or how to check it."""
     if kernel.tested or registry.is_ours(kernel):
-        return kernel.tested or "untested: written from documentation"
+        return kernel.tested or f"not yet: `longca verify --kernels {kernel.label}` checks it"
     file = registry.file_of(kernel)
     return f"yours: `longca verify {f'--plugin {file}' if file else f'--kernels {kernel.label}'}` checks it"
 
 
-def _answer(kernel: Kernel, asked: list[Sample], device: str) -> dict[str, str]:
-    """What the kernel says of a mask on the device it is made for; forward alone where it has no backward there in any form."""
+def _answer(kernel: Kernel, forms: list[Sample], device: str) -> dict[str, str]:
+    """Returns the first positive answer of a kernel for the forms of a mask; for the forward alone where no form has a backward."""
     dtype, reasons = "bf16" if device == "cuda" else "fp32", list[str]()
     for backward in (True, False):
-        for mask, heads_q, special in asked:
+        for mask, heads_q, special in forms:
             case = Case(SAMPLE, SAMPLE, heads_q, HEADS_KV, 128, 128, dtype, device, backward=backward)
             try:
                 answer = registry.supports(kernel, mask, case)
-            except Exception as error:  # of a user's kernel: it is no answer, and takes no other kernel's away
+            except Exception as error:  # an error of a user's kernel must not hide the other kernels
                 answer = No(str(error) if isinstance(error, LongcaError) else f"supports() fails: {type(error).__name__}: {error}")
             if isinstance(answer, Yes):
                 notes = [answer.note, special, "forward only" * (not backward), "memory for every pair" * answer.quadratic]
                 return {"answer": answer.how, "note": "; ".join(note for note in notes if note)}
             reasons.append(answer.reason)
-    return {"answer": "no", "note": reasons[len(asked)]}
+    return {"answer": "no", "note": reasons[len(forms)]}

@@ -1,4 +1,4 @@
-"""`@longca.kernel`: a function becomes a kernel, for users who have one and do not want to write a class."""
+"""`@longca.kernel` makes a kernel of a function, for users who do not want to write a class."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def kernel(
     gives_lse: bool = False,
     own_files: tuple[str, ...] = (),
 ) -> type[Kernel] | Callable[[Callable[..., Any]], type[Kernel]]:
-    """Make `f(q_LHD, k_LHD, v_LHD, lowered, scale) -> out` or `-> (out, lse)` a kernel.
+    """Makes a kernel of `f(q_LHD, k_LHD, v_LHD, lowered, scale) -> out` or `-> (out, lse)`.
 
-    `lower(mask, case)` makes what the function needs to know of the mask, once, outside the clock; it may raise
-    `longca.Refused("reason")`. Without it the function gets the mask itself. The backward is torch's autograd. `gives_lse` says that the
-    function always returns (out, lse), which the rings of context parallelism need. `own_files` names files beside this one that are part
-    of the kernel and that no import shows, such as kernel.cu. Without any of this, `@longca.kernel` will do.
+    `lower(mask, case)` returns what the function gets in place of the mask; it runs once, outside the timed region, and may raise
+    `longca.Refused("reason")`. Without it the function gets the mask itself. The backward is torch's autograd. `gives_lse` declares that
+    the function always returns (out, lse), which the rings of context parallelism need. `own_files` names files beside this one that are
+    part of the kernel and that no import shows, such as kernel.cu. Without settings, write `@longca.kernel`.
 
-    What comes back is a class derived from `longca.Kernel`, which `longca.attention(..., kernel=...)` takes; it is not called itself.
+    Returns a class derived from `longca.Kernel`, which `longca.attention(..., kernel=...)` takes; nobody calls it directly.
     """
     if lower is not None and not callable(lower):
         raise BadInput(f"lower must be a function of (mask, case), not {lower!r}; leave it out, and the kernel gets the mask itself.")
@@ -91,7 +91,7 @@ def kernel(
 
 
 def refuse_settings(kernel: type[Kernel]) -> None:
-    """What a class says of itself, and nobody would understand: it would be taken for something else without a word."""
+    """Raises BadInput where a class has a setting of the wrong type or with an unknown value."""
     for name, known in CHOICES.items():
         if isinstance(value := getattr(kernel, name), str) and value not in known:
             raise BadInput(f"the kernel {kernel.name!r} has {name} = {value!r}; it must be one of {', '.join(map(repr, known))}.")
@@ -107,7 +107,7 @@ def refuse_settings(kernel: type[Kernel]) -> None:
 
 
 def _entries(value: object) -> Iterable[Any]:
-    """None of what is found only in an instance."""
+    """Returns the entries of a list; none of a property, which only an instance can evaluate."""
     return value if isinstance(value, tuple | list) else ()
 
 

@@ -1,9 +1,12 @@
-"""What several adapters share: documents with a window, rows that see nothing, repeated KV heads, torch's deterministic switch."""
+"""Code that several adapters share: documents with a window, rows without visible keys, repeated KV heads, deterministic torch."""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,18 +22,18 @@ if TYPE_CHECKING:
     from longca.masks.encodings import Varlen
 
 HOPPER_HEAD_DIMS = (64, 96, 128, 192, 256)
-LSE_OF_BLIND_ROWS = 1e4  # exp(score - 1e4) is 0 in every dtype, so that a row with this lse gives no gradient
+LSE_OF_BLIND_ROWS = 1e4  # exp(score - 1e4) is 0 in every dtype, so that a row with this lse has no gradient
 
 
 def band_mask(mask: AnyMask) -> Mask:
-    """The mask, if it is made of bands; kernels that lower rows or documents can do nothing with block patterns."""
+    """Returns a mask made of bands, and raises Refused for block patterns."""
     if isinstance(mask, Mask):
         return mask
     raise Refused("takes masks made of bands, not block patterns")
 
 
 def documents_of(mask: AnyMask) -> Varlen | No:
-    """The mask as documents with one window for all, or why it is not that."""
+    """Returns the mask as documents with one window for all, or the reason why it cannot be written so."""
     if not isinstance(mask, Mask):
         return No("takes masks made of bands, not block patterns")
     try:
@@ -39,8 +42,36 @@ def documents_of(mask: AnyMask) -> Varlen | No:
         return No(f"cannot take this mask: {str(refusal).rstrip('.')}")
 
 
+def refuse_columns(mask: AnyMask) -> No | None:
+    """Returns why a mask cannot be written as FlashMask's column intervals, or None."""
+    if not isinstance(mask, Mask):
+        return No("takes masks made of bands, not block patterns")
+    try:
+        mask.column_intervals()
+    except Refused as refusal:
+        return No(f"cannot take this mask: {str(refusal).rstrip('.')}")
+    return None
+
+
+def refuse_other_scales(case: Case) -> No | None:
+    """Returns the refusal of a kernel that has no argument for the softmax scale, or None where the scale is the usual one."""
+    if math.isclose(case.softmax_scale, case.head_dim**-0.5):
+        return None
+    return No(f"knows no other softmax scale than 1/sqrt(head size), not {case.softmax_scale}")
+
+
+def older_than(package: str, least: tuple[int, ...]) -> str:
+    """Returns the version of an installed package that is older than `least`; empty where it is not, or has no version number."""
+    try:
+        number = version(package)
+    except PackageNotFoundError:
+        return ""
+    release = re.match(r"\d+(\.\d+)*", number)
+    return number if release and tuple(map(int, release[0].split("."))) < least else ""
+
+
 def refuse_hopper_shapes(case: Case) -> No | None:
-    """What FlashAttention-3 and -4 refuse alike, whatever the mask."""
+    """Returns the refusal of dtypes and head sizes that FlashAttention-3 and -4 share, or None."""
     refusal = refuse_shapes(case, dtypes=("bf16", "fp16"), dims=HOPPER_HEAD_DIMS)
     if refusal is None and case.head_dim != case.head_dim_v and (case.head_dim, case.head_dim_v) != (192, 128):
         return No(f"takes another head size for v only as 192/128, not {case.head_dim}/{case.head_dim_v}")
@@ -48,7 +79,7 @@ def refuse_hopper_shapes(case: Case) -> No | None:
 
 
 class BlindRows:
-    """Puts rows that see nothing right after a library call; does nothing, at no cost, where a mask has none."""
+    """Sets out to 0 and lse to -inf in rows without visible keys; does nothing where a mask has no such rows."""
 
     def __init__(self, mask: Mask, device: str) -> None:
         from longca.kernels.lower import sees_nothing, upload
@@ -57,13 +88,20 @@ class BlindRows:
         self.rows = upload(rows, device) if len(rows) else None
 
     def after_forward(self, out_LHD: torch.Tensor, lse_HL: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Changes both tensors in place."""
         if self.rows is not None:
             out_LHD.index_fill_(0, self.rows, 0.0)
             lse_HL.index_fill_(1, self.rows, float("-inf"))
         return out_LHD, lse_HL
 
+    def in_graph(self, out_LHD: torch.Tensor, lse_HL: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns changed copies: autograd differentiates them, and these rows get no gradient."""
+        if self.rows is None:
+            return out_LHD, lse_HL
+        return out_LHD.index_fill(0, self.rows, 0.0), lse_HL.index_fill(1, self.rows, float("-inf"))
+
     def before_backward(self, dout_LHD: torch.Tensor, lse_HL: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Without a gradient and with vanishing probabilities such rows add nothing to dk and dv, and their dq is 0."""
+        """Returns dout and lse with which these rows add nothing to dk and dv, and get a dq of 0."""
         assert lse_HL is not None
         if self.rows is not None:
             dout_LHD = dout_LHD.index_fill(0, self.rows, 0.0)
@@ -72,7 +110,7 @@ class BlindRows:
 
 
 class DocumentAttention(Attention):
-    """FlashAttention's calling convention: one document is a batch of one, several are packed with prefix sums."""
+    """Base for FlashAttention's calling convention: one document is a batch of one, several are packed with prefix sums."""
 
     def __init__(self, mask: AnyMask, case: Case) -> None:
         from longca.kernels.lower import upload
@@ -93,18 +131,18 @@ class DocumentAttention(Attention):
 
 
 def repeat_heads(kv_LHD: torch.Tensor, group: int) -> torch.Tensor:
-    """Every KV head once per query head of its group, heads outermost in memory."""
+    """Returns each KV head once per query head of its group, heads outermost in memory."""
     return kv_LHD if group == 1 else kv_LHD.transpose(0, 1).repeat_interleave(group, dim=0).transpose(0, 1)
 
 
 def sum_heads(dkv_LHD: torch.Tensor, group: int) -> torch.Tensor:
-    """The gradient of `repeat_heads`."""
+    """Returns the gradient of `repeat_heads`."""
     return dkv_LHD if group == 1 else dkv_LHD.unflatten(1, (-1, group)).sum(2)
 
 
 @contextmanager
 def deterministic_torch(wanted: bool) -> Iterator[None]:
-    """torch's own attention ops take no flag for a deterministic backward: they read the process-wide switch."""
+    """Sets torch's process-wide switch for a deterministic backward: its own attention operators have no argument for it."""
     if not wanted:
         yield
         return

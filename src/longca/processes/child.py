@@ -20,7 +20,7 @@ import msgspec
 
 from longca.processes.host_memory import resident_bytes
 from longca.processes.lost import PHASES, ChildLost, lost, of_exit
-from longca.text import format_memory
+from longca.text import format_memory, short
 
 KEPT_OUTPUT = 16 << 10  # bytes: the end of what a child prints
 READ_SIZE, LONGEST_LINE = 1 << 20, 16 << 20
@@ -58,29 +58,16 @@ class Child:
         self._jobs, self._output, self._incoming, self._outgoing = 0, b"", b"", b""
         self._error: ChildLost | None = None
         self._spent_s = defaultdict[str, float](float)
-        self._since = self._counted = self._looked = time.monotonic()
-        self._channel, theirs = socket.socketpair()
-        command = [sys.executable, "-P", "-X", "faulthandler", "-m", "longca.processes.child_main", str(theirs.fileno())]
-        with theirs:
-            try:
-                self._guard = subprocess.Popen(
-                    [sys.executable, "-I", "-S", GUARD, str(theirs.fileno()), str(data_limit), *command],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    bufsize=0,
-                    pass_fds=(theirs.fileno(),),
-                    start_new_session=True,
-                    env={**os.environ, **(environment or {}), "PYTHONPATH": os.pathsep.join(search_path()), "PYTHONUNBUFFERED": "1"},
-                )
-            except OSError as error:
-                self._channel.close()
-                raise lost("error", f"could not be started ({error.strerror})", "start", "") from error
+        self._since = self._counted = self._next_look = time.monotonic()
+        try:
+            self._channel, self._guard = _launch(data_limit, environment or {})
+        except OSError as error:
+            raise self._lost("error", f"could not be started ({error.strerror})") from error
         assert self._guard.stdin is not None
         assert self._guard.stdout is not None
         self._control, self._printed = self._guard.stdin, self._guard.stdout
-        for end in (self._channel.fileno(), self._printed.fileno()):
-            os.set_blocking(end, False)
+        self._channel.setblocking(False)
+        os.set_blocking(self._printed.fileno(), False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._channel, selectors.EVENT_READ)
         self._selector.register(self._printed, selectors.EVENT_READ)
@@ -207,7 +194,7 @@ class Child:
         if len(self._incoming) > LONGEST_LINE:
             lines.append(self._incoming[:1])  # no message is that long, and none is a single byte
         if ended and silent and not lines:
-            raise self._gone()
+            raise self._lose(self._gone())
         return lines
 
     def _read_output(self) -> bool:
@@ -222,24 +209,19 @@ class Child:
         return False
 
     def _gone(self) -> ChildLost:
-        try:
-            code = self._guard.wait(EXIT_S)
-        except subprocess.TimeoutExpired:
-            return self._lose("error", "closed its channel")
-        self._read_output()
-        return self._lose_as(of_exit(code, self.phase, self.output))
-
-    def _lose(self, status: str, event: str, reason: str = "") -> ChildLost:
-        """Ends the child; returns the exception that tells why."""
-        self.end()
+        """The exception for a child that has closed its channel, most likely because it has ended."""
         with suppress(subprocess.TimeoutExpired):
-            self._guard.wait(BURY_S)
+            self._guard.wait(EXIT_S)
         self._read_output()
-        told = ChildLost(status, reason, event, self.output) if reason else lost(status, event, self.phase, self.output)
-        return self._lose_as(told)
+        code = self._guard.returncode
+        return self._lost("error", "closed its channel") if code is None else of_exit(code, self.phase, self.output)
 
-    def _lose_as(self, error: ChildLost) -> ChildLost:
-        self.close(0)
+    def _lost(self, status: str, event: str) -> ChildLost:
+        return lost(status, event, self.phase, self.output)
+
+    def _lose(self, error: ChildLost) -> ChildLost:
+        """Ends the child for this reason."""
+        self.close()
         self._error = error
         return error
 
@@ -248,19 +230,26 @@ class Child:
         try:
             ((kind, value),) = json.loads(line).items()
             value = msgspec.convert(value, self._types[kind])
-            expected = {"phase": value in self.deadlines if kind == "phase" else True, "done": value == self._jobs}
-            expected |= dict.fromkeys(("ready", "failed"), self.busy and not self._jobs)
-            if expected.get(kind, True):
+            if self._expects(kind, value):
                 return kind, value
         except Exception:  # a job can write anything to the channel: none of it may end the supervisor
             pass
-        raise self._lose("error", "sent a malformed message")
+        raise self._lose(self._lost("error", f"sent a malformed message ({short(repr(line[:40]))})"))
+
+    def _expects(self, kind: str, value: Any) -> bool:
+        """Whether a message makes sense now."""
+        starting = self.busy and not self._jobs
+        if kind == "phase":
+            return value in self.deadlines
+        if kind == "done":
+            return not starting and bool(value == self._jobs)
+        return starting != (kind == "reply")
 
     def _take(self, kind: str, value: Any) -> list[Any]:
         """Does what a message says; the reply, if it is one."""
         self._since = time.monotonic()
         if kind == "failed":
-            raise self._lose("error", value, value)
+            raise self._lose(ChildLost("error", short(value), short(value), self.output))
         if kind == "phase":
             self._count(value)
         if kind == "ready":
@@ -273,21 +262,47 @@ class Child:
     def _check_time(self) -> None:
         if self.busy and time.monotonic() - self._since > (allowed_s := self.deadlines[self.phase]):
             event = f"took longer than its {allowed_s:g} s"
-            raise self._lose("timeout", event, f"{PHASES.get(self.phase, self.phase)} {event}")
+            raise self._lose(ChildLost("timeout", f"{PHASES.get(self.phase, self.phase)} {event}", event, self.output))
 
     def _check_memory(self) -> None:
-        if not self.memory or time.monotonic() - self._looked < LOOK_S:
+        if not self.memory or (start := time.monotonic()) < self._next_look:
             return
-        self._looked = time.monotonic()
-        if (used := resident_bytes(self._guard.pid, self.memory)) > self.memory:
+        used = resident_bytes(self._guard.pid, self.memory)
+        self._next_look = time.monotonic() + max(LOOK_S, 10 * (time.monotonic() - start))
+        if used > self.memory:
             event = f"took {format_memory(used)} of host memory, {format_memory(self.memory)} are allowed"
-            raise self._lose("oom", event, f"it {event}")
+            raise self._lose(ChildLost("oom", f"it {event}", event, self.output))
+
+
+def _launch(data_limit: int, environment: Mapping[str, str]) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """Starts a child under its guard; returns this side of its channel, and the guard."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        number = str(theirs.fileno())
+        child = [sys.executable, "-P", "-X", "faulthandler", "-m", "longca.processes.child_main", number]
+        try:
+            guard = subprocess.Popen(
+                [sys.executable, "-I", "-S", GUARD, number, str(data_limit), *child],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                bufsize=0,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+                env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(search_path()), "PYTHONUNBUFFERED": "1"},
+            )
+        except OSError:
+            ours.close()
+            raise
+    return ours, guard
 
 
 def search_path() -> list[str]:
     """The folders in which this process finds modules, this package's first; without the current folder, which `python -m` adds."""
-    here = str(Path.cwd()) if getattr(sys.modules["__main__"], "__spec__", None) is not None else ""
-    without = {"", here, *sysconfig.get_paths().values()}  # a child has its own standard library
+    without = {"", *sysconfig.get_paths().values()}  # a child has its own standard library
+    if getattr(sys.modules["__main__"], "__spec__", None) is not None:
+        with suppress(FileNotFoundError):  # the current folder may be gone
+            without.add(str(Path.cwd()))
     return list(dict.fromkeys([str(Path(__file__).parents[2]), *(entry for entry in sys.path if entry not in without)]))
 
 

@@ -18,7 +18,9 @@ from typing import Any, Protocol
 from longca.errors import LongcaError
 from longca.text import short
 
-Tell = Callable[[dict[str, Any]], None]  # tell({"phase": name}) begins another phase, which has its own deadline
+Tell = Callable[
+    [dict[str, Any]], None
+]  # {"phase": name} begins another phase, which has its own deadline; {"reply": ...} is one more reply
 
 
 class Service(Protocol):

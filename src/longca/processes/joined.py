@@ -20,7 +20,6 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
 from longca.errors import LongcaError
-from longca.parallel.comm.base import Comm
 from longca.parallel.joining import Job
 from longca.processes.ranks import Answer, Failure, RankFailed, failed, run_job
 
@@ -28,7 +27,9 @@ Task = dict[str, Any]
 GRACE_S = 10.0  # for the other ranks, once one has failed: they may be about to fail too, and then the job can go on
 LOOK_S = 1.0  # between two looks at the store while this rank measures: more would take its time
 POLL_S = 0.005, 0.1  # the same where this rank only waits, at first and after a while
-GONE = "gone"  # the key that the first rank sets when it ends
+TASK, ANSWER, FAILED = "{}/task".format, "{}/answer/{}".format, "{}/failed".format  # keys of the store, by number of the task and rank
+HEARD = "heard/{}".format  # set by a rank that knows of the end
+GONE = "gone"  # set by the first rank when it ends
 FAREWELL = ""  # the job after which there are no more
 
 
@@ -55,13 +56,14 @@ class Joined:
         self.lost = True  # until all have answered: whatever ends this call earlier leaves them in the middle of the job
         task: Task = {"job": job, "args": args, "deadline": deadline}
         self._tell(task)
-        part = Part(self._comm, task)
+        own: list[Answer | Failure] = []
+        part = threading.Thread(target=lambda: own.append(run_job(self._comm, task)), daemon=True)  # it may never return
         part.start()
-        self._wait(part, deadline)
-        answers = [part.answer, *(self._take(_answer_of(self._number, rank)) for rank in range(1, self._comm.size))]
+        self._wait(part, own, deadline)
+        answers = [own[0] if own else None, *(self._take(ANSWER(self._number, rank)) for rank in range(1, self._comm.size))]
         failures = [failed(rank, answer) for rank, answer in enumerate(answers) if isinstance(answer, Failure)]
         if None not in answers:
-            self._store.delete_key(_task(self._number))
+            self._store.delete_key(TASK(self._number))
             self.lost = False
         elif not failures:
             failures = [RankFailed(answers.index(None), "timeout", f"did not answer within {deadline:g} s", "")]
@@ -75,23 +77,23 @@ class Joined:
             return
         self.lost = True
         self._tell({"job": FAREWELL})
-        _await(self._store, [_answer_of(self._number, rank) for rank in range(1, self._comm.size)], GRACE_S)
+        _await(self._store, [ANSWER(self._number, rank) for rank in range(1, self._comm.size)], GRACE_S)
 
     def _tell(self, task: Task) -> None:
         self._number += 1
-        self._store.set(_task(self._number), json.dumps(task))
+        self._store.set(TASK(self._number), json.dumps(task))
 
-    def _wait(self, part: Part, seconds: float) -> None:
+    def _wait(self, part: threading.Thread, own: list[Answer | Failure], seconds: float) -> None:
         """Waits until all have answered or the time is over; little time is left once one has failed."""
-        others = [_answer_of(self._number, rank) for rank in range(1, self._comm.size)]
-        end, failed = time.monotonic() + seconds, False
+        others = [ANSWER(self._number, rank) for rank in range(1, self._comm.size)]
+        end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             part.join(min(left, LOOK_S))
-            if part.answer is not None and (not others or self._store.check(others)):
+            if own and (not others or self._store.check(others)):
                 return
-            if not failed and (isinstance(part.answer, Failure) or self._store.check([_failed(self._number)])):
-                failed, end = True, min(end, time.monotonic() + GRACE_S)
-            if part.answer is not None:
+            if any(isinstance(answer, Failure) for answer in own) or self._store.check([FAILED(self._number)]):
+                end = min(end, time.monotonic() + GRACE_S)
+            if own:
                 time.sleep(POLL_S[0])
 
     def _take(self, key: str) -> Answer | Failure | None:
@@ -103,18 +105,6 @@ class Joined:
         return answer
 
 
-class Part(threading.Thread):
-    """The first rank's own part of a job, in a thread: it may never return."""
-
-    def __init__(self, comm: Comm, task: Task) -> None:
-        super().__init__(daemon=True)
-        self._comm, self._task = comm, task
-        self.answer: Answer | Failure | None = None
-
-    def run(self) -> None:
-        self.answer = run_job(self._comm, self._task)
-
-
 def lead(job: Job, measure: Callable[[], int]) -> int:
     """Runs the first rank's work. Tells the other ranks when it ends, in case they are in the middle of a job, and leaves them a moment to
     read that before the store ends with this process."""
@@ -122,7 +112,7 @@ def lead(job: Job, measure: Callable[[], int]) -> int:
         return measure()
     finally:
         job.store.set(GONE, "")
-        _await(job.store, [_heard(rank) for rank in range(1, job.comm.size)], 2 * LOOK_S)
+        _await(job.store, [HEARD(rank) for rank in range(1, job.comm.size)], 2 * LOOK_S)
 
 
 def follow(job: Job) -> int:
@@ -133,24 +123,24 @@ def follow(job: Job) -> int:
         number += 1
         task = _hear(job, number)
         if task["job"] == FAREWELL:
-            store.set(_heard(comm.rank), "")
-            store.set(_answer_of(number, comm.rank), "")
+            store.set(HEARD(comm.rank), "")
+            store.set(ANSWER(number, comm.rank), "")
             return 0
         ended = threading.Event()
         threading.Thread(target=_watch, args=(job, ended, task["deadline"] + GRACE_S), daemon=True).start()
         mine = run_job(comm, task)
         ended.set()
-        store.set(_answer_of(number, comm.rank), json.dumps(msgspec.to_builtins(mine)))
+        store.set(ANSWER(number, comm.rank), json.dumps(msgspec.to_builtins(mine)))
         if isinstance(mine, Failure):
-            store.set(_failed(number), "")
+            store.set(FAILED(number), "")
 
 
 def _hear(job: Job, number: int) -> Task:
     """Waits for the first rank's next task, as long as the first rank is there."""
     with suppress(dist.DistNetworkError):  # the store was in the first rank's process
         for _ in _looks(float("inf")):
-            if job.store.check([_task(number)]):
-                heard: Task = json.loads(job.store.get(_task(number)))
+            if job.store.check([TASK(number)]):
+                heard: Task = json.loads(job.store.get(TASK(number)))
                 return heard
             if _first_is_gone(job):
                 break
@@ -173,7 +163,7 @@ def _first_is_gone(job: Job) -> bool:
     try:
         if not job.store.check([GONE]):
             return False
-        job.store.set(_heard(job.comm.rank), "")
+        job.store.set(HEARD(job.comm.rank), "")
     except dist.DistNetworkError:
         pass
     return True
@@ -192,19 +182,3 @@ def _looks(seconds: float) -> Iterator[None]:
     while (waited := time.monotonic() - start) < seconds:
         yield
         time.sleep(min(max(POLL_S[0], waited / 10), POLL_S[1]))
-
-
-def _task(number: int) -> str:
-    return f"{number}/task"
-
-
-def _answer_of(number: int, rank: int) -> str:
-    return f"{number}/answer/{rank}"
-
-
-def _failed(number: int) -> str:
-    return f"{number}/failed"
-
-
-def _heard(rank: int) -> str:
-    return f"heard/{rank}"

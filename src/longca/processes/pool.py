@@ -52,6 +52,8 @@ class Pool:
     def run(self, job: str, args: dict[str, Any], deadline: float) -> list[Any]:
         """Runs function(comm, **args) on every rank; returns the answers by rank. Raises RankFailed, and then no rank is left running,
         unless all ranks refused."""
+        if any(child.busy for child in self._children):  # a job was interrupted
+            self.close()
         if not self._children:
             self._start()
             self._collect(self.start_s)

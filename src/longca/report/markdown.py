@@ -2,79 +2,150 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
 
-from longca.bench.export import to_markdown
-from longca.bench.summary import Table, counts, fastest
-from longca.report import PRACTICAL
-from longca.report.gather import Gathered
-from longca.report.measures import described, only_beside
-from longca.report.reading import Drawn, Record
-from longca.report.settings import by_setting
-from longca.report.tables import SECTIONS, Headline, headline_table, headlines, tables
-from longca.report.unmeasured import not_measured
+from longca.report.sections import by_pass
+from longca.report.terminal import failure_table, fastest_tables
+from longca.results.dense import only_beside
+from longca.results.export import NOISY, speed_tables
+from longca.results.naming import Contest, Row, Setting
+from longca.results.points import grouped, timed_lines
+from longca.results.ranking import PRACTICAL
+from longca.results.reading import Results
+from longca.results.record import Environment, Status
+from longca.results.reproduce import command
+from longca.results.shares import Share, best_share, counted, fastest_speeds, is_wrong, longest_timed, peak_known, worst_error
+from longca.results.statuses import explaining, why
+from longca.results.summary import HEADLINE_COLUMNS, Headline, counts, headlines
+from longca.results.tables import Table, code_block, escape_markdown, format_figure, format_share, markdown_section
+from longca.text import format_size
 
 HEADLINES = (
-    f"The fastest at the longest length; kernels within {PRACTICAL:.0%} of it are equal, and `~` marks noisy ones. "
-    "Below each table stands what measures the first of them again."
+    f"The fastest at the longest length; kernels within {PRACTICAL:.0%} of it, or whose spreads overlap, are equal, and `~` marks noisy "
+    "ones. Below each table stands the command that measures the first of them again."
 )
 FACTS = ("device", "driver", "cpu", "cores", "threads", "system", "python", "longca", "commit")
 
 
-def render(found: Gathered, title: str) -> str:
-    records, environments = found.records, found.environments
-    named = described(found)
-    settings = {name: group for name, group in by_setting(named, environments).items() if not only_beside(group, named)}
-    parts = [f"# {escaped(title)}", f"{len(records)} records: {counts(records)}.", "## Headlines", HEADLINES]
+def render(results: Results, rows: Sequence[Row], title: str) -> str:
+    settings = {setting: group for setting, group in grouped(rows, lambda row: row.setting).items() if not only_beside(group, rows)}
+    parts = [f"# {escape_markdown(title)}", f"{len(rows)} records: {counts(results.records)}.", "## Headlines", HEADLINES]
     for setting, group in settings.items():
-        parts += _headlines(setting, headlines(group), environments, found.masks)
-    parts += ["## Fastest and failed", *(_table(table) for table in [*fastest(records), not_measured(records)] if table.rows)]
-    parts += ["## Speeds", to_markdown([_safe(record) for record in records], environments)]
-    contents = [tables(setting, group) for setting, group in settings.items()]
-    for section in SECTIONS:
-        own = [table for content in contents for table in content[section]]
-        parts += [f"## {section}", *map(_table, own)] if own else []
-    parts.append("## Environments")
-    for name, facts in environments.items():
-        rows = [[fact, str(facts[fact])] for fact in FACTS if facts.get(fact) is not None]
-        rows += [[package, str(version)] for package, version in (facts.get("packages") or {}).items()]
-        parts.append(_table(Table(name, ["fact", "value"], rows)))
+        parts += _headlines(setting, headlines(group), results)
+    tables = [table for table in (*fastest_tables(rows), failure_table(rows)) if table.rows]
+    parts += ["## Fastest and failed", *map(markdown_section, tables), "## Speeds", NOISY, *map(markdown_section, speed_tables(rows))]
+    for section, make in SECTIONS.items():
+        made = [
+            table
+            for setting, group in settings.items()
+            for pass_, own in by_pass(group).items()
+            if timed_lines(own) and (table := make(f"{setting.title}, {pass_}", own)).rows
+        ]
+        parts += [f"## {section}", *map(markdown_section, made)] if made else []
+    parts += ["## Environments", *(_environment(name, environment) for name, environment in results.environments.items())]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
-def _headlines(setting: str, found: Sequence[Headline], environments: Mapping[str, Record], drawn: Drawn) -> list[str]:
-    """The table, and the command behind each row, to be copied."""
-    if not found:
+def _environment(name: str, environment: Environment) -> str:
+    facts = [[fact, str(value)] for fact in FACTS if (value := getattr(environment, fact)) is not None]
+    return markdown_section(
+        Table(name, ["fact", "value"], facts + [[package, version] for package, version in environment.packages.items()])
+    )
+
+
+def _headlines(setting: Setting, lines: Sequence[Headline], results: Results) -> list[str]:
+    """The table, and the commands behind its rows."""
+    if not lines:
         return []
-    lines = []
-    for headline in found:
-        commands = headline.commands(environments, drawn)
-        if commands:
-            about = f"{headline.mask}, {headline.which}: {headline.records[0]['line']}"
-            lines += [f"# {' '.join(about.split())}", *commands]  # in one line, whatever a kernel is called
-    return [_table(headline_table(setting, found)), *([_fenced("\n".join(lines))] if lines else [])]
+    text = []
+    for line in lines:
+        commands = _commands(line, results)
+        title = f"{line.panel}, {line.contest.pass_}: {line.best.line}"
+        text += [f"# {' '.join(title.split())}", *commands] if commands else []
+    table = markdown_section(Table(setting.title, HEADLINE_COLUMNS, [line.row for line in lines]))
+    return [table, *([code_block("\n".join(text))] if text else [])]
 
 
-def _fenced(text: str) -> str:
-    """Nothing in it can end the block: its fence is longer than any row of backticks there."""
-    fence = "`" * max(3, 1 + max(map(len, re.findall(r"`+", text)), default=0))
-    return f"{fence}sh\n{text}\n{fence}"
+def _commands(line: Headline, results: Results) -> list[str]:
+    """The commands that measure the best kernel again: one for all seeds, but one for each list of documents that was given."""
+    records = line.best.records
+    seeds = sorted({record.seed for record in records})
+    commands = (command(record, results.environment(record), results.masks, seeds) for record in records)
+    return [text for text in dict.fromkeys(commands) if text]
 
 
-def escaped(text: str) -> str:
-    """Text that stays text in a Markdown table: no cell ends, no element begins, no line breaks."""
-    for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "\\|"), ("\n", " ")):
-        text = text.replace(character, entity)
-    return text
+def _by_panel(title: str, rows: Sequence[Row], lines: Sequence[str], cell: Callable[[list[Row]], str]) -> Table:
+    """A row for each mask, a column for each kernel."""
+    cells, panels = grouped(rows, lambda row: (row.panel, row.line)), grouped(rows, lambda row: row.panel)
+    return Table(title, ["mask", *lines], [[panel, *(cell(cells.get((panel, line), [])) for line in lines)] for panel in panels])
 
 
-def _safe(record: Record) -> Record:
-    names = ("kernel", "variant", "mask", "dtype", "pass")
-    return record | {name: escaped(record[name]) for name in names if record[name] is not None}
+def _shares(title: str, rows: Sequence[Row]) -> Table:
+    """At the longest length; the best of all lengths beside it where that is another."""
+    known, lines = peak_known(rows), timed_lines(rows)
+    everywhere = grouped(rows, lambda row: (row.panel, row.line))
+    cells = []
+    for panel, (seqlen, own) in longest_timed(rows).items():
+        fastest, here = None if known else fastest_speeds(own), grouped(own, lambda row: row.line)
+        best = {line: best_share(everywhere.get((panel, line), []), None) for line in lines}
+        cells.append([f"{panel}, {format_size(seqlen)}", *(_share(here.get(line, []), fastest, best[line], seqlen) for line in lines)])
+    of = "the device's peak" if known else "the fastest kernel's speed"
+    return Table(f"{title} (share of {of} at the longest length)", ["mask", *lines], cells)
 
 
-def _table(table: Table) -> str:
-    columns = [escaped(column) for column in table.columns]
-    lines = [f"### {escaped(table.title)}", "", f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
-    return "\n".join([*lines, *(f"| {' | '.join(map(escaped, row))} |" for row in table.rows)])
+def _share(rows: list[Row], fastest: Mapping[Contest, float] | None, best: Share | None, seqlen: int) -> str:
+    if is_wrong(rows):
+        return why(rows)
+    share = best_share(rows, fastest)
+    text = format_share(share.value) if share else why(rows) if explaining(rows) or not rows else f"= {rows[0].same}"
+    elsewhere = best is not None and best.row.record.seqlen != seqlen and (share is None or best.value > share.value * (1 + PRACTICAL))
+    return f"{text} (best {format_share(best.value)} at {format_size(best.row.record.seqlen)})" if best and elsewhere else text
+
+
+def _accuracy(title: str, rows: Sequence[Row]) -> Table:
+    lines = sorted({row.line for row in rows if row.record.status in (Status.OK, Status.WRONG)})
+    return _by_panel(f"{title} (worst error as a share of the tolerance)", rows, lines, _error)
+
+
+def _error(rows: list[Row]) -> str:
+    wrong = [row for row in rows if is_wrong([row])]
+    worst = worst_error(wrong or counted(rows))
+    if wrong and (worst is None or worst.share <= 1):  # no tensor was off: it changed its inputs, or gave something else the second time
+        record = wrong[0].record
+        return f"wrong: {' '.join(record.reason.split()) or 'no reason is known'} ({format_size(record.seqlen)})"
+    if worst is None:
+        return why(rows) if explaining(rows) else f"= {rows[0].same}" if rows and rows[0].same else ""
+    share = f"{100 * worst.share:.0f} %" if math.isfinite(worst.share) else "no number"
+    return f"{'wrong: ' if wrong else ''}{share} ({worst.tensor}, {format_size(worst.row.record.seqlen)})"
+
+
+def _memory(title: str, rows: Sequence[Row]) -> Table:
+    """The most of any mask by length; each block pattern by itself, as the size of its blocks matters."""
+    own = [row for row in rows if row.record.ok and row.record.peak_gib]
+    lengths = sorted({row.record.seqlen for row in own})
+    cells = []
+    for (mask, line), group in grouped(own, lambda row: (row.panel if row.is_pattern or row.record.ranks else "any", row.line)).items():
+        most = {n: max(row.record.peak_gib or 0 for row in here) for n, here in grouped(group, lambda row: row.record.seqlen).items()}
+        cells.append([mask, line, *(format_figure(most[seqlen]) if seqlen in most else "" for seqlen in lengths)])
+    title = f"{title} (GiB beyond the inputs, the most of the masks measured at each length)"
+    return Table(title, ["mask", "kernel", *map(format_size, lengths)], cells)
+
+
+def _preparing(title: str, rows: Sequence[Row]) -> Table:
+    """Of compiling only the most: what was compiled for one cell serves the next."""
+    own = [row for row in rows if row.record.ok and not row.record.simulated]
+    cells = []
+    for line, group in sorted(grouped(own, lambda row: row.line).items()):
+        compiling = max(row.record.compile_ms or 0 for row in group)
+        cells.append([line, _typical(group, "build_ms"), _typical(group, "plan_ms"), format_figure(compiling)])
+    return Table(f"{title} (ms: median, most)", ["kernel", "making the mask", "planning", "compiling (most)"], cells)
+
+
+def _typical(rows: Sequence[Row], field: str) -> str:
+    values: list[float] = [value for row in rows if (value := getattr(row.record, field)) is not None]
+    return f"{format_figure(median(values))}, {format_figure(max(values))}" if values else ""
+
+
+SECTIONS = {"Share of peak": _shares, "Accuracy": _accuracy, "Memory": _memory, "Preparing": _preparing}

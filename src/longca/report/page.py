@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
-from longca.report import PRACTICAL
-from longca.report.gather import Gathered, page_data
+from longca.report.encoding import embed
+from longca.report.page_data import page_data
+from longca.results.naming import Row
+from longca.results.reading import Results
 
 STYLES = ("uPlot.min.css", "page.css")
-SCRIPTS = (
-    *("uPlot.min.js", "data.js", "styles.js", "charts.js", "lines.js", "bars.js"),  # what others need comes first
-    *("shares.js", "overview.js", "accuracy.js", "scaling.js", "sections.js", "table.js", "page.js"),
+SCRIPTS = (  # what others need comes first
+    *("uPlot.min.js", "data.js", "styles.js", "charts.js", "lines.js", "bars.js", "tables.js", "sections.js", "table.js", "page.js"),
 )
-# what could end a script element, or a line of JavaScript, may not stand in the data as it is
-ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
 
-def render(found: Gathered, folders: Sequence[str | Path], title: str) -> str:
-    """The page as text; of the folders it says the names only."""
-    about = {"title": title, "folders": [Path(folder).resolve().name for folder in folders], "practical": PRACTICAL}
-    data = page_data(found) | about
+def render(results: Results, rows: Sequence[Row], folders: Sequence[str | Path], title: str) -> str:
+    """The page as text; of the folders it shows the names only."""
+    data = page_data(results, rows, title, [Path(folder).resolve().name for folder in folders])
     parts = {
         "<!--styles-->": "".join(f"<style>\n{_asset(name)}\n</style>\n" for name in STYLES),
         "<!--data-->": f'<script type="application/json" id="data">{embed(data)}</script>',
@@ -34,11 +30,6 @@ def render(found: Gathered, folders: Sequence[str | Path], title: str) -> str:
         before, _, after = page.partition(place)
         page = before + text + after
     return page
-
-
-def embed(data: Any) -> str:
-    """JSON that can stand inside a script element, whatever the strings in it say."""
-    return json.dumps(data, separators=(",", ":"), allow_nan=False).translate(ESCAPES)
 
 
 def _asset(name: str) -> str:

@@ -31,8 +31,9 @@ def doubt(record: Record, environment: Environment | None) -> str:
         failed = [name for name, error in record.check.items() if error.share > 1]
         if failed:
             return f"the error of {' and '.join(failed)} is above the tolerance"
-    if not _near(times.median, median(times.samples)):
-        return f"its median of {times.median:g} ms is not that of its samples, {median(times.samples):g} ms"
+    middle = median(times.samples)
+    if not _near(times.median, middle):
+        return f"its median of {times.median:g} ms is not that of its samples, {middle:g} ms"
     if not times.p20 <= times.median <= times.p80:
         return f"its median of {times.median:g} ms is not between its percentiles, {times.p20:g} and {times.p80:g} ms"
     expected = metrics.tflops(work / (record.ranks or 1), times.median)

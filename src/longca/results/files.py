@@ -6,8 +6,9 @@ A process killed while it writes leaves a torn last line, which readers drop; an
 from __future__ import annotations
 
 import gzip
+import os
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -18,6 +19,7 @@ from longca.results.schema import Damaged, decode_environments, decode_mask, dec
 
 RESULTS, MASKS, ENVIRONMENTS, LOCK = "results.jsonl", "masks.jsonl", "env.json", ".lock"
 PACKED = ".gz"
+TAIL = 1 << 16  # bytes of a file's end that are read at a time
 
 T = TypeVar("T")
 
@@ -52,25 +54,30 @@ def read_environments(folder: str | Path) -> dict[str, Environment]:
 
 
 def read_lines(path: Path, decode: Callable[[bytes], T]) -> Lines[T]:
-    """All whole lines; a torn tail is left out."""
-    data = read_bytes(path)
-    whole = data.rfind(b"\n") + 1
+    """All whole lines; a torn tail is left out. The file is read line by line, so that its text never lies in memory beside its entries."""
     entries: list[T] = []
-    for number, line in enumerate(data[:whole].split(b"\n")[:-1], 1):
+    whole = 0
+    for number, line in enumerate(_lines(path), 1):
+        if not line.endswith(b"\n"):
+            return Lines(entries, whole, len(line))
+        whole += len(line)
         try:
             entries.append(decode(line))
         except Damaged as damage:
             raise BadInput(f"{path} line {number} is damaged: {damage}; repair or delete that line, every other line is kept.") from damage
-    return Lines(entries, whole, len(data) - whole)
+    return Lines(entries, whole, 0)
 
 
-def read_bytes(path: Path) -> bytes:
-    """The content of a file, packed or not; empty where there is none."""
+def _lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file, packed or not; none where there is no file."""
     packed = path.with_name(path.name + PACKED)
+    file = path if path.exists() else packed
+    if not file.exists():
+        return
     try:
-        return path.read_bytes() if path.exists() else gzip.decompress(packed.read_bytes()) if packed.exists() else b""
+        with path.open("rb") if file is path else gzip.open(packed, "rb") as opened:
+            yield from opened
     except (OSError, EOFError, zlib.error) as error:
-        file = path if path.exists() else packed
         raise BadInput(f"cannot read {file}: {getattr(error, 'strerror', None) or str(error).rstrip('.')}.") from error
 
 
@@ -83,8 +90,26 @@ def results_file(folder: Path) -> Path:
 def torn_files(folders: Iterable[str | Path]) -> dict[Path, int]:
     """Files of journals that end in a torn line, with its size in bytes."""
     paths = [Path(folder) / name for folder in journals(folders) for name in (RESULTS, MASKS)]
-    sizes = {path: len(read_bytes(path).rpartition(b"\n")[2]) for path in paths}
+    sizes = {path: _torn_bytes(path) for path in paths}
     return {path: size for path, size in sizes.items() if size}
+
+
+def _torn_bytes(path: Path) -> int:
+    """The size of a last line without its end. Of a packed file, which is written whole, 0."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            tail = b""
+            while (start := file.tell()) and b"\n" not in tail:
+                step = min(start, TAIL)
+                file.seek(start - step)
+                tail = file.read(step) + tail
+                file.seek(start - step)
+            return len(tail.rpartition(b"\n")[2])
+    except FileNotFoundError:
+        return 0
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror}.") from error
 
 
 def journals_below(folder: Path) -> list[Path]:

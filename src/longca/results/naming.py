@@ -54,6 +54,7 @@ class Row:
     problem: str  # the mask, with its parameters where there are several
     line: str  # the kernel with its variant; before it the method and its grid
     series: str  # the same without the grid: what is drawn over the number of ranks
+    panel: str  # the mask, and over how many ranks: what has a card, a panel or a row of its own
     same: str | None  # a simpler mask that shows the same pairs at this length
     homes: tuple[int, ...] = ()  # numbers of the journals that hold it
 
@@ -93,7 +94,8 @@ def rows(results: Results) -> list[Row]:
         setting = Setting(results.environment(record).name, record.level.value, *shape)
         setting = settings.setdefault(tuple(setting), setting)  # one object for many records
         line, series = _split_names(record, kernel)
-        found.append(Row(record, setting, problem, line, series, same, tuple(results.homes.get(record.key, ()))))
+        panel = f"{problem} ×{record.ranks}" if record.method else problem
+        found.append(Row(record, setting, problem, line, series, panel, same, tuple(results.homes.get(record.key, ()))))
     return found
 
 
@@ -133,15 +135,17 @@ def kernel_names(records: Sequence[Record]) -> list[str]:
     record that failed before a variant was chosen belongs to the only variant that the same request led to elsewhere.
     """
     ran: dict[tuple[str, str], set[str]] = {}
-    ran_here: dict[tuple[object, ...], set[str]] = {}
     for record in records:
         if record.variant and record.ok:
             ran.setdefault((record.level, record.asked), set()).add(record.label)
-            ran_here.setdefault(_place(record), set()).add(record.label)
+    here: dict[tuple[object, ...], set[str]] = {}
+    for record in records:
+        if record.variant and record.ok and len(ran[record.level, record.asked]) > 1:
+            here.setdefault(_place(record), set()).add(record.label)
     names = []
     for record in records:
-        variants = ran.get((record.level, record.asked), set())
-        if len(ran_here.get(_place(record), ())) > 1:
+        variants = ran.get((record.level, record.asked), ())
+        if len(variants) > 1 and len(here.get(_place(record), ())) > 1:
             names.append(record.asked)
         else:
             names.append(next(iter(variants)) if record.variant is None and len(variants) == 1 else record.label)

@@ -40,6 +40,7 @@ class Status(StrEnum):
     DOUBTFUL = "doubtful"  # given by readers to an `ok` record that contradicts itself; never written by a run
 
 
+_OK = Status.OK  # looked up once: a member of an enum is slow to reach
 RETRIED = frozenset({Status.OOM, Status.TIMEOUT, Status.WRONG, Status.ERROR, Status.INVALID, Status.UNAVAILABLE})  # by `--retry failed`
 AT_FAULT = (Status.WRONG, Status.ERROR, Status.INVALID, Status.TIMEOUT)  # what the end of a run points out
 NEVER_RAN = frozenset({Status.UNSUPPORTED, Status.UNAVAILABLE, Status.SKIPPED})
@@ -77,7 +78,7 @@ class LevelName(StrEnum):
     CP = "cp"
 
 
-class Times(Struct, frozen=True):
+class Times(Struct, frozen=True, gc=False):
     """Milliseconds per call. `spread` is the relative half width of the median's 95 % interval; None for a single sample."""
 
     median: Milliseconds
@@ -89,7 +90,7 @@ class Times(Struct, frozen=True):
     stop: str = ""  # "target": known well enough; "budget": time ran out; "most": enough samples
 
 
-class TensorError(Struct, frozen=True):
+class TensorError(Struct, frozen=True, gc=False):
     """The error of the worst token against fp64, and the tolerance there. `error` is None where it is not finite."""
 
     error: NotNegative | None
@@ -106,7 +107,7 @@ class TensorError(Struct, frozen=True):
 Check = dict[str, TensorError]
 
 
-class Given(Struct, frozen=True, omit_defaults=True):
+class Given(Struct, frozen=True, omit_defaults=True, gc=False):
     """What was asked for and no other field says: with it the same cell can be planned again."""
 
     params: Params = {}
@@ -190,7 +191,7 @@ class Record(Outcome, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        return self.status is Status.OK
+        return self.status is _OK
 
     @property
     def times(self) -> Times:

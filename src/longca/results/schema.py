@@ -37,6 +37,12 @@ class Damaged(BadInput):
 
 def decode_record(line: bytes) -> Record:
     """The record in a line of results.jsonl, as schema 2 has it; raises Damaged with the field that is wrong."""
+    try:
+        record = _record.decode(line)
+        if record.schema == SCHEMA:
+            return record
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass  # an older schema, or damage, which is named below
     schema = _decode(_head, line).schema
     if schema > SCHEMA:
         raise Damaged(f"it has schema {schema}, and this longca knows up to {SCHEMA}; install a newer longca")
@@ -49,7 +55,8 @@ def _converted(old: dict[str, Any]) -> Record:
     """A record of schema 1 as schema 2 has it."""
     if old.pop("limited") and old["status"] is Status.UNSUPPORTED:
         old["status"] = Status.SKIPPED
-    old["given"] = old["given"] or Given(grad=old["grad"] and old["pass_"] is Pass.FWD)
+    if old["given"] is None:  # nobody knows which parameters were defaults, and giving all of them makes the same mask
+        old["given"] = Given(params=old["params"], grad=old["grad"] and old["pass_"] is Pass.FWD)
     return Record(**old | {"schema": SCHEMA})
 
 

@@ -163,9 +163,8 @@ class RankSession:
         local = replace(current.plan.case, seqlen_q=len(own), seqlen_k=len(own))
 
         def compare(tensors: checks.Tensors, data_set: str, verdict: checks.Verdict) -> None:
-            lse = {"lse": tensors.pop("lse")} if "lse" in tensors else {}
-            checks.compare(tensors, mine, data_set, local, verdict)
-            checks.compare(lse, of_lse, data_set, local, verdict)
+            for name, tensor in tensors.items():
+                checks.compare({name: tensor}, of_lse if name == "lse" else mine, data_set, local, verdict)
 
         verdict = checks.check(
             ProgramSubject(program),

@@ -19,7 +19,7 @@ from longca.bench.run.outcomes import CellFailed, drop_frames
 from longca.errors import Refused
 from longca.kernels.base import Case
 from longca.masks import AnyMask
-from longca.results.record import Outcome
+from longca.results.record import Outcome, Status
 from longca.results.settings import ClockSettings
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Session:
             start = time.perf_counter()
             mask = cell.build_mask()
             if mask.digest != digest:
-                raise RuntimeError(f"the worker built another mask ({mask.digest}) than was planned ({digest})")
+                raise CellFailed(Status.ERROR, f"the worker built another mask ({mask.digest}) than was planned ({digest})")
             self._problem = cell.problem, mask, (time.perf_counter() - start) * 1e3
         return self._problem[1]
 

@@ -108,10 +108,10 @@ def finding(job: Job, found: Mapping[Pass, Outcome]) -> Finding:
             shown, reason = forward, f"forward only: {backward.reason}"
         elif not backward.check:
             reason = f"{backward.reason.rstrip('.')}; its forward alone is right"
-    elif forward.status is Status.WRONG and not backward.check:
-        reason = f"{backward.reason.rstrip('.')}; its forward alone: {forward.reason}"
     elif backward.status is Status.UNSUPPORTED:
         shown, reason = forward, forward.reason
+    elif forward.status is Status.WRONG and not backward.check and forward.reason != backward.reason:
+        reason = f"{backward.reason.rstrip('.')}; its forward alone: {forward.reason}"
     variant = forward.variant or backward.variant
     label = f"{job.cell.kernel.partition(':')[0]}:{variant}" if variant else job.cell.kernel
     return Finding(label, job.cell.mask, job.cell.seqlen, shown.status, reason, shown.check or forward.check or {})

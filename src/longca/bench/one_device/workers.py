@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -22,6 +23,8 @@ from longca.results.settings import Limits
 
 SERVICE = "longca.bench.one_device.worker:Worker"
 DEVICE_LOST = "it lost its device"
+UNASKED = "its process sent a reply that nobody asked for"
+UNANSWERED = "its process ended the job without an answer"
 
 
 def start_worker(limits: Limits, hello: Hello) -> Child:
@@ -65,52 +68,58 @@ class Workers:
         given_up = entry.failure or self._strikes.given_up().get(Suspect(job.cell.kernel, grad))
         if given_up is None:
             try:
-                for pass_, outcome in self._ask(job, entry):
-                    left.remove(pass_)
-                    yield pass_, outcome
+                for answer in self._ask(job, entry):
+                    left.remove(answer.pass_)
+                    yield answer.pass_, answer.outcome
             except ChildLost as gone:
                 given_up = Outcome(status=Status(gone.status), reason=gone.reason, grad=grad)
         if left and given_up is not None:
             yield from ((pass_, given_up) for pass_ in left)
 
-    def _ask(self, job: Job, entry: Entry) -> Iterator[tuple[Pass, Outcome]]:
+    def _ask(self, job: Job, entry: Entry) -> Iterator[Answer]:
+        """One answer per pass. Raises ChildLost where the worker dies or loses its device, which is the same to all jobs after it, and
+        where its answers are not those that were asked for: a kernel can write to its worker's channel."""
         name, suspect = self._name(job, entry), Suspect(job.cell.kernel, job.cell.grad)
-        ran, last = False, None  # a kernel that refuses a mask has not shown that it can run one
+        left, ran, failed = job.passes, False, Outcome(status=Status.ERROR, reason=DEVICE_LOST)
         try:
-            if name not in self._workers:
-                self._spawn(name, entry)
-            worker = self._workers[name]
-            try:
-                worker.wait_ready()
-                for reply in worker.run(msgspec.to_builtins(self._message(job))):
+            with closing(self._replies(name, entry, job)) as replies:
+                for reply in replies:
                     if isinstance(reply, Answer):
-                        last = reply.outcome
-                        yield reply.pass_, reply.outcome
+                        if reply.pass_ not in left:
+                            raise ChildLost("error", UNASKED)
+                        left.remove(reply.pass_)
+                        failed = failed if reply.outcome.status is Status.OK else reply.outcome
+                        yield reply
                     elif isinstance(reply, Chosen):
                         suspect, ran = self._blame(suspect, Suspect(reply.label, reply.grad)), True
                     else:
-                        failed = last or Outcome(status=Status.ERROR, reason=DEVICE_LOST)
-                        self._broke(name, suspect, failed.status, failed.reason)
-                        return
-            finally:
-                for phase, seconds in worker.take_seconds().items():
-                    self.spent_s[phase] += seconds
-            if ran:
+                        raise ChildLost(failed.status, failed.reason)
+            if left:
+                raise ChildLost("error", UNANSWERED)
+            if ran:  # a kernel that refuses a mask has not shown that it can run one
                 self._strikes.answered(suspect)
         except ChildLost as gone:
-            self._broke(name, suspect, Status(gone.status), gone.reason)
+            self._drop(name)
+            self._strikes.broke(suspect, Status(gone.status), gone.reason)
             raise
+
+    def _replies(self, name: str, entry: Entry, job: Job) -> Generator[Reply, None, None]:
+        """What the worker of this name says about a job; it is started first where there is none."""
+        if name not in self._workers:
+            self._spawn(name, entry)
+        worker = self._workers[name]
+        try:
+            worker.wait_ready()
+            yield from worker.run(msgspec.to_builtins(self._message(job)))
+        finally:
+            for phase, seconds in worker.take_seconds().items():
+                self.spent_s[phase] += seconds
 
     def _blame(self, before: Suspect, chosen: Suspect) -> Suspect:
         """The variant that is blamed from now on; the one blamed before has come to an end."""
         if chosen != before:
             self._strikes.answered(before)
         return chosen
-
-    def _broke(self, name: str, suspect: Suspect, status: Status, reason: str) -> None:
-        """The worker died, or lost its device, which is the same to all jobs after it."""
-        self._drop(name)
-        self._strikes.broke(suspect, status, reason)
 
     def _name(self, job: Job, entry: Entry) -> str:
         """A plugin never shares its worker with kernels of other files: importing it may harm them."""

@@ -107,8 +107,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def problem(self) -> Cell:
-        """The part that all compared kernels share: mask, length, shape and seed, hence the reference too."""
-        return replace(self, pass_=Pass.BOTH, kernel="", split=None)
+        """The part that all compared kernels share, also where a forward runs alone: mask, length, shape and seed, hence the reference."""
+        return replace(self, pass_=Pass.BOTH, kernel="", split=None, grad=True)
 
 
 def fingerprint(*parts: Any) -> str:

@@ -10,9 +10,10 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
-from msgspec.structs import asdict, fields, replace
+from msgspec.structs import asdict, replace
 
 from longca import lengths, masks
+from longca.bench.plan.refusals import convert
 from longca.errors import BadInput, unknown
 from longca.lengths.packers import PACKERS
 from longca.parallel.grid import Grid
@@ -113,25 +114,7 @@ def read_toml(path: Path, kind: type[T]) -> T:
         raise BadInput(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not a text file'}.") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadInput(f"{path} is not TOML: {clause(error)}.") from error
-    _refuse_unknown(values, kind, str(path))
     return convert(values, kind, str(path))
-
-
-def convert(values: Any, kind: type[T], where: str) -> T:
-    try:
-        return msgspec.convert(values, kind)
-    except msgspec.ValidationError as error:
-        raise BadInput(f"{where}: {clause(error)}.") from error
-
-
-def _refuse_unknown(values: Mapping[str, Any], kind: type[Any], where: str) -> None:
-    """Refuses names that the struct does not have, with a suggestion."""
-    known = {entry.name: entry.type for entry in fields(kind)}
-    for name, value in values.items():
-        if name not in known:
-            raise unknown(f"setting in {where}:", name, list(known))
-        if isinstance(value, dict) and known[name] in (ClockSettings, Limits):
-            _refuse_unknown(value, known[name], f"[{name}] of {where}")
 
 
 def with_params(suite: Suite, given: Mapping[str, Sequence[Number]]) -> Suite:
@@ -148,7 +131,6 @@ def with_params(suite: Suite, given: Mapping[str, Sequence[Number]]) -> Suite:
 
 def with_clock(suite: Suite, given: Mapping[str, Number]) -> Suite:
     """The suite with these clock settings, as a user typed them."""
-    _refuse_unknown(given, ClockSettings, "--clock")
     return suite.changed(clock=convert(asdict(suite.clock) | dict(given), ClockSettings, "--clock"))
 
 

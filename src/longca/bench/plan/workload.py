@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from longca import masks
+from longca.bench.plan.refusals import convert
 from longca.bench.plan.suite import Seed, Suite, folder, names, read_toml
 from longca.errors import BadInput, LongcaError, unknown
 from longca.results.record import Params, Size
@@ -38,9 +39,6 @@ class Step(Struct, frozen=True, forbid_unknown_fields=True):
         return self.seqlen or (0 if self.documents is msgspec.UNSET else sum(self.documents))
 
 
-_decoder = msgspec.json.Decoder(Step)
-
-
 def read_workload(path: str | Path) -> list[Step]:
     """The steps of a workload. Equal steps are measured once."""
     path = Path(path)
@@ -56,11 +54,14 @@ def read_workload(path: str | Path) -> list[Step]:
 
 def _step(line: str, where: str) -> Step:
     try:
-        step = _decoder.decode(line)
+        values = msgspec.json.decode(line)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise BadInput(f"{where}: {clause(error)}; write an object such as {EXAMPLE}.") from error
-    if step.documents is not msgspec.UNSET and not step.documents:
-        raise BadInput(f"{where}: documents must be a list of lengths of 1 or more; without the field they are drawn.")
+        raise BadInput(f"{where} is not JSON: {clause(error)}; write an object such as {EXAMPLE}.") from error
+    if not isinstance(values, dict) or "mask" not in values:
+        raise BadInput(f"{where} must be an object with a mask, such as {EXAMPLE}.")
+    step = convert(values, Step, where)
+    if step.documents == ():
+        raise BadInput(f"{where}: documents must be a list of lengths of 1 or more, not []; without the field they are drawn.")
     if not step.tokens:
         raise BadInput(f"{where} needs a seqlen of 1 or more, or documents.")
     try:

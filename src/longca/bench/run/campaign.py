@@ -68,8 +68,6 @@ def measure(
     executor = level.executor(environment.device_model(level.device), out / runner.CACHE, full)
     with Journal(out) as journal:
         journal.add_environment(name, environment.dated(machine))
-        for entry in planned:
-            journal.add_mask(entry.mask)
         todo = jobs.left_to_do(planned, journal.records, retry=retry, full=full)
         for record in replaced(journal.history, journal.environments, {entry.key for entry in planned}):
             journal.add(record)  # the user went back to code that a later version had replaced: the last record counts

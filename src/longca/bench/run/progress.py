@@ -11,7 +11,8 @@ from longca.bench.plan.jobs import Job
 from longca.bench.run.time_left import TimeLeft
 from longca.results.naming import is_pattern, mask_title
 from longca.results.record import Record
-from longca.text import format_duration, format_size, format_speed
+from longca.results.tables import format_figure
+from longca.text import format_duration, format_size
 
 SHOWN = 12  # latest cells in the live table
 
@@ -21,7 +22,7 @@ def result(record: Record) -> str:
     if not record.ok:
         return f"{record.status}: {record.reason}"
     flags = [name for name in ("host_bound", "noisy") if getattr(record, name)]
-    return f"{record.times.median:.4g} ms  {format_speed(record.speed)} TFLOP/s" + (f"  ({', '.join(flags)})" if flags else "")
+    return f"{record.times.median:.4g} ms  {format_figure(record.speed)} TFLOP/s" + (f"  ({', '.join(flags)})" if flags else "")
 
 
 def cell_names(record: Record) -> tuple[str, str, str, str]:

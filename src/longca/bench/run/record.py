@@ -10,10 +10,8 @@ from longca.bench.plan.cells import Planned
 from longca.results import metrics
 from longca.results.record import SCHEMA, Given, Outcome, Pass, Record, Status
 
-MEASURED = (  # exists only where something was measured
-    *("ms", "noisy", "call_ms", "host_bound", "nondeterministic", "tflops", "mfu", "peak_gib", "clock_mhz", "watts", "joules"),
-    *("compile_ms", "imbalance", "mean_ms", "imbalance_ms", "bytes_sent", "peak_gib_ranks", "wait_share"),
-)
+KNOWN_BEFORE = ("status", "reason", "variant", "backward_kind", "grad", "check", "build_ms", "plan_ms")  # kept where a cell failed
+MEASURED = tuple(name for name in Outcome.__struct_fields__ if name not in KNOWN_BEFORE)  # exists only where something was measured
 
 
 def make_record(planned: Planned, outcome: Outcome, environment: str) -> Record:

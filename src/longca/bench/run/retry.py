@@ -12,6 +12,7 @@ from longca.bench.plan.jobs import Job
 from longca.results.record import Outcome, Pass, Status
 from longca.text import short
 
+NOT_ALONE = (Status.OK, Status.INVALID, Status.UNAVAILABLE)  # the forward was measured, or no way of running it is there
 STRIKES = 3  # broken processes in a row, after which nothing more is tried
 LOST = "not tried without a backward, with which the ranks of this job broke"
 
@@ -41,7 +42,7 @@ def outcomes(job: Job, executor: Executor) -> Iterator[tuple[Pass, Outcome]]:
     """An outcome for every pass of the job. Where a forward failed beside its backward, it is tried once more alone."""
     lost_before, forward = executor.lost, None
     for pass_, outcome in executor.attempt(job):
-        alone = pass_ is Pass.FWD and job.cell.grad and outcome.status not in (Status.OK, Status.UNAVAILABLE)
+        alone = pass_ is Pass.FWD and job.cell.grad and outcome.status not in NOT_ALONE
         if alone:
             forward = outcome
         else:

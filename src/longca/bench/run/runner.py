@@ -42,6 +42,7 @@ class Stop:
 
     def __init__(self, say: Callable[[str], None], limit_s: float | None = None) -> None:
         self.pressed, self._say = False, say
+        self._writing = self._at_once = False
         self._end = float("inf") if limit_s is None else time.monotonic() + limit_s
 
     @property
@@ -50,9 +51,25 @@ class Stop:
 
     def __call__(self, number: int, _: FrameType | None) -> None:
         if self.pressed or number == signal.SIGTERM:
-            raise KeyboardInterrupt
+            self._at_once = True
+            self._end_at_once()
+            return
         self.pressed = True
         self._say("stopping after all passes of this kernel on this problem; press Ctrl-C again to stop at once.")
+
+    def _end_at_once(self) -> None:
+        if self._at_once and not self._writing:
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Has a stop at once wait, so that a record is written and counted, or neither."""
+        self._writing = True
+        try:
+            yield
+        finally:
+            self._writing = False
+        self._end_at_once()
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -88,12 +105,14 @@ def execute(
                 if job.cell.problem != problem:
                     problem = job.cell.problem
                     _empty(cache)
+                journal.add_mask(job.planned[0].mask)
                 watcher.begin(job)
                 planned = {entry.cell.pass_: entry for entry in job.planned}
                 for pass_, outcome in outcomes(job, executor):
                     record = make_record(planned[pass_], outcome, environment)
-                    journal.add(record)
-                    left -= 1
+                    with stop.writing():
+                        journal.add(record)
+                        left -= 1
                     watcher.finished(record)
         return Ended(0, False)
     except KeyboardInterrupt:

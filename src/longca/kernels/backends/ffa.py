@@ -1,7 +1,4 @@
-"""MagiAttention's flex-flash-attention: a mask is a list of slices, each a query range, a key range and one of four types.
-
-Untested: written from the documented interface of MagiAttention 1.1; the package must be built from source.
-"""
+"""MagiAttention's flex-flash-attention: a mask is a list of slices, each a query range, a key range and one of four types."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from longca.kernels.base import Answer, Attention, AutogradAttention, Case, Kernel, No, Yes, refuse_shapes
-from longca.kernels.shared import BlindRows, band_mask
+from longca.kernels.shared import BlindRows, band_mask, older_than
 from longca.masks import Mask
 
 if TYPE_CHECKING:
@@ -18,6 +15,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from longca.masks import AnyMask
+
+LEAST = (1, 0, 5)  # older releases take other arguments, or return lse as [H, L]
 
 
 def overlap(ranges: NDArray[np.int32]) -> bool:
@@ -28,12 +27,18 @@ def overlap(ranges: NDArray[np.int32]) -> bool:
 
 class Ffa(Kernel):
     name = "ffa"
-    about = "MagiAttention's flex-flash-attention (slices): every band mask; untested"
+    about = "MagiAttention's flex-flash-attention (slices): every band mask"
     needs = "magi-attention"
     install = "build MagiAttention from its source; pip finds only an empty package of that name"
     modules = ("magi_attention",)
-    capability = (9, 0)
+    capability = most_capability = (9, 0)  # the library asserts it
     backward = "autograd"
+    tested = "H200 (MagiAttention 1.1.1, built from its source)"
+
+    def present(self) -> Answer:
+        if number := older_than("magi_attention", LEAST):
+            return No(f"needs MagiAttention {'.'.join(map(str, LEAST))} or newer, and {number} is installed; build a newer one")
+        return Yes()
 
     def versions(self) -> dict[str, str]:
         from importlib.metadata import PackageNotFoundError, version
@@ -41,7 +46,7 @@ class Ffa(Kernel):
         try:
             return {"magi_attention": version("magi_attention")}
         except PackageNotFoundError:
-            return {}
+            return super().versions()
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
         refusal = refuse_shapes(case, dtypes=("bf16", "fp16"), dims=(64, 128), equal_dims=True)
@@ -65,15 +70,12 @@ class SliceAttention(AutogradAttention):
         self.options = {
             "softmax_scale": case.softmax_scale,
             "deterministic": case.deterministic,
-            # where no query is in two slices, nothing has to be summed: the library is faster when told
+            # where no query is in two slices, no results have to be added up: the library is faster when told
             "disable_fwd_atomic_reduction": not overlap(slices.q_ranges),
         }
         self.blind = BlindRows(mask, case.device)
 
     def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         out_LHD, statistics = self.call(q_LHD, k_LHD, v_LHD, *self.slices, **self.options)
-        lse_LH: torch.Tensor = getattr(statistics, "lse", statistics)  # 1.0 returned the tensor itself
-        lse_HL = lse_LH.detach().t()
-        if self.blind.rows is None:
-            return out_LHD, lse_HL
-        return out_LHD.index_fill(0, self.blind.rows, 0.0), lse_HL.index_fill(1, self.blind.rows, float("-inf"))
+        lse_LH: torch.Tensor = getattr(statistics, "lse", statistics)  # releases before 1.1 return the tensor itself
+        return self.blind.in_graph(out_LHD, lse_LH.detach().t())

@@ -39,7 +39,7 @@ class FlashInfer(Kernel):
 
 
 def _refuse_long_lists(mask: BlockMask, case: Case) -> No | None:
-    """It counts what it lists in 32 bits."""
+    """Returns a refusal where the lists are longer than the library can count, in 32 bits."""
     keys_seen = np.count_nonzero(mask.kept, axis=(0, 1)) @ np.diff(mask.col_edges)
     listed = int(keys_seen) * (case.heads_kv // mask.heads)
     if listed < 1 << 31:

@@ -1,4 +1,4 @@
-"""torch's scaled_dot_product_attention, one variant per backend: its operators are called directly, so none stands in for another.
+"""torch's scaled_dot_product_attention, one variant per backend: operators are called directly, so that torch chooses none.
 
 Full and causal are known to every backend; other masks go in as a dense additive bias, O(S²) memory, where a backend takes one.
 """
@@ -23,7 +23,7 @@ BIAS_STEP = 16  # and rows of the bias at multiples of this many
 
 
 def known_natively(mask: AnyMask) -> str:
-    """`full`, `causal` (aligned at both corners, hence as many queries as keys), or nothing."""
+    """Returns `full`, `causal` (with as many queries as keys), or an empty string."""
     varlen = documents_of(mask)
     if isinstance(varlen, No) or len(varlen.cu_q) > 2:
         return ""
@@ -77,7 +77,7 @@ class Sdpa(Kernel):
 
 
 def dense_bias(mask: Mask, case: Case) -> torch.Tensor:
-    """0 where a row sees a key, else -inf; rows that see nothing are 0 throughout, their NaNs would spread: BlindRows clears them."""
+    """Returns 0 where a row sees a key, else -inf. Rows without visible keys are 0, as their NaNs would spread; BlindRows clears them."""
     import torch
 
     from longca.kernels.inputs import DTYPES
@@ -90,7 +90,7 @@ def dense_bias(mask: Mask, case: Case) -> torch.Tensor:
 
 
 class BackendAttention(Attention):
-    """Tensors become [1, H, L, D] views for `call` and `call_backward`, which each backend fills in."""
+    """Base of the backends: `call` and `call_backward` get tensors as [1, H, L, D] views."""
 
     def __init__(self, mask: Mask, case: Case) -> None:
         import torch
@@ -195,7 +195,7 @@ class EfficientBackend(BackendAttention):
 
 
 class MathBackend(AutogradAttention):
-    """Gives no lse, and its backward is autograd's."""
+    """Returns no lse; its backward is autograd's."""
 
     def __init__(self, mask: Mask, case: Case) -> None:
         native = known_natively(mask)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from longca.kernels.base import Answer, Attention, AutogradAttention, Case, Kernel, No, refuse_shapes
 from longca.kernels.block_lists import first_refusal, refuse_blind_rows, refuse_pattern, refuse_short_blocks
+from longca.kernels.shared import refuse_other_scales
 from longca.masks import AnyMask, BlockMask
 
 if TYPE_CHECKING:
@@ -25,9 +26,7 @@ def _supports(mask: AnyMask, case: Case) -> Answer:
     assert isinstance(mask, BlockMask)
     if case.group > 1:
         return No(f"needs as many KV heads as query heads, not {case.heads_q}:{case.heads_kv}")
-    if not math.isclose(case.softmax_scale, case.head_dim**-0.5):
-        return No(f"knows no other softmax scale than 1/sqrt(head size), not {case.softmax_scale}")
-    return first_refusal(refuse_short_blocks(mask), refuse_blind_rows(mask))
+    return first_refusal(refuse_other_scales(case), refuse_short_blocks(mask), refuse_blind_rows(mask))
 
 
 class VideoSparse(Kernel):
@@ -68,12 +67,12 @@ class VideoSparseTriton(Kernel):
 
 
 def _batched(*tensors_LHD: torch.Tensor) -> list[torch.Tensor]:
-    """[1, H, L, D], in that order in memory."""
+    """Returns tensors as [1, H, L, D], in that order in memory."""
     return [tensor.transpose(0, 1).contiguous().unsqueeze(0) for tensor in tensors_LHD]
 
 
 class _Lists:
-    """The library's lists of blocks and the sizes of key blocks, all of them full."""
+    """The library's lists of blocks and the sizes of key blocks, which are all full."""
 
     def __init__(self, mask: BlockMask, case: Case) -> None:
         import torch

@@ -10,7 +10,7 @@ function slotsOf(chart) {
   const slots = [];
   let x = 0;
   chart.places.forEach((place, index) => {
-    chart.lines.forEach((line, series) => { if (chart.points[series][index].records.length) slots.push({ series, index, x: x++ }); });
+    chart.lines.forEach((line, series) => { if (chart.points[series][index].records) slots.push({ series, index, x: x++ }); });
     x += BAR_GAP;
   });
   return slots;
@@ -20,7 +20,7 @@ const barData = (chart) => [chart.slots.map(({ x }) => x), ...chart.lines.map((l
 
 function barOptions(chart, width) {
   const axis = axisLook(), most = Math.max(0, ...chart.points.flat().flatMap((p) => [p.value, p.high])) || 1;
-  const last = chart.slots[chart.slots.length - 1].x, middles = chart.places.map((place, j) => median(chart.slots.filter(({ index }) => index === j).map(({ x }) => x)));
+  const last = chart.slots[chart.slots.length - 1].x, middles = chart.places.map((place, j) => { const own = chart.slots.filter(({ index }) => index === j); return own.length ? (own[0].x + own[own.length - 1].x) / 2 : null; });
   return {
     width, height: HEIGHT, legend: { show: false }, cursor: CURSOR,
     scales: { x: { time: false, range: () => [-0.8, last + 0.8] }, y: { range: () => [-0.085 * most, most * 1.1] } }, // below zero: the markers
@@ -44,7 +44,7 @@ function drawWords(u, chart) {
     ctx.strokeStyle = ctx.fillStyle = style.color;
     marker(ctx, style, at, floor + 7 * ratio, Math.min(3.5 * ratio, wide / 3.5));
     if (point.value === null) ctx.fillStyle = css("--quiet"); // a pale colour is no ink; the marker tells whose it is
-    if (point.value === null) drawWord(ctx, `${MARKS[point.failed.status] || "E"} ${wordOf(point)}`, at, floor - 5 * ratio, ratio);
+    if (point.value === null) drawWord(ctx, `${point.failed.letter} ${point.failed.words}`, at, floor - 5 * ratio, ratio);
     else {
       ctx.strokeStyle = ctx.fillStyle = css("--ink");
       drawSpread(u, at, point);
@@ -55,8 +55,6 @@ function drawWords(u, chart) {
   }
   ctx.restore();
 }
-
-const wordOf = (point) => MARK_WORDS[point.failed.status] || point.failed.status;
 
 function drawWord(ctx, text, x, y, ratio) {
   ctx.save();
@@ -89,45 +87,50 @@ function spotOfBar(chart, series, index) {
   return [chart.u.valToPos(x, "x"), chart.u.valToPos(chart.points[series][index].value || 0, "y")];
 }
 
-function barChart(name, records, lines, x) {
-  const all = unique(records.map((r) => r.line)), kept = lines.filter((line) => all.includes(line));
-  const chart = { lines: kept, places: unique(records.map((r) => r[x])).sort((a, b) => a - b), unit: SPEED.unit, x, series: "line", look: lookOf,
+// `groups` are [place, chart of one pass, number of the place in it].
+function barChart(name, groups, lines, x) {
+  const kept = lines.filter((line) => groups.some(([, chart]) => chart.lines.includes(line)));
+  const chart = { lines: kept, places: groups.map(([place]) => place), unit: "TFLOP/s", x, look: lookOf,
     label: x === "seqlen" ? sizeText : (place) => `${x} ${numberText(place)}`, options: barOptions, data: barData, spot: spotOfBar, next: nextBar, alike: () => [] };
-  chart.points = points(records, chart, SPEED);
+  chart.points = kept.map((line) => groups.map(([, data, j]) => pointOf(data.points[data.lines.indexOf(line)]?.[j])));
   chart.slots = slotsOf(chart);
+  if (!chart.slots.length) return null;
   const figure = addChart(name, chart), without = chart.slots.filter(({ series, index }) => chart.points[series][index].value === null);
-  const words = unique(without.map(({ series, index }) => `${chart.lines[series]} ${wordOf(chart.points[series][index])}`)); // a canvas reads out nothing
+  const words = unique(without.map(({ series, index }) => `${chart.lines[series]} ${chart.points[series][index].failed.words}`)); // a canvas reads out nothing
   if (words.length) chart.plot.setAttribute("aria-label", `${chart.plot.getAttribute("aria-label")}; without a bar: ${words.join(", ")}`);
   chart.plot.style.minWidth = `${Math.ceil(LEAST_BAR * (chart.slots[chart.slots.length - 1].x + 2) + 80)}px`;
   return figure;
 }
 
-// Who never ran anywhere in a setting is named above the charts, and has no place among the bars.
-const inBars = (records) => unique(records.filter((r) => !neverRan(r)).map((r) => r.line)).sort();
-
-function drawBars(records, chosen) {
-  const place = document.getElementById("bars-charts"), lines = inBars(records), every = chosen === ALL_LENGTHS;
-  const here = records.filter((r) => lines.includes(r.line) && (every || r.seqlen === Number(chosen)));
-  clearCharts(place);
-  place.replaceChildren();
-  fillLegend(document.getElementById("bars-legend"), lines.filter((line) => here.some((r) => r.line === line)));
-  for (const [name, group] of groupBy(here, every ? "problem" : "family")) {
-    const card = element("article", null, "mask"), grid = element("div", null, every ? "" : "grid");
-    const x = !every && unique(group.map((r) => r.ratio)).length > 1 ? "ratio" : "seqlen";
-    for (const [pass, own] of groupBy(group, "pass")) grid.append(barChart(`${name}, ${PASS_WORDS[pass]}`, own, lines, x));
-    card.append(grid);
-    place.append(card);
-  }
+// The bars of one mask at every length, or of one family of patterns at one length, a group per share that is visible.
+function barGroups(cards, pass, chosen) {
+  const charts = cards.map(({ ratio, passes }) => ({ ratio, chart: passes.find(([name]) => name === pass)?.[1] })).filter(({ chart }) => chart);
+  if (chosen === ALL_LENGTHS) return charts.flatMap(({ chart }) => chart.places.map((place, j) => [place, chart, j]));
+  const here = charts.filter(({ chart }) => chart.places.includes(Number(chosen))), byRatio = here.length > 1;
+  return here.map(({ ratio, chart }) => [byRatio ? ratio : Number(chosen), chart, chart.places.indexOf(Number(chosen))]).sort(([a], [b]) => a - b);
 }
 
-function bars(records) {
-  const select = document.getElementById("bars-length"), before = select.value;
-  const drawn = records.some((r) => r.status === "ok") ? records.filter((r) => !neverRan(r)) : []; // words alone would say nothing new
-  const lengths = unique(drawn.map((r) => r.seqlen)).sort((a, b) => a - b);
-  const option = (value, text) => Object.assign(element("option", text), { value });
+function drawBars({ cards, ran }, chosen) {
+  const place = document.getElementById("bars-charts"), every = chosen === ALL_LENGTHS, shown = new Set();
+  clearCharts(place);
+  place.replaceChildren();
+  for (const [name, group] of groupBy(cards, (card) => (every || card.ratio === null ? card.panel : card.family))) {
+    const card = element("article", null, "mask"), grid = element("div", null, every ? "" : "grid");
+    for (const pass of PASS_WORDS.keys()) {
+      const groups = barGroups(group, pass, chosen), x = !every && groups.length > 1 ? "ratio" : "seqlen";
+      const figure = groups.length ? barChart(`${name}, ${PASS_WORDS.get(pass)}`, groups, ran, x) : null;
+      if (figure) figure.querySelector(".plot").chart.lines.forEach((line) => shown.add(line));
+      if (figure) grid.append(figure);
+    }
+    if (grid.childElementCount) { card.append(grid); place.append(card); }
+  }
+  fillLegend(document.getElementById("bars-legend"), ran.filter((line) => shown.has(line)));
+}
+
+// Who never ran anywhere in a setting is named above the charts, and has no place among the bars.
+function bars(setting) {
+  const lengths = setting.lengths.map(String);
   document.getElementById("bars").hidden = document.getElementById("to-bars").hidden = !lengths.length;
-  select.replaceChildren(option(ALL_LENGTHS, "all, side by side"), ...lengths.map((n) => option(String(n), sizeText(n))));
-  select.value = [...select.options].some(({ value }) => before && value === before) ? before : String(lengths[lengths.length - 1] ?? ALL_LENGTHS);
-  select.onchange = () => drawBars(records, select.value);
-  drawBars(lengths.length ? records : [], select.value);
+  const options = [option(ALL_LENGTHS, "all, side by side"), ...lengths.map((n) => option(n, sizeText(Number(n))))];
+  choose("bars-length", options, lengths[lengths.length - 1] ?? ALL_LENGTHS, (chosen) => drawBars(lengths.length ? setting : { cards: [], ran: [] }, chosen));
 }

@@ -4,22 +4,17 @@
 const HEIGHT = 242;
 const LIVE = new Set(); // charts on the page, to be drawn again when the theme changes
 
-// Per line and place (a length, if not told otherwise) one point: the middle of its records, the spread around it, and the records themselves, the one
-// that is nearest to the point first.
-function points(records, { lines, places, x, series }, { value, spread, join = median }) {
-  return lines.map((line) => {
-    const byPlace = groupBy(records.filter((r) => r[series] === line), x);
-    return places.map((place) => {
-      const here = byPlace.get(place) || [];
-      const known = here.filter((r) => r.status === "ok" && value(r) !== null && value(r) !== undefined);
-      const failed = here.filter((r) => r.status !== "ok");
-      const range = known.flatMap((r) => (spread ? spread(r) : []));
-      const joined = known.length ? join(known.map(value)) : null, away = (r) => Math.abs(value(r) - joined);
-      return { records: known.length ? known.sort((a, b) => away(a) - away(b)) : failed, value: joined, failed: known.length ? null : untimed(failed),
-        low: range.length ? Math.min(...range) : null, high: range.length ? Math.max(...range) : null };
-    });
-  });
+// A point of the data: [record, how many] and, where there is a value, the value and the ends of its spread. Where nobody asked for anything it is null.
+function pointOf(found) {
+  if (!found) return { record: null, records: 0, value: null, low: null, high: null, failed: null };
+  const [record, records, value = null, low = null, high = null] = found;
+  return { record, records, value, low, high, failed: value === null ? statusOf(record) : null };
 }
+
+const pointsOf = ({ points }) => points.map((line) => line.map(pointOf));
+
+// The same chart with some of its lines.
+const only = ({ lines, places, points }, kept) => ({ lines: lines.filter((line) => kept.includes(line)), places, points: points.filter((_, i) => kept.includes(lines[i])) });
 
 function axisText(value) {
   if (value === null || value < 0) return ""; // below zero is the strip of letters or markers
@@ -47,14 +42,14 @@ function showHover(chart, series, index, x, y) {
   const point = chart.points[series][index], box = document.getElementById("hover");
   chart.hovered = true;
   const title = element("div");
-  const shown = point.value === null ? MARK_WORDS[point.failed.status] || point.failed.status : `${numberText(point.value)} ${chart.unit}`;
+  const shown = point.value === null ? point.failed.words : `${numberText(point.value)} ${chart.unit}`;
   const alike = point.failed ? chart.alike(series, index).filter((i) => i !== series) : [];
   title.append(element("strong", `${chart.lines[series]} · ${chart.label(chart.places[index])} · ${shown}`));
   if (alike.length) title.append(element("span", ` (also ${alike.map((i) => chart.lines[i]).join(", ")})`));
-  if (point.records.length > 1) title.append(element("span", ` (of ${point.records.length} records; the nearest one:)`));
-  const same = point.records[0].same;
-  if (same) title.append(element("div", `At this length the mask ${point.records[0].mask} is the same as ${same}.`));
-  box.replaceChildren(title, fieldList(point.records[0]));
+  if (point.records > 1) title.append(element("span", ` (of ${point.records} records; the nearest one:)`));
+  const same = get(point.record, "same");
+  if (same) title.append(element("div", `At this length the mask ${get(point.record, "mask")} is the same as ${same}.`));
+  box.replaceChildren(title, fieldList(fieldsOf(point.record)));
   box.hidden = false;
   const { width, height } = box.getBoundingClientRect();
   box.style.left = Math.max(4, x + 16 + width < innerWidth ? x + 16 : Math.min(x - width - 16, innerWidth - width - 4)) + "px";
@@ -70,11 +65,11 @@ const STEPS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowD
 
 function moveByKey(chart, event) {
   if (event.key === "Escape") hideHover(chart);
-  if (!STEPS[event.key]) return;
+  if (!Object.hasOwn(STEPS, event.key)) return;
   event.preventDefault();
   if (!chart.u) paint(chart);
   const [series, index] = chart.at = chart.next(chart, STEPS[event.key]);
-  if (!chart.points[series][index].records.length) return;
+  if (!chart.points[series][index].records) return;
   const [left, top] = chart.spot(chart, series, index);
   const scroller = chart.plot.parentNode, box = () => chart.u.over.getBoundingClientRect();
   if (scroller.scrollWidth > scroller.clientWidth) scroller.scrollLeft += box().left + left - scroller.getBoundingClientRect().left - scroller.clientWidth / 2;

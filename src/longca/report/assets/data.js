@@ -1,54 +1,33 @@
 "use strict";
-// The records, what names them, and small helpers. Text reaches the page through textContent only.
+// The data, which Python computed, and small helpers. Text reaches the page through textContent only; names are keys of Maps, never of objects.
 const DATA = JSON.parse(document.getElementById("data").textContent);
-const RECORDS = DATA.rows.map((row) => Object.fromEntries(DATA.columns.map((name, i) => [name, row[i]])));
-const PASSES = ["fwd", "bwd", "fwd+bwd"];
-const PASS_WORDS = { fwd: "forward", bwd: "backward", "fwd+bwd": "forward and backward" };
-const MARKS = { unsupported: "X", unavailable: "X", oom: "M", wrong: "W", timeout: "T", error: "E", invalid: "E", "left out by rule": "L" };
-const MARK_WORDS = { unsupported: "unsupported", unavailable: "unavailable", oom: "out of memory", wrong: "wrong", timeout: "timed out", error: "error", invalid: "invalid", "left out by rule": "not run, left out by rule" };
-const NEVER_RAN = new Set(["X", "L"]); // letters of what nobody could, or would, run
-const neverRan = (r) => NEVER_RAN.has(MARKS[r.status]);
-// The record that tells why there is no time: a wrong one before all others, one that a rule left out only where nothing else is known.
-const untimed = (records) => records.find((r) => r.status === "wrong") || records.find((r) => r.status !== "ok" && MARKS[r.status] !== "L") || records.find((r) => r.status !== "ok");
-const TENSORS = { fwd: ["out", "lse"], bwd: ["dq", "dk", "dv"], "fwd+bwd": ["out", "lse", "dq", "dk", "dv"] }; // what a pass computes
+const PASS_WORDS = new Map(DATA.passes);
+const STATUS = new Map(DATA.statuses.map(([name, letter, words, never]) => [name, { letter, words, never }]));
+const PICTURES = new Map(DATA.pictures);
 
-// What is derived is no field of the record, so lists of fields pass over it.
-const derive = (r, name, value) => Object.defineProperty(r, name, { value });
-
-// What was simulated says so in its name, so that no list and no legend mixes it up with what was measured.
-const simulated = (r) => (r.simulated ? `, simulated on ${r.simulated}` : "");
-for (const [i, r] of RECORDS.entries()) {
-  derive(r, "command", DATA.commands[i]);
-  derive(r, "homes", DATA.homes[i]); // the journals that hold it, by number
-  derive(r, "problem", DATA.problems[i]); // the mask, with its parameters where there are several
-  derive(r, "same", DATA.same[i]); // the simpler mask that this one is at this length, if it is
-  derive(r, "family", r.problem.replace(/ ratio=\S+/, "")); // the same at every share of visible blocks
-  derive(r, "base", r.method ? `${DATA.kernels[i]} ${r.method}` : DATA.kernels[i]); // what has one colour on the whole page
-  derive(r, "split", r.base + simulated(r));
-  derive(r, "line", (r.method ? `${DATA.kernels[i]} ${r.method} ×${r.ranks}` : DATA.kernels[i]) + simulated(r));
-  derive(r, "ratio", JSON.parse(r.params).ratio ?? null);
-  const dims = r.head_dim === r.head_dim_v ? r.head_dim : `${r.head_dim}/${r.head_dim_v}`;
-  derive(r, "setting", `${r.device || "unknown device"} · ${r.level} · ${r.heads_q}:${r.heads_kv} heads of ${dims} · ${r.dtype}${r.deterministic ? " · deterministic" : ""}`);
+// A column holds each value once, and for each record the number of its value.
+function decoded([name, values, packed]) {
+  if (values.length === 1) return [name, { values, at: new Uint8Array(DATA.count) }];
+  const text = atob(packed), bytes = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
+  return [name, { values, at: new (values.length <= 256 ? Uint8Array : values.length <= 65536 ? Uint16Array : Uint32Array)(bytes.buffer) }];
 }
+const FIELDS = new Map(DATA.fields.map(decoded)), NAMES = new Map(DATA.names.map(decoded));
+const COUNT = DATA.count;
+const get = (record, name) => { const column = NAMES.get(name) || FIELDS.get(name); return column ? column.values[column.at[record]] : null; };
+const statusOf = (record) => STATUS.get(get(record, "status"));
+const fieldsOf = (record) => [...FIELDS.keys()].map((name) => [name, get(record, name)]);
+const commandOf = (record) => [0, 1, 2, 3, 4].map((part) => get(record, `command${part}`)).filter(Boolean).join(" ");
 
 const unique = (values) => [...new Set(values)];
-const SETTINGS = unique(RECORDS.map((r) => r.setting));
-const groupBy = (records, name) => {
+const groupBy = (items, key) => {
   const groups = new Map();
-  for (const r of records) {
-    const key = typeof name === "function" ? name(r) : r[name];
-    if (!groups.has(key)) groups.set(key, []);
-    groups.get(key).push(r);
+  for (const item of items) {
+    if (!groups.has(key(item))) groups.set(key(item), []);
+    groups.get(key(item)).push(item);
   }
   return groups;
 };
-
-function median(values) {
-  if (!values.length) return null;
-  const sorted = [...values].sort((a, b) => a - b);
-  const half = sorted.length >> 1;
-  return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
-}
 
 function sizeText(n) {
   for (const [letter, unit] of [["G", 2 ** 30], ["M", 2 ** 20], ["K", 1024]]) if (n && n % unit === 0) return n / unit + letter;
@@ -62,6 +41,8 @@ function numberText(value) {
   return size !== 0 && (size < 1e-3 || size >= 1e6) ? value.toExponential(2) : String(Number(value.toPrecision(4)));
 }
 
+const shareText = (value) => `${(100 * value).toFixed(value < 0.1 ? 1 : 0)} %`;
+
 function element(tag, text, className) {
   const made = document.createElement(tag);
   if (text !== undefined && text !== null) made.textContent = text;
@@ -69,13 +50,24 @@ function element(tag, text, className) {
   return made;
 }
 
-function fieldList(record) {
+function fieldList(fields) {
   const list = element("div", null, "fields");
-  for (const [name, value] of Object.entries(record)) {
+  for (const [name, value] of fields) {
     if (value === null || value === "" || value === undefined) continue;
     const entry = element("div");
     entry.append(element("b", name + " "), Array.isArray(value) ? value.join(", ") : numberText(value));
     list.append(entry);
   }
   return list;
+}
+
+const option = (value, text = value) => Object.assign(element("option", text), { value });
+
+// Fills a select, keeps what was chosen before where it is still there, and calls `draw` now and at each change.
+function choose(id, options, start, draw) {
+  const select = document.getElementById(id), before = select.value;
+  select.replaceChildren(...options);
+  select.value = [...select.options].some(({ value }) => before && value === before) ? before : start;
+  select.onchange = () => draw(select.value);
+  draw(select.value);
 }

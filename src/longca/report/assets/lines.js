@@ -4,7 +4,7 @@
 // What has no time at a place, one row per letter: several lines with the same letter share one, with their number.
 function feetAt(chart, index) {
   const failed = chart.points.map((line, i) => ({ i, point: line[index] })).filter(({ point }) => point.failed);
-  return [...groupBy(failed, ({ point }) => MARKS[point.failed.status] || "E")].map(([letter, group]) => ({ letter, lines: group.map(({ i }) => i) }));
+  return [...groupBy(failed, ({ point }) => point.failed.letter)].map(([letter, group]) => ({ letter, lines: group.map(({ i }) => i) }));
 }
 
 function drawFeet(u, chart, index, base, ratio) {
@@ -97,7 +97,7 @@ function nextPoint(chart, [down, right]) {
   for (let tries = 0; tries < rows * columns; tries++) {
     row = (row + down + rows) % rows;
     column = (column + right + columns) % columns;
-    if (chart.points[row][column].records.length) break;
+    if (chart.points[row][column].records) break;
   }
   return [row, column];
 }
@@ -108,13 +108,10 @@ function spotOfPoint(chart, series, index) {
 }
 
 // null breaks a line where something failed; undefined lets it pass over a length that nobody asked for
-const lineData = (chart) => [chart.places, ...chart.points.map((line) => line.map((p) => (p.records.length ? p.value : undefined)))];
+const lineData = (chart) => [chart.places, ...chart.points.map((line) => line.map((p) => (p.records ? p.value : undefined)))];
 
-function lineChart(name, records, lines, { unit, log, x = "seqlen", series = "line", look = lookOf, ...how }) {
-  const all = unique(records.map((r) => r[series])), kept = lines.filter((line) => all.includes(line));
-  const places = unique(records.map((r) => r[x])).sort((a, b) => a - b);
-  const chart = { lines: kept, places, unit, log, x, series, look, label: x === "seqlen" ? sizeText : numberText,
+function lineChart(name, data, { unit, x, log = false, look = lookOf, ofMasks = false }) {
+  const chart = { lines: data.lines, places: data.places, points: pointsOf(data), unit, log, x, look, ofMasks, label: x === "seqlen" ? sizeText : numberText,
     options: lineOptions, data: lineData, spot: spotOfPoint, next: nextPoint, alike: (i, j) => feetAt(chart, j).find((foot) => foot.lines.includes(i)).lines };
-  chart.points = points(records, chart, how);
   return addChart(name, chart);
 }

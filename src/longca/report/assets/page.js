@@ -9,30 +9,25 @@ function setTheme(name) {
 function environments() {
   const place = document.getElementById("environments");
   place.append(element("p", "Each record names its environment. The same command on the same device and versions measures the same cell again; click a record above for its command.", "note"));
-  for (const [name, facts] of Object.entries(DATA.environments)) {
-    const flat = {};
-    for (const [key, value] of Object.entries(facts)) {
-      if (value !== null && typeof value === "object" && !Array.isArray(value)) for (const [inner, v] of Object.entries(value)) flat[`${key}.${inner}`] = v;
-      else flat[key] = value;
-    }
+  for (const [title, facts] of DATA.environments) {
     const box = element("div", null, "detail");
-    box.append(element("h3", `${facts.device || "unknown device"} (${name})`), fieldList(flat));
+    box.append(element("h3", title), fieldList(facts));
     place.append(box);
   }
 }
 
 function start() {
-  const select = document.getElementById("setting"), counts = [...groupBy(RECORDS, "status")].map(([status, group]) => `${group.length} ${status}`);
+  const select = document.getElementById("setting"), chosen = () => Number(select.value);
   document.title = document.getElementById("title").textContent = DATA.title;
-  document.getElementById("about").textContent = `${RECORDS.length} records (${counts.join(", ")}) from ${DATA.folders.join(", ")}; written by longca ${DATA.longca}.`;
-  select.append(...SETTINGS.map((name) => element("option", name)));
-  select.addEventListener("change", () => draw(select.value));
+  for (const name of ["about", "letters", "practical"]) document.getElementById(name).textContent = DATA[name];
+  select.append(...DATA.settings.map(({ title }, number) => option(String(number), title)));
+  select.addEventListener("change", () => draw(chosen()));
   setTheme(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
   document.getElementById("theme").addEventListener("click", () => {
     setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
-    draw(select.value);
+    draw(chosen());
   });
-  draw(select.value);
+  draw(chosen());
   setUpTable();
   environments();
   document.documentElement.dataset.ready = String(Math.round(performance.now()));

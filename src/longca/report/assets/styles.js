@@ -3,32 +3,9 @@
 const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3], [5, 5]];
 const DENSE_DASHES = [[14, 3], [6, 3], [2, 2]];
 const COLOURS = 12, SHAPES = 4;
-const LOOKS = new Map(); // the look of each line by its name
+const LOOKS = new Map(DATA.looks.map(([name, number, turn, simulated]) => [name, { number, turn, simulated }]));
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-
-// Numbers for kernels: those that stand in one setting, or were measured in one run, get different colours as long as there are any.
-function numbered() {
-  const homes = groupBy(RECORDS.flatMap((r) => r.homes.map((home) => ({ home, base: r.base }))), "home");
-  const groups = [...groupBy(RECORDS, "setting").values(), ...homes.values()].map((group) => unique(group.map((r) => r.base)));
-  const timed = new Set(RECORDS.filter((r) => r.status === "ok").map((r) => r.base)), numbers = new Map();
-  for (const base of groups.flatMap((group) => [...group].sort().sort((a, b) => timed.has(b) - timed.has(a)))) {
-    if (numbers.has(base)) continue;
-    const beside = unique(groups.filter((group) => group.includes(base)).flat()).filter((other) => numbers.has(other)).map((other) => numbers.get(other) % COLOURS);
-    const taken = new Set(numbers.values()), free = [...Array(taken.size + COLOURS).keys()].filter((i) => !taken.has(i));
-    const alike = (i) => beside.filter((colour) => colour === i % COLOURS).length;
-    numbers.set(base, free.reduce((best, i) => (alike(i) < alike(best) ? i : best)));
-  }
-  return numbers;
-}
-
-function setUpLooks() {
-  const numbers = numbered();
-  for (const [, group] of groupBy(RECORDS, (r) => JSON.stringify([r.base, Boolean(r.simulated)]))) for (const name of ["line", "split"]) {
-    const look = { number: numbers.get(group[0].base), simulated: Boolean(group[0].simulated) };
-    unique([...group].sort((a, b) => (a.ranks || 0) - (b.ranks || 0)).map((r) => r[name])).forEach((own, turn) => LOOKS.set(own, { ...look, turn }));
-  }
-}
 
 const lookOf = (name) => LOOKS.get(name);
 
@@ -78,5 +55,3 @@ function fillLegend(box, lines, look = lookOf) {
     return entry;
   }));
 }
-
-setUpLooks();

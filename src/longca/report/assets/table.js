@@ -1,32 +1,32 @@
 "use strict";
 // The table of all records: filter, sort, more rows on demand, a record's details, and CSV.
-const FIELDS = [["line", "kernel"], ["problem", "mask"], ["seqlen", "length"], ["pass", "pass"], ["heads", "heads"], ["dtype", "dtype"], ["status", "status"],
+const SHOWN = [["line", "kernel"], ["panel", "mask"], ["seqlen", "length"], ["pass", "pass"], ["heads", "heads"], ["dtype", "dtype"], ["status", "status"],
   ["tflops", "TFLOP/s"], ["ms_median", "ms"], ["tokens_s", "tokens/s"], ["mfu", "of peak"], ["peak_gib", "GiB"], ["compile_ms", "compile ms"], ["seed", "seed"], ["device", "device"]];
 const ONCE = new Set(["heads", "dtype", "seed", "device"]); // said above the table where all records have the same
 const NUMBERS = new Set(["seqlen", "tflops", "ms_median", "tokens_s", "mfu", "peak_gib", "compile_ms", "seed"]);
+const SEARCHED = [...SHOWN.map(([name]) => name), "mask", "kernel", "variant", "reason", "params"];
 const PAGE = 100;
-const view = { sorted: "", down: false, shown: PAGE, rows: RECORDS };
+const ALL = [...Array(COUNT).keys()];
+const view = { sorted: "", down: false, shown: PAGE, rows: ALL };
+const differs = (name) => (NAMES.get(name) || FIELDS.get(name))?.values.length > 1;
+const COLUMNS = SHOWN.filter(([name]) => !ONCE.has(name) || differs(name));
 
-for (const r of RECORDS) {
-  derive(r, "heads", `${r.heads_q}:${r.heads_kv}×${r.head_dim}${r.head_dim_v === r.head_dim ? "" : `/${r.head_dim_v}`}`);
-  const words = FIELDS.map(([name]) => (name === "seqlen" ? `${r.seqlen} ${sizeText(r.seqlen)}` : r[name] ?? ""));
-  derive(r, "words", [...words, r.mask, r.kernel, r.variant ?? "", r.reason, r.params].join(" ").toLowerCase().split(/\s+/));
-}
-
-const COLUMNS = FIELDS.filter(([name]) => !ONCE.has(name) || unique(RECORDS.map((r) => r[name])).length > 1);
-
-// Every word of the filter must begin a word of the record, so that "fwd" is not found in "fwd+bwd" by "bwd".
-function matches(r, wanted) {
-  return wanted.every((word) => r.words.some((own) => own.startsWith(word)));
+// Every word of the filter must begin a word of the record, so that "fwd" is not found in "fwd+bwd" by "bwd". Each value of a column is looked at once.
+function matching(word) {
+  const begins = (text) => String(text ?? "").toLowerCase().split(/\s+/).some((own) => own.startsWith(word));
+  const columns = SEARCHED.map((name) => [name, NAMES.get(name) || FIELDS.get(name)]).filter(([, column]) => column)
+    .map(([name, { values, at }]) => ({ at, fits: values.map((value) => begins(value) || (name === "seqlen" && begins(sizeText(value)))) }))
+    .filter(({ fits }) => fits.includes(true));
+  return (record) => columns.some(({ at, fits }) => fits[at[record]]);
 }
 
 function update() {
-  const wanted = document.getElementById("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
-  view.rows = RECORDS.filter((r) => matches(r, wanted));
+  const wanted = document.getElementById("filter").value.toLowerCase().split(/\s+/).filter(Boolean).map(matching);
+  view.rows = ALL.filter((record) => wanted.every((matches) => matches(record)));
   if (view.sorted) {
     const sign = view.down ? -1 : 1, name = view.sorted;
     view.rows.sort((a, b) => {
-      const [x, y] = [a[name], b[name]];
+      const [x, y] = [get(a, name), get(b, name)];
       if (x === y) return 0;
       if (x === null || x === undefined) return 1; // what has no value comes last either way
       if (y === null || y === undefined) return -1;
@@ -36,45 +36,47 @@ function update() {
   showRows();
 }
 
-function cellText(r, name) {
-  if (name === "seqlen") return sizeText(r.seqlen);
-  if (name === "mfu" && r.mfu !== null) return `${(100 * r.mfu).toFixed(0)} %`;
-  if (name === "tokens_s" && r.tokens_s !== null) return String(Math.round(r.tokens_s));
-  return numberText(r[name]);
+function cellText(record, name) {
+  const value = get(record, name);
+  if (name === "seqlen") return sizeText(value);
+  if (name === "mfu" && value !== null) return `${(100 * value).toFixed(0)} %`;
+  if (name === "tokens_s" && value !== null) return String(Math.round(value));
+  return numberText(value);
 }
 
 function showRows() {
   const body = document.querySelector("#table tbody");
-  body.replaceChildren(...view.rows.slice(0, view.shown).map((r) => {
+  body.replaceChildren(...view.rows.slice(0, view.shown).map((record) => {
     const line = element("tr", null, "row");
     line.tabIndex = 0;
-    line.append(...COLUMNS.map(([name]) => (NUMBERS.has(name) ? element("td", cellText(r, name), "number") : breakable(cellText(r, name), "td"))));
-    if (r.reason) line.title = r.reason;
-    line.addEventListener("click", () => showDetail(r));
-    line.addEventListener("keydown", (event) => { if (event.key === "Enter") showDetail(r); });
+    line.append(...COLUMNS.map(([name]) => (NUMBERS.has(name) ? element("td", cellText(record, name), "number") : breakable(cellText(record, name), "td"))));
+    if (get(record, "reason")) line.title = get(record, "reason");
+    line.addEventListener("click", () => showDetail(record));
+    line.addEventListener("keydown", (event) => { if (event.key === "Enter") showDetail(record); });
     return line;
   }));
-  document.getElementById("shown").textContent = `${view.rows.length} of ${RECORDS.length} records`;
+  document.getElementById("shown").textContent = `${view.rows.length} of ${COUNT} records`;
   document.getElementById("more").hidden = view.rows.length <= view.shown;
 }
 
-function showDetail(r) {
-  const box = document.getElementById("detail");
-  const parts = [element("h3", `${r.line} · ${r.mask} · ${sizeText(r.seqlen)} · ${r.pass}`), fieldList(r)];
-  if (r.command) parts.push(element("p", r.ranks > 1 ? "To measure it again (on several nodes under torchrun or srun):" : "To measure it again:"), element("pre", r.command));
-  else parts.push(element("p", `Simulated on ${r.simulated}: nobody measured it.`));
+function showDetail(record) {
+  const box = document.getElementById("detail"), command = commandOf(record), simulated = get(record, "simulated");
+  const parts = [element("h3", `${get(record, "line")} · ${get(record, "mask")} · ${sizeText(get(record, "seqlen"))} · ${get(record, "pass")}`), fieldList(fieldsOf(record))];
+  if (command) parts.push(element("p", get(record, "ranks") > 1 ? "To measure it again (on several nodes under torchrun or srun):" : "To measure it again:"), element("pre", command));
+  else parts.push(element("p", simulated ? `Simulated on ${simulated}: nobody measured it.` : "The journal does not have its document lengths, so no command makes the same mask."));
   box.replaceChildren(...parts);
   box.hidden = false;
   box.focus();
   box.scrollIntoView({ block: "nearest" });
 }
 
-function csvText(rows) {
+function csvText(records) {
   const quote = (value) => {
-    const text = value === null || value === undefined ? "" : String(value);
+    const text = value === null || value === undefined ? "" : typeof value === "string" && /^[=+\-@\t\r]/.test(value) ? `'${value}` : String(value); // no formula
     return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
-  return [DATA.columns, ...rows.map((r) => DATA.columns.map((name) => r[name]))].map((row) => row.map(quote).join(",")).join("\n") + "\n";
+  const names = [...FIELDS.keys()];
+  return [names, ...records.map((record) => names.map((name) => get(record, name)))].map((row) => row.map(quote).join(",")).join("\n") + "\n";
 }
 
 function download() {
@@ -102,7 +104,7 @@ function setUpTable() {
     head.append(cell);
   }
   document.querySelector("#table thead").append(head);
-  const same = FIELDS.filter((field) => !COLUMNS.includes(field)).map(([name, title]) => `${title} ${cellText(RECORDS[0], name)}`);
+  const same = SHOWN.filter((field) => !COLUMNS.includes(field)).map(([name, title]) => `${title} ${cellText(0, name)}`);
   document.getElementById("once").textContent = same.length ? `All of them: ${same.join(", ")}.` : "";
   document.getElementById("filter").addEventListener("input", () => { view.shown = PAGE; update(); });
   document.getElementById("more").addEventListener("click", () => { view.shown += 5 * PAGE; showRows(); });

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from longca.errors import BadInput
 from longca.report.figures import accuracy, bars, costs, heat, scaling, speed
 from longca.report.figures.sheet import Drawing, save
 from longca.report.figures.style import PAPER, Styles
-from longca.report.gather import Gathered
-from longca.report.measures import beside, described, only_beside
-from longca.report.reading import Record
-from longca.report.settings import PASSES, by_setting, slug
+from longca.report.sections import by_pass
+from longca.results.dense import dense_beside, only_beside
+from longca.results.naming import Row
+from longca.results.points import grouped
+from longca.results.record import Status
 
 KINDS = {
     "speed": speed.over_length_or_ratio,
@@ -26,7 +28,7 @@ KINDS = {
 }
 
 
-def write_figures(found: Gathered, folder: str | Path) -> Iterator[Path]:
+def write_figures(rows: Sequence[Row], folder: str | Path) -> Iterator[Path]:
     """The files, as they are written: a large journal takes a while. Each pass of each setting gets its own figures, as PNG and as PDF;
     a kind that has nothing to show gets none, and neither does a dense mask that is there only for block patterns to be compared with."""
     import matplotlib
@@ -35,22 +37,26 @@ def write_figures(found: Gathered, folder: str | Path) -> Iterator[Path]:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"cannot write to {folder}: {error.strerror}; give another folder with --figures.") from error
-    named = described(found)
-    settings = by_setting(named, found.environments)
-    styles = Styles(_drawn([*group, *beside(group, named)]) for group in settings.values())
+    settings = grouped(rows, lambda row: row.setting)
+    styles = Styles(_drawn([*group, *dense_beside(group, rows)]) for group in settings.values())
     with matplotlib.rc_context(PAPER):
         for setting, group in settings.items():
-            if only_beside(group, named):
+            if only_beside(group, rows):
                 continue
-            for which in (name for name in PASSES if any(record["pass"] == name for record in group)):
-                own = [record for record in group if record["pass"] == which]
-                drawing = Drawing(f"{setting}, {which}", own, named, styles)
+            for pass_, own in by_pass(group).items():
+                drawing = Drawing(f"{setting.title}, {pass_}", own, rows, styles)
                 for kind, draw in KINDS.items():
                     figure = draw(drawing)
                     if figure is not None:
-                        yield from save(figure, Path(folder) / f"{kind}-{slug(which)}-{slug(setting)}")
+                        yield from save(figure, Path(folder) / f"{kind}-{_slug(pass_)}-{_slug(setting.title)}")
 
 
-def _drawn(records: Iterable[Record]) -> list[str]:
-    """What has a time has a style, and so has what is wrong, which has an error."""
-    return sorted({record["line"] for record in records if record["status"] in ("ok", "wrong")})
+def _slug(name: str) -> str:
+    """A name as a part of a file's name."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()
+
+
+def _drawn(rows: Iterable[Row]) -> list[str]:
+    """Lines that have a style: those with a time, those that are wrong (they have an error), and both over ranks."""
+    own = [row for row in rows if row.record.status in (Status.OK, Status.WRONG)]
+    return [*sorted({row.series for row in own}), *sorted({row.line for row in own} - {row.series for row in own})]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from statistics import median
+from collections.abc import Sequence
 from typing import Any
 
-from longca.report.figures.lines import LENGTH, Measure, Over, Point, choose, draw_lines, layout_over
+from longca.report.figures.lines import LENGTH, Measure, Over, choose, draw_lines, ends_of, layout_over
 from longca.report.figures.sheet import LETTER, Drawing, same_scale, sheet, without
 from longca.report.figures.style import Styles, plain
-from longca.report.measures import grouped, timed
-from longca.report.reading import Record
+from longca.results.naming import Row
+from longca.results.points import COMPILING, MEMORY, TYPICAL_BUILDING, TYPICAL_PLANNING, grouped, timed_lines
 
 ALL = "the most of any mask"
 MASK = "making the mask: median, range"
@@ -24,54 +23,46 @@ def memory(drawing: Drawing) -> Any:
     was counted."""
     from matplotlib.lines import Line2D
 
-    known = [record for record in drawing.records if record["status"] == "ok" and record.get("peak_gib")]
+    known = [row for row in drawing.rows if row.record.ok and row.record.peak_gib]
     if not known:
         return None
     over, own = choose(known)
-    if over is LENGTH:
-        own = [record if record["sparse"] else record | {"problem": _any_mask(record)} for record in own]
-    shown, panels = timed(own), grouped(own, over.panel)
+    shown, panels = timed_lines(own), grouped(own, lambda row: _panel(row) if over is LENGTH else over.panel(row))
     legend = [(line, Line2D([], [], **drawing.styles.line(line))) for line in shown]
-    layout = layout_over(over, list(grouped(own, "problem")))
-    measure = Measure("GiB beyond the inputs", _most("peak_gib"), log=True)  # plain attention takes a hundred times as much as the rest
+    layout = layout_over(over, list(grouped(own, lambda row: row.panel)))
+    measure = Measure("GiB beyond the inputs", ends_of(MEMORY), log=True)  # plain attention takes a hundred times as much as the rest
     figure = sheet(
         drawing,
         list(panels),
         (over.name, measure.label),
         legend,
-        [OF_MEASURED if over is LENGTH else "", without(drawing.records, shown)],
+        [OF_MEASURED if over is LENGTH else "", without(drawing.rows, shown)],
         layout,
     )
-    for axes, records in zip(figure.axes, panels.values(), strict=True):
-        draw_lines(axes, records, over, measure, shown, drawing.styles)
+    for axes, rows in zip(figure.axes, panels.values(), strict=True):
+        draw_lines(axes, rows, over, measure, shown, drawing.styles)
     same_scale(figure.axes)
     return figure
 
 
-def _any_mask(record: Record) -> str:
-    return f"{ALL} ×{record['ranks']}" if record.get("ranks") else ALL
-
-
-def _most(field: str) -> Callable[[list[Record]], Point | None]:
-    def at(records: list[Record]) -> Point | None:
-        values = [record[field] for record in records if record["status"] == "ok" and (record.get(field) or 0) > 0]
-        return (max(values),) * 3 if values else None
-
-    return at
+def _panel(row: Row) -> str:
+    if row.is_pattern:
+        return row.panel
+    return f"{ALL} ×{row.record.ranks}" if row.record.ranks else ALL
 
 
 def preparing(drawing: Drawing) -> Any:
     """Making a mask is no kernel's doing, planning is over tokens (or whatever there are several of), compiling is done once: a bar."""
     from matplotlib.lines import Line2D
 
-    real = [record for record in drawing.records if not record.get("simulated")]  # a simulation prepares nothing
-    ok = [record for record in real if record["status"] == "ok" and record.get("build_ms") is not None]
+    real = [row for row in drawing.rows if not row.record.simulated]  # a simulation prepares nothing
+    ok = [row for row in real if row.record.ok and row.record.build_ms is not None]
     if not ok:
         return None
     over, own = choose(ok)
-    shown = timed(own)
+    shown = timed_lines(own)
     legend = [(line, Line2D([], [], **drawing.styles.line(line))) for line in shown]
-    layout = layout_over(over, list(grouped(own, "problem")), columns=3)
+    layout = layout_over(over, list(grouped(own, lambda row: row.panel)), columns=3)
     layout = layout._replace(height=max(1.9, 0.15 * len(shown)), below=layout.below + 0.1)
     figure = sheet(
         drawing, [MASK, PLAN, COMPILE], ("", "ms"), legend, [OF_MEASURED if over is LENGTH else "", without(real, shown)], layout
@@ -80,24 +71,16 @@ def preparing(drawing: Drawing) -> Any:
     for axes in (built, planned):
         axes.set_xlabel(over.name)
     _making(built, own, over)
-    draw_lines(planned, own, over, Measure("ms", _typical("plan_ms"), log=True), shown, drawing.styles)
+    draw_lines(planned, own, over, Measure("ms", ends_of(TYPICAL_PLANNING), log=True), shown, drawing.styles)
     _narrow(compiled, LETTER * max(map(len, shown)) / figure.get_figwidth())
     _compiling(compiled, own, shown, drawing.styles)
     return figure
 
 
-def _making(axes: Any, records: Sequence[Record], over: Over) -> None:
-    nobody = [record | {"line": ""} for record in records]
-    draw_lines(axes, nobody, over, Measure("ms", _typical("build_ms", spread=True), log=True), [""], Styles([[""]], colours=("black",)))
-
-
-def _typical(field: str, spread: bool = False) -> Callable[[list[Record]], Point | None]:
-    def at(records: list[Record]) -> Point | None:
-        values = [record[field] for record in records if (record.get(field) or 0) > 0]
-        middle = median(values) if values else 0.0
-        return (middle, min(values), max(values)) if values and spread else (middle,) * 3 if values else None
-
-    return at
+def _making(axes: Any, rows: Sequence[Row], over: Over) -> None:
+    """One line for all kernels: a mask is made once."""
+    for_all = over._replace(series=lambda row: "")
+    draw_lines(axes, rows, for_all, Measure("ms", ends_of(TYPICAL_BUILDING), log=True), [""], Styles([[""]], colours=("black",)))
 
 
 def _narrow(axes: Any, part: float) -> None:
@@ -107,15 +90,15 @@ def _narrow(axes: Any, part: float) -> None:
     axes.set_position((box.x0 + part, box.y0, box.width - part, box.height))
 
 
-def _compiling(axes: Any, records: Sequence[Record], lines: Sequence[str], styles: Styles) -> None:
+def _compiling(axes: Any, rows: Sequence[Row], lines: Sequence[str], styles: Styles) -> None:
     """Bars that lie, so that their names can be read; a word where nothing was compiled."""
-    by_line, most = grouped(records, "line"), _most("compile_ms")
+    by_line, most = grouped(rows, lambda row: row.line), ends_of(COMPILING)
     axes.set_xscale("log")
     axes.set_xlabel("ms")
     for place, line in enumerate(lines):
-        found = most(by_line[line])
-        if found:
-            axes.barh(place, found[0], 0.8, **styles.bar(line))
+        ends = most(by_line[line])
+        if ends:
+            axes.barh(place, ends[0], 0.8, **styles.bar(line))
         else:
             axes.text(0.02, place, "nothing", transform=axes.get_yaxis_transform(), va="center", fontsize=6, color=styles.ink(line))
     axes.set_xlim(left=min(1.0, axes.get_xlim()[0]))

@@ -8,29 +8,31 @@ from typing import Any
 
 from longca.report.figures.sheet import LETTER, Drawing, Layout, sheet, without
 from longca.report.figures.style import GREY, plain
-from longca.report.measures import best_share, fastest_of_masks, grouped, longest_timed, peak_known, percent, timed, untimed
-from longca.report.reading import Record
-from longca.report.settings import LETTERS, MARKS
+from longca.results.naming import Contest, Row
+from longca.results.points import grouped, timed_lines
+from longca.results.shares import best_share, fastest_speeds, longest_timed, peak_known
+from longca.results.statuses import LETTER_WORDS, LETTERS, explaining
+from longca.results.tables import format_share
 from longca.text import format_size
 
 CELL = 0.24  # height of a row in inches
 PEAK = "At the longest length of each mask, as a share of what the device can do at most."
 FASTEST = "At the longest length of each mask, as a share of the fastest kernel's: the peak of this device is not known."
-SAID = LETTERS | {"=": "measured only where the mask is the same as a simpler one"}
+EXPLAINED = LETTER_WORDS | {"=": "measured only where the mask is the same as a simpler one"}
 
 
 def share_of_peak(drawing: Drawing) -> Any:
     """Masks down and kernels across; a letter where there is no time. A single cell would say what its bar does."""
-    longest = longest_timed(drawing.records)
-    own = [record for _, group in longest.values() for record in group]
-    kernels, masks = timed(own), [f"{mask}, {format_size(seqlen)}" for mask, (seqlen, _) in longest.items()]
+    longest = longest_timed(drawing.rows)
+    own = [row for _, group in longest.values() for row in group]
+    kernels, masks = timed_lines(own), [f"{mask}, {format_size(seqlen)}" for mask, (seqlen, _) in longest.items()]
     if len(kernels) * len(masks) < 2:
         return None
-    known, cells = peak_known(own), grouped(own, "problem", "line")
-    fastest = None if known else fastest_of_masks(own)
+    known, cells = peak_known(own), grouped(own, lambda row: (row.panel, row.line))
+    fastest = None if known else fastest_speeds(own)
     rows = [[_cell(cells.get((mask, kernel), []), fastest) for kernel in kernels] for mask in longest]
     used = {text for row in rows for _, text in row}
-    letters = "; ".join(f"{letter} {said}" for letter, said in SAID.items() if letter in used)
+    letters = "; ".join(f"{letter} {words}" for letter, words in EXPLAINED.items() if letter in used)
     notes = [PEAK if known else FASTEST, letters, without(own, kernels)]
     left, below = 0.35 + LETTER * max(map(len, masks)), 0.45 + 0.72 * LETTER * max(map(len, kernels))
     width = max(4.5, left + 0.55 * len(kernels) + 0.4)
@@ -49,10 +51,9 @@ def share_of_peak(drawing: Drawing) -> Any:
     return figure
 
 
-def _cell(records: Sequence[Record], fastest: Mapping[Any, float] | None) -> tuple[float, str]:
+def _cell(rows: Sequence[Row], fastest: Mapping[Contest, float] | None) -> tuple[float, str]:
     """The share, and what is written there."""
-    failed = untimed(records)
-    share = None if failed == "wrong" else best_share(records, fastest)
+    share, failed = best_share(rows, fastest), explaining(rows)
     if share is not None:
-        return share.value, percent(share.value)
-    return math.nan, MARKS[failed] if failed else "=" if records else ""
+        return share.value, format_share(share.value)
+    return math.nan, LETTERS[failed.record.status] if failed else "=" if rows else ""

@@ -9,81 +9,97 @@ from typing import Any, NamedTuple
 
 from longca.report.figures.sheet import GAP, LEFT, LETTER, LINE, RIGHT, WIDTH, Layout
 from longca.report.figures.style import GREY, Styles, plain
-from longca.report.measures import at_longest, grouped
-from longca.report.reading import Record
-from longca.report.settings import MARKS
+from longca.results import points
+from longca.results.naming import Row
+from longca.results.points import Names, at_longest, grouped, line_of
+from longca.results.record import Status
+from longca.results.statuses import LETTERS
 from longca.text import format_size
 
 STRIP = 0.16  # inches that a row of letters takes of a panel's height
 FEWEST = 9  # letters beside each other, below which a name is turned
-Point = tuple[float, float, float]  # the value, and the ends of its spread
+Ends = tuple[float, float, float]  # the value, and the ends of its spread
 
 
 class Over(NamedTuple):
-    """What a chart is drawn over: a field of records, and the one that tells panels apart."""
+    """What a chart is drawn over: the place of a row, the panel it belongs to, and its line."""
 
-    field: str
-    panel: str
+    place: Callable[[Row], Any]
+    panel: Names
     name: str
     text: Callable[[Any], str]
+    series: Names = line_of
 
 
 class Measure(NamedTuple):
-    """What is drawn of the records of one point. `marks` are the statuses of which a letter tells where there is none."""
+    """What is drawn of the rows of one point. `marks` are the statuses whose letter stands where there is none."""
 
     label: str
-    at: Callable[[list[Record]], Point | None]
+    at: Callable[[Sequence[Row]], Ends | None]
     log: bool = False
-    marks: tuple[str, ...] = ()
+    marks: frozenset[Status] = frozenset()
 
 
-LENGTH = Over("seqlen", "problem", "tokens", format_size)
-RATIO = Over("ratio", "family", "share of visible blocks", "{:g}".format)
-RANKS = Over("ranks", "panel", "ranks", str)
-MASKS = Over("problem", "all", "", str)  # each is named
+def ends_of(measure: points.Measure) -> Callable[[Sequence[Row]], Ends | None]:
+    """The value of some rows and the ends of its spread, which are the value itself where it has none."""
+
+    def at(rows: Sequence[Row]) -> Ends | None:
+        point = points.point(rows, measure)
+        if point is None or point.value is None:
+            return None
+        return point.value, point.value if point.low is None else point.low, point.value if point.high is None else point.high
+
+    return at
 
 
-def choose(records: Sequence[Record]) -> tuple[Over, list[Record]]:
+LENGTH = Over(lambda row: row.record.seqlen, lambda row: row.panel, "tokens", format_size)
+RATIO = Over(lambda row: row.ratio, lambda row: row.family, "share of visible blocks", "{:g}".format)
+RANKS = Over(lambda row: row.record.ranks, lambda row: row.family, "ranks", str, lambda row: row.series)
+MASKS = Over(lambda row: row.panel, lambda row: "", "", str)  # each is named
+
+
+def choose(rows: Sequence[Row]) -> tuple[Over, list[Row]]:
     """Over tokens where a mask has several lengths, else over the share of visible blocks where all are patterns and one has several,
-    else over masks; and the records for it."""
-    if any(len(grouped(own, "seqlen")) > 1 for own in grouped(records, "problem").values()):
-        return LENGTH, list(records)
-    if all(record["ratio"] is not None for record in records) and over_ratio(records):
-        return RATIO, at_longest(records, "family")
-    return MASKS, [record | {"all": ""} for record in records]
+    else over masks; and the rows for it."""
+    if points.several(grouped(rows, LENGTH.panel), LENGTH.place):
+        return LENGTH, list(rows)
+    if all(row.ratio is not None for row in rows) and over_ratio(rows):
+        return RATIO, at_longest(rows, RATIO.panel)
+    return MASKS, list(rows)
 
 
-def over_ratio(records: Sequence[Record]) -> list[Record]:
+def over_ratio(rows: Sequence[Row]) -> list[Row]:
     """Block patterns at their longest length, of which there are at least two shares of visible blocks."""
-    own = at_longest([record for record in records if record["ratio"] is not None], "family")
-    several = {family for family, group in grouped(own, "family").items() if len(grouped(group, "ratio")) > 1}
-    return [record for record in own if record["family"] in several]
+    own = at_longest([row for row in rows if row.ratio is not None], RATIO.panel)
+    several = {family for family, group in grouped(own, RATIO.panel).items() if len({row.ratio for row in group}) > 1}
+    return [row for row in own if row.family in several]
 
 
-def draw_lines(axes: Any, records: Sequence[Record], over: Over, measure: Measure, lines: Iterable[str], styles: Styles) -> None:
+def draw_lines(axes: Any, rows: Sequence[Row], over: Over, measure: Measure, lines: Iterable[str], styles: Styles) -> None:
     """The lines of one panel, and letters where they have nothing."""
-    places = list(grouped(records, over.field)) if over is MASKS else sorted(grouped(records, over.field))
-    spots = dict(zip(places, range(len(places)) if over is MASKS else places, strict=True))
-    by_place = grouped(records, "line", over.field)
-    failed: dict[float, dict[str, list[str]]] = {spot: {} for spot in spots.values()}  # which lines have nothing there, by their mark
+    found = dict.fromkeys(map(over.place, rows))
+    places = list(found) if over.place is MASKS.place else sorted(found)
+    spots = dict(zip(places, range(len(places)) if over.place is MASKS.place else places, strict=True))
+    by_place = grouped(rows, lambda row: (over.series(row), over.place(row)))
+    failed: dict[float, dict[str, list[str]]] = {spot: {} for spot in spots.values()}  # which lines have nothing there, by their letter
     for line in lines:
-        points: list[Point] = []
+        drawn: list[Ends] = []
         for place, spot in spots.items():
             here = by_place.get((line, place), [])
-            points.append(measure.at(here) or (math.nan,) * 3)  # a line breaks where there is nothing
-            why = [record["status"] for record in here if record["status"] in measure.marks]
-            if math.isnan(points[-1][0]) and why:
-                failed[spot].setdefault(MARKS[why[0]], []).append(line)
-        if not all(math.isnan(value) for value, _, _ in points):
-            _line(axes, list(spots.values()), points, styles.line(line) | ({"linestyle": "none"} if over is MASKS else {}))
+            drawn.append(measure.at(here) or (math.nan,) * 3)  # a line breaks where there is nothing
+            why = [row.record.status for row in here if row.record.status in measure.marks]
+            if math.isnan(drawn[-1][0]) and why:
+                failed[spot].setdefault(LETTERS[why[0]], []).append(line)
+        if not all(math.isnan(value) for value, _, _ in drawn):
+            _line(axes, list(spots.values()), drawn, styles.line(line) | ({"linestyle": "none"} if over.place is MASKS.place else {}))
     _foot(axes, over, spots)
     _height(axes, measure, max(map(len, failed.values())))
     _letters(axes, failed, styles)
 
 
-def _line(axes: Any, spots: Sequence[float], points: Sequence[Point], style: dict[str, Any]) -> None:
-    axes.plot(spots, [value for value, _, _ in points], **style)
-    spread = [(spot, low, high) for spot, (_, low, high) in zip(spots, points, strict=True) if low < high]
+def _line(axes: Any, spots: Sequence[float], drawn: Sequence[Ends], style: dict[str, Any]) -> None:
+    axes.plot(spots, [value for value, _, _ in drawn], **style)
+    spread = [(spot, low, high) for spot, (_, low, high) in zip(spots, drawn, strict=True) if low < high]
     if spread:
         axes.vlines(*zip(*spread, strict=True), color=style["color"], linewidth=0.9)
 
@@ -109,11 +125,11 @@ def _height(axes: Any, measure: Measure, rows: int) -> None:
 def _foot(axes: Any, over: Over, spots: Mapping[Any, Any]) -> None:
     """Ticks, labels and ends of the axis below."""
     places = list(spots.values())
-    if over is MASKS:
+    if over.place is MASKS.place:
         letters = int(axes.get_position().width * axes.figure.get_figwidth() / LETTER / len(places))
         axes.set_xticks(places, _under(list(spots), letters), rotation=90 if letters < FEWEST else 0)
         axes.set_xlim(-0.5, len(places) - 0.5)
-    elif over is RATIO:
+    elif over.place is RATIO.place:
         axes.set_xticks(places, [over.text(place) for place in places])
         axes.set_xlim(0, 1)
     else:
@@ -130,7 +146,7 @@ def _under(names: Sequence[str], letters: int) -> list[str]:
 
 def layout_over(over: Over, masks: Sequence[str] = (), columns: int = 1) -> Layout:
     """Room for the labels below a panel; with all masks side by side in it, as wide as their names need."""
-    return _masks_layout(masks, columns) if over is MASKS else Layout(below=0.6 if over is RATIO else 0.75)
+    return _masks_layout(masks, columns) if over.place is MASKS.place else Layout(below=0.6 if over.place is RATIO.place else 0.75)
 
 
 def _masks_layout(names: Sequence[str], columns: int) -> Layout:
@@ -181,12 +197,13 @@ def spaced(places: Sequence[int], text: Callable[[Any], str] = format_size) -> l
     return [starts[place] + text(place) if place in starts else "" for place in places]
 
 
-def shade_same(axes: Any, records: Sequence[Record], over: Over) -> None:
-    """Grey where the mask is the very same as a simpler one."""
-    places = [] if over is MASKS else sorted(grouped(records, over.field))
-    for place in (place for place in places if any(record["same"] for record in records if record[over.field] == place)):
+def shade_same(axes: Any, rows: Sequence[Row], over: Over) -> None:
+    """Grey where the mask shows the same as a simpler one."""
+    places = [] if over.place is MASKS.place else sorted(set(map(over.place, rows)))
+    same = {over.place(row) for row in rows if row.same}
+    for place in (place for place in places if place in same):
         near = [other for other in places if other != place]
-        if over is RATIO:
+        if over.place is RATIO.place:
             half = min((abs(place - other) for other in near), default=0.2) / 2
             axes.axvspan(place - half, place + half, color="0.9", zorder=0, linewidth=0)
         else:
@@ -194,11 +211,11 @@ def shade_same(axes: Any, records: Sequence[Record], over: Over) -> None:
             axes.axvspan(place / half, place * half, color="0.9", zorder=0, linewidth=0)
 
 
-def same_note(records: Iterable[Record], over: Over) -> str:
+def same_note(rows: Iterable[Row], over: Over) -> str:
     """What the grey means, in words: which masks are which simpler ones, and where."""
     found: dict[tuple[str, str], set[Any]] = {}
-    for record in records if over is not MASKS else ():
-        if record["same"]:
-            found.setdefault((record[over.panel], record["same"]), set()).add(record[over.field])
-    said = [f"{mask} is {same} at {', '.join(map(over.text, sorted(places)))}" for (mask, same), places in found.items()]
-    return f"Grey: what a simpler mask shows, too, which says nothing about its own: {'; '.join(said)}." if said else ""
+    for row in rows if over.place is not MASKS.place else ():
+        if row.same:
+            found.setdefault((over.panel(row), row.same), set()).add(over.place(row))
+    parts = [f"{mask} is {same} at {', '.join(map(over.text, sorted(places)))}" for (mask, same), places in found.items()]
+    return f"Grey: a simpler mask shows the same there, which says nothing about its own: {'; '.join(parts)}." if parts else ""

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from longca.report.figures.lines import RANKS
 from longca.report.figures.sheet import Drawing
 from longca.report.figures.speed import SPEED, charts
-from longca.report.measures import grouped
-from longca.report.reading import Record
+from longca.results.naming import Row
+from longca.results.points import grouped
 from longca.text import format_size
 
 
 def over_ranks(drawing: Drawing) -> Any:
     """Up to two panels for each mask: the longest of the lengths, and of the lengths per rank, that most numbers of ranks have."""
-    own: list[Record] = []
-    for family, group in grouped([record for record in drawing.records if record.get("ranks")], "family").items():
-        sizes = [record | {"in_all": record["seqlen"], "each": record["seqlen"] / record["ranks"]} for record in group]
-        for field, words in (("in_all", "tokens"), ("each", "tokens per rank")):
-            chosen = _most_ranks(sizes, field)
+    panels: dict[str, list[Row]] = {}
+    for family, group in grouped([row for row in drawing.rows if row.record.ranks], lambda row: row.family).items():
+        for size, words in ((_in_all, "tokens"), (_on_each, "tokens per rank")):
+            chosen = _most_ranks(group, size)
             if chosen:
-                name = f"{family}, {format_size(round(chosen[0][field]))} {words}"
-                own += [record | {"panel": name} for record in chosen]
-    return charts(drawing, own, RANKS, SPEED._replace(label="TFLOP/s per rank"))
+                panels[f"{family}, {format_size(round(size(chosen[0])))} {words}"] = chosen
+    return charts(drawing, panels, RANKS, SPEED._replace(label="TFLOP/s per rank"))
 
 
-def _most_ranks(records: Sequence[Record], field: str) -> list[Record]:
-    groups = grouped(records, field)
-    best = max(groups, key=lambda size: (len(grouped(groups[size], "ranks")), size))
-    return groups[best] if len(grouped(groups[best], "ranks")) > 1 else []
+def _in_all(row: Row) -> float:
+    return row.record.seqlen
+
+
+def _on_each(row: Row) -> float:
+    return row.record.seqlen / (row.record.ranks or 1)
+
+
+def _most_ranks(rows: Sequence[Row], size: Callable[[Row], float]) -> list[Row]:
+    ranks = {tokens: len({row.record.ranks for row in group}) for tokens, group in grouped(rows, size).items()}
+    best = max(ranks, key=lambda tokens: (ranks[tokens], tokens))
+    return [row for row in rows if size(row) == best] if ranks[best] > 1 else []

@@ -9,24 +9,25 @@ from typing import Any, NamedTuple
 
 from longca.errors import BadInput
 from longca.report.figures.style import Styles, plain
-from longca.report.measures import WORDS
-from longca.report.reading import Record
+from longca.results.naming import Row
+from longca.results.record import Status
+from longca.results.statuses import WORDS
 
 WIDTH = 10.0
 ABOVE = 0.22  # what a panel's title needs of the place below the panel over it
 LETTER = 0.067  # about the width of one, in inches
 LINE = 0.142  # height of a line of text
-NOT_SHOWN = WORDS | {"ok": "not counted"}
+NOT_SHOWN = WORDS | {Status.OK: "not counted"}
 LEFT, RIGHT, TOP, GAP = 0.75, 0.15, 0.58, 0.5  # around all panels, and between two in a row
 Legend = Sequence[tuple[str, Any]]  # names and handles
 
 
 class Drawing(NamedTuple):
-    """What a figure is drawn from: the records of one pass of one setting, and all others of the call."""
+    """What a figure is drawn from: the rows of one pass of one setting, and all others of the call."""
 
     title: str
-    records: list[Record]
-    everything: list[Record]
+    rows: list[Row]
+    everything: Sequence[Row]
     styles: Styles
 
 
@@ -97,15 +98,13 @@ def same_scale(panels: Sequence[Any]) -> None:
         axes.set_ylim(min(low for low, _ in ends), max(high for _, high in ends))
 
 
-def without(records: Iterable[Record], shown: Iterable[str]) -> str:
+def without(rows: Iterable[Row], shown: Iterable[str]) -> str:
     """A sentence that names the lines which a figure has nothing of, and why."""
     why: dict[str, set[str]] = {}
-    for record in records:
-        if record["line"] not in shown:
-            why.setdefault(record["line"], set()).add(record["status"])
-    named = [
-        f"{line} ({', '.join(sorted(NOT_SHOWN.get(status, status) for status in statuses))})" for line, statuses in sorted(why.items())
-    ]
+    for row in rows:
+        if row.line not in shown:
+            why.setdefault(row.line, set()).add(NOT_SHOWN[row.record.status])
+    named = [f"{line} ({', '.join(sorted(words))})" for line, words in sorted(why.items())]
     return f"Nothing to show of {', '.join(named)}." if named else ""
 
 

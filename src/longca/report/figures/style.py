@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any
 
-from longca.report.settings import SIMULATED
+from longca.report.looks import SIMULATED, base_of, numbers
 
 # searched for: the two that are most alike are as far apart for the colour-blind (red or green) as for others. Black and grey are kept for
 # dense masks beside block patterns
@@ -16,13 +15,12 @@ COLOURS = (
 LEVELS = (("black", "--"), ("0.45", (0, (8, 2))), ("0.6", (0, (1, 1))))  # colour and dash of dense masks
 MARKERS = "os^DvPX<>*p"
 THIN = {"*": 6.0, "P": 5.0, "X": 5.0}  # markers that need more points to look as large as the others
-# as many colours, markers and dashes as have no common divisor: kernels of one colour differ in both others, and in grey, too
+# their numbers have no common divisor (looks.py): kernels of one colour differ in marker and dash, and so in grey, too
 DASHES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx")
 SIMULATED_FILLS = ("none", "left", "right", "top", "bottom")  # of markers, one for each cluster
 SIMULATED_EDGES = (":", "--", "-.", "-")  # of bars
 GREY = "0.35"
-MOST = len(COLOURS) * len(MARKERS)  # styles that differ in colour or marker
 PAPER: dict[Any, Any] = {
     "font.size": 8,
     "axes.titlesize": 8.5,
@@ -42,22 +40,11 @@ class Styles:
 
     def __init__(self, groups: Iterable[Iterable[str]], colours: Sequence[str] = COLOURS) -> None:
         """`groups` are the lines that can stand in one figure: as far as there are colours, each gets its own there."""
+        lines = [list(group) for group in groups]
         self._colours = colours
-        self._numbers: dict[str, int] = {}
-        clusters: dict[str, None] = {}
-        for group in groups:
-            names = [line.partition(SIMULATED) for line in group]
-            clusters |= dict.fromkeys(cluster for _, found, cluster in names if found)
-            self._number(list(dict.fromkeys(name for name, _, _ in names)))
+        self._numbers = numbers([[base_of(line) for line in group] for group in lines])
+        clusters = dict.fromkeys(line.partition(SIMULATED)[2] for group in lines for line in group if SIMULATED in line)
         self._clusters = {cluster: number for number, cluster in enumerate(clusters)}
-
-    def _number(self, names: Sequence[str]) -> None:
-        taken = [self._numbers[name] for name in names if name in self._numbers]
-        for name in names:
-            if name not in self._numbers:
-                free = [number for number in range(MOST) if number not in self._numbers.values()] or [len(self._numbers)]
-                self._numbers[name] = min(free, key=lambda number: (sum(map(partial(_alike, number), taken)), number))
-                taken.append(self._numbers[name])
 
     def line(self, line: str) -> dict[str, Any]:
         name, found, cluster = line.partition(SIMULATED)
@@ -81,7 +68,7 @@ class Styles:
         return {"facecolor": colour, "edgecolor": "white", "hatch": hatch, "linewidth": 0.3}
 
     def colour(self, line: str) -> str:
-        return self._colour(self._numbers[line.partition(SIMULATED)[0]])
+        return self._colour(self._numbers[base_of(line)])
 
     def ink(self, line: str) -> tuple[float, ...]:
         """The colour of words: darker, so that a pale one can be read."""
@@ -91,11 +78,6 @@ class Styles:
 
     def _colour(self, number: int) -> str:
         return self._colours[number % len(self._colours)]
-
-
-def _alike(one: int, other: int) -> int:
-    """How hard it is to tell two styles apart; a colour in common is worse than a marker, and that than a dash."""
-    return sum(weight * (one % count == other % count) for weight, count in ((3, len(COLOURS)), (2, len(MARKERS)), (1, len(DASHES))))
 
 
 def level(number: int) -> dict[str, Any]:

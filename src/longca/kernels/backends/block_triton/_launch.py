@@ -35,7 +35,7 @@ class Shape:
 
 
 class Launcher:
-    """Work lists are made when a shape first needs them and kept."""
+    """Launches kernels on one block pattern; makes work lists when a shape first needs them, and keeps them."""
 
     def __init__(self, mask: BlockMask, case: Case) -> None:
         from longca.kernels.backends.block_triton import _lists
@@ -46,7 +46,7 @@ class Launcher:
         self._work: dict[tuple[str, int, int], tuple[Tiles, Lists]] = {}
 
     def settle(self, shapes: Mapping[str, Shape]) -> None:
-        """Give back all memory but the work lists of these shapes: no other can be launched after this."""
+        """Frees all memory but the work lists of these shapes; no other shape can be launched afterwards."""
         keys = [self._key(step, shape) for step, shape in shapes.items()]
         self._work = {key: work for key, work in self._work.items() if key in keys}
         del self._keys_of_rows, self._rows_of_keys
@@ -86,7 +86,7 @@ class Launcher:
         )
 
     def _described(self, step: str, shape: Shape, tensors: tuple[torch.Tensor, ...]) -> list[Any]:
-        """The tensors, those that loops read as descriptors over [tokens, heads * D]: k and v, or q and dout where keys stay."""
+        """Returns the tensors; those that loops read (k and v, or q and dout for dkv) as descriptors over [tokens, heads * D]."""
         if not self.tma:
             return list(tensors)
         from triton.tools.tensor_descriptor import TensorDescriptor
@@ -98,7 +98,7 @@ class Launcher:
         return ("rows", shape.keys, shape.rows) if step == "dkv" else ("keys", shape.rows, shape.keys)
 
     def lower(self, step: str, shape: Shape) -> tuple[Tiles, Lists]:
-        """The tiles that a step writes and the lists it reads."""
+        """Returns the tiles that a step writes and the lists it reads."""
         from longca.kernels.backends.block_triton import _lists
         from longca.kernels.lower import upload
 
@@ -113,7 +113,7 @@ class Launcher:
         return self._work[key]
 
     def samples(self, step: str) -> tuple[torch.Tensor, ...]:
-        """Tensors to time a step with."""
+        """Returns tensors for timing a step."""
         import torch
 
         from longca.kernels import inputs
@@ -127,7 +127,7 @@ class Launcher:
 
 
 def _has_tma(case: Case) -> bool:
-    """Tensor descriptors: Hopper and later, where the installed Triton can make them on the host."""
+    """Whether there are tensor descriptors: on Hopper and later, where the installed Triton can make them on the host."""
     if case.device == "cpu" or case.dtype == "fp32":
         return False
     import torch

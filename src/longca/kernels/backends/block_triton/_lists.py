@@ -1,4 +1,4 @@
-"""Work lists of a block pattern: which tiles of keys each row block sees, or which tiles of rows each key block is seen by.
+"""Work lists of a block pattern: the tiles of keys that each row block sees, or the tiles of rows that see each key block.
 
 Neighbouring blocks that are both kept are one run; a run is cut into tiles from its start, so only its last tile may be short.
 Everything is vectorised over runs, on the device: nothing of the size of queries times keys is ever made.
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Lists:
-    """List number head * blocks + block; its whole tiles are `whole_start[whole_ptr[i] : whole_ptr[i + 1]]`, short ones have a count."""
+    """Lists numbered head * blocks + block. List i has the whole tiles `whole_start[whole_ptr[i] : whole_ptr[i + 1]]`; short ones have a
+    count."""
 
     whole_ptr: torch.Tensor
     whole_start: torch.Tensor
@@ -37,7 +38,7 @@ class Lists:
 
 @dataclass(frozen=True)
 class Tiles:
-    """The tiles whose results are written: where each starts, how many tokens it has and of which block it is; none spans two blocks."""
+    """The tiles whose results are written: start, number of tokens and block of each; none spans two blocks."""
 
     start: torch.Tensor
     count: torch.Tensor
@@ -49,12 +50,12 @@ class Tiles:
 
 
 def pattern(mask: BlockMask, device: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(kept, row edges, key edges) on the device."""
+    """Returns (kept, row edges, key edges) on the device."""
     return upload(mask.kept, device), upload(mask.row_edges, device), upload(mask.col_edges, device)
 
 
 def lists(kept: torch.Tensor, edges: torch.Tensor, tile: int) -> Lists:
-    """Lists over the last axis of kept[head, block, other block]; `edges` cut the other axis."""
+    """Returns lists over the last axis of kept[head, block, other block]; `edges` cut the other axis."""
     heads, blocks, _ = kept.shape
     list_number, run_start, run_end = _runs(kept, edges)
     length = run_end - run_start
@@ -76,7 +77,7 @@ def lists(kept: torch.Tensor, edges: torch.Tensor, tile: int) -> Lists:
 
 
 def under_diagonal(made: Lists, own_edges: torch.Tensor, tile: int, *, tiles_are_rows: bool) -> Lists:
-    """The same lists below a causal mask: whole tiles that it cuts become short ones, which kernels mask, and hidden ones are left out.
+    """Returns the lists under a causal mask: whole tiles that it cuts become short ones, which kernels mask; hidden tiles are left out.
 
     `own_edges` are of the blocks that the lists belong to: rows where tiles are keys, keys where tiles are rows.
     """
@@ -106,7 +107,7 @@ def _pointers(owner: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def _runs(kept: torch.Tensor, edges: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(list number, start, end) of each run, in the order of lists."""
+    """Returns (list number, start, end) of each run, in the order of lists."""
     first, last = kept.clone(), kept.clone()
     first[..., 1:] &= ~kept[..., :-1]
     last[..., :-1] &= ~kept[..., 1:]
@@ -116,12 +117,12 @@ def _runs(kept: torch.Tensor, edges: torch.Tensor) -> tuple[torch.Tensor, torch.
 
 
 def _never_empty(x: torch.Tensor) -> torch.Tensor:
-    """A pointer to nothing is not valid in every launch; one unused 0 costs nothing."""
+    """Returns the numbers as int32, or one unused 0 where there are none: not every launch takes a pointer to nothing."""
     return x.int() if len(x) else torch.zeros(1, dtype=torch.int32, device=x.device)
 
 
 def tiles(edges: NDArray[np.int64], tile: int, device: str) -> Tiles:
-    """Every block cut into tiles from its start."""
+    """Returns the tiles of all blocks, each cut from its start."""
     import numpy as np
 
     size = np.diff(edges)

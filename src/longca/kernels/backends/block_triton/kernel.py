@@ -1,4 +1,4 @@
-"""Our own block-sparse attention, in Triton: uniform and variable blocks, one pattern per KV head, forward and backward.
+"""LongCA's own block-sparse attention in Triton: uniform and variable blocks, one pattern per KV head, forward and backward.
 
 The shapes of the tiles are chosen by timing a few candidates, once per process and kind of work.
 """
@@ -50,7 +50,7 @@ class BlockTriton(Kernel):
 
 
 def candidates(mask: BlockMask, case: Case, step: str) -> list[Shape]:
-    """Shapes worth timing for "forward", "dq" or "dkv": those that were fast on an H200 (benchmarks/block_triton_shapes.py).
+    """Returns the shapes to time for "forward", "dq" or "dkv": those that were fast on an H200 (benchmarks/block_triton_shapes.py).
 
     Where tiles lie is read from lists, and Triton gives every second stage to that: 3 stages hold two tiles, 5 hold three.
     """
@@ -72,7 +72,7 @@ def candidates(mask: BlockMask, case: Case, step: str) -> list[Shape]:
 
 
 def _query_tile(group: int, smallest: int, uniform: bool) -> tuple[int, int]:
-    """(rows, heads) of a query tile: 128 places, or 64 where neither the block nor the group has more."""
+    """Returns (rows, heads) of a query tile: 128 places, or 64 where neither the block nor the group has more."""
     most = group & -group  # packs are powers of two that divide the group
     rows = 64 if uniform else 16  # variable blocks end anywhere: short tiles waste less at their end
     pack = min(most, 128 // rows)
@@ -117,7 +117,7 @@ class BlockAttention(Attention):
 
 
 def _fastest(launcher: Launcher, step: str) -> Shape:
-    """The fastest candidate; for the same kind of work it is looked for once per process."""
+    """Returns the fastest candidate; candidates are timed once per process and kind of work."""
     mask, case = launcher.mask, launcher.case
     shapes = candidates(mask, case, step)
     if case.device == "cpu" or len(shapes) == 1:
@@ -130,7 +130,7 @@ def _fastest(launcher: Launcher, step: str) -> Shape:
 
 
 def _fits(launcher: Launcher, step: str, shape: Shape, tensors: tuple[torch.Tensor, ...]) -> bool:
-    """Compiles it, too."""
+    """Whether a shape fits into shared memory; compiles it, too."""
     from triton.runtime.errors import OutOfResources
 
     try:
@@ -141,7 +141,8 @@ def _fits(launcher: Launcher, step: str, shape: Shape, tensors: tuple[torch.Tens
 
 
 def _race(shapes: list[Shape], launcher: Launcher, step: str, tensors: tuple[torch.Tensor, ...]) -> Shape:
-    """In turns, on a device that is under load already: it slows down some time after a load begins, whoever runs then."""
+    """Returns the shape with the least median time. Shapes run in turns on a device that is already under load, as clocks drop some time
+    after a load begins, whichever shape runs then."""
     import torch
 
     until, rounds = time.perf_counter() + WARMUP_S, list[list[float]]()

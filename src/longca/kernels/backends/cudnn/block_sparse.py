@@ -1,4 +1,4 @@
-"""The cuDNN frontend's block-sparse attention (CuTe DSL): uniform blocks of 64 or 128; its backward wants as many KV as query heads."""
+"""The cuDNN frontend's block-sparse attention (CuTe DSL): uniform blocks of 64 or 128; its backward needs equal heads."""
 
 from __future__ import annotations
 

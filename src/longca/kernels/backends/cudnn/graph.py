@@ -55,7 +55,7 @@ class Cudnn(Kernel):
 
 @cache
 def handle_of(_device: int) -> tuple[Any, Lock]:
-    """cuDNN's handle for the current device; the stream belongs to it, and ranks may be threads, hence the lock."""
+    """Returns cuDNN's handle for the current device and its lock: a stream belongs to the handle, and ranks may be threads."""
     import cudnn
 
     return cudnn.create_handle(), Lock()
@@ -140,7 +140,7 @@ class GraphAttention(Attention):
 
 
 class Graph:
-    """A cuDNN graph under construction, then its plan: tensors by name, each described by whose heads and tokens it has."""
+    """A cuDNN graph and its plan: tensors by name, each with the side (q or k) whose heads and tokens it has."""
 
     def __init__(self, attention: GraphAttention) -> None:
         import cudnn

@@ -40,7 +40,7 @@ class Tuning:
 
 @contextmanager
 def hopper_forward_tile(tile: tuple[int, int] | None) -> Iterator[None]:
-    """The library looks its forward tile up in a table, for the plan and again at every call, and has no argument for it."""
+    """Replaces the library's table of forward tiles, which it reads for the plan and again in every call; it has no argument for a tile."""
     if tile is None:
         yield
         return
@@ -59,7 +59,7 @@ def hopper_forward_tile(tile: tuple[int, int] | None) -> Iterator[None]:
 
 
 def endpoints(starts: Ints, ends: Ints) -> Ints:
-    """[n, rows] with n odd: the visible keys of a row are [0, F0) and [F1, F2) and so on; endpoints never decrease along n."""
+    """Returns [n, rows] with n odd: a row sees the keys [0, F0) and [F1, F2) and so on; endpoints never decrease along n."""
     interleaved = np.stack([starts, ends], axis=1).reshape(-1, starts.shape[1])
     if (starts[0] == 0).all():
         return np.ascontiguousarray(interleaved[1:], dtype=np.int32)
@@ -67,7 +67,8 @@ def endpoints(starts: Ints, ends: Ints) -> Ints:
 
 
 def diagonal_blocks(starts: Ints, ends: Ints, seqlen_k: int) -> tuple[Ints, Ints]:
-    """Prefix sums of the finest cut into blocks: rows before a cut see only keys before all that the rows behind it see."""
+    """Returns prefix sums (queries, keys) of the finest cut into blocks on the diagonal: rows before a cut see only keys before those that
+    rows behind it see."""
     seen = ends > starts
     first_key = np.where(seen, starts, seqlen_k).min(axis=0)
     last_key = np.where(seen, ends, 0).max(axis=0)

@@ -30,7 +30,7 @@ LARGEST_LIST = 1 << 22  # entries of a padded list: larger ones take too long to
 
 @dataclass(frozen=True)
 class Tuning:
-    """What may be tried; None leaves the choice to this adapter."""
+    """Options to tune; None leaves the choice to this adapter."""
 
     forward_tile: tuple[int, int] | None = None
     backward_rows: int | None = None  # queries per tile of the backward pass: 64, 80 or 128 at head size 128
@@ -116,7 +116,7 @@ class BandAttention(ListedAttention):
 
 
 def descending(ptr: NDArray[np.int32], index: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Each list of a CSR from its last entry to its first."""
+    """Returns the lists of a CSR, each from its last entry to its first."""
     mirror = np.repeat(ptr[:-1] + ptr[1:] - 1, np.diff(ptr))
     return index[mirror - np.arange(len(index))]
 
@@ -135,7 +135,7 @@ def forward_tile(case: Case) -> tuple[int, int]:
 
 
 def forward_lists(mask: Mask, tile: tuple[int, int], group: int, packed: bool | None) -> tuple[TileLists, bool]:
-    """Tile lists by query, and whether there is one for each tile of packed heads.
+    """Returns tile lists by query, and whether there is one for each tile of packed heads.
 
     Such a tile holds only tile_m / group queries; a list of its own leaves out tiles that only its neighbours need.
     """
@@ -151,5 +151,5 @@ def forward_lists(mask: Mask, tile: tuple[int, int], group: int, packed: bool | 
 
 
 def backward_rows(case: Case) -> int:
-    """Queries per tile, as the library's table for each head size allows; of the two at head size 128, 64 beat 80 on all masks."""
+    """Returns queries per tile, as the library's table for each head size allows; of the two at head size 128, 64 beat 80 on all masks."""
     return 128 if case.head_dim <= 64 else 64

@@ -1,4 +1,4 @@
-"""FlashAttention-4 taught to mask by intervals: one load per bound and row, one 32-bit word per 32 scores.
+"""Interval masks for FlashAttention-4: one load per bound and row, one 32-bit word per 32 scores.
 
 FA4 calls a mask function once per score and tests sequence ends beside it. A tensor-core fragment holds, per thread, few rows of
 one side of the tile (the *anchors*) and many of the other; so it is enough to load the interval of each anchor, turn it into a
@@ -64,7 +64,7 @@ class Intervals:
         return keep
 
     def apply(self, mask: Any, acc_S: Any, m_block: Any, n_block: Any, thr_mma: Any, aux_data: Any) -> None:
-        """Mask the fragment `acc_S` of tile (m_block, n_block)."""
+        """Masks the fragment `acc_S` of tile (m_block, n_block)."""
         scores = layout_utils.reshape_acc_to_mn(acc_S)
         row_size, column_size = (mask.tile_n, mask.tile_m) if mask.swap_AB else (mask.tile_m, mask.tile_n)
         row_tile, column_tile = (n_block, m_block) if mask.swap_AB else (m_block, n_block)
@@ -99,7 +99,7 @@ class PackedTileLists(BlockSparseTensorsTorch):
 
 
 class _Patches:
-    """Functions of the library that step aside for the types above and are otherwise unchanged."""
+    """Replaces functions of the library by ones that accept the types above and are otherwise unchanged."""
 
     installed: ClassVar[bool] = False
 
@@ -141,7 +141,7 @@ def _with_order(original: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def compiling(mask_function: Intervals) -> Iterator[None]:
-    """What FA4 compiles inside hands out tiles in the order of this mask: the scheduler itself never sees the mask."""
+    """Kernels that FA4 compiles inside this context schedule tiles in the order of this mask: the scheduler does not get the mask."""
     token = _last_tile_first.set(mask_function.last_tile_first)
     try:
         yield
@@ -175,7 +175,7 @@ def _with_row_per_tile(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def bounds_tensors(starts: torch.Tensor, ends: torch.Tensor, multiple: int, ends_with_a_tile: bool) -> list[torch.Tensor]:
-    """[K, n] starts and ends as one [2K, n rounded up] tensor; the anchors behind the end see nothing, so nobody tests for them.
+    """Returns [K, n] starts and ends as one [2K, n rounded up] tensor; anchors behind the end see nothing, so that no test is needed.
 
     The same tensor once more tells the compiler that the keys fill their last tile (the number of tensors is part of FA4's key).
     """
@@ -189,6 +189,6 @@ def bounds_tensors(starts: torch.Tensor, ends: torch.Tensor, multiple: int, ends
 
 
 def no_bounds(device: str) -> list[torch.Tensor]:
-    """For lists of full tiles alone, where the keys fill their last tile: nothing to mask, and that is what two tensors say."""
+    """Returns the auxiliary tensors for lists of full tiles alone, where keys fill their last tile: two tensors mean nothing to mask."""
     nothing = torch.zeros((2, 1), dtype=torch.int32, device=device)
     return bounds_tensors(nothing[:1], nothing[1:], multiple=1, ends_with_a_tile=True)

@@ -21,7 +21,7 @@ FORWARD_TILE = {"fwd_BLOCK_M": 64, "fwd_BLOCK_N": 64, "fwd_num_warps": 4, "fwd_n
 
 
 class TilesOf64:
-    """What is compiled inside this context, by any thread, has a backward whose tiles fit into blocks of 64.
+    """Kernels compiled inside this context, by any thread, have a backward whose tiles fit into blocks of 64.
 
     The one configuration that torch takes without tuning does not fit, and no option of the call changes that; tuning takes minutes per
     length. Autograd may compile the backward in a thread of its own, so the choice is one for the process.
@@ -56,14 +56,14 @@ class TilesOf64:
 
 
 def own_block(mask: BlockMask) -> int:
-    """The block size that FlexAttention works with on this mask."""
+    """Returns the block size that FlexAttention uses for this mask."""
     size = block_size(mask)
     return size if size is not None and size % LEAST == 0 else TILE
 
 
 def block_mask(mask: BlockMask, case: Case) -> FlexBlocks:
-    """FlexAttention's mask, with lists per query head: it shares them between heads only where there is one pattern for all. Lists are as
-    wide as there are tiles, so that all patterns of one length share one compiled kernel."""
+    """Returns FlexAttention's mask, with lists per query head: it shares them between heads only where there is one pattern for all.
+    Lists are as wide as there are tiles, so that all patterns of one length share one compiled kernel."""
     size = own_block(mask)
     lists = tile_lists(mask, case.device, (size, size), wide=True) if size == block_size(mask) else _cut_tiles(mask, case.device)
     partial_count, partial_index, full_count, full_index = (x.repeat_interleave(case.heads_q // mask.heads, 0) for x in lists)
@@ -79,7 +79,7 @@ def block_mask(mask: BlockMask, case: Case) -> FlexBlocks:
 
 
 def _cut_tiles(mask: BlockMask, device: str) -> list[torch.Tensor]:
-    """Where blocks end inside tiles, from the host's exact lists."""
+    """Returns tile lists for blocks that end inside tiles, from the host's exact lists."""
     by_row = mask.tiles(TILE, TILE).by_row()
     columns = -(-mask.seqlen_k // TILE)
     pairs = (by_row.partial_ptr, by_row.partial_idx), (by_row.full_ptr, by_row.full_idx)

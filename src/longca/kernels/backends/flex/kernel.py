@@ -1,6 +1,6 @@
-"""FlexAttention, compiled. Its block mask comes from bands or blocks: no mask is ever expanded, one compilation serves all of bands.
+"""FlexAttention, compiled. Its block mask is made from bands or blocks without a dense mask; all band masks share one compilation.
 
-A fallback to eager, or compiling again and again, would make its figures wrong; both are errors here.
+A fallback to eager mode, or compiling in every call, would make its times wrong; both are errors here.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _compiled() -> Callable[..., Any]:
 
     torch._dynamo.config.cache_size_limit = MOST_COMPILATIONS
     torch._dynamo.config.accumulated_cache_size_limit = MOST_COMPILATIONS
-    torch._dynamo.config.fail_on_recompile_limit_hit = True  # instead of running eager without a word
+    torch._dynamo.config.fail_on_recompile_limit_hit = True  # instead of running in eager mode silently
     torch._functorch.config.donated_buffer = False  # the graph is kept, so that backward can be timed alone
     compiled = torch.compile(flex_attention, fullgraph=True, dynamic=False)
 
@@ -105,8 +105,8 @@ def _compiled() -> Callable[..., Any]:
 
 
 def block_mask(mask: Mask, device: str) -> Any:
-    """FlexAttention's BlockMask from tile lists and row intervals. Lists are as wide as the mask has tiles, so that all masks of
-    one length share one compiled kernel."""
+    """Returns FlexAttention's BlockMask, made from tile lists and row intervals. Lists are as wide as the mask has tiles, so that all masks
+    of one length share one compiled kernel."""
     from torch.nn.attention.flex_attention import BlockMask
 
     from longca.kernels.lower import padded
@@ -129,7 +129,7 @@ def block_mask(mask: Mask, device: str) -> Any:
 
 
 def interval_function(mask: Mask, device: str) -> Callable[..., torch.Tensor]:
-    """Whether a query sees a key, as FlexAttention asks it."""
+    """Returns FlexAttention's mask_mod: whether a query sees a key."""
     from longca.kernels.lower import intervals
 
     starts, ends = intervals(mask, device)

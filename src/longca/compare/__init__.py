@@ -1,0 +1,1 @@
+"""Comparing results: two journals cell by cell, or one kernel with the best other of its journal."""

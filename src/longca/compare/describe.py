@@ -1,0 +1,72 @@
+"""The words of a comparison: names of cells, changes, and what would decide unclear ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from longca.compare.journals import Comparison
+from longca.compare.ratio import Ratio
+from longca.compare.verdicts import Cell, Verdict
+from longca.results.ranking import ENOUGH_SAMPLES
+from longca.results.record import Record
+from longca.text import format_size, plural
+
+# fields that no column of the table shows, but two rows may differ by; a digest says little, so it is the last resort
+FURTHER_FIELDS = ("level", "pattern_source", "seed", "deterministic", "grad", "grid", "simulated", "seqlen_q", "seqlen_k")
+TITLES = {"pattern_source": "source"}
+
+
+def describe_cells(cells: Sequence[Cell]) -> list[list[str]]:
+    """As `describe_all`; a cell that was asked for by two names has the name of what ran."""
+    kernels = [cell.before.asked if cell.before.asked == cell.after.asked else cell.before.label for cell in cells]
+    return describe_all([cell.before for cell in cells], kernels)
+
+
+def describe_all(records: Sequence[Record], kernels: Sequence[str] | None = None) -> list[list[str]]:
+    """The columns that name each cell in a table. Rows that would read the same also have the fields in which they differ."""
+    names = kernels or [record.asked for record in records]
+    rows = [describe(record, name) for record, name in zip(records, names, strict=True)]
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for index, row in enumerate(rows):
+        alike.setdefault(tuple(row), []).append(index)
+    for group in (group for group in alike.values() if len(group) > 1):
+        fields = [name for name in FURTHER_FIELDS if len({getattr(records[index], name) for index in group}) > 1] or ["mask_digest"]
+        for index in group:
+            rows[index][-1] = " ".join([rows[index][-1], *(f"{TITLES.get(name, name)} {getattr(records[index], name)}" for name in fields)])
+    return rows
+
+
+def describe(record: Record, kernel: str) -> list[str]:
+    """The columns that name a cell: kernel, mask, length, pass, shape."""
+    params = ",".join(f"{name}={value}" for name, value in sorted(record.params.items()))
+    dims = str(record.head_dim) if record.head_dim == record.head_dim_v else f"{record.head_dim}/{record.head_dim_v}"
+    shape = f"{record.heads_q}:{record.heads_kv}x{dims} {record.dtype}"
+    name = f"{kernel} {record.method} on {record.ranks}" if record.method else kernel
+    return [name, record.mask + (f"({params})" if params else ""), format_size(record.seqlen), record.pass_.value, shape]
+
+
+def change(ratio: Ratio | None) -> tuple[str, str]:
+    """The change and its interval in percent of time: +5.0 % is slower."""
+    if ratio is None:
+        return "", ""
+    low, high = (f"{100 * (edge - 1):+.1f}" for edge in (ratio.low, ratio.high))
+    interval = f"{low} to {high} %{' (drift)' if ratio.drifting else ''}" if ratio.known else "too few samples"
+    return f"{100 * (ratio.value - 1):+.1f} %", interval
+
+
+def notes(comparison: Comparison) -> list[str]:
+    """Sentences below the table: what was overlooked, why cells are unclear and what would decide them, and what is older."""
+    overlooked = [f"compared all the same: A and B differ in {difference}" for difference in comparison.differences]
+    older = [f"{count} of {side}" for side, count in zip("AB", comparison.older, strict=True) if count]
+    marked = [f"measured with an older version of the kernel's code than this LongCA has: cells {' and '.join(older)}."] if older else []
+    return [*overlooked, *(comparison.busy or advice(comparison.cells)), *marked]
+
+
+def advice(cells: Iterable[Cell]) -> list[str]:
+    """What would decide cells that their samples leave open."""
+    unclear = [cell.ratio for cell in cells if cell.verdict is Verdict.UNCLEAR and cell.ratio]
+    few, drifting = sum(not ratio.known for ratio in unclear), sum(ratio.drifting for ratio in unclear)
+    more = "measure them again with more samples: --clock least=20, or a larger --budget"
+    sentences = [f"{plural(few, 'cell')} with too few samples, which is fewer than {ENOUGH_SAMPLES}: {more}."] if few else []
+    drift = "samples rise or fall together, so only a change beyond what that explains would be called one"
+    return sentences + ([f"{plural(drifting, 'cell')} with (drift): {drift}; {more}, on a quiet machine."] if drifting else [])

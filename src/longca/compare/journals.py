@@ -1,0 +1,173 @@
+"""Two journals, cell by cell: what became slower, faster, broken, or cannot be told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from longca.compare.matching import match
+from longca.compare.ratio import CONFIDENCE
+from longca.compare.verdicts import REGRESSIONS, Cell, Verdict, is_unsteady, judge
+from longca.errors import BadInput
+from longca.results.ranking import PRACTICAL
+from longca.results.reading import Results, read
+from longca.results.record import Environment, Record
+from longca.results.versions import is_older
+
+# the share of unsteady cells above which no cell of a journal is trusted: on a CPU all cells share the machine with other work
+BUSY = {"cpu": 0.1, "cuda": 0.5}
+USUAL_BUSY = 0.5
+CONDITIONS = {  # in env.json, with their names in messages
+    "device": "the device",
+    "threads": "the number of threads",
+    "clock": "the clock's settings",
+    "power_limit_w": "the power limit in W",
+    "application_sm_mhz": "the application clock of the SMs in MHz",
+    "application_memory_mhz": "the application clock of the memory in MHz",
+}
+MAY_BE_UNKNOWN = ("power_limit_w", "application_sm_mhz", "application_memory_mhz")  # in older journals, on CPUs, with some drivers
+CELL_FIELDS = (
+    *("level", "asked", "mask", "params", "mask_digest", "seed", "seqlen", "seqlen_q", "seqlen_k", "heads_q", "heads_kv", "head_dim"),
+    *("head_dim_v", "dtype", "deterministic", "grad", "method", "ranks", "grid", "simulated"),
+)
+REPEATED = ("env", "kernel", "variant", "asked", "mask", "mask_digest", "dtype", "backward_kind", "reason")  # texts of many records
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All cells that two journals share, and what only one of them has."""
+
+    threshold: float
+    cells: list[Cell]  # worst first
+    only_before: list[Record]
+    only_after: list[Record]
+    differences: list[str]  # overlooked because of --force
+    busy: list[str]  # why nothing is called slower or faster: the machine did other work
+
+    @property
+    def counts(self) -> dict[Verdict, int]:
+        counted = Counter(cell.verdict for cell in self.cells)
+        return {verdict: counted[verdict] for verdict in Verdict}
+
+    @property
+    def older(self) -> tuple[int, int]:
+        """How many measured cells of A and of B are of an older version of the kernel's code."""
+        sides = ((cell.before for cell in self.cells), (cell.after for cell in self.cells))
+        before, after = (sum(record.ok and is_older(record) for record in records) for records in sides)
+        return before, after
+
+    def fails(self, also: Iterable[str] = ()) -> bool:
+        """Whether something regressed; `also` may name 'unclear' and 'missing' as failures too."""
+        counts, wanted = self.counts, set(also)
+        regressed = any(counts[verdict] for verdict in REGRESSIONS)
+        unclear = "unclear" in wanted and counts[Verdict.UNCLEAR] > 0
+        return regressed or unclear or ("missing" in wanted and bool(self.only_before))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "threshold": self.threshold,
+            "confidence": CONFIDENCE,
+            "overlooked": self.differences,
+            "busy": self.busy,
+            "counts": self.counts,
+            "cells": [_cell(cell) for cell in self.cells],
+            "only_in_a": [_fields(record) for record in self.only_before],
+            "only_in_b": [_fields(record) for record in self.only_after],
+        }
+
+
+def compare(before: str | Path, after: str | Path, threshold: float = PRACTICAL, force: bool = False) -> Comparison:
+    """What changed from `before` to `after`; journals that cannot be compared fairly are refused unless forced."""
+    a, b = _read(before), _read(after)
+    empty = [str(folder) for folder, side in ((before, a), (after, b)) if not side.records]
+    if empty:
+        raise BadInput(f"there is no record in {' and '.join(empty)}; give folders in which `longca run` measured something.")
+    for folder, side in ((before, a), (after, b)):
+        _refuse_several_devices(folder, side)
+    matches = match(a.records, b.records)
+    if not matches.pairs:
+        raise BadInput(f"{before} and {after} have no cell in common; compare two runs of the same suite.")
+    differences = _differences(matches.pairs, a, b)
+    if differences and not force:
+        raise BadInput(f"{before} and {after} differ in {'; and in '.join(differences)}; --force compares them all the same.")
+    busy = [sentence for folder, side in ((before, a), (after, b)) if (sentence := _busy(folder, side))]
+    cells = judge(matches.pairs, threshold, bool(busy))
+    return Comparison(threshold, cells, matches.only_before, matches.only_after, differences, busy)
+
+
+def _read(folder: str | Path) -> Results:
+    """A journal in less memory: without the errors of checks, which its reader has judged, and with one object for equal texts."""
+    results = read(folder)
+    texts: dict[str, str] = {}
+    versions: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
+    for record in results.records:
+        record.check = None
+        for name in REPEATED:
+            text = getattr(record, name)
+            if text is not None:
+                setattr(record, name, texts.setdefault(text, text))
+        if record.versions is not None:
+            record.versions = versions.setdefault(tuple(record.versions.items()), record.versions)
+    return results
+
+
+def _busy(name: str | Path, results: Results) -> str:
+    """A sentence if many cells of a run are unsteady. The other cells, measured in between, may then be off by any factor too, however
+    close together their samples are (docs/compare.md has what was seen)."""
+    measured = [record for record in results.records if record.ok]
+    unsteady = sum(map(is_unsteady, measured))
+    kinds = {results.environment(record).device_kind for record in measured}
+    if unsteady <= min((BUSY.get(kind or "", USUAL_BUSY) for kind in kinds), default=USUAL_BUSY) * len(measured):
+        return ""
+    advice = "measure again on a quiet machine or with a larger --budget"
+    return f"{unsteady} of {len(measured)} cells of {name} are unsteady, so nothing is called slower or faster; {advice}."
+
+
+def _refuse_several_devices(name: str | Path, results: Results) -> None:
+    devices = {results.environment(record).name for record in results.records}
+    if len(devices) > 1:
+        raise BadInput(f"{name} holds records of several devices ({', '.join(sorted(devices))}); compare journals of one.")
+
+
+def _differences(pairs: Sequence[tuple[Record, Record]], a: Results, b: Results) -> list[str]:
+    """What makes times incomparable, in words. Cells are looked at one by one, as a run may be resumed under other conditions."""
+    values: dict[str, set[tuple[str, str]]] = {}
+    for left, right in dict.fromkeys((one.env, other.env) for one, other in pairs):
+        sides = [side.environments.get(name) or Environment() for side, name in ((a, left), (b, right))]
+        for name, title in CONDITIONS.items():
+            known, other = (getattr(side, name) for side in sides)
+            unknown = name in MAY_BE_UNKNOWN and (known is None or other is None)
+            if known != other and not unknown:  # 1 and 1.0 are equal
+                values.setdefault(title, set()).add((_text(known), _text(other)))
+    return [f"{title} ({', '.join(f'{one} and {other}' for one, other in sorted(both))})" for title, both in values.items()]
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "not recorded"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_text(inner)}" for name, inner in sorted(value.items())) or "none"
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
+
+
+def _cell(cell: Cell) -> dict[str, Any]:
+    ratio = None if cell.ratio is None else {"value": cell.ratio.value, "low": None, "high": None}
+    if ratio is not None and cell.ratio is not None and cell.ratio.known:
+        ratio |= {"low": cell.ratio.low, "high": cell.ratio.high, "wander": cell.ratio.wander, "drifting": cell.ratio.drifting}
+    sides = {"a": _side(cell.before), "b": _side(cell.after)}
+    return {"verdict": cell.verdict, "why": cell.why, "cell": _fields(cell.before), "ratio": ratio, **sides}
+
+
+def _side(record: Record) -> dict[str, Any]:
+    median = record.times.median if record.ok else None
+    names = {"kernel": record.label, "asked": record.asked, "status": record.status, "reason": record.reason}
+    return names | {"ms": median, "older": record.ok and is_older(record)}
+
+
+def _fields(record: Record) -> dict[str, Any]:
+    """What a record measures, without what came out."""
+    values = {name: getattr(record, name) for name in CELL_FIELDS}
+    return {name: value for name, value in values.items() if value is not None} | {"pass": record.pass_}

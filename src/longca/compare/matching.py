@@ -1,0 +1,65 @@
+"""Which records of two journals are the same work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from longca.results.naming import kernel_names
+from longca.results.reading import Identity, identity
+from longca.results.record import Record
+
+
+@dataclass(frozen=True)
+class Matches:
+    """Pairs of records of the same work, and records whose work the other journal lacks."""
+
+    pairs: list[tuple[Record, Record]]
+    only_before: list[Record]
+    only_after: list[Record]
+
+
+def match(before: Sequence[Record], after: Sequence[Record]) -> Matches:
+    """Matches records by what ran: the kernel with its variant, by whatever name it was asked for.
+
+    Where a journal has one variant by several names, records with the same name are matched first. Records that are left are matched by
+    the name they were asked for by, as the same request may run another variant now, or none.
+    """
+    works = [_works(records) for records in (before, after)]
+    groups = [_grouped(side) for side in works]
+    partner: dict[int, int] = {}  # of a record before, the record after
+    for work, indices in groups[0].items():
+        partner |= _paired(before, after, indices, groups[1].get(work, ()))
+    taken = set(partner.values())
+    left = {identity(after[index]): index for index in range(len(after)) if index not in taken}
+    for index, record in enumerate(before):
+        if left and index not in partner and (other := left.pop(identity(record), None)) is not None:
+            partner[index] = other
+    taken = set(partner.values())
+    return Matches(
+        [(before[index], after[partner[index]]) for index in sorted(partner)],
+        [record for index, record in enumerate(before) if index not in partner and works[0][index] not in groups[1]],
+        [record for index, record in enumerate(after) if index not in taken and works[1][index] not in groups[0]],
+    )
+
+
+def _works(records: Sequence[Record]) -> list[Identity]:
+    names = kernel_names(records)
+    return [identity(record, kernel=record.label if record.variant else name) for record, name in zip(records, names, strict=True)]
+
+
+def _grouped(works: Sequence[Identity]) -> dict[Identity, list[int]]:
+    groups: dict[Identity, list[int]] = {}
+    for index, work in enumerate(works):
+        groups.setdefault(work, []).append(index)
+    return groups
+
+
+def _paired(before: Sequence[Record], after: Sequence[Record], left: Sequence[int], right: Sequence[int]) -> dict[int, int]:
+    """Pairs of records of one work: those asked for by the same name, then the others in their order."""
+    if len(left) == 1 and len(right) == 1:
+        return {left[0]: right[0]}
+    asked = {after[index].asked: index for index in right}
+    pairs = {index: asked[before[index].asked] for index in left if before[index].asked in asked}
+    free = [index for index in right if index not in pairs.values()]
+    return pairs | dict(zip((index for index in left if index not in pairs), free, strict=False))

@@ -1,0 +1,76 @@
+"""One kernel against the best other of its journal, on every mask and length."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from longca.results.naming import Contest, Row, Setting, contests, rows
+from longca.results.ranking import Out, Standing, rank_rows
+from longca.results.reading import Results
+from longca.results.record import Pass
+from longca.results.tables import Table, format_figure
+from longca.text import format_size
+
+
+@dataclass(frozen=True)
+class Position:
+    """A kernel in one contest: the best of its variants and of all other kernels, or why its variants are out."""
+
+    own: Standing | None
+    other: Standing | None
+    out: tuple[Out, ...]  # of its variants
+
+    @property
+    def ratio(self) -> float | None:
+        """Its speed over that of the best other."""
+        return self.own.tflops / self.other.tflops if self.own and self.other else None
+
+    @property
+    def text(self) -> str:
+        """Its speed and how many times that of the best other; its statuses where it has no speed."""
+        if self.own is None:
+            return ", ".join(dict.fromkeys(out.status for out in self.out))
+        against = f" {self.ratio:.2f}x of {self.other.line}" if self.other else ""
+        noisy = self.own.noisy or (self.other is not None and self.other.noisy)
+        return f"{format_figure(self.own.tflops)}{against}{' ~' if noisy else ''}"
+
+
+def positions(results: Results, kernel: str) -> dict[Contest, Position]:
+    """How a kernel stands in each contest of one device, by the rule of `results.ranking`."""
+    named = [row for row in rows(results) if row.record.method is None]
+    return {contest: _position(kernel, group) for contest, group in contests(named).items()}
+
+
+def _position(kernel: str, group: list[Row]) -> Position:
+    own = {row.line for row in group if row.record.kernel == kernel}
+    ranking = rank_rows(group)
+    return Position(
+        next((standing for standing in ranking.standings if standing.line in own), None),
+        next((standing for standing in ranking.standings if standing.line not in own), None),
+        tuple(out for out in ranking.out if out.line in own),
+    )
+
+
+def tables(results: Results, kernel: str) -> list[Table]:
+    """A table per pass and setting in which the kernel is compared with another: a row per mask, a column per length."""
+    groups: dict[tuple[Pass, Setting], dict[Contest, Position]] = {}
+    for contest, position in positions(results, kernel).items():
+        groups.setdefault((contest.pass_, contest.setting), {})[contest] = position
+    return [
+        _table(kernel, pass_, setting, group)
+        for (pass_, setting), group in groups.items()
+        if any(position.ratio is not None for position in group.values())
+    ]
+
+
+def _table(kernel: str, pass_: Pass, setting: Setting, group: Mapping[Contest, Position]) -> Table:
+    lengths = sorted({contest.seqlen for contest in group})
+    texts = {(contest.problem, contest.seqlen): position.text for contest, position in group.items()}
+    problems = dict.fromkeys(contest.problem for contest in group)
+    title = f"{kernel} against the best other, {pass_}, {setting.title} (TFLOP/s, and how many times those of the other; ~ noisy)"
+    return Table(
+        title,
+        ["mask", *map(format_size, lengths)],
+        [[problem, *(texts.get((problem, seqlen), "") for seqlen in lengths)] for problem in problems],
+    )

@@ -1,0 +1,1 @@
+"""Recommending a kernel, or a method on many GPUs, from results alone."""

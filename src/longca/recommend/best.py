@@ -1,0 +1,148 @@
+"""Recommendations for other programs: one answer, or the table of all that the records can answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from longca import masks
+from longca.errors import LongcaError
+from longca.recommend import shipped
+from longca.recommend.answer import Answer, Choice, recommend
+from longca.recommend.matching import is_device, is_single_rank, other_params
+from longca.recommend.question import Question
+from longca.results.reading import Results
+from longca.results.record import Pass, Record
+
+DRAWN = "drawn"  # stands for a parameter that each mask draws from its seed
+NO_RECORD = 4  # the exit code where no record answers
+
+
+class NoRecord(LongcaError):
+    """No record answers; the message says which run would."""
+
+    exit_code = NO_RECORD
+
+
+def best(
+    mask: str,
+    seqlen: int | str,
+    heads: str | int | Sequence[int] = "64:8",
+    head_dim: int | str = 128,
+    dtype: str = "bf16",
+    *,
+    pass_: str = "fwd+bwd",
+    gpus: int = 1,
+    cluster: str | None = None,
+    memory: str | None = None,
+    device: str = "",
+    source: str = "random",
+    distribution: str | None = None,
+    packing: str | None = None,
+    own_documents: bool = False,
+    deterministic: bool = False,
+    results: str | Path | Sequence[str | Path] | None = None,
+    params: Mapping[str, int | float] | None = None,
+    **more_params: int | float,
+) -> Choice:
+    """The fastest kernel (on many GPUs: method, grid and kernel) for a mask, from the shipped records or those of `results`.
+
+    Parameters of the mask are given by name (w=512), or in `params` where an argument has that name ({"heads": 1}).
+
+    >>> longca.best("causal_document", "32K", "64:8").kernel
+    """
+    question = Question.parse(
+        mask, seqlen, heads=heads, head_dim=head_dim, dtype=dtype, pass_=pass_, gpus=gpus, cluster=cluster, memory=memory, device=device,
+        source=source, distribution=distribution, packing=packing, own_documents=own_documents, deterministic=deterministic,
+        params={**(params or {}), **more_params},
+    )  # fmt: skip
+    answer = recommend(question, shipped.load(results))
+    if answer.best is None:
+        reasons = [f"{out.line}: {out.reason}" for out in answer.out]
+        raise NoRecord(" ".join([f"no record recommends anything for {question.describe()}.", *reasons, *answer.advice]))
+    return answer.best
+
+
+def table(results: Results, wanted: Mapping[str, Any] | None = None) -> list[Answer]:
+    """An answer for every mask, length, shape, pass and number of GPUs that the records hold, if it has the `wanted` fields of a question.
+    `memory_gib` limits all of them."""
+    filters = dict(wanted or {})
+    _check_filters(filters)
+    memory, device = filters.pop("memory_gib", None), filters.pop("device", "")
+    by_mask: dict[str, list[Record]] = {}
+    for record in results.records:
+        if is_device(device, results.environment(record)):
+            by_mask.setdefault(record.mask, []).append(record)
+    answers = []
+    for mask, records in by_mask.items():
+        if mask not in masks.names() + masks.block_names():  # a mask of a plugin, which nobody can ask for here
+            continue
+        group = replace(results, records=records)
+        for question in dict.fromkeys(_questions(group)):
+            if all(_has(question, field, value) for field, value in filters.items()):
+                answers.append(recommend(replace(question, memory_gib=memory), group))
+    return [answer for answer in answers if answer.choices or answer.out]
+
+
+def exported(answers: Iterable[Answer]) -> list[dict[str, Any]]:
+    """Answers for readers without LongCA, or on another machine: with every parameter of the mask, defaults included, and with shipped
+    journals named from the folder of results on."""
+    entries = []
+    for answer in answers:
+        entry = answer.to_json()
+        params = answer.question.all_params.items()
+        entry["question"]["params"] = {name: DRAWN if callable(value) else value for name, value in params}
+        for choice in [*([entry["best"]] if entry["best"] else []), *entry["runners_up"]]:
+            choice["records"] = [record | {"file": _portable(Path(record["file"]))} for record in choice["records"]]
+        entries.append(entry)
+    return entries
+
+
+def _portable(file: Path) -> str:
+    """The path as given; that of a shipped journal without the place where LongCA is installed."""
+    places = (place for place in shipped.SHIPPED if file.is_relative_to(place))
+    return next((f"results/{file.relative_to(place).as_posix()}" for place in places), str(file))
+
+
+def _check_filters(filters: Mapping[str, Any]) -> None:
+    """Raises BadInput for fields that no question can have, or not together."""
+    params = filters.get("params", {}) if "mask" in filters else {}  # without a mask: those of any
+    example = Question(**{"mask": "full", "seqlen": filters.get("gpus", 1), **filters, "params": params})
+    if "mask" in filters:
+        example.check_together()
+
+
+def _has(question: Question, field: str, value: Any) -> bool:
+    if field != "params":
+        return bool(getattr(question, field) == value)
+    params = question.all_params
+    return all(name in params and params[name] == number for name, number in value.items())
+
+
+def _questions(results: Results) -> Iterator[Question]:
+    """The questions that these records answer, of every pass."""
+    for record in results.records:
+        if is_single_rank(record):
+            continue
+        for pass_ in Pass:
+            yield Question(
+                mask=record.mask,
+                seqlen=record.seqlen,
+                heads_q=record.heads_q,
+                heads_kv=record.heads_kv,
+                head_dim=record.head_dim,
+                head_dim_v=record.head_dim_v,
+                dtype=record.dtype,
+                pass_=pass_,
+                params=other_params(record, {}),
+                source=record.pattern_source,
+                distribution=record.given.distribution,
+                packing=record.given.packing,
+                own_documents=record.given.documents,
+                deterministic=record.deterministic,
+                gpus=record.ranks or 1,
+                cluster=record.simulated,
+                device=results.environment(record).name,
+            )

@@ -1,0 +1,90 @@
+"""Which records answer a question, and in what others differ from it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from longca.errors import LongcaError
+from longca.recommend.question import Question, default_params
+from longca.results.record import Environment, LevelName, Record
+from longca.text import format_dims, format_heads, format_size
+
+Differences = dict[str, Any]  # by the flag that asks for it, the value that a record has
+
+
+def differences(question: Question, record: Record, environment: Environment) -> Differences | None:
+    """In what a record differs from the question: {} answers it. None where the record says nothing about it."""
+    if record.mask != question.mask or is_single_rank(record):
+        return None
+    wanted = _asked(question)
+    differing = {flag: value for flag, value in _aspects(record).items() if value != wanted[flag]}
+    params = other_params(record, question.params)
+    if params:
+        differing["--set"] = ",".join(f"{name}={value}" for name, value in params.items())
+    if not is_device(question.device, environment):
+        differing["--device"] = environment.name
+    return differing
+
+
+def is_single_rank(record: Record) -> bool:
+    """Whether it is a method's record on one rank, which is a baseline and answers no question."""
+    return record.level is LevelName.CP and record.ranks == 1
+
+
+def is_device(words: str, environment: Environment) -> bool:
+    """Whether all of these words are words of the device's name (an H20 is no H200), or they are its kind: cpu, cuda."""
+    wanted, named = (set(re.findall(r"\w+", name.lower())) for name in (words, environment.name))
+    return wanted <= named or words.lower() == environment.device_kind
+
+
+def other_params(record: Record, asked: Mapping[str, int | float]) -> dict[str, int | float]:
+    """Parameters of a record that are neither those asked for, nor the mask's defaults, nor drawn from the seed."""
+    try:
+        usual = default_params(record.mask, record.heads_kv)
+    except LongcaError:  # a mask of somebody's plugin
+        usual = {}
+    other = {}
+    for name, value in record.params.items():
+        wanted = asked.get(name, usual.get(name))
+        drawn = callable(wanted) and name not in record.given.params
+        if not drawn and value != wanted:
+            other[name] = value
+    return other
+
+
+def _aspects(record: Record) -> Differences:
+    """What a record has of all that a question asks for, but mask, parameters and device."""
+    shape = {"heads_q": record.heads_q, "heads_kv": record.heads_kv, "head_dim": record.head_dim, "head_dim_v": record.head_dim_v}
+    return {
+        "--seqlen": format_size(record.seqlen),
+        "--heads": format_heads(shape),
+        "--head-dim": format_dims(shape),
+        "--dtype": record.dtype,
+        "--gpus": record.ranks or 1,
+        "--cluster": record.simulated,
+        "--source": record.pattern_source,
+        "--distribution": record.given.distribution,
+        "--packing": record.given.packing,
+        "--own-documents": record.given.documents,
+        "--deterministic": record.deterministic,
+    }
+
+
+@lru_cache(maxsize=8)
+def _asked(question: Question) -> Differences:
+    return {
+        "--seqlen": format_size(question.seqlen),
+        "--heads": format_heads(vars(question)),
+        "--head-dim": format_dims(vars(question)),
+        "--dtype": question.dtype,
+        "--gpus": question.gpus,
+        "--cluster": question.cluster,
+        "--source": question.source,
+        "--distribution": question.distribution,
+        "--packing": question.packing,
+        "--own-documents": question.own_documents,
+        "--deterministic": question.deterministic,
+    }

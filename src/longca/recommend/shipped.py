@@ -1,0 +1,42 @@
+"""The results that answers come from: the journals that come with LongCA, or the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from longca.errors import BadInput
+from longca.results.files import PACKED, RESULTS, journals, journals_below
+from longca.results.reading import Results, read_all
+
+PACKAGE = Path(__file__).parents[1]
+SHIPPED = (PACKAGE / "shipped", PACKAGE.parents[1] / "results")  # in an installed package; in a source checkout
+KEPT = 4  # sets of journals that stay in memory
+
+
+def shipped() -> list[Path]:
+    """The journals that come with LongCA. A folder beside an installed package is somebody else's."""
+    package, checkout = SHIPPED
+    places = [package, checkout] if (checkout.parent / "pyproject.toml").is_file() else [package]
+    return next((folders for place in places if (folders := journals_below(place))), [])
+
+
+def load(folders: str | Path | Sequence[str | Path] | None = None) -> Results:
+    """The results in these folders, or the shipped ones; they are read again only when a file has changed."""
+    given = [folders] if isinstance(folders, str | Path) else folders
+    if given is not None and any(not str(folder) for folder in given):
+        raise BadInput("a folder of results is empty; give its name, or leave it out for the results that come with LongCA.")
+    chosen = journals(given) if given else shipped()
+    return _read(tuple(chosen), tuple(_stamps(folder) for folder in chosen))
+
+
+def _stamps(folder: Path) -> tuple[int, ...]:
+    """Changes when a journal does."""
+    files = [folder / name for name in (RESULTS, RESULTS + PACKED)]
+    return tuple(number for file in files if file.exists() for number in (file.stat().st_mtime_ns, file.stat().st_size))
+
+
+@lru_cache(maxsize=KEPT)
+def _read(folders: tuple[Path, ...], stamps: tuple[tuple[int, ...], ...]) -> Results:
+    return read_all(folders)

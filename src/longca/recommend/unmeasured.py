@@ -1,0 +1,65 @@
+"""Kernels and methods that LongCA has, that could answer a question, and of which there is no record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from longca import masks
+from longca.kernels import registry
+from longca.kernels.base import Case, Kernel
+from longca.masks import AnyMask
+from longca.masks.bands import Ints
+from longca.masks.selection import Means
+from longca.recommend.question import Question
+from longca.results.record import Pass, Record
+from longca.results.settings import SAMPLE_LENGTH
+
+
+def unmeasured(question: Question, matching: Sequence[Record], device: str) -> tuple[str, ...]:
+    """Names of kernels on one GPU, of methods on many, that take such a mask in such a shape."""
+    sample = sample_mask(question)
+    shape = (question.heads_q, question.heads_kv, question.head_dim, question.head_dim_v, question.dtype)
+    backward = question.pass_ is not Pass.FWD
+    case = Case(sample.seqlen_q, sample.seqlen_k, *shape, device, backward=backward, deterministic=question.deterministic)
+    if question.gpus > 1:
+        return _methods({record.method for record in matching}, sample, case, question.gpus)
+    names = sorted(set(registry.names()) - {record.kernel for record in matching})
+    return tuple(name for name in names if any(_takes(kernel, sample, case) for kernel in registry.choices(name)))
+
+
+def _takes(kernel: Kernel, mask: AnyMask, case: Case) -> bool:
+    return case.device in kernel.devices and bool(registry.supports(kernel, mask, case))
+
+
+def _methods(measured: set[str | None], sample: AnyMask, case: Case, gpus: int) -> tuple[str, ...]:
+    from longca.parallel import registry as methods
+
+    others = [methods.get(name) for name in sorted(set(methods.names()) - measured)]
+    return tuple(method.name for method in others if method.supports(sample, case, gpus, method.default_grid(case, gpus)))
+
+
+def sample_mask(question: Question) -> AnyMask:
+    """A mask like the one asked for, but shorter, to ask kernels whether they take it.
+
+    It is long enough for a window or a block of the size asked for to hide something, and leaves the same short block at its end.
+    """
+    unit = max([SAMPLE_LENGTH, *(int(value) for value in question.params.values())])
+    seqlen = min(question.seqlen, 2 * unit + question.seqlen % unit)
+    return _sample(question.mask, seqlen, question.heads_kv, question.source, tuple(sorted(question.params.items())))
+
+
+@lru_cache(maxsize=64)
+def _sample(mask: str, seqlen: int, heads: int, source: str, given: tuple[tuple[str, int | float], ...]) -> AnyMask:
+    is_pattern = mask in masks.block_names()
+    params: dict[str, Any] = ({"heads": heads} if is_pattern else {}) | dict(given)
+    if source == "random" or not is_pattern:
+        return masks.build(mask, seqlen, **params)
+
+    def equal_means(row_edges: Ints, col_edges: Ints) -> Means:
+        return Means(*(np.zeros((heads, len(edges) - 1, 1)) for edges in (row_edges, col_edges)))
+
+    return masks.BLOCK_PATTERNS[mask].selected(seqlen, source, equal_means, **params)

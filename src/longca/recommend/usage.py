@@ -1,0 +1,119 @@
+"""The few lines of Python that use a recommendation. They run as they are, with random numbers for q, k and v."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from longca.errors import BadInput
+from longca.recommend.answer import Answer, Choice
+from longca.recommend.question import Question
+from longca.results.record import Pass
+from longca.results.reproduce import documents_of, plugins_of
+
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
+
+
+def code(answer: Answer, choice: Choice) -> str:
+    """A script for one device, or for the ranks that torchrun or srun starts."""
+    kind = choice.sources[0].environment.device_kind or "cuda"
+    lines = _many_devices(answer.question, choice, kind) if choice.method else _one_device(answer.question, choice, kind)
+    return "\n".join(lines) + "\n"
+
+
+def _mask(question: Question, choice: Choice) -> list[str]:
+    source = choice.sources[0]
+    given: dict[str, Any] = {"seed": source.record.seed}
+    documents = documents_of(source.record, source.masks) if question.own_documents else None
+    given |= {} if documents is None else {"documents": documents}
+    given |= {name: getattr(question, name) for name in ("distribution", "packing") if getattr(question, name)}
+    given |= {"heads": question.heads_kv} if question.is_pattern else {}
+    given |= dict(question.params)
+    is_drawn = question.has_documents and documents is None
+    remark = "  # your own documents: documents=[...] in place of the seed" if is_drawn else ""
+    options = "".join(f", {name}={value!r}" for name, value in given.items())
+    return [f'mask = longca.masks.build("{question.mask}", {question.seqlen}{options}){remark}']
+
+
+def _plugins(choice: Choice) -> list[str]:
+    """Lines that load the files with the kernel or the method, as a run loads them."""
+    source = choice.sources[0]
+    files = plugins_of(source.record, source.environment)
+    if not files:
+        return []
+    module = "longca.bench.many_devices.plugins" if choice.method else "longca.kernels.registry"
+    content = "method or kernel" if choice.method else "kernel"
+    return [f"from {module} import load_plugin", "", *(f"load_plugin({file!r})  # the file that holds the {content}" for file in files)]
+
+
+def _tensors(question: Question, tokens: str, device: str) -> list[str]:
+    grad = "" if question.pass_ is Pass.FWD else ", requires_grad=True"
+    options = f"dtype=torch.{DTYPES[question.dtype]}, device={device}{grad}"
+    shapes = {"q": (question.heads_q, question.head_dim), "k": (question.heads_kv, question.head_dim)}
+    shapes["v"] = (question.heads_kv, question.head_dim_v)
+    return [f"{name} = torch.randn({tokens}, {heads}, {size}, {options})" for name, (heads, size) in shapes.items()]
+
+
+def _end(question: Question) -> list[str]:
+    return [] if question.pass_ is Pass.FWD else ["out.backward(torch.randn_like(out))  # q.grad, k.grad, v.grad"]
+
+
+def _selected(question: Question) -> list[str]:
+    """The line that makes a mask whose blocks a rule selects from q and k."""
+    params = "".join(f", {name}={value!r}" for name, value in question.params.items())
+    selecting = "q, k" if question.pass_ is Pass.FWD else "q.detach(), k.detach()"
+    return [f'mask = from_tensors({selecting}, "{question.mask}", "{question.source}"{params})']
+
+
+def _one_device(question: Question, choice: Choice, kind: str) -> list[str]:
+    option = ", deterministic=True" if question.deterministic else ""
+    tensors = _tensors(question, str(question.seqlen), f'"{kind}"')
+    by_rule = question.source != "random"
+    return [
+        "import torch",
+        "",
+        "import longca",
+        *(["from longca.kernels.block_selection import from_tensors"] if by_rule else []),
+        "",
+        *_plugins(choice),
+        *([*tensors, *_selected(question)] if by_rule else [*_mask(question, choice), *tensors]),
+        f'out = longca.attention(q, k, v, mask, kernel="{choice.kernel}"{option})  # [tokens, query heads, head size]',
+        *_end(question),
+    ]
+
+
+def _selected_by_seed(question: Question, choice: Choice) -> list[str]:
+    """The line that makes the measured pattern: no rank has all of q and k, and all need the same mask."""
+    shape = f"Heads({question.heads_q}, {question.heads_kv}, {question.head_dim})"
+    seed = choice.sources[0].record.seed
+    params = "".join(f", {name}={value!r}" for name, value in question.params.items())
+    built = f'mask = from_seed("{question.mask}", {question.seqlen}, "{question.source}", {seed}, {shape}{params})'
+    return [f"{built}  # your own: from_tensors, with all tokens of q and k, the same on every rank"]
+
+
+def _many_devices(question: Question, choice: Choice, kind: str) -> list[str]:
+    if question.deterministic and question.pass_ is not Pass.FWD:
+        raise BadInput("longca.parallel.attention has no deterministic backward, so there is no code for it; leave out --code.")
+    by_rule = question.source != "random"
+    device = 'f"cuda:{torch.cuda.current_device()}"' if kind == "cuda" else '"cpu"'
+    options = f'method="{choice.method}", grid="{choice.grid}"'
+    return [
+        f"# {question.gpus} ranks: torchrun --nproc-per-node {min(question.gpus, 8)} this_file.py, or srun",
+        *(["import os", ""] if kind == "cuda" else []),
+        "import torch",
+        "import torch.distributed as dist",
+        "",
+        *([] if by_rule else ["import longca"]),
+        "from longca import parallel",
+        *(["from longca.kernels.block_selection import Heads, from_seed"] if by_rule else []),
+        "",
+        *(['torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'] if kind == "cuda" else []),
+        f'dist.init_process_group("{"nccl" if kind == "cuda" else "gloo"}")',
+        *_plugins(choice),
+        *(_selected_by_seed(question, choice) if by_rule else _mask(question, choice)),
+        f"owned = parallel.shards(mask, {question.heads_q}, {options}, ranks=dist.get_world_size())  # ranges of tokens per rank",
+        "tokens = sum(stop - start for start, stop in owned[dist.get_rank()])  # cut your own with parallel.shard",
+        *_tensors(question, "tokens", device),
+        f'out = parallel.attention(q, k, v, mask, {options}, kernel="{choice.kernel}")',
+        *_end(question),
+        "dist.destroy_process_group()",
+    ]

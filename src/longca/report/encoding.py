@@ -1,0 +1,71 @@
+"""Columns of the page's data: each value once, and per record its number; numbers in four digits."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from math import isfinite
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from longca.text import printable
+
+DIGITS = 4
+# what could end a script element, or a line of JavaScript, must not stand in the data as it is
+ESCAPES = {character.encode(): f"\\u{ord(character):04x}".encode() for character in "<>&\u2028\u2029"}
+
+
+def embed(data: Any) -> str:
+    """JSON that can stand inside a script element, whatever the strings in it say."""
+    text = msgspec.json.encode(data)
+    for character, escape in ESCAPES.items():
+        text = text.replace(character, escape)
+    return text.decode()
+
+
+def rounded(value: float | None) -> float | None:
+    """The value in as many digits as the page shows; None where it is not finite."""
+    return None if value is None or not isfinite(value) else float(f"{value:.{DIGITS}g}")
+
+
+def column(values: Sequence[Any]) -> tuple[list[Any], str]:
+    """The different values, and the number of each record's value in base64: in 8 bits, or in as many as are needed (16 or 32, the lowest
+    byte first); empty where there is but one value."""
+    kinds = set(map(type, values))
+    if float in kinds:
+        return _floats(values)
+    keys = [tuple(value) if isinstance(value, list) else value for value in values] if list in kinds else values
+    numbers = {value: number for number, value in enumerate(dict.fromkeys(keys))}
+    shown = [printable(str(value)) if isinstance(value, str) else value for value in numbers]
+    return shown, _packed(np.fromiter(map(numbers.__getitem__, keys), dtype=np.int64, count=len(keys)), len(numbers))
+
+
+def _floats(values: Sequence[float | None]) -> tuple[list[Any], str]:
+    """As `column`, for numbers. Each is a whole number of four digits and an exponent, so that a table finds equal ones without sorting."""
+    array = np.array(values, dtype=float)  # None becomes nan
+    size = np.abs(array)
+    kept = np.isfinite(size) & (size > 0)
+    exponent = np.zeros(len(array), dtype=np.int64)
+    exponent[kept] = np.floor(np.log10(size[kept])).astype(np.int64)
+    digits = np.zeros(len(array), dtype=np.int64)
+    digits[kept] = np.rint(size[kept] / 10.0 ** (exponent[kept] - (DIGITS - 1))).astype(np.int64)
+    lowest, most = int(exponent.min(initial=0)), 10**DIGITS + 1
+    code = ((exponent - lowest) * most + digits) * 3 + np.where(np.isnan(array), 2, array < 0)
+    present = np.zeros(int(code.max(initial=0)) + 1, dtype=bool)
+    present[code] = True
+    different = np.flatnonzero(present)
+    return [_number(one, lowest, most) for one in different.tolist()], _packed((np.cumsum(present) - 1)[code], len(different))
+
+
+def _number(code: int, lowest: int, most: int) -> float | None:
+    place, kind = divmod(code, 3)
+    exponent, digits = divmod(place, most)
+    return None if kind == 2 else float(f"{'-' if kind else ''}{digits}e{exponent + lowest - (DIGITS - 1)}")
+
+
+def _packed(indexes: Any, different: int) -> str:
+    if different == 1:
+        return ""
+    return b64encode(indexes.astype("u1" if different <= 1 << 8 else "<u2" if different <= 1 << 16 else "<u4").tobytes()).decode()

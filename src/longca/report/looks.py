@@ -1,0 +1,47 @@
+"""Numbers for lines, from which the page and the figures make colours, markers and dashes: a kernel looks the same in both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from longca.results.naming import Row
+from longca.results.points import grouped
+
+COLOURS, MARKERS, DASHES = 12, 11, 5  # without common divisors: kernels of one colour differ in marker and dash
+SIMULATED = ", simulated on "  # in the name of a line
+
+
+def base_of(line: str) -> str:
+    """The line's name without the cluster that it was simulated on: both have one colour."""
+    return line.partition(SIMULATED)[0]
+
+
+def numbers(groups: Iterable[Sequence[str]]) -> dict[str, int]:
+    """A number for each name. Names of one group, which can stand in one picture, get different colours as long as there are any."""
+    chosen: dict[str, int] = {}
+    together: dict[str, dict[str, None]] = {}  # by name those that it can stand beside
+    for group in groups:
+        for name in group:
+            together.setdefault(name, {}).update(dict.fromkeys(group))
+    for name, beside in together.items():
+        taken = [chosen[other] for other in beside if other in chosen]
+        free = sorted(set(range(max(COLOURS * MARKERS, len(chosen) + 1))) - set(chosen.values()))
+        chosen[name] = min(free, key=lambda number: (sum(map(partial(_alike, number), taken)), number))
+    return chosen
+
+
+def _alike(number: int, other: int) -> int:
+    """How hard it is to tell two numbers apart; a colour in common is worse than a marker, and that is worse than a dash."""
+    return sum(weight * (number % count == other % count) for weight, count in ((3, COLOURS), (2, MARKERS), (1, DASHES)))
+
+
+def line_groups(rows: Iterable[Row]) -> list[list[str]]:
+    """Bases of lines that can stand in one picture: of one setting, and of one journal. Those that have a time come first."""
+    settings: dict[object, dict[str, bool]] = {}
+    for (setting, homes, series, timed), _ in grouped(rows, lambda row: (row.setting, row.homes, row.series, row.record.ok)).items():
+        for place in (setting, *homes):
+            names = settings.setdefault(place, {})
+            names[base_of(series)] = names.get(base_of(series), False) or timed
+    ordered = sorted(settings.items(), key=lambda item: isinstance(item[0], int))  # settings first
+    return [sorted(names, key=lambda name: (not names[name], name)) for _, names in ordered]

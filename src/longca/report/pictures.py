@@ -1,0 +1,60 @@
+"""Small pictures of masks for the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from longca import masks
+from longca.errors import LongcaError
+from longca.masks import AnyMask, Mask
+from longca.masks.draw import shades
+from longca.report.encoding import rounded
+from longca.results.naming import Row
+from longca.results.record import MaskEntry, Masks, Record
+
+PICTURE = 64  # cells in each direction
+SHADES = "0123456789abcdef"
+MOST_BLOCK_TOKENS = 1 << 17  # a larger block pattern takes too long to build again for a picture
+
+
+def pictures(rows: Iterable[Row], entries: Masks) -> dict[str, dict[str, Any]]:
+    """By the name of a mask its longest measured one: length, seed, density, parameters, and rows of shades, one hexadecimal digit per
+    cell (None where it cannot be built again)."""
+    shown = {digest: entry for (digest, _), entry in entries.items()}  # the same under any name
+    longest: dict[str, tuple[Record, MaskEntry]] = {}
+    for row in rows:
+        entry = shown.get(row.record.mask_digest)
+        if entry is not None and (row.problem not in longest or entry.seqlen_k > longest[row.problem][1].seqlen_k):
+            longest[row.problem] = row.record, entry
+    return {name: _picture(record, entry) for name, (record, entry) in longest.items()}
+
+
+def _picture(record: Record, entry: MaskEntry) -> dict[str, Any]:
+    patterns = record.params.get("heads", 1) if record.mask in masks.block_names() else 1
+    density = entry.area / (entry.seqlen_q * entry.seqlen_k * patterns) if patterns else None
+    params = ", ".join(f"{name}={value}" for name, value in record.params.items())
+    mask = _rebuilt(record, entry)
+    drawn = None if mask is None else _shades(mask)
+    return {"seqlen": entry.seqlen_k, "seed": record.seed, "density": rounded(density), "params": params, "shades": drawn}
+
+
+def _rebuilt(record: Record, entry: MaskEntry) -> AnyMask | None:
+    """Bands from the journal, random blocks from their seed. Blocks that q and k selected would need all of q and k again."""
+    try:
+        if entry.bands is not None:
+            return Mask.of(entry.seqlen_q, entry.seqlen_k, entry.bands)
+        if entry.seqlen_k > MOST_BLOCK_TOKENS or record.pattern_source != "random":
+            return None
+        params: dict[str, Any] = record.params
+        return masks.build(record.mask, entry.seqlen_k, seed=record.seed, **params).take_heads([0])
+    except (LongcaError, TypeError, KeyError, ValueError, OverflowError):  # a mask of a plugin, or parameters that no mask has
+        return None
+
+
+def _shades(mask: AnyMask) -> list[str]:
+    picture = shades(mask, PICTURE, PICTURE)[0]
+    levels = np.ceil(picture * (len(SHADES) - 1)).astype(int)  # the faintest part stays visible
+    return ["".join(SHADES[level] for level in row) for row in levels.tolist()]

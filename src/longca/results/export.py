@@ -1,0 +1,150 @@
+"""Records for other programs: flat columns for CSV and Parquet, Markdown tables, PyTorch's benchmark format."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Container, Iterable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from longca.errors import BadInput, Unavailable
+from longca.results import naming
+from longca.results.metrics import tokens_s
+from longca.results.naming import contests, is_pattern, mask_title, rows
+from longca.results.reading import Results
+from longca.results.record import TENSORS, Record
+from longca.results.summary import typical_speeds
+from longca.results.tables import Table, markdown_section
+from longca.text import format_size, printable
+
+NOISY = "`~`: noisy, sampling ended before the median was known to the clock's target."
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first letters that make a spreadsheet compute a cell
+NESTED = ("ms", "check")
+AS_JSON = ("params", "given", "versions")
+TIMES = ("median", "p20", "p80", "n", "spread", "stop")
+IDENTIFYING = (  # what tells cells of one name apart in PyTorch's format
+    *("level", "asked", "kernel", "variant", "mask", "mask_digest", "source", "seed", "seqlen", "heads_q", "heads_kv", "head_dim"),
+    *("head_dim_v", "dtype", "pass_", "grad", "deterministic", "method", "ranks", "grid", "simulated"),
+)
+Column = list[Any]
+
+
+def columns(results: Results) -> dict[str, Column]:
+    """All fields of all records as flat columns, fit to be written: text that cannot be, or disturbs a terminal, is replaced."""
+    return {name: _printable(values) for name, values in raw_columns(results).items()}
+
+
+def raw_columns(results: Results, without: Container[str] = ()) -> dict[str, Column]:
+    """All fields of all records as flat columns: nested fields have a name with an underscore in between, samples are left out, tokens
+    per second are added."""
+    records = results.records
+    found: dict[str, Column] = {}
+    names = [field.encode_name for field in msgspec.structs.fields(Record)]
+    for name, values in zip(names, zip(*map(msgspec.structs.astuple, records), strict=True), strict=False):  # no values without records
+        if name not in NESTED:
+            found[name] = _as_json(values) if name in AS_JSON else list(values)
+    for name in TIMES:
+        found[f"ms_{name}"] = [None if record.ms is None else getattr(record.ms, name) for record in records]
+    found["tokens_s"] = [None if record.ms is None else tokens_s(record.seqlen, record.ms.median) for record in records]
+    for tensor in TENSORS:
+        errors = [None if record.check is None else record.check.get(tensor) for record in records]
+        found[f"check_{tensor}_error"] = [None if error is None else error.error for error in errors]
+        found[f"check_{tensor}_allowed"] = [None if error is None else error.allowed for error in errors]
+    environments = [results.environment(record) for record in records]
+    found["device"] = [environment.device for environment in environments]
+    found["torch"] = [environment.packages.get("torch") for environment in environments]
+    found["commit"] = [environment.commit for environment in environments]
+    return {name: values for name, values in found.items() if name not in without}
+
+
+def _printable(values: Column) -> Column:
+    """Text that cannot be written or disturbs a terminal is replaced; enums become text."""
+    if not any(issubclass(kind, str) for kind in set(map(type, values))):
+        return values
+    texts = {value: printable(str(value)) for value in set(values) if isinstance(value, str)}
+    changed = any(type(value) is not str or value != text for value, text in texts.items())
+    return [texts.get(value, value) for value in values] if changed else values
+
+
+def _as_json(values: Iterable[Any]) -> Column:
+    encode = msgspec.json.Encoder(order="sorted").encode
+    return [None if value is None else encode(value).decode() for value in values]
+
+
+def to_csv(results: Results) -> str:
+    table, text = columns(results), io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table)
+    writer.writerows(map(_cells, zip(*table.values(), strict=True)))
+    return text.getvalue()
+
+
+def _cells(row: Sequence[Any]) -> list[Any]:
+    """The cells of a row. An apostrophe keeps a spreadsheet from taking text for a formula."""
+    return [f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell for cell in row]
+
+
+def to_markdown(results: Results) -> str:
+    """A table per setting and pass: a row per mask and length, a column per kernel, TFLOP/s or the status; of several seeds the median."""
+    noisy = [f"{NOISY}"] if any(record.noisy for record in results.records) else []
+    return "\n\n".join([*noisy, *map(markdown_section, speed_tables(rows(results)))]) + "\n"
+
+
+def speed_tables(named: Sequence[naming.Row]) -> list[Table]:
+    """The typical speed of each kernel on each mask and length, or its statuses."""
+    tables: dict[str, dict[tuple[str, int], dict[str, str]]] = {}
+    for contest, own in contests(named).items():
+        simulated = f", simulated on {contest.simulated}" if contest.simulated else ""
+        title = f"{contest.pass_}, {contest.setting.title}{simulated} (TFLOP/s{' of each rank' if contest.ranks else ''})"
+        tables.setdefault(title, {}).setdefault((own[0].panel, contest.seqlen), {}).update(typical_speeds(own))
+    made = []
+    for title, places in tables.items():
+        lines = sorted({line for speeds in places.values() for line in speeds})
+        cells = [[panel, format_size(n), *(speeds.get(line, "") for line in lines)] for (panel, n), speeds in places.items()]
+        made.append(Table(title, ["mask", "tokens", *lines], cells))
+    return made
+
+
+def to_hud(results: Results) -> str:
+    """PyTorch's benchmark format, version 3: a JSON list with one entry per figure."""
+    entries = [entry for record in results.records if record.ok for entry in _hud(record, results)]
+    return msgspec.json.format(msgspec.json.encode(entries), indent=1).decode() + "\n"
+
+
+def _hud(record: Record, results: Results) -> list[dict[str, Any]]:
+    environment = results.environment(record)
+    info = {name.rstrip("_"): getattr(record, name) for name in IDENTIFYING} | {"params": _as_json([record.params])[0]}
+    info |= {"device": environment.device, "arch": environment.device}
+    mode = "training" if record.grad else "inference"
+    benchmark = {"name": "longca", "mode": mode, "dtype": record.dtype, "extra_info": info}
+    mask = mask_title(record).replace(" ", "-") if is_pattern(record) else record.mask
+    line = f"{record.method} {record.grid} {record.label}" if record.method else record.label
+    title, kind = f"{mask}-{record.seqlen}-{record.pass_}", f"attention-{record.level}"
+    model = {"name": title, "type": kind, "backend": line, "origins": ["longca"]}
+    versions = {package: {"version": number} for package, number in environment.packages.items()}
+    figures: tuple[tuple[str, str, list[float]], ...] = (("tflops", "TFLOP/s", [record.speed]), ("latency", "ms", record.times.samples))
+    metrics = [
+        {"name": name, "unit": unit, "benchmark_values": values, "target_value": None, "extra_info": {"unit": unit}}
+        for name, unit, values in figures
+    ]
+    return [{"schema_version": "v3", "benchmark": benchmark, "model": model, "metric": one, "dependencies": versions} for one in metrics]
+
+
+WRITERS: dict[str, Callable[[Results], str]] = {"csv": to_csv, "md": to_markdown, "hud": to_hud}
+
+
+def write_parquet(results: Results, path: str) -> None:
+    try:
+        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise Unavailable("writing Parquet needs pyarrow; pip install pyarrow, or use --csv.") from error
+    table = arrow.Table.from_pydict(columns(results))
+    try:
+        with Path(path).open("wb") as file:  # an error of Python's own is one sentence
+            parquet.write_table(table, file)
+    except OSError as error:
+        raise BadInput(f"cannot write {path}: {error.strerror}; give another file.") from error

@@ -1,0 +1,124 @@
+"""The points of charts: of the records at one place the median (or the most), the spread, and why there is no value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, NamedTuple, TypeVar
+
+from longca.results.naming import Row
+from longca.results.record import Record
+from longca.results.statuses import explaining
+
+Key = TypeVar("Key", bound=Hashable)
+Names = Callable[[Row], str]
+
+
+class Measure(NamedTuple):
+    """What a chart shows of records that are ok, and how several of them become one value."""
+
+    label: str
+    value: Callable[[Record], float | None]
+    spread: Callable[[Record], tuple[float, float]] | None = None
+    join: Callable[[Sequence[float]], float] = median
+
+
+def _speeds(record: Record) -> tuple[float, float]:
+    times = record.times
+    return record.speed * times.median / times.p80, record.speed * times.median / times.p20
+
+
+def _above_zero(field: str) -> Callable[[Record], float | None]:
+    def value(record: Record) -> float | None:
+        found: float | None = getattr(record, field)
+        return found if found and found > 0 else None
+
+    return value
+
+
+def _range(field: str) -> Callable[[Record], tuple[float, float]]:
+    return lambda record: (getattr(record, field),) * 2
+
+
+SPEED = Measure("TFLOP/s", lambda record: record.tflops, _speeds)
+TIME = Measure("ms", lambda record: record.times.median, lambda record: (record.times.p20, record.times.p80))
+MEMORY = Measure("GiB", _above_zero("peak_gib"), join=max)
+PLANNING = Measure("ms", _above_zero("plan_ms"), join=max)
+COMPILING = Measure("ms", _above_zero("compile_ms"), join=max)
+BUILDING = Measure("ms", _above_zero("build_ms"), join=max)
+TYPICAL_PLANNING = PLANNING._replace(join=median)
+TYPICAL_BUILDING = BUILDING._replace(join=median, spread=_range("build_ms"))
+
+
+class Point(NamedTuple):
+    """One place of one line: `value` is None where nothing counts. `row` is the nearest to the value, or tells why there is none."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    row: Row
+    records: int  # how many are behind the value, or without one
+
+
+def point(rows: Sequence[Row], measure: Measure) -> Point | None:
+    """The point of rows at one place; None where none of them has the value and none failed."""
+    values = [(value, row) for row in rows if row.record.ok and (value := measure.value(row.record)) is not None]
+    if not values:
+        row = explaining(rows)
+        return None if row is None else Point(None, None, None, row, sum(not row.record.ok for row in rows))
+    if len(values) == 1:
+        ((joined, nearest),) = values
+        low, high = measure.spread(nearest.record) if measure.spread else (None, None)
+    else:
+        joined = measure.join([value for value, _ in values])
+        nearest = min(values, key=lambda pair: abs(pair[0] - joined))[1]
+        ends = [end for _, row in values for end in measure.spread(row.record)] if measure.spread else []
+        low, high = (min(joined, *ends), max(joined, *ends)) if ends else (None, None)
+    return Point(joined, low, high, nearest, len(values))
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Lines over places: `points[line][place]` is None where nobody asked for anything."""
+
+    lines: list[str]
+    places: list[Any]
+    points: list[list[Point | None]]
+
+
+def line_of(row: Row) -> str:
+    return row.line
+
+
+def chart(rows: Sequence[Row], measure: Measure, lines: Iterable[str], place: Callable[[Row], Any], series: Names = line_of) -> Chart:
+    """The points of those of the lines that have a row here, over all places of the rows."""
+    cells = grouped(rows, lambda row: (series(row), place(row)))
+    own = {name for name, _ in cells}
+    kept, places = [line for line in lines if line in own], sorted({where for _, where in cells})
+    points = [[point(cells[line, where], measure) if (line, where) in cells else None for where in places] for line in kept]
+    return Chart(kept, places, points)
+
+
+def grouped(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
+    """Rows by a key, in the order in which keys come first."""
+    groups: dict[Key, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups
+
+
+def timed_lines(rows: Iterable[Row], series: Names = line_of) -> list[str]:
+    """Lines that have a time: a legend or a table of the others would be empty."""
+    return sorted({series(row) for row in rows if row.record.ok})
+
+
+def at_longest(rows: Sequence[Row], key: Callable[[Row], Hashable]) -> list[Row]:
+    """Of each group the rows at its longest length."""
+    longest = {name: max(row.record.seqlen for row in group) for name, group in grouped(rows, key).items()}
+    return [row for row in rows if row.record.seqlen == longest[key(row)]]
+
+
+def several(groups: Mapping[Any, Sequence[Row]], key: Callable[[Row], Hashable]) -> bool:
+    """Whether a group has more than one value of the key."""
+    return any(len({key(row) for row in group}) > 1 for group in groups.values())

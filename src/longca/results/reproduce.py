@@ -1,0 +1,163 @@
+"""The command that measures a record's cell again: the same mask, shape, pass, seed and ranks, hence the same key where versions agree.
+
+It sets the same clock and as many threads, so that `longca compare` accepts the two journals.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from functools import lru_cache
+
+import msgspec
+
+from longca import masks as known_masks
+from longca.errors import LongcaError
+from longca.kernels import registry
+from longca.kernels.base import Case, Yes
+from longca.results.record import Environment, Environments, Given, LevelName, Masks, Pass, Record, Status
+from longca.results.settings import SAMPLE_LENGTH, ClockSettings, Limits
+from longca.text import format_size, parse_size, shape_options
+
+STEP = "step.jsonl"  # where a mask with given document lengths is written before it is measured
+USUAL_CLOCK = msgspec.structs.asdict(ClockSettings())
+
+
+def command(record: Record, environment: Environment, masks: Masks, seeds: Sequence[int] = ()) -> str:
+    """The command to type. `masks` hold the document lengths that were given. `seeds` are those of several records that differ in
+    nothing else.
+
+    Empty for a simulated record, which nobody measured, and where the given lengths are not known.
+    """
+    return " ".join(part for part in Commands({record.env: environment}, masks).parts(record, seeds) if part)
+
+
+class Commands:
+    """The commands of many records, in a few parts that many of them share: what comes before, the kernel, the mask, the shape and the
+    passes, the conditions."""
+
+    def __init__(self, environments: Environments, masks: Masks) -> None:
+        self._environments, self._masks = environments, masks
+        self._conditions: dict[tuple[object, ...], str] = {}
+
+    def parts(self, record: Record, seeds: Sequence[int] = ()) -> tuple[str, ...]:
+        """The parts of a record's command, some of which may be empty; none where there is no command."""
+        if record.simulated:
+            return ()
+        environment, before = self._environments.get(record.env) or Environment(), ""
+        if record.given.documents:
+            lengths = documents_of(record, self._masks)
+            if lengths is None:  # a run would draw other lengths
+                return ()
+            step = {"mask": record.mask, "seqlen": record.seqlen, "seed": record.seed, "params": record.given.params, "documents": lengths}
+            before, mask = f"echo {shlex.quote(msgspec.json.encode(step).decode())} > {STEP} &&", f"--workload {STEP}"
+        else:
+            chosen = tuple(seeds) or (record.seed,)
+            mask = _mask_options(record.mask, record.seqlen, chosen, record.pattern_source, _given_options(record.given))
+        kernel = _kernel_options(record.asked, environment.threads, record.method, record.ranks, record.grid)
+        shape = (record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype)
+        return before, kernel, mask, _shape_options(*shape, _passes(record), record.deterministic), self._conditions_of(record, environment)
+
+    def _conditions_of(self, record: Record, environment: Environment) -> str:
+        skipped = record.status is Status.SKIPPED
+        key = (record.env, record.level, record.kernel, record.method, record.asked, record.mask, record.seqlen, skipped)
+        if key not in self._conditions:
+            self._conditions[key] = _conditions(record, environment)
+        return self._conditions[key]
+
+
+def documents_of(record: Record, masks: Masks) -> list[int] | None:
+    """The lengths of the record's documents; None for a mask without documents, or where the journal does not have them."""
+    entry = masks.get((record.mask_digest, record.mask))
+    return None if entry is None else entry.documents
+
+
+def plugins_of(record: Record, environment: Environment) -> list[str]:
+    """The files that the record's kernel or method was loaded from, as the user typed them; placeholders for journals that do not keep
+    them. A file without names is one that every rank loaded."""
+    on_ranks = record.level is LevelName.CP
+    files = [file for file, names in environment.plugins.items() if record.kernel in names or (on_ranks and not names)]
+    return files or [f"FILE_WITH_{name}.py" for name in (*_foreign_kernel(record.kernel), *_foreign_method(record.method))]
+
+
+@lru_cache(maxsize=4096)
+def _kernel_options(kernel: str, threads: str | int | None, method: str | None, ranks: int | None, grid: str | None) -> str:
+    prefix = f"OMP_NUM_THREADS={shlex.quote(str(threads))} " if threads else ""
+    split = ["--level", "cp", "--methods", str(method), "--nproc", str(ranks), "--grid", str(grid)] if method else []
+    return prefix + shlex.join(["longca", "run", *split, "--kernels", kernel])
+
+
+@lru_cache(maxsize=4096)
+def _mask_options(mask: str, seqlen: int, seeds: tuple[int, ...], source: str, given: tuple[str, ...]) -> str:
+    chosen = ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else "")  # a number alone would be how many
+    pattern = ["--source", source] if source != "random" else []
+    return shlex.join(["--masks", mask, "--seqlens", format_size(seqlen), "--seeds", chosen, *given, *pattern])
+
+
+def _given_options(given: Given) -> tuple[str, ...]:
+    if not given.params and not given.distribution and not given.packing:
+        return ()
+    words = [word for name, value in given.params.items() for word in ("--set", f"{name}={value}")]
+    words += ["--distribution", given.distribution] if given.distribution else []
+    words += ["--packing", given.packing] if given.packing else []
+    return tuple(words)
+
+
+@lru_cache(maxsize=4096)
+def _shape_options(heads_q: int, heads_kv: int, head_dim: int, head_dim_v: int, dtype: str, passes: str, deterministic: bool) -> str:
+    shape = {"heads_q": heads_q, "heads_kv": heads_kv, "head_dim": head_dim, "head_dim_v": head_dim_v, "dtype": dtype}
+    return shlex.join([*shape_options(shape), "--passes", passes, *(["--deterministic"] if deterministic else [])])
+
+
+def _passes(record: Record) -> str:
+    """The passes to ask for: a forward of training is planned beside a backward."""
+    return f"{Pass.FWD},{Pass.BWD}" if record.given.grad and record.pass_ is Pass.FWD else record.pass_.value
+
+
+def _conditions(record: Record, environment: Environment) -> str:
+    words = ["--device", "cpu"] if environment.on_cpu else []
+    longest = _longest_quadratic(environment.limits.get("quadratic"))
+    if record.seqlen > longest and record.status is not Status.SKIPPED and _quadratic(record.asked, record.mask):
+        words.append("--full")
+    words += _clock_options(environment)
+    words += [word for file in plugins_of(record, environment) for word in ("--plugin", file)]
+    return shlex.join(words)
+
+
+def _longest_quadratic(recorded: str | float | None) -> int:
+    try:
+        return parse_size(str(recorded or Limits().quadratic))
+    except LongcaError:  # a journal of somebody else
+        return parse_size(Limits().quadratic)
+
+
+def _clock_options(environment: Environment) -> list[str]:
+    """The settings that differ from those of a plain run; unknown ones are ignored."""
+    values = ((name, environment.clock.get(name), usual) for name, usual in USUAL_CLOCK.items())
+    other = [f"{name}={value}" for name, value, usual in values if isinstance(value, int | float) and value != usual]
+    return ["--clock", ",".join(other)] if other else []
+
+
+@lru_cache(maxsize=1024)
+def _quadratic(label: str, mask: str) -> bool:
+    """Whether a kernel's memory grows with the square of the length on this mask."""
+    try:
+        small = known_masks.build(mask, SAMPLE_LENGTH)
+        answers = [kernel.supports(small, Case(SAMPLE_LENGTH, SAMPLE_LENGTH, 1, 1, 64, 64)) for kernel in registry.choices(label)]
+    except LongcaError:  # a kernel or a mask that is not here
+        return False
+    return any(isinstance(answer, Yes) and answer.quadratic for answer in answers)
+
+
+@lru_cache(maxsize=1024)
+def _foreign_kernel(name: str) -> tuple[str, ...]:
+    """The kernel's name if it does not come with LongCA."""
+    return () if name in registry.classes() else (name,)
+
+
+@lru_cache(maxsize=1024)
+def _foreign_method(name: str | None) -> tuple[str, ...]:
+    """The method's name if it does not come with LongCA."""
+    from longca.parallel import registry as methods
+
+    return () if name is None or name in methods.names() else (name,)

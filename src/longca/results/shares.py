@@ -1,0 +1,117 @@
+"""Shares of the device's peak or of the fastest kernel, and errors as shares of the tolerance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from longca.results.naming import Contest, Row
+from longca.results.points import grouped
+from longca.results.record import TENSORS, Pass, Status
+
+
+class Share(NamedTuple):
+    """A part of 1 (of the peak, or of the fastest speed), and the record that has it."""
+
+    value: float
+    row: Row
+
+
+class WorstError(NamedTuple):
+    """The largest error as a share of its tolerance: infinite where the error is not finite."""
+
+    share: float
+    tensor: str
+    row: Row
+
+
+_WRONG = Status.WRONG
+_TENSORS = {pass_: pass_.tensors for pass_ in Pass}
+
+
+def is_wrong(rows: Iterable[Row]) -> bool:
+    return any(row.record.status is _WRONG for row in rows)
+
+
+def counted(rows: Iterable[Row]) -> list[Row]:
+    """Rows without those where the mask shows the same as a simpler one: a kernel that can do only the simpler mask runs there too."""
+    return [row for row in rows if row.same is None or row.record.status is _WRONG]
+
+
+def peak_known(rows: Iterable[Row]) -> bool:
+    return any(row.record.mfu is not None for row in rows)
+
+
+def fastest_speeds(rows: Iterable[Row]) -> dict[Contest, float]:
+    """The highest speed per contest of any length, where the mask is not the same as a simpler one."""
+    best: dict[Contest, float] = {}
+    for row in rows:
+        if row.record.ok and row.same is None:
+            best[_any_length(row)] = max(best.get(_any_length(row), 0.0), row.record.speed)
+    return best
+
+
+def _any_length(row: Row) -> Contest:
+    return row.contest._replace(seqlen=0)
+
+
+def best_share(rows: Iterable[Row], fastest: Mapping[Contest, float] | None) -> Share | None:
+    """The largest share of the device's peak; given the fastest speeds, of those. None where a row is wrong: a speed of a kernel that may
+    be wrong says nothing."""
+    best: Share | None = None
+    for row in rows:
+        record = row.record
+        if record.status is _WRONG:
+            return None
+        if not record.ok or row.same is not None:
+            continue
+        value = record.mfu if fastest is None else record.speed / fastest[_any_length(row)]
+        if value is not None and (best is None or value > best.value):
+            best = Share(value, row)
+    return best
+
+
+def at_length(rows: Iterable[Row], seqlen: int) -> list[Row]:
+    """The rows of one length, and what is wrong at any length."""
+    return [row for row in rows if row.record.seqlen == seqlen or row.record.status is _WRONG]
+
+
+def longest_timed(rows: Sequence[Row]) -> dict[str, tuple[int, list[Row]]]:
+    """By panel the longest length at which anything was timed, and the rows of that length."""
+    groups = {}
+    for panel, group in grouped(rows, lambda row: row.panel).items():
+        longest = max(row.record.seqlen for row in [row for row in group if row.record.ok] or group)
+        groups[panel] = longest, at_length(group, longest)
+    return groups
+
+
+def common_length(rows: Iterable[Row]) -> int | None:
+    """The longest of the lengths at which the most masks have a time."""
+    panels: dict[int, set[str]] = {}
+    for row in rows:
+        if row.record.ok:
+            panels.setdefault(row.record.seqlen, set()).add(row.panel)
+    return max(panels, key=lambda seqlen: (len(panels[seqlen]), seqlen), default=None)
+
+
+def worst_error(rows: Iterable[Row]) -> WorstError | None:
+    """The worst error of some rows."""
+    return worst_of(map(row_error, rows))
+
+
+def worst_of(errors: Iterable[WorstError | None]) -> WorstError | None:
+    return max((error for error in errors if error is not None), key=lambda error: error.share, default=None)
+
+
+def row_error(row: Row) -> WorstError | None:
+    """The worst of the tensors that a row's pass computes; where it is wrong, of all that were checked: a backward may be wrong for the
+    lse that it starts from."""
+    record = row.record
+    if not record.check or not (record.ok or record.status is _WRONG):
+        return None
+    tensors = TENSORS if record.status is _WRONG else _TENSORS[record.pass_]
+    errors = [(error.share, name) for name in tensors if (error := record.check.get(name)) is not None and error.allowed is not None]
+    if not errors:
+        return None
+    share, tensor = max(errors, key=lambda pair: pair[0])
+    return WorstError(share, tensor, row)

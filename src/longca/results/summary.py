@@ -1,0 +1,169 @@
+"""What journals say in short: the fastest kernels per mask and pass, how one kernel stands, what failed and why, and counts."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from statistics import median
+
+from longca.results.naming import Contest, Row, contests
+from longca.results.points import grouped
+from longca.results.ranking import PRACTICAL, Entry, Ranking, Standing, entries, rank_rows
+from longca.results.record import Pass, Record, Status
+from longca.results.statuses import LETTERS, WORDS
+from longca.results.tables import format_figure
+from longca.text import format_size, printable
+
+_NUMBER = re.compile(r"\d[\d.]*(?: ?[KMGT]i?B)?")  # with its unit, which grows with it
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The ranking at the longest length of one mask and pass at which kernels can be compared."""
+
+    contest: Contest
+    panel: str
+    same: str | None
+    ranking: Ranking
+
+    @property
+    def best(self) -> Standing:
+        return self.ranking.standings[0]
+
+    @property
+    def length(self) -> str:
+        return format_size(self.contest.seqlen) + (f" (as {self.same})" if self.same else "")
+
+    @property
+    def fastest(self) -> str:
+        """The best, and all that are as fast."""
+        equals = self.ranking.equals
+        names = ", ".join(standing.title for standing in equals)
+        if len(equals) == 1:
+            return names
+        close = all(standing.against_best * (1 + PRACTICAL) >= 1 for standing in equals)
+        return f"{names} {f'within {100 * PRACTICAL:.0f} %' if close else 'within their spreads'}"
+
+    @property
+    def ahead(self) -> str:
+        """How far ahead of the next one the best is."""
+        behind = self.ranking.next
+        if behind is None:
+            return "no other" if len(self.ranking.standings) > 1 else "the only one"
+        times = 1 / behind.against_best
+        return f"{times:.{3 if times < 1.1 else 2}f}× {behind.title}"  # 1.03 would look like 3 %
+
+    @property
+    def row(self) -> list[str]:
+        peak = "" if self.best.mfu is None else f"{100 * self.best.mfu:.0f} %"
+        return [self.panel, self.contest.pass_.value, self.length, self.fastest, format_figure(self.best.tflops), peak, self.ahead]
+
+
+HEADLINE_COLUMNS = ["mask", "pass", "length", "fastest", "TFLOP/s", "of peak", "ahead of"]
+
+
+def headlines(rows: Iterable[Row]) -> list[Headline]:
+    """Per mask and pass; masks in the order of the journal. What was simulated is never compared with what was measured."""
+    lengths: dict[Contest, dict[int, list[Row]]] = {}
+    for contest, own in contests(rows).items():
+        lengths.setdefault(contest._replace(seqlen=0), {})[contest.seqlen] = own
+    best = [line for groups in lengths.values() if (line := _headline(groups))]
+    order = {panel: number for number, panel in enumerate(dict.fromkeys((line.contest.setting, line.panel) for line in best))}
+    passes = list(Pass)
+    return sorted(best, key=lambda line: (order[line.contest.setting, line.panel], passes.index(line.contest.pass_)))
+
+
+def _headline(groups: dict[int, list[Row]]) -> Headline | None:
+    for seqlen in sorted(groups, reverse=True):
+        rows = groups[seqlen]
+        ranking = rank_rows(rows)
+        if ranking.best is not None:
+            return Headline(rows[0].contest, rows[0].panel, rows[0].same, ranking)
+    return None
+
+
+def typical_speeds(rows: Sequence[Row]) -> dict[str, str]:
+    """By line what it did in one contest: the median speed, of how many masks, and whether it is noisy; or its statuses."""
+    statuses: dict[str, dict[str, str]] = {}
+    for row in rows:
+        statuses.setdefault(row.line, {})[row.record.mask_digest] = row.record.status.value
+    return {entry.line: _typical(entry, list(statuses[entry.line].values())) for entry in entries(rows, rows[0].record.pass_)}
+
+
+def _typical(entry: Entry, statuses: list[str]) -> str:
+    if not entry.figures:
+        return ", ".join(dict.fromkeys(statuses))
+    measured, all_masks = len(entry.figures), len(statuses)
+    masks = "" if all_masks == 1 else f" (n={measured})" if measured == all_masks else f" (n={measured} of {all_masks})"
+    noise = " ~" if any(record.noisy for record in entry.records) else ""
+    return format_figure(median(figure.tflops for figure in entry.figures.values())) + masks + noise
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One reason of one or several lines. Reasons that differ in their numbers only are one, with that of the longest length."""
+
+    status: Status
+    lines: str
+    passes: str
+    reason: str
+    lengths: str
+    count: int
+    example: bool  # whether there are other reasons with other numbers
+    pattern: str
+
+    @property
+    def sentence(self) -> str:
+        return f"{LETTERS[self.status]} {self.lines}, {self.passes}: {self.reason} ({self.lengths})"
+
+
+@lru_cache(maxsize=65536)
+def _pattern(reason: str) -> str:
+    return _NUMBER.sub("#", reason)
+
+
+def failures(rows: Sequence[Row], by_pass: bool = False) -> list[Failure]:
+    """Why rows have no time that counts, by line and reason; with `by_pass` by pass, too."""
+    lengths = sorted({row.record.seqlen for row in rows})
+    failed = [row for row in rows if not row.record.ok]
+    groups = grouped(failed, lambda row: (row.line, row.record.status, row.record.pass_ if by_pass else "", _pattern(row.record.reason)))
+    answers = []
+    for (line, status, _, pattern), group in groups.items():
+        longest = max(group, key=lambda row: row.record.seqlen).record
+        own = {row.record.seqlen for row in group}
+        passes = ", ".join(pass_ for pass_ in Pass if any(row.record.pass_ is pass_ for row in group))
+        example = len({row.record.reason for row in group}) > 1
+        reason = printable(longest.reason) or WORDS[status]
+        answers.append(Failure(status, line, passes, reason, named_lengths(own, lengths), len(group), example, pattern))
+    return answers
+
+
+def joined_failures(rows: Sequence[Row]) -> list[Failure]:
+    """The failures of one mask, where passes, and then kernels, with the same reason at the same lengths are one."""
+    order = {pass_: number for number, pass_ in enumerate(Pass)}
+    by_pass = failures(sorted(rows, key=lambda row: order[row.record.pass_]), by_pass=True)
+    groups: dict[Hashable, list[Failure]] = {}
+    for reason in by_pass:
+        groups.setdefault((reason.status, reason.lines, reason.pattern, reason.lengths), []).append(reason)
+    passes = [replace(same[0], passes=", ".join(dict.fromkeys(reason.passes for reason in same))) for same in groups.values()]
+    groups = {}
+    for reason in passes:
+        groups.setdefault((LETTERS[reason.status], reason.passes, reason.pattern, reason.lengths), []).append(reason)
+    return [replace(same[0], lines=", ".join(dict.fromkeys(reason.lines for reason in same))) for same in groups.values()]
+
+
+def named_lengths(own: Iterable[int], every: Sequence[int]) -> str:
+    """Three and more lengths that follow each other are named by their ends."""
+    lengths = sorted(own)
+    start = every.index(lengths[0])
+    gapless = len(lengths) > 2 and list(every[start : start + len(lengths)]) == lengths
+    return f"{format_size(lengths[0])} to {format_size(lengths[-1])}" if gapless else ", ".join(map(format_size, lengths))
+
+
+def counts(records: Iterable[Record]) -> str:
+    """'5 ok, 1 oom', the most frequent status first."""
+    counted = Counter(record.status.value for record in records)
+    return ", ".join(f"{count} {status}" for status, count in counted.most_common()) or "nothing"

@@ -1,0 +1,45 @@
+"""Tables of text, and how they are written as Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+_MARKDOWN = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "\\|", "\n": " ", "\r": " "})
+
+
+class Table(NamedTuple):
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+
+
+def escape_markdown(text: str) -> str:
+    """Text that stays text in a Markdown table: no cell ends, no element begins, no line breaks."""
+    return text.translate(_MARKDOWN)
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    head, *lines = (f"| {' | '.join(map(escape_markdown, cells))} |" for cells in (columns, *rows))
+    return "\n".join([head, f"|{'---|' * len(columns)}", *lines])
+
+
+def markdown_section(table: Table) -> str:
+    """A table below its title."""
+    return f"### {escape_markdown(table.title)}\n\n{markdown_table(table.columns, table.rows)}"
+
+
+def code_block(text: str) -> str:
+    """A block of shell commands. Its fence is longer than any row of backticks in the text, which therefore cannot end it."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall(r"`+", text)), default=0))
+    return f"{fence}sh\n{text}\n{fence}"
+
+
+def format_figure(value: float) -> str:
+    """A speed or an amount in three digits, from 100 on without a fraction."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def format_share(share: float) -> str:
+    return f"{100 * share:.{int(share < 0.1)}f} %"

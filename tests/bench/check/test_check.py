@@ -1,0 +1,318 @@
+"""The check must catch every way of being wrong that we know, and must not cry wolf."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from longca import masks
+from longca.bench.check.check import Error, Verdict, _lse_error, check_kernel
+from longca.bench.check.explain import Tokens
+from longca.bench.check.reference import reference
+from longca.bench.check.sampled_rows import sample_rows
+from longca.kernels import registry
+from longca.kernels.base import Attention, Case
+from longca.masks import Mask
+
+S = 333
+KERNEL = registry.get("torch:chunked")
+LONG = 1 << 16  # keys per row in the long tests
+
+
+def case_for(mask: Mask, dtype: str = "bf16", heads: str = "4:2") -> Case:
+    heads_q, heads_kv = map(int, heads.split(":"))
+    return Case(mask.seqlen_q, mask.seqlen_k, heads_q, heads_kv, 32, 32, dtype)
+
+
+def verdict_on(mask: Mask, attention: Attention, dtype: str = "bf16", heads: str = "4:2") -> Verdict:
+    case = case_for(mask, dtype, heads)
+    return check_kernel(KERNEL, attention, case, reference(mask, case))
+
+
+def with_mask(right: Mask, wrong: Mask, dtype: str = "bf16", heads: str = "4:2") -> Verdict:
+    """A kernel that lowers the wrong mask."""
+    assert right != wrong
+    return verdict_on(right, KERNEL.prepare(wrong, case_for(right, dtype, heads)), dtype, heads)
+
+
+class Broken(Attention):
+    """An honest kernel with one thing wrong."""
+
+    def __init__(self, mask: Mask, case: Case) -> None:
+        self.case, self.inner = case, KERNEL.prepare(mask, case)
+
+    def forward(self, q, k, v):
+        return self.inner.forward(q, k, v)
+
+    def backward(self, dout, q, k, v, out, lse):
+        return self.inner.backward(dout, q, k, v, out, lse)
+
+
+class WrongGroups(Broken):
+    def forward(self, q, k, v):
+        return self.inner.forward(q, k.flip(1), v.flip(1))
+
+
+class NoScale(Broken):
+    def forward(self, q, k, v):
+        return self.inner.forward(q * self.case.head_dim**0.5, k, v)
+
+
+class LogTwo(Broken):
+    def forward(self, q, k, v):
+        out, lse = self.inner.forward(q, k, v)
+        return out, lse / torch.log(torch.tensor(2.0))
+
+
+class MissingQueryBlock(Broken):
+    def backward(self, dout, q, k, v, out, lse):
+        dq, _, dv = self.inner.backward(dout, q, k, v, out, lse)
+        dout = dout.clone()
+        dout[128:192] = 0
+        return dq, self.inner.backward(dout, q, k, v, out, lse)[1], dv
+
+
+class Stale(Broken):
+    """Returns what it computed in its first call."""
+
+    def forward(self, q, k, v):
+        if not hasattr(self, "first"):
+            self.first = self.inner.forward(q, k, v)
+        return self.first
+
+
+class ChangesQ(Broken):
+    def forward(self, q, k, v):
+        result = self.inner.forward(q, k, v)
+        q[0, 0, 0] += 1
+        return result
+
+
+class SwapsRowsOfK(Broken):
+    def backward(self, dout, q, k, v, out, lse):
+        result = self.inner.backward(dout, q, k, v, out, lse)
+        k.copy_(k.flip(0))
+        return result
+
+
+class NeverWrites(Broken):
+    def forward(self, q, k, v):
+        out, lse = self.inner.forward(q, k, v)
+        fresh = torch.empty_like(out)
+        fresh[:-5] = out[:-5]
+        fresh[-5:] = torch.nan
+        return fresh, lse
+
+
+class LeaksIntoSilentRows(Broken):
+    def backward(self, dout, q, k, v, out, lse):
+        dq, dk, dv = self.inner.backward(dout, q, k, v, out, lse)
+        return dq + 1e-6, dk, dv
+
+
+class WrongShape(Broken):
+    def forward(self, q, k, v):
+        out, lse = self.inner.forward(q, k, v)
+        return out.transpose(0, 1), lse
+
+
+def returning(forward: Callable[..., object] | None = None, backward: Callable[..., object] | None = None) -> type[Broken]:
+    """A kernel whose answers are made into something else."""
+
+    class Returning(Broken):
+        def forward(self, q, k, v):
+            answer = self.inner.forward(q, k, v)
+            return forward(*answer) if forward else answer
+
+        def backward(self, dout, q, k, v, out, lse):
+            answer = self.inner.backward(dout, q, k, v, out, lse)
+            return backward(*answer) if backward else answer
+
+    return Returning
+
+
+RETURNS: dict[str, type[Broken]] = {
+    "its forward returns None, not the tuple (out, lse)": returning(lambda out, lse: None),
+    "its forward returns one tensor, not the tuple (out, lse)": returning(lambda out, lse: out),
+    "its forward returns 3 values, not the 2 of (out, lse)": returning(lambda out, lse: (out, lse, None)),
+    "out is a list, not a tensor; a function returns out, or the tuple (out, lse)": returning(lambda out, lse: ([out, lse], None)),
+    "lse is a value of the type int, not a tensor": returning(lambda out, lse: (out, 3)),
+    "it returns no lse, though its class says that it gives one": returning(lambda out, lse: (out, None)),
+    "its backward returns 2 values, not the 3 of (dq, dk, dv)": returning(backward=lambda dq, dk, dv: (dq, dk)),
+    "its backward returns None, not the tuple (dq, dk, dv)": returning(backward=lambda dq, dk, dv: None),
+    "dk is None, not a tensor": returning(backward=lambda dq, dk, dv: (dq, None, dv)),
+    "out is fp32, not bf16 as q is": returning(lambda out, lse: (out.float(), lse)),
+    "lse is bf16, not fp32: it is fp64 where q is, and else fp32": returning(lambda out, lse: (out, lse.bfloat16())),
+    "dv is fp64, not bf16 as v is": returning(backward=lambda dq, dk, dv: (dq, dk, dv.double())),
+}
+
+
+@pytest.mark.parametrize("sentence", RETURNS)
+def test_what_is_returned_in_another_form_is_said(sentence: str) -> None:
+    mask = masks.causal(64)
+    assert verdict_on(mask, RETURNS[sentence](mask, case_for(mask))).reason == sentence
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32", "fp64"])
+@pytest.mark.parametrize("label", ["torch:plain", "torch:chunked", "sdpa:flash", "sdpa:math"])
+def test_our_kernels_return_what_they_should_in_every_dtype(label: str, dtype: str) -> None:
+    mask = masks.causal(64)
+    case, kernel = case_for(mask, dtype), registry.get(label)
+    if not registry.supports(kernel, mask, case):
+        pytest.skip(f"{label} takes no {dtype}")
+    assert check_kernel(kernel, kernel.prepare(mask, case), case, reference(mask, case)).reason == ""
+
+
+BROKEN: dict[type[Broken], str] = {
+    WrongGroups: "out",
+    NoScale: "out",
+    LogTwo: "lse",
+    MissingQueryBlock: "dk",
+    Stale: "out",
+    ChangesQ: "changes its input q",
+    SwapsRowsOfK: "changes its input k",
+    NeverWrites: "NaN",
+    LeaksIntoSilentRows: "dq is not 0",
+    WrongShape: "shape",
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_a_broken_kernel_is_caught(broken: type[Broken], dtype: str) -> None:
+    mask = masks.causal_document(S, seed=1)
+    verdict = verdict_on(mask, broken(mask, case_for(mask, dtype)), dtype)
+    assert not verdict.ok
+    assert BROKEN[broken] in verdict.reason
+
+
+def dropped_last_tile(mask: Mask) -> Mask:
+    """What a kernel sees that forgets the last, partial tile of keys."""
+    kept = mask.seqlen_k // 64 * 64
+    return Mask.of(mask.seqlen_q, mask.seqlen_k, mask.cols([(0, kept)]).table)
+
+
+def wrong_corner(rows: int, keys: int) -> tuple[Mask, Mask]:
+    """Causal aligned at the last query and key, and the same at the first."""
+    right = Mask.of(rows, keys, [(0, rows, 0, 0, keys - rows + 1, 1)])
+    return right, Mask.of(rows, keys, [(0, rows, 0, 0, 1, 1)])
+
+
+WRONG_MASKS: dict[str, Callable[[], tuple[Mask, Mask]]] = {
+    "window one too short": lambda: (masks.sliding_window(S, w=40), masks.sliding_window(S, w=39)),
+    "window one too long": lambda: (masks.sliding_window_causal(S, w=40), masks.sliding_window_causal(S, w=41)),
+    "document boundary": lambda: (masks.full_document(S, documents=[100, 233]), masks.full_document(S, documents=[101, 232])),
+    "prefix": lambda: (masks.prefix_lm_causal(S, p=50), masks.prefix_lm_causal(S, p=51)),
+    "last tile dropped": lambda: (masks.full(S), dropped_last_tile(masks.full(S))),
+    "causal at the wrong corner": lambda: wrong_corner(100, S),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_MASKS)
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_a_wrong_mask_is_caught(name: str, dtype: str) -> None:
+    assert not with_mask(*WRONG_MASKS[name](), dtype).ok
+
+
+def long_rows(mask: Mask) -> Mask:
+    return mask.rows([(mask.seqlen_q - 192, mask.seqlen_q)])
+
+
+LONG_MASKS: dict[str, Callable[[], tuple[Mask, Mask]]] = {
+    "window": lambda: (masks.sliding_window_causal(LONG + 400, w=LONG), masks.sliding_window_causal(LONG + 400, w=LONG - 1)),
+    "document": lambda: (
+        masks.causal_document(LONG + 400, documents=[100, LONG + 300]),
+        masks.causal_document(LONG + 400, documents=[101, LONG + 299]),
+    ),
+    "own key": lambda: (masks.causal(LONG + 400), Mask.of(LONG + 400, LONG + 400, [(1, LONG + 400, 0, 0, 1, 1)])),
+}
+
+
+@pytest.mark.parametrize("name", LONG_MASKS)
+def test_one_key_of_64k_is_caught(name: str) -> None:
+    right, wrong = (long_rows(mask) for mask in LONG_MASKS[name]())
+    verdict = with_mask(right, wrong, "bf16", "1:1")
+    assert not verdict.errors["out"].ok
+    assert not verdict.errors["dv"].ok
+
+
+@pytest.mark.parametrize("label", ["torch:plain", "torch:chunked", "sdpa:flash"])
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize("part", [pytest.param(range(4), id="few"), pytest.param(range(4, 200), id="many", marks=pytest.mark.slow)])
+def test_honest_kernels_pass(label: str, dtype: str, part: range) -> None:
+    for seed in part:
+        name = masks.names()[seed % len(masks.names())]
+        mask = masks.build(name, 150 + seed, seed=seed)
+        case = case_for(mask, dtype)
+        kernel = registry.choose(label, mask, case)
+        verdict = check_kernel(kernel, kernel.prepare(mask, case), case, reference(mask, case, seed), seed)
+        assert verdict.ok, f"{name}, seed {seed}: {verdict.reason}"
+
+
+@pytest.mark.parametrize("label", ["torch:plain", "torch:chunked", "sdpa:flash"])
+def test_rows_that_see_nothing(label: str) -> None:
+    mask = Mask.of(200, 150, [(10, 60, 0, 0, 30, 1), (100, 180, 20, 1, 40, 1)])
+    case = case_for(mask, "fp32")
+    kernel = registry.choose(label, mask, case)
+    verdict = check_kernel(kernel, kernel.prepare(mask, case), case, reference(mask, case))
+    assert verdict.ok, verdict.reason
+
+
+def test_reference_equals_plain_fp64_attention() -> None:
+    """The reference itself, against attention written out with torch's own autograd."""
+    mask = masks.share_question(S, seed=3)
+    case = case_for(mask, "fp64")
+    found = reference(mask, case, seed=5)
+    from longca.bench.check.reference import data
+
+    for which in ("plain", "loud"):
+        inputs = data(case, found.sampled, which, 5)
+        q, k, v = (x.clone().requires_grad_() for x in inputs[:3])
+        scores = torch.einsum("ihd,jhd->hij", q, k.repeat_interleave(2, 1)) / 32**0.5
+        scores = scores.masked_fill(~torch.from_numpy(mask.dense()), float("-inf"))
+        out = torch.einsum("hij,jhd->ihd", scores.softmax(-1), v.repeat_interleave(2, 1))
+        dq, dk, dv = torch.autograd.grad(out, (q, k, v), inputs.dout)
+        rows, right = torch.from_numpy(found.sampled.rows), found.values[which]
+        for name, tensor in {"out": out[rows], "lse": scores.logsumexp(-1)[:, rows], "dq": dq[rows], "dk": dk, "dv": dv}.items():
+            torch.testing.assert_close(right[name], tensor.detach(), rtol=1e-9, atol=1e-9)
+
+
+def test_nothing_wrong_is_no_error_even_where_nothing_is_allowed() -> None:
+    assert Error(0.0, 0.0, "").ratio == 0
+    assert Error(1e-9, 0.0, "").ratio == float("inf")
+
+
+def test_the_worst_lse_is_found_beside_large_ones() -> None:
+    right = torch.tensor([[50.0, 0.0, float("-inf")]])
+    rows = Tokens()
+    assert not _lse_error(torch.tensor([[50.0, 0.03, float("-inf")]]), right, 1e-3, rows).ok
+    assert not _lse_error(torch.tensor([[50.0, 0.0, -1e30]]), right, 1e-3, rows).ok
+    assert _lse_error(right.clone(), right, 1e-3, rows).ok
+
+
+def test_short_sequences_are_looked_at_closely() -> None:
+    for seqlen in (64, 509, 4096, 100_000):
+        rows = sample_rows(masks.causal(seqlen)).rows
+        assert len(rows) >= min(seqlen // 2, 64)
+        assert np.diff(rows).max() < 2 * 64
+
+
+@pytest.mark.gpu
+def test_a_kernel_that_writes_on_a_side_stream_is_caught() -> None:
+    class SideStream(Broken):
+        def forward(self, q, k, v):
+            out, lse = self.inner.forward(q, k, v)
+            late = torch.empty_like(out)
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                torch.cuda._sleep(200_000_000)
+                late.copy_(out)
+            return late, lse
+
+    mask = masks.causal(2048)
+    case = Case(2048, 2048, 4, 2, 64, 64, "bf16", "cuda")
+    assert not check_kernel(KERNEL, SideStream(mask, case), case, reference(mask, case)).ok

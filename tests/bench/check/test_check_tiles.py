@@ -1,0 +1,84 @@
+"""Mistakes at the edges of a kernel's tiles: the check must meet them whatever the seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from longca import masks
+from longca.bench.check.check import Verdict, check_kernel
+from longca.bench.check.reference import reference
+from longca.bench.check.sampled_rows import ALL_ROWS, sample_rows
+from longca.kernels import registry
+from longca.kernels.base import Attention, Case
+from longca.masks import Mask
+
+KERNEL = registry.get("torch:chunked")
+SEEDS = range(5)
+MASKS: dict[str, Callable[[int], Mask]] = {
+    "full": masks.full,
+    "causal": masks.causal,
+    "window": lambda length: masks.sliding_window_causal(length, w=length // 8),
+}
+
+
+class DropsFirstKey(Attention):
+    """Right, but for out in some rows, which are computed without the first key they see."""
+
+    def __init__(self, mask: Mask, case: Case, rows: np.ndarray) -> None:
+        self.inner, self.scale = KERNEL.prepare(mask, case), case.softmax_scale
+        starts, ends = (bound[0] for bound in mask.row_intervals())
+        self.seen = [(row, starts[row] + 1, ends[row]) for row in rows if ends[row] > starts[row] + 1]
+
+    def forward(self, q, k, v):
+        out, lse = self.inner.forward(q, k, v)
+        for row, first, last in self.seen:
+            p = (torch.einsum("hd,jhd->hj", q[row].float(), k[first:last].float()) * self.scale).softmax(-1)
+            out[row] = torch.einsum("hj,jhd->hd", p, v[first:last].float()).to(out.dtype)
+        return out, lse
+
+
+def verdict_on(name: str, length: int, rows: np.ndarray, seed: int, dtype: str) -> Verdict:
+    mask = MASKS[name](length)
+    case = Case(length, length, 1, 1, 32, 32, dtype, backward=False)
+    return check_kernel(KERNEL, DropsFirstKey(mask, case, rows), case, reference(mask, case, seed), seed)
+
+
+@pytest.mark.parametrize("length", [512, 1024, 4096])
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("edge", [0, 127])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_key_dropped_at_an_edge_of_every_tile_is_caught(length: int, name: str, edge: int, seed: int) -> None:
+    rows = np.arange(1, length)
+    assert not verdict_on(name, length, rows[rows % 128 == edge], seed, "bf16").ok
+
+
+@pytest.mark.parametrize("row", [1, 127, 128, 255])
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_single_wrong_row_of_a_short_sequence_is_caught(row: int, name: str, seed: int) -> None:
+    assert not verdict_on(name, 509, np.array([row]), seed, "fp32").ok
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("length", [1024, 1500, 2048, 4096, 65536])
+def test_both_edges_of_tiles_and_rows_between_are_looked_at(length: int, seed: int) -> None:
+    rows = sample_rows(masks.causal(length), seed).rows
+    for tile in (64, 128):
+        for met in (rows[rows % tile == 0], rows[rows % tile == tile - 1]):
+            assert len(met) > length / tile / 4
+    assert len(np.unique(rows[(rows % 64 != 0) & (rows % 64 != 63)] % 64)) >= 10
+    assert len(rows) <= max(1.6 * 64, length / 64 + 2)
+
+
+def test_every_row_of_a_short_sequence_is_looked_at_and_some_rows_have_no_gradient() -> None:
+    points = sample_rows(masks.causal(ALL_ROWS))
+    assert (points.rows == np.arange(ALL_ROWS)).all()
+    assert (points.with_gradient("loud") == points.rows).all()
+    assert 64 <= len(points.with_gradient("plain")) < 80
+    longer = sample_rows(masks.causal(ALL_ROWS + 1))
+    assert len(longer.rows) < 80
+    assert (longer.with_gradient("plain") == longer.rows).all()

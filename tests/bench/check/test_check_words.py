@@ -1,0 +1,205 @@
+"""What is said of a wrong kernel must lead its author to the mistake."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from longca import masks
+from longca.bench.check import reference_store
+from longca.bench.check.check import Error, Verdict, check_kernel, compare
+from longca.bench.check.explain import lse_looks_like
+from longca.bench.check.reference import reference
+from longca.cli import main
+from longca.kernels import registry
+from longca.kernels.base import Attention, Case
+from longca.masks import Mask
+
+KERNEL = registry.get("torch:chunked")
+INF = math.inf
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+class Changed(Attention):
+    """An honest kernel whose answers are changed afterwards."""
+
+    def __init__(self, mask: Mask, case: Case, forward: Callable[..., object] | None, backward: Callable[..., object] | None) -> None:
+        self.inner, self.changes = KERNEL.prepare(mask, case), (forward, backward)
+
+    def forward(self, q, k, v):
+        answer = self.inner.forward(q, k, v)
+        return self.changes[0](*answer) if self.changes[0] else answer
+
+    def backward(self, dout, q, k, v, out, lse):
+        answer = self.inner.backward(dout, q, k, v, out, lse)
+        return self.changes[1](*answer) if self.changes[1] else answer
+
+
+def verdict_on(
+    mask: Mask, forward: Callable[..., object] | None = None, backward: Callable[..., object] | None = None, deterministic: bool = False
+) -> Verdict:
+    case = Case(mask.seqlen_q, mask.seqlen_k, 4, 2, 16, 16, "bf16", deterministic=deterministic)
+    return check_kernel(KERNEL, Changed(mask, case, forward, backward), case, reference(mask, case))
+
+
+def put(tensor: torch.Tensor, index: object, value: float) -> torch.Tensor:
+    tensor = tensor.clone()
+    tensor[index] = value
+    return tensor
+
+
+def test_the_share_the_first_token_and_the_heads_are_said() -> None:
+    verdict = verdict_on(masks.causal(200), lambda out, lse: (put(out, (slice(50, 60), slice(1, 3)), 9.0), lse))
+    assert "wrong in 10 of 200 tokens (5 %), first in token 50 that sees the keys [0, 51), only in heads 1, 2 of 4" in verdict.reason
+
+
+def test_tokens_are_counted_in_the_data_set_that_shows_more_of_them() -> None:
+    few, many = Error(9.0, 1.0, "token 1", wrong=1, spread="few"), Error(3.0, 1.0, "token 2", wrong=5, spread="many")
+    assert few.joined(many) == many.joined(few) == Error(9.0, 1.0, "token 1", wrong=5, spread="many")
+    assert few.joined(None) == few
+
+
+def test_it_is_said_of_the_first_tensor_alone_and_no_head_where_all_are_wrong() -> None:
+    verdict = verdict_on(masks.causal(200), lambda out, lse: (out * 2, lse * 1.5))
+    assert verdict.reason.count("wrong in ") == 1
+    assert "only in" not in verdict.reason
+    assert verdict.reason.startswith("out is off by ")
+
+
+def test_long_sequences_count_the_sampled_tokens_and_keys_count_all() -> None:
+    mask = masks.sliding_window(1024, w=100)
+    assert "sampled tokens (100 %), first in token 0 that sees the keys [0, 101)" in verdict_on(mask, lambda out, lse: (-out, lse)).reason
+    changed = verdict_on(mask, None, lambda dq, dk, dv: (dq, put(dk, 700, 9.0), dv))
+    assert "wrong in 1 of 1024 tokens (0.098 %), first in token 700" in changed.reason
+
+
+def test_two_intervals_and_none() -> None:
+    mask = Mask.of(200, 200, [(0, 100, 0, 0, 10, 0), (0, 100, 50, 0, 60, 0)])
+    said = verdict_on(mask, lambda out, lse: (put(out, 70, 9.0), lse)).reason
+    assert "first in token 70 that sees the keys [0, 10) and [50, 60)" in said
+    said = verdict_on(mask, lambda out, lse: (put(out, 150, 9.0), lse)).reason
+    assert "first in token 150 that sees no key" in said
+
+
+@pytest.mark.parametrize(("value", "word"), [(math.nan, "NaN"), (INF, "infinity"), (-INF, "-infinity")])
+def test_what_is_no_number_is_named_with_its_place(value: float, word: str) -> None:
+    mask = masks.causal(200)
+    said = verdict_on(mask, lambda out, lse: (put(out, (slice(30, 33), 2), value), lse)).reason
+    assert said.startswith(f"out holds {word} at token 30, head 2, and NaN or infinity in 3 of 200 tokens (1.5 %)")
+    assert "; out is" not in said
+    assert "wrong in" not in said  # what else is wrong follows from it
+    said = verdict_on(mask, lambda out, lse: (out, put(lse, (1, 7), value))).reason
+    assert said.startswith(f"lse is {word} at token 7, head 1, wrong in 1 of 200 tokens (0.5 %), first in token 7")
+    assert "e+38" not in said
+    said = verdict_on(mask, None, lambda dq, dk, dv: (dq, dk, put(dv, (9, 1), value))).reason
+    assert said == f"dv is {word} at token 9, head 1, wrong in 1 of 200 tokens (0.5 %), first in token 9, only in head 1 of 2"
+
+
+def test_an_lse_of_a_row_that_sees_nothing() -> None:
+    mask = Mask.of(200, 200, [(0, 100, 0, 0, 10, 0)])
+    said = verdict_on(mask, lambda out, lse: (out, put(lse, (3, 150), 0.5))).reason
+    assert said.startswith("lse is 0.5, not -infinity, at token 150, head 3")
+
+
+def test_a_rank_speaks_of_the_tokens_of_the_whole_sequence() -> None:
+    mask, own = masks.causal(200), np.r_[40:80, 150:200]
+    case, local = Case(200, 200, 2, 2, 16, 16, "fp32"), Case(90, 90, 2, 2, 16, 16, "fp32")
+    whole = reference(mask, case)
+    mine = whole.cut(own)
+    assert (own[mine.sampled.few] == whole.sampled.few[np.isin(whole.sampled.few, own)]).all()
+    verdict = Verdict()
+    compare({"out": mine.values["plain"]["out"] + put(torch.zeros(90, 2, 16), 45, 1.0)}, mine, "plain", local, verdict)
+    assert verdict.reason.startswith("out is off by 1 at token 155, head ")
+    assert verdict.reason.endswith("wrong in 1 of 90 tokens (1.1 %), first in token 155 that sees the keys [0, 156)")
+
+
+def test_gradients_of_silent_rows_are_counted() -> None:
+    said = verdict_on(masks.causal(1024), None, lambda dq, dk, dv: (dq + 1e-6, dk, dv)).reason
+    silent = int(said.split(" such rows")[0].split()[-1])
+    assert f"dq is not 0 in rows whose dout is 0: in {silent} of {silent} such rows, first in token " in said
+    assert silent > 900
+
+
+def test_an_lse_in_another_base_or_off_by_a_constant_is_recognised() -> None:
+    mask = masks.causal(200)
+    said = verdict_on(mask, lambda out, lse: (out, lse / math.log(2))).reason
+    assert "allowed 0.001, everywhere 1.4427 times the right one: log2 instead of the natural log" in said
+    assert "everywhere the right one plus 0.25" in verdict_on(mask, lambda out, lse: (out, lse + 0.25)).reason
+    right = torch.linspace(-1, 5, 50).reshape(2, 25)
+    assert lse_looks_like(right - 3, right, 1e-3) == "everywhere the right one minus 3"
+    assert lse_looks_like(right * 3, right, 1e-3) == "everywhere 3 times the right one"
+    assert lse_looks_like(right.square(), right, 1e-3) == ""
+    assert lse_looks_like(put(right, (0, 0), 7.0), right, 1e-3) == ""
+    assert lse_looks_like(torch.full((1, 9), 2.0), torch.full((1, 9), 1.0), 1e-3) == ""  # a ratio or a difference
+
+
+def noisy(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Less than is allowed, but other bits each time."""
+    return tuple(tensor * (1 + 0.004 * torch.rand_like(tensor).round()) if tensor.dtype == torch.bfloat16 else tensor for tensor in tensors)
+
+
+def test_noise_passes_unless_determinism_is_asked_for() -> None:
+    mask = masks.causal(200)
+    assert verdict_on(mask, noisy, noisy).reason == ""
+    said = verdict_on(mask, noisy, None, deterministic=True).reason
+    assert said == "its forward is not deterministic, as was asked for: out differs in a second call on the same inputs"
+    said = verdict_on(mask, None, noisy, deterministic=True).reason
+    assert said == "its backward is not deterministic, as was asked for: dq and dk and dv differ in a second call on the same inputs"
+    assert verdict_on(mask, deterministic=True).reason == ""
+
+
+def test_a_kernel_that_always_writes_to_the_same_memory_is_not_taken_for_a_deterministic_one() -> None:
+    memory: dict[str, torch.Tensor] = {}
+
+    def same_memory(out: torch.Tensor, lse: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return memory.setdefault("out", torch.empty_like(out)).copy_(noisy(out)[0]), lse
+
+    assert "its forward is not deterministic" in verdict_on(masks.causal(200), same_memory, deterministic=True).reason
+
+
+@pytest.mark.parametrize("name", ["torch:plain", "torch:chunked", "sdpa:flash", "sdpa:math"])
+def test_our_kernels_are_deterministic_where_that_is_asked_for(name: str) -> None:
+    mask, kernel = masks.causal(200), registry.get(name)
+    case = Case(200, 200, 4, 2, 16, 16, "fp32", deterministic=True)
+    assert check_kernel(kernel, kernel.prepare(mask, case), case, reference(mask, case)).reason == ""
+
+
+def test_a_reference_of_other_code_is_not_taken_for_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mask, case = masks.causal(64), Case(64, 64, 2, 1, 8, 8, "fp32")
+    made, read = (reference_store.ReferenceStore().get(mask, case, 0, tmp_path) for _ in range(2))
+    assert all((getattr(made.sampled, name) == getattr(read.sampled, name)).all() for name in reference_store.POINTS)
+    assert len(list(tmp_path.iterdir())) == 1
+    monkeypatch.setattr(reference_store, "MADE_BY", "another version")
+    reference_store.ReferenceStore().get(mask, case, 0, tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp64"])
+@pytest.mark.parametrize("name", ["my_kernel", "my_kernel_class"])
+def test_the_examples_are_right_in_the_precision_they_are_given(name: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_plugins", {})
+    registry.load_plugin(EXAMPLES / f"{name}.py")
+    mask, kernel = masks.causal(100), registry.get(name)
+    case = Case(100, 100, 4, 2, 16, 16, dtype)
+    assert check_kernel(kernel, kernel.prepare(mask, case), case, reference(mask, case)).reason == ""
+
+
+@pytest.mark.parametrize("where", ["on import", "in a call"])
+def test_a_right_kernel_may_change_the_default_dtype(where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    setting = "torch.set_default_dtype(torch.float64)"
+    source = (EXAMPLES / "my_kernel.py").read_text()
+    changed = (
+        source.replace("import longca\n\n", f"import longca\n\n{setting}\n", 1)
+        if where == "on import"
+        else source.replace("    group =", f"    {setting}\n    group =")
+    )
+    assert setting in changed
+    (tmp_path / "plugin.py").write_text(changed)
+    given = ["--masks", "causal", "--seqlens", "130", "--heads", "2:1", "--head-dim", "16", "--device", "cpu"]
+    assert main(["verify", "--plugin", str(tmp_path / "plugin.py"), "--kernels", "my_kernel,sdpa:math", *given]) == 0
+    assert "2 ok" in capsys.readouterr().out

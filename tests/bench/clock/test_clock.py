@@ -1,0 +1,185 @@
+"""The clock, with a fake timer: when it stops, what it records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from math import comb
+from random import Random
+
+import pytest
+
+from longca.bench.clock.clock import Sample, half_width, measure, steady
+from longca.bench.clock.timers import HostTimer
+from longca.results.settings import ClockSettings
+
+
+class FakeTimer:
+    """Samples from a list; every sample takes its own time."""
+
+    def __init__(self, times: Iterator[float], late: bool = False) -> None:
+        self.times, self.late, self.time = times, late, 0.0
+
+    def samples(self, call: Callable[[], object]) -> Generator[Sample, None, None]:
+        for ms in self.times:
+            call()
+            self.time += ms / 1e3
+            yield Sample(ms, self.late, ms / 10)
+
+    def now(self) -> float:
+        return self.time
+
+
+def constant(ms: float) -> Iterator[float]:
+    while True:
+        yield ms
+
+
+def noisy(ms: float, noise: float) -> Iterator[float]:
+    sign = 1
+    while True:
+        sign = -sign
+        yield ms * (1 + sign * noise)
+
+
+def test_a_quiet_call_stops_at_the_least_number_of_samples() -> None:
+    timing = measure(lambda: None, FakeTimer(constant(2.0)), ClockSettings(warmup_s=0.01, least=7))
+    assert (timing.median, len(timing.samples), timing.stop, timing.host_bound) == (2.0, 7, "target", False)
+    assert timing.call_ms == pytest.approx(0.2)
+
+
+def test_a_noisy_call_stops_at_the_budget_and_says_so() -> None:
+    timing = measure(lambda: None, FakeTimer(noisy(10.0, 0.3)), ClockSettings(budget_s=0.5))
+    assert timing.stop == "budget"
+    assert 45 <= len(timing.samples) <= 55
+    assert timing.spread > 0.1
+
+
+def test_as_many_samples_as_allowed_end_it_and_that_is_said() -> None:
+    timing = measure(lambda: None, FakeTimer(noisy(10.0, 0.3)), ClockSettings(budget_s=100.0, most=9))
+    assert (timing.stop, len(timing.samples)) == ("most", 9)
+
+
+@pytest.mark.parametrize("count", [3, 4, 5])
+def test_the_interval_of_few_samples_is_all_of_them(count: int) -> None:
+    samples = [1.0 + 0.1 * n for n in range(count)]
+    assert half_width(samples) == pytest.approx((samples[-1] - samples[0]) / 2 / ((samples[0] + samples[-1]) / 2))
+
+
+@pytest.mark.parametrize("count", [6, 10, 50, 200])
+def test_the_interval_holds_the_median_as_often_as_it_says(count: int) -> None:
+    ranks = [float(n) for n in range(1, count + 1)]
+    reach = half_width(ranks) * (count + 1) / 2  # the interval is symmetric in ranks
+    low = round((count + 1) / 2 - reach)
+    missed = 2 * sum(comb(count, n) for n in range(low)) / 2**count
+    assert missed <= 0.05
+
+
+def test_warm_up_is_by_time_and_not_recorded() -> None:
+    def slow_then_fast() -> Iterator[float]:
+        yield from [100.0] * 3
+        yield from constant(1.0)
+
+    timing = measure(lambda: None, FakeTimer(slow_then_fast()), ClockSettings(warmup_s=0.3))
+    assert max(timing.samples) == 1.0
+
+
+def test_a_device_that_changes_its_clock_under_load_is_measured_behind_the_change() -> None:
+    """As an H200 does 60 to 100 ms after a load begins: on either side of the step samples agree, so nothing else would show it."""
+
+    def full_clock_first() -> Iterator[float]:
+        yield from [4.0] * 15
+        yield from constant(4.5)
+
+    timer = FakeTimer(full_clock_first())
+    timing = measure(lambda: None, timer, ClockSettings())
+    assert (timing.median, timing.stop) == (4.5, "target")
+    assert 0.2 <= timer.time < 0.21  # samples for as long as the warm-up
+
+
+PAPER = ClockSettings(warmup_s=0.08, budget_s=0.16, target=0.01)
+
+
+def after(first: int, step: float) -> Iterator[float]:
+    """4 ms calls that become slower behind the warm-up and so many samples."""
+    yield from [4.0] * (20 + first)
+    yield from constant(4.0 * step)
+
+
+def test_a_step_among_the_samples_is_not_taken_for_a_known_median() -> None:
+    """Seen on an H200: most samples agree, so the median is known, to which side of the step it happens to lie."""
+    timing = measure(lambda: None, FakeTimer(after(15, 1.1)), PAPER)
+    assert (timing.samples[0], timing.samples[-1]) == (4.0, 4.4)
+    assert half_width(timing.samples[:20]) <= PAPER.target  # where it would have ended
+    assert timing.stop == "budget"
+    assert sum(timing.samples) == pytest.approx(1e3 * PAPER.budget_s, abs=5)
+
+
+def test_a_step_within_what_is_allowed_does_not_cost_the_budget() -> None:
+    timing = measure(lambda: None, FakeTimer(after(15, 1.005)), PAPER)
+    assert (timing.stop, len(timing.samples)) == ("target", 20)
+
+
+def test_a_step_that_a_longer_look_leaves_behind_ends_at_the_target() -> None:
+    """It is the first few samples alone that differ: soon they are less than half of the first third."""
+    timing = measure(lambda: None, FakeTimer(after(4, 1.1)), PAPER)
+    assert (timing.median, timing.stop) == (4.4, "target")
+    assert 20 < len(timing.samples) < 35
+
+
+@pytest.mark.parametrize("count", [6, 10, 20, 40])
+def test_noise_that_just_reaches_the_target_seldom_passes_for_a_step(count: int) -> None:
+    rng, target = Random(count), 0.01
+    sigma = target * count**0.5 / (1.253 * 1.96)  # of which the median of so many has an interval of the target
+    rows = [[1 + rng.gauss(0, sigma) for _ in range(count)] for _ in range(4000)]
+    known = [row for row in rows if half_width(row) <= target]
+    assert len(known) > 400
+    assert sum(not steady(row, target) for row in known) <= 0.025 * len(known)
+
+
+def test_short_calls_are_looked_at_now_and_then() -> None:
+    timer = FakeTimer(constant(0.05))
+    timing = measure(lambda: None, timer, ClockSettings(warmup_s=0.1))
+    assert timer.time == pytest.approx(0.2, rel=0.05)
+    assert 18 <= len(timing.samples) <= 22
+    assert measure(lambda: None, FakeTimer(constant(0.05)), ClockSettings(warmup_s=0.1, most=7)).stop == "most"
+
+
+def test_what_was_warmed_up_already_counts() -> None:
+    timer = FakeTimer(constant(1.0))
+    measure(lambda: None, timer, ClockSettings(warmup_s=0.1), warmed_s=0.08)
+    assert timer.time == pytest.approx(0.12, rel=0.05)
+
+
+def test_a_call_longer_than_the_budget_is_still_sampled() -> None:
+    for times in (constant(5000.0), noisy(5000.0, 0.3)):
+        timing = measure(lambda: None, FakeTimer(times), ClockSettings(least=5))
+        assert (len(timing.samples), timing.stop) == (3, "budget")  # three that agree hold the median with 75 % only
+    timing = measure(lambda: None, FakeTimer(constant(5000.0)), ClockSettings(least=2))
+    assert (len(timing.samples), timing.stop) == (2, "target")
+
+
+def test_one_sample_knows_nothing() -> None:
+    assert half_width([5.0]) == float("inf")
+    timing = measure(lambda: None, FakeTimer(constant(5000.0)), ClockSettings(least=1))
+    assert (len(timing.samples), timing.stop) == (1, "budget")
+    timing = measure(lambda: None, FakeTimer(constant(1.0)), ClockSettings(least=1, most=1))
+    assert (len(timing.samples), timing.stop) == (1, "most")
+    assert len(measure(lambda: None, FakeTimer(constant(1.0)), ClockSettings(warmup_s=0.0, least=1)).samples) == 2
+
+
+def test_a_host_that_is_too_slow_is_said() -> None:
+    assert measure(lambda: None, FakeTimer(constant(1.0), late=True)).host_bound
+
+
+def test_percentiles_and_interval() -> None:
+    samples = tuple(float(x) for x in range(1, 102))
+    assert half_width(samples) == pytest.approx(10 / 51, rel=0.1)
+    timing = measure(lambda: None, FakeTimer(iter([float(x) for x in range(1, 12)])), ClockSettings(warmup_s=0, least=11, most=11))
+    assert (timing.percentile(20), timing.median, timing.percentile(80)) == (3.0, 6.0, 9.0)
+
+
+def test_the_host_timer_measures_the_call() -> None:
+    import time
+
+    timing = measure(lambda: time.sleep(0.01), HostTimer(), ClockSettings(warmup_s=0, least=3, budget_s=0))
+    assert timing.median >= 10.0

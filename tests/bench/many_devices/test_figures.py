@@ -1,0 +1,294 @@
+"""What is made of many ranks' samples: the slowest rank of each iteration, per GPU, with what the ranks wait for and hold."""
+
+import time
+from collections.abc import Callable, Generator
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from weakref import WeakSet
+
+import pytest
+import torch
+
+from longca import masks
+from longca.bench.clock.clock import Sample, measure
+from longca.bench.clock.timers import CudaTimer, HostTimer
+from longca.bench.many_devices import rank_job
+from longca.bench.many_devices.level import ManyDevices
+from longca.bench.many_devices.rank_job import CurrentCell, RankSession, Timed
+from longca.bench.many_devices.ranks import Ranks
+from longca.bench.many_devices.ranks_timer import RanksTimer
+from longca.bench.plan.cells import plan
+from longca.bench.plan.jobs import Job, make_jobs
+from longca.bench.plan.suite import Suite
+from longca.bench.run.record import make_record
+from longca.bench.run.retry import outcomes
+from longca.kernels.inputs import Inputs
+from longca.parallel.comm.local import World
+from longca.processes.ranks import RankFailed
+from longca.results.record import LevelName, Pass, Record, Status, TensorError
+from longca.results.settings import ClockSettings
+
+GIB = 1 << 30
+SUITE = Suite(
+    level=LevelName.CP,
+    kernels=("torch:chunked",),
+    methods=("ring_p2p",),
+    nproc=2,
+    masks=("causal",),
+    seqlens=("64",),
+    heads=("2:1",),
+    head_dims=("16",),
+)
+NO_TOKENS = Inputs(*[torch.empty(0)] * 4)
+
+
+class UnevenTimer:
+    """In iteration n rank r takes 1 + (r + n) % 3 ms; rank 1 is always late; clocks of ranks differ by an hour."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank, self.taken = rank, 0
+
+    def samples(self, call: Callable[[], object]) -> Generator[Sample, None, None]:
+        while True:
+            self.taken += 1
+            yield Sample(1.0 + (self.rank + self.taken) % 3, self.rank == 1, 0.1 * self.rank)
+
+    def now(self) -> float:
+        return 3600.0 * self.rank + self.taken
+
+
+def test_a_sample_is_the_slowest_ranks_of_that_iteration_and_all_ranks_see_the_same() -> None:
+    """Each rank alone has a median of 2 ms, and so has their mean; but nobody is done before 3 ms."""
+    world = World(3)
+    comms = world.comms()
+
+    def program(rank: int) -> list[Any]:
+        timer = RanksTimer(comms[rank], UnevenTimer(rank))
+        return [*islice(timer.samples(lambda: None), 4), timer.now()]
+
+    assert world.run(program) == [[Sample(3.0, True, 0.2, 2.0)] * 4 + [4.0]] * 3
+
+
+def test_ranks_whose_clocks_differ_stop_together() -> None:
+    world = World(3)
+    comms = world.comms()
+    rules = ClockSettings(warmup_s=2, budget_s=5, target=-1.0)  # a target that is never met
+    timings = world.run(lambda rank: measure(lambda: None, RanksTimer(comms[rank], UnevenTimer(rank)), rules))
+    assert [len(timing.samples) for timing in timings] == [5, 5, 5]
+    assert {(timing.median, timing.stop, timing.means) for timing in timings} == {(3.0, "budget", (2.0,) * 5)}
+
+
+class ScriptedGroup:
+    """Two ranks with known answers."""
+
+    lost = False
+    samples = (4.0, 5.0, 4.0)
+    without_transfers_ms: float | None = 3.0
+
+    def run(self, job: str, args: dict[str, Any], deadline: float) -> list[Any]:
+        functional = {"build_ms": 1.0, "plan_ms": 9.0, "work": 1, "backward_kinds": ["functional"], "first_ms": {"fwd": 6.0, "bwd": 30.0}}
+        autograd = {"build_ms": 2.0, "plan_ms": 3.0, "work": 3, "backward_kinds": ["autograd"], "first_ms": {"fwd": 7.0, "bwd": 20.0}}
+        timing = {"samples": self.samples, "means": [2.0, 4.0, 3.2], "host_bound": False, "call_ms": 0.1, "stop": "target"}
+        timing["without_transfers_ms"] = self.without_transfers_ms
+        answers: dict[str, list[Any]] = {
+            "prepare": [functional, autograd],
+            "reference": [None, None],
+            "check": [{"reason": "", "errors": {"out": {"error": error, "allowed": 4.0}}} for error in (1.0, 2.0)],
+            "clock": [
+                timing | {"clock_mhz": 1500.0 + rank, "watts": 600.0 + rank, "bytes_sent": 10 + rank, "peak_bytes": (2 + rank) * GIB}
+                for rank in range(2)
+            ],
+        }
+        return answers[args["name"]]
+
+    def close(self) -> None: ...
+
+
+def job_and_ranks(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, group: Any, suite: Suite = SUITE, model: str = "a CPU"
+) -> tuple[Job, Ranks]:
+    monkeypatch.setattr(Ranks, "_begin", lambda *_: group)
+    level = ManyDevices(suite, "cpu")
+    (job,) = make_jobs(plan(level.cells([]), model, level.catalogue.versions))
+    return job, level.executor(model, cache, full=False)
+
+
+def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: ScriptedGroup, model: str = "a CPU") -> dict[Pass, Record]:
+    job, ranks = job_and_ranks(tmp_path, monkeypatch, group, model=model)
+    found = dict(outcomes(job, ranks))
+    return {entry.cell.pass_: make_record(entry, found[entry.cell.pass_], "here") for entry in job.planned}
+
+
+def test_figures_are_per_gpu_and_of_the_worst_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = records(tmp_path, monkeypatch, ScriptedGroup())
+    forward = found[Pass.FWD]
+    assert forward.times.median == 4.0
+    assert forward.tflops == pytest.approx(4 * masks.causal(64).area * 2 * 16 / 2 / 4.0 / 1e9)
+    assert forward.wait_share == 0.25  # 3 of 4 ms are the program without transfers
+    assert forward.imbalance == 1.5
+    assert (forward.mean_ms, forward.imbalance_ms) == (3.2, 1.25)  # medians of 2, 4, 3.2 ms, and of 4/2, 5/4, 4/3.2
+    assert forward.backward_kind == "autograd"
+    assert (forward.build_ms, forward.plan_ms, forward.compile_ms) == (2.0, 9.0, 3.0)
+    assert (forward.bytes_sent, forward.peak_gib_ranks, forward.peak_gib) == ([10, 11], [2.0, 3.0], 3.0)
+    assert forward.check == {"out": TensorError(2.0, 4.0)}
+    assert found[Pass.BWD].compile_ms == 26.0
+    assert (forward.clock_mhz, forward.watts) == (1500.0, 600.0)  # of the first rank
+
+
+def test_where_the_program_without_transfers_fails_only_the_wait_share_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = ScriptedGroup()
+    group.without_transfers_ms = None
+    forward = records(tmp_path, monkeypatch, group)[Pass.FWD]
+    assert (forward.status, forward.times.median, forward.wait_share) == (Status.OK, 4.0, None)
+
+
+def test_an_impossible_time_leaves_no_figure_of_the_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = ScriptedGroup()
+    group.samples = (1e-9, 1e-9, 1e-9)
+    forward = records(tmp_path, monkeypatch, group, "NVIDIA H200")[Pass.FWD]
+    assert forward.status is Status.INVALID
+    assert [getattr(forward, name) for name in ("ms", "mean_ms", "imbalance_ms", "wait_share", "bytes_sent")] == [None] * 5
+
+
+@pytest.mark.parametrize("answer", [{}, {"build_ms": "soon"}, None, 7])
+def test_a_malformed_answer_of_a_rank_costs_its_cells(answer: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = SimpleNamespace(lost=False, close=lambda: None, run=lambda *_: [answer, answer])
+    job, ranks = job_and_ranks(tmp_path, monkeypatch, group)
+    found = dict(outcomes(job, ranks))
+    assert {outcome.status for outcome in found.values()} == {Status.ERROR}
+    assert set(found) == {Pass.FWD, Pass.BWD}
+    assert all("a rank gave a malformed answer during prepare" in outcome.reason for outcome in found.values())
+
+
+class SlowGroup:
+    """Ranks that die after a while."""
+
+    lost = False
+
+    def run(self, job: str, args: dict[str, Any], deadline: float) -> list[Any]:
+        time.sleep(0.1)
+        raise RankFailed(0, "died", "ended with exit code 9", "")
+
+    def close(self) -> None: ...
+
+
+def test_seconds_of_ranks_are_counted_by_phase_even_if_they_die(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job, ranks = job_and_ranks(tmp_path, monkeypatch, SlowGroup(), SUITE.changed(passes=(Pass.FWD,)))
+    assert [outcome.status for _, outcome in outcomes(job, ranks)] == [Status.ERROR]
+    assert ranks.spent_s.keys() == {"build"}
+    assert 0.1 <= ranks.spent_s["build"] < 10
+
+
+def test_the_flush_buffer_is_no_memory_of_the_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = {"now": 5000, "most": 9999}  # bytes: the flush buffer, then tokens and results
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: held.update(most=held["now"]))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: held["most"])
+    timer = object.__new__(CudaTimer)
+    timer._flush = torch.empty(4000, dtype=torch.int8)
+    comm: Any = SimpleNamespace(device=torch.device("cuda"))
+    session = RankSession(comm)
+
+    def call() -> None:
+        held["most"] = max(held["most"], held["now"] + 700)
+
+    session._timer = timer
+    assert session._peak_bytes(call) == 1700
+    session._timer = HostTimer()
+    assert session._peak_bytes(call) == 5700
+
+
+class Saved:
+    """What a forward keeps, which can be watched."""
+
+
+class SavingProgram:
+    """Counts what earlier forwards saved and somebody still holds; may run out of memory from some call on."""
+
+    def __init__(self, saved: WeakSet[Saved], last_call: float = float("inf")) -> None:
+        self.saved, self.left, self.most = saved, last_call, len(saved)
+
+    def forward(self, *_: object) -> tuple[str, Saved]:
+        self.left -= 1
+        if self.left < 0:
+            raise torch.OutOfMemoryError("no room")
+        self.most = max(self.most, len(self.saved))
+        kept = Saved()
+        self.saved.add(kept)
+        return "out", kept
+
+    def backward(self, *_: object) -> str:
+        self.left -= 1
+        if self.left < 0:
+            raise torch.OutOfMemoryError("no room")
+        return "gradients"
+
+
+class SilentRank:
+    """A rank's program with transfers, and the one without, made when it is asked for."""
+
+    def __init__(self, last_call: float = float("inf")) -> None:
+        self.saved: WeakSet[Saved] = WeakSet()
+        self.sending, self.last_call = SavingProgram(self.saved), last_call
+
+    def without_transfers(self) -> SavingProgram:
+        self.made = SavingProgram(self.saved, self.last_call)
+        return self.made
+
+
+def current_cell(rank: SilentRank) -> CurrentCell:
+    cell_plan: Any = SimpleNamespace(program=lambda comm: rank.without_transfers(), case=SimpleNamespace(device="cpu"))
+    program: Any = rank.sending
+    return CurrentCell(cell_plan, 0, program, "LHD", [], NO_TOKENS)
+
+
+def clocked(ranks: list[SilentRank], *passes: Pass) -> list[list[Timed]]:
+    """By rank what its session answers for each pass."""
+    world = World(len(ranks))
+    comms = world.comms()
+    settings = {"warmup_s": 0.0, "budget_s": 60.0, "least": 5, "target": 1.0}
+
+    def session(rank: int) -> list[Timed]:
+        own = RankSession(comms[rank])
+        own._current = current_cell(ranks[rank])
+        return [own.clock(pass_.value, settings) for pass_ in passes]
+
+    return world.run(session)
+
+
+def test_a_forward_holds_nothing_that_an_earlier_backward_kept() -> None:
+    rank = SilentRank()
+    ((backward, forward),) = clocked([rank], Pass.BWD, Pass.FWD)
+    assert len(backward.samples) >= 5
+    assert len(forward.samples) >= 5
+    assert rank.sending.most == rank.made.most == 0
+    assert not rank.saved
+
+
+def test_the_program_without_transfers_is_made_when_nothing_is_held_of_the_one_with_them() -> None:
+    rank = SilentRank()
+    (answers,) = clocked([rank], Pass.BWD)
+    assert (answers[0].without_transfers_ms or 0) > 0
+    assert rank.made.most == 0
+
+
+@pytest.mark.parametrize("last_call", [0, 1, 3])
+def test_where_one_rank_fails_without_transfers_all_keep_what_they_timed(last_call: int) -> None:
+    answers = [own[0] for own in clocked([SilentRank(), SilentRank(last_call), SilentRank()], Pass.BWD)]
+    assert [answer.without_transfers_ms for answer in answers] == [None] * 3
+    assert all(len(answer.samples) >= 5 for answer in answers)
+
+
+def test_every_rank_reads_the_telemetry_of_its_own_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def telemetry_for(device: str, index: int) -> Any:
+        asked.append((device, index))
+        return SimpleNamespace(read=lambda: (1500.0, 600.0))
+
+    monkeypatch.setattr(rank_job, "telemetry_for", telemetry_for)
+    ((answer,),) = clocked([SilentRank()], Pass.FWD)
+    assert asked == [("cpu", 0)]
+    assert (answer.clock_mhz, answer.watts) == (1500.0, 600.0)

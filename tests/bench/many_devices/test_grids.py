@@ -1,0 +1,153 @@
+"""How many ranks there are and which grid each method gets; and plugins that break whoever imports them."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from longca.bench.many_devices.grids import crowded, ranks_of, settle
+from longca.bench.many_devices.level import ManyDevices
+from longca.bench.many_devices.plugins import load_carefully
+from longca.bench.plan import suite as suites
+from longca.cli import main
+from longca.errors import BadInput, Refused
+from longca.parallel import registry
+from longca.results.record import LevelName, Pass
+
+SHAPE = ["--masks", "causal", "--seqlens", "64", "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--device", "cpu"]
+PLAIN = suites.Suite(
+    level=LevelName.CP,
+    kernels=("torch:chunked",),
+    masks=("causal",),
+    seqlens=("64",),
+    heads=("8:4",),
+    head_dims=("16",),
+    passes=(Pass.FWD,),
+)
+
+
+def grids(suite: suites.Suite) -> dict[str, str]:
+    return {cell.split.method: cell.split.grid for cell in ManyDevices(suite, "cpu").cells([]) if cell.split}
+
+
+@pytest.mark.parametrize(
+    ("grid", "usp", "loongtrain"),
+    [("2x2", "2x2", "2x2"), ("2x2x2", "2x2", "2x2x2"), ("2x2,1x4x2", "2x2", "1x4x2"), ("1x4x2,2x2", "2x2", "1x4x2")],
+)
+def test_windows_go_to_the_methods_that_have_them(grid: str, usp: str, loongtrain: str) -> None:
+    found = grids(PLAIN.changed(nproc=4, grid=grid))
+    assert (found["usp"], found["loongtrain"], found["ulysses"], found["magi"]) == (usp, loongtrain, "4x1", "1x4")
+
+
+def test_windows_for_nobody_are_not_dropped_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--methods", "usp,magi", *SHAPE, "--nproc", "4", "--grid", "2x2x2", "--dry-run"]) == 2
+    assert "longca: usp cannot do this: it has no windows, so it cannot use the grid 2x2x2" in capsys.readouterr().err
+
+
+def test_the_quick_suite_has_a_real_double_ring(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "quick-cp", "--masks", "causal", "--passes", "fwd", "--device", "cpu", "--dry-run"]) == 0
+    said = [line.split()[:3] for line in capsys.readouterr().out.splitlines()]
+    assert ["loongtrain", "4", "1x4x2"] in said
+    assert ["usp", "4", "2x2"] in said
+
+
+def test_a_suites_grid_for_other_ranks_gives_way_with_a_note(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["run", "quick-cp", "--masks", "causal", "--passes", "fwd", "--device", "cpu", "--nproc", "3", "--dry-run"]
+    assert main(asked) == 0
+    said = capsys.readouterr()
+    assert "note: the suite's grid 2x2,1x4x2 is for another number of ranks than 3, so every method uses its own." in said.err
+    assert ["usp", "3", "3x1"] in [line.split()[:3] for line in said.out.splitlines()]
+    assert main([*asked, "--grid", "2x2"]) == 2  # what a user says is never left out
+    assert "the grid 2x2 is for 4 ranks, and there are 3" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("grid", [",", "2x2,", "2x2,two"])
+def test_lists_of_grids_are_checked(grid: str) -> None:
+    with pytest.raises(BadInput, match="is no grid"):
+        suites.check(PLAIN.changed(grid=grid))
+
+
+def test_another_number_of_ranks_than_the_job_has_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    assert main(["run", "--methods", "ulysses", *SHAPE, "--nproc", "4"]) == 2
+    sentence = "longca: --nproc asks for 4 ranks, and this process is one of 2; leave out --nproc, or start 4 of them.\n"
+    assert capsys.readouterr().err == sentence
+    suite, _ = settle(PLAIN.changed(nproc=4, grid="2x2"), ["usp"], "cpu", None, None)  # what a suite says is another matter
+    assert (ranks_of(suite, "cpu"), suite.grid) == (2, "")
+
+
+def test_ranks_that_share_cores_are_told_and_too_many_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    cores = len(os.sched_getaffinity(0))
+    assert main(["run", "--methods", "ring_p2p", *SHAPE, "--nproc", str(2 * cores), "--dry-run"]) == 0
+    assert f"note: {2 * cores} ranks share {cores} core" in capsys.readouterr().err
+    assert main(["run", "--methods", "ring_p2p", *SHAPE, "--nproc", str(65 * cores), "--dry-run"]) == 2
+    assert capsys.readouterr().err.endswith(f"ask for --nproc {64 * cores} at most.\n")
+    assert crowded(4, 4) == []
+    with pytest.raises(Refused, match="129 ranks are too many for 2 cores"):
+        crowded(129, 2)
+
+
+@pytest.mark.parametrize("asked", [["run", "--methods", "all", *SHAPE, "--dry-run"], ["ls", "cp"], ["ls", "kernels"]])
+def test_a_plugin_that_ends_its_process_is_a_sentence(asked: list[str], plugins: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = plugins / "dying_import.py"
+    assert main([*asked, "--plugin", str(path)]) == 2
+    why = "its process ended with exit code 3 during import"
+    assert capsys.readouterr().err == f"longca: the plugin {path} breaks the process that imports it, so mend it first: {why}.\n"
+
+
+def test_a_plugin_that_ends_its_process_without_complaint_is_found_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "quiet.py").write_text("import os\nos._exit(0)\n")
+    assert main(["ls", "cp", "--plugin", str(tmp_path / "quiet.py")]) == 2
+    assert "ended with exit code 0 during import" in capsys.readouterr().err
+
+
+def test_what_a_broken_plugin_started_ends_with_it(tmp_path: Path) -> None:
+    (tmp_path / "parent.py").write_text(
+        "import os, pathlib, subprocess\n"
+        "child = subprocess.Popen(['sleep', '600'])\n"  # which keeps what it prints to open
+        "pathlib.Path(__file__).with_name('child').write_text(str(child.pid))\n"
+        "os._exit(3)\n"
+    )
+    with pytest.raises(BadInput, match="exit code 3 during import"):
+        load_carefully(str(tmp_path / "parent.py"), 60)
+    child = int((tmp_path / "child").read_text())
+    deadline = time.monotonic() + 10
+    while (state := Path(f"/proc/{child}/stat")).exists() and " Z " not in state.read_text():  # who ends orphans may take a while
+        assert time.monotonic() < deadline, "its child lives on"
+        time.sleep(0.05)
+
+
+def test_methods_of_a_file_are_listed(plugins: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_plugins", {})
+    assert main(["ls", "cp", "--plugin", str(plugins / "fragile_methods.py")]) == 0
+    assert "plain_ring" in capsys.readouterr().out
+    assert main(["ls", "masks", "--plugin", str(plugins / "fragile_methods.py")]) == 2
+    assert "--plugin is for `longca ls kernels` and `longca ls cp`" in capsys.readouterr().err
+
+
+def test_a_suites_grid_is_not_for_methods_that_have_no_choice(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "quick-cp", "--methods", "ring_p2p", "--nproc", "4", "--dry-run", "--device", "cpu"]) == 0
+    assert " 1x4 " in capsys.readouterr().out
+    assert main(["run", "quick-cp", "--methods", "ring_p2p", "--nproc", "4", "--grid", "2x2", "--dry-run", "--device", "cpu"]) == 2
+
+
+def test_one_window_is_no_other_grid_than_none() -> None:
+    assert grids(PLAIN.changed(nproc=4, grid="2x2x1")) == grids(PLAIN.changed(nproc=4, grid="2x2"))
+
+
+def test_methods_that_do_the_same_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["run", "--methods", "ulysses,usp,loongtrain", *SHAPE, "--dry-run"]
+    told = "without a --grid usp and loongtrain split heads alone here, as ulysses does; --grid 2x2 gives a ring."
+    assert main([*asked, "--nproc", "4"]) == 0
+    assert told in capsys.readouterr().err
+    for more in (["--nproc", "4", "--grid", "2x2"], ["--nproc", "8"]):  # a ring; more ranks than heads, so a ring as well
+        assert main([*asked, *more]) == 0
+        assert "as ulysses does" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("grid", ["2x2,1x4", "2x2x1,2x2x2"])
+def test_two_grids_of_a_kind_are_refused(grid: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "quick-cp", "--grid", grid, "--nproc", "4", "--dry-run", "--device", "cpu"]) == 2
+    assert f"the grid {grid} names several of a kind" in capsys.readouterr().err

@@ -1,0 +1,316 @@
+"""Context parallel cells through the runner: real ranks, one journal, and ranks that do their worst."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import longca
+from longca import devices, masks
+from longca.bench.check import reference
+from longca.bench.many_devices.level import ManyDevices
+from longca.bench.many_devices.memory import least_bytes
+from longca.bench.many_devices.ranks import Ranks, imbalance
+from longca.bench.plan import suite as suites
+from longca.bench.plan.cells import plan
+from longca.bench.plan.jobs import Job, make_jobs
+from longca.bench.run.retry import outcomes
+from longca.cli import main
+from longca.errors import LongcaError
+from longca.kernels import inputs
+from longca.kernels.base import Case
+from longca.parallel import registry
+from longca.processes.ranks import RankFailed
+from longca.results.reading import read
+from longca.results.record import LevelName, Pass, Record, Status
+
+SHAPE = ["--masks", "causal_document", "--seqlens", "197", "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--device", "cpu"]
+QUICK = [*SHAPE, "--budget", "0.02"]
+
+
+@pytest.fixture(autouse=True)
+def _this_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands that tests start run this very package, installed or not."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(longca.__file__).parents[1]))
+
+
+def records_of(folder: Path) -> dict[tuple[str | None, str], Record]:
+    return {(record.method, record.pass_.value): record for record in read(folder).records}
+
+
+def by_method(folder: Path) -> dict[str | None, Record]:
+    return {record.method: record for record in read(folder).records}
+
+
+def test_methods_are_checked_timed_and_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["run", "--methods", "usp,magi", *QUICK, "--nproc", "4", "--grid", "2x2", "--out", str(tmp_path)]
+    assert main(asked) == 0
+    found = records_of(tmp_path)
+    assert set(found) == {(method, which) for method in ("usp", "magi") for which in ("fwd", "bwd")}
+    for (method, which), record in found.items():
+        assert record.status == "ok", record.reason
+        assert (record.level, record.ranks, record.grid) == ("cp", 4, "2x2" if method == "usp" else "1x4")
+        assert set(record.check) == {"out", "lse", "dq", "dk", "dv"}
+        assert len(record.bytes_sent) == 4
+        assert sum(record.bytes_sent) > 0
+        assert record.imbalance >= 1
+        assert 0 < record.mean_ms <= record.times.p80
+        assert record.imbalance_ms >= 1
+        assert 0 <= record.wait_share <= 1
+        assert record.tflops == pytest.approx(record.flops / 4 / record.times.median / 1e9, rel=1e-4), which
+    capsys.readouterr()
+    before = (tmp_path / "results.jsonl").read_bytes()
+    assert main(asked) == 0
+    assert "4 of 4 cells are done" in capsys.readouterr().err
+    assert (tmp_path / "results.jsonl").read_bytes() == before
+
+
+def test_block_patterns_are_checked_and_timed_on_real_ranks(tmp_path: Path) -> None:
+    shape = ["--masks", "uniform_block", "--seqlens", "461", "--heads", "8:4", "--head-dim", "32", "--dtype", "fp32", "--device", "cpu"]
+    asked = ["run", "--level", "cp", "--methods", "ulysses,ring_allgather", *shape, "--budget", "0.02", "--nproc", "4"]
+    assert main([*asked, "--out", str(tmp_path)]) == 0
+    found = records_of(tmp_path)
+    mask = masks.uniform_block(461, heads=4)
+    assert set(found) == {(method, which) for method in ("ulysses", "ring_allgather") for which in ("fwd", "bwd")}
+    for record in found.values():
+        assert (record.level, record.status) == ("cp", "ok"), record.reason
+        assert set(record.check) == {"out", "lse", "dq", "dk", "dv"}
+        assert (record.mask_digest, record.area) == (mask.digest, mask.area)
+        assert record.flops == 4 * mask.area * 2 * 32 * (1 if record.pass_ is Pass.FWD else 2.5)
+        assert 1 <= record.imbalance < 1.5
+    own = [64 + 13, 128, 128, 128]  # eight blocks for four ranks, the last of 13 tokens
+    assert found["ring_allgather", "fwd"].bytes_sent == [3 * length * 2 * 4 * 32 * 4 for length in own]
+
+
+def test_a_rank_that_dies_or_hangs_or_is_wrong_has_its_own_status_and_the_next_cell_runs(tmp_path: Path, plugins: Path) -> None:
+    methods = "dies,forgets,hangs,plain_ring"
+    asked = ["--plugin", str(plugins / "fragile_methods.py"), "--methods", methods, *QUICK, "--passes", "fwd", "--nproc", "2"]
+    command = [sys.executable, "-m", "longca", "run", *asked, "--deadline", "8", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    found = by_method(tmp_path)
+    assert {method: record.status for method, record in found.items()} == {
+        "dies": "error",
+        "forgets": "wrong",
+        "hangs": "timeout",
+        "plain_ring": "ok",
+    }
+    assert "rank 1 ended with exit code 9 during prepare" in found["dies"].reason
+    assert "the disk is full" in found["dies"].reason
+    assert "out is off" in found["forgets"].reason
+    assert "rank 1 did not answer within 8 s" in found["hangs"].reason
+    assert "waiting for Godot" in found["hangs"].reason
+    assert all(record.ms is None and record.wait_share is None for method, record in found.items() if method != "plain_ring")
+
+
+CP = suites.Suite(level=LevelName.CP, kernels=("torch:chunked",), nproc=2, masks=("causal",), seqlens=("64",), heads=("2:1",))
+
+
+class BrokenGroup:
+    """Ranks that die as soon as a backward is asked for; a forward alone gets another answer."""
+
+    lost = False
+
+    def run(self, job: str, args: dict[str, Any], deadline: float) -> list[Any]:
+        if args["args"]["backward"]:
+            raise RankFailed(0, "died", "ended with exit code 9", "")
+        raise RankFailed(0, "error", "failed: forward alone", "")
+
+    def close(self) -> None: ...
+
+
+def ranks_and_jobs(suite: suites.Suite, tmp_path: Path, device: str = "cpu", admit: bool = False) -> tuple[Ranks, list[Job]]:
+    level = ManyDevices(suite, device)
+    planned = plan(level.cells([]), "a device", level.catalogue.versions)
+    if admit:
+        level.admit(planned)
+    return level.executor("a device", tmp_path, full=False), make_jobs(planned)
+
+
+def test_where_a_backward_breaks_the_ranks_the_forward_is_tried_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ranks, "_begin", lambda *_: BrokenGroup())
+    ranks, jobs = ranks_and_jobs(CP.changed(methods=("ring_p2p",), seqlens=(64, 65, 66, 67)), tmp_path)
+    reasons = [{pass_: outcome.reason for pass_, outcome in outcomes(job, ranks)} for job in jobs]
+    assert all("forward alone" in reason[Pass.FWD] for reason in reasons)
+    assert ["exit code 9" in reason[Pass.BWD] for reason in reasons] == [True] * 4
+    assert ["not tried" in reason[Pass.BWD] for reason in reasons] == [False, False, False, True]
+
+
+def test_a_refusal_after_the_job_was_lost_is_a_refusal_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The refused cell never asked the ranks for anything, so its forward is left to the job that goes on."""
+
+    class LostGroup(BrokenGroup):
+        def run(self, job: str, args: dict[str, Any], deadline: float) -> list[Any]:
+            if self.lost:
+                raise LongcaError("the ranks no longer answer")
+            self.lost = True
+            raise RankFailed(0, "error", "failed in the backward", "")
+
+    group = LostGroup()
+    monkeypatch.setattr(Ranks, "_begin", lambda *_: group)
+    kernels = ("torch:chunked", "sdpa:math")
+    ranks, jobs = ranks_and_jobs(CP.changed(methods=("ring_allgather",), kernels=kernels), tmp_path)
+    breaking, other = sorted(jobs, key=lambda job: kernels.index(job.cell.kernel))
+    broken = dict(outcomes(breaking, ranks))
+    assert {pass_: outcome.status for pass_, outcome in broken.items()} == {Pass.FWD: Status.ERROR, Pass.BWD: Status.ERROR}
+    assert "not tried without a backward" in broken[Pass.FWD].reason
+    refused = outcomes(other, ranks)
+    pass_, outcome = next(refused)
+    assert (pass_, outcome.status) == (Pass.BWD, Status.UNSUPPORTED)
+    with pytest.raises(LongcaError, match="no longer answer"):
+        next(refused)
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        (["--methods", "ulysses", *QUICK, "--nproc", "8"], "use usp with grid 4x2"),
+        (["--methods", "usp", *QUICK, "--nproc", "4", "--grid", "3x2"], "the grid 3x2 is for 6 ranks"),
+        (["--methods", "ulises", *QUICK], "did you mean 'ulysses'"),
+        (["--methods", "magi", *QUICK, "--grid", "two"], "is no grid"),
+        (
+            ["--methods", "ring_p2p", "--kernels", "flex", "--passes", "fwd", *QUICK],
+            "ring_p2p cannot use the kernel flex: flex gives no lse",
+        ),
+        (["--methods", "magi,usp", "--kernels", "sdpa:math", *QUICK], "magi cannot use the kernel sdpa:math"),
+        (["--methods", "usp", *QUICK, "--masks", "uniform_block"], "usp cannot do this: it attends to the keys of one rank at a time"),
+        (["--methods", "ring_p2p,usp", *QUICK, "--masks", "uniform_block"], "ring_p2p cannot do this: it attends to the keys of one rank"),
+        (
+            ["--methods", "usp", *QUICK, "--masks", "causal,uniform_block"],
+            "usp cannot do this: it attends to the keys of one rank at a time",
+        ),
+        (["--methods", "all", *QUICK, "--nproc", "4", "--grid", "3x2"], "the grid 3x2 is for 6 ranks"),
+        (["paper-cp", "--device", "cpu", "--masks", "causal", "--nproc", "4"], "use GPUs, shorter --seqlens, or the suite quick-cp"),
+        (["magi-cp", "--device", "cpu", "--masks", "causal", "--nproc", "2"], "use GPUs, shorter --seqlens, or the suite quick-cp"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_starts(
+    asked: list[str], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", *asked, "--out", str(tmp_path / "out")]) == 2
+    assert reason in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_all_methods_are_asked_and_those_that_refuse_a_mask_say_so_in_their_records(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["run", "--methods", "all", *QUICK, "--masks", "uniform_block", "--passes", "fwd", "--nproc", "2", "--out", str(tmp_path)]
+    assert main(asked) == 0
+    found = by_method(tmp_path)
+    refused = {method: record.reason for method, record in found.items() if record.status == "unsupported"}
+    assert set(refused) == {"ring_p2p", "usp", "loongtrain", "magi"}
+    assert all(reason.endswith("use ulysses or ring_allgather") for reason in refused.values()), refused
+    assert [found[method].status for method in ("ulysses", "ring_allgather")] == ["ok", "ok"]
+
+
+def test_kernels_with_an_autograd_backward_run_where_they_can(tmp_path: Path) -> None:
+    """ulysses whole, gathered keys forward alone; the others put results together, for which there is no lse."""
+    asked = ["run", "--methods", "all", "--kernels", "sdpa:math", *QUICK, "--nproc", "2", "--out", str(tmp_path)]
+    assert main(asked) == 0
+    found = records_of(tmp_path)
+    statuses = {name: record.status for name, record in found.items()}
+    working = [("ulysses", "fwd"), ("ulysses", "bwd"), ("ring_allgather", "fwd")]
+    assert {name for name, status in statuses.items() if status == "ok"} == set(working), found
+    assert {status for name, status in statuses.items() if name not in working} == {"unsupported"}
+    assert [found[name].backward_kind for name in working] == ["autograd"] * 3
+    assert [set(found[name].check) for name in working] == [{"out", "dq", "dk", "dv"}] * 2 + [{"out"}]
+    assert "torch's autograd" in found["ring_allgather", "bwd"].reason
+    assert "gives no lse" in found["magi", "fwd"].reason
+
+
+def test_of_several_methods_that_are_named_those_that_can_are_measured(tmp_path: Path) -> None:
+    asked = ["run", "--methods", "ring_p2p,ulysses", *QUICK, "--masks", "uniform_block", "--passes", "fwd", "--nproc", "2"]
+    assert main([*asked, "--out", str(tmp_path)]) == 0
+    found = by_method(tmp_path)
+    assert found["ulysses"].status is Status.OK
+    assert found["ring_p2p"].status is Status.UNSUPPORTED
+    assert found["ring_p2p"].reason.endswith("use ulysses or ring_allgather")
+
+
+@pytest.fixture
+def four_small_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = {"name": "NVIDIA H200", "compute_cap": "9.0", "memory.total": "1024", "driver_version": "1"}
+    monkeypatch.setattr(devices, "gpus", lambda: [gpu] * 4)
+
+
+@pytest.mark.usefixtures("four_small_gpus")
+@pytest.mark.parametrize(
+    ("suite", "about", "needs"),
+    [
+        ("paper-cp", "32768 tokens and 64:8 heads over 4 ranks", "1.4 GiB"),
+        ("magi-cp", "262144 tokens and 8:1 heads over 4 ranks", "1.5 GiB"),
+    ],
+)
+def test_what_does_not_fit_into_the_gpus_is_refused_from_the_estimate(
+    suite: str, about: str, needs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", suite, "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err.endswith(
+        f"longca: ulysses on full with {about} needs at least {needs} on a GPU, and these have 1.0 GiB; "
+        "use shorter --seqlens or GPUs with more memory.\n"
+    )
+    assert not (tmp_path / "out").exists()
+    assert main(["run", suite, "--seqlens", "1K", "--dry-run"]) == 0  # ranks have room for an eighth of it
+    cells = len(suites.find(suite).masks) * 6 * 2  # methods and passes
+    assert f"{cells} cells" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("four_small_gpus")
+def test_where_only_some_methods_fit_the_others_say_what_they_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With as many KV heads as query heads, gathering all keys costs more than the tokens that the check needs; but not forward alone."""
+    monkeypatch.setattr(Ranks, "_begin", lambda *_: BrokenGroup())
+    suite = CP.changed(methods=("ring_p2p", "ring_allgather"), kernels=("fa4",), nproc=0, seqlens=("96K",), heads=("8:8",))
+    ranks, jobs = ranks_and_jobs(suite, tmp_path, "cuda", admit=True)
+    (job,) = [job for job in jobs if job.cell.title == "ring_allgather"]
+    found = dict(outcomes(job, ranks))
+    assert found[Pass.BWD].status is Status.UNSUPPORTED
+    assert "ring_allgather on causal with 98304 tokens" in found[Pass.BWD].reason
+    assert "forward alone" in found[Pass.FWD].reason  # it was begun
+
+
+def test_the_estimate_counts_inputs_and_what_the_program_or_the_check_holds() -> None:
+    def least(method: str, seqlen: int, heads: tuple[int, int], ranks: int) -> int:
+        case = Case(seqlen, seqlen, *heads, 16, 16, "fp32", "cuda")
+        return least_bytes(registry.plan(method, masks.full(seqlen), case, ranks))
+
+    token = 4 * 16 * (2 * 8 + 2 * 2)  # q, dout, k and v of 8:2 heads in fp32
+    assert least("ring_p2p", 960, (8, 2), 16) == token * (960 + 60)  # all tokens for the check, a sixteenth of them for the rank
+    keys, few = 2 * 4 * 16 * 8 * 960, 4 * 16 * (2 * 8 + 2 * 8) * 960
+    alone = least("ring_allgather", 960, (8, 8), 1)
+    assert alone >= few + keys + 4 * 16 * 8 * 960 * 4  # inputs, gathered keys, out and the three gradients
+
+
+def test_the_suites_are_of_this_level_and_methods_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert {suites.find(name).level for name in ("quick-cp", "paper-cp", "magi-cp")} == {"cp"}
+    assert main(["ls", "cp"]) == 0
+    said = capsys.readouterr().out
+    assert all(name in said for name in ("ulysses", "ring_p2p", "ring_allgather", "usp", "loongtrain", "magi"))
+    assert main(["run", "paper-cp", "--device", "cpu", "--nproc", "4", "--print-config"]) == 0
+    assert "per_rank = true" in capsys.readouterr().out
+
+
+def test_a_shard_sees_the_numbers_that_the_whole_has() -> None:
+    mask, case = masks.causal(100), Case(100, 100, 2, 1, 8, 8, "fp32")
+    whole = reference.reference(mask, case, seed=3)
+    tokens = np.r_[5:20, 60:100]
+    for data_set in reference.DATA_SETS:
+        of_all = reference.data(case, whole.sampled, data_set, 3)
+        part = reference.data(case, whole.sampled, data_set, 3, ranges=[(5, 20), (60, 100)])
+        for name in inputs.WHICH:
+            assert torch.equal(getattr(part, name), getattr(of_all, name)[tokens]), name
+    cut = whole.cut(tokens, heads=(1, 2))
+    kept = np.flatnonzero(np.isin(whole.sampled.rows, tokens))
+    assert (tokens[cut.sampled.rows] == whole.sampled.rows[kept]).all()
+    assert torch.equal(cut.values["loud"]["lse"], whole.values["loud"]["lse"][1:2][:, kept])
+    assert torch.equal(cut.values["plain"]["out"], whole.values["plain"]["out"][kept])
+    assert torch.equal(cut.rounding["plain"]["dk"], whole.rounding["plain"]["dk"][tokens])
+
+
+def test_imbalance_is_the_largest_share_over_the_mean() -> None:
+    assert imbalance([1, 1, 4, 2]) == 2
+    assert imbalance([0, 0]) == 1

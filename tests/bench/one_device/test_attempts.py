@@ -1,0 +1,212 @@
+"""What a run does with broken workers: who is blamed, who is given up, and what their cells say."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from longca.bench.one_device import workers as workers_module
+from longca.bench.one_device.messages import Answer, Chosen, DeviceLost, Hello, Reply, WorkerJob
+from longca.bench.one_device.workers import Workers
+from longca.bench.plan.catalogue import Catalogue, Entry
+from longca.bench.plan.cells import make_cells, plan
+from longca.bench.plan.jobs import Job, make_jobs
+from longca.bench.plan.suite import Suite
+from longca.bench.run.retry import STRIKES, outcomes
+from longca.processes.lost import ChildLost
+from longca.results.record import Outcome, Pass, Status
+
+Behaviour = Callable[[WorkerJob], Iterator[Reply]]
+CRASH = ChildLost("error", "its process was killed by SIGSEGV during building")
+LATE = ChildLost("timeout", "checking took longer than its 3 s")
+ILLEGAL = Outcome(status=Status.ERROR, reason="RuntimeError: an illegal memory access was encountered")
+
+
+class FakeChild:
+    """A worker process that does what a function says; after ChildLost, or once closed, it takes no more jobs."""
+
+    started: int
+    behaviour: Behaviour
+    jobs: list[WorkerJob]
+
+    def __init__(self) -> None:
+        type(self).started += 1
+        self.alive = True
+
+    def wait_ready(self) -> None: ...
+
+    def run(self, message: Any) -> Iterator[Reply]:
+        assert self.alive
+        job = msgspec.convert(message, WorkerJob)
+        if job.cells:
+            self.jobs.append(job)
+            yield from type(self).behaviour(job)
+
+    def take_seconds(self) -> dict[str, float]:
+        return {"time": 1.0}
+
+    def close(self) -> None:
+        self.alive = False
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeChild]:
+    fresh = type("Fresh", (FakeChild,), {"started": 0, "jobs": []})
+    monkeypatch.setattr(workers_module, "start_worker", lambda limits, hello: fresh())
+    return fresh
+
+
+SUITE = Suite(masks=("causal", "full"), seqlens=(64, 65, 66), passes=(Pass.FWD, Pass.BWD))
+
+
+def workers_and_jobs(cache: Path, *entries: Entry, suite: Suite = SUITE) -> tuple[Workers, list[Job]]:
+    catalogue = Catalogue()
+    catalogue.add(*(entries or [Entry("kk", {})]))
+    cells = make_cells(suite, list(catalogue.entries), "cpu")
+    return Workers(suite, catalogue, "cpu", "a CPU", cache, full=False), make_jobs(plan(cells, "a CPU", catalogue.versions))
+
+
+def measured(job: WorkerJob, label: str = "kk") -> Iterator[Reply]:
+    yield Chosen(label, job.cells[0].grad)
+    yield from (Answer(cell.pass_, Outcome(status=Status.OK, grad=cell.grad)) for cell in job.cells)
+
+
+@pytest.mark.parametrize("lost", [CRASH, LATE], ids=["crash", "timeout"])
+def test_after_a_broken_worker_the_forward_runs_alone_in_a_new_one(tmp_path: Path, fake: type[FakeChild], lost: ChildLost) -> None:
+    def breaks_with_a_backward(job: WorkerJob) -> Iterator[Reply]:
+        if job.cells[0].grad:
+            yield Chosen("kk", True)
+            raise lost
+        yield from measured(job)
+
+    fake.behaviour = staticmethod(breaks_with_a_backward)  # type: ignore[assignment]
+    workers, (job, *_) = workers_and_jobs(tmp_path)
+    found = dict(outcomes(job, workers))
+    assert found[Pass.BWD] == Outcome(status=Status(lost.status), reason=lost.reason, grad=True)
+    assert (found[Pass.FWD].status, found[Pass.FWD].grad) == (Status.OK, False)
+    assert [(len(each.cells), each.reference_grad) for each in fake.jobs] == [(2, True), (1, True)]  # both against the same reference
+    assert fake.started == 2
+    assert workers.spent_s["time"] == 2.0
+
+
+def test_a_forward_that_was_measured_before_the_worker_broke_stays(tmp_path: Path, fake: type[FakeChild]) -> None:
+    def breaks_in_backward(job: WorkerJob) -> Iterator[Reply]:
+        yield Chosen("kk", True)
+        yield Answer(Pass.FWD, Outcome(status=Status.OK))
+        raise CRASH
+
+    fake.behaviour = staticmethod(breaks_in_backward)  # type: ignore[assignment]
+    workers, (job, *_) = workers_and_jobs(tmp_path)
+    assert [(pass_, outcome.status) for pass_, outcome in outcomes(job, workers)] == [(Pass.FWD, Status.OK), (Pass.BWD, Status.ERROR)]
+    assert len(fake.jobs) == 1
+
+
+def test_after_a_lost_device_the_forward_runs_alone_in_a_new_worker(tmp_path: Path, fake: type[FakeChild]) -> None:
+    def loses_the_device(job: WorkerJob) -> Iterator[Reply]:
+        if job.cells[0].grad:
+            yield Chosen("kk", True)
+            yield from (Answer(cell.pass_, ILLEGAL) for cell in job.cells)
+            yield DeviceLost()
+        else:
+            yield from measured(job)
+
+    fake.behaviour = staticmethod(loses_the_device)  # type: ignore[assignment]
+    workers, jobs = workers_and_jobs(tmp_path)
+    found = [dict(outcomes(job, workers)) for job in jobs]
+    assert all(each[Pass.FWD].status is Status.OK for each in found)
+    assert [each[Pass.BWD].reason for each in found[:STRIKES]] == [ILLEGAL.reason] * STRIKES
+    given_up = f"not tried, its process broke 3 times in a row; the last time: {ILLEGAL.reason}"
+    assert [each[Pass.BWD].reason for each in found[STRIKES:]] == [given_up] * (len(jobs) - STRIKES)
+    assert [job.cells[0].grad for job in fake.jobs] == [True, False] * STRIKES + [False] * (len(jobs) - STRIKES)
+
+
+def test_a_variant_is_given_up_by_its_own_name_and_its_siblings_go_on(tmp_path: Path, fake: type[FakeChild]) -> None:
+    """A bare name takes the variant `a` of one mask and `b` of the other; `a` always breaks."""
+
+    def one_variant_breaks(job: WorkerJob) -> Iterator[Reply]:
+        label, grad = "kk:a" if job.cells[0].mask == "causal" else "kk:b", job.cells[0].grad
+        if failed := next((entry for entry in job.given_up if (entry.label, entry.grad) == (label, grad)), None):
+            yield from (Answer(cell.pass_, failed.outcome) for cell in job.cells)
+            return
+        yield Chosen(label, grad)
+        if label == "kk:a":
+            raise CRASH
+        yield from (Answer(cell.pass_, Outcome(status=Status.OK)) for cell in job.cells)
+
+    fake.behaviour = staticmethod(one_variant_breaks)  # type: ignore[assignment]
+    suite = SUITE.changed(seqlens=tuple(range(64, 70)))
+    workers, jobs = workers_and_jobs(tmp_path, suite=suite)
+    found = [(job.cell.mask, dict(outcomes(job, workers))) for job in jobs]
+    assert all(outcome.status is Status.OK for mask, each in found for outcome in each.values() if mask == "full")
+    broken = [each[Pass.BWD].reason for mask, each in found if mask == "causal"]
+    assert broken == [CRASH.reason] * STRIKES + [f"not tried, its process broke 3 times in a row; the last time: {CRASH.reason}"] * 3
+    assert fake.started == 1 + 2 * STRIKES  # with and without a backward
+
+
+def test_a_kernel_that_breaks_before_it_is_chosen_is_given_up_as_it_was_asked_for(tmp_path: Path, fake: type[FakeChild]) -> None:
+    def breaks(job: WorkerJob) -> Iterator[Reply]:
+        raise CRASH
+        yield
+
+    fake.behaviour = staticmethod(breaks)  # type: ignore[assignment]
+    workers, jobs = workers_and_jobs(tmp_path)
+    found = [outcome for job in jobs for _, outcome in outcomes(job, workers)]
+    assert len(fake.jobs) == 2 * STRIKES
+    assert all(outcome.status is Status.ERROR and outcome.ms is None for outcome in found)
+    assert sum(outcome.reason.startswith("not tried, its process broke 3 times in a row") for outcome in found) == len(found) - 2 * STRIKES
+
+
+def test_refusals_between_breaks_do_not_count_as_answers(tmp_path: Path, fake: type[FakeChild]) -> None:
+    def refuses_full(job: WorkerJob) -> Iterator[Reply]:
+        if job.cells[0].mask == "full":
+            yield from (Answer(cell.pass_, Outcome(status=Status.UNSUPPORTED, reason="not full")) for cell in job.cells)
+            return
+        yield Chosen("kk", job.cells[0].grad)
+        raise CRASH
+
+    fake.behaviour = staticmethod(refuses_full)  # type: ignore[assignment]
+    workers, jobs = workers_and_jobs(tmp_path, suite=SUITE.changed(seqlens=tuple(range(64, 70))))
+    found = [(job.cell.mask, dict(outcomes(job, workers))[Pass.BWD].reason) for job in jobs]
+    broken = [reason for mask, reason in found if mask == "causal"]
+    assert [reason.startswith("not tried") for reason in broken] == [False] * STRIKES + [True] * 3
+
+
+def test_a_plugin_that_cannot_be_loaded_gives_its_cells_the_reason(tmp_path: Path, fake: type[FakeChild]) -> None:
+    failed = Outcome(status=Status.ERROR, reason="mine.py fails when it is imported")
+    workers, (job, *_) = workers_and_jobs(tmp_path, Entry("mine", {}, "mine.py", failed))
+    assert dict(outcomes(job, workers)) == dict.fromkeys([Pass.FWD, Pass.BWD], failed)
+    workers.start([job])
+    assert fake.started == 0
+
+
+def test_kernels_share_a_worker_unless_one_is_a_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hellos = list[Hello]()
+
+    def start(limits: object, hello: Hello) -> FakeChild:
+        hellos.append(hello)
+        return type("Fresh", (FakeChild,), {"started": 0, "jobs": [], "behaviour": staticmethod(measured)})()
+
+    monkeypatch.setattr(workers_module, "start_worker", start)
+    suite = SUITE.changed(limits=msgspec.structs.replace(SUITE.limits, workers="one"))
+    entries = [Entry("torch", {}), Entry("sdpa", {}), Entry("mine", {}, "mine.py")]
+    catalogue = Catalogue()
+    catalogue.add(*entries)
+    cells = make_cells(suite, list(catalogue.entries), "cpu")
+    workers = Workers(suite, catalogue, "cpu", "a CPU", tmp_path, full=False)
+    for job in make_jobs(plan(cells, "a CPU", catalogue.versions), "one"):
+        assert {outcome.status for _, outcome in outcomes(job, workers)} == {Status.OK}
+    assert [hello.plugin for hello in hellos] == [None, "mine.py"]
+    assert {hello.device_model for hello in hellos} == {"a CPU"}
+
+
+@pytest.mark.parametrize(("full", "longest"), [(False, 8192), (True, None)])
+def test_full_lifts_the_limit_for_quadratic_memory(tmp_path: Path, fake: type[FakeChild], full: bool, longest: int | None) -> None:
+    fake.behaviour = staticmethod(measured)  # type: ignore[assignment]
+    _, (job, *_) = workers_and_jobs(tmp_path)
+    catalogue = Catalogue()
+    catalogue.add(Entry("kk", {}))
+    dict(outcomes(job, Workers(SUITE, catalogue, "cpu", "a CPU", tmp_path, full=full)))
+    assert [job.quadratic for job in fake.jobs] == [longest]
+    assert fake.jobs[0].digest == job.planned[0].mask.digest

@@ -1,0 +1,104 @@
+"""Compiled code: libraries keep it on disk unless somebody has decided otherwise, and a process drops it before it has too much."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from longca.bench.one_device.compiled_code import CompiledGraphs, keep_on_disk
+from longca.kernels import registry
+from longca.kernels.backends.flex.kernel import MOST_COMPILATIONS
+
+
+@pytest.fixture
+def unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    for cache in registry.compile_caches().values():
+        for variable in cache:  # set first, so that what is made of them is undone
+            monkeypatch.setenv(variable, "")
+            monkeypatch.delenv(variable)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_both_libraries_get_a_folder_of_their_own(unset: Path) -> None:
+    keep_on_disk()
+    assert os.environ["FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED"] == os.environ["FLEX_ATTENTION_CUTE_DSL_CACHE_ENABLED"] == "1"
+    folders = {Path(os.environ[f"{library}_ATTENTION_CUTE_DSL_CACHE_DIR"]) for library in ("FLASH", "FLEX")}
+    assert folders == {unset / "longca" / "fa4", unset / "longca" / "cudnn_flex"}
+    assert all(folder.is_dir() for folder in folders)
+
+
+def test_what_somebody_has_set_stays(unset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED", "0")
+    monkeypatch.setenv("FLASH_ATTENTION_CUTE_DSL_CACHE_DIR", "/elsewhere")
+    keep_on_disk()
+    assert os.environ["FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED"] == "0"
+    assert os.environ["FLASH_ATTENTION_CUTE_DSL_CACHE_DIR"] == "/elsewhere"
+
+
+def test_without_a_place_to_write_there_is_no_cache(unset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (unset / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(unset / "file"))
+    keep_on_disk()
+    assert "FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED" not in os.environ
+
+
+def test_without_a_home_there_is_no_cache(unset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container whose user has no entry in passwd."""
+
+    def homeless(path: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "expanduser", homeless)
+    keep_on_disk()
+    assert "FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED" not in os.environ
+
+
+def test_compilers_forget_before_they_have_made_too_many_graphs() -> None:
+    """Whatever they are made for: shapes, kinds of masks, shapes of patterns."""
+    import torch
+    import torch._dynamo
+
+    graphs = CompiledGraphs()
+    compiled = torch.compile(lambda x: x + 1, backend="eager", dynamic=False)
+    with torch._dynamo.config.patch(recompile_limit=MOST_COMPILATIONS, fail_on_recompile_limit_hit=True):
+        for job in range(2 * MOST_COMPILATIONS // 3):
+            graphs.limit()
+            for size in range(3):
+                compiled(torch.ones(3 * job + size + 2))
+    torch._dynamo.reset()
+
+
+def test_what_is_compiled_stays_while_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs = CompiledGraphs()
+    resets, stats = list[int](), {"unique_graphs": 1000}  # made before
+    fake = SimpleNamespace(reset=lambda: resets.append(stats["unique_graphs"]), utils=SimpleNamespace(counters={"stats": stats}))
+    graphs.limit()  # nothing was ever compiled
+    monkeypatch.setitem(sys.modules, "torch._dynamo", fake)
+    for _ in range(40):
+        graphs.limit()
+        stats["unique_graphs"] += 5
+    assert resets == [1000 + 35 * n for n in range(6)]  # 7 jobs of 5 graphs are more than 32
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("kernel", "folder"), [("fa4:native", "fa4"), ("cudnn_flex:rows", "cudnn_flex")])
+def test_the_libraries_keep_what_they_compiled_and_find_it_again(unset: Path, kernel: str, folder: str) -> None:
+    if not registry.available(registry.get(kernel), "cuda"):
+        pytest.skip(f"{kernel} is not installed here")
+    shape = ["--masks", "causal", "--seqlens", "1K", "--heads", "8:1", "--head-dim", "128", "--dtype", "bf16"]
+    kept = list[set[Path]]()
+    for _ in range(2):
+        ended = subprocess.run(
+            [sys.executable, "-m", "longca", "verify", "--kernels", kernel, *shape], capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        kept.append({path for path in (unset / "longca" / folder).rglob("*.o") if path.stat().st_size})
+    assert kept[0]
+    assert kept[0] == kept[1]  # what was found was not compiled again

@@ -1,0 +1,72 @@
+"""Kernels that do their worst, in real processes: each ends as its own status, and the others are measured all the same."""
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from longca.results.reading import history
+
+EXPECTED = {
+    "good": ("ok", ""),
+    "segfaults": ("error", "SIGSEGV"),
+    "complains": ("ok", ""),
+    "exits": ("error", "exit code 7"),  # and not of the memory that the one before it spoke of
+    "killed": ("error", "SIGKILL"),
+    "hangs": ("timeout", "building took longer than its 15 s"),
+    "greedy": ("oom", "memory"),
+    "greedy_at_once": ("oom", "memory"),
+    "prints": ("ok", ""),
+    "corrupts": ("wrong", "changes its input k"),
+    "gives_nan": ("wrong", "NaN"),
+    "gives_garbage": ("wrong", "out is off"),
+    "wrong_shape": ("wrong", "shape"),
+    "raises": ("error", "ValueError: no, thank you"),
+    "leaves_a_child": ("error", "exit code 9"),
+    "leaves_a_daemon": ("error", "exit code 9"),
+    "closes_its_pipes": ("error", "during building"),
+    "babbles": ("error", "sent a malformed message"),
+    "broken_import": ("error", "I need a library that nobody has"),
+    "dying_import": ("error", "exit code 3"),
+}
+
+
+def test_each_ends_as_its_own_status_with_a_reason_and_the_others_are_measured(
+    start_run: Any, tmp_path: Path, plugins: Path, living_workers: Any
+) -> None:
+    files = [plugins / f"{name}.py" for name in ("hostile", "broken_import", "dying_import")]
+    given = [argument for file in files for argument in ("--plugin", file)]
+    # one worker for all is the hardest: each must leave it usable, or have it replaced, for the next
+    arguments = ["--kernels", ",".join(EXPECTED), "--passes", "fwd", "--workers", "one"]
+    arguments += ["--deadline", "15", "--memory", "2G", "--out", str(tmp_path)]
+    with start_run(*given, *arguments, LONGCA_TEST=tmp_path) as process:
+        output, errors = process.communicate(timeout=400)
+    assert process.returncode == 0, errors
+    assert living_workers(tmp_path) == []  # nor any child of theirs
+    building = re.search(r"it took .*building and compiling (\d+) s", output)
+    assert building is not None
+    assert int(building[1]) >= 15  # what hangs there, hangs in no other part of the time
+    written = history(tmp_path)
+    records = {record.asked: record for record in written}
+    assert len(written) == len(records) == len(EXPECTED)
+    for kernel, (status, reason) in EXPECTED.items():
+        record = records[kernel]
+        assert record.status == status, f"{kernel}: {record.reason}"
+        assert reason in record.reason, kernel
+        assert (record.ms is None) == (status != "ok"), kernel
+
+
+def test_no_worker_survives_kill_9_of_the_runner(start_run: Any, tmp_path: Path, plugins: Path, living_workers: Any) -> None:
+    arguments = ("--plugin", plugins / "hostile.py", "--kernels", "hangs", "--out", tmp_path)
+    process = start_run(*arguments, LONGCA_TEST=tmp_path)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "hanging").exists():
+        assert time.monotonic() < deadline, "the kernel never ran"
+        time.sleep(0.05)
+    assert living_workers(tmp_path)
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + 10
+    while living_workers(tmp_path):
+        assert time.monotonic() < deadline, "a worker outlived its runner"
+        time.sleep(0.05)

@@ -1,0 +1,305 @@
+"""One job inside a worker: passes share preparation and check, gradients never accumulate, and no time exists that should not."""
+
+import time
+import weakref
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from msgspec.structs import replace
+
+from longca import masks
+from longca.bench.check import check as check_module
+from longca.bench.one_device import job as job_module
+from longca.bench.one_device.messages import Answer, Chosen, DeviceLost, Reply, WorkerJob
+from longca.bench.one_device.session import Session
+from longca.bench.one_device.worker import Worker
+from longca.bench.plan.cell import Cell
+from longca.bench.plan.cells import plan
+from longca.bench.plan.jobs import Job, make_jobs
+from longca.bench.run.outcomes import CellFailed
+from longca.bench.run.retry import outcomes
+from longca.kernels import inputs, registry
+from longca.kernels.backends import torch_attention
+from longca.kernels.base import Case
+from longca.results.record import LevelName, Outcome, Pass, Status
+from longca.results.settings import ClockSettings
+
+CELL = Cell(kernel="torch:plain", mask="causal", seqlen=96, heads_q=4, heads_kv=2, head_dim=16, head_dim_v=16, dtype="fp32", pass_=Pass.FWD)
+QUICK = ClockSettings(warmup_s=0, budget_s=0.001, least=3)
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Session:
+    made = Session(lambda phase: None, "a CPU")
+    made.configure(WorkerJob(clock=QUICK, cache=str(tmp_path)))
+    return made
+
+
+def cells(*passes: Pass, **changes: Any) -> list[Cell]:
+    return [replace(CELL, pass_=pass_, **changes) for pass_ in passes]
+
+
+def run(session: Session, *passes: Pass, timed: bool = True, **changes: Any) -> dict[Pass, Outcome]:
+    asked = cells(*passes, **changes)
+    job = WorkerJob(cells=asked, digest=asked[0].build_mask().digest, clock=QUICK, timed=timed)
+    return {reply.pass_: reply.outcome for reply in job_module.run(job, session) if isinstance(reply, Answer)}
+
+
+class InProcess:
+    """An executor whose worker lives in this process; `attempts` are the passes of each job that it was given."""
+
+    lost = False
+
+    def __init__(self, cache: Path, **settings: Any) -> None:
+        self.worker = Worker({"device": "cpu"}, lambda message: None)
+        self.settings = {"clock": QUICK, "cache": str(cache), **settings}
+        self.attempts, self.released = list[tuple[list[Pass], bool]](), 0
+        self.spent_s = defaultdict[str, float](float)
+
+    def start(self, jobs: Iterable[Job]) -> None: ...
+
+    def attempt(self, job: Job) -> Iterator[tuple[Pass, Outcome]]:
+        self.attempts.append((job.passes, job.cell.grad))
+        yield from ((reply.pass_, reply.outcome) for reply in self.replies(job) if isinstance(reply, Answer))
+
+    def replies(self, job: Job) -> list[Reply]:
+        planned = [entry.cell for entry in job.planned]
+        message = WorkerJob(cells=planned, digest=job.planned[0].mask.digest, reference_grad=job.reference_grad, **self.settings)
+        sent = msgspec.json.decode(msgspec.json.encode(message))
+        return [msgspec.convert(reply, Reply) for reply in self.worker.handle(sent)]  # type: ignore[arg-type]
+
+    def release(self, job: Job) -> None:
+        self.released += 1
+        assert list(self.worker.handle({})) == []
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def executor(tmp_path: Path) -> InProcess:
+    return InProcess(tmp_path)
+
+
+def job_of(*passes: Pass, **changes: Any) -> Job:
+    (job,) = make_jobs(plan(cells(*passes, **changes), "a CPU", defaultdict(dict)))
+    return job
+
+
+def test_passes_share_one_preparation_and_one_check(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = list[str]()
+    prepare, check = registry.classes()["torch"].prepare, check_module.check_kernel
+    monkeypatch.setattr(registry.classes()["torch"], "prepare", lambda *given: calls.append("prepare") or prepare(*given))
+    monkeypatch.setattr(check_module, "check_kernel", lambda *given, **more: calls.append("check") or check(*given, **more))
+    found = run(session, *Pass)
+    assert calls == ["prepare", "check"]
+    assert [outcome.status for outcome in found.values()] == [Status.OK] * 3
+    assert all(set(outcome.check or {}) == {"out", "lse", "dq", "dk", "dv"} for outcome in found.values())
+    assert all(outcome.ms and outcome.ms.n >= 3 and outcome.build_ms and outcome.plan_ms for outcome in found.values())
+
+
+def test_where_nothing_is_timed_there_is_a_check_and_no_time(session: Session) -> None:
+    found = run(session, Pass.FWD, Pass.BWD, timed=False)
+    assert [(outcome.status, outcome.ms) for outcome in found.values()] == [(Status.OK, None)] * 2
+    assert all(set(outcome.check or {}) == {"out", "lse", "dq", "dk", "dv"} for outcome in found.values())
+
+
+class Preparing:
+    """The kernel torch, whose preparing takes as long as is said, one after the other; and what is there of it at a time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: list[float]) -> None:
+        self.seconds, self.alive, self.most, self.count = seconds, weakref.WeakSet[Any](), 0, 0
+        self.real = registry.classes()["torch"].prepare
+        monkeypatch.setattr(registry.classes()["torch"], "prepare", lambda *given: self.prepare(*given))
+
+    def prepare(self, *given: Any) -> Any:
+        time.sleep(self.seconds[min(self.count, len(self.seconds) - 1)])
+        self.count += 1
+        made = self.real(*given)
+        made.itself = made  # what refers to itself goes only when it is collected
+        self.alive.add(made)
+        self.most = max(self.most, len(self.alive))
+        return made
+
+
+def test_what_only_the_first_preparing_takes_is_compiling(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = Preparing(monkeypatch, [0.5, 0.01])
+    found = run(session, Pass.FWD, Pass.BWD)
+    assert (kernel.count, kernel.most) == (2, 1)  # never two at a time: there may be no memory for both
+    assert all(10 < outcome.plan_ms < 200 and outcome.compile_ms > 400 for outcome in found.values())
+    assert run(session, Pass.FWD)[Pass.FWD].compile_ms < 200  # and later ones take it no more
+    assert kernel.count == 3
+
+
+def test_a_preparing_that_is_slow_every_time_is_repeated_once_and_never_again(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = Preparing(monkeypatch, [0.3])
+    assert run(session, Pass.FWD)[Pass.FWD].plan_ms > 290
+    assert run(session, Pass.FWD)[Pass.FWD].plan_ms > 290
+    assert kernel.count == 3
+    assert run(session, Pass.FWD, kernel="torch:chunked")[Pass.FWD].plan_ms > 290  # another way may be quicker
+    assert kernel.count == 5
+
+
+def test_a_new_compilation_is_found_even_where_planning_is_slow(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = Preparing(monkeypatch, [0.25, 0.25, 0.8, 0.05])
+    run(session, Pass.FWD)  # 0.25 s each time
+    found = run(session, Pass.FWD)[Pass.FWD]
+    assert kernel.count == 4
+    assert found.plan_ms < 200
+    assert found.compile_ms > 600
+
+
+def test_the_inputs_of_the_clock_are_not_there_while_the_kernel_is_checked(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    order = list[str]()
+    make, check = inputs.make, job_module._check
+    monkeypatch.setattr(inputs, "make", lambda *given: order.append("inputs") or make(*given))
+    monkeypatch.setattr(job_module, "_check", lambda *given: order.append("check") or check(*given))
+    assert run(session, Pass.FWD, Pass.BWD)[Pass.BWD].status is Status.OK
+    assert order == ["check", "inputs"]
+
+
+def test_the_first_call_has_the_deadline_of_building_and_shows_what_compiling_took(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phases, forward = list[str](), torch_attention._Plain.forward
+    monkeypatch.setattr(session, "phase", phases.append)
+    during = list[str]()
+
+    def compiling(*given: Any) -> Any:
+        time.sleep(0 if during else 0.3)
+        during.append(phases[-1])
+        return forward(*given)
+
+    monkeypatch.setattr(torch_attention._Plain, "forward", compiling)
+    found = run(session, Pass.FWD, Pass.BWD)
+    assert during[:2] == ["build", "check"]  # the two data sets
+    assert set(during[2:]) == {"time"}
+    assert (found[Pass.FWD].compile_ms or 0) > 250 > (found[Pass.BWD].compile_ms or 0)
+
+
+def test_a_preparing_that_takes_minutes_is_not_repeated(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_module, "LONG_S", 0.25)
+    kernel = Preparing(monkeypatch, [0.3])
+    assert run(session, Pass.FWD)[Pass.FWD].plan_ms > 290
+    assert kernel.count == 1
+
+
+@pytest.mark.parametrize("label", ["torch:plain", "sdpa:math"])
+def test_gradients_are_returned_and_never_accumulated(label: str) -> None:
+    mask = masks.causal(64)
+    case = Case(64, 64, 4, 2, 16, 16, "fp32")
+    kernel = registry.choose(label, mask, case)
+    calls = job_module.Calls(kernel, kernel.prepare(mask, case), case, 0)
+    first, second, both = calls.backward(), calls.backward(), calls.both()
+    for a, b, c in zip(first, second, both, strict=True):  # type: ignore[call-overload]
+        assert torch.equal(a, b)
+        assert torch.equal(a, c)
+    assert all(x.grad is None for x in (*calls._qkv, calls._dout))
+
+
+def test_without_a_backward_forward_is_measured_alone(executor: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry.classes()["torch"], "backward", "none")
+    found = dict(outcomes(job_of(Pass.FWD, Pass.BWD), executor))
+    assert found[Pass.BWD].status is Status.UNSUPPORTED
+    assert "has no backward" in found[Pass.BWD].reason
+    assert (found[Pass.FWD].status, found[Pass.FWD].grad) == (Status.OK, False)
+    assert set(found[Pass.FWD].check or {}) == {"out", "lse"}
+
+
+def test_a_wrong_backward_is_wrong_and_its_forward_is_measured(executor: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    right, made, build = torch_attention._Plain.backward, list[Cell](), Cell.build_mask
+    monkeypatch.setattr(torch_attention._Plain, "backward", lambda *given: tuple(grad * 1.01 for grad in right(*given)))
+    job = job_of(*Pass)
+    monkeypatch.setattr(Cell, "build_mask", lambda cell: made.append(cell) or build(cell))
+    found = dict(outcomes(job, executor))
+    assert [found[pass_].status for pass_ in Pass] == [Status.OK, Status.WRONG, Status.WRONG]
+    assert "dq is off" in found[Pass.BWD].reason
+    assert (found[Pass.BWD].check or {})["dq"].share > 1
+    assert executor.attempts == [(list(Pass), True), ([Pass.FWD], False)]
+    assert len(made) == executor.released == 1  # the second attempt has the mask of the first
+
+
+def test_a_wrong_forward_is_wrong_in_every_pass(executor: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = torch_attention._Plain.forward
+    monkeypatch.setattr(torch_attention._Plain, "forward", lambda *given: (right(*given)[0] * 1.01, right(*given)[1]))
+    found = dict(outcomes(job_of(Pass.FWD, Pass.BWD), executor))
+    assert [outcome.status for outcome in found.values()] == [Status.WRONG] * 2
+    assert found[Pass.FWD].reason.startswith("out is off by ")
+    assert all(outcome.ms is None for outcome in found.values())
+
+
+def test_what_fails_in_the_clock_costs_its_own_pass(executor: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_module.Calls, "backward", lambda calls: 1 / 0)
+    found = dict(outcomes(job_of(*Pass), executor))
+    assert [found[pass_].status for pass_ in Pass] == [Status.OK, Status.ERROR, Status.ERROR]
+    assert found[Pass.BWD].reason == "ZeroDivisionError: division by zero"
+    assert len(executor.attempts) == 1  # the forward was measured before
+
+
+def test_another_mask_than_planned_is_an_error_of_every_pass(executor: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = job_of(Pass.FWD, Pass.BWD)
+    monkeypatch.setattr(Cell, "build_mask", lambda cell: masks.full(96))
+    found = dict(outcomes(job, executor))
+    expected = f"the worker built another mask ({masks.full(96).digest}) than was planned ({masks.causal(96).digest})"
+    assert [(outcome.status, outcome.reason) for outcome in found.values()] == [(Status.ERROR, expected)] * 2
+
+
+def test_a_lost_device_is_told_after_the_answers(executor: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose(*_: object) -> None:
+        raise RuntimeError("an illegal memory access was encountered")
+
+    monkeypatch.setattr(job_module, "_check", lose)
+    monkeypatch.setattr(Session, "after_error", lambda session, error: setattr(session, "device_lost", True))
+    *answers, last = executor.replies(job_of(Pass.FWD, Pass.BWD))
+    assert last == DeviceLost()
+    assert answers[0] == Chosen("torch:plain", True)
+    assert [(reply.pass_, reply.outcome.status) for reply in answers[1:] if isinstance(reply, Answer)] == [
+        (Pass.FWD, Status.ERROR),
+        (Pass.BWD, Status.ERROR),
+    ]
+
+
+def test_a_refusal_names_no_variant_and_starts_no_device(executor: InProcess) -> None:
+    (reply,) = executor.replies(job_of(Pass.FWD, kernel="sdpa:cudnn"))
+    assert isinstance(reply, Answer)
+    assert reply.outcome.status is Status.UNAVAILABLE
+    assert executor.worker._session._timer is None
+
+
+def test_a_block_pattern_is_measured_like_any_mask(session: Session) -> None:
+    sparse = {"mask": "uniform_block", "level": LevelName.SPARSE, "params": (("b", 16), ("ratio", 0.5))}
+    assert [outcome.status for outcome in run(session, Pass.FWD, Pass.BWD, **sparse).values()] == [Status.OK] * 2
+
+
+def test_forward_only_asks_for_no_gradients(session: Session) -> None:
+    assert set(run(session, Pass.FWD, grad=False, kernel="sdpa:math")[Pass.FWD].check or {}) == {"out"}
+
+
+@pytest.mark.parametrize(
+    ("label", "mask", "need"),
+    [
+        ("torch:plain", masks.causal(1024), "128 MiB for the scores of 64 heads"),
+        ("sdpa:math", masks.causal(1024), "128 MiB for the scores of 64 heads"),
+        ("sdpa:math", masks.prefix_lm_causal(1024, p=9), "128 MiB for the scores of 64 heads"),
+        ("sdpa:cudnn", masks.prefix_lm_causal(1024, p=9), "2 MiB for a dense mask"),
+        ("sdpa:efficient", masks.prefix_lm_causal(1024, p=9), "2 MiB for a dense mask"),
+    ],
+)
+def test_quadratic_memory_stops_at_a_length_with_what_it_would_take(label: str, mask: masks.Mask, need: str) -> None:
+    kernel, case = registry.get(label), Case(1024, 1024, 64, 8, 128, 128, device="cuda")
+    with pytest.raises(CellFailed) as refused:
+        job_module.refuse_quadratic(kernel, mask, case, 512)
+    assert str(refused.value) == f"O(S²) memory, {need} at 1024 tokens: skipped beyond 512 tokens; --full runs it"
+    assert refused.value.status is Status.SKIPPED
+    job_module.refuse_quadratic(kernel, mask, case, 1024)
+    job_module.refuse_quadratic(kernel, mask, case, None)
+
+
+def test_what_needs_no_memory_for_every_pair_has_no_limit() -> None:
+    mask, case = masks.causal(1024), Case(1024, 1024, 64, 8, 128, 128, device="cuda")
+    for label in ("torch:chunked", "sdpa:cudnn", "sdpa:flash"):
+        job_module.refuse_quadratic(registry.get(label), mask, case, 512)

@@ -1,0 +1,124 @@
+"""What a worker keeps between jobs: the mask of a problem, the device; and how it measures memory."""
+
+import gc
+import time
+
+import pytest
+from msgspec.structs import replace
+
+from longca.bench.one_device.messages import Chosen, GivenUp, WorkerJob
+from longca.bench.one_device.session import Session
+from longca.bench.plan.cell import Cell
+from longca.bench.run.outcomes import CellFailed
+from longca.errors import Refused
+from longca.results.record import Outcome, Pass, Status
+from longca.results.settings import ClockSettings
+
+CELL = Cell(kernel="torch:plain", mask="causal", seqlen=96, heads_q=4, heads_kv=2, head_dim=16, head_dim_v=16, dtype="fp32", pass_=Pass.FWD)
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session(lambda phase: None, "a CPU")
+
+
+def test_a_mask_is_built_once_for_all_kernels_of_a_problem(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    digest, built, build = CELL.build_mask().digest, list[Cell](), Cell.build_mask
+    monkeypatch.setattr(Cell, "build_mask", lambda cell: built.append(cell) or build(cell))
+    others = [replace(CELL, kernel="sdpa"), replace(CELL, pass_=Pass.BWD), replace(CELL, grad=False)]  # the last is a forward alone
+    assert all(session.mask(cell, digest) is session.mask(CELL, digest) for cell in others)
+    assert len(built) == 1
+    assert (session.build_ms or 0) > 0
+    session.end_problem()
+    assert session.build_ms is None
+    session.mask(CELL, digest)
+    assert len(built) == 2
+
+
+def test_another_mask_than_planned_is_an_error(session: Session) -> None:
+    digest = CELL.build_mask().digest
+    with pytest.raises(CellFailed, match=rf"^the worker built another mask \({digest}\) than was planned \(other\)$") as failed:
+        session.mask(CELL, "other")
+    assert failed.value.status is Status.ERROR
+    assert session.mask(CELL, digest).digest == digest
+
+
+def test_a_variant_that_is_given_up_is_not_run_again_with_that_pass(session: Session) -> None:
+    outcome = Outcome(status=Status.TIMEOUT, reason="not tried, its process broke 3 times in a row")
+    session.configure(WorkerJob(given_up=[GivenUp("kk:a", True, outcome)]))
+    with pytest.raises(CellFailed, match=outcome.reason) as failed:
+        session.choose("kk:a", grad=True)
+    assert failed.value.status is Status.TIMEOUT
+    assert session.choose("kk:a", grad=False) == Chosen("kk:a", False)
+    assert session.choose("kk:b", grad=True) == Chosen("kk:b", True)
+
+
+def test_a_refusal_costs_no_cleaning_up(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It came before anything ran; and a large suite holds a thousand of them."""
+    collected = list[int]()
+    monkeypatch.setattr(gc, "collect", lambda: collected.append(1))
+    session.after_error(Refused("takes other masks"))
+    assert not collected
+    session.after_error(RuntimeError("it broke"))
+    assert collected
+
+
+class FakeCuda:
+    """Counts bytes as torch does: what is held now, and the most since the last reset."""
+
+    def __init__(self) -> None:
+        self.held = self.most = 0
+        self.running_s = 0.0  # of what was enqueued
+
+    def take(self, size: int) -> None:
+        self.held += size
+        self.most = max(self.most, self.held)
+
+    def memory_allocated(self) -> int:
+        return self.held
+
+    def max_memory_allocated(self) -> int:
+        return self.most
+
+    def reset_peak_memory_stats(self) -> None:
+        self.most = self.held
+
+    def synchronize(self) -> None:
+        time.sleep(self.running_s)
+        self.running_s = 0.0
+
+    def empty_cache(self) -> None:
+        pass
+
+
+def test_peak_memory_is_the_calls_own_whatever_was_there_before(session: Session) -> None:
+    cuda = FakeCuda()
+    session.start_device("cpu")
+    session._cuda, session.clock = cuda, ClockSettings(warmup_s=0.0, least=2, most=2)
+    cuda.take(240 << 20)  # the flush buffer
+    cuda.take(7000)  # inputs
+    cuda.take(9999)
+    cuda.take(-9999)  # an earlier, higher peak
+
+    def call() -> None:
+        cuda.take(500)
+        cuda.take(-400)
+
+    peak_bytes, timing = session.time(call)
+    assert peak_bytes == 500
+    assert session.allocated() == (240 << 20) + 7000 + 100 * (1 + len(timing.samples))
+
+
+@pytest.mark.parametrize(("device_s", "warming"), [(0.03, 0), (0.0, 1)])
+def test_the_call_that_shows_the_memory_warms_up_as_far_as_it_loads_the_device(session: Session, device_s: float, warming: int) -> None:
+    """A host that compiles in it lets the device rest."""
+    session.start_device("cpu")
+    cuda, calls = FakeCuda(), list[None]()
+    session._cuda, session.clock = cuda, ClockSettings(warmup_s=0.02, least=3, most=3)
+
+    def call() -> None:
+        calls.append(time.sleep(0.03))
+        cuda.running_s = device_s
+
+    session.time(call)
+    assert len(calls) == 1 + warming + 3

@@ -1,0 +1,85 @@
+"""Block patterns from the command to the journal: their parameters and their source are told everywhere."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from longca.cli import main
+from longca.kernels import block_selection
+from longca.results.files import read_masks
+from longca.results.reading import read
+from longca.results.record import LevelName, Pass, Status
+
+Start = Callable[..., "subprocess.Popen[str]"]
+RUN = ("quick-sparse", "--masks", "uniform_block,variable_block", "--kernels", "torch:plain", "--seqlens", "600", "--heads", "4:2")
+SETTINGS = ("--set", "b=32", "--set", "ratio=.2,.5", "--set", "avg=40", "--set", "least=16", "--source", "moba")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, start_run: Start) -> Path:
+    out = tmp_path_factory.mktemp("sparse")
+    process = start_run(*RUN, *SETTINGS, "--out", out)
+    text, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    (out / "said.txt").write_text(text + errors)
+    return out
+
+
+def test_every_record_has_its_source_and_its_parameters(folder: Path) -> None:
+    records = read(folder).records
+    assert {record.status for record in records} == {Status.OK}
+    blocks = [record for record in records if record.level is LevelName.SPARSE]
+    assert {(record.mask, record.params["ratio"], record.pass_) for record in blocks} == {
+        (mask, ratio, pass_) for mask in ("uniform_block", "variable_block") for ratio in (0.2, 0.5) for pass_ in (Pass.FWD, Pass.BWD)
+    }
+    assert {record.source for record in blocks} == {"moba"}
+    assert {(record.mask, record.source) for record in records if record.level is LevelName.KERNEL} == {("causal", None)}
+    for record in blocks:
+        mask = block_selection.build(record.mask, 600, "moba", block_selection.Heads(4, 2, 8), seed=42, **record.params)
+        assert (record.mask_digest, record.area) == (mask.digest, mask.area)
+        assert None not in (record.build_ms, record.plan_ms, record.compile_ms)
+
+
+def test_masks_are_written_down_with_their_source(folder: Path) -> None:
+    assert {(entry.mask, entry.source) for entry in read_masks(folder).entries} == {
+        ("causal", None),
+        ("uniform_block", "moba"),
+        ("variable_block", "moba"),
+    }
+
+
+def test_what_is_printed_tells_patterns_apart(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = (folder / "said.txt").read_text()
+    for ratio in ("0.2", "0.5"):
+        assert f"torch:plain uniform_block moba b=32 ratio={ratio} 600 fwd: " in said  # while it runs
+        assert f"\nuniform_block moba b=32 ratio={ratio}  " in said  # and in the summary
+    assert main(["export", str(folder), "--md"]) == 0
+    table = capsys.readouterr().out
+    assert "| uniform_block moba b=32 ratio=0.2 | 600 | " in table
+    assert "| variable_block moba avg=40 ratio=0.5 least=16 | 600 | " in table
+    assert main(["run", *RUN, *SETTINGS, "--device", "cpu", "--dry-run"]) == 0
+    assert "uniform_block moba b=32 ratio=0.2 " in capsys.readouterr().out
+
+
+def test_it_resumes_and_another_source_is_other_cells(folder: Path, start_run: Start) -> None:
+    said = {}
+    for source in ("moba", "random"):
+        process = start_run(*RUN, *SETTINGS[:-1], source, "--out", folder, "--stop-after", "0.001")
+        said[source] = "".join(process.communicate(timeout=120))
+    assert "10 of 10 cells are done" in said["moba"]
+    assert "cells are done" not in said["random"]
+    assert "cells left; to go on" in said["random"]
+
+
+def test_a_pattern_can_be_made_again_from_its_entry_in_the_journal(folder: Path) -> None:
+    entries = [entry for entry in read_masks(folder).entries if entry.bands is None]
+    assert {entry.source for entry in entries} == {"moba"}
+    for entry in entries:
+        assert entry.heads_q is not None
+        assert entry.heads_kv is not None
+        assert entry.head_dim is not None
+        token_shape = block_selection.Heads(entry.heads_q, entry.heads_kv, entry.head_dim)
+        mask = block_selection.build(entry.mask, entry.seqlen_q, "moba", token_shape, seed=entry.seed or 0, **entry.params)
+        assert mask.digest == entry.digest

@@ -1,0 +1,92 @@
+"""Kernels that share a worker do not change torch for one another."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from longca import masks
+from longca.bench.check.reference_store import ReferenceStore
+from longca.bench.one_device.messages import WorkerJob
+from longca.bench.one_device.session import Session
+from longca.bench.one_device.torch_state import TorchState
+from longca.kernels.base import Case
+from longca.results.files import read_results
+from longca.results.record import Pass, Status
+
+
+@pytest.fixture
+def usual() -> Iterator[TorchState]:
+    state = TorchState()
+    yield state
+    state.restore()
+
+
+def test_what_one_kernel_sets_does_not_reach_the_next(start_run: Any, tmp_path: Path, plugins: Path) -> None:
+    asked = ["--plugin", plugins / "careless.py", "--kernels", "careless,careful", "--workers", "one", "--out", tmp_path]
+    with start_run(*asked) as process:
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    found = {(record.kernel, record.pass_): record for record in read_results(tmp_path).entries}
+    careful = [found["careful", pass_] for pass_ in (Pass.FWD, Pass.BWD)]
+    assert [record.status for record in careful] == [Status.OK, Status.OK], careful[1].reason
+
+
+CHANGES = {
+    "dtype": lambda: torch.set_default_dtype(torch.float64),
+    "grad": lambda: torch.set_grad_enabled(False),
+    "deterministic": lambda: torch.use_deterministic_algorithms(True, warn_only=True),
+    "threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
+    "precision": lambda: torch.set_float32_matmul_precision("medium"),
+    "device": lambda: torch.set_default_device("meta"),
+    "autocast": lambda: torch.set_autocast_enabled("cpu", True),
+    "cudnn": lambda: setattr(torch.backends.cudnn, "benchmark", True),
+    "sdpa": lambda: torch.backends.cuda.enable_flash_sdp(False),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_every_setting_is_put_back_and_a_while_of_others_leaves_it(change: str, usual: TorchState) -> None:
+    CHANGES[change]()
+    changed = TorchState()._values
+    assert changed != usual._values
+    with usual.instead():
+        assert TorchState()._values == usual._values
+    assert TorchState()._values == changed
+    usual.restore()
+    assert TorchState()._values == usual._values
+
+
+def test_a_precision_that_torch_does_not_tell_is_mended(usual: TorchState) -> None:
+    """Set in the old way and in the new way, it cannot be read any more."""
+    matmul: Any = torch.backends.cuda.matmul
+    before = matmul.fp32_precision
+    matmul.fp32_precision = "tf32"
+    usual.restore()
+    assert (torch.get_float32_matmul_precision(), matmul.fp32_precision) == ("highest", "ieee")
+    matmul.fp32_precision = before
+
+
+@pytest.mark.usefixtures("usual")
+def test_a_reference_that_others_read_too_is_made_with_the_usual_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session(lambda phase: None, "a CPU")
+    session.start_device("cpu")
+    torch.set_default_dtype(torch.float16)
+    seen = []
+    monkeypatch.setattr(ReferenceStore, "get", lambda *given: seen.append(torch.get_default_dtype()))
+    session.reference(masks.causal(8), Case(8, 8, 2, 1, 8, 8), 0)
+    assert (seen, torch.get_default_dtype()) == ([torch.float32], torch.float16)
+    session.end_job()
+    assert torch.get_default_dtype() == torch.float32
+
+
+@pytest.mark.usefixtures("usual")
+def test_what_a_kernel_changes_while_it_is_asked_what_it_supports_is_put_back_too() -> None:
+    """That is before any device is started."""
+    session = Session(lambda phase: None, "a CPU")
+    session.configure(WorkerJob())
+    torch.set_default_dtype(torch.float16)
+    session.end_job()
+    assert torch.get_default_dtype() == torch.float32

@@ -1,0 +1,169 @@
+"""Which code a measurement is of: versions of packages and of code, as far as they are part of a cell's key."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import longca
+from longca.bench.plan.cells import make_cells, plan
+from longca.bench.plan.suite import Suite
+from longca.bench.plan.versions import kernel_versions
+from longca.bench.run.record import make_record
+from longca.kernels import base
+from longca.results.record import Outcome, Status
+
+PRINT_VERSIONS = """
+import json, sys
+from longca.bench.plan.versions import kernel_versions, method_versions
+from longca.kernels import registry as kernels
+from longca.parallel import registry as methods
+kernels.load_plugin(sys.argv[1])
+versions = {label: kernel_versions(label)["code"] for name in kernels.names() for label in (name, *kernels.labels(name))}
+versions |= {name: method_versions(name)["method_code"] for name in methods.names()}
+print(json.dumps(versions | {"torch imported": "torch" in sys.modules}))
+"""
+DERIVED = """
+from longca.kernels.backends.block_triton.kernel import BlockTriton
+
+class Derived(BlockTriton):
+    name = "derived"
+"""
+# what editing a file changes: kernels by their name, whatever the variant, and methods
+EDITED = {
+    "kernels/backends/block_triton/_kernels.py": {"block_triton", "derived"},
+    "kernels/backends/fa4/_bands.py": {"fa4"},
+    "kernels/backends/torch_attention.py": {"torch"},
+    "parallel/primitives/ring.py": {"ring_p2p", "usp", "loongtrain"},
+    "parallel/methods/usp.py": {"usp", "loongtrain"},
+    "kernels/base.py": set(),
+    "kernels/registry.py": set(),
+    "parallel/method.py": set(),
+    "parallel/comm/base.py": set(),
+    "masks/mask.py": set(),
+    "bench/clock/clock.py": set(),
+}
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the package that a test may edit; beside it a user's kernel that is derived from one of ours."""
+    copy = tmp_path_factory.mktemp("edited") / "longca"
+    shutil.copytree(Path(longca.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    (copy.parent / "plugin.py").write_text(DERIVED)
+    return copy
+
+
+def versions_of(package: Path) -> dict[str, object]:
+    """Versions of code by kernel, variant and method, as a new process finds them."""
+    settings = {**os.environ, "PYTHONPATH": str(package.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-c", PRINT_VERSIONS, str(package.parent / "plugin.py")]
+    ended = subprocess.run(command, capture_output=True, text=True, env=settings, check=True)
+    found: dict[str, object] = json.loads(ended.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def unedited(package: Path) -> dict[str, object]:
+    return versions_of(package)
+
+
+def test_versions_do_not_need_torch_nor_depend_on_where_the_package_lies(unedited: dict[str, object]) -> None:
+    assert unedited.pop("torch imported") is False
+    assert all(isinstance(code, str) and len(code) == 16 for code in unedited.values())
+    for label in ("block_triton", "fa4", "fa4:bands", "torch:plain"):
+        assert kernel_versions(label)["code"] == unedited[label]
+
+
+@pytest.mark.parametrize("file", EDITED)
+def test_editing_a_file_changes_the_versions_of_the_kernels_and_methods_that_use_it(
+    file: str, package: Path, unedited: dict[str, object]
+) -> None:
+    text = (package / file).read_text()
+    (package / file).write_text(text + "# another way to multiply\n")
+    try:
+        edited = versions_of(package)
+    finally:
+        (package / file).write_text(text)
+    changed = {label for label in edited if edited[label] != unedited.get(label, False)}
+    assert {label.partition(":")[0] for label in changed} == EDITED[file]
+    assert changed == {label for label in edited if label.partition(":")[0] in EDITED[file]}  # all variants, and the bare name
+
+
+def test_the_version_of_the_code_is_in_the_key_and_in_the_record() -> None:
+    suite = Suite(masks=("causal",), seqlens=(64,))
+    cells = make_cells(suite, ["torch:plain"], "cpu")
+    now = kernel_versions("torch:plain")
+    planned, edited = (plan(cells, "a CPU", {"torch:plain": versions}) for versions in (now, now | {"code": "another"}))
+    assert not {entry.key for entry in planned} & {entry.key for entry in edited}
+    record = make_record(planned[0], Outcome(status=Status.UNSUPPORTED, reason="no"), "env")
+    assert record.versions == now
+    assert set(now) >= {"torch", "code"}
+
+
+class Copied(base.Kernel):
+    """Of a package that lies in a folder of sys.path and was never installed."""
+
+    name, needs, modules = "copied", "numpy copied-package", ("copied_package.inner",)
+
+    def supports(self, mask: object, case: base.Case) -> base.Answer:
+        return base.Yes()
+
+    def prepare(self, mask: object, case: base.Case) -> base.Attention:
+        raise NotImplementedError
+
+
+def test_a_package_without_a_number_has_the_version_of_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Copied().versions() == {"numpy": version("numpy")}  # it is not there
+    inner = tmp_path / "copied_package" / "inner"
+    inner.mkdir(parents=True)
+    (tmp_path / "copied_package" / "__init__.py").write_text("raise ImportError('nobody imports this for its version')")
+    for name in ("__init__.py", "kernel.py", "library.so.1", "README"):
+        (inner / name).write_text("one")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = [Copied().versions()]
+    assert found[0] == {"numpy": version("numpy"), "copied_package.inner": found[0]["copied_package.inner"]}
+    for name in ("kernel.py", "library.so.1"):
+        (inner / name).write_text("two")
+        found.append(Copied().versions())
+    assert len({versions["copied_package.inner"] for versions in found}) == 3
+    (inner / "README").write_text("two")
+    assert Copied().versions() == found[-1]
+
+
+def test_a_large_binary_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FlashAttention-3's is; wherever a build differs, it does so in many places."""
+    binary = tmp_path / "fa3_C.so"
+    with binary.open("wb") as file:
+        file.truncate(1 << 40)  # of holes: to read it would take minutes
+    monkeypatch.syspath_prepend(tmp_path)
+    holes = kernel_versions("fa3")["flash_attn_3._C"]
+    assert kernel_versions("fa3")["flash_attn_3._C"] == holes
+    with binary.open("r+b") as file:
+        file.seek(1 << 39)
+        file.write(b"another build" * 1000)
+    assert kernel_versions("fa3")["flash_attn_3._C"] != holes
+
+
+def test_an_own_build_of_flash_attention_3_is_told_from_that_of_xformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "version", lambda name: "0.0.34")
+    assert not any(name.startswith("flash_attn") for name in kernel_versions("fa3"))
+    (tmp_path / "flash_attn_interface.py").write_text("")
+    (tmp_path / "flash_attn_3").mkdir()
+    (tmp_path / "flash_attn_3" / "_C.abi3.so").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert {"flash_attn_interface", "flash_attn_3", "xformers"} <= kernel_versions("fa3").keys()
+
+
+def test_a_binary_of_flash_attention_2_without_a_number_has_a_version_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert kernel_versions("fa2:package").keys() == {"torch", "code"}
+    (tmp_path / "flash_attn_2_cuda.abi3.so").write_text("a build")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert kernel_versions("fa2:package").keys() == {"torch", "code", "flash_attn_2_cuda"}
+    assert kernel_versions("fa2:torch").keys() == {"torch", "code"}

@@ -1,0 +1,88 @@
+"""A user's own training steps, and the shapes of models."""
+
+import json
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from longca.bench.plan import suite as suites
+from longca.bench.plan.cells import make_cells
+from longca.bench.plan.suite import Suite
+from longca.bench.plan.workload import read_workload, with_model
+from longca.errors import BadInput
+from longca.results.record import Pass
+
+SMALL = Suite(kernels=("torch",), masks=("causal", "causal_document"), seqlens=("1K", "512"), heads=("4:2",), head_dims=("32",))
+
+
+def test_a_workload_becomes_cells(tmp_path: Path) -> None:
+    file = tmp_path / "steps.jsonl"
+    steps = [{"mask": "causal_document", "documents": [300, 212]}, {"mask": "sliding_window", "seqlen": 512, "params": {"w": 9}}]
+    file.write_text("".join(json.dumps(step) + "\n" for step in [*steps, steps[0]]))
+    cells = make_cells(SMALL, ["torch"], "cpu", read_workload(file))
+    assert [(cell.mask, cell.seqlen, cell.pass_) for cell in cells] == [
+        (m, 512, w) for m in ("causal_document", "sliding_window") for w in (Pass.FWD, Pass.BWD)
+    ]
+    assert cells[0].build_mask().documents == (300, 212)
+    assert cells[2].build_mask().params == {"w": 9}
+
+
+@pytest.mark.parametrize("name", suites.names("models"))
+def test_every_model_gives_a_shape(name: str) -> None:
+    shaped = with_model(SMALL, name)
+    suites.check(shaped)
+    assert shaped.heads != SMALL.heads
+
+
+def test_a_models_window_counts_its_own_key() -> None:
+    shaped = with_model(replace(SMALL, masks=("sliding_window_causal",), seqlens=("8K",)), "mistral-7b")
+    mask = make_cells(shaped, ["torch"], "cpu")[0].build_mask()
+    starts, ends = mask.row_intervals()
+    assert (ends - starts).max() == 4096
+
+
+EXAMPLE = '{"mask": "causal_document", "documents": [353, 7839]}'
+WRONG = [
+    ("{", f"FILE line 1 is not JSON: input data was truncated; write an object such as {EXAMPLE}."),
+    ("[]", f"FILE line 1 must be an object with a mask, such as {EXAMPLE}."),
+    ('{"seqlen": 8}', f"FILE line 1 must be an object with a mask, such as {EXAMPLE}."),
+    ("", f"the workload FILE has no steps; write one JSON object per training step, such as {EXAMPLE}."),
+    ('{"mask": "causl", "seqlen": 8}', "FILE line 1: unknown mask 'causl'; did you mean 'causal'?"),
+    ('{"mask": 5, "seqlen": 8}', "FILE line 1: mask must be a text, not 5."),
+    ('{"mask": "causal"}', "FILE line 1 needs a seqlen of 1 or more, or documents."),
+    ('{"mask": "causal", "seqlen": 0}', "FILE line 1: seqlen must be a whole number of 1 or more, not 0."),
+    ('{"mask": "causal", "seqlen": 8, "lengths": [8]}', "unknown setting in FILE line 1: 'lengths'; did you mean 'documents'?"),
+    ('{"mask": "full_document", "documents": [3, 0]}', "FILE line 1: documents[1] must be a whole number of 1 or more, not 0."),
+    (
+        '{"mask": "full_document", "documents": []}',
+        "FILE line 1: documents must be a list of lengths of 1 or more, not []; without the field they are drawn.",
+    ),
+    ('{"mask": "full_document", "seqlen": 8, "documents": null}', "FILE line 1: documents must be a list, not null."),
+    ('{"mask": "causal", "seqlen": 8, "params": [1]}', "FILE line 1: params must be a table, not [1]."),
+    ('{"mask": "causal", "seqlen": 8, "params": {"w": 1}}', "FILE line 1: causal has no parameter 'w'; it has none."),
+    ('{"mask": "causal", "seqlen": 8, "seed": "a"}', 'FILE line 1: seed must be a whole number, not "a".'),
+    ('{"mask": "causal", "seqlen": 8, "seed": -1}', "FILE line 1: seed must be a whole number of 0 or more, not -1."),
+    (
+        '{"mask": "causal", "seqlen": 8, "documents": [8]}',
+        "FILE line 1: causal has no documents, so it takes no lengths, no distribution and no packing.",
+    ),
+    (
+        '{"mask": "full_document", "seqlen": 9, "documents": [8]}',
+        "FILE line 1: the documents hold 8 tokens, fewer than the sequence length 9; give more of them.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), WRONG)
+def test_a_wrong_workload_is_refused_with_its_line(tmp_path: Path, line: str, message: str) -> None:
+    file = tmp_path / "steps.jsonl"
+    file.write_text(line + "\n")
+    with pytest.raises(BadInput) as caught:
+        read_workload(file)
+    assert str(caught.value) == message.replace("FILE", str(file))
+
+
+def test_an_unknown_model_is_refused() -> None:
+    with pytest.raises(BadInput, match="did you mean 'mistral-7b'"):
+        with_model(SMALL, "mistral-7")

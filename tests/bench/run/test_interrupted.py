@@ -1,0 +1,195 @@
+"""Runs that are cut short: killed twenty times, stopped with Ctrl-C, started twice; what is there in the end is always the same."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import longca
+from longca.bench.plan.cells import make_cells, plan
+from longca.bench.plan.jobs import Job, make_jobs
+from longca.bench.plan.suite import Suite
+from longca.bench.run import runner
+from longca.results.files import read_results
+from longca.results.journal import Journal
+from longca.results.merge import merge
+from longca.results.reading import history, read
+from longca.results.record import Outcome, Pass, Record, Status
+
+GRID = ["--masks", "all", "--seqlens", "16,17,18,19,20,21,22,23", "--passes", "fwd", "--kernels", "cheap"]
+
+
+@pytest.fixture
+def cheap(start_run: Any, plugins: Path) -> Any:
+    def start(out: Path, seconds: float = 0.0, *more: object, **environment: object) -> Any:
+        arguments = ["--plugin", plugins / "cheap.py", *GRID, "--out", out, *more]
+        return start_run(*arguments, CHEAP_S=seconds, **environment)
+
+    return start
+
+
+def keys(folder: Path) -> list[str]:
+    return [record.key for record in read_results(folder).entries]
+
+
+def finish(process: Any) -> str:
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    return str(output + errors)
+
+
+def test_killed_twenty_times_and_resumed_gives_the_same_cells(cheap: Any, tmp_path: Path) -> None:
+    finish(cheap(tmp_path / "whole"))
+    out, log, rng, kills = tmp_path / "killed", tmp_path / "log", random.Random(0), 0
+    for _ in range(20):
+        process = cheap(out, 0.04, CHEAP_LOG=log)
+        before = log.stat().st_size if log.exists() else 0
+        while process.poll() is None and (log.stat().st_size if log.exists() else 0) == before:
+            time.sleep(0.01)  # until it works
+        time.sleep(rng.uniform(0.0, 0.25))
+        process.kill()
+        process.communicate()
+        kills += process.returncode == -signal.SIGKILL
+    text = finish(cheap(out, CHEAP_LOG=log))
+    assert kills == 20
+    assert "resuming" in text
+    assert sorted(keys(out)) == sorted(keys(tmp_path / "whole"))
+    assert len(set(keys(out))) == len(keys(out)) > 60
+    asked = Counter(tuple(line.split()[1:]) for line in log.read_text().splitlines())
+    assert sum(asked.values()) - len(keys(out)) <= kills  # cells that were begun and lost: at most one per kill
+
+
+def test_a_planned_stop_is_no_interrupt_and_says_how_to_go_on(cheap: Any, tmp_path: Path) -> None:
+    out = tmp_path / "with a space"
+    process = cheap(out, 0.3, "--stop-after", 2, "--passes", "fwd")
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 3, errors
+    left = 96 - len(keys(out))
+    last = output.splitlines()[-1]
+    assert last.startswith(f"stopped with {left} cells left; to go on: longca run --masks causal ")
+    assert f"--out '{out}'" in last
+
+
+@pytest.mark.parametrize("signals", [["SIGINT"], ["SIGINT", "SIGINT"], ["SIGTERM"]])
+def test_ctrl_c_once_ends_after_the_cell_and_twice_at_once(signals: list[str], cheap: Any, tmp_path: Path) -> None:
+    process = cheap(tmp_path, 0.5 if signals == ["SIGINT"] else 2.0)
+    while not (tmp_path / "results.jsonl").exists() or not keys(tmp_path):
+        time.sleep(0.02)
+    for name in signals:
+        process.send_signal(signal.Signals[name])
+        time.sleep(0.2)
+    start, (output, errors) = time.monotonic(), process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert ("stopping after all passes of this kernel on this problem" in errors) == ("SIGINT" in signals)
+    assert time.monotonic() - start < 30  # all that is left would take 45 s and more
+    done = len(read(tmp_path).records)
+    assert 1 <= done <= 4
+    assert f"\n{done} cell{'s' * (done > 1)}: {done} unsupported; written to {tmp_path}/results.jsonl\n" in output
+    assert output.splitlines()[-1].startswith(f"stopped with {96 - done} cells left; to go on: longca run --masks causal ")
+    assert not (tmp_path / ".cache").exists()
+
+
+class SignalledJournal(Journal):
+    """A signal comes just when the first record is on the disk."""
+
+    def add(self, record: Record) -> None:
+        super().add(record)
+        if len(self.records) == 1:
+            signal.raise_signal(signal.SIGTERM)
+
+
+class Refusing:
+    """An executor that refuses everything, and a watcher that shows nothing."""
+
+    lost, spent_s = False, defaultdict[str, float](float)
+
+    def attempt(self, job: Job) -> Iterator[tuple[Pass, Outcome]]:
+        yield from ((pass_, Outcome(status=Status.UNSUPPORTED, reason="no")) for pass_ in job.passes)
+
+    def start(self, jobs: Iterable[Job]) -> None: ...
+
+    def release(self, job: Job) -> None: ...
+
+    def close(self) -> None: ...
+
+    def begin(self, job: Job) -> None: ...
+
+    def finished(self, record: Record) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+
+def test_a_record_that_is_written_when_the_signal_comes_is_counted(tmp_path: Path) -> None:
+    suite = Suite(masks=("causal",), seqlens=(16, 17), passes=(Pass.FWD, Pass.BWD), heads=("2:1",), head_dims=("8",))
+    planned = plan(make_cells(suite, ["torch"], "cpu"), "a CPU", {"torch": {}})
+    runner.make_cache(tmp_path)
+    with SignalledJournal(tmp_path) as journal:
+        ended = runner.execute(make_jobs(planned), Refusing(), journal, "here", Refusing())
+    assert ended == (3, True)
+    assert len(keys(tmp_path)) == 1
+
+
+def test_a_second_runner_on_the_same_folder_is_refused(cheap: Any, tmp_path: Path) -> None:
+    first = cheap(tmp_path, 1.0)
+    while not (tmp_path / "results.jsonl").exists():
+        time.sleep(0.02)
+    second = cheap(tmp_path)
+    _, errors = second.communicate(timeout=60)
+    first.kill()
+    first.communicate()
+    assert second.returncode == 2
+    assert errors == f"longca: another run is writing to {tmp_path}; wait for it, or give another folder.\n"
+
+
+def test_finished_cells_are_skipped_and_failed_ones_tried_again_when_asked(start_run: Any, tmp_path: Path, plugins: Path) -> None:
+    arguments = ["--plugin", plugins / "hostile.py", "--kernels", "raises,good", "--passes", "fwd", "--out", tmp_path]
+    finish(start_run(*arguments))
+    assert len(keys(tmp_path)) == 2
+    finish(start_run(*arguments))
+    assert len(keys(tmp_path)) == 2
+    finish(start_run(*arguments, "--retry", "failed"))
+    assert Counter(keys(tmp_path)).most_common(1)[0][1] == 2
+    assert {record.asked: record.status for record in read(tmp_path).records} == {"raises": Status.ERROR, "good": Status.OK}
+
+
+def test_shards_joined_are_the_whole(cheap: Any, tmp_path: Path) -> None:
+    finish(cheap(tmp_path / "whole"))
+    parts = [tmp_path / f"part{i}" for i in (1, 2, 3)]
+    for number, part in enumerate(parts, 1):
+        finish(cheap(part, 0.0, "--shard", f"{number}/3"))
+    sizes = [len(keys(part)) for part in parts]
+    assert max(sizes) - min(sizes) <= 1
+    merged = merge(tmp_path / "joined", parts)
+    assert merged.added == sum(sizes)
+    assert sorted(keys(tmp_path / "joined")) == sorted(keys(tmp_path / "whole"))
+    assert merge(tmp_path / "joined", parts) == (0, 0, sum(sizes))
+
+
+def test_a_kernel_whose_worker_breaks_again_and_again_is_given_up(start_run: Any, tmp_path: Path, plugins: Path) -> None:
+    arguments = ["--plugin", plugins / "hostile.py", "--kernels", "exits", "--passes", "fwd", "--seqlens", "16,17,18,19,20"]
+    arguments += ["--out", tmp_path]
+    finish(start_run(*arguments))
+    assert ["not tried" in record.reason for record in history(tmp_path)] == [False, False, False, True, True]
+
+
+def test_a_full_disk_ends_the_run_with_one_sentence_and_keeps_what_was_measured(tmp_path: Path, plugins: Path) -> None:
+    out = tmp_path / "out"
+    verb = ["run", "--device", "cpu", "--plugin", str(plugins / "cheap.py"), *GRID, "--heads", "2:1", "--out", str(out)]
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))"
+    program = f"{limit}; import sys; from longca.cli import main; sys.exit(main({verb!r}))"
+    settings = {**os.environ, "PYTHONPATH": str(Path(longca.__file__).parents[1])}
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=settings, timeout=120, check=False)
+    assert ended.returncode == 2
+    advice = "what was measured before is kept: make room and run again to go on."
+    assert ended.stderr.splitlines()[-1] == f"longca: cannot write {out}/results.jsonl: File too large; {advice}"
+    assert "Traceback" not in ended.stderr
+    assert 5 < len(read(out).records) < 20
+    assert read_results(out).torn == 0

@@ -1,0 +1,97 @@
+"""What a record says of an error: the line of the plugin it came from, and memory in a sentence."""
+
+import json
+import math
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from longca.bench.run.outcomes import PLACE, CellFailed, drop_frames, failure, status_of, to_message
+from longca.errors import BadInput, Refused, Unavailable
+from longca.plugins import import_file
+from longca.processes.lost import of_exit
+from longca.results.record import Outcome, Status, TensorError
+from longca.text import LONGEST_REASON
+
+
+def raised(tmp_path: Path, message: str) -> BaseException:
+    (tmp_path / "theirs.py").write_text("def fail(message):\n    raise ValueError(message)\n")
+    with pytest.raises(ValueError) as found:  # noqa: PT011  # whatever it says
+        import_file(tmp_path / "theirs.py", "function").fail(message)
+    return found.value
+
+
+def test_an_error_names_the_line_of_the_plugin_even_when_its_frames_are_gone(tmp_path: Path) -> None:
+    error = raised(tmp_path, "no\nluck")
+    assert status_of(error) == ("error", "ValueError: no luck (theirs.py line 2)")
+    for _ in range(2):
+        drop_frames(error)
+    assert error.__traceback__ is None
+    assert status_of(error) == ("error", "ValueError: no luck (theirs.py line 2)")
+
+
+def test_a_long_message_is_cut_and_the_line_is_not(tmp_path: Path) -> None:
+    _, reason = status_of(raised(tmp_path, "word " * 200))
+    assert len(reason) == LONGEST_REASON
+    assert reason.endswith("… (theirs.py line 2)")
+
+
+def test_an_import_that_fails_names_its_line(tmp_path: Path) -> None:
+    (tmp_path / "theirs.py").write_text("x = 1\nx.y\n")
+    with pytest.raises(ValueError, match=r"fails when it is imported: AttributeError: .* \(theirs\.py line 2\)$"):
+        import_file(tmp_path / "theirs.py", "kernel")
+
+
+def test_memory_is_said_in_a_sentence() -> None:
+    allocator = "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate {} bytes."
+    assert status_of(RuntimeError(allocator.format(3 << 30))) == ("oom", "out of memory: it asked for 3 GiB at once")
+    assert status_of(MemoryError()) == ("oom", "out of memory")
+    assert status_of(RuntimeError("CUDA out of memory. Tried to allocate 2 GiB.")) == (
+        "oom",
+        "CUDA out of memory. Tried to allocate 2 GiB.",
+    )
+
+
+def test_a_reason_can_be_shown_and_written_anywhere(tmp_path: Path) -> None:
+    """Whatever a kernel says: half of a surrogate pair, a NUL, an escape that clears the screen, a compiler's colours."""
+    _, reason = status_of(raised(tmp_path, "a\ud800b\0c\x1b[2Jd \x1b[1;31mred\x1b[0m 5 µs"))
+    assert reason == "ValueError: a�b�c�[2Jd red 5 µs (theirs.py line 2)"
+    reason = of_exit(1, "time", "bye\x07\n").reason
+    assert reason == "its process ended with exit code 1 during measuring; its last words: bye�"
+    error = ValueError("no")
+    setattr(error, PLACE, " (a\udcffb.py line 2)")
+    assert status_of(error) == ("error", "ValueError: no (a�b.py line 2)")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "reason"),
+    [
+        (Refused("fa4 takes bf16, not fp32."), Status.UNSUPPORTED, "fa4 takes bf16, not fp32"),
+        (Unavailable("fa4 is not installed."), Status.UNAVAILABLE, "fa4 is not installed"),
+        (BadInput("the mask has no parameter 'w'."), Status.ERROR, "the mask has no parameter 'w'"),
+        (KeyError("w"), Status.ERROR, "KeyError: 'w'"),
+        (CellFailed(Status.SKIPPED, "O(S²) memory"), Status.SKIPPED, "O(S²) memory"),
+    ],
+)
+def test_every_error_has_its_status_and_a_reason_without_a_full_stop(error: Exception, status: Status, reason: str) -> None:
+    assert status_of(error) == (status, reason)
+
+
+def test_a_failed_check_keeps_its_errors_and_what_else_is_known() -> None:
+    check = {"out": TensorError(0.5, 0.1)}
+    outcome = failure(CellFailed(Status.WRONG, "out is off", check), grad=False, build_ms=3.0)
+    assert outcome == Outcome(status=Status.WRONG, reason="out is off", check=check, grad=False, build_ms=3.0)
+
+
+def test_a_message_holds_finite_numbers_of_six_digits() -> None:
+    outcome = Outcome(
+        status=Status.WRONG, check={"out": TensorError(math.inf, 0.1), "lse": TensorError(1.23456789, math.nan)}, build_ms=1e-9
+    )
+    message = to_message(outcome)
+    assert message["check"] == {"out": {"error": None, "allowed": 0.1}, "lse": {"error": 1.23457, "allowed": None}}
+    assert message["build_ms"] == 1e-9
+    assert msgspec.convert(json.loads(json.dumps(message)), Outcome).check == {
+        "out": TensorError(None, 0.1),
+        "lse": TensorError(1.23457, None),
+    }

@@ -1,0 +1,115 @@
+"""The policy for attempts: when a forward runs without its backward, and when a kernel is not tried again."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+import pytest
+
+from longca.bench.plan.cells import make_cells, plan
+from longca.bench.plan.jobs import Job, make_jobs
+from longca.bench.plan.suite import Suite
+from longca.bench.run.retry import STRIKES, Strikes, Suspect, outcomes
+from longca.results.record import Outcome, Pass, Status
+
+OK = Outcome(status=Status.OK)
+LATE = Outcome(status=Status.TIMEOUT, reason="measuring took longer than its 3 s")
+
+
+class Scripted:
+    """An executor that answers with the given outcomes, attempt after attempt; `breaks` says after how many its processes are lost."""
+
+    def __init__(self, *answers: dict[Pass, Outcome], breaks: int | None = None) -> None:
+        self.answers, self.breaks = list(answers), breaks
+        self.attempts, self.released = list[tuple[list[Pass], bool]](), 0
+        self.spent_s = defaultdict[str, float](float)
+
+    @property
+    def lost(self) -> bool:
+        return self.breaks is not None and len(self.attempts) >= self.breaks
+
+    def start(self, jobs: Iterable[Job]) -> None: ...
+
+    def attempt(self, job: Job) -> Iterator[tuple[Pass, Outcome]]:
+        self.attempts.append((job.passes, job.cell.grad))
+        yield from self.answers.pop(0).items()
+
+    def release(self, job: Job) -> None:
+        self.released += 1
+
+    def close(self) -> None: ...
+
+
+def job_of(*passes: Pass) -> Job:
+    suite = Suite(masks=("causal",), seqlens=(64,), passes=passes)
+    (job,) = make_jobs(plan(make_cells(suite, ["torch"], "cpu"), "a CPU", {"torch": {}}))
+    return job
+
+
+@pytest.mark.parametrize("status", [Status.ERROR, Status.TIMEOUT, Status.OOM, Status.WRONG, Status.UNSUPPORTED, Status.SKIPPED])
+def test_a_forward_that_failed_beside_its_backward_is_tried_once_more_alone(status: Status) -> None:
+    failed = Outcome(status=status, reason="why")
+    for second in (OK, failed):
+        executor = Scripted(dict.fromkeys(Pass, failed), {Pass.FWD: second})
+        found = list(outcomes(job_of(*Pass), executor))
+        assert found == [(Pass.BWD, failed), (Pass.BOTH, failed), (Pass.FWD, second)]
+        assert executor.attempts == [(list(Pass), True), ([Pass.FWD], False)]
+        assert executor.released == 1
+
+
+@pytest.mark.parametrize("status", [Status.OK, Status.INVALID, Status.UNAVAILABLE])
+def test_a_forward_that_was_measured_or_cannot_be_there_is_not_tried_again(status: Status) -> None:
+    executor = Scripted({Pass.FWD: Outcome(status=status), Pass.BWD: LATE})
+    assert [(pass_, outcome.status) for pass_, outcome in outcomes(job_of(Pass.FWD, Pass.BWD), executor)] == [
+        (Pass.FWD, status),
+        (Pass.BWD, Status.TIMEOUT),
+    ]
+    assert len(executor.attempts) == 1
+
+
+def test_a_forward_without_a_backward_beside_it_is_tried_once() -> None:
+    for passes in ([Pass.FWD], [Pass.BWD], [Pass.BWD, Pass.BOTH]):
+        executor = Scripted(dict.fromkeys(passes, LATE))
+        assert list(outcomes(job_of(*passes), executor)) == [(pass_, LATE) for pass_ in passes]
+        assert len(executor.attempts) == 1
+
+
+def test_a_job_that_is_not_the_last_of_its_problem_keeps_what_the_next_one_needs() -> None:
+    suite = Suite(masks=("causal",), seqlens=(64,), passes=(Pass.FWD,))
+    jobs = make_jobs(plan(make_cells(suite, ["torch", "sdpa"], "cpu"), "a CPU", {"torch": {}, "sdpa": {}}), "one")
+    executor = Scripted({Pass.FWD: OK}, {Pass.FWD: OK})
+    released = []
+    for job in jobs:
+        list(outcomes(job, executor))
+        released.append(executor.released)
+    assert released == [0, 1]
+
+
+def test_ranks_that_broke_and_cannot_be_started_again_try_nothing_alone() -> None:
+    executor = Scripted({Pass.FWD: LATE, Pass.BWD: LATE}, breaks=1)
+    found = dict(outcomes(job_of(Pass.FWD, Pass.BWD), executor))
+    assert found[Pass.BWD] == LATE
+    expected = f"not tried without a backward, with which the ranks of this job broke: {LATE.reason}"
+    assert (found[Pass.FWD].status, found[Pass.FWD].reason) == (Status.ERROR, expected)
+    assert len(executor.attempts) == 1
+
+
+def test_a_suspect_is_given_up_after_some_breaks_in_a_row_and_an_answer_starts_anew() -> None:
+    strikes, suspect = Strikes(), Suspect("fa4:bands", True)
+    for _ in range(STRIKES - 1):
+        strikes.broke(suspect, Status.ERROR, "its process died")
+    strikes.answered(suspect)
+    for _ in range(STRIKES - 1):
+        strikes.broke(suspect, Status.ERROR, "its process died")
+    assert strikes.given_up() == {}
+    strikes.broke(suspect, Status.TIMEOUT, "checking took longer than its 3 s")
+    reason = "not tried, its process broke 3 times in a row; the last time: checking took longer than its 3 s"
+    assert strikes.given_up() == {suspect: Outcome(status=Status.TIMEOUT, reason=reason, grad=True)}
+
+
+def test_variants_and_a_forward_alone_are_counted_apart() -> None:
+    strikes = Strikes()
+    for suspect in (Suspect("kk:a", True), Suspect("kk:b", True), Suspect("kk:a", False)):
+        for _ in range(STRIKES - 1):
+            strikes.broke(suspect, Status.ERROR, "its process died")
+    strikes.broke(Suspect("kk:a", True), Status.ERROR, "its process died")
+    assert list(strikes.given_up()) == [Suspect("kk:a", True)]

@@ -1,0 +1,147 @@
+"""The loop of a run: each mask is built once, records are written as they come, and a second run measures what is left."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from longca.bench.plan.catalogue import Catalogue, Entry
+from longca.bench.plan.cell import Cell
+from longca.bench.plan.cells import Planned, plan
+from longca.bench.plan.jobs import Job, make_jobs
+from longca.bench.plan.suite import Suite
+from longca.bench.run import runner
+from longca.bench.run.campaign import Finished, measure, plan_level
+from longca.bench.run.level import Level
+from longca.bench.run.progress import PlainProgress
+from longca.errors import BadInput
+from longca.results import metrics
+from longca.results.files import read_masks, read_results
+from longca.results.journal import Journal
+from longca.results.record import Outcome, Pass, Record, Status, Times
+
+SUITE = Suite(masks=("causal",), seqlens=(64, 65), passes=(Pass.FWD, Pass.BWD), heads=("2:1",), head_dims=("8",), dtypes=("fp32",))
+OK = Outcome(status=Status.OK, ms=Times(1.0, 1.0, 1.0, [1.0]), tflops=1.0)
+REFUSED = Outcome(status=Status.UNSUPPORTED, reason="no")
+
+
+class Answering:
+    """An executor that gives every cell the same outcome; and a watcher that says nothing."""
+
+    lost = False
+
+    def __init__(self, outcome: Outcome = REFUSED) -> None:
+        self.outcome, self.asked = outcome, list[Job]()
+        self.spent_s = defaultdict[str, float](float)
+
+    def attempt(self, job: Job) -> Iterator[tuple[Pass, Outcome]]:
+        self.asked.append(job)
+        yield from ((pass_, self.outcome) for pass_ in job.passes)
+
+    def start(self, jobs: Iterable[Job]) -> None: ...
+
+    def release(self, job: Job) -> None: ...
+
+    def close(self) -> None: ...
+
+    def begin(self, job: Job) -> None: ...
+
+    def finished(self, record: Record) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+
+class Answered(Level):
+    """The kernel kk in a version of its code, whose cells all have one outcome."""
+
+    def __init__(self, outcome: Outcome = OK, code: str = "one", suite: Suite = SUITE) -> None:
+        catalogue = Catalogue()
+        catalogue.add(Entry("kk", {"code": code}, "mine.py"))
+        super().__init__(suite, "cpu", catalogue)
+        self.outcome = outcome
+
+    def admit(self, planned: Sequence[Planned]) -> None: ...
+
+    def executor(self, device_model: str, cache: Path, full: bool) -> Answering:
+        self.answering = Answering(self.outcome)
+        return self.answering
+
+
+def run(level: Answered, out: Path, **settings: bool) -> Finished:
+    return measure(level, plan_level(level), out, show=PlainProgress, **settings)  # type: ignore[arg-type]
+
+
+def test_a_run_builds_each_mask_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To plan it; whoever measures it builds it for himself. Records and masks.jsonl need it no more, however many lie between."""
+    built, build = list[Cell](), Cell.build_mask
+    monkeypatch.setattr(Cell, "build_mask", lambda cell: built.append(cell) or build(cell))
+    suite = replace(SUITE, masks=("uniform_block", "causal_document"), seeds=(90, 91, 92), seqlens=(300, 301))
+    entries = plan(Answered(suite=suite).cells(()), "a CPU", {"kk": {"code": "one"}})
+    with Journal(tmp_path) as journal:
+        runner.make_cache(tmp_path)
+        for entry in entries:
+            journal.add_mask(entry.mask)
+        assert runner.execute(make_jobs(entries), Answering(), journal, "here", Answering()) == (0, False)
+    assert len(journal.records) == len(entries) == 2 * 2 * 3 * 2
+    assert len(built) == len({entry.cell.problem for entry in entries}) == 12
+    for entry in entries:
+        mask, record = build(entry.cell), journal.records[entry.key]
+        assert record.flops == metrics.flops(mask, entry.cell.case(mask), entry.cell.pass_)
+        assert (record.params, record.seqlen_q, record.area) == (mask.params, mask.seqlen_q, mask.area)
+    assert {entry.digest for entry in read_masks(tmp_path).entries} == {entry.mask.digest for entry in entries}
+    assert not (tmp_path / runner.CACHE).exists()
+
+
+def test_a_second_run_measures_nothing_and_gives_the_same_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = run(Answered(), tmp_path)
+    assert (first.measured, first.left, len(first.results.records)) == (4, 0, 4)
+    assert all(record.versions == {"code": "one"} for record in first.results.records)
+    capsys.readouterr()
+    second = run(Answered(), tmp_path)
+    assert (second.measured, second.results.records) == (0, first.results.records)
+    assert f"resuming {tmp_path}: 4 of 4 cells are done." in capsys.readouterr().err
+
+
+def test_cells_that_are_missing_are_measured_and_others_are_not(tmp_path: Path) -> None:
+    run(Answered(suite=replace(SUITE, seqlens=(64,))), tmp_path)
+    level = Answered()
+    assert run(level, tmp_path).measured == 2
+    assert [job.cell.seqlen for job in level.answering.asked] == [65]
+
+
+def test_edited_code_is_measured_again_and_going_back_to_it_costs_nothing(tmp_path: Path) -> None:
+    run(Answered(code="one"), tmp_path)
+    assert run(Answered(code="two"), tmp_path).measured == 4
+    before = run(Answered(code="one"), tmp_path)
+    assert before.measured == 0
+    assert {(record.versions or {})["code"] for record in before.results.records} == {"one"}
+
+
+@pytest.mark.parametrize(
+    ("status", "settings", "measured"),
+    [
+        (Status.SKIPPED, {}, 0),
+        (Status.SKIPPED, {"retry": True}, 0),
+        (Status.SKIPPED, {"full": True}, 4),
+        (Status.ERROR, {}, 0),
+        (Status.ERROR, {"full": True}, 0),
+        (Status.ERROR, {"retry": True}, 4),
+        (Status.UNSUPPORTED, {"retry": True, "full": True}, 0),
+        (Status.OK, {"retry": True, "full": True}, 0),
+    ],
+)
+def test_what_is_measured_again(tmp_path: Path, status: Status, settings: dict[str, bool], measured: int) -> None:
+    run(Answered(OK if status is Status.OK else Outcome(status=status, reason="why")), tmp_path)
+    again = run(Answered(), tmp_path, **settings)
+    assert again.measured == measured
+    assert {record.status for record in again.results.records} == {Status.OK if measured else status}
+    assert len(read_results(tmp_path).entries) == 4 + measured
+
+
+def test_a_run_without_kernels_is_refused() -> None:
+    level = Answered()
+    level.catalogue = Catalogue()
+    with pytest.raises(BadInput, match="no kernel runs here"):
+        plan_level(level)

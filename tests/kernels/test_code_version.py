@@ -1,0 +1,175 @@
+"""The code versions of LongCA's own kernels and methods, seen in a copy of the package whose files are edited."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import longca
+from longca import code_version
+from longca.kernels import registry
+from longca.parallel import registry as methods
+
+PACKAGE = Path(longca.__file__).parent
+ROOMS = ("kernels", "lengths", "masks", "parallel")
+PRINT = """
+import json, sys
+from pathlib import Path
+from longca import code_version
+from longca.kernels import registry
+from longca.parallel import registry as methods
+def versions():
+    code_version.imports_of.cache_clear()
+    labels = [label for name in registry.names() for label in registry.labels(name)]
+    kernels = {label: registry.versions(registry.get(label))["code"] for label in labels}
+    return kernels | {name: methods.code_version(name) for name in methods.names()}
+def after_edit(file):
+    path = Path(code_version.__file__).parent / file
+    text = path.read_text()
+    path.write_text(text + "\\n# edited\\n")
+    try: return versions()
+    finally: path.write_text(text)
+before = versions()
+edited = {file: after_edit(file) for file in sys.argv[1:]}
+print(json.dumps([before, {file: sorted(n for n in before if after[n] != before[n]) for file, after in edited.items()}]))
+assert "torch" not in sys.modules
+"""
+ALL_METHODS = ("ulysses", "ring_p2p", "ring_allgather", "usp", "loongtrain", "magi")
+FRAMEWORK = (
+    *(f"kernels/{name}.py" for name in ("base", "block_selection", "functional", "inputs", "overview", "plugin", "registry")),
+    *(f"parallel/{name}.py" for name in ("method", "registry", "grid", "comm/base", "kernel_requirements")),
+    *("masks/mask.py", "masks/encodings.py", "code_version.py", "devices.py", "plugins.py", "errors.py"),
+)
+EDITS = {  # file: the kernels and methods whose versions change
+    "kernels/backends/flex/_blocks.py": {"flex"},
+    "kernels/backends/fa4/_intervals.py": {"fa4:native", "fa4:varlen", "fa4:bands", "fa4:blocks"},
+    "kernels/backends/block_triton/_lists.py": {"block_triton"},
+    "kernels/backends/torch_attention.py": {"torch:plain", "torch:chunked"},
+    "kernels/backends/cudnn/graph.py": {"cudnn"},
+    "kernels/backends/flashmask/_torch.py": {"flashmask:torch", "flashmask:paddle"},
+    "parallel/methods/magi.py": {"magi"},
+    "parallel/methods/usp.py": {"usp", "loongtrain"},
+    "parallel/primitives/ring_schedule.py": {"ring_p2p", "usp", "loongtrain"},
+    "parallel/primitives/group_cast.py": {"magi"},
+    "parallel/head_split.py": {"ulysses", "usp", "loongtrain"},
+    "parallel/sharding.py": set(ALL_METHODS),
+    **{file: set() for file in FRAMEWORK},
+}
+SHARED = ("kernels/lower.py", "kernels/shared.py", "kernels/block_lists.py")  # counted where a kernel imports them
+KERNEL = """
+from longca.kernels.base import Kernel, Yes
+class New(Kernel):
+    name, devices, capability = "NAME", ("cpu",), (0, 0)
+    OWN
+    def supports(self, mask, case): return Yes()
+    def prepare(self, mask, case):
+        IMPORT
+"""
+METHOD = """
+from longca.parallel.methods.ring_p2p import RingP2P
+class New(RingP2P):
+    name = "new_ring"
+"""
+
+
+def copy_package(folder: Path) -> Path:
+    for room in ROOMS:
+        shutil.copytree(PACKAGE / room, folder / "longca" / room, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in PACKAGE.glob("*.py"):
+        shutil.copy(file, folder / "longca")
+    return folder / "longca"
+
+
+def in_copy(package: Path, program: str, *arguments: str) -> str:
+    environment = {"PYTHONPATH": str(package.parent), "PATH": "", "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-P", "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=True).stdout
+
+
+@pytest.fixture(scope="module")
+def answer(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], dict[str, list[str]]]:
+    package = copy_package(tmp_path_factory.mktemp("copy"))
+    before, changed = json.loads(in_copy(package, PRINT, *EDITS, *SHARED))
+    return before, changed
+
+
+@cache
+def own_versions() -> dict[str, str]:
+    labels = [label for name in registry._own() for label in registry.labels(name)]
+    kernels = {label: registry.versions(registry.get(label))["code"] for label in labels}
+    return kernels | {name: methods.code_version(name) for name in methods._own()}
+
+
+@pytest.mark.parametrize("file", EDITS)
+def test_an_edit_changes_the_versions_of_those_that_it_is_part_of(file: str, answer: tuple[dict[str, str], dict[str, list[str]]]) -> None:
+    assert set(answer[1][file]) == EDITS[file]
+
+
+@pytest.mark.parametrize("file", SHARED)
+def test_shared_lowering_is_part_of_the_kernels_that_use_it(file: str, answer: tuple[dict[str, str], dict[str, list[str]]]) -> None:
+    users = {"kernels/lower.py": "torch:chunked", "kernels/shared.py": "fa3", "kernels/block_lists.py": "vsa"}
+    others = {"kernels/lower.py": "", "kernels/shared.py": "torch:chunked", "kernels/block_lists.py": "fa3"}
+    assert users[file] in answer[1][file]
+    assert others[file] not in answer[1][file]
+    assert not set(ALL_METHODS) & set(answer[1][file])
+
+
+def test_versions_do_not_depend_on_where_files_lie_and_differ(answer: tuple[dict[str, str], dict[str, list[str]]]) -> None:
+    assert answer[0] == own_versions()
+    by_file = {label.partition(":")[0]: version for label, version in own_versions().items()}
+    shared_files = 1  # vsa and vsa_triton lie in one file
+    assert len(set(by_file.values())) == len(by_file) - shared_files
+
+
+def test_every_kernel_has_exactly_one_code_version() -> None:
+    for kernel in (registry.get(label) for name in registry.names() for label in registry.labels(name)):
+        versions = registry.versions(kernel)
+        assert len(versions["code"]) == 16
+        assert not [name for name in versions if name.startswith(("longca", "plugin"))]
+
+
+def test_framework_files_are_there() -> None:
+    """A name in the list that no file has any more would hide nothing, and the file's new name would count."""
+    for room, names in code_version.FRAMEWORK.items():
+        for name in names:
+            assert (PACKAGE / room / name).is_dir() or (PACKAGE / room / f"{name}.py").is_file(), name
+
+
+@pytest.mark.parametrize("own", ["", "own_files = ('kernel.cu',)"])
+def test_a_new_kernel_and_a_new_method_are_one_file_each(own: str, tmp_path: Path) -> None:
+    package = copy_package(tmp_path)
+    backends = package / "kernels" / "backends"
+    (backends / "alone.py").write_text(KERNEL.replace("NAME", "alone").replace("IMPORT", "raise NotImplementedError").replace("OWN", ""))
+    (backends / "library").mkdir()
+    text = KERNEL.replace("NAME", "library").replace("IMPORT", "from longca.kernels.backends.library import _private").replace("OWN", own)
+    (backends / "library" / "kernel.py").write_text(text)
+    (backends / "library" / "__init__.py").touch()
+    (backends / "library" / "_private.py").write_text("import torch\n")
+    (backends / "library" / "kernel.cu").write_text("// first\n")
+    (package / "parallel" / "methods" / "new_ring.py").write_text(METHOD)
+    folder = "kernels/backends/library"
+    before, changed = json.loads(in_copy(package, PRINT, f"{folder}/_private.py", f"{folder}/kernel.cu", "kernels/backends/alone.py"))
+    assert {name: version for name, version in before.items() if name not in ("alone", "library", "new_ring")} == own_versions()
+    assert set(before) - set(own_versions()) == {"alone", "library", "new_ring"}
+    assert changed == {
+        f"{folder}/_private.py": ["library"],
+        f"{folder}/kernel.cu": ["library"] if own else [],
+        "kernels/backends/alone.py": ["alone"],
+    }
+    show = "from longca.kernels.overview import overview; print([entry['tested'] for entry in overview() if entry['kernel'] == 'alone'])"
+    assert "longca verify --kernels alone" in in_copy(package, show)
+
+
+def test_a_plugin_that_derives_from_a_kernel_of_ours_covers_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_plugins", {})
+    file = tmp_path / "mine.py"
+    file.write_text("from longca.kernels.backends.flex.kernel import FlexKernel\nclass Mine(FlexKernel):\n    name = 'mine'\n")
+    registry.load_plugin(file)
+    assert PACKAGE / "kernels" / "backends" / "flex" / "_blocks.py" in code_version._reached([file])
+    assert registry.versions(registry.get("mine"))["code"] != code_version.of_texts([file])

@@ -1,0 +1,416 @@
+"""Recommendations from made journals: who wins, who is out and why, what is said where no record answers."""
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import longca
+from journals import Write
+from longca.cli import main
+from longca.cli.recommend import SHOWN
+from longca.masks import causal
+from longca.recommend.answer import Answer, recommend
+from longca.recommend.best import NO_RECORD, table
+from longca.recommend.question import Question
+from longca.recommend.shipped import load
+from longca.recommend.unmeasured import sample_mask
+from longca.results.naming import contests, rows
+from longca.results.ranking import rank_rows
+from longca.results.record import Pass
+from report.made import Record, around, blocks, kernel, make_record, split
+
+ROOT = Path(__file__).parents[2]
+
+
+def answer(folder: Path, mask: str = "causal", seqlen: str = "8K", heads: str = "64:8", **more: Any) -> Answer:
+    return recommend(Question.parse(mask, seqlen, heads=heads, **more), load([folder]))
+
+
+def test_the_fastest_the_runners_up_and_why_others_are_out(write: Write) -> None:
+    made = [
+        kernel("flex", around(3.0)),
+        kernel("fa4:bands", around(1.0)),
+        kernel("sdpa:cudnn", around(1.005)),
+        *(
+            kernel(f"k{status}", None, status=status, reason=f"the reason of {status}")
+            for status in ("unsupported", "oom", "wrong", "timeout")
+        ),
+        kernel("fa3", around(0.1), "fwd"),
+    ]
+    found = answer(write("made", made))
+    assert [choice.name for choice in found.choices] == ["fa4:bands", "sdpa:cudnn", "flex"]
+    assert [choice.as_good for choice in found.choices] == [False, True, False]
+    assert found.choices[2].against_best == pytest.approx(1 / 3, rel=0.01)
+    assert {out.line: out.status for out in found.out} == {
+        "koom": "oom", "ktimeout": "timeout", "kunsupported": "unsupported", "kwrong": "wrong", "fa3": "not measured",
+    }  # fmt: skip
+    assert next(out.reason for out in found.out if out.line == "fa3") == "there is no record of its bwd"
+    assert "cudnn_flex" in found.unmeasured
+    assert "flex" not in found.unmeasured
+    assert "vsa" not in found.unmeasured  # it takes blocks only
+    assert found.best is not None
+    assert not found.best.summed
+
+
+def test_one_kernel_asked_for_by_two_names_is_one(write: Write) -> None:
+    """`fa4` chose its bands on other documents than those on which `fa4:bands` was asked for: neither run is forgotten."""
+    bare = [kernel("fa4:bands", around(1.0), asked="fa4", mask_digest="d0", seed=0)]
+    named = [kernel(name, around(2.0), mask_digest="d42", seed=42) for name in ("fa4:bands", "flex")]
+    for folder, order in (("bare first", bare + named), ("named first", named + bare)):
+        found = answer(write(folder, order))
+        assert [choice.name for choice in found.choices] == ["fa4:bands", "flex"]
+        assert (found.out, found.seeds, found.masks) == ((), (42,), 1)
+
+
+def test_a_failure_counts_by_whatever_name_it_was_asked_for(write: Write) -> None:
+    bare = [
+        kernel("fa4:bands", None, status="wrong", reason="out is off", asked="fa4", mask_digest="d0", seed=0),
+        kernel("fa4:bands", around(1.0), asked="fa4", mask_digest="d1", seed=1),
+    ]
+    named = [kernel("fa4:bands", around(1.0), mask_digest="d1", seed=1), kernel("flex", around(2.0), mask_digest="d1", seed=1)]
+    found = answer(write("made", bare + named))
+    assert [choice.name for choice in found.choices] == ["flex"]
+    assert [(out.line, out.status) for out in found.out] == [("fa4:bands", "wrong")]
+
+
+def test_the_later_journal_counts_whatever_name_it_has(write: Write) -> None:
+    made = [(5.0, "fa4"), (3.0, "fa4:bands"), (1.0, "fa4")]
+    folders = [write(f"{at}", [kernel("fa4:bands", around(ms), asked=asked, key=f"{at}")]) for at, (ms, asked) in enumerate(made)]
+    best = recommend(Question.parse("causal", "8K", heads="64:8"), load(folders)).best
+    assert best is not None
+    assert best.ms == pytest.approx(1.0)
+
+
+def test_noise_does_not_make_a_slow_kernel_as_good(write: Write) -> None:
+    wide, wider = [0.9, 1.0, 1.0, 1.5], [0.9, 1.36, 1.36, 1.7]
+    found = answer(write("made", [kernel("fa4:bands", wide), kernel("flex", wider), kernel("sdpa:cudnn", [0.9, 1.05, 1.05, 1.4])]))
+    assert [(choice.name, choice.as_good) for choice in found.choices] == [("fa4:bands", False), ("sdpa:cudnn", True), ("flex", False)]
+
+
+def test_what_is_faster_than_one_as_good_is_as_good(write: Write) -> None:
+    made = [kernel("fa4:bands", [1.0] * 5), kernel("fa3", [1.04] * 5), kernel("flex", [0.95, 0.99, 1.06, 1.1, 1.1])]
+    assert [choice.as_good for choice in answer(write("made", made)).choices] == [False, True, True]
+
+
+def test_doubts_are_those_of_the_masks_that_are_compared(write: Write) -> None:
+    made = [kernel(name, around(1.0), mask_digest="d0", seed=0) for name in ("fa4:bands", "flex")]
+    made.append(kernel("fa4:bands", [9.0], mask_digest="d1", seed=1, noisy=True, peak_gib=99.0))
+    best = answer(write("made", made)).choices[0]
+    assert (best.noisy, best.samples, best.memory_gib) == (False, 4, pytest.approx(best.memory_gib))
+    assert best.memory_gib is not None
+    assert best.memory_gib < 99
+
+
+def test_seeds_that_draw_nothing_are_one_mask(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    made = [kernel("fa4:bands", around(1.0), seed=0), kernel("flex", around(2.0), seed=42)]
+    assert main(["recommend", "--mask", "causal", "--seqlen", "8K", "--results", str(write("made", made))]) == 0
+    said = capsys.readouterr().out
+    assert "worst" not in said
+    assert "--seeds 0," in said
+
+
+def test_forward_and_backward_measured_apart_are_added(write: Write) -> None:
+    made = [kernel("fa4:bands", around(1.0), "fwd", flops=10**10), kernel("fa4:bands", around(3.0), "bwd", flops=25 * 10**9, peak_gib=2.0)]
+    made += [kernel("flex", around(1.0), "fwd"), kernel("flex", None, "bwd", status="oom", reason="out of memory")]
+    found = answer(write("made", made))
+    assert found.best is not None
+    assert found.best.summed
+    assert found.best.ms == pytest.approx(4.0)
+    assert found.best.tflops == pytest.approx(3.5e10 / 4.0 / 1e9)
+    inputs = 8192 * (64 * 128 * 2 + 8 * 128 * 2) * 2 / 2**30
+    assert found.best.memory_gib == pytest.approx(2.0 + inputs)
+    assert [(out.line, out.status) for out in found.out] == [("flex", "oom")]
+
+
+def test_a_record_of_both_passes_counts_before_the_sum(write: Write) -> None:
+    made = [kernel("fa4", around(1.0), "fwd"), kernel("fa4", around(1.0), "bwd"), kernel("fa4", around(5.0), "fwd+bwd")]
+    best = answer(write("made", made)).best
+    assert best is not None
+    assert best.ms == pytest.approx(5.0)
+
+
+def test_forwards_of_training_and_of_inference_are_told_apart(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    made = [kernel("fa4", around(2.0), "fwd", grad=True), kernel("fa4", around(1.0), "fwd", grad=False), kernel("flex", around(3.0), "fwd")]
+    folder = write("made", [*made, kernel("fa4", around(4.0), "bwd")])
+    assert main(["recommend", "--mask", "causal", "--seqlen", "8K", "--pass", "fwd", "--results", str(folder)]) == 0
+    assert "the forward of flex is that of training" in capsys.readouterr().out
+    fwd, both = answer(folder, pass_="fwd").best, answer(folder).best
+    assert fwd is not None
+    assert both is not None
+    assert (fwd.ms, both.ms) == (pytest.approx(1.0), pytest.approx(6.0))
+
+
+def test_a_bare_name_whose_backward_is_refused_is_one_candidate(write: Write) -> None:
+    made = [make_record(around(1.0), asked="fa4", variant="native"), make_record(None, asked="fa4", variant=None, **{"pass": "bwd"})]
+    made[1] |= {"status": "unsupported", "reason": "no backward"}
+    found = answer(write("made", made))
+    assert [(out.line, out.reason) for out in found.out] == [("fa4:native", "no backward")]
+    assert found.best is None
+
+
+def test_seeds_are_compared_on_the_same_masks(write: Write) -> None:
+    """a is slow on a mask of its own that the others never saw; speeds of other documents say nothing."""
+
+    def one(name: str, seed: int, tflops: float) -> Record:
+        return kernel(name, [kernel(name, [1.0])["flops"] / tflops / 1e9], mask="causal_document", seed=seed, mask_digest=f"d{seed}")
+
+    made = [one("a", seed, speed) for seed, speed in enumerate((500, 400, 300, 1))]
+    made += [one("b", seed, speed) for seed, speed in enumerate((450, 350, 250))]
+    made += [one("c", 0, 900)]
+    found = answer(write("made", made), "causal_document")
+    assert [choice.name for choice in found.choices] == ["c", "a", "b"]
+    assert found.seeds == (0,)
+    found = answer(write("without-c", made[:-1]), "causal_document")
+    assert [(choice.name, round(choice.tflops), round(choice.worst_tflops)) for choice in found.choices] == [
+        ("a", 400, 300),
+        ("b", 350, 250),
+    ]
+    assert found.seeds == (0, 1, 2)
+    broken = kernel("b", None, mask="causal_document", seed=3, mask_digest="d3", status="wrong", reason="off by one")
+    found = answer(write("broken", [*made[:-1], broken]), "causal_document")
+    assert [choice.name for choice in found.choices] == ["a"]
+    assert found.out[0].reason == "off by one (seed 3 of 4 masks)"
+
+
+def test_memory(write: Write) -> None:
+    made = [
+        kernel("big", around(1.0), peak_gib=70.0),
+        kernel("small", around(2.0), peak_gib=1.0),
+        kernel("blind", around(0.5), peak_gib=None),
+    ]
+    found = answer(write("made", made), memory="48GiB")
+    assert [choice.name for choice in found.choices] == ["small"]
+    assert {out.line: out.status for out in found.out} == {"big": "too large", "blind": "not measured"}
+    assert "70.3 GiB with its inputs, over the 48 GiB asked for" in next(out.reason for out in found.out if out.line == "big")
+    assert found.advice == ()
+    none = answer(write("large", made[:2]), memory="1GiB")
+    assert none.best is None
+    assert none.advice == ("the least of what was measured takes 1.28 GiB: small.",)
+
+
+def test_on_a_cpu_what_runs_on_gpus_only_is_not_missing_and_ranks_are_no_gpus(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    host = {"device": "Some CPU", "device_kind": "cpu"}
+    made = [kernel("torch:plain", around(1.0)), *(split(method, 1.0, ranks=8) for method in ("usp", "magi"))]
+    folder = write("made", made, host)
+    assert answer(folder).unmeasured == ("sdpa",)  # neither fa4, nor flex, which has no backward there
+    assert "flex" in answer(write("fwd", [kernel("torch:plain", around(1.0), "fwd")], host), pass_="fwd").unmeasured
+    assert main(["recommend", "--mask", "causal", "--seqlen", "8K", "--gpus", "8", "--results", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    assert ", 8 ranks, Some CPU" in shown
+    assert "TFLOP/s/rank" in shown
+
+
+def test_a_gpu_that_was_hardly_warmed_up_is_said_to_be_such(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    for warmup_s, said in ((0.02, True), (0.1, False)):
+        folder = write(f"{warmup_s}", [kernel("fa4:bands", around(1.0))], {"clock": {"warmup_s": warmup_s}})
+        assert main(["recommend", "--mask", "causal", "--seqlen", "8K", "--results", str(folder)]) == 0
+        assert ("measured after a warm-up of 20 ms" in capsys.readouterr().out) == said
+
+
+def test_many_gpus_and_simulated_records_are_never_mixed(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    made = [
+        split("usp", 5.0),
+        split("magi", 4.0),
+        *(split(name, ms, simulated="h100-ib") for name, ms in (("usp", 1.0), ("ring_p2p", 2.0))),
+    ]
+    folder = write("made", [*made, kernel("fa4:bands", around(100.0))])
+    measured = answer(folder, gpus=64)
+    assert [choice.name for choice in measured.choices] == ["magi 8x8 fa4:bands", "usp 8x8 fa4:bands"]
+    assert measured.best is not None
+    assert (measured.best.method, measured.best.grid, measured.best.kernel) == ("magi", "8x8", "fa4:bands")
+    assert measured.best.tflops == pytest.approx(made[1]["flops"] / 64 / 4.0 / 1e9)
+    assert measured.best.memory_gib == 1.5  # of a rank the count has its tokens in it
+    assert "ulysses" in measured.unmeasured
+    simulated = answer(folder, gpus=64, cluster="h100-ib")
+    assert [(choice.method, choice.simulated) for choice in simulated.choices] == [("usp", "h100-ib"), ("ring_p2p", "h100-ib")]
+    words = ["recommend", "--mask", "causal", "--seqlen", "8K", "--results", str(folder), "--gpus", "64"]
+    assert main([*words, "--cluster", "h100-ib"]) == 0
+    said = capsys.readouterr().out
+    assert "SIMULATED" in said
+    assert "to measure it again" not in said
+    folder = write("simulated", made[2:])
+    assert main([*words[:-3], str(folder), "--gpus", "64"]) == NO_RECORD
+    said = capsys.readouterr().out
+    assert "records answer with --cluster h100-ib." in said
+    assert "longca run --kernels all --level cp --nproc 64 --masks causal --seqlens 8K" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--seqlen", "16K"], "measured lengths are 8K; nothing is known about others."),
+        (["--heads", "8:8"], "records answer with --heads 64:8."),
+        (["--dtype", "fp16", "--deterministic"], "measured of causal are: 8K, 64:8 heads of 128, bf16, NVIDIA H200."),
+        (["--device", "B200"], "records answer with --device 'NVIDIA H200'."),
+        (["--mask", "full"], "there is no record of full at all."),
+        (["--mask", "sliding_window"], "records answer with --set w=64."),
+        (["--gpus", "8"], "records answer with --gpus 1."),
+    ],
+)
+def test_where_no_record_answers_it_says_what_would(
+    write: Write, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    folder = write("made", [kernel("fa4", around(1.0)), kernel("fa4", around(1.0), mask="sliding_window", params={"w": 64})])
+    words = {"--mask": "causal", "--seqlen": "8K"} | dict(zip(arguments[::2], arguments[1::2], strict=False))
+    given = [word for pair in words.items() for word in pair] + arguments[len(arguments) // 2 * 2 :]
+    assert main(["recommend", *given, "--results", str(folder)]) == NO_RECORD
+    out = capsys.readouterr().out
+    assert said in out
+    assert "no record answers this." in out
+    assert "to measure it" in out
+
+
+def test_the_head_size_of_v_is_said_wherever_it_is_another(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write("made", [kernel("fa4", around(1.0), head_dim=192)])
+    assert main(["recommend", "--mask", "causal", "--seqlen", "4K", "--dtype", "fp16", "--results", str(folder)]) == NO_RECORD
+    assert "measured of causal are: 8K, 64:8 heads of 192/128, bf16, NVIDIA H200." in capsys.readouterr().out
+    assert main(["recommend", "--mask", "causal", "--seqlen", "8K", "--head-dim", "192/128", "--results", str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert "causal, 8K tokens, 64:8 heads of 192/128, bf16, fwd+bwd, NVIDIA H200" in said
+    assert " --heads 64:8 --head-dim 192/128 --dtype bf16 " in said
+    assert " · 64:8 heads of 192/128 · " in rows(load(folder))[0].setting.title
+
+
+def test_the_advised_run_answers_the_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ask, run what is advised (smaller), ask again as advised, and run the lines of Python it prints."""
+    monkeypatch.chdir(tmp_path)
+    shape = ["--heads", "4:2", "--head-dim", "16", "--dtype", "fp32"]
+    assert main(["recommend", "--mask", "causal_document", "--seqlen", "1K", *shape, "--results", *_empty(tmp_path)]) == NO_RECORD
+    lines = capsys.readouterr().out.splitlines()
+    run, then = (shlex.split(next(line for line in lines if line.startswith(start)).partition(": ")[2]) for start in ("to measure", "then"))
+    run[run.index("all")] = "torch:plain,sdpa:math"
+    assert main([*run[1:], "--budget", "0.02", "--device", "cpu"]) == 0
+    capsys.readouterr()
+    assert main(then[1:]) == 0
+    said = capsys.readouterr().out
+    assert "median and worst over the masks of 3 seeds (0, 1, 2), the same for all." in said
+    assert f"it rests on {2 * 3} records" in said
+    assert " --seeds 0,1,2 " in next(line for line in said.splitlines() if line.startswith("to measure it again: "))
+    assert said.count("out/recommend/results.jsonl") == SHOWN
+    assert main([*then[1:], "--code"]) == 0
+    code = capsys.readouterr().out
+    done = subprocess.run(
+        [sys.executable, "-c", code + "assert q.grad.isfinite().all()"],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(ROOT / "src")},
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    best = longca.best("causal_document", "1K", "4:2", 16, "fp32", results=["out/recommend"])
+    assert f'kernel="{best.kernel}"' in code
+
+
+def test_a_device_is_named_by_whole_words(write: Write) -> None:
+    made = [kernel("fa4", around(1.0)), kernel("flex", around(1.0), env="nvl")]
+    folder = write("made", made)
+    environments = {"e": {"device": "NVIDIA H200"}, "nvl": {"device": "NVIDIA H200 NVL"}}
+    (folder / "env.json").write_text(json.dumps(environments))
+    assert answer(folder, device="H20").best is None
+    assert [found.kernel for name in ("h200 nvl", "NVL") if (found := answer(folder, device=name).best)] == ["flex", "flex"]
+    whole = answer(folder, device="nvidia h200").best  # a name that is all of one, and a part of another
+    assert whole is not None
+    assert whole.kernel == "fa4"
+    answers = table(load([folder]), {"device": "h200", "pass_": "fwd+bwd"})
+    assert {(found.device, found.best and found.best.kernel) for found in answers} == {("NVIDIA H200", "fa4"), ("NVIDIA H200 NVL", "flex")}
+    assert table(load([folder]), {"device": "H20"}) == []
+
+
+def test_one_pattern_for_all_heads_is_another_problem(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write("made", [blocks("flex", around(1.0)), blocks("fa4", around(2.0), heads=1)])
+    words = ["recommend", "--mask", "uniform_block", "--seqlen", "8K", "--results", str(folder)]
+    own, one = (answer(folder, "uniform_block", params=params).best for params in ({}, {"heads": 1}))
+    assert (own and own.kernel, one and one.kernel) == ("flex", "fa4")
+    assert main([*words, "--set", "heads=1", "--code"]) == 0
+    assert "heads=1)" in capsys.readouterr().out
+    assert main([*words, "--set", "heads=2"]) == NO_RECORD
+    assert "records answer with --set heads=1 or with --set heads=8." in capsys.readouterr().out
+    assert main([*words, "--heads", "64:64"]) == NO_RECORD
+    assert "records answer with --heads 64:8." in capsys.readouterr().out
+    answers = table(load([folder]), {"pass_": "fwd+bwd"})
+    assert {tuple(found.question.params.items()): found.best and found.best.kernel for found in answers} == {
+        (): "flex",
+        (("heads", 1),): "fa4",
+    }
+
+
+@pytest.mark.parametrize(
+    ("asked", "able", "unable"),
+    [
+        ({"params": {"b": 64}}, {"vsa", "cudnn_bsa", "flex"}, set()),
+        ({"params": {"b": 128}}, {"cudnn_bsa", "flex"}, {"vsa"}),  # which takes blocks of 64
+        ({"params": {"b": 64}, "source": "nsa"}, {"flex", "block_triton"}, {"vsa", "cudnn_bsa"}),  # whose blocks are whole
+        ({"params": {"b": 64, "heads": 3}}, set(), {"vsa", "cudnn_bsa", "flex"}),
+    ],
+)
+def test_only_what_could_do_it_is_worth_measuring(write: Write, asked: Any, able: set[str], unable: set[str]) -> None:
+    found = answer(write("made", [blocks("torch", around(1.0))]), "uniform_block", heads="8:8", **asked)
+    assert able <= set(found.unmeasured)
+    assert not unable & set(found.unmeasured)
+
+
+def test_a_length_that_ends_within_a_block_and_a_wide_window_are_asked_for_as_they_are(write: Write) -> None:
+    folder = write("made", [blocks("torch", around(1.0))])
+    assert "vsa" not in answer(folder, "uniform_block", "8100", "8:8").unmeasured
+    small = sample_mask(Question.parse("sliding_window_causal", "128K", params={"w": 4095}))
+    assert small.area < causal(small.seqlen_q).area
+
+
+def _empty(folder: Path) -> list[str]:
+    (folder / "empty").mkdir()
+    (folder / "empty" / "results.jsonl").write_text("")
+    return [str(folder / "empty")]
+
+
+def test_records_of_several_devices_need_a_choice(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = [write("a", [kernel("fa4", around(1.0))]), write("b", [kernel("flex", around(2.0), env="x")])]
+    (folders[1] / "env.json").write_text(json.dumps({"x": {"device": "NVIDIA B200"}}))
+    words = ["recommend", "--mask", "causal", "--seqlen", "8K", "--results", *map(str, folders)]
+    assert main(words) == 2
+    assert "records of several devices answer this (NVIDIA B200, NVIDIA H200); choose one with --device" in capsys.readouterr().err
+    assert main([*words, "--device", "b200"]) == 0
+    assert "use flex" in capsys.readouterr().out
+
+
+def test_a_later_record_of_the_same_cell_counts(write: Write) -> None:
+    made = [kernel("fa4", around(ms), key=key) for key, ms in (("old torch", 1.0), ("new torch", 2.0))]
+    best = answer(write("made", made)).best
+    assert best is not None
+    assert best.ms == pytest.approx(2.0)
+    assert [source.record.key for source in best.sources] == ["new torch"]
+
+
+def test_a_doubtful_record_is_out_with_the_reason(write: Write) -> None:
+    fast = kernel("flex", around(0.5)) | {"check": None}
+    found = answer(write("made", [kernel("fa4:bands", around(1.0)), fast]))
+    assert [choice.name for choice in found.choices] == ["fa4:bands"]
+    assert [(out.line, out.status, out.reason) for out in found.out] == [("flex", "doubtful", "it has a time but no check")]
+
+
+def test_records_of_older_code_are_recommended_and_marked(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write("made", [kernel("fa4:bands", around(1.0)), kernel("somebodys", around(2.0))])
+    found = answer(folder)
+    assert [(choice.name, choice.older) for choice in found.choices] == [("fa4:bands", True), ("somebodys", False)]
+    assert [choice["older"] for choice in (found.to_json()["best"], *found.to_json()["runners_up"])] == [True, False]
+    assert [record["older"] for record in found.to_json()["best"]["records"]] == [True]
+    assert main(["recommend", "--mask", "causal", "--seqlen", "8K", "--results", str(folder)]) == 0
+    assert "measured with an older version of this kernel's code: fa4:bands." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("pass_", list(Pass))
+def test_it_is_the_ranking_of_the_shipped_results(pass_: Pass) -> None:
+    """The best of an answer is the best of the same contest on the page."""
+    shipped = load(ROOT / "results" / "h200" / "paper-kernel")
+    for contest, group in contests(rows(shipped)).items():
+        if contest.pass_ is not pass_ or contest.problem not in ("causal", "causal_document", "share_question"):
+            continue
+        found = recommend(Question.parse(contest.problem, contest.seqlen, pass_=pass_.value), shipped)
+        ranking = rank_rows(group)
+        assert [choice.name for choice in found.choices] == [standing.line for standing in ranking.standings]
+        assert [choice.tflops for choice in found.choices] == [standing.tflops for standing in ranking.standings]
+        assert found.out == ranking.out

@@ -1,0 +1,210 @@
+"""Questions of `longca recommend` that make no sense are refused, and no run is advised that could not answer."""
+
+from inspect import signature
+from pathlib import Path
+
+import pytest
+
+from journals import Write
+from longca.cli import main
+from longca.compare.journals import compare
+from longca.compare.ratio import ratio
+from longca.errors import BadInput
+from longca.recommend.answer import recommend
+from longca.recommend.best import NO_RECORD, best, table
+from longca.recommend.question import Question
+from longca.recommend.shipped import load
+from longca.results.ranking import ENOUGH_SAMPLES, PRACTICAL
+from longca.text import parse_memory
+from report.made import around, blocks, kernel, make_record, split
+
+Captured = pytest.CaptureFixture[str]
+
+
+def asked(folder: Path, *more: str) -> int:
+    words = {"--mask": "causal", "--seqlen": "8K"} | dict(zip(more[::2], more[1::2], strict=True))
+    return main(["recommend", *(word for pair in words.items() for word in pair), "--results", str(folder)])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--distribution", "pill"], "unknown length distribution 'pill'; did you mean 'pile'?"),
+        (["--mask", "causal_document", "--packing", "mixd"], "unknown packing 'mixd'; did you mean 'mixed'?"),
+        (["--distribution", "pile"], "causal has no documents, so it takes no lengths, no distribution and no packing."),
+        (["--source", "nsa"], "the source nsa is for block patterns, and none is asked for; give --mask uniform_block or "),
+        (["--seqlen", "9999999999999999999999K"], "'9999999999999999999999K' is too large; write a number of at most "),
+        (["--seqlen", "1000G"], "q, k and v of 1000G tokens take "),
+        (["--seqlen", "8", "--gpus", "9"], "9 GPUs cannot share 8 tokens; ask for fewer GPUs."),
+        (["--gpus", "0"], "a question needs at least one GPU, not 0."),
+        (["--memory", "80"], "'80' is no amount of memory; write a number over 0 and its unit, such as 80GiB, 80G or 512M."),
+        (["--memory", "banana"], "'banana' is no amount of memory; write a number over 0 and its unit, such as 80GiB, 80G or 512M."),
+        (["--memory", "0G"], "'0G' is no amount of memory;"),
+        (["--memory", "nanG"], "'nanG' is no amount of memory;"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(write: Write, capsys: Captured, given: list[str], said: str) -> None:
+    assert asked(write("made", [kernel("fa4", around(1.0))]), *given) == 2
+    shown = capsys.readouterr()
+    assert shown.err.startswith(f"longca: {said}")
+    assert shown.out == ""
+
+
+def test_memory_as_one_writes_it() -> None:
+    assert [parse_memory(text) for text in ("80GiB", "80 G", "80gib", "512M", "0.5K")] == [80 << 30, 80 << 30, 80 << 30, 512 << 20, 512]
+    assert parse_memory("0.3GiB") == int(0.3 * 2**30)
+
+
+def test_a_cluster_that_nobody_simulated(write: Write, capsys: Captured) -> None:
+    assert Question.parse("causal", "8K", gpus=64, cluster="foo").describe().endswith(", 64 GPUs, simulated on foo")
+    measured = split("usp", 5.0)
+    assert asked(write("measured", [measured]), "--gpus", "64", "--cluster", "foo") == NO_RECORD
+    said = capsys.readouterr().out
+    assert "there is no simulated record of this for the cluster foo; no record here is a simulated one." in said
+    assert "LongCA simulates nothing itself: `longca run --level cp --nproc 64` measures" in said
+    assert f"without --cluster measured records say: use usp 8x8 fa4:bands ({measured['tflops']:.3g} TFLOP/s per GPU, 5 ms)." in said
+    assert "to measure it" not in said
+    assert "then: " not in said
+    simulated = split("usp", 1.0, simulated="h100-ib")
+    assert asked(write("simulated", [simulated]), "--gpus", "64", "--cluster", "foo") == NO_RECORD
+    said = capsys.readouterr().out
+    assert "for the cluster foo; simulated records have h100-ib." in said
+    assert "without --cluster no measured record answers, either." in said
+    assert asked(write("both", [measured, simulated]), "--gpus", "64", "--cluster", "h100-ib", "--seqlen", "4K") == NO_RECORD
+    said = capsys.readouterr().out
+    assert "there is no simulated record of this for the cluster h100-ib.\n" in said
+    assert "simulated lengths are 8K; nothing is known about others." in said
+    assert "to measure it" not in said
+
+
+def test_a_device_without_records_is_where_to_measure(write: Write, capsys: Captured) -> None:
+    assert asked(write("made", [kernel("fa4", around(1.0))]), "--device", "A100") == NO_RECORD
+    said = capsys.readouterr().out
+    assert "to measure it, on a machine whose device is named A100: longca run " in said
+    assert " --device A100 --results " in next(line for line in said.splitlines() if line.startswith("then: "))
+
+
+def test_a_cpu_is_asked_for_by_its_name(write: Write, capsys: Captured) -> None:
+    folder = write("made", [kernel("torch", around(1.0))], {"device": "AMD EPYC", "device_kind": "cpu"})  # as a CPU is named
+    assert asked(folder, "--device", "AMD EPYC", "--seqlen", "4K") == NO_RECORD
+    assert " --out out/recommend --device cpu\n" in capsys.readouterr().out
+    assert asked(folder, "--device", "CPU") == 0
+    assert asked(folder, "--device", "cuda") == NO_RECORD
+    said = capsys.readouterr().out
+    assert "\nto measure it: longca run " in said
+    assert " --out out/recommend --device cuda\n" in said
+    assert asked(write("gpu", [kernel("fa4", around(1.0))]), "--device", "cpu", "--memory", "1G") == NO_RECORD
+    assert "to measure it" not in capsys.readouterr().out
+    answers = table(load([folder]), {"device": "cpu", "pass_": "fwd+bwd"})
+    assert [found.device for found in answers] == ["AMD EPYC"]
+
+
+def test_memory_is_counted_on_gpus_only(write: Write, capsys: Captured) -> None:
+    folder = write("made", [kernel("torch", around(1.0), peak_gib=None)], {"device": "Some CPU", "device_kind": "cpu"})
+    assert asked(folder, "--memory", "80GiB") == NO_RECORD
+    said = capsys.readouterr().out
+    assert "torch  not counted  memory is counted on GPUs only\n" in said
+    assert "memory is counted on GPUs only, and this is about a CPU: leave out --memory." in said
+    assert "or to measure it on a GPU: longca run " in said
+    assert " --memory 80GiB " in said
+    for length in ("8K", "4K"):
+        assert asked(folder, "--memory", "80GiB", "--device", "Some CPU", "--seqlen", length) == NO_RECORD
+        said = capsys.readouterr().out
+        assert "leave out --memory." in said
+        assert "to measure it" not in said
+
+
+def test_the_first_line_names_all_that_are_as_good(write: Write, capsys: Captured) -> None:
+    made = [kernel(name, around(ms)) for name, ms in (("fa4:bands", 1.0), ("fa3", 1.001), ("flex", 1.002), ("torch:plain", 9.0))]
+    assert asked(write("three", made)) == 0
+    assert "\nuse fa4:bands, or one of fa3, flex: as good within the noise or 3 %\n" in capsys.readouterr().out
+    assert asked(write("two", [made[0], made[1]])) == 0
+    assert "\nuse fa4:bands, or fa3: as good within the noise or 3 %\n" in capsys.readouterr().out
+    assert asked(write("one", [made[0], made[3]])) == 0
+    assert "\nuse fa4:bands\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("slower", "as_good"), [(1.029, True), (1.031, False)])
+def test_what_differs_by_less_than_matters_is_as_good_however_well_it_is_known(write: Write, slower: float, as_good: bool) -> None:
+    folder = write("steady", [kernel("fa4:bands", [1.0] * 9), kernel("flex", [slower] * 9)])
+    choices = recommend(Question.parse("causal", "8K"), load([folder])).choices
+    assert [choice.as_good for choice in choices] == [False, as_good]
+    assert PRACTICAL == 0.03
+    assert signature(compare).parameters["threshold"].default == PRACTICAL
+
+
+def test_few_samples_are_said_per_candidate(write: Write, capsys: Captured) -> None:
+    made = [kernel("fa4:bands", [1.0] * ENOUGH_SAMPLES), kernel("flex", [2.0] * (ENOUGH_SAMPLES - 1)), kernel("torch:plain", [9.0])]
+    assert asked(write("made", made)) == 0
+    assert "\nmeasured with fewer than 5 samples: flex (4), torch:plain (1).\n" in capsys.readouterr().out
+    assert asked(write("enough", made[:1])) == 0
+    assert "fewer than" not in capsys.readouterr().out
+    assert not ratio([1.0] * (ENOUGH_SAMPLES - 1), [2.0] * (ENOUGH_SAMPLES - 1)).known
+    assert ratio([1.0] * ENOUGH_SAMPLES, [2.0] * ENOUGH_SAMPLES).known
+
+
+def test_one_sample_of_a_simulation_is_not_few(write: Write, capsys: Captured) -> None:
+    made = split("usp", 1.0, simulated="h100-ib") | {"ms": kernel("fa4", [1.0])["ms"]}
+    assert asked(write("made", [made]), "--gpus", "64", "--cluster", "h100-ib") == 0
+    assert "fewer than" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("mask", "given", "named"),
+    [
+        ("uniform_block", {}, "uniform_block, b=64, ratio=0.5, heads=8, 8K tokens"),
+        ("uniform_block", {"ratio": 0.2, "heads": 1}, "uniform_block, b=64, ratio=0.2, heads=1, 8K tokens"),
+        ("sliding_window", {}, "sliding_window, w=1024, 8K tokens"),
+        ("prefix_lm_causal", {}, "prefix_lm_causal, p drawn, 8K tokens"),
+        ("prefix_lm_causal", {"p": 7}, "prefix_lm_causal, p=7, 8K tokens"),
+        ("causal", {}, "causal, 8K tokens"),
+    ],
+)
+def test_the_first_line_names_the_parameters_that_are_assumed(mask: str, given: dict[str, float], named: str) -> None:
+    assert Question.parse(mask, "8K", params=given).describe().startswith(named)
+
+
+def test_what_was_measured_is_sorted_by_size(write: Write, capsys: Captured) -> None:
+    made = [kernel("fa4", around(1.0), seqlen=length << 10, heads_q=heads) for length in (16, 1, 2) for heads in (8, 64)]
+    folder = write("made", made)
+    assert asked(folder, "--dtype", "fp16") == NO_RECORD
+    said = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("measured of causal are: "))
+    shown = [place.split(" heads")[0] for place in said.partition(": ")[2].split("; ")]
+    assert shown == ["1K, 8:8", "1K, 64:8", "2K, 8:8", "2K, 64:8", "16K, 8:8", "16K, 64:8"]
+    assert asked(folder, "--seqlen", "16K", "--heads", "16:8") == NO_RECORD
+    assert "records answer with --heads 8:8 or with --heads 64:8." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("base", "variant", "again"), [("fa4", "blocks", "fa4:blocks"), ("mine", "fast", "mine")])
+def test_the_variant_that_won_is_measured_again(write: Write, capsys: Captured, base: str, variant: str, again: str) -> None:
+    """Of a kernel that is not here nobody knows whether its variant can be asked for."""
+    made = make_record(around(1.0), asked=base, kernel=base, variant=variant, **{"pass": "fwd+bwd"})
+    assert asked(write("made", [made])) == 0
+    said = capsys.readouterr().out
+    assert f"use {base}:{variant}" in said
+    assert f"to measure it again: longca run --kernels {again} " in said
+
+
+def test_methods_that_refuse_block_patterns_are_not_worth_measuring(write: Write) -> None:
+    about = {"mask": "uniform_block", "params": {"b": 64, "ratio": 0.5, "heads": 8}}
+    found = load([write("made", [split("ulysses", 1.0, ranks=8, **about), blocks("flex", around(1.0))])])
+    unmeasured = recommend(Question.parse("uniform_block", "8K", gpus=8), found).unmeasured
+    assert "ring_allgather" in unmeasured
+    assert not {"magi", "ring_p2p", "ulysses"} & set(unmeasured)
+    dense = load([write("dense", [split("usp", 1.0, ranks=128)])])
+    unmeasured = recommend(Question.parse("causal", "8K", gpus=128), dense).unmeasured
+    assert "magi" in unmeasured
+    assert "ulysses" not in unmeasured  # 128 ranks cannot share 64 heads
+
+
+@pytest.mark.parametrize("flag", ["--mask", "--seqlen", "--device", "--results", "--pass", "--memory", "--cluster", "--export"])
+def test_an_empty_argument_is_refused(write: Write, capsys: Captured, flag: str) -> None:
+    words = {"--mask": "causal", "--seqlen": "8K", "--results": str(write("made", [kernel("fa4", around(1.0))])), flag: ""}
+    assert main(["recommend", *(word for pair in words.items() for word in pair)]) == 2
+    assert f"longca: {flag} is empty; give a value, or leave it out." in capsys.readouterr().err
+
+
+def test_an_empty_folder_name_is_refused() -> None:
+    for results in ("", [""], ["somewhere", ""]):
+        with pytest.raises(BadInput, match="a folder of results is empty; give its name, or leave it out"):
+            best("causal", "8K", results=results)

@@ -1,0 +1,227 @@
+"""Recommendations for other programs: `longca.best`, the table, and the journals that they look in."""
+
+import json
+import subprocess
+import sys
+import zipfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import longca
+from journals import Write
+from longca.cli import main
+from longca.errors import BadInput
+from longca.recommend import shipped
+from longca.recommend.best import NO_RECORD, NoRecord, exported, table
+from longca.recommend.shipped import load
+from longca.results.merge import pack
+from longca.results.record import Pass
+from report.made import Record, around, blocks, kernel, split
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_table_for_other_programs(write: Write, tmp_path: Path) -> None:
+    made = [kernel("fa4", around(ms), which, seqlen=n) for n, ms in ((8192, 1.0), (4096, 0.5)) for which in ("fwd", "bwd")]
+    made += [kernel("flex", around(0.3), "fwd"), kernel("flex", around(1.0), "fwd", mask="sliding_window", params={"w": 64})]
+    folder = write("made", [*made, split("magi", 1.0)])
+    target = tmp_path / "table.json"
+    assert main(["recommend", "--export", str(target), "--results", str(folder)]) == 0
+    found = {
+        (entry["question"]["mask"], entry["question"]["seqlen"], entry["question"]["pass"], entry["question"]["gpus"]): entry
+        for entry in json.loads(target.read_text())
+    }
+    assert {place: entry["best"] and entry["best"]["kernel"] for place, entry in found.items()} == {
+        ("causal", 8192, "fwd", 1): "flex", ("causal", 8192, "bwd", 1): "fa4", ("causal", 8192, "fwd+bwd", 1): "fa4",
+        ("causal", 4096, "fwd", 1): "fa4", ("causal", 4096, "bwd", 1): "fa4", ("causal", 4096, "fwd+bwd", 1): "fa4",
+        ("sliding_window", 8192, "fwd", 1): "flex", ("sliding_window", 8192, "bwd", 1): None, ("sliding_window", 8192, "fwd+bwd", 1): None,
+        ("causal", 8192, "fwd", 64): None, ("causal", 8192, "bwd", 64): None, ("causal", 8192, "fwd+bwd", 64): "fa4:bands",
+    }  # fmt: skip
+    assert found["sliding_window", 8192, "fwd", 1]["question"]["params"] == {"w": 64}
+    record = found["causal", 8192, "bwd", 1]["best"]["records"][0]
+    assert record["file"] == str(folder / "results.jsonl")
+    assert record["command"].startswith("longca run --kernels fa4 ")
+    assert len(table(load([folder]))) == len(found)
+
+
+@pytest.mark.parametrize(
+    ("given", "kernels"),
+    [
+        ([], ["causal", "eight", "fp16", "random", "nsa", "det", "own", "other", "magi"]),
+        (["--heads", "8:8"], ["eight"]),
+        (["--dtype", "fp16"], ["fp16"]),
+        (["--pass", "bwd"], []),
+        (["--mask", "uniform_block"], ["random", "nsa"]),
+        (["--source", "nsa"], ["nsa"]),
+        (["--set", "b=64"], ["random", "nsa"]),
+        (["--set", "heads=8"], ["random", "nsa"]),
+        (["--deterministic"], ["det"]),
+        (["--own-documents"], ["own"]),
+        (["--seqlen", "4K"], ["other"]),
+        (["--device", "H20"], []),
+        (["--gpus", "64"], ["magi"]),
+        (["--gpus", "1", "--mask", "causal", "--dtype", "bf16", "--heads", "64:8", "--seqlen", "8K"], ["causal"]),
+    ],
+)
+def test_the_table_holds_what_was_asked_for(write: Write, tmp_path: Path, given: list[str], kernels: list[str]) -> None:
+    made = [kernel("causal", around(1.0)), kernel("eight", around(1.0), heads_q=8), kernel("fp16", around(1.0), dtype="fp16")]
+    made += [blocks("random", around(1.0)), blocks("nsa", around(1.0), source="nsa"), kernel("det", around(1.0), deterministic=True)]
+    made += [kernel("own", around(1.0), mask="full_document", given={"documents": True}), kernel("other", around(1.0), seqlen=4096)]
+    made.append(split("magi", 1.0) | {"asked": "magi", "kernel": "magi", "variant": None})
+    target = tmp_path / "table.json"
+    done = main(["recommend", "--export", str(target), *given, "--results", str(write("made", made))])
+    bests = [entry["best"]["kernel"] for entry in json.loads(target.read_text()) if entry["best"]]
+    assert sorted(bests) == sorted(kernels)
+    assert done == (0 if json.loads(target.read_text()) else NO_RECORD)
+
+
+def test_what_is_exported_can_be_read_without_longca(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parameters that go without saying are said, and no path tells where LongCA is installed."""
+    made = [
+        blocks("flex", around(1.0)),
+        blocks("vsa", around(2.0)),
+        kernel("fa4", around(1.0), mask="prefix_lm_causal", params={"p": 77}, given={}),
+    ]
+    folder = write("results", made)
+    answers = [answer for answer in table(load([folder])) if answer.question.pass_ is Pass.BOTH]
+    params = [entry["question"]["params"] for entry in exported(answers)]
+    assert params == [{"b": 64, "ratio": 0.5, "heads": 8}, {"p": "drawn"}]
+    assert _files(exported(answers)) == [str(folder / "results.jsonl")] * 3, "as given"
+    monkeypatch.setattr("longca.recommend.shipped.SHIPPED", (folder,))
+    assert _files(exported(answers)) == ["results/results.jsonl"] * 3
+    json.dumps(exported(answers), allow_nan=False)
+
+
+def _files(entries: list[dict[str, Any]]) -> list[str]:
+    choices = [choice for entry in entries for choice in (entry["best"], *entry["runners_up"])]
+    return [record["file"] for choice in choices for record in choice["records"]]
+
+
+def test_one_answer_is_no_plural(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--pass", "fwd+bwd", "--results", str(write("made", [kernel("fa4", around(1.0))]))]
+    assert main(["recommend", "--export", str(tmp_path / "one.json"), *words]) == 0
+    assert f"wrote 1 answer to {tmp_path}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["--pass", "sideways"],
+        ["--mask", "casual"],
+        ["--mask", "causal", "--set", "w=3"],
+        ["--code"],
+        ["--packing", "nope"],
+        ["--mask", "causal", "--source", "nsa"],
+    ],
+)
+def test_a_table_of_what_does_not_exist_is_refused(write: Write, tmp_path: Path, given: list[str]) -> None:
+    folder = write("made", [kernel("fa4", around(1.0))])
+    assert main(["recommend", "--export", str(tmp_path / "table.json"), *given, "--results", str(folder)]) == 2
+    assert not (tmp_path / "table.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "fields"),
+    [
+        ({"mask": "uniform_block", "source": "nsa"}, {"source": "nsa"}),
+        ({"mask": "uniform_block", "deterministic": True}, {"deterministic": True}),
+        ({"mask": "causal_document", "distribution": "pile"}, {"given": {"distribution": "pile"}}),
+        ({"mask": "causal_document", "distribution": "mine.csv"}, {"given": {"distribution": "mine.csv"}}),  # a file of another machine
+        ({"mask": "causal_document", "packing": "mixed"}, {"given": {"packing": "mixed"}}),
+        ({"mask": "causal_document", "own_documents": True}, {"given": {"documents": True}}),
+    ],
+)
+def test_best_asks_for_all_that_the_command_does(write: Write, asked: dict[str, Any], fields: Record) -> None:
+    mask = asked["mask"]
+    made = blocks if mask == "uniform_block" else partial(kernel, mask=mask)
+    folder = write("made", [made("usual", around(1.0)), made("asked", around(2.0), **fields)])
+    assert longca.best(mask, "8K", results=[folder]).kernel == "usual"
+    assert longca.best(seqlen="8K", results=[folder], **asked).kernel == "asked"
+
+
+def test_a_parameter_may_have_the_name_of_an_argument(write: Write) -> None:
+    folder = write("made", [blocks("own", around(1.0)), blocks("shared", around(2.0), heads=1)])
+    assert longca.best("uniform_block", "8K", results=[folder]).kernel == "own"
+    assert longca.best("uniform_block", "8K", results=[folder], params={"heads": 1}).kernel == "shared"
+
+
+@pytest.mark.parametrize("given", [{"dtype": 16}, {"mask": longca.masks.causal(8)}, {"pass_": ("fwd",)}])
+def test_what_has_a_name_is_asked_for_by_it(given: dict[str, Any]) -> None:
+    with pytest.raises(longca.BadInput, match="must be its name as a text"):
+        longca.best(**{"mask": "causal", "seqlen": "8K", **given})
+
+
+def test_packing_as_drawn_is_what_happens_anyway(write: Write) -> None:
+    folder = write("made", [kernel("usual", around(1.0), mask="causal_document")])
+    assert longca.best("causal_document", "8K", results=[folder], packing="draw").kernel == "usual"
+
+
+def test_best_says_what_is_missing(write: Write) -> None:
+    folder = write("made", [kernel("fa4", None, status="oom", reason="out of memory")])
+    with pytest.raises(NoRecord, match=r"no record recommends anything for causal, 8K tokens.* fa4: out of memory$"):
+        longca.best("causal", 8192, results=[folder])
+    with pytest.raises(NoRecord, match=r"measured lengths are 8K; .* to measure it: longca run --kernels all --masks causal --seqlens 4K "):
+        longca.best("causal", "4K", results=[folder])
+    with pytest.raises(longca.BadInput, match="unknown mask 'casual'"):
+        longca.best("casual", 8192, results=[folder])
+    with pytest.raises(longca.BadInput, match="memory must be a text with its unit, such as '80GiB', not 80"):
+        longca.best("causal", 8192, results=[folder], memory=80)  # type: ignore[arg-type]
+    for one in (folder, str(folder)):  # a single folder needs no list
+        with pytest.raises(NoRecord):
+            longca.best("causal", "4K", results=one)
+
+
+def test_shipped_journals_are_found_wherever_longca_runs_from(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = write("results/h200/paper-kernel".replace("/", "-"), [kernel("fa4", around(1.0))])
+    (tmp_path / "checkout" / "results").mkdir(parents=True)
+    home = tmp_path / "checkout" / "results" / "h200"
+    journal.rename(home)
+    pack(home)
+    monkeypatch.setattr(shipped, "SHIPPED", (tmp_path / "nowhere", tmp_path / "checkout" / "results"))
+    assert shipped.shipped() == []
+    (tmp_path / "checkout" / "pyproject.toml").write_text("")
+    assert shipped.shipped() == [home]
+    best = longca.best("causal", "8K")
+    assert best.kernel == "fa4"
+    assert best.sources[0].file == home / "results.jsonl.gz"
+
+
+def test_a_wheel_holds_the_shipped_results(tmp_path: Path) -> None:
+    pytest.importorskip("hatchling", reason="building a wheel needs hatchling; pip install hatchling")
+    code = f"import hatchling.build; print(hatchling.build.build_wheel({str(tmp_path)!r}))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    names = zipfile.ZipFile(tmp_path / done.stdout.split()[-1]).namelist()
+    files = [path.relative_to(ROOT / "results") for path in (ROOT / "results").rglob("*") if path.is_file()]
+    assert files
+    assert {f"longca/shipped/{path}" for path in files} <= set(names)
+
+
+def test_an_installed_package_and_a_checkout_are_both_looked_in() -> None:
+    package = Path(longca.__file__).parent
+    assert (package / "shipped", ROOT / "results") == shipped.SHIPPED
+
+
+@pytest.mark.parametrize("heads", ["64:8", (64, 8), [64, 8]])
+def test_heads_as_text_or_as_numbers(write: Write, heads: Any) -> None:
+    folder = write("made", [kernel("fa4:bands", around(1.0)), kernel("flex", around(1.0), heads_kv=64)])
+    assert longca.best("causal", "8K", heads, results=folder).kernel == "fa4:bands"
+    assert longca.best("causal", "8K", 64, results=folder).kernel == "flex"
+
+
+@pytest.mark.parametrize("heads", [True, 6.4, (64,), (64, 8, 1), (64, "8"), (64, 7), -64, {64: 8}])
+def test_heads_that_are_none_are_refused_in_a_sentence(write: Write, heads: Any) -> None:
+    with pytest.raises(BadInput, match=r"^(heads must be|'?[-64:7]+).*\.$"):
+        longca.best("causal", "8K", heads, results=write("made", [kernel("fa4", around(1.0))]))
+
+
+def test_an_answer_fits_a_screen(write: Write) -> None:
+    """The masks of its journal are no part of what it shows."""
+    found = longca.best(
+        "causal", "8K", results=write("made", [kernel("fa4", around(1.0), which, key=f"<{which}>") for which in ("fwd", "bwd")])
+    )
+    assert len(repr(found)) < 1000
+    assert "key='<fwd>'" in repr(found)
+    assert "bands" not in repr(found)

@@ -1,0 +1,132 @@
+"""The lines of Python that `longca recommend --code` prints."""
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from journals import Write, mask_line
+from longca import masks
+from longca.cli import main
+from longca.kernels import registry
+from report.made import around, kernel, split
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("source", ["random", "moba"])
+def test_the_code_for_block_patterns_runs(write: Write, capsys: pytest.CaptureFixture[str], source: str) -> None:
+    shape = {"heads_q": 4, "heads_kv": 2, "head_dim": 16, "head_dim_v": 16, "dtype": "fp32", "seqlen": 256, "source": source}
+    made = kernel("torch:plain", around(1.0), level="sparse", mask="uniform_block", params={"b": 64, "ratio": 0.5, "heads": 2}, **shape)
+    folder = write("made", [made], {"device_kind": "cpu"})
+    words = ["--mask", "uniform_block", "--seqlen", "256", "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--source", source]
+    assert main(["recommend", *words, "--results", str(folder), "--code"]) == 0
+    code = capsys.readouterr().out
+    scope: dict[str, Any] = {}
+    exec(code, scope)
+    assert scope["q"].grad.isfinite().all()
+    assert getattr(scope["mask"], "source", "random") in (source, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("methods", "mask"),
+    [
+        ("ulysses,magi", ["--mask", "causal_document", "--seqlen", "300"]),
+        ("ulysses,ring_allgather", ["--mask", "uniform_block", "--seqlen", "256", "--source", "nsa"]),
+    ],
+)
+def test_the_code_for_many_ranks_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], methods: str, mask: list[str]
+) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
+    shape = ["--heads", "4:2", "--head-dim", "16", "--dtype", "fp32"]
+    split = ["--level", "cp", "--methods", methods, "--nproc", "2"]
+    measured = [{"--mask": "--masks", "--seqlen": "--seqlens"}.get(word, word) for word in mask]
+    words = ["run", *split, *measured, *shape, "--passes", "fwd,bwd", "--budget", "0.02"]
+    assert main([*words, "--device", "cpu", "--out", str(tmp_path)]) == 0
+    question = [*mask, *shape, "--gpus", "2", "--results", str(tmp_path)]
+    capsys.readouterr()
+    assert main(["recommend", *question, "--code"]) == 0
+    file, digest = tmp_path / "attend.py", json.loads((tmp_path / "masks.jsonl").read_text().splitlines()[0])["digest"]
+    checks = f"assert q.grad.isfinite().all()\nassert mask.digest == {digest!r}\n"
+    file.write_text(capsys.readouterr().out.replace("dist.destroy", f"{checks}dist.destroy"))
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(file)]
+    done = subprocess.run(launch, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("kept", "said"),
+    [
+        (["causal_document", "causal"], ", documents=[8192])\n"),
+        (["causal"], ", seed=0)  # your own documents: documents=[...] in place of the seed\n"),  # as old journals have it
+    ],
+)
+def test_the_code_has_the_documents_that_were_given_whatever_else_shows_the_same(
+    write: Write, capsys: pytest.CaptureFixture[str], kept: list[str], said: str
+) -> None:
+    same = {"causal": masks.causal(8192), "causal_document": masks.causal_document(8192, documents=[8192])}
+    made = kernel("fa4:bands", around(1.0), mask="causal_document", mask_digest=same["causal"].digest, given={"documents": True})
+    folder = write("own", [made])
+    (folder / "masks.jsonl").write_text("".join(mask_line(same[name]) for name in kept))
+    words = ["--mask", "causal_document", "--seqlen", "8K", "--own-documents", "--results", str(folder)]
+    assert main(["recommend", *words, "--code"]) == 0
+    assert said in capsys.readouterr().out
+
+
+def test_the_code_for_many_ranks_keeps_the_source_and_promises_no_determinism(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    about = {"mask": "uniform_block", "params": {"b": 128, "ratio": 0.5, "heads": 8}, "source": "moba", "seed": 7}
+    made = [split("ulysses", 1.0, **about), split("ulysses", 1.0, **about, deterministic=True)]
+    words = ["recommend", "--mask", "uniform_block", "--seqlen", "8K", "--set", "b=128", "--source", "moba", "--gpus", "64", "--code"]
+    words += ["--results", str(write("made", made))]
+    assert main(words) == 0
+    code = capsys.readouterr().out
+    compile(code, "attend.py", "exec")
+    assert 'mask = from_seed("uniform_block", 8192, "moba", 7, Heads(64, 8, 128), b=128)' in code
+    assert main([*words, "--deterministic"]) == 2
+    assert "has no deterministic backward, so there is no code for it; leave out --code." in capsys.readouterr().err
+
+
+PLUGIN = """import longca
+
+
+@longca.kernel()
+def good_fn(q, k, v, mask, scale):
+    return longca.attention(q, k, v, mask, kernel="torch:plain")
+"""
+
+
+def test_a_kernel_of_a_file_is_used_and_measured_again_from_that_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file is not called as its kernel is; what is said of it runs where the user ran."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_plugins", {})
+    (tmp_path / "good.py").write_text(PLUGIN)
+    shape = ["--heads", "2:1", "--head-dim", "16", "--dtype", "fp32"]
+    run = ["run", "--plugin", "good.py", "--kernels", "good_fn", "--masks", "causal", "--seqlens", "128", *shape, "--passes", "fwd"]
+    assert main([*run, "--budget", "0.02", "--device", "cpu", "--out", "a"]) == 0
+    question = ["--mask", "causal", "--seqlen", "128", *shape, "--pass", "fwd", "--results", "a"]
+    capsys.readouterr()
+    assert main(["recommend", *question]) == 0
+    (again,) = [line for line in capsys.readouterr().out.splitlines() if "longca run" in line]
+    words = shlex.split(again)
+    words = words[words.index("longca") + 1 :]
+    assert words[words.index("--plugin") + 1] == "good.py"
+    assert main([*words, "--out", "b"]) == 0
+    capsys.readouterr()
+    assert main(["recommend", *question, "--code"]) == 0
+    scope: dict[str, Any] = {}
+    exec(capsys.readouterr().out, scope)
+    assert scope["out"].isfinite().all()
+
+
+def test_journals_that_differ_in_the_name_of_the_file_are_compared(write: Write) -> None:
+    a, b = (write(name, [kernel("mine", [1.0] * 9)], {"plugins": {f"{name}.py": ["mine"]}}) for name in "ab")
+    assert main(["compare", str(a), str(b)]) == 0

@@ -1,0 +1,44 @@
+"""The page's columns hold what they were given: each value once, numbers in four digits."""
+
+from base64 import b64decode
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longca.report.encoding import column
+
+
+def decoded(values: list[Any], count: int, packed: str) -> list[Any]:
+    """As the page does it."""
+    kind = "u1" if len(values) <= 256 else "<u2" if len(values) <= 65536 else "<u4"
+    indexes = np.frombuffer(b64decode(packed), dtype=kind) if len(values) > 1 else [0] * count
+    return [values[index] for index in indexes]
+
+
+@given(st.lists(st.none() | st.floats(-1e300, 1e300) | st.floats(1e-9, 1e9), min_size=1, max_size=40))
+def test_numbers_keep_four_digits(numbers: list[float | None]) -> None:
+    numbers = [number if number is None or abs(number) > 1e-290 else 0.0 for number in numbers]
+    for number, shown in zip(numbers, decoded(*column_of([*numbers, 0.5])), strict=False):
+        assert (number is None) == (shown is None)
+        assert number is None or shown == pytest.approx(number, rel=0.5001e-3)
+        assert shown is None or float(f"{shown:.4g}") == shown
+
+
+def column_of(values: list[Any]) -> tuple[list[Any], int, str]:
+    different, packed = column(values)
+    return different, len(values), packed
+
+
+@pytest.mark.parametrize("count", [1, 2, 256, 257, 70_000])
+def test_as_many_bits_as_are_needed(count: int) -> None:
+    names = [f"name {number}" for number in range(count)]
+    assert decoded(*column_of([*names, *names])) == names * 2
+
+
+def test_equal_values_are_there_once() -> None:
+    assert sorted(column([1.00001, 1.0, -1.0, 0.0, 10.0])[0]) == [-1.0, 0.0, 1.0, 10.0]
+    assert column([[1, 2], None, [1, 2]])[0] == [(1, 2), None]
+    assert column(["x", "x"]) == (["x"], "")

@@ -1,0 +1,191 @@
+"""Exports of the journal of the first schema."""
+
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import IO, Any
+
+import pytest
+
+from longca.cli import main
+from longca.report.terminal import failure_table
+from longca.results import naming
+from longca.results.export import to_csv, to_hud, to_markdown
+from longca.results.reading import Results, read
+from report.made import make_record, results_of
+
+GOLDEN = Path(__file__).parent / "golden" / "schema1"
+
+
+def test_csv_has_a_row_per_cell_with_its_device() -> None:
+    results = read(GOLDEN)
+    rows = list(csv.DictReader(io.StringIO(to_csv(results))))
+    assert [row["key"] for row in rows] == [record.key for record in results.records]
+    for row, record in zip(rows, results.records, strict=True):
+        assert row["device"] == results.environments[record.env].device
+        assert row["ms_median"] == ("" if record.ms is None else str(record.ms.median))
+        assert json.loads(row["params"]) == record.params
+        speed = None if record.ms is None else float(row["tokens_s"]) * record.ms.median / 1e3
+        assert (speed or 0) == pytest.approx(record.seqlen if record.ms else 0)
+
+
+def test_no_cell_is_a_formula_to_a_spreadsheet() -> None:
+    names = ["=cmd()", "+1", "-1", "@x", "plain"]
+    made = [make_record(kernel=name, asked=name, variant=None, peak_gib=-0.5) for name in names]
+    rows = list(csv.DictReader(io.StringIO(to_csv(results_of(made)))))
+    assert [row["kernel"] for row in rows] == ["'=cmd()", "'+1", "'-1", "'@x", "plain"]
+    assert {row["peak_gib"] for row in rows} == {"-0.5"}, "a number stays a number"
+
+
+def test_no_name_ends_a_cell_of_markdown() -> None:
+    text = to_markdown(results_of([make_record(kernel="<b>|\n", asked="x", variant=None, mask="a|b")]))
+    assert "&lt;b&gt;\\| " in text
+    assert "| a\\|b | 8K | 11 |" in text
+
+
+def test_markdown_says_a_speed_or_a_status() -> None:
+    text = to_markdown(read(GOLDEN))
+    assert "| causal | 256 | unavailable | wrong | " in text
+    assert "### bwd, " in text
+
+
+def test_hud_has_the_fields_of_version_3() -> None:
+    entries = json.loads(to_hud(read(GOLDEN)))
+    for entry in entries:
+        assert entry["schema_version"] == "v3"
+        assert {"name", "mode", "dtype", "extra_info"} <= set(entry["benchmark"])
+        assert {"name", "type", "backend", "origins"} <= set(entry["model"])
+        assert entry["metric"]["name"] in ("tflops", "latency")
+        assert all(value > 0 for value in entry["metric"]["benchmark_values"])
+
+
+PAPER = [Path(__file__).parents[2] / "results" / "h200" / name for name in ("paper-kernel", "paper-sparse")]
+
+
+def cp_cells() -> Results:
+    """Of one kernel and mask: what differs is what only this level has."""
+    ways = [("usp", 4, "2x2"), ("usp", 4, "4x1"), ("ring_p2p", 4, "1x4"), ("ring_p2p", 8, "1x8")]
+    return results_of([make_record(level="cp", method=method, ranks=ranks, grid=grid) for method, ranks, grid in ways])
+
+
+@pytest.mark.parametrize("source", [*PAPER, None], ids=lambda source: source.name if source else "cp")
+def test_hud_tells_all_cells_apart(source: Path | None) -> None:
+    results = read(source) if source else cp_cells()
+    entries = json.loads(to_hud(results))
+    assert len(entries) == 2 * sum(record.ok for record in results.records) > 0
+    cells = [json.dumps([entry["model"]["name"], entry["benchmark"]["extra_info"], entry["metric"]["name"]]) for entry in entries]
+    assert len(set(cells)) == len(cells)
+
+
+def test_hud_names_block_patterns_by_their_parameters() -> None:
+    results = read(PAPER[1])
+    (first, *_) = [record for record in results.records if record.mask == "variable_block" and record.ok]
+    entry = json.loads(to_hud(Results([first], results.environments)))[0]
+    avg, ratio = (first.params[name] for name in ("avg", "ratio"))
+    assert entry["model"]["name"].startswith(f"variable_block-avg={avg}-ratio={ratio}-")
+    info = entry["benchmark"]["extra_info"]
+    assert (json.loads(info["params"]), info["source"]) == (first.params, first.source)
+
+
+def test_the_verb_writes_files_and_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(GOLDEN), "--csv", str(tmp_path / "x.csv"), "--md", str(tmp_path / "x.md")]) == 0
+    assert (tmp_path / "x.csv").stat().st_size > 0
+    assert (tmp_path / "x.md").stat().st_size > 0
+    assert main(["export", str(GOLDEN)]) == 2
+    assert main(["export", str(tmp_path), "--csv"]) == 2
+    assert main(["export", str(GOLDEN), "--csv", str(tmp_path / "no" / "x.csv")]) == 2
+    errors = capsys.readouterr().err
+    assert "say what to write" in errors
+    assert "there is no journal" in errors
+    assert "cannot write" in errors
+
+
+@pytest.mark.parametrize("way", ["csv", "md", "hud"])
+def test_the_folder_may_stand_before_or_behind_a_flag(way: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(tmp_path / "x")
+    assert main(["export", str(GOLDEN), f"--{way}"]) == 0
+    said = capsys.readouterr().out
+    for words in ([f"--{way}", str(GOLDEN)], [f"--{way}=-", str(GOLDEN)]):
+        assert main(["export", *words]) == 0
+        assert capsys.readouterr().out == said
+    assert main(["export", f"--{way}", file, str(GOLDEN)]) == 0
+    assert Path(file).read_text() == said
+    capsys.readouterr()
+    for words in ([f"--{way}"], [f"--{way}", file], ["--parquet", file]):
+        assert main(["export", *words]) == 2
+        assert capsys.readouterr().err.startswith("longca: name the folder of the journal first")
+
+
+def test_parquet_without_pyarrow_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert main(["export", str(GOLDEN), "--parquet", str(tmp_path / "x")]) == 2
+    assert capsys.readouterr().err == "longca: writing Parquet needs pyarrow; pip install pyarrow, or use --csv.\n"
+
+
+class ColumnTable:
+    """As pyarrow's: made from columns, all of one length."""
+
+    def __init__(self, columns: dict[str, list[Any]]) -> None:
+        assert len({len(values) for values in columns.values()}) == 1
+        self.rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+    @classmethod
+    def from_pydict(cls, columns: dict[str, list[Any]]) -> "ColumnTable":
+        return cls(columns)
+
+
+def write_table(table: ColumnTable, file: IO[bytes]) -> None:
+    file.write(json.dumps(table.rows).encode())
+
+
+@pytest.fixture
+def arrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for pyarrow, which writes JSON."""
+    monkeypatch.setitem(sys.modules, "pyarrow", SimpleNamespace(Table=ColumnTable))
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", SimpleNamespace(write_table=write_table))
+
+
+def mixed(folder: Path) -> Path:
+    """A journal whose first record is of the level kernel, and a later one of cp; with a reason that older versions let through."""
+    first, _, second, *_ = map(json.loads, (GOLDEN / "results.jsonl").read_text().splitlines())
+    cp = {"level": "cp", "key": "cp", "method": "ulysses", "ranks": 2, "grid": "2x1", "bytes_sent": [1, 2]}
+    bad = {"status": "error", "reason": "half \0 and \x1b[2J", "ms": None}
+    folder.mkdir()
+    (folder / "results.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in (first | bad, second | cp)))
+    return folder
+
+
+@pytest.mark.usefixtures("arrow")
+def test_parquet_has_the_columns_of_all_levels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(mixed(tmp_path / "mixed")), "--parquet", str(tmp_path / "x")]) == 0
+    kernel, cp = json.loads((tmp_path / "x").read_text())
+    assert (kernel["method"], cp["method"], cp["bytes_sent"]) == (None, "ulysses", [1, 2])
+    capsys.readouterr()
+    assert main(["export", str(GOLDEN), "--parquet", str(tmp_path / "no" / "x")]) == 2
+    assert capsys.readouterr().err == f"longca: cannot write {tmp_path}/no/x: No such file or directory; give another file.\n"
+
+
+def test_real_parquet_has_them_too(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    assert main(["export", str(mixed(tmp_path / "mixed")), "--parquet", str(tmp_path / "x")]) == 0
+    kernel, cp = parquet.read_table(str(tmp_path / "x")).to_pylist()
+    assert (kernel["method"], cp["method"], cp["bytes_sent"]) == (None, "ulysses", [1, 2])
+    assert main(["export", str(GOLDEN), "--parquet", str(tmp_path / "no" / "x")]) == 2
+
+
+@pytest.mark.usefixtures("arrow")
+def test_no_reason_of_an_old_record_breaks_an_export_or_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = mixed(tmp_path / "mixed")
+    files = [f"--{name}={tmp_path / name}" for name in ("csv", "md", "hud", "parquet")]
+    assert main(["export", str(folder), *files]) == 0
+    (row, _) = csv.DictReader(io.StringIO((tmp_path / "csv").read_text(encoding="utf-8")))
+    assert row["reason"] == json.loads((tmp_path / "parquet").read_text())[0]["reason"] == "half � and �[2J"
+    capsys.readouterr()
+    assert main(["export", str(folder), "--csv"]) == 0
+    assert "half � and �[2J" in capsys.readouterr().out
+    assert failure_table(naming.rows(read(folder))).rows[0][-1] == "half � and �[2J"

@@ -1,0 +1,276 @@
+"""The journal survives what happens to files: cut anywhere, damaged, locked, on a full or a read-only disk."""
+
+import gzip
+import json
+import resource
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from journals import mask_line
+from longca import masks
+from longca.errors import BadInput
+from longca.report.terminal import failure_table, fastest_tables
+from longca.results import files, journal, naming, reading
+from longca.results.export import to_csv, to_hud, to_markdown
+from longca.results.journal import CannotWrite, Journal
+from longca.results.merge import merge, pack
+from longca.results.record import SCHEMA, Environment, MaskEntry, Record
+from longca.results.schema import decode_mask, decode_record
+from report.made import make_record
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def record(number: int, status: str = "ok", **more: Any) -> Record:
+    """Seeds tell what they measure apart, unless a test gives one."""
+    made = make_record([1.0] if status == "ok" else None, status=status, reason="ünïcode\n", **{"seed": number} | more)
+    return decode_record(json.dumps(made | {"schema": 2, "given": {}, "key": more.get("key", f"key{number}")}).encode())
+
+
+def entry(mask: masks.Mask) -> MaskEntry:
+    return decode_mask(mask_line(mask).encode())
+
+
+def load(folder: Path) -> list[Record]:
+    return reading.read(folder).records
+
+
+def filled(folder: Path, count: int = 3) -> Path:
+    with Journal(folder) as made:
+        for number in range(count):
+            made.add(record(number))
+    return folder / "results.jsonl"
+
+
+def test_cut_at_every_byte_it_loads_and_goes_on(tmp_path: Path) -> None:
+    path = filled(tmp_path)
+    whole = path.read_bytes()
+    line = len(whole) // 3
+    assert len(whole) == 3 * line
+    for cut in range(len(whole) + 1):
+        path.write_bytes(whole[:cut])
+        assert len(load(tmp_path)) == cut // line
+        with Journal(tmp_path) as again:
+            assert again.torn == cut % line
+            assert len(again.records) == cut // line
+            again.add(record(9))
+        assert [one.key for one in load(tmp_path)] == [f"key{i}" for i in range(cut // line)] + ["key9"]
+
+
+@pytest.mark.parametrize(
+    "damage", [b"{", b"[1, 2]", b'"text"', b"\xff\xfe", b'{"key": "x"}', b'{"schema": 1}', b'{"key": "x", "schema": 1}', b""]
+)
+def test_a_damaged_line_in_the_middle_is_refused_with_its_number(tmp_path: Path, damage: bytes) -> None:
+    path = filled(tmp_path)
+    lines = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([lines[0], damage, lines[2], b""]))
+    with pytest.raises(BadInput, match="line 2 is damaged"):
+        load(tmp_path)
+    with pytest.raises(BadInput, match="line 2 is damaged"):
+        Journal(tmp_path)
+
+
+def test_the_last_record_of_a_key_counts(tmp_path: Path) -> None:
+    with Journal(tmp_path) as made:
+        made.add(record(0, "error"))
+        made.add(record(1))
+        made.add(record(0))
+    assert [(one.key, one.status) for one in load(tmp_path)] == [("key0", "ok"), ("key1", "ok")]
+
+
+def test_a_signal_right_after_the_write_does_not_hide_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: int) -> None:
+        raise KeyboardInterrupt
+
+    with Journal(tmp_path) as made:
+        made.add(record(0))
+        monkeypatch.setattr(journal.os, "fsync", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            made.add(record(1))
+        assert list(made.written()) == ["key0", "key1"]
+
+
+def test_a_full_disk_is_one_sentence_and_what_was_there_is_kept(tmp_path: Path) -> None:
+    with Journal(tmp_path) as made:
+        made.add(record(0))
+        size = (tmp_path / "results.jsonl").stat().st_size
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 10, before[1]))  # room for a part of the next line
+        try:
+            with pytest.raises(CannotWrite, match=r"results\.jsonl: File too large; what was measured before is kept"):
+                made.add(record(1))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert (tmp_path / "results.jsonl").stat().st_size == size
+        made.add(record(2))
+    assert [one.key for one in load(tmp_path)] == ["key0", "key2"]
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/longca")):
+        with pytest.raises(CannotWrite, match=f"^cannot write to {folder}: .*; give another folder.$"):
+            Journal(folder)
+
+
+def test_masks_are_kept_once_with_bands_and_lengths(tmp_path: Path) -> None:
+    mask = masks.causal_document(1024, seed=42)
+    for _ in range(2):
+        with Journal(tmp_path) as made:
+            made.add_mask(entry(mask))
+            made.add_mask(entry(masks.build("causal_document", 1024, seed=42)))
+    assert len((tmp_path / "masks.jsonl").read_text().splitlines()) == 1
+    (kept,) = files.read_masks(tmp_path).entries
+    assert kept.documents == [353, 559, 102, 10]
+    assert kept.bands is not None
+    assert masks.Mask(1024, 1024, kept.bands) == mask
+
+
+def test_documents_are_kept_where_another_mask_shows_the_same(tmp_path: Path) -> None:
+    one, other = masks.causal(64), masks.causal_document(64, documents=[64])
+    assert one.digest == other.digest
+    with Journal(tmp_path / "a") as made:
+        made.add_mask(entry(one))
+        made.add_mask(entry(other))
+    kept = [(one.mask, one.documents) for one in files.read_masks(tmp_path / "a").entries]
+    assert kept == [("causal", None), ("causal_document", [64])]
+    filled(tmp_path / "a")
+    merge(tmp_path / "out", [tmp_path / "a"])
+    assert files.read_masks(tmp_path / "out") == files.read_masks(tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("env.json", b"[1]", r"env\.json is damaged"),
+        ("env.json", b'{"a": 1}', r"env\.json is damaged"),
+        ("masks.jsonl", b'{"mask": "causal"}\n', r"masks\.jsonl line 1 is damaged: object missing required field `digest`"),
+        ("results.jsonl.gz", gzip.compress(b"{}" * 99, mtime=0)[:10] + b"\xff" * 30, r"cannot read .*results\.jsonl\.gz: "),
+        ("results.jsonl.gz", b"no gzip", r"cannot read .*results\.jsonl\.gz: "),
+    ],
+)
+def test_damaged_files_are_refused_in_a_sentence(tmp_path: Path, file: str, content: bytes, message: str) -> None:
+    path = filled(tmp_path)
+    if file.endswith(".gz"):
+        path.unlink()
+    (tmp_path / file).write_bytes(content)
+    with pytest.raises(BadInput, match=message):
+        merge(tmp_path / "out", [tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("results.jsonl.gz", b"packed"),
+        ("results.jsonl", b"no JSON\n"),
+        ("results.jsonl", b'{"key": "x"}\n'),
+        ("masks.jsonl", b"{}\n"),
+        ("masks.jsonl", b"no JSON\n"),
+        ("env.json", b"[1]"),
+    ],
+)
+def test_a_journal_that_is_refused_leaves_nothing_open(tmp_path: Path, file: str, content: bytes) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    (tmp_path / file).write_bytes(content)
+    refused = []
+    for _ in range(2):
+        with pytest.raises(BadInput) as caught:
+            Journal(tmp_path)
+        refused.append(str(caught.value))
+    assert refused[0] == refused[1]  # and not "another run is writing"
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    (tmp_path / file).unlink()
+    filled(tmp_path)
+
+
+def test_environments_are_added_and_kept(tmp_path: Path) -> None:
+    for name in ("a", "b", "a"):
+        with Journal(tmp_path) as made:
+            made.add_environment(name, Environment(device=name))
+    assert files.read_environments(tmp_path) == {name: Environment(device=name) for name in ("a", "b")}
+
+
+def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    path = filled(tmp_path, 1)
+    path.write_bytes(path.read_bytes().replace(b'"schema":2', b'"schema":99'))
+    with pytest.raises(BadInput, match=r"schema 99.*install a newer longca"):
+        load(tmp_path)
+
+
+def test_a_folder_without_a_journal_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="there is no journal in"):
+        load(tmp_path)
+
+
+def test_merging_keeps_the_later_but_no_failure_over_a_measurement(tmp_path: Path) -> None:
+    versions = {"a": [("x", "ok", 1), ("y", "error", 1)], "b": [("x", "oom", 2), ("y", "ok", 2)], "c": [("y", "ok", 3), ("z", "error", 3)]}
+    for folder, entries in versions.items():
+        with Journal(tmp_path / folder) as made:
+            for key, status, number in entries:
+                made.add(record(ord(key), key=key, status=status, plan_ms=number))
+    assert merge(tmp_path / "out", [tmp_path / name for name in versions]) == (3, 0, 0)
+    assert {one.key: one.plan_ms for one in reading.history(tmp_path / "out")} == {"x": 1, "y": 3, "z": 3}
+
+
+def test_merging_keeps_the_order_of_what_was_written_last(tmp_path: Path) -> None:
+    """A version that was gone back to is written once more, and counts."""
+    with Journal(tmp_path / "a") as made:
+        for key in ("first", "second", "first"):
+            made.add(record(0, key=key))
+    merge(tmp_path / "out", [tmp_path / "a"])
+    assert [one.key for one in reading.history(tmp_path / "out")] == ["second", "first"]
+
+
+def test_a_packed_journal_reads_the_same_and_cannot_grow(tmp_path: Path) -> None:
+    filled(tmp_path)
+    before = load(tmp_path)
+    pack(tmp_path)
+    assert not (tmp_path / "results.jsonl").exists()
+    assert load(tmp_path) == before
+    with pytest.raises(BadInput, match="packed"):
+        Journal(tmp_path)
+
+
+@pytest.mark.parametrize("folder", sorted(GOLDEN.iterdir()), ids=lambda folder: folder.name)
+def test_old_schemas_stay_readable(folder: Path) -> None:
+    """One folder per schema that was ever written; its expected.json says what must be read from it."""
+    expected = json.loads((folder / "expected.json").read_text())
+    results = reading.read(folder)
+    cells = [[one.kernel, one.mask, one.pass_, one.status] for one in results.records]
+    assert cells == expected["cells"]
+    assert {one.mask_digest for one in results.records} <= {digest for digest, _ in results.masks}
+    assert {one.env for one in results.records} <= set(results.environments)
+    rows = naming.rows(results)
+    assert [table.rows for table in fastest_tables(rows)] == expected["fastest"]
+    assert failure_table(rows).rows == expected["failures"]
+    assert len(to_csv(results).splitlines()) == len(results.records) + 1
+    assert "| mask |" in to_markdown(results)
+    assert len(json.loads(to_hud(results))) == 2 * sum(one.ok for one in results.records)
+    assert all(one.schema == SCHEMA for one in results.records)
+
+
+def test_the_newest_schema_has_a_golden_journal() -> None:
+    assert (GOLDEN / f"schema{SCHEMA}").is_dir()
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    """Every line of the golden journals, written by the journal of today."""
+    for folder in sorted(GOLDEN.iterdir()):
+        history = reading.history(folder)
+        with Journal(tmp_path / folder.name) as made:
+            for one in history:
+                made.add(one)
+        assert reading.history(tmp_path / folder.name) == history
+
+
+def test_a_torn_line_of_masks_is_mended_by_the_next_run(tmp_path: Path) -> None:
+    with Journal(tmp_path) as made:
+        made.add_mask(entry(masks.causal(64)))
+    whole = (tmp_path / "masks.jsonl").read_bytes()
+    (tmp_path / "masks.jsonl").write_bytes(whole + whole[:20])
+    assert files.torn_files([tmp_path]) == {tmp_path / "masks.jsonl": 20}
+    with Journal(tmp_path):
+        pass
+    assert (tmp_path / "masks.jsonl").read_bytes() == whole

@@ -1,0 +1,126 @@
+"""Which records of a journal count, and what is said of those that do not."""
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from journals import writer
+from longca.cli import main
+from longca.results import reading
+from longca.results.record import Record as TypedRecord
+from report.made import Record, around, kernel
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    return writer(tmp_path)
+
+
+def read(folder: Path) -> list[TypedRecord]:
+    return reading.read(folder).records
+
+
+def edited() -> list[Record]:
+    """A kernel of which the text changed twice, which gives it another key each time; beside it one that stayed."""
+    mine = {"seqlen": 1024, "which": "fwd"}
+    wrong = {"status": "wrong", "reason": "out is off", "check": {"out": {"error": 1.0, "allowed": 0.1}}}
+    versions = [kernel("mine", None, **mine) | wrong, kernel("mine", around(4.0), **mine), kernel("mine", around(20.0), **mine)]
+    keyed = [record | {"key": f"v{number}"} for number, record in enumerate(versions, 1)]
+    return [keyed[0], kernel("fa4:bands", around(10.0), **mine), *keyed[1:]]
+
+
+def test_of_records_that_measure_the_same_the_last_one_counts(write: Write, tmp_path: Path) -> None:
+    folder = write("edited", edited())
+    assert [record.key for record in read(folder) if record.kernel == "mine"] == ["v3"]
+    assert [record.kernel for record in read(folder)] == ["mine", "fa4"], "at the place of the first"
+    assert main(["report", str(folder), "-o", str(tmp_path / "x.html"), "--md", str(tmp_path / "x.md")]) == 0
+    said = (tmp_path / "x.md").read_text()
+    assert "2 records: 2 ok." in said
+    assert "| causal | fwd | 1K | fa4:bands | 1.1 | 0 % | 2.00× mine |" in said
+    assert "wrong" not in said
+    files = [f"--{name}={tmp_path / name}" for name in ("csv", "md", "hud")]
+    assert main(["export", str(folder), *files]) == 0
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "csv").read_text())))
+    assert [(row["kernel"], row["ms_median"]) for row in rows] == [("mine", "20.0"), ("fa4", "10.0")]
+    assert "| causal | 1K | 1.1 | 0.55 |" in (tmp_path / "md").read_text()
+    hud = [entry for entry in json.loads((tmp_path / "hud").read_text()) if entry["metric"]["name"] == "tflops"]
+    assert sorted(entry["model"]["backend"] for entry in hud) == ["fa4:bands", "mine"]
+
+
+def test_a_version_that_is_measured_again_counts_again(write: Write) -> None:
+    """`--retry failed` after going back to the first text: its key is old, its record is the last."""
+    first, other, second, third = edited()
+    folder = write("back", [first, other, second, third, second | {"key": "v1"}])
+    assert [record.key for record in read(folder) if record.kernel == "mine"] == ["v1"]
+
+
+def test_a_forward_whose_backward_was_mended_replaces_the_one_that_ran_alone(write: Write) -> None:
+    alone, beside = kernel("mine", around(4.0), "fwd", grad=False), kernel("mine", around(5.0), "fwd", grad=True)
+    planned = {"given": {"grad": True}}
+    folder = write("mended", [alone | planned | {"key": "v1"}, beside | planned | {"key": "v2"}])
+    assert [record.key for record in read(folder)] == ["v2"]
+    folder = write("apart", [alone | {"key": "v1", "given": {}}, beside | planned | {"key": "v2"}])  # asked for alone: another thing
+    assert [record.key for record in read(folder)] == ["v1", "v2"]
+
+
+def test_going_back_to_an_older_version_makes_it_count_again(tmp_path: Path) -> None:
+    """Its record is there, so it is not measured; yet a report must show what this run says."""
+    shape = ["--masks", "causal", "--seqlens", "64", "--heads", "1:1", "--head-dim", "16", "--dtype", "fp32", "--passes", "fwd"]
+    run = ["run", "--kernels", "torch:plain", *shape, "--budget", "0.02", "--device", "cpu", "--out", str(tmp_path)]
+    assert main(run) == 0
+    (first,) = read(tmp_path)
+    path = tmp_path / "results.jsonl"
+    with path.open("a") as file:
+        file.write(json.dumps(json.loads(path.read_text()) | {"key": "of a later version"}) + "\n")
+    assert [record.key for record in read(tmp_path)] == ["of a later version"]
+    for _ in range(2):
+        assert main(run) == 0
+        assert read(tmp_path) == [first]
+    assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 3, "once is enough"
+
+
+def test_what_differs_in_anything_that_is_asked_for_stays(write: Write) -> None:
+    made = [kernel("mine", around(1.0), seed=seed, grad=grad, which="fwd") for seed in (0, 1) for grad in (True, False)]
+    made += [kernel("mine", around(1.0), env="other"), kernel("mine", around(1.0)), kernel("mine:two", around(1.0))]
+    made += [kernel("mine", around(1.0), level="cp", method=method, ranks=2, grid="1x2") for method in ("ulysses", "ring")]
+    folder = write("apart", [record | {"key": str(number)} for number, record in enumerate(made)])
+    facts = json.loads((folder / "env.json").read_text())
+    (folder / "env.json").write_text(json.dumps(facts | {"other": facts["e"] | {"device": "another"}}))
+    assert len(read(folder)) == len(made)
+
+
+def test_several_journals_stay_side_by_side(write: Write, tmp_path: Path) -> None:
+    from longca.compare.journals import compare
+
+    folders = [write(record["key"], [record]) for record in edited() if record["kernel"] == "mine"]
+    assert main(["report", *map(str, folders), "-o", str(tmp_path / "x.html"), "--md", str(tmp_path / "x.md")]) == 0
+    assert "3 records: 2 ok, 1 wrong." in (tmp_path / "x.md").read_text()
+    assert [cell.verdict for cell in compare(folders[0], folders[1]).cells] == ["MENDED"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["report", "DIR", "-o", "OUT"],
+        ["export", "DIR", "--csv", "OUT"],
+        ["compare", "DIR", "DIR"],
+        ["recommend", "--results", "DIR", "--mask", "causal", "--seqlen", "1K", "--pass", "fwd"],
+        ["recommend", "--results", "DIR", "--export", "OUT"],
+    ],
+)
+def test_a_torn_last_line_is_said(command: list[str], write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write("torn", edited())
+    places = {"DIR": str(folder), "OUT": str(tmp_path / "out")}
+    main([places.get(word, word) for word in command])
+    assert "left out" not in capsys.readouterr().err
+    with (folder / "results.jsonl").open("a") as file:
+        file.write('{"key": "half')
+    main([places.get(word, word) for word in command])
+    said = f"note: left out the torn last line of {folder}/results.jsonl (13 bytes); the next `longca run` there removes it.\n"
+    assert capsys.readouterr().err.count(said) == 1

@@ -1,0 +1,214 @@
+"""The command of a record plans the same cell again: the same key, whatever was given to measure it."""
+
+import argparse
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from longca.bench.many_devices.level import ManyDevices
+from longca.bench.plan.cells import Planned, make_cells, plan
+from longca.bench.plan.workload import read_workload
+from longca.bench.run.record import make_record as record_of
+from longca.cli import main
+from longca.cli import run as run_verb
+from longca.results.files import read_masks
+from longca.results.reading import read
+from longca.results.record import Environment, LevelName, Masks, Outcome, Record, Status
+from longca.results.reproduce import command
+from longca.results.schema import decode_environments, decode_record, encode
+from longca.results.settings import ClockSettings
+from report.made import make_record
+
+VERSIONS = {name: {"torch": "2"} for name in ("torch", "torch:plain", "torch:chunked", "flex", "fa4:bands")}
+SHAPE = ["--heads", "8:2", "--head-dim", "32", "--dtype", "fp32"]
+
+
+def refused(entry: Planned, **fields: Any) -> Record:
+    """The record of a cell that the kernel refused."""
+    return record_of(entry, Outcome(status=Status.UNSUPPORTED, reason="not today", **fields), "e")
+
+
+def arguments(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    run_verb.add_arguments(parser)
+    return parser.parse_args(words)
+
+
+def planned(words: list[str], device: str) -> list[Planned]:
+    args = arguments(words)
+    suite = run_verb.resolve(args)
+    steps = read_workload(args.workload) if args.workload else []
+    place = args.device or device
+    if suite.level is LevelName.CP:
+        many = ManyDevices(suite, place, nproc=args.nproc, grid=args.grid)
+        return plan(many.cells(steps), "a device", VERSIONS | many.catalogue.methods)
+    return plan(make_cells(suite, list(suite.kernels), place, steps), "a device", VERSIONS)
+
+
+def again(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Planned]:
+    """What the command plans, after doing what stands before it."""
+    words = shlex.split(text)
+    if words[0] == "echo":
+        monkeypatch.chdir(folder)
+        (folder / words[3]).write_text(words[1] + "\n")
+        words = words[words.index("&&") + 1 :]
+    assert words[:2] == ["longca", "run"]
+    return planned(words[2:], "cuda")
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ["--kernels", "torch,flex", "--masks", "all", "--seqlens", "997,2K", "--passes", "fwd,bwd", "--seeds", "2"],
+        ["--kernels", "torch", "--masks", "full,share_question", "--seqlens", "512", "--passes", "fwd"],
+        ["--kernels", "torch:plain", "--masks", "causal", "--seqlens", "512", "--passes", "fwd+bwd", "--deterministic"],
+        ["--kernels", "fa4:bands", "--masks", "causal", "--seqlens", "1K", "--passes", "bwd", "--head-dim", "192/128", "--dtype", "bf16"],
+        ["--kernels", "torch", "--masks", "sliding_window,global_sliding_window", "--seqlens", "512", "--set", "w=7", "--passes", "fwd"],
+        ["--kernels", "torch", "--masks", "prefix_lm_document", "--seqlens", "512", "--set", "p=3", "--passes", "bwd", "--seeds", "5,7"],
+        ["--kernels", "torch", "--masks", "causal_document", "--seqlens", "40K", "--packing", "mixed", "--distribution", "pile"],
+        ["--kernels", "torch", "--masks", "block_causal_document", "--seqlens", "8K", "--packing", "draw", "--set", "B=64"],
+        [
+            "--kernels",
+            "flex",
+            "--masks",
+            "uniform_block",
+            "--seqlens",
+            "1K",
+            "--set",
+            "b=64,128",
+            "--set",
+            "ratio=0.2",
+            "--passes",
+            "fwd,bwd",
+        ],
+        ["--kernels", "flex", "--masks", "uniform_block", "--seqlens", "512", "--source", "nsa", "--set", "ratio=0.5", "--passes", "fwd"],
+        ["--kernels", "flex", "--masks", "variable_block", "--seqlens", "2K", "--set", "avg=128", "--seeds", "3,"],
+        ["--kernels", "torch", "--workload", "steps.jsonl", "--passes", "fwd,bwd"],
+    ],
+)
+def test_the_same_key_comes_back(asked: list[str], device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    steps = [{"mask": "causal_document", "documents": [100, 156], "seed": 3}, {"mask": "sliding_window", "seqlen": 64, "params": {"w": 5}}]
+    Path("steps.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
+    shape = [word for pair in zip(SHAPE[::2], SHAPE[1::2], strict=True) if pair[0] not in asked for word in pair]
+    check(planned([*asked, *shape, "--device", device], device), device, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "split",
+    [
+        ["--methods", "all", "--nproc", "4", "--grid", "2x2"],
+        ["--methods", "ulysses,ring_p2p", "--nproc", "2"],
+        ["--methods", "loongtrain", "--nproc", "4"],
+    ],
+)
+def test_the_same_key_comes_back_of_many_ranks(split: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["--kernels", "torch:chunked", "--masks", "all", "--seqlens", "499", "--set", "w=64", "--passes", "fwd,bwd", *SHAPE]
+    check(planned([*words, "--level", "cp", *split, "--device", "cpu"], "cpu"), "cpu", tmp_path, monkeypatch)
+
+
+def test_the_same_key_comes_back_of_block_patterns_on_many_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["--kernels", "torch:chunked", "--masks", "uniform_block", "--seqlens", "512", "--set", "b=128", "--passes", "fwd", *SHAPE]
+    split = ["--level", "cp", "--methods", "ulysses,ring_allgather", "--nproc", "2"]
+    check(planned([*words, *split, "--device", "cpu"], "cpu"), "cpu", tmp_path, monkeypatch)
+
+
+def check(cells: list[Planned], device: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cells
+    facts = Environment(device="a device", device_kind=device)
+    for entry in cells:
+        # a refused backward: the forward is then measured alone, but it was planned beside one
+        made = refused(entry, grad=False)
+        masks: Masks = {(entry.mask.digest, entry.cell.mask): entry.mask}
+        assert entry.key in {other.key for other in again(command(made, facts, masks), folder, monkeypatch)}
+
+
+def test_documents_come_back_where_another_mask_shows_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = [{"mask": "causal_document", "documents": [256]}, {"mask": "causal", "seqlen": 256}]
+    (tmp_path / "steps.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
+    words = ["--kernels", "torch", "--workload", str(tmp_path / "steps.jsonl"), "--passes", "fwd", *SHAPE, "--device", "cpu"]
+    cells = planned(words, "cpu")
+    assert len({entry.mask.digest for entry in cells}) == 1
+    for order in (cells, cells[::-1]):
+        (tmp_path / "masks.jsonl").write_text("".join(encode(entry.mask).decode() + "\n" for entry in order))
+        for entry in cells:
+            masks = {(one.digest, one.mask): one for one in read_masks(tmp_path).entries}
+            text = command(refused(entry), Environment(device_kind="cpu"), masks)
+            assert entry.key in {other.key for other in again(text, tmp_path, monkeypatch)}
+    assert command(refused(cells[0]), Environment(), {}) == ""  # no lengths, and drawn ones would be another mask
+
+
+def made(**fields: Any) -> Record:
+    return decode_record(json.dumps(make_record(**fields)).encode())
+
+
+def environment(**facts: Any) -> Environment:
+    return decode_environments(json.dumps({"e": facts}).encode())["e"]
+
+
+NO_FACTS = Environment()
+
+
+def test_what_else_a_command_needs() -> None:
+    long = made(seqlen=32768, kernel="torch", asked="torch:plain", variant="plain")
+    assert command(long, NO_FACTS, {}).endswith("--full")
+    assert "--full" not in command(made(seqlen=32768), NO_FACTS, {})
+    assert command(made(kernel="mine", asked="mine"), NO_FACTS, {}).endswith("--plugin FILE_WITH_mine.py")
+    assert command(made(kernel="$(rm -rf /)", asked="$(rm -rf /)"), NO_FACTS, {}).startswith("longca run --kernels '$(rm -rf /)'")
+    assert command(made(level="cp", method="usp", ranks=8, grid="8x1", simulated="a-cluster"), NO_FACTS, {}) == ""
+
+
+def test_a_plugin_is_named_by_its_file() -> None:
+    """As the journal keeps it; a made-up name would be run in vain."""
+    mine = made(kernel="mine", asked="mine:two", variant="two")
+    kept = environment(plugins={"my kernels/good.py": ["mine", "other"], "bad.py": ["third"]})
+    assert command(mine, kept, {}).endswith("--plugin 'my kernels/good.py'")
+    assert "--plugin" not in command(made(), kept, {})
+    split = {"level": "cp", "method": "ours", "ranks": 2, "grid": "1x2"}
+    assert command(made(**split), environment(plugins={"ours.py": [], "more.py": []}), {}).endswith("--plugin ours.py --plugin more.py")
+    assert command(made(**split), NO_FACTS, {}).endswith("--plugin FILE_WITH_ours.py")
+    assert "--plugin" not in command(made(**split | {"method": "ulysses"}), NO_FACTS, {})
+
+
+def test_a_record_that_does_not_say_what_was_given_gives_all_its_parameters() -> None:
+    """As they were written before there was the field: the same mask is made, whichever of them were defaults."""
+    old = made(mask="sliding_window", params={"w": 9}, **{"pass": "fwd"})
+    assert "--masks sliding_window --seqlens 8K --seeds 0, --set w=9 " in command(old, NO_FACTS, {})
+    assert " --passes fwd,bwd" in command(old, NO_FACTS, {})
+
+
+def test_the_clock_and_the_threads_are_those_of_the_record() -> None:
+    usual = msgspec.structs.asdict(ClockSettings())
+    assert "--clock" not in command(made(), environment(clock=usual, threads=None), {})
+    other = environment(clock=usual | {"warmup_s": 0.06, "most": 9, "of_another_version": 1, "target": "text"}, threads="2")
+    text = command(made(), other, {})
+    assert text.startswith("OMP_NUM_THREADS=2 longca run --kernels ")
+    assert text.endswith(" --clock warmup_s=0.06,most=9")
+
+
+def test_what_is_measured_again_can_be_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Really: a suite with a clock of its own, the command that its record shows, and what `compare` says of the two."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    suite = tmp_path / "small.toml"
+    suite.write_text('masks = ["causal"]\nseqlens = ["64"]\nheads = ["2:1"]\nhead_dims = ["16"]\ndtypes = ["fp32"]\n'
+                     'passes = ["fwd"]\n[clock]\nwarmup_s = 0\nbudget_s = 1\ntarget = 0.5\nleast = 6\nmost = 8\n')  # fmt: skip
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    assert main(["run", str(suite), "--kernels", "torch:plain", "--device", "cpu", "--out", first]) == 0
+    results = read(first)
+    (record,) = results.records
+    threads, *words = shlex.split(command(record, results.environment(record), results.masks))
+    assert threads == "OMP_NUM_THREADS=1"
+    assert words[:2] == ["longca", "run"]
+    assert main([*words[1:], "--out", second]) == 0
+    repeated = read(second)
+    assert [again.key for again in repeated.records] == [record.key]
+    assert repeated.environments.keys() == results.environments.keys(), "the same machine, versions and settings"
+    capsys.readouterr()
+    assert main(["compare", first, second]) in (0, 1), capsys.readouterr().err

@@ -1,0 +1,109 @@
+"""Summaries compare kernels on the same masks only."""
+
+from typing import Any
+
+from longca.report.terminal import fastest_tables, summary_tables
+from longca.results import naming
+from longca.results.export import to_markdown
+from report.made import make_record, results_of
+
+Record = dict[str, Any]
+
+
+def record(kernel: str, digest: str, tflops: float | None, **more: Any) -> Record:
+    about = {"kernel": kernel, "asked": kernel, "variant": None, "mask": "share_question", "seqlen": 1024, "mask_digest": digest}
+    failed = {"status": "oom", "reason": "too large"} if tflops is None else {}
+    return make_record(None if tflops is None else [1000 / tflops], **{"flops": 10**12} | about | failed | more)
+
+
+def fastest(records: list[Record], environments: Record | None = None) -> Any:
+    return fastest_tables(naming.rows(results_of(records, environments)))
+
+
+def rows(*records: Record) -> list[list[list[str]]]:
+    return [table.rows for table in fastest(list(records))]
+
+
+def test_the_winner_is_the_one_on_the_same_masks_with_the_median_over_seeds() -> None:
+    seeds = [record("a", f"mask{n}", speed, seed=n) for n, speed in enumerate((200.0, 210.0, 900.0))]
+    others = [record("b", f"mask{n}", speed, seed=n) for n, speed in enumerate((220.0, 230.0, 240.0))]
+    lucky = [record("c", "mask2", 950.0, seed=2), record("c", "mask1", None, seed=1)]  # the easiest mask only
+    assert rows(*seeds, *others, *lucky) == [[["share_question", "b 230 (n=3)"]]]
+
+
+def test_one_mask_has_no_count() -> None:
+    assert rows(record("a", "x", 200.0), record("b", "x", 300.0)) == [[["share_question", "b 300"]]]
+
+
+def test_parameters_of_one_seed_are_rows_and_drawn_ones_are_not() -> None:
+    listed = [record("a", f"w{w}", float(w), params={"w": w}) for w in (100, 200)]
+    assert rows(*listed) == [[["share_question w=100", "a 100"], ["share_question w=200", "a 200"]]]
+    drawn = [record("a", f"w{w}", float(w), params={"w": w}, seed=w) for w in (100, 200)]
+    assert rows(*drawn) == [[["share_question", "a 150 (n=2)"]]]
+
+
+def sparse(kernel: str, ratio: float, ms: float, **more: Any) -> Record:
+    about = {"level": "sparse", "mask": "uniform_block", "params": {"b": 64, "ratio": ratio, "heads": 8}, "mask_digest": f"{ratio}"}
+    return make_record([ms], **{"kernel": kernel, "asked": kernel, "variant": None, "seqlen": 1024, "flops": 10**12} | about | more)
+
+
+def dense(kernel: str, mask: str, ms: float) -> Record:
+    return make_record([ms], kernel=kernel, asked=kernel, variant=None, seqlen=1024, mask=mask, mask_digest=mask, flops=10**12)
+
+
+def test_block_patterns_show_their_parameters_and_how_they_compare_with_the_dense_mask() -> None:
+    found = [sparse("a", 0.2, 4.0), sparse("b", 0.2, 5.0), sparse("a", 0.5, 20.0)]
+    kernels, patterns = fastest([dense("d", "full", 10.0), dense("e", "full", 12.0), *found])
+    assert kernels.rows == [["full", "d 100"]]
+    assert patterns.rows == [["uniform_block b=64 ratio=0.2", "a 250 2.5x"], ["uniform_block b=64 ratio=0.5", "a 50 0.5x"]]
+    assert "x: times as fast as the dense mask" in patterns.title
+    assert rows(found[0]) == [[["uniform_block b=64 ratio=0.2", "a 250"]]]  # alone, and without anything to compare with
+    shared = sparse("a", 0.2, 4.0, params={"b": 64, "ratio": 0.2, "heads": 1})
+    assert rows(shared) == [[["uniform_block b=64 ratio=0.2 heads=1", "a 250"]]]
+    split = sparse("a", 0.2, 4.0, level="cp", method="ulysses", grid="2x1", ranks=2)
+    assert rows(split) == [[["uniform_block b=64 ratio=0.2", "ulysses 2x1 a 125"]]]
+
+
+def test_selected_blocks_are_rows_of_their_own_and_compare_with_the_causal_mask() -> None:
+    found = [sparse("a", 0.2, 4.0), sparse("a", 0.2, 4.0, source="nsa", mask_digest="other")]
+    assert rows(dense("d", "full", 10.0), dense("d", "causal", 5.0), *found)[1] == [
+        ["uniform_block b=64 ratio=0.2", "a 250 2.5x"],
+        ["uniform_block nsa b=64 ratio=0.2", "a 250 1.25x"],
+    ]
+
+
+def test_kernels_that_are_as_fast_are_named() -> None:
+    assert rows(record("a", "x", 200.0), record("b", "x", 201.0), record("c", "x", 100.0)) == [[["share_question", "b 201 = a"]]]
+
+
+def test_other_shapes_and_devices_are_other_tables() -> None:
+    base = record("a", "x", 100.0) | {"key": "x"}
+    others = [base | {"head_dim_v": 32}, base | {"deterministic": True}, base | {"env": "f"}]
+    environments = {"e": {"device": "one GPU"}, "f": {"device": "another"}}
+    titles = [table.title for table in fastest([base, *others], environments)]
+    assert len(set(titles)) == 4
+    assert "heads of 128/32" in titles[1]
+
+
+def markdown(*records: Record) -> str:
+    return to_markdown(results_of(records))
+
+
+def test_markdown_says_how_many_masks_a_figure_stands_for() -> None:
+    text = markdown(record("a", "x", 100.0), record("a", "y", None, seed=1), record("b", "x", None), record("b", "y", None, seed=1))
+    assert "| share_question | 1K | 100 (n=1 of 2) | oom |" in text
+
+
+def test_markdown_marks_noisy_figures_and_says_so() -> None:
+    quiet = [record("a", "x", 100.0, noisy=False), record("b", "x", 90.0, noisy=False)]
+    assert "~" not in markdown(*quiet)
+    text = markdown(quiet[0], quiet[1] | {"noisy": True})
+    assert text.startswith("`~`: noisy, ")
+    assert "| share_question | 1K | 100 | 90 ~ |" in text
+
+
+def test_a_run_ends_with_how_kernels_of_ones_own_stand() -> None:
+    results = results_of([record("mine", "x", 200.0), record("fa4", "x", 250.0), record("fa4", "y", None, seqlen=2048)])
+    titles = [table.title.split(",")[0] for table in summary_tables(results, ["mine"])]
+    assert titles == ["fastest", "mine against the best other", "not measured"]
+    assert [table.title.split(",")[0] for table in summary_tables(results)] == ["fastest", "not measured"]
