@@ -94,17 +94,17 @@ EMPTY = [["run", ""], ["run", "--out", "", "--kernels", "torch"], ["run", "--ker
 def test_empty_values_are_refused_in_every_verb(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     code, told = answer(arguments, capsys)
     assert code == 2
-    assert "is given with nothing in it" in told
+    assert " is empty; give a value, or leave it out." in told
 
 
 @pytest.mark.parametrize(
     ("name", "text", "sentence"),
     [
-        ("s.toml", "seeds = 1000000000000", "field 'seeds': expected `int` <= 10000"),
+        ("s.toml", "seeds = 1000000000000", "seeds"),
         ("s.toml", "params = " + "[" * 100_000, "it is nested too deeply"),
-        ("w.jsonl", "[" * 100_000, "line 1: "),
-        ("w.jsonl", '{"mask": "causal", "seqlen": 64, "params": ' + '{"a":' * 100_000, "line 1: "),
-        ("w.jsonl", '{"mask": "causal", "seqlen": 64, "seed": 99999999999999999999999}', "line 1: field 'seed'"),
+        ("w.jsonl", "[" * 100_000, "w.jsonl line 1"),
+        ("w.jsonl", '{"mask": "causal", "seqlen": 64, "params": ' + '{"a":' * 100_000, "w.jsonl line 1"),
+        ("w.jsonl", '{"mask": "causal", "seqlen": 64, "seed": 99999999999999999999999}', "seed"),
     ],
     ids=["many seeds", "nested lists", "brackets", "nested objects", "a large seed"],
 )
@@ -119,11 +119,11 @@ def test_files(name: str, text: str, sentence: str, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (["--budget", "1e308"], "--budget must be a number of seconds over 0 and up to 1e+07, not 1e+308"),
-        (["--deadline", "1e300"], "--deadline must be a number of seconds over 0 and up to 1e+07"),
+        (["--budget", "1e308"], "--budget must be a number of seconds over 0, not 1e+308; give 1e+07 at most"),
+        (["--deadline", "1e300"], "--deadline must be a number of seconds over 0, not 1e+300"),
         (["--seeds", "1000000000000"], "--seeds 1000000000000 asks for too many seeds; ask for 10000 at most"),
         (["--memory", "1e30G"], "'1e30G' is too large"),
-        (["--methods", "all", "--nproc", "99999999999"], "--nproc must be from 1 rank to 1048576, not 99999999999"),
+        (["--methods", "all", "--nproc", "99999999999"], "--nproc must be 1048576 ranks or fewer, not 99999999999"),
         (["--heads", "99999999999999999999:1"], "write heads such as 64:8"),
         (["--head-dim", "0"], "write a head size such as 128"),
         (["--fail-on", "slow"], "unknown status for --fail-on 'slow'; known are: error, invalid, oom"),

@@ -88,4 +88,4 @@ def _refuse_empty(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str) and not text.strip(" ,\t\n"):
                 name = max(action.option_strings, key=len, default=action.metavar or action.dest)
-                raise BadInput(f"{name} is given with nothing in it ({text!r}); write what is meant, or leave it out.")
+                raise BadInput(f"{name} is empty; give a value, or leave it out.")

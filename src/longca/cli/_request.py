@@ -42,7 +42,8 @@ def resolve(args: argparse.Namespace) -> Suite:
     ).changed(level=level, nproc=args.nproc, grid=args.grid, source=args.source)
     suite = suites.with_params(suite, parse_axes(args.set))
     if args.nproc is not None and not 1 <= args.nproc <= MOST_RANKS:
-        raise BadInput(f"--nproc must be from 1 rank to {MOST_RANKS}, not {args.nproc}; leave it out for one per GPU.")
+        bound = "1 rank or more" if args.nproc < 1 else f"{MOST_RANKS} ranks or fewer"
+        raise BadInput(f"--nproc must be {bound}, not {args.nproc}; leave it out for one per GPU.")
     for flag in ("budget", "energy", "deadline", "stop_after"):
         _refuse_no_seconds(flag, getattr(args, flag))
     suite = suites.with_clock(suite, clock_settings(args))
@@ -106,7 +107,7 @@ def failing_statuses(text: str | None) -> frozenset[Status]:
 
 def _refuse_no_seconds(flag: str, value: float | None) -> None:
     if value is not None and not 0 < value <= MOST_S:
-        raise BadInput(f"--{flag.replace('_', '-')} must be a number of seconds over 0 and up to {MOST_S:g}, not {value:g}.")
+        raise BadInput(f"--{flag.replace('_', '-')} must be a number of seconds over 0, not {value:g}; give {MOST_S:g} at most.")
 
 
 def _seeds(text: str | None) -> tuple[int, ...] | int | None:

@@ -15,8 +15,9 @@ from longca.results.record import Outcome, Pass, Status, Times
 def timed_outcome(timing: Timing, mask: AnyMask, case: Case, pass_: Pass, device_model: str, ranks: int = 1, **fields: Any) -> Outcome:
     """The outcome of a timed pass, per device of those that share the work; `fields` are what else is known of it."""
     speed = metrics.tflops(metrics.flops(mask, case, pass_) / ranks, timing.median)
-    peak = metrics.peak(device_model, case.dtype) if case.device == "cuda" else None
-    limit = peak if case.device == "cuda" else metrics.cpu_bound(len(os.sched_getaffinity(0)), case.dtype, metrics.cpu_flags())
+    limit = peak = metrics.peak(device_model, case.dtype)
+    if peak is None and case.device == "cpu":
+        limit = metrics.cpu_bound(len(os.sched_getaffinity(0)), case.dtype, metrics.cpu_flags())
     impossible = metrics.too_fast(speed, limit, device_model, case.dtype)
     if impossible:
         return Outcome(status=Status.INVALID, reason=impossible, **fields)
