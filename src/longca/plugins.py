@@ -41,8 +41,8 @@ def import_file(path: str | Path, wanted: str) -> ModuleType:
     try:
         with recording_imports(spec.name):
             spec.loader.exec_module(module)
-    except LongcaError:
-        raise
+    except LongcaError as error:
+        raise type(error)(f"{str(error).rstrip('.')}{place(error)}.") from error
     except ModuleNotFoundError as error:
         raise BadInput(
             f"the plugin {path} needs the module {error.name!r}, which is not found{place(error)}; put it into the plugin's folder, "
