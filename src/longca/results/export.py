@@ -19,6 +19,7 @@ from longca.results.reading import Results
 from longca.results.record import TENSORS, Record
 from longca.results.summary import typical_speeds
 from longca.results.tables import Table, markdown_section
+from longca.results.versions import is_older
 from longca.text import format_size, printable
 
 NOISY = "`~`: noisy, sampling ended before the median was known to the clock's target."
@@ -39,8 +40,8 @@ def columns(results: Results) -> dict[str, Column]:
 
 
 def raw_columns(results: Results, without: Container[str] = ()) -> dict[str, Column]:
-    """All fields of all records as flat columns: nested fields have a name with an underscore in between, samples are left out, tokens
-    per second are added."""
+    """All fields of all records as flat columns: nested fields have a name with an underscore in between, samples are left out;
+    tokens per second, and whether the code that was measured is older than this LongCA's, are added."""
     records = results.records
     found: dict[str, Column] = {}
     names = [field.encode_name for field in msgspec.structs.fields(Record)]
@@ -50,6 +51,7 @@ def raw_columns(results: Results, without: Container[str] = ()) -> dict[str, Col
     for name in TIMES:
         found[f"ms_{name}"] = [None if record.ms is None else getattr(record.ms, name) for record in records]
     found["tokens_s"] = [None if record.ms is None else tokens_s(record.seqlen, record.ms.median) for record in records]
+    found["older"] = [record.ok and is_older(record) for record in records]
     for tensor in TENSORS:
         errors = [None if record.check is None else record.check.get(tensor) for record in records]
         found[f"check_{tensor}_error"] = [None if error is None else error.error for error in errors]
