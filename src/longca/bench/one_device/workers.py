@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 
+from longca.bench.check.trial_names import TrialName
 from longca.bench.one_device.messages import Answer, Chosen, GivenUp, Hello, Reply, WorkerJob
 from longca.bench.one_device.worker import Versions
 from longca.bench.plan.catalogue import Catalogue, Entry
@@ -41,8 +42,19 @@ class Workers:
     lost = False  # a new worker can always be started
 
     def __init__(
-        self, suite: Suite, catalogue: Catalogue, device: str, device_model: str, cache: Path, full: bool, timed: bool = True
+        self,
+        suite: Suite,
+        catalogue: Catalogue,
+        device: str,
+        device_model: str,
+        cache: Path,
+        full: bool,
+        timed: bool = True,
+        repeats: int = 1,
+        show_output: Callable[[str, str], None] | None = None,
     ) -> None:
+        """`show_output` gets the name of a kernel of a plugin, and what it printed during a job."""
+        self._repeats, self._show_output = repeats, show_output
         self._suite, self._catalogue, self._device, self._model, self._timed = suite, catalogue, device, device_model, timed
         self._quadratic = None if full else suite.quadratic_length
         # a worker that does everything itself keeps references in memory: nobody would read them from the disk
@@ -59,13 +71,14 @@ class Workers:
             if entry.failure is None and self._name(job, entry) not in self._workers:
                 self._spawn(self._name(job, entry), entry)
 
-    def attempt(self, job: Job) -> Iterator[tuple[Pass, Outcome]]:
+    def attempt(self, job: Job, trial: TrialName | None = None) -> Iterator[tuple[Pass, Outcome]]:
+        """An outcome for every pass of the job; with `trial`, the outcome of that trial of its kernel."""
         left = job.passes
         entry, grad = self._catalogue.entries[job.cell.kernel], job.cell.grad
         given_up = entry.failure or self._strikes.given_up().get(Suspect(job.cell.kernel, grad))
         if given_up is None:
             try:
-                for pass_, outcome in self._ask(job, entry):
+                for pass_, outcome in self._ask(job, entry, trial):
                     left.remove(pass_)
                     yield pass_, outcome
             except ChildLost as gone:
@@ -73,7 +86,7 @@ class Workers:
         if left and given_up is not None:
             yield from ((pass_, given_up) for pass_ in left)
 
-    def _ask(self, job: Job, entry: Entry) -> Iterator[tuple[Pass, Outcome]]:
+    def _ask(self, job: Job, entry: Entry, trial: TrialName | None) -> Iterator[tuple[Pass, Outcome]]:
         name, suspect = self._name(job, entry), Suspect(job.cell.kernel, job.cell.grad)
         ran, last = False, None  # a kernel that refuses a mask has not shown that it can run one
         try:
@@ -82,7 +95,7 @@ class Workers:
             worker = self._workers[name]
             try:
                 worker.wait_ready()
-                for reply in worker.run(msgspec.to_builtins(self._message(job))):
+                for reply in worker.run(msgspec.to_builtins(self._message(job, trial))):
                     if isinstance(reply, Answer):
                         last = reply.outcome
                         yield reply.pass_, reply.outcome
@@ -95,6 +108,8 @@ class Workers:
             finally:
                 for phase, seconds in worker.take_seconds().items():
                     self.spent_s[phase] += seconds
+                if self._show_output is not None and entry.plugin is not None and (output := worker.take_output().strip()):
+                    self._show_output(job.cell.kernel, output)
             if ran:
                 self._strikes.answered(suspect)
         except ChildLost as gone:
@@ -119,11 +134,13 @@ class Workers:
     def _spawn(self, name: str, entry: Entry) -> None:
         self._workers[name] = start_worker(self._suite.limits, Hello(self._device, self._model, entry.plugin))
 
-    def _message(self, job: Job) -> WorkerJob:
+    def _message(self, job: Job, trial: TrialName | None) -> WorkerJob:
         return WorkerJob(
             cells=[entry.cell for entry in job.planned],
             digest=job.planned[0].mask.digest,
             timed=self._timed,
+            repeats=self._repeats,
+            trial=trial,
             reference_grad=job.reference_grad,
             clock=self._suite.clock,
             quadratic=self._quadratic,
