@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from longca.bench.check.sampled_rows import LOUD, SHARP, SHARP_EVERY, Ints, SampledRows, sample_rows
+from longca.bench.check.sampled_rows import FIRST_SHARP, LOUD, SHARP, SHARP_EVERY, Ints, SampledRows, sample_rows
 from longca.kernels.base import Case, Layout
 from longca.kernels.inputs import DTYPES, WHICH, Inputs, make, tokens
 from longca.kernels.lower import Visibility
@@ -76,7 +76,7 @@ def data(
     if data_set == "loud":
         keys = _among(points.loud_keys, case.seqlen_k, ranges).to(case.device)
         inputs.v[keys] = inputs.v[keys] * LOUD
-        sharp = _among(np.arange(0, case.seqlen_q, SHARP_EVERY), case.seqlen_q, ranges).to(case.device)
+        sharp = _among(np.arange(FIRST_SHARP, case.seqlen_q, SHARP_EVERY), case.seqlen_q, ranges).to(case.device)
         inputs.q[sharp] = inputs.q[sharp] * SHARP
     return inputs
 
