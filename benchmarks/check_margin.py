@@ -56,9 +56,9 @@ class Worst:
             self.where = f"{verdict.reason}; {problem}"
 
 
-def problems(device: str, random: Random) -> Iterator[tuple[AnyMask, Case, int]]:
+def problems(device: str, random: Random, lengths: tuple[int, int]) -> Iterator[tuple[AnyMask, Case, int]]:
     """Endless: a mask, a case and a seed."""
-    shortest, longest = LENGTHS[device]
+    shortest, longest = lengths
     while True:
         seqlen, seed = int(shortest * (longest / shortest) ** random.random()), random.randrange(1 << 30)
         name, dtype = random.choice(masks.names()), random.choice(DTYPES[device])
@@ -89,10 +89,10 @@ def checked(kernel: Kernel, mask: AnyMask, case: Case, wanted: Reference, seed: 
     return None
 
 
-def measure(device: str, checks: int, seconds: float, seed: int) -> dict[tuple[str, str], Worst]:
+def measure(device: str, checks: int, seconds: float, seed: int, lengths: tuple[int, int]) -> dict[tuple[str, str], Worst]:
     table: dict[tuple[str, str], Worst] = {}
     labels, start, done = kernels_for(device), time.monotonic(), 0
-    for mask, case, number in problems(device, Random(seed)):
+    for mask, case, number in problems(device, Random(seed), lengths):
         wanted = reference(mask, case, number)
         size = f"{case.head_dim}/{case.head_dim_v}"
         problem = f"{mask.name}, {case.seqlen_q} tokens, {case.heads_q}:{case.heads_kv} heads of {size}, seed {number}"
@@ -122,9 +122,10 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", choices=("cpu", "cuda"), default=devices.kind())
+    parser.add_argument("--lengths", type=int, nargs=2, metavar=("SHORTEST", "LONGEST"), help="default: 64 512 on a CPU, 128 8192 on a GPU")
     args = parser.parse_args()
     start = time.monotonic()
-    table = measure(args.device, args.checks, args.seconds, args.seed)
+    table = measure(args.device, args.checks, args.seconds, args.seed, tuple(args.lengths or LENGTHS[args.device]))
     return report(table, args.device, time.monotonic() - start)
 
 
