@@ -186,9 +186,12 @@ def _list_left_out(level: Level) -> None:
 
 
 def _measure(args: argparse.Namespace, level: Level, planned: list[Planned], failing: Collection[Status]) -> int:
+    from longca.bench.plan.cells import equal_masks
     from longca.bench.run.campaign import measure
 
     _list_left_out(level)
+    for note in equal_masks(planned):
+        print(f"note: {note}, and each is measured", file=sys.stderr)
     out = Path(args.out) if args.out else Path("out") / _default_name(args, level)
     retry = args.retry == "failed"
     finished = measure(level, planned, out, retry=retry, full=args.full, stop_after=args.stop_after)

@@ -20,7 +20,6 @@ from longca.errors import BadInput, Unavailable
 
 if TYPE_CHECKING:
     from longca.bench.one_device.verify import Finding
-    from longca.bench.plan.cells import Planned
     from longca.bench.plan.suite import Suite
     from longca.bench.plan.workload import Step
     from longca.results.record import TensorError
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 HELP = "check kernels against an fp64 reference on every mask they claim"
 
+SHOWN_LINES = 10  # of what a kernel prints in one job
 TENSORS = ("out", "lse", "dq", "dk", "dv")
 KERNELS_HELP = "kernels to check, or all; default: every variant of all that are available here, with --plugin only those of the plugins"
 DEFAULTS = {"cpu": ("8:2", "64", "fp32", "509"), "cuda": ("64:8", "128", "bf16", "8K")}  # heads, head size, dtype, lengths
@@ -52,6 +52,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a parameter of the masks that have it, one value each; repeatable; under 4K tokens windows and blocks are narrow unless set",
     )
     parser.add_argument("--deterministic", action="store_true", help="ask for a deterministic backward, and demand the same bits twice")
+    parser.add_argument(
+        "--repeat",
+        type=int,
+        default=1,
+        metavar="N",
+        help="check N times on each data set, to find what is wrong only now and then",
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is a GPU")
     parser.add_argument("--plugin", metavar="FILE.py", action="append", default=[], help="a file with kernels of your own; repeatable")
     parser.add_argument(
@@ -65,10 +72,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from longca import devices
+    from longca.bench.check.trial_names import trials_on
     from longca.bench.one_device.compiled_code import keep_on_disk
     from longca.bench.one_device.level import OneDevice
-    from longca.bench.one_device.verify import verify
-    from longca.bench.plan.cells import plan
+    from longca.bench.one_device.verify import distinct, verify
+    from longca.bench.plan.cells import equal_masks, plan
     from longca.bench.run.environment import device_model
 
     device = args.device or devices.kind()
@@ -84,20 +92,23 @@ def run(args: argparse.Namespace) -> int:
     planned = plan(level.cells(steps), device, level.catalogue.versions)
     if not args.json:
         print(f"{device_model(device)}, {suite.heads[0]} heads of {suite.head_dims[0]}, {suite.dtypes[0]}, seed {args.seed}", flush=True)
-    _say_equal(planned)
+    for note in equal_masks(planned):
+        print(f"note: {note}: checked once", file=sys.stderr)
+    jobs = {entry.cell.job for entry in distinct(planned)}
+    cases = len(jobs) + len({job.kernel for job in jobs}) * len(trials_on(device))
     findings: list[Finding] = []
-    cases = len({entry.cell.job for entry in planned})
+    stopped = False
     try:
-        with _signals_stop(), closing(verify(planned, suite, level.catalogue, device)) as coming:
+        with _signals_stop(), closing(verify(planned, suite, level.catalogue, device, args.repeat, _show_output)) as coming:
             for finding in coming:
                 findings.append(finding)
                 _tell(finding, f"{len(findings)}/{cases}", args.json)
     except KeyboardInterrupt:
-        pass  # what was found so far is worth as much as before
+        stopped = True  # what was found so far is worth as much as before
     if not args.json:
         write_over("")
         _show(findings)
-    if len(findings) < cases:
+    if stopped:
         print(f"longca: stopped; {cases - len(findings)} of {cases} cases are not checked.", file=sys.stderr)
         return INTERRUPTED
     return _exit_code(findings, args.kernels or "")
@@ -167,6 +178,8 @@ def _wanted(args: argparse.Namespace, device: str) -> tuple[Suite, list[Step]]:
     for name in settings:
         if not any(name in masks.find(mask).defaults for mask in wanted):
             raise BadInput(f"none of these masks has a parameter {name!r}; `longca ls masks` shows which they have.")
+    if args.repeat < 1:
+        raise BadInput(f"--repeat must be 1 or more, not {args.repeat}.")
     if args.deadline is not None and not 0 < args.deadline < math.inf:
         raise BadInput(f"--deadline must be a number of seconds over 0, not {args.deadline}.")
     lengths = parse_list(args.seqlens or seqlens)
@@ -204,14 +217,16 @@ def _settings(entries: Sequence[str]) -> dict[str, int | float]:
     return {name: values[0] for name, values in settings.items()}
 
 
-def _say_equal(planned: Sequence[Planned]) -> None:
-    """A kernel that ignores what tells two masks apart passes where they are equal; nobody should take that for a check."""
-    shown: dict[tuple[int, str], dict[str, None]] = {}
-    for entry in planned:
-        shown.setdefault((entry.cell.seqlen, entry.mask.digest), {})[entry.cell.mask] = None
-    for (seqlen, _), names in shown.items():
-        if len(names) > 1:
-            print(f"note: {' and '.join(names)} show the same pairs at {seqlen} tokens", file=sys.stderr)
+def _show_output(kernel: str, output: str) -> None:
+    """Shows the last lines that a kernel printed."""
+    from longca.text import printable
+
+    write_over("")
+    lines = output.splitlines()
+    if left_out := len(lines[:-SHOWN_LINES]):
+        print(f"{kernel} prints: ({left_out} lines before)", file=sys.stderr)
+    for line in lines[-SHOWN_LINES:]:
+        print(f"{kernel} prints: {printable(line)}", file=sys.stderr, flush=True)
 
 
 def _show(findings: list[Finding]) -> None:
@@ -242,4 +257,5 @@ def _cell(error: TensorError | None) -> str:
     if error is None:
         return "-"
     value, allowed = (math.inf if number is None else number for number in (error.error, error.allowed))
-    return f"{value:.1e}/{allowed:.1e}"
+    pairs = ((f"{value:.{digits}e}", f"{allowed:.{digits}e}") for digits in range(1, 6))
+    return "/".join(next((pair for pair in pairs if pair[0] != pair[1]), (f"{value:.1e}", f"{allowed:.1e}")))

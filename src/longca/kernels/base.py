@@ -89,6 +89,8 @@ class Case:
 class Attention(ABC):
     """A kernel prepared for one mask and one case: functions of tensors, logically [L, H, D] whatever their memory order.
 
+    q, k, v and dout come contiguous in the kernel's `layout`, or dout in the strides of `out`: `longca.attention` and the context parallel
+    methods copy what is not. Each call returns new tensors, whose numbers are complete on the current stream when the call returns.
     out and the gradients have the dtype of q, k and v. lse is fp32 (fp64 beside fp64) [H, L], the natural log of the sum of exp of the
     scaled scores. Rows without visible keys have lse -inf, and their out and gradients are 0. `backward` takes the global out and lse, so
     that the same object serves one GPU and every step of a ring.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -44,9 +44,12 @@ def attention(
         chosen, prepared = _prepared(kernel, mask, case, q.device.index)
         tensors = [in_layout(x, chosen.layout) for x in (q, k, v)]
         if chosen.backward == "functional":
-            out: torch.Tensor = _Function.apply(prepared, *tensors)  # type: ignore[no-untyped-call]
-            return out
-        return prepared.forward(*tensors)[0]
+            differentiable: torch.Tensor = _Function.apply(prepared, *tensors)  # type: ignore[no-untyped-call]
+            return differentiable
+        out = prepared.forward(*tensors)[0]
+        if out.requires_grad:  # its gradient may have any strides
+            out.register_hook(partial(in_layout, layout=chosen.layout))
+        return out
 
 
 def refuse_tensors(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask) -> None:

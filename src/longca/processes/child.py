@@ -88,6 +88,12 @@ class Child:
         """The end of what the child has printed since it was given its job."""
         return self._output.decode(errors="replace")
 
+    def take_output(self) -> str:
+        """The end of what the child has printed since it was given its job, or since the last call."""
+        self._read_output()
+        output, self._output = self.output, b""
+        return output
+
     def wait_ready(self) -> Any:
         """Waits until the service is loaded; returns what it told. Time before this call does not count."""
         self._since = self._counted = time.monotonic()

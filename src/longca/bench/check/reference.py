@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from longca.bench.check.sampled_rows import LOUD, SHARP, SHARP_EVERY, Ints, SampledRows, sample_rows
+from longca.bench.check.sampled_rows import FIRST_SHARP, LOUD, SHARP, SHARP_EVERY, Ints, SampledRows, sample_rows
 from longca.kernels.base import Case, Layout
 from longca.kernels.inputs import DTYPES, WHICH, Inputs, make, tokens
 from longca.kernels.lower import Visibility
@@ -76,7 +76,7 @@ def data(
     if data_set == "loud":
         keys = _among(points.loud_keys, case.seqlen_k, ranges).to(case.device)
         inputs.v[keys] = inputs.v[keys] * LOUD
-        sharp = _among(np.arange(0, case.seqlen_q, SHARP_EVERY), case.seqlen_q, ranges).to(case.device)
+        sharp = _among(np.arange(FIRST_SHARP, case.seqlen_q, SHARP_EVERY), case.seqlen_q, ranges).to(case.device)
         inputs.q[sharp] = inputs.q[sharp] * SHARP
     return inputs
 
@@ -146,9 +146,7 @@ class ExpectedErrors:
         dq = relative * (squares @ k)
         dk = squares.transpose(-1, -2) @ (relative * q)
         if self.adding:
-            # the sum over a row that each of its score gradients has; where the running maximum is differentiated, its key gets all of it
-            shared = torch.where(p == p.amax(-1, keepdim=True), 1.0, p) * sizes.sum(-1, keepdim=True)
-            squares = (self.adding * shared).square()
+            squares = (self.adding * torch.maximum(p * sizes.sum(-1, keepdim=True), _until_larger(p, sizes))).square()
             dq += squares @ k
             dk += squares.transpose(-1, -2) @ q
             dq += (self.adding * (sizes @ k.sqrt())).square()
@@ -164,6 +162,18 @@ class ExpectedErrors:
             return (off.square() + self.squares["lse"]).sqrt()
         off = (exact - rounded.double()).square().mean(2) + (self.step * exact).square().mean(2) + self.tiny**2
         return (off + self.squares[name]).sqrt()
+
+
+def _until_larger(p: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
+    """At keys with a larger p than all before, the sum of sizes up to the next such key; else 0.
+
+    Where torch differentiates the running maximum of an online softmax, such a key gets the rounding error of this sum.
+    """
+    largest = p == p.cummax(-1).values
+    before_larger = largest.roll(-1, -1)
+    before_larger[..., -1] = True
+    sums = sizes.cumsum(-1).masked_fill_(~before_larger, float("inf"))
+    return sums.flip(-1).cummin(-1).values.flip(-1).masked_fill_(~largest, 0.0)
 
 
 def _attend(
@@ -214,7 +224,8 @@ def _attend(
             delta = (dout_GLD * row_out).sum(-1, keepdim=True)
             dv[keys, head] += (low(p).transpose(-1, -2) @ dout_GLD).sum(0)
             if expected is not None:
-                spread = (dout_GLD * row_out).norm(dim=-1, keepdim=True)  # the rounding of out acts on this; delta itself may cancel
+                # what the rounding of out, and of the probabilities in it, acts on; their sum, delta, may cancel
+                spread = torch.hypot((dout_GLD * row_out).norm(dim=-1, keepdim=True), (p * dp).norm(dim=-1, keepdim=True))
                 sizes = (p * (dp.abs() + spread)).mul_(abs(scale))
                 expected.backward(p, sizes, q_GLD, k_LD, dout_GLD, score_error, chunk, keys, mine, head)
             dscores = low(p.mul_(dp.sub_(delta)).mul_(scale))

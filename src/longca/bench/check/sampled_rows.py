@@ -7,7 +7,8 @@ from these rows alone.
 
 A key that is dropped or added at the end of an interval of 100,000 keys changes plain data less than bf16 rounding does. So there
 is a second data set with loud edges: V is 64 times larger at the keys just inside and just outside the intervals of some rows. In one
-row of four of that data set q is 32 times larger, so that scores reach 100 and more.
+row of four of that data set q is 32 times larger, so that scores reach 100 and more. Such a row shows little of its other keys, so none
+is the first or the last of a tile.
 
 Which rows are sampled depends on the mask: several masks of one length together look at several times as many rows.
 """
@@ -24,7 +25,7 @@ from longca.masks import AnyMask, BlockMask
 
 TILE = 64
 LOUD = 64.0
-SHARP, SHARP_EVERY = 32.0, 4  # times q, and in one row of how many
+SHARP, SHARP_EVERY, FIRST_SHARP = 32.0, 4, 2  # times q, in one row of how many, and the first of them: none is at an edge of a tile
 ALL_ROWS = 512  # tokens up to which every row is looked at: a reference takes a CPU seconds there, at most
 LEAST_ROWS = 64  # in short sequences a tile has several rows that are looked at, so that they are no fewer
 MOST_BAND_ENDS = 2048

@@ -1,7 +1,8 @@
 """The passes of a prepared kernel as functions without arguments, on inputs that change between calls.
 
 A kernel that remembers its results, or that is right only at first, must not be timed as one that computes them. So before each timed call
-a tensor is multiplied in place by a power of two: the memory stays, the numbers change, and what comes out changes by just that factor.
+each KV head of a tensor is multiplied in place by a power of two or its negative: the memory stays, the numbers change, hardly ever to
+numbers that were there before, and what comes out changes by just that factor.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from longca.kernels.inputs import Inputs, make
 from longca.results.record import Pass
 
 FACTORS = (1.0, -1.0, 2.0, -2.0, 0.5, -0.5)
+CHOICES = 4096  # of factors for all heads; made once, as copies to a device would keep it waiting
 GROUP = 128  # tokens whose outputs are summed, to compare calls with each other
 
 
@@ -28,8 +30,11 @@ class Calls:
             q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
         self._qkv, self._attention = (q, k, v), attention
         self._kept: tuple[torch.Tensor, torch.Tensor | None] | None = None
-        self._random = Random(seed)
-        self._factor, self._answer = 1.0, tuple[torch.Tensor | None, ...]()
+        self._random, self._group = Random(seed), case.group
+        self._chosen, self._changed_for = 0, Pass.FWD
+        choices = [[1.0] * case.heads_kv, *(self._random.choices(FACTORS, k=case.heads_kv) for _ in range(CHOICES - 1))]
+        self._factors = torch.tensor(choices, dtype=q.dtype, device=q.device)
+        self._answer = tuple[torch.Tensor | None, ...]()
         self.sums: list[list[torch.Tensor]] = []  # per call and tensor, over groups of tokens
 
     def of(self, pass_: Pass) -> Callable[[], object]:
@@ -44,10 +49,14 @@ class Calls:
         """Notes the outputs of the call before, and multiplies v (dout, where only the backward is called) by another factor."""
         if self._answer:
             self.sums.append([group_sums(x) for x in self._scaled(pass_).values()])
-        factor = self._random.choice([other for other in FACTORS if other != self._factor])
+        self._multiply(pass_, self._random.randrange(1, CHOICES))
+
+    def _multiply(self, pass_: Pass, choice: int) -> None:
+        """Replaces the factors of v or dout by others."""
+        changed = self._dout if pass_ is Pass.BWD else self._qkv[2]
+        before, self._chosen, self._changed_for = self._factor(changed), choice, pass_
         with torch.no_grad():
-            (self._dout if pass_ is Pass.BWD else self._qkv[2]).mul_(factor / self._factor)
-        self._factor = factor
+            changed.mul_(self._factor(changed) / before)
 
     def last(self, pass_: Pass) -> dict[str, torch.Tensor]:
         """The outputs of the last call, as they would be with the factor 1."""
@@ -57,7 +66,12 @@ class Calls:
         names = ("out", "lse") if pass_ is Pass.FWD else ("dq", "dk", "dv")
         outputs = {name: x.detach() for name, x in zip(names, self._answer, strict=True) if x is not None}
         unchanged = ("lse",) if pass_ is Pass.FWD else ("dv",) if pass_ is Pass.BOTH else ()
-        return {name: x if name in unchanged else x / self._factor for name, x in outputs.items()}
+        return {name: x if name in unchanged else x / self._factor(x) for name, x in outputs.items()}
+
+    def _factor(self, x_LHD: torch.Tensor) -> torch.Tensor:
+        """The factors of the heads of a tensor, [heads, 1]."""
+        factors = self._factors[self._chosen]
+        return (factors if x_LHD.shape[1] == len(factors) else factors.repeat_interleave(self._group))[:, None]
 
     def on_other(self, inputs: Inputs, backward: bool) -> dict[str, torch.Tensor]:
         """The outputs on other numbers in the same memory."""
@@ -83,8 +97,9 @@ class Calls:
         return self._attention.backward(self._dout, *self._qkv, *self._forward())
 
     def keep(self, pass_: Pass, allocated: Callable[[], int], synchronize: Callable[[], None]) -> int:
-        """Runs the forward that a backward starts from; returns the bytes it keeps."""
+        """Restores the inputs and runs the forward that a backward starts from; returns the bytes it keeps."""
         self.release()
+        self._multiply(self._changed_for, 0)
         if pass_ is not Pass.BWD:
             return 0
         before = allocated()

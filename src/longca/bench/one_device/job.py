@@ -18,10 +18,11 @@ from longca.masks import AnyMask
 from longca.results import metrics
 from longca.results.metrics import GIB
 from longca.results.record import Check, Outcome, Pass, Status
-from longca.text import format_memory, plural
+from longca.text import format_memory, plural, short
 
 if TYPE_CHECKING:
     from longca.bench.check.reference import Reference
+    from longca.bench.check.trial_names import TrialName
     from longca.bench.one_device.calls import Calls
     from longca.bench.one_device.session import Session
 
@@ -30,6 +31,9 @@ SLOW_S, LONG_S = 0.2, 60.0  # preparing that takes so long is done twice; if it 
 
 def run(job: WorkerJob, session: Session) -> Iterator[Chosen | Answer]:
     """The chosen variant, then an answer for every pass; what fails raises."""
+    if job.trial is not None:
+        yield from _try(job, job.trial, session)
+        return
     cell = job.cells[0]
     session.phase("build")
     mask = session.mask(cell, job.digest)
@@ -46,7 +50,7 @@ def run(job: WorkerJob, session: Session) -> Iterator[Chosen | Answer]:
     prepared_bytes = session.allocated() - before
     reference = session.reference(mask, replace(case, backward=job.reference_grad), cell.seed)
     session.phase("build")  # kernels compile in their first call
-    check, first_ms = _check(kernel, attention, case, cell.seed, reference, session)
+    check, first_ms = _check(kernel, attention, case, cell.seed, reference, session, job.repeats)
     known: dict[str, Any] = {"variant": kernel.variant or None, "backward_kind": kernel.backward, "grad": case.backward, "check": check}
     known |= {"build_ms": session.build_ms, "plan_ms": plan_ms}
     if not job.timed:
@@ -96,16 +100,35 @@ def _timed(kernel: Kernel, mask: AnyMask, case: Case, session: Session) -> tuple
 
 
 def _check(
-    kernel: Kernel, attention: Attention, case: Case, seed: int, reference: Reference, session: Session
+    kernel: Kernel, attention: Attention, case: Case, seed: int, reference: Reference, session: Session, repeats: int
 ) -> tuple[Check, dict[str, float]]:
     """The errors of each tensor, and the milliseconds of each pass's first call."""
     from longca.bench.check.check import check_kernel
 
-    verdict = check_kernel(kernel, attention, case, reference, seed, ran=lambda: session.phase("check"))
+    verdict = check_kernel(kernel, attention, case, reference, seed, lambda: session.phase("check"), repeats)
     errors = verdict.tensor_errors
     if not verdict.ok:
         raise CellFailed(Status.WRONG, verdict.reason, errors)
     return errors, verdict.first_ms
+
+
+def _try(job: WorkerJob, name: TrialName, session: Session) -> Iterator[Answer]:
+    """An answer for every pass: the outcome of a trial. What a kernel refuses raises."""
+    cell = job.cells[0]
+    session.phase("build")
+    mask = session.mask(cell, job.digest)
+    session.phase("start")
+    session.start_device(cell.device)
+    session.graphs.limit()
+    session.phase("build")
+    from longca.bench.check.trials import Asked, run_trial
+
+    tried = run_trial(name, Asked(cell.kernel, cell.case(mask), mask, cell.seed, session.reference))
+    kernel, verdict = tried.kernel, tried.verdict
+    status, reason = (Status.OK, "") if verdict.ok else (Status.WRONG, verdict.reason)
+    known: dict[str, Any] = {"variant": kernel.variant or None, "grad": tried.case.backward, "check": verdict.tensor_errors}
+    outcome = Outcome(status=status, reason=short(reason), **known)
+    yield from (Answer(cell.pass_, outcome) for cell in job.cells)
 
 
 def _check_calls(calls: Calls, pass_: Pass, reference: Reference, case: Case, check: Check) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from longca.bench.check.trial_names import TrialName
 from longca.bench.plan.cell import Cell
 from longca.results.record import Outcome, Pass
 from longca.results.settings import ClockSettings
@@ -31,6 +32,8 @@ class WorkerJob(msgspec.Struct, kw_only=True):
     cells: list[Cell] = []
     digest: str = ""  # of the mask that was planned
     timed: bool = True  # False: check only
+    repeats: int = 1  # of the check on each data set
+    trial: TrialName | None = None  # in place of the check on the mask of the cells
     reference_grad: bool = True
     clock: ClockSettings = ClockSettings()
     quadratic: int | None = None  # longest sequence for memory in O(S²); None: any

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from random import Random
@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 import msgspec
 
 from longca import masks
+from longca.bench.check.trial_names import TRIAL_TOKENS, TrialName, trials_on
 from longca.bench.one_device.workers import Workers
 from longca.bench.plan.catalogue import Catalogue
 from longca.bench.plan.cells import Planned
@@ -35,7 +36,7 @@ SCORES = {"cpu": 1 << 30, "cuda": 1 << 40}  # how many a slow but correct kernel
 
 @dataclass(frozen=True)
 class Finding:
-    """One kernel on one mask: its status and reason, and per tensor the error of its worst token and the tolerance there."""
+    """One kernel on one mask, or in one trial: its status and reason, and per tensor the worst error and the tolerance there."""
 
     kernel: str
     mask: str
@@ -85,18 +86,61 @@ def limits(deadline_s: float | None, device: str, seqlen: int, heads: int) -> Li
     return Limits(workers="one").with_deadline(seconds)  # nothing is timed, so one process for all kernels will do
 
 
-def verify(planned: Sequence[Planned], suite: Suite, catalogue: Catalogue, device: str) -> Generator[Finding, None, None]:
-    """Findings as they come, mask by mask, so that the reference of a mask is made once and used by all kernels."""
+def verify(
+    planned: Sequence[Planned],
+    suite: Suite,
+    catalogue: Catalogue,
+    device: str,
+    repeats: int = 1,
+    show_output: Callable[[str, str], None] | None = None,
+) -> Generator[Finding, None, None]:
+    """Findings as they come, mask by mask, so that the reference of a mask is made once and used by all kernels; then the trials of each
+    kernel that is right on some mask. Masks that show the same pairs are checked once. `show_output` gets the name of a kernel of a
+    plugin, and what it printed."""
+    names, right = _same_masks(planned), dict[str, Job]()
     with TemporaryDirectory(prefix="longca-verify-") as folder:
-        workers = Workers(suite, catalogue, device, "", Path(folder), full=True, timed=False)
+        workers = Workers(suite, catalogue, device, "", Path(folder), True, timed=False, repeats=repeats, show_output=show_output)
         try:
-            for _, of_problem in groupby(make_jobs(planned, suite.limits.workers), lambda job: job.cell.problem):
+            for _, of_problem in groupby(make_jobs(distinct(planned), suite.limits.workers), lambda job: job.cell.problem):
                 for job in of_problem:
-                    yield finding(job, dict(outcomes(job, workers)))
+                    found = finding(job, dict(outcomes(job, workers)))
+                    if found.status is Status.OK:
+                        right.setdefault(job.cell.kernel, job)
+                    yield replace(found, mask=" = ".join(names[_shown(job.planned[0])]))
                 for reference in Path(folder).iterdir():  # of no use to the next problem
                     rmtree(reference, ignore_errors=True)
+            for job in right.values():
+                for name in trials_on(device):
+                    yield trial_finding(job, name, workers)
         finally:
             workers.close()
+
+
+def distinct(planned: Sequence[Planned]) -> list[Planned]:
+    """The cells of the first of all masks that show the same pairs."""
+    names = _same_masks(planned)
+    return [entry for entry in planned if entry.cell.mask == names[_shown(entry)][0]]
+
+
+def _same_masks(planned: Sequence[Planned]) -> dict[tuple[int, str], list[str]]:
+    """The names of masks by length and digest."""
+    by_pairs: dict[tuple[int, str], dict[str, None]] = {}
+    for entry in planned:
+        by_pairs.setdefault(_shown(entry), {})[entry.cell.mask] = None
+    return {shown: list(names) for shown, names in by_pairs.items()}
+
+
+def _shown(entry: Planned) -> tuple[int, str]:
+    return entry.cell.seqlen, entry.mask.digest
+
+
+def trial_finding(job: Job, name: TrialName, workers: Workers) -> Finding:
+    """The finding of one trial of the kernel of a job."""
+    alone = replace(job, planned=job.planned[:1])
+    (outcome,) = dict(workers.attempt(alone, name)).values()
+    block_pattern = job.cell.mask in masks.block_names()  # there the mask of the job is tried too, at its own length
+    seqlen = job.cell.seqlen if block_pattern else TRIAL_TOKENS
+    return Finding(_label(job, outcome.variant), f"trial: {name}", seqlen, outcome.status, outcome.reason, outcome.check or {})
 
 
 def finding(job: Job, found: Mapping[Pass, Outcome]) -> Finding:
@@ -112,6 +156,9 @@ def finding(job: Job, found: Mapping[Pass, Outcome]) -> Finding:
         shown, reason = forward, forward.reason
     elif forward.status is Status.WRONG and not backward.check and forward.reason != backward.reason:
         reason = f"{backward.reason.rstrip('.')}; its forward alone: {forward.reason}"
-    variant = forward.variant or backward.variant
-    label = f"{job.cell.kernel.partition(':')[0]}:{variant}" if variant else job.cell.kernel
+    label = _label(job, forward.variant or backward.variant)
     return Finding(label, job.cell.mask, job.cell.seqlen, shown.status, reason, shown.check or forward.check or {})
+
+
+def _label(job: Job, variant: str | None) -> str:
+    return f"{job.cell.kernel.partition(':')[0]}:{variant}" if variant else job.cell.kernel

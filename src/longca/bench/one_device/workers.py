@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import msgspec
 
+from longca.bench.check.trial_names import TrialName
 from longca.bench.one_device.messages import Answer, Chosen, GivenUp, Hello, Reply, WorkerJob
 from longca.bench.one_device.worker import Versions
 from longca.bench.plan.catalogue import Catalogue, Entry
@@ -44,8 +45,19 @@ class Workers:
     lost = False  # a new worker can always be started
 
     def __init__(
-        self, suite: Suite, catalogue: Catalogue, device: str, device_model: str, cache: Path, full: bool, timed: bool = True
+        self,
+        suite: Suite,
+        catalogue: Catalogue,
+        device: str,
+        device_model: str,
+        cache: Path,
+        full: bool,
+        timed: bool = True,
+        repeats: int = 1,
+        show_output: Callable[[str, str], None] | None = None,
     ) -> None:
+        """`show_output` gets the name of a kernel of a plugin, and what it printed during a job."""
+        self._repeats, self._show_output = repeats, show_output
         self._suite, self._catalogue, self._device, self._model, self._timed = suite, catalogue, device, device_model, timed
         self._quadratic = None if full else suite.quadratic_length
         # a worker that does everything itself keeps references in memory: nobody would read them from the disk
@@ -62,13 +74,14 @@ class Workers:
             if entry.failure is None and self._name(job, entry) not in self._workers:
                 self._spawn(self._name(job, entry), entry)
 
-    def attempt(self, job: Job) -> Iterator[tuple[Pass, Outcome]]:
+    def attempt(self, job: Job, trial: TrialName | None = None) -> Iterator[tuple[Pass, Outcome]]:
+        """An outcome for every pass of the job; with `trial`, the outcome of that trial of its kernel."""
         left = job.passes
         entry, grad = self._catalogue.entries[job.cell.kernel], job.cell.grad
         given_up = entry.failure or self._strikes.given_up().get(Suspect(job.cell.kernel, grad))
         if given_up is None:
             try:
-                for answer in self._ask(job, entry):
+                for answer in self._ask(job, entry, trial):
                     left.remove(answer.pass_)
                     yield answer.pass_, answer.outcome
             except ChildLost as gone:
@@ -76,13 +89,13 @@ class Workers:
         if left and given_up is not None:
             yield from ((pass_, given_up) for pass_ in left)
 
-    def _ask(self, job: Job, entry: Entry) -> Iterator[Answer]:
+    def _ask(self, job: Job, entry: Entry, trial: TrialName | None) -> Iterator[Answer]:
         """One answer per pass. Raises ChildLost where the worker dies or loses its device, which is the same to all jobs after it, and
         where its answers are not those that were asked for: a kernel can write to its worker's channel."""
         name, suspect = self._name(job, entry), Suspect(job.cell.kernel, job.cell.grad)
         left, ran, failed = job.passes, False, Outcome(status=Status.ERROR, reason=DEVICE_LOST)
         try:
-            with closing(self._replies(name, entry, job)) as replies:
+            with closing(self._replies(name, entry, job, trial)) as replies:
                 for reply in replies:
                     if isinstance(reply, Answer):
                         if reply.pass_ not in left:
@@ -103,17 +116,19 @@ class Workers:
             self._strikes.broke(suspect, Status(gone.status), gone.reason)
             raise
 
-    def _replies(self, name: str, entry: Entry, job: Job) -> Generator[Reply, None, None]:
+    def _replies(self, name: str, entry: Entry, job: Job, trial: TrialName | None) -> Generator[Reply, None, None]:
         """What the worker of this name says about a job; it is started first where there is none."""
         if name not in self._workers:
             self._spawn(name, entry)
         worker = self._workers[name]
         try:
             worker.wait_ready()
-            yield from worker.run(msgspec.to_builtins(self._message(job)))
+            yield from worker.run(msgspec.to_builtins(self._message(job, trial)))
         finally:
             for phase, seconds in worker.take_seconds().items():
                 self.spent_s[phase] += seconds
+            if self._show_output is not None and entry.plugin is not None and (output := worker.take_output().strip()):
+                self._show_output(job.cell.kernel, output)
 
     def _blame(self, before: Suspect, chosen: Suspect) -> Suspect:
         """The variant that is blamed from now on; the one blamed before has come to an end."""
@@ -128,11 +143,13 @@ class Workers:
     def _spawn(self, name: str, entry: Entry) -> None:
         self._workers[name] = start_worker(self._suite.limits, Hello(self._device, self._model, entry.plugin))
 
-    def _message(self, job: Job) -> WorkerJob:
+    def _message(self, job: Job, trial: TrialName | None) -> WorkerJob:
         return WorkerJob(
             cells=[entry.cell for entry in job.planned],
             digest=job.planned[0].mask.digest,
             timed=self._timed,
+            repeats=self._repeats,
+            trial=trial,
             reference_grad=job.reference_grad,
             clock=self._suite.clock,
             quadratic=self._quadratic,

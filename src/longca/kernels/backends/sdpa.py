@@ -137,19 +137,25 @@ class FlashBackend(BackendAttention):
 
 
 class CpuFlashBackend(BackendAttention):
-    def options(self) -> dict[str, Any]:
-        return {"attn_mask": self.bias, "scale": self.case.softmax_scale}
+    """The backward of bf16 and fp16 runs in fp32: torch adds dk and dv of blocks of queries up in the dtype of k and v, so that their
+    error grows with the length."""
+
+    def options(self, dtype: torch.dtype) -> dict[str, Any]:
+        return {"attn_mask": None if self.bias is None else self.bias.to(dtype), "scale": self.case.softmax_scale}
 
     def call(self, *qkv: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         import torch
 
-        return tuple(torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(*qkv, 0.0, self.causal, **self.options()))
+        return tuple(torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(*qkv, 0.0, self.causal, **self.options(qkv[0].dtype)))
 
     def call_backward(self, lse: torch.Tensor, *dout_qkv_out: torch.Tensor) -> tuple[torch.Tensor, ...]:
         import torch
 
         call = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-        return tuple(call(*dout_qkv_out, lse, 0.0, self.causal, **self.options()))
+        dtype = dout_qkv_out[0].dtype
+        exact = torch.promote_types(dtype, torch.float32)
+        gradients = call(*(x.to(exact) for x in dout_qkv_out), lse, 0.0, self.causal, **self.options(exact))
+        return tuple(gradient.to(dtype) for gradient in gradients)
 
 
 class CudnnBackend(BackendAttention):

@@ -1,0 +1,258 @@
+"""Trials of a kernel at a short length: what no mask at the default settings shows, and what rings and users rely on.
+
+- another scale than 1/sqrt(head size);
+- rows without visible keys, whose out and gradients are 0 and whose lse is -inf;
+- a backward that gets the out and lse of all steps of a ring, not those of its own forward;
+- inputs that are not contiguous, through `longca.attention`: it copies them to the kernel's layout, and so kernels need not take them.
+  Where there are several GPUs, another one is the current device meanwhile;
+- calls under another stream than the default one: what runs on the default stream then reads inputs that are not there yet.
+
+What a kernel refuses is not tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+
+import torch
+
+from longca import masks
+from longca.bench.check.check import KernelSubject, Subject, Verdict, check, check_kernel, compare
+from longca.bench.check.reference import Reference, data, reference
+from longca.bench.check.trial_names import TRIAL_TOKENS, TrialName
+from longca.errors import Refused
+from longca.kernels import registry
+from longca.kernels.base import Attention, Case, Kernel
+from longca.kernels.functional import attention
+from longca.kernels.inputs import Inputs, in_layout
+from longca.masks import AnyMask, Mask
+
+OTHER_SCALE = 0.4  # times the default
+DELAY = 20_000_000  # cycles: about 10 ms
+MERGED_ROUNDING = 1.5  # times the expected error: what two ring steps give is rounded before it is added up
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The kernel as it was asked for, the shapes, and a mask that it takes."""
+
+    label: str
+    case: Case
+    mask: AnyMask
+    seed: int
+    reference: Callable[[AnyMask, Case, int], Reference] = reference
+
+    @property
+    def masks(self) -> list[AnyMask]:
+        """The masks to try it on, of which the first that it takes is used: most kernels take a short one."""
+        documents = masks.causal_document(TRIAL_TOKENS, documents=[TRIAL_TOKENS // 3, TRIAL_TOKENS - TRIAL_TOKENS // 3])
+        return [masks.causal(TRIAL_TOKENS), masks.full(TRIAL_TOKENS), documents, self.mask]
+
+    def case_of(self, mask: AnyMask, **changes: object) -> Case:
+        return replace(self.case, seqlen_q=mask.seqlen_q, seqlen_k=mask.seqlen_k, **changes)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What was tried: the kernel that took it, the case, and the verdict."""
+
+    kernel: Kernel
+    case: Case
+    verdict: Verdict
+
+
+def run_trial(name: TrialName, asked: Asked) -> Tried:
+    """Raises Refused where the kernel cannot do this."""
+    return _TRIALS[name](asked)
+
+
+def _first(asked: Asked, candidates: list[AnyMask], **changes: object) -> tuple[Kernel, AnyMask, Case]:
+    """The first mask that the kernel takes, with a backward if it has one; raises the first refusal where it takes none."""
+    refusal: Refused | None = None
+    for mask in candidates:
+        for backward in (True, False):
+            case = asked.case_of(mask, backward=backward, **changes)
+            try:
+                return registry.choose(asked.label, mask, case), mask, case
+            except Refused as refused:
+                refusal = refusal or refused
+    assert refusal is not None
+    raise refusal
+
+
+def _another_scale(asked: Asked) -> Tried:
+    return _plainly(asked, asked.masks, scale=OTHER_SCALE * asked.case.head_dim**-0.5)
+
+
+def _rows_without_keys(asked: Asked) -> Tried:
+    """Causal with a gap of blind rows; or, for kernels that know no such mask, causal with fewer keys than queries."""
+    tokens, keys = TRIAL_TOKENS, TRIAL_TOKENS * 5 // 8
+    gap = Mask.of(tokens, tokens, [(0, 100, 0, 0, 1, 1), (150, tokens, 0, 0, 1, 1)])
+    fewer_keys = Mask.of(tokens, keys, [(tokens - keys, tokens, 0, 0, keys - tokens + 1, 1)])
+    return _plainly(asked, [gap, fewer_keys])
+
+
+def _plainly(asked: Asked, candidates: list[AnyMask], **changes: object) -> Tried:
+    kernel, mask, case = _first(asked, candidates, **changes)
+    wanted = asked.reference(mask, case, asked.seed)
+    return Tried(kernel, case, check_kernel(kernel, registry.prepare(kernel, mask, case), case, wanted, asked.seed))
+
+
+def _ring(asked: Asked) -> Tried:
+    """Two steps of a ring on one device: each sees half of the keys."""
+    refusal: Refused | None = None
+    for mask in asked.masks:
+        half = mask.seqlen_k // 2
+        spans = [(0, half), (half, mask.seqlen_k)]
+        try:
+            steps = [_Step.of(asked, mask, span) for span in spans]
+        except Refused as refused:
+            refusal = refusal or refused
+            continue
+        kernel, case = steps[0].kernel, asked.case_of(mask, backward=True)
+        wanted = asked.reference(mask, case, asked.seed)
+        rounding = {name: {key: MERGED_ROUNDING * x for key, x in values.items()} for name, values in wanted.rounding.items()}
+        return Tried(kernel, case, _check(_RingSubject(steps), kernel, case, replace(wanted, rounding=rounding), asked.seed))
+    assert refusal is not None
+    raise refusal
+
+
+@dataclass(frozen=True)
+class _Step:
+    kernel: Kernel
+    attention: Attention
+    keys: slice
+
+    @staticmethod
+    def of(asked: Asked, mask: AnyMask, span: tuple[int, int]) -> _Step:
+        part = mask.cols([span])
+        case = asked.case_of(part, backward=True, partial_backward=True)
+        kernel = registry.choose(asked.label, part, case)
+        if not kernel.lse_in(case):
+            raise Refused(f"{kernel.label} gives no lse, without which steps of a ring cannot be merged.")
+        return _Step(kernel, registry.prepare(kernel, part, case), slice(*span))
+
+    def cut(self, x_LHD: torch.Tensor) -> torch.Tensor:
+        return in_layout(x_LHD[self.keys], self.kernel.layout)
+
+
+class _RingSubject:
+    """Merges the steps in fp32 or better."""
+
+    def __init__(self, steps: list[_Step]) -> None:
+        self._steps = steps
+        self._out, self._lse = torch.empty(0), torch.empty(0)
+
+    def forward(self, inputs: Inputs) -> object:
+        parts = [step.attention.forward(inputs.q, step.cut(inputs.k), step.cut(inputs.v)) for step in self._steps]
+        lse_of = torch.stack([lse for _, lse in parts if lse is not None])
+        self._lse = lse_of.logsumexp(0)
+        weights = (lse_of - self._lse.clamp_min(-1e30)).exp().mT[..., None]  # [steps, tokens, heads, 1]
+        merged = sum(weight * out.to(weight.dtype) for weight, (out, _) in zip(weights, parts, strict=True))
+        assert isinstance(merged, torch.Tensor)
+        self._out = in_layout(merged.to(inputs.q.dtype), self._steps[0].kernel.layout)
+        return self._out, self._lse
+
+    def backward(self, inputs: Inputs) -> object:
+        q, k, v, dout = inputs
+        parts = [step.attention.backward(dout, q, step.cut(k), step.cut(v), self._out, self._lse) for step in self._steps]
+        dq = torch.stack([part[0].to(self._lse.dtype) for part in parts]).sum(0).to(q.dtype)
+        return dq, torch.cat([part[1] for part in parts]), torch.cat([part[2] for part in parts])
+
+
+def _strided(asked: Asked) -> Tried:
+    kernel, mask, case = _first(asked, asked.masks)
+    wanted = asked.reference(mask, case, asked.seed)
+    return Tried(kernel, case, _check(_StridedSubject(kernel, mask, case), kernel, case, wanted, asked.seed))
+
+
+class _StridedSubject:
+    """Calls `longca.attention` with every second token of tensors that are twice as long."""
+
+    def __init__(self, kernel: Kernel, mask: AnyMask, case: Case) -> None:
+        self._kernel, self._mask, self._case = kernel, mask, case
+        self._qkv: tuple[torch.Tensor, ...] = ()
+        self._out = torch.empty(0)
+
+    def forward(self, inputs: Inputs) -> object:
+        case = self._case
+        q, k, v = self._qkv = tuple(_every_second(x).requires_grad_(case.backward) for x in inputs[:3])
+        with _other_device(case.device):
+            self._out = attention(q, k, v, self._mask, kernel=self._kernel, scale=case.scale, deterministic=case.deterministic)
+        return self._out.detach(), None
+
+    def backward(self, inputs: Inputs) -> object:
+        with _other_device(self._case.device):
+            return torch.autograd.grad(self._out, self._qkv, _every_second(inputs.dout))
+
+
+def _every_second(x: torch.Tensor) -> torch.Tensor:
+    """The same numbers in a view of a larger tensor, whose other numbers are NaN."""
+    whole = torch.full((2 * len(x), *x.shape[1:]), float("nan"), dtype=x.dtype, device=x.device)
+    whole[::2] = x
+    return whole[::2]
+
+
+def _other_device(device: str) -> AbstractContextManager[object]:
+    """Makes the last GPU the current device, where there are several."""
+    several = device == "cuda" and torch.cuda.device_count() > 1
+    return torch.cuda.device(torch.cuda.device_count() - 1) if several else nullcontext()
+
+
+def _another_stream(asked: Asked) -> Tried:
+    kernel, mask, case = _first(asked, asked.masks)
+    prepared, wanted = registry.prepare(kernel, mask, case), asked.reference(mask, case, asked.seed)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        subject = _DelayedSubject(KernelSubject(kernel, prepared, case))
+        verdict = _check(subject, kernel, case, wanted, asked.seed)
+        torch.cuda.synchronize()
+    return Tried(kernel, case, verdict)
+
+
+class _DelayedSubject:
+    """Has the inputs arrive late on the current stream, when the kernel was called already."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self._late: Inputs | None = None
+
+    def forward(self, inputs: Inputs) -> object:
+        self._late = Inputs(*(torch.empty_like(x) for x in inputs))
+        _arrive_late(self._late[:3], inputs[:3])
+        return self._subject.forward(self._late)
+
+    def backward(self, inputs: Inputs) -> object:
+        assert self._late is not None
+        _arrive_late([self._late.dout], [inputs.dout])
+        return self._subject.backward(self._late)
+
+
+def _arrive_late(tensors: Sequence[torch.Tensor], numbers: Sequence[torch.Tensor]) -> None:
+    """Fills tensors with NaN now, and with these numbers some milliseconds later on the current stream."""
+    for tensor in tensors:
+        tensor.fill_(float("nan"))
+    torch.cuda.synchronize()
+    torch.cuda._sleep(DELAY)
+    for tensor, values in zip(tensors, numbers, strict=True):
+        tensor.copy_(values)
+
+
+def _check(subject: Subject, kernel: Kernel, case: Case, wanted: Reference, seed: int) -> Verdict:
+    return check(
+        subject,
+        case,
+        lambda data_set: data(case, wanted.sampled, data_set, seed, kernel.layout),
+        lambda tensors, data_set, verdict: compare(tensors, wanted, data_set, case, verdict),
+    )
+
+
+_TRIALS: dict[TrialName, Callable[[Asked], Tried]] = {
+    TrialName.SCALE: _another_scale,
+    TrialName.BLIND_ROWS: _rows_without_keys,
+    TrialName.RING: _ring,
+    TrialName.STRIDED: _strided,
+    TrialName.STREAM: _another_stream,
+}

@@ -1,0 +1,31 @@
+"""What is said of a wrong kernel: on which data, in which calls, and with as many digits as it takes."""
+
+from longca.bench.check.check import Error, Verdict, tell_apart
+
+
+def verdict_of(*calls: tuple[str, bool]) -> Verdict:
+    verdict = Verdict()
+    for data_set, right in calls:
+        verdict.join(Verdict({"out": Error(1.0 if right else 3.0, 2.0, "token 1, head 0")}), data_set)
+    return verdict
+
+
+def test_numbers_that_differ_are_printed_so() -> None:
+    assert tell_apart(2.94e-06, 2.93e-06) == ("2.94e-06", "2.93e-06")
+    assert tell_apart(0.7, 0.035) == ("0.7", "0.035")
+    assert tell_apart(1.0, 1.0) == ("1", "1")
+    sentence = Error(2.9000002e-06, 2.9000001e-06, "token 7, head 0").sentence("dk", with_spread=False)
+    assert sentence == "dk is off by 2.9000002e-06 at token 7, head 0, allowed 2.9000001e-06"
+
+
+def test_the_data_and_the_calls_that_are_wrong_are_named() -> None:
+    wrong = "out is off by 3 at token 1, head 0, allowed 2"
+    assert verdict_of(("plain", True), ("loud", True)).reason == ""
+    assert verdict_of(("plain", False), ("loud", False)).reason == wrong
+    assert verdict_of(("plain", False)).reason == wrong
+    assert verdict_of(("plain", True), ("loud", False)).reason == f"only on data with loud edges and large scores: {wrong}"
+    assert verdict_of(("plain", False), ("loud", True)).reason == f"only on plain data: {wrong}"
+    repeated = [("plain", True), ("plain", False), ("loud", True), ("loud", True)]
+    assert verdict_of(*repeated).reason == f"only in 1 of 4 calls, first in call 2: {wrong}"
+    repeated = [("plain", True), ("plain", True), ("loud", False), ("loud", False)]
+    assert verdict_of(*repeated).reason == f"only on data with loud edges and large scores: {wrong}"

@@ -1,0 +1,201 @@
+"""Every kernel of the folder wrong/ is found wrong, and every kernel of right/ and of LongCA is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from longca import masks
+from longca.bench.check.check import Verdict, check_kernel
+from longca.bench.check.reference import reference
+from longca.bench.check.trial_names import TrialName, trials_on
+from longca.bench.check.trials import Asked, run_trial
+from longca.bench.one_device import job as one_job
+from longca.bench.one_device.messages import Answer, WorkerJob
+from longca.bench.one_device.session import Session
+from longca.bench.plan.cell import Cell
+from longca.bench.run.outcomes import CellFailed
+from longca.errors import Refused
+from longca.kernels import registry
+from longca.kernels.base import Case
+from longca.masks import Mask
+from longca.results.record import Outcome, Pass, Status
+from longca.results.settings import ClockSettings
+
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parents[2] / "examples"
+QUICK = ClockSettings(warmup_s=0, budget_s=60, least=25, most=25)
+
+
+class Found(NamedTuple):
+    """How a wrong kernel is found, and a part of what is said of it."""
+
+    words: str
+    by: str  # check, repeat, run, or the name of a trial
+    dtype: str = "fp32"
+    tokens: int = 200
+    mask: str = "causal"
+
+
+WRONG = {
+    "caches_by_pointer": Found("right at first, but wrong in the last timed call: out is off by", "run"),
+    "caches_gradients_by_pointer": Found("right at first, but wrong in the last timed call: dq is off by", "run"),
+    "caches_by_q_and_k": Found("right at first, but wrong in the last timed call: out is off by", "run"),
+    "right_at_first": Found("right at first, but wrong in the last timed call: out is off by", "run"),
+    "reuses_out": Found("a later call writes to the memory of out", "check"),
+    "reuses_gradients": Found("a later call writes to the memory of dk", "check"),
+    "late_on_a_thread": Found("", "check"),  # what it says depends on when the thread writes
+    "no_maximum": Found("only on data with loud edges and large scores: out holds infinity", "check"),
+    "wrong_large_scores_backward": Found("only on data with loud edges and large scores: dq is off by", "check"),
+    "ignores_scale": Found("out is off by", TrialName.SCALE),
+    "ignores_scale_backward": Found("dq is off by", TrialName.SCALE),
+    "nan_in_blind_rows": Found("out holds NaN at token 100, head 0", TrialName.BLIND_ROWS),
+    "recomputes_lse": Found("dq is off by", TrialName.RING),
+    "adds_in_bf16": Found("out is off by", "check", "bf16", 2048, "full"),
+    "adds_gradients_in_bf16": Found("dk is off by", "check", "bf16", 2048),
+    "small_last_keys": Found("dk is off by", "check", "bf16", 1024),
+    "wrong_now_and_then": Found("only in 2 of 40 calls, first in call 10: out is off by", "repeat"),
+    "returns_a_subclass": Found("out is a value of the type Equal, not a plain torch.Tensor", "check"),
+    "backward_destroys_out": Found("its backward changes out", "check"),
+}
+ON_A_GPU = {
+    "late_on_a_stream": Found("its forward returns before its work is done: later work changes out", "check"),
+    "default_stream": Found("out holds NaN", TrialName.STREAM),
+}
+RIGHT = ("torch:plain", "torch:chunked", "sdpa:flash", "sdpa:math", "online_softmax", "needs_contiguous", "my_kernel", "my_kernel_class")
+
+
+@pytest.fixture(autouse=True)
+def _forget_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plugins that a test loads are forgotten after it."""
+    monkeypatch.setattr(registry, "_plugins", {})
+
+
+def load(name: str) -> None:
+    for folder in (HERE / "wrong", HERE / "right", EXAMPLES):
+        if (folder / f"{name}.py").exists():
+            assert registry.load_plugin(folder / f"{name}.py") == [name]
+
+
+def case_of(found: Found, device: str = "cpu") -> Case:
+    return Case(found.tokens, found.tokens, 2, 1, 32, 32, found.dtype, device)
+
+
+def by_check(name: str, found: Found, device: str = "cpu", repeats: int = 1) -> str:
+    mask, case, kernel = masks.build(found.mask, found.tokens), case_of(found, device), registry.get(name)
+    return check_kernel(kernel, registry.prepare(kernel, mask, case), case, reference(mask, case), repeats=repeats).reason
+
+
+def by_trial(name: str, found: Found, device: str = "cpu") -> str:
+    assert by_check(name, found, device) == ""  # on a mask it is right
+    return run_trial(TrialName(found.by), Asked(name, case_of(found, device), masks.causal(found.tokens), 0)).verdict.reason
+
+
+def by_run(name: str, found: Found) -> str:
+    assert by_check(name, found) == ""  # before the clock it is right
+    mask = masks.causal(found.tokens)
+    with pytest.raises(CellFailed) as failed:
+        timed(name, mask, (Pass.FWD, Pass.BWD), found.dtype)
+    assert failed.value.status is Status.WRONG
+    return str(failed.value)
+
+
+def timed(name: str, mask: Mask, passes: tuple[Pass, ...], dtype: str) -> dict[Pass, Outcome]:
+    """The outcomes of a job with a causal mask."""
+    shape = dict(seqlen=mask.seqlen_q, heads_q=4, heads_kv=2, head_dim=16, head_dim_v=16, dtype=dtype)
+    cells = [Cell(kernel=name, mask="causal", pass_=pass_, **shape) for pass_ in passes]
+    session, job = Session(lambda phase: None, "a CPU"), WorkerJob(cells=cells, digest=mask.digest, clock=QUICK)
+    session.configure(job)
+    return {reply.pass_: reply.outcome for reply in one_job.run(job, session) if isinstance(reply, Answer)}
+
+
+def reason_of(name: str, found: Found) -> str:
+    ways: dict[str, Callable[[], str]] = {
+        "check": lambda: by_check(name, found),
+        "repeat": lambda: by_check(name, found, repeats=20),
+        "run": lambda: by_run(name, found),
+    }
+    return ways.get(found.by, lambda: by_trial(name, found))()
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_kernel_is_found(name: str) -> None:
+    load(name)
+    reason = reason_of(name, WRONG[name])
+    assert reason
+    assert reason.startswith(WRONG[name].words)
+
+
+def test_a_race_shows_in_the_timed_calls_too() -> None:
+    load("wrong_now_and_then")
+    assert by_run("wrong_now_and_then", WRONG["wrong_now_and_then"]).startswith("its timed calls disagree: out of tokens ")
+
+
+def test_each_wrong_kernel_is_tried() -> None:
+    files = {file.stem for file in (HERE / "wrong").glob("*.py")}
+    assert files - {"honest"} == set(WRONG) | set(ON_A_GPU)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ON_A_GPU)
+def test_a_kernel_on_a_wrong_stream_is_found(name: str) -> None:
+    load(name)
+    found = ON_A_GPU[name]
+    reason = by_check(name, found, "cuda") if found.by == "check" else by_trial(name, found, "cuda")
+    assert reason.startswith(found.words)
+
+
+def shares(verdict: Verdict) -> list[float]:
+    return [error.ratio for error in verdict.errors.values()]
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32", "fp64"])
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_right_kernel_passes(name: str, dtype: str) -> None:
+    load(name)
+    kernel = registry.get(name)
+    for seed, mask in enumerate([masks.causal(180), masks.sliding_window(130, w=20), masks.full_document(257, documents=[100, 157])]):
+        case = Case(mask.seqlen_q, mask.seqlen_k, 2, 1, 16, 16, dtype)
+        verdict = check_kernel(kernel, registry.prepare(kernel, mask, case), case, reference(mask, case, seed), seed)
+        assert verdict.reason == ""
+        assert max(shares(verdict)) < 0.8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+def test_the_forward_of_flex_passes(dtype: str) -> None:
+    mask, kernel = masks.causal(180), registry.get("flex")
+    case = Case(180, 180, 2, 1, 16, 16, dtype, backward=False)
+    verdict = check_kernel(kernel, registry.prepare(kernel, mask, case), case, reference(mask, case))
+    assert verdict.reason == ""
+    assert max(shares(verdict)) < 0.8
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_right_kernel_passes_every_trial(name: str, dtype: str) -> None:
+    load(name)
+    asked = Asked(name, Case(100, 100, 2, 1, 16, 16, dtype), masks.causal(100), 0)
+    refused = set()
+    for trial in trials_on("cpu"):
+        try:
+            verdict = run_trial(trial, asked).verdict
+        except Refused:
+            refused.add(trial)
+            continue
+        assert verdict.reason == "", trial
+        assert max(shares(verdict)) < 0.8, trial
+    assert refused == ({TrialName.RING} if registry.get(name).backward == "autograd" else set())
+
+
+@pytest.mark.parametrize("name", ["torch:plain", "my_kernel"])
+@pytest.mark.parametrize("passes", [(Pass.FWD, Pass.BWD, Pass.BOTH), (Pass.BWD, Pass.BOTH, Pass.FWD)])
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+def test_timed_calls_of_a_right_kernel_pass(name: str, passes: tuple[Pass, ...], dtype: str) -> None:
+    load(name)
+    outcomes = timed(name, masks.causal(150), passes, dtype)
+    assert {pass_: outcome.status for pass_, outcome in outcomes.items()} == dict.fromkeys(passes, Status.OK)
+    assert not any(outcome.nondeterministic for outcome in outcomes.values())

@@ -1,0 +1,57 @@
+"""`longca verify`: trials are rows like masks, kernels may print, and equal masks are checked once."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from longca.bench.check.trial_names import trials_on
+from longca.cli import main
+
+WRONG = Path(__file__).parents[1] / "bench" / "check" / "wrong"
+SMALL = ["--seqlens", "100", "--heads", "2:1", "--head-dim", "16", "--device", "cpu"]
+PRINTS = """
+import torch, longca
+
+@longca.kernel
+def chatty(q, k, v, mask, scale):
+    print("tokens:", len(q))
+    group = q.shape[1] // k.shape[1]
+    q, k, v = (x.transpose(0, 1) for x in (q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)))
+    hidden = torch.from_numpy(~mask.dense())
+    return ((q @ k.mT * scale).masked_fill(hidden, float("-inf")).softmax(-1).nan_to_num() @ v).transpose(0, 1)
+"""
+
+
+def findings(out: str) -> dict[str, dict[str, object]]:
+    return {finding["mask"]: finding for finding in map(json.loads, out.splitlines())}
+
+
+def test_a_trial_that_fails_is_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["verify", "--plugin", str(WRONG / "ignores_scale.py"), "--masks", "causal", "--json", *SMALL])
+    found = findings(capsys.readouterr().out)
+    assert code == 1
+    assert {mask: finding["status"] for mask, finding in found.items()} == {
+        "causal": "ok",
+        **{f"trial: {name}": "wrong" if name == "another scale" else "ok" for name in trials_on("cpu")},
+    }
+    assert str(found["trial: another scale"]["reason"]).startswith("out is off by ")
+
+
+def test_what_is_wrong_now_and_then_is_found_by_repeating(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["verify", "--plugin", str(WRONG / "wrong_now_and_then.py"), "--masks", "full", "--json", *SMALL]
+    assert main(flags) == 0
+    assert main([*flags, "--repeat", "20"]) == 1
+    assert "only in 2 of 40 calls, first in call 10: out is off by" in capsys.readouterr().out
+    assert main([*flags, "--repeat", "0"]) == 2
+
+
+def test_equal_masks_are_one_row_and_prints_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "chatty.py").write_text(PRINTS)
+    flags = ["--masks", "full,prefix_lm_causal,causal", "--set", "p=100", "--json", *SMALL]
+    assert main(["verify", "--plugin", str(tmp_path / "chatty.py"), *flags]) == 0
+    out, err = capsys.readouterr()
+    masks = [mask for mask in findings(out) if not mask.startswith("trial")]
+    assert masks == ["full = prefix_lm_causal", "causal"]
+    assert "note: full and prefix_lm_causal show the same pairs at 100 tokens: checked once" in err
+    assert "chatty prints: tokens: 100\n" in err
