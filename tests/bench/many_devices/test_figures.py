@@ -50,8 +50,9 @@ class UnevenTimer:
     def __init__(self, rank: int) -> None:
         self.rank, self.taken = rank, 0
 
-    def samples(self, call: Callable[[], object]) -> Generator[Sample, None, None]:
+    def samples(self, call: Callable[[], object], before: Callable[[], object]) -> Generator[Sample, None, None]:
         while True:
+            before()
             self.taken += 1
             yield Sample(1.0 + (self.rank + self.taken) % 3, self.rank == 1, 0.1 * self.rank)
 
@@ -66,9 +67,11 @@ def test_a_sample_is_the_slowest_ranks_of_that_iteration_and_all_ranks_see_the_s
 
     def program(rank: int) -> list[Any]:
         timer = RanksTimer(comms[rank], UnevenTimer(rank))
-        return [*islice(timer.samples(lambda: None), 4), timer.now()]
+        return [*islice(timer.samples(lambda: None, lambda: befores.append(rank)), 4), timer.now()]
 
+    befores = list[int]()
     assert world.run(program) == [[Sample(3.0, True, 0.2, 2.0)] * 4 + [4.0]] * 3
+    assert sorted(befores) == [0] * 4 + [1] * 4 + [2] * 4  # what comes before each call comes on every rank
 
 
 def test_ranks_whose_clocks_differ_stop_together() -> None:

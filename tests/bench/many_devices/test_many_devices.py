@@ -184,8 +184,8 @@ def test_a_refusal_after_the_job_was_lost_is_a_refusal_as_before(tmp_path: Path,
             "usp cannot do this: it attends to the keys of one rank at a time",
         ),
         (["--methods", "all", *QUICK, "--nproc", "4", "--grid", "3x2"], "the grid 3x2 is for 6 ranks"),
-        (["paper-cp", "--device", "cpu", "--masks", "causal", "--nproc", "4"], "use GPUs, shorter --seqlens, or the suite quick-cp"),
-        (["magi-cp", "--device", "cpu", "--masks", "causal", "--nproc", "2"], "use GPUs, shorter --seqlens, or the suite quick-cp"),
+        (["paper-cp", "--device", "cpu", "--masks", "causal", "--nproc", "4"], "the suite quick-cp, or a longer --deadline"),
+        (["magi-cp", "--device", "cpu", "--masks", "causal", "--nproc", "2"], "the suite quick-cp, or a longer --deadline"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_starts(
