@@ -62,7 +62,7 @@ WRONG = {
     "backward_destroys_out": Found("its backward changes out", "check"),
 }
 ON_A_GPU = {
-    "late_on_a_stream": Found("its forward returns before its work is done: later work changes out", "check"),
+    "late_on_a_stream": Found("out holds NaN", "check"),  # the copy, made at once, has what was there before
     "default_stream": Found("out holds NaN", TrialName.STREAM),
 }
 RIGHT = ("torch:plain", "torch:chunked", "sdpa:flash", "sdpa:math", "online_softmax", "needs_contiguous", "my_kernel", "my_kernel_class")
