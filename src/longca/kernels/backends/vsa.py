@@ -55,7 +55,8 @@ class VideoSparseTriton(Kernel):
     about = "FastVideo's block-sparse attention, Triton: uniform blocks of 64"
     needs = "fastvideo-kernel==0.3.2"
     modules = ("fastvideo_kernel", "triton")
-    tested = "H200"
+    # the library rounds the scaled keys to bf16 before its backward, so that scores of 100 are off by some hundredths
+    tested = "H200: forward; its backward fails the check where scores are large"
     layout = "HLD"
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
