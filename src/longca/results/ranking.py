@@ -14,6 +14,7 @@ from statistics import median
 from longca.results import metrics
 from longca.results.naming import Row
 from longca.results.record import Pass, Record
+from longca.results.versions import is_older
 
 PRACTICAL = 0.03  # of a time: a smaller difference does not matter in practice, however well it is known
 NOISE_EXPLAINS = 0.1  # of a time, at most
@@ -139,8 +140,9 @@ class Ranking:
 
 
 def entries(rows: Iterable[Row], pass_: Pass) -> list[Entry]:
-    """One entry per kernel. Of several records of one kernel on one mask the last counts, and a forward of the right kind before others:
-    the one of inference where forwards are compared, else the one that keeps what a backward needs."""
+    """One entry per kernel. Of several records of one kernel on one mask the last counts, one of the present code before older ones, and a
+    forward of the right kind before others: the one of inference where forwards are compared, else the one that keeps what a backward
+    needs."""
     lines: dict[str, list[Record]] = {}
     for row in rows:
         lines.setdefault(row.line, []).append(row.record)
@@ -149,7 +151,7 @@ def entries(rows: Iterable[Row], pass_: Pass) -> list[Entry]:
 
 def _entry(line: str, records: list[Record], pass_: Pass) -> Entry:
     by_mask: dict[str, dict[Pass, Record]] = {}
-    for record in sorted(records, key=lambda record: _suits(record, pass_)):  # stable: of one kind the last counts
+    for record in sorted(records, key=lambda record: (_suits(record, pass_), not is_older(record))):  # stable: of one kind the last counts
         by_mask.setdefault(record.mask_digest, {})[record.pass_] = record
     figures, failed, missing = dict[str, Figure](), list[Record](), set[str]()
     for digest, passes in by_mask.items():
