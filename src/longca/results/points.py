@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -102,10 +103,10 @@ def chart(rows: Sequence[Row], measure: Measure, lines: Iterable[str], place: Ca
 
 def grouped(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
     """Rows by a key, in the order in which keys come first."""
-    groups: dict[Key, list[Row]] = {}
+    groups: defaultdict[Key, list[Row]] = defaultdict(list)
     for row in rows:
-        groups.setdefault(key(row), []).append(row)
-    return groups
+        groups[key(row)].append(row)
+    return dict(groups)
 
 
 def timed_lines(rows: Iterable[Row], series: Names = line_of) -> list[str]:

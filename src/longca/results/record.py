@@ -25,7 +25,13 @@ Speed = Annotated[float, Meta(gt=0, le=1e9)]
 Params = dict[str, int | float]
 
 
-class Status(StrEnum):
+class Word(StrEnum):
+    """An enum of words that hashes as fast as they do: journals of 50,000 records are grouped by them again and again."""
+
+    __hash__ = str.__hash__
+
+
+class Status(Word):
     """What became of a cell. Only `ok` has a time that counts."""
 
     OK = "ok"
@@ -46,7 +52,7 @@ AT_FAULT = (Status.WRONG, Status.ERROR, Status.INVALID, Status.TIMEOUT)  # what 
 NEVER_RAN = frozenset({Status.UNSUPPORTED, Status.UNAVAILABLE, Status.SKIPPED})
 
 
-class Pass(StrEnum):
+class Pass(Word):
     FWD = "fwd"
     BWD = "bwd"
     BOTH = "fwd+bwd"
@@ -72,7 +78,7 @@ def parse_pass(name: str) -> Pass:
     return Pass(name)
 
 
-class LevelName(StrEnum):
+class LevelName(Word):
     KERNEL = "kernel"
     SPARSE = "sparse"
     CP = "cp"
