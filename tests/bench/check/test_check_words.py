@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -128,7 +129,7 @@ def test_gradients_of_silent_rows_are_counted() -> None:
 def test_an_lse_in_another_base_or_off_by_a_constant_is_recognised() -> None:
     mask = masks.causal(200)
     said = verdict_on(mask, lambda out, lse: (out, lse / math.log(2))).reason
-    assert "allowed 0.001, everywhere 1.4427 times the right one: log2 instead of the natural log" in said
+    assert re.search(r"allowed 0\.001\d*, everywhere 1\.4427 times the right one: log2 instead of the natural log", said)
     assert "everywhere the right one plus 0.25" in verdict_on(mask, lambda out, lse: (out, lse + 0.25)).reason
     right = torch.linspace(-1, 5, 50).reshape(2, 25)
     assert lse_looks_like(right - 3, right, 1e-3) == "everywhere the right one minus 3"
@@ -202,4 +203,5 @@ def test_a_right_kernel_may_change_the_default_dtype(where: str, tmp_path: Path,
     (tmp_path / "plugin.py").write_text(changed)
     given = ["--masks", "causal", "--seqlens", "130", "--heads", "2:1", "--head-dim", "16", "--device", "cpu"]
     assert main(["verify", "--plugin", str(tmp_path / "plugin.py"), "--kernels", "my_kernel,sdpa:math", *given]) == 0
-    assert "2 ok" in capsys.readouterr().out
+    # each on the mask and in four trials; neither starts its backward from the out and lse of others
+    assert capsys.readouterr().out.endswith("\n8 ok, 2 unsupported\n")

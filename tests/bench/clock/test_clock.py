@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+import time
+from collections.abc import Generator, Iterator
 from math import comb
 from random import Random
 
 import pytest
 
-from longca.bench.clock.clock import Sample, half_width, measure, steady
+from longca.bench.clock.clock import Call, Sample, half_width, measure, nothing, steady
 from longca.bench.clock.timers import HostTimer
 from longca.results.settings import ClockSettings
 
@@ -19,8 +20,9 @@ class FakeTimer:
     def __init__(self, times: Iterator[float], late: bool = False) -> None:
         self.times, self.late, self.time = times, late, 0.0
 
-    def samples(self, call: Callable[[], object]) -> Generator[Sample, None, None]:
+    def samples(self, call: Call, before: Call = nothing) -> Generator[Sample, None, None]:
         for ms in self.times:
+            before()
             call()
             self.time += ms / 1e3
             yield Sample(ms, self.late, ms / 10)
@@ -179,7 +181,18 @@ def test_percentiles_and_interval() -> None:
 
 
 def test_the_host_timer_measures_the_call() -> None:
-    import time
-
     timing = measure(lambda: time.sleep(0.01), HostTimer(), ClockSettings(warmup_s=0, least=3, budget_s=0))
     assert timing.median >= 10.0
+
+
+def test_what_is_done_before_each_call_is_not_part_of_its_time() -> None:
+    order = list[str]()
+
+    def change() -> None:
+        time.sleep(0.02)
+        order.append("change")
+
+    timing = measure(lambda: order.append("call"), HostTimer(), ClockSettings(warmup_s=0.01, least=4, budget_s=0), before=change)
+    assert order == ["change", "call"] * (len(order) // 2)  # in the warm-up too
+    assert len(order) // 2 > len(timing.samples)
+    assert max(timing.samples) < 20

@@ -1,14 +1,14 @@
 """What stands beside the samples: readings of clock and power, the energy of a call, with a fake device."""
 
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from longca.bench.clock import telemetry
-from longca.bench.clock.clock import Sample, measure
+from longca.bench.clock.clock import Call, Sample, measure, nothing
 from longca.results.settings import ClockSettings
 
 
@@ -18,8 +18,9 @@ class FakeDevice:
     def __init__(self) -> None:
         self.time, self.reads = 0.0, 0
 
-    def samples(self, call: Callable[[], object]) -> Generator[Sample, None, None]:
+    def samples(self, call: Call, before: Call = nothing) -> Generator[Sample, None, None]:
         while True:
+            before()
             call()
             self.tick()
             yield Sample(15.625, False, 1.0)

@@ -4,6 +4,7 @@ import time
 import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from msgspec.structs import replace
 
 from longca import masks
 from longca.bench.check import check as check_module
+from longca.bench.one_device import calls as calls_module
 from longca.bench.one_device import job as job_module
+from longca.bench.one_device.calls import Calls
 from longca.bench.one_device.messages import Answer, Chosen, DeviceLost, Reply, WorkerJob
 from longca.bench.one_device.session import Session
 from longca.bench.one_device.worker import Worker
@@ -23,7 +26,7 @@ from longca.bench.plan.cells import plan
 from longca.bench.plan.jobs import Job, make_jobs
 from longca.bench.run.outcomes import CellFailed
 from longca.bench.run.retry import outcomes
-from longca.kernels import inputs, registry
+from longca.kernels import registry
 from longca.kernels.backends import torch_attention
 from longca.kernels.base import Case
 from longca.results.record import LevelName, Outcome, Pass, Status
@@ -155,8 +158,8 @@ def test_a_new_compilation_is_found_even_where_planning_is_slow(session: Session
 
 def test_the_inputs_of_the_clock_are_not_there_while_the_kernel_is_checked(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     order = list[str]()
-    make, check = inputs.make, job_module._check
-    monkeypatch.setattr(inputs, "make", lambda *given: order.append("inputs") or make(*given))
+    make, check = calls_module.make, job_module._check
+    monkeypatch.setattr(calls_module, "make", lambda *given: order.append("inputs") or make(*given))
     monkeypatch.setattr(job_module, "_check", lambda *given: order.append("check") or check(*given))
     assert run(session, Pass.FWD, Pass.BWD)[Pass.BWD].status is Status.OK
     assert order == ["check", "inputs"]
@@ -193,12 +196,39 @@ def test_gradients_are_returned_and_never_accumulated(label: str) -> None:
     mask = masks.causal(64)
     case = Case(64, 64, 4, 2, 16, 16, "fp32")
     kernel = registry.choose(label, mask, case)
-    calls = job_module.Calls(kernel, kernel.prepare(mask, case), case, 0)
-    first, second, both = calls.backward(), calls.backward(), calls.both()
-    for a, b, c in zip(first, second, both, strict=True):  # type: ignore[call-overload]
-        assert torch.equal(a, b)
-        assert torch.equal(a, c)
+    calls = Calls(kernel, kernel.prepare(mask, case), case, 0)
+
+    def gradients(pass_: Pass) -> dict[str, torch.Tensor]:
+        calls.of(pass_)()
+        return calls.last(pass_)
+
+    first = gradients(Pass.BWD)
+    assert set(first) == {"dq", "dk", "dv"}
+    for other in (gradients(Pass.BWD), gradients(Pass.BOTH)):
+        assert all(torch.equal(first[name], other[name]) for name in first)
     assert all(x.grad is None for x in (*calls._qkv, calls._dout))
+
+
+@pytest.mark.parametrize("pass_", Pass)
+@pytest.mark.parametrize("label", ["torch:plain", "sdpa:math"])
+def test_other_inputs_in_the_same_memory_give_the_same_outputs_times_a_power_of_two(label: str, pass_: Pass) -> None:
+    mask, case = masks.causal(64), Case(64, 64, 4, 2, 16, 16, "fp32")
+    kernel = registry.choose(label, mask, case)
+    calls = Calls(kernel, kernel.prepare(mask, case), case, 0)
+    calls.keep(pass_, lambda: 0, lambda: None)
+    changed, call, answers = calls._dout if pass_ is Pass.BWD else calls._qkv[2], calls.of(pass_), list[dict[str, torch.Tensor]]()
+    place, inputs = changed.data_ptr(), [changed.detach().clone()]
+    for _ in range(4):
+        call()
+        answers.append({name: x.clone() for name, x in calls.last(pass_).items()})
+        calls.change(pass_)
+        inputs.append(changed.detach().clone())
+    assert changed.data_ptr() == place
+    assert not any(torch.equal(before, after) for before, after in pairwise(inputs))
+    assert all(torch.equal(answer[name], answers[0][name]) for answer in answers for name in answers[0])
+    assert len(calls.sums) == 4
+    calls.keep(Pass.FWD, lambda: 0, lambda: None)
+    assert torch.equal(changed, inputs[0])  # the next pass starts from what this one did
 
 
 def test_without_a_backward_forward_is_measured_alone(executor: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,12 +262,17 @@ def test_a_wrong_forward_is_wrong_in_every_pass(executor: InProcess, monkeypatch
     assert all(outcome.ms is None for outcome in found.values())
 
 
-def test_what_fails_in_the_clock_costs_its_own_pass(executor: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_module.Calls, "backward", lambda calls: 1 / 0)
+def test_a_backward_that_fails_in_the_clock_leaves_the_forward_to_be_measured_alone(
+    executor: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outcomes count only once all timed calls were checked: a kernel that fails in one pass has no figure from that attempt."""
+    monkeypatch.setattr(Calls, "_backward", lambda calls: 1 / 0)
     found = dict(outcomes(job_of(*Pass), executor))
     assert [found[pass_].status for pass_ in Pass] == [Status.OK, Status.ERROR, Status.ERROR]
     assert found[Pass.BWD].reason == "ZeroDivisionError: division by zero"
-    assert len(executor.attempts) == 1  # the forward was measured before
+    assert found[Pass.BWD].ms is None
+    assert executor.attempts == [(list(Pass), True), ([Pass.FWD], False)]
+    assert (found[Pass.FWD].grad, found[Pass.FWD].ms is not None) == (False, True)
 
 
 def test_another_mask_than_planned_is_an_error_of_every_pass(executor: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:

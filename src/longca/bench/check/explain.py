@@ -38,8 +38,8 @@ class Tokens:
         return f" that sees the keys {' and '.join(intervals)}" if intervals else " that sees no key"
 
 
-def group_tokens(group: int, count: int, size: int = 128) -> str:
-    """The tokens of a group, in words."""
+def group_tokens(group: int, count: int, size: int) -> str:
+    """The first and last of `count` tokens that are in this group of `size` tokens, in words."""
     return f"{group * size} to {min(count, (group + 1) * size) - 1}"
 
 

@@ -17,6 +17,7 @@ from longca.kernels.inputs import Inputs
 from longca.results.record import Pass
 
 FLUCTUATION = 0.05  # of the size of a group of tokens: the sums of two calls differ by less in all orders of adding
+GROUP = 128  # tokens whose outputs are summed, to compare calls with each other
 
 
 class TimedCalls(Protocol):
@@ -72,13 +73,21 @@ def compare_calls(calls: TimedCalls, pass_: Pass) -> Repeated:
         if float(worst.max()) > 1:
             group, head = divmod(int(worst.argmax()), worst.shape[1])
             call = int((stack[:, group, head] - stack[0, group, head]).abs().nan_to_num_(nan=math.inf).argmax())
-            where = f"{name} of tokens {explain.group_tokens(group, len(last[name]))}, head {head}"
+            where = f"{name} of tokens {explain.group_tokens(group, len(last[name]), GROUP)}, head {head}"
             return Repeated(True, f"its timed calls disagree: {where} differs in call {call + 1} of {len(stack)}")
     return Repeated(differ)
 
 
 def _size(x: torch.Tensor, groups: int) -> torch.Tensor:
     """The root of the summed squares of each group of tokens, [groups, heads]."""
-    from longca.bench.one_device.calls import group_sums
-
     return group_sums(x.float().square()).sqrt()[:groups]
+
+
+def group_sums(x: torch.Tensor) -> torch.Tensor:
+    """Sums over groups of tokens, [groups, heads], in fp32 or better; of an lse [heads, tokens] nothing is summed."""
+    if x.dim() == 2:
+        return torch.zeros(0, device=x.device)
+    whole = len(x) // GROUP * GROUP
+    precision = torch.promote_types(x.dtype, torch.float32)
+    parts = [x[:whole].unflatten(0, (-1, GROUP)).sum((1, 3), dtype=precision)] if whole else []
+    return torch.cat([*parts, x[whole:].sum((0, 2), dtype=precision)[None]])

@@ -12,13 +12,13 @@ from random import Random
 
 import torch
 
+from longca.bench.check.timed_calls import group_sums
 from longca.kernels.base import Attention, Case, Kernel
 from longca.kernels.inputs import Inputs, make
 from longca.results.record import Pass
 
 FACTORS = (1.0, -1.0, 2.0, -2.0, 0.5, -0.5)
 CHOICES = 4096  # of factors for all heads; made once, as copies to a device would keep it waiting
-GROUP = 128  # tokens whose outputs are summed, to compare calls with each other
 
 
 class Calls:
@@ -109,13 +109,3 @@ class Calls:
 
     def release(self) -> None:
         self._kept, self._answer, self.sums = None, (), []
-
-
-def group_sums(x: torch.Tensor) -> torch.Tensor:
-    """Sums over groups of tokens, [groups, heads], in fp32 or better; of an lse [heads, tokens] nothing is summed."""
-    if x.dim() == 2:
-        return torch.zeros(0, device=x.device)
-    whole = len(x) // GROUP * GROUP
-    precision = torch.promote_types(x.dtype, torch.float32)
-    parts = [x[:whole].unflatten(0, (-1, GROUP)).sum((1, 3), dtype=precision)] if whole else []
-    return torch.cat([*parts, x[whole:].sum((0, 2), dtype=precision)[None]])
