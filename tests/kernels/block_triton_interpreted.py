@@ -16,12 +16,13 @@ from longca.kernels.base import Attention, Case
 from longca.kernels.inputs import make
 from longca.masks import BlockMask
 
+# No bf16: the interpreter casts fp32 to bf16 by cutting bits off, where a GPU rounds, and then all of out is too small by half a step.
 SHAPES = {  # mask, length, parameters, heads, head sizes, dtype
     "64, grouped heads": ("uniform_block", 192, {"b": 64, "ratio": 0.5}, (4, 2), (16, 16), "fp32"),
     "64, odd length": ("uniform_block", 211, {"b": 64, "ratio": 0.3}, (2, 2), (32, 16), "fp16"),
-    "128, odd length": ("uniform_block", 299, {"b": 128, "ratio": 0.5}, (4, 1), (16, 32), "bf16"),
+    "128, odd length": ("uniform_block", 299, {"b": 128, "ratio": 0.5}, (4, 1), (16, 32), "fp16"),
     "128, three heads a group": ("uniform_block", 256, {"b": 128, "ratio": 0.5}, (3, 1), (16, 16), "fp32"),
-    "variable, grouped heads": ("variable_block", 170, {"avg": 50, "least": 7, "ratio": 0.4}, (4, 1), (16, 16), "bf16"),
+    "variable, grouped heads": ("variable_block", 170, {"avg": 50, "least": 7, "ratio": 0.4}, (4, 1), (16, 16), "fp16"),
     "variable, equal heads": ("variable_block", 221, {"avg": 80, "least": 20, "ratio": 0.5}, (2, 2), (16, 16), "fp16"),
     "variable, shared pattern": ("variable_block", 190, {"avg": 60, "least": 1, "ratio": 0.5, "heads": 1}, (4, 2), (16, 16), "fp32"),
     "smaller than a tile": ("uniform_block", 9, {"b": 64, "ratio": 1.0}, (2, 1), (16, 16), "fp32"),

@@ -57,7 +57,7 @@ def gradients(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: torch.Tensor, vi
     group = q.shape[1] // k.shape[1]
     do, query, o = (x.transpose(0, 1).float() for x in (dout, q, out))
     key, value = (x.transpose(0, 1).float().repeat_interleave(group, 0) for x in (k, v))
-    p = torch.exp(query @ key.mT * scale - lse[..., None]) * visible
+    p = torch.exp((query @ key.mT * scale).masked_fill(~visible, float("-inf")) - lse[..., None])  # hidden scores may overflow in exp
     ds = p * (do @ value.mT - (do * o).sum(-1, keepdim=True)) * scale
     dk, dv = (x.unflatten(0, (-1, group)).sum(1) for x in (ds.mT @ query, p.mT @ do))
     return [x.transpose(0, 1).to(q.dtype) for x in (ds @ key, dk, dv)]

@@ -12,6 +12,7 @@ import pytest
 
 import longca
 from longca import masks
+from longca.bench.check.trial_names import trials_on
 from longca.cli import main
 from longca.errors import BadInput
 from longca.kernels import registry
@@ -54,9 +55,12 @@ def test_the_documented_example_is_right_on_all_masks(name: str, capsys: pytest.
     )
     findings = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert code == 0
-    assert [finding["mask"] for finding in findings] == masks.names()
-    assert {(finding["kernel"], finding["status"]) for finding in findings} == {(name, "ok")}
-    assert all({"out", "dq", "dk", "dv"} <= set(finding["errors"]) for finding in findings)
+    assert [finding["mask"] for finding in findings] == [*masks.names(), *(f"trial: {trial}" for trial in trials_on("cpu"))]
+    refused = [finding["mask"] for finding in findings if finding["status"] == "unsupported"]
+    assert refused == (["trial: out and lse of all ring steps"] if name == "my_kernel" else [])  # autograd runs its backward
+    right = [finding for finding in findings if finding["mask"] not in refused]
+    assert {(finding["kernel"], finding["status"]) for finding in right} == {(name, "ok")}
+    assert all({"out", "dq", "dk", "dv"} <= set(finding["errors"]) for finding in right)
 
 
 def test_a_wrong_plugin_is_found_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,7 +126,8 @@ SMALL = ["--masks", "causal", "--seqlens", "64", "--heads", "2:1", "--head-dim",
 RIGHT = """
     group = q.shape[1] // k.shape[1]
     q, k, v = (x.transpose(0, 1) for x in (q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)))
-    return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale).transpose(0, 1)
+    scores = (q @ k.mT * scale).masked_fill(~torch.from_numpy(mask.dense()), float("-inf"))
+    return (scores.softmax(-1).nan_to_num() @ v).transpose(0, 1)
 """
 
 
@@ -189,22 +194,36 @@ class Forward(longca.Kernel):
     def supports(self, mask, case): return longca.Yes()
     def prepare(self, mask, case): return PREPARED
 class Ready(longca.Attention):
-    def __init__(self, scale): self.scale = scale
-    def forward(self, q, k, v): return attend(q, k, v, self.scale), None
-def attend(q, k, v, scale):
+    def __init__(self, mask, scale): self.mask, self.scale = mask, scale
+    def forward(self, q, k, v): return attend(q, k, v, self.mask, self.scale), None
+def attend(q, k, v, mask, scale):
 """
 
 
 def test_a_class_without_a_backward_is_checked_forward(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ready = FORWARD.replace("PREPARED", "Ready(case.softmax_scale)") + RIGHT
-    for source, code, status in ((ready, 0, "ok"), (ready.replace("scale=scale", "scale=scale * 1.1"), 1, "wrong")):
+    ready = FORWARD.replace("PREPARED", "Ready(mask, case.softmax_scale)") + RIGHT
+    for source, code, status in ((ready, 0, "ok"), (ready.replace("* scale", "* scale * 1.1"), 1, "wrong")):
         (tmp_path / "plugin.py").write_text(source)
         assert main(["verify", "--plugin", str(tmp_path / "plugin.py"), *SMALL, "--json"]) == code
-        finding = json.loads(capsys.readouterr().out)
+        finding = json.loads(capsys.readouterr().out.splitlines()[0])
         assert finding["status"] == status
         assert set(finding["errors"]) == {"out"}
         hint = 'forward only: it has no backward, so its class should declare backward = "none"'
         assert finding["reason"].startswith(hint if status == "ok" else "out is off by ")
+
+
+def test_a_class_without_a_backward_has_its_forward_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = FORWARD.replace("PREPARED", "Ready(mask, 16**-0.5)") + RIGHT  # right on every mask, at the default scale alone
+    (tmp_path / "plugin.py").write_text(source)
+    assert main(["verify", "--plugin", str(tmp_path / "plugin.py"), *SMALL, "--json"]) == 1
+    findings = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {finding["mask"]: (finding["status"], set(finding["errors"])) for finding in findings} == {
+        "causal": ("ok", {"out"}),
+        "trial: another scale": ("wrong", {"out"}),
+        "trial: rows without keys": ("ok", {"out"}),
+        "trial: out and lse of all ring steps": ("unsupported", set()),
+        "trial: strided inputs": ("ok", {"out"}),
+    }
 
 
 def test_what_prepare_returns_must_have_a_forward(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

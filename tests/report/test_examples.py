@@ -105,7 +105,10 @@ def test_a_kernel_that_is_wrong_at_an_odd_length_alone_stops_the_examples(home: 
     (home / "my_kernel.py").write_text(right.replace("* scale", "* scale * (1 if len(q) % 64 == 0 else 1.1)"))
     done = shell(home, script_of(example, 1), SLURM_JOB_ID="1", SLURM_SUBMIT_DIR=str(home))
     assert done.returncode == 1
-    assert done.stdout.endswith("1 ok, 1 wrong\n")
+    *_, totals = done.stdout.splitlines()
+    assert totals == "4 ok, 1 wrong, 1 unsupported"  # of both lengths, and of the trials, which are at a length that it can do
+    assert re.search(r"^my_kernel +causal +64 +ok ", done.stdout, re.MULTILINE)
+    assert re.findall(r"^my_kernel +(\S+) +(\d+) +wrong ", done.stdout, re.MULTILINE) == [("causal", "1021")]
     assert not (home / "bench").exists()
 
 

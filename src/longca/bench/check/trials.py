@@ -43,6 +43,7 @@ class Asked:
     mask: AnyMask
     seed: int
     reference: Callable[[AnyMask, Case, int], Reference] = reference
+    passes: tuple[bool, ...] = (True, False)  # with a backward, and without where the kernel refuses one
 
     @property
     def masks(self) -> list[AnyMask]:
@@ -64,15 +65,20 @@ class Tried:
 
 
 def run_trial(name: TrialName, asked: Asked) -> Tried:
-    """Raises Refused where the kernel cannot do this."""
-    return _TRIALS[name](asked)
+    """Returns what was tried; raises Refused where the kernel cannot do it. Where a backward refuses when called, the forward is tried."""
+    try:
+        return _TRIALS[name](asked)
+    except Refused:
+        if name is TrialName.RING or asked.passes == (False,):
+            raise
+        return run_trial(name, replace(asked, passes=(False,)))
 
 
 def _first(asked: Asked, candidates: list[AnyMask], **changes: object) -> tuple[Kernel, AnyMask, Case]:
     """The first mask that the kernel takes, with a backward if it has one; raises the first refusal where it takes none."""
     refusal: Refused | None = None
     for mask in candidates:
-        for backward in (True, False):
+        for backward in asked.passes:
             case = asked.case_of(mask, backward=backward, **changes)
             try:
                 return registry.choose(asked.label, mask, case), mask, case
