@@ -14,6 +14,7 @@ from longca import devices, masks
 from longca.bench.one_device.verify import limits
 from longca.bench.run.environment import device_model
 from longca.cli import main
+from longca.cli import verify as verify_verb
 
 BLIND = '''
 import torch, longca
@@ -199,3 +200,9 @@ def test_ctrl_c_shows_what_was_found_and_leaves_no_worker(name: str, tmp_path: P
     assert err == "longca: stopped; 2 of 3 cases are not checked.\n"
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
+
+
+def test_of_long_output_the_first_and_the_last_lines_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    verify_verb._show_output("mine", "\n".join(map(str, range(30))))
+    shown = [line.removeprefix("mine prints: ") for line in capsys.readouterr().err.splitlines()]
+    assert shown == ["0", "1", "2", "3", "4", "(20 lines left out)", "25", "26", "27", "28", "29"]
