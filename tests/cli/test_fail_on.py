@@ -54,7 +54,7 @@ def test_a_wrong_kernel_fails_a_run_that_asks_for_it(
     assert capsys.readouterr().out.splitlines()[-1] == "1 cell is wrong; --fail-on wrong makes that exit code 1."
     for statuses, code in (("wrong,error", 1), ("error", 0), ("all", 1)):  # of records that an earlier run wrote, too
         assert main([*command, "--fail-on", statuses]) == code
-        assert ("as --fail-on asks" in capsys.readouterr().out.splitlines()[-1]) == bool(code)
+        assert ("as --fail-on wrong asks" in capsys.readouterr().out.splitlines()[-1]) == bool(code)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,8 @@ def test_a_wrong_kernel_fails_a_run_that_asks_for_it(
         ({Status.OOM: 2, Status.UNAVAILABLE: 1}, (), ""),
         ({Status.WRONG: 3}, (), "3 cells are wrong; --fail-on wrong makes that exit code 1."),
         ({Status.WRONG: 1, Status.ERROR: 2}, (), "3 cells failed (1 wrong, 2 error); --fail-on wrong,error makes that exit code 1."),
-        ({Status.OOM: 2}, {Status.OOM}, "2 cells are oom: exit code 1, as --fail-on asks."),
+        ({Status.OOM: 2}, {Status.OOM}, "2 cells are oom: exit code 1, as --fail-on oom asks."),
+        ({Status.WRONG: 1, Status.ERROR: 2}, {Status.WRONG}, "3 cells failed (1 wrong, 2 error): exit code 1, as --fail-on wrong asks."),
         ({Status.ERROR: 1}, {Status.OOM}, "1 cell is error; --fail-on error makes that exit code 1."),
     ],
 )

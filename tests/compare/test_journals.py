@@ -94,7 +94,10 @@ def test_a_kernel_against_the_best_other_of_its_journal(write: Write, capsys: py
     assert main(["compare", folder, "--kernel", "fa4", "--md"]) == 0
     assert f"| causal | {speeds[1]:.0f} 1.60x of mine |" in capsys.readouterr().out
     alone = str(write("b", [kernel("mine", [2.0] * 5, "fwd")]))
+    ranks = {"level": "cp", "method": "ulysses", "ranks": 2, "grid": "2x1", "tflops": speeds[0] / 2}
+    split = str(write("c", [kernel("mine", [0.02] * 5, "fwd") | ranks]))
     for arguments, said in (
+        ([split, "--kernel", "mine"], "has only records of many ranks"),
         ([folder, "--kernel", "fa5"], "has no record of 'fa5'; it has fa4, flex, mine."),
         ([alone, "--kernel", "mine"], "measure others beside it: --kernels all"),
         ([folder], "compare a folder A with a folder B"),

@@ -110,6 +110,7 @@ def test_several_journals_stay_side_by_side(write: Write, tmp_path: Path) -> Non
         ["report", "DIR", "-o", "OUT"],
         ["export", "DIR", "--csv", "OUT"],
         ["compare", "DIR", "DIR"],
+        ["merge", "OUT", "DIR"],
         ["recommend", "--results", "DIR", "--mask", "causal", "--seqlen", "1K", "--pass", "fwd"],
         ["recommend", "--results", "DIR", "--export", "OUT"],
     ],

@@ -64,7 +64,10 @@ def _show_standing(args: argparse.Namespace) -> int:
             raise BadInput(f"--{name.replace('_', '-')} is for two folders; leave it out with --kernel.")
     say_torn([args.before])
     results = read(args.before)
-    known = sorted({record.kernel for record in results.records})
+    known = sorted({record.kernel for record in results.records if record.method is None})
+    if results.records and not known:
+        advice = "`longca report` and `longca recommend --gpus` compare methods"
+        raise BadInput(f"{args.before} has only records of many ranks, and --kernel compares kernels on one device; {advice}.")
     if args.kernel not in known:
         raise BadInput(f"{args.before} has no record of {args.kernel!r}; it has {', '.join(known) or 'none at all'}.")
     shown = tables(results, args.kernel)

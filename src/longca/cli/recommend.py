@@ -203,7 +203,7 @@ def _doubts(answer: Answer) -> list[str]:
             f"measured with fewer than {ENOUGH_SAMPLES} samples: {', '.join(f'{choice.name} ({choice.samples})' for choice in few)}."
         )
     if older := [choice for choice in answer.choices if choice.older]:
-        doubts.append(f"measured with an older version of this kernel's code: {_names(answer, older)}.")
+        doubts.append(f"measured with an older version of this kernel's code, or before versions were recorded: {_names(answer, older)}.")
     return doubts
 
 

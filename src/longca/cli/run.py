@@ -71,7 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--retry", choices=("failed",), help="run cells again that failed")
     parser.add_argument(
-        "--fail-on", metavar="A,B", help="exit code 1 if a cell ends as wrong, error, invalid, timeout, oom or unavailable; or all of these"
+        "--fail-on",
+        metavar="A,B",
+        help="exit code 1 if a cell ends as wrong, error, invalid, timeout, doubtful, oom or unavailable; or all of these",
     )
     parser.add_argument("--full", action="store_true", help="run kernels with O(S²) memory at any length")
     parser.add_argument("--shard", metavar="I/N", help="only the I-th of N parts; `longca merge` joins them")
@@ -217,8 +219,8 @@ def faults(statuses: Mapping[Status, int], failing: Collection[Status]) -> str:
     total = sum(statuses[status] for status in seen)
     many = f"{plural(total, 'cell')} {'is' if total == 1 else 'are'} {seen[0]}" if len(seen) == 1 else ""
     words = many or f"{plural(total, 'cell')} failed ({', '.join(f'{statuses[status]} {status}' for status in seen)})"
-    if any(status in failing for status in seen):
-        return f"{words}: exit code 1, as --fail-on asks."
+    if asked := [status for status in seen if status in failing]:
+        return f"{words}: exit code 1, as --fail-on {','.join(asked)} asks."
     return f"{words}; --fail-on {','.join(seen)} makes that exit code 1."
 
 

@@ -17,6 +17,7 @@ import msgspec
 from longca.cli import INTERRUPTED
 from longca.cli._tables import write_over
 from longca.errors import BadInput, Unavailable
+from longca.text import plural
 
 if TYPE_CHECKING:
     from longca.bench.one_device.verify import Finding
@@ -218,15 +219,16 @@ def _settings(entries: Sequence[str]) -> dict[str, int | float]:
 
 
 def _show_output(kernel: str, output: str) -> None:
-    """Shows the last lines that a kernel printed."""
+    """Shows the first and the last lines that a kernel printed: those of a crash begin with the line that crashed."""
     from longca.text import printable
 
     write_over("")
-    lines = output.splitlines()
-    if left_out := len(lines[:-SHOWN_LINES]):
-        print(f"{kernel} prints: ({left_out} lines before)", file=sys.stderr)
-    for line in lines[-SHOWN_LINES:]:
-        print(f"{kernel} prints: {printable(line)}", file=sys.stderr, flush=True)
+    lines = [printable(line) for line in output.splitlines()]
+    if left_out := len(lines[SHOWN_LINES:]):
+        half = SHOWN_LINES // 2
+        lines[half:-half] = [f"({plural(left_out, 'line')} left out)"]
+    for line in lines:
+        print(f"{kernel} prints: {line}", file=sys.stderr, flush=True)
 
 
 def _show(findings: list[Finding]) -> None:

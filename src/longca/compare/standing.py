@@ -68,7 +68,8 @@ def _table(kernel: str, pass_: Pass, setting: Setting, group: Mapping[Contest, P
     lengths = sorted({contest.seqlen for contest in group})
     texts = {(contest.problem, contest.seqlen): position.text for contest, position in group.items()}
     problems = dict.fromkeys(contest.problem for contest in group)
-    title = f"{kernel} against the best other, {pass_}, {setting.title} (TFLOP/s, and how many times those of the other; ~ noisy)"
+    unit = "TFLOP/s, and how many times those of the other; ~ one of the two is noisy"
+    title = f"{kernel} against the best other, {pass_}, {setting.title} ({unit})"
     return Table(
         title,
         ["mask", *map(format_size, lengths)],

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from longca.results.doubts import doubt
 from longca.results.files import LOCK, MASKS, PACKED, RESULTS, read_environments, read_masks
 from longca.results.journal import CannotWrite, Journal
 from longca.results.reading import history
-from longca.results.record import Record
+from longca.results.record import Environments, Record
 
 
 class Merged(NamedTuple):
@@ -20,30 +21,36 @@ class Merged(NamedTuple):
 
 
 def merge(out: str | Path, folders: Sequence[str | Path]) -> Merged:
-    """Adds the records of `folders` to `out`. Of two with one key the later counts, but a failure never replaces a measurement."""
+    """Adds the records of `folders` to `out`. Of two with one key the later counts, but a failure or a doubtful record never replaces a
+    measurement."""
     best: dict[str, Record] = {}
+    environments = {name: environment for folder in folders for name, environment in read_environments(folder).items()}
     for folder in folders:  # all are read before anything is written
         for record in history(folder):
             known = best.get(record.key)
-            if known is None or known == record or _better(record, known):
+            if known is None or known == record or _better(record, known, environments):
                 best.pop(record.key, None)  # a later record also stands later: of those that measure the same, the last counts
                 best[record.key] = record
     with Journal(out) as journal:
+        for name, environment in environments.items():
+            journal.add_environment(name, environment)
         for folder in folders:
-            for name, environment in read_environments(folder).items():
-                journal.add_environment(name, environment)
             for entry in read_masks(folder).entries:
                 journal.add_mask(entry)
         old = dict(journal.records)
-        new = {key: record for key, record in best.items() if key not in old or _better(record, old[key])}
+        new = {key: record for key, record in best.items() if key not in old or _better(record, old[key], journal.environments)}
         for record in new.values():
             journal.add(record)
     replaced = sum(key in old for key in new)
     return Merged(len(new) - replaced, replaced, len(best) - len(new))
 
 
-def _better(new: Record, old: Record) -> bool:
-    return new != old and (new.ok or not old.ok)
+def _better(new: Record, old: Record, environments: Environments) -> bool:
+    return new != old and (_believed(new, environments) or not _believed(old, environments))
+
+
+def _believed(record: Record, environments: Environments) -> bool:
+    return record.ok and not doubt(record, environments.get(record.env))
 
 
 def pack(folder: str | Path) -> None:

@@ -47,8 +47,8 @@ class Status(Word):
 
 
 _OK = Status.OK  # looked up once: a member of an enum is slow to reach
-RETRIED = frozenset({Status.OOM, Status.TIMEOUT, Status.WRONG, Status.ERROR, Status.INVALID, Status.UNAVAILABLE})  # by `--retry failed`
-AT_FAULT = (Status.WRONG, Status.ERROR, Status.INVALID, Status.TIMEOUT)  # what the end of a run points out
+AT_FAULT = (Status.WRONG, Status.ERROR, Status.INVALID, Status.TIMEOUT, Status.DOUBTFUL)  # what the end of a run points out
+RETRIED = frozenset({*AT_FAULT, Status.OOM, Status.UNAVAILABLE})  # by `--retry failed`
 NEVER_RAN = frozenset({Status.UNSUPPORTED, Status.UNAVAILABLE, Status.SKIPPED})
 
 

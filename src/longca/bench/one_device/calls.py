@@ -1,8 +1,8 @@
 """The passes of a prepared kernel as functions without arguments, on inputs that change between calls.
 
 A kernel that remembers its results, or that is right only at first, must not be timed as one that computes them. So before each timed call
-each KV head of a tensor is multiplied in place by a power of two or its negative: the memory stays, the numbers change, hardly ever to
-numbers that were there before, and what comes out changes by just that factor.
+each KV head of a tensor is multiplied in place by a power of two or its negative (in fp16 by 1 or -1): the memory stays, the numbers
+change, hardly ever to numbers that were there before, and what comes out changes by just that factor.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from longca.kernels.inputs import Inputs, make
 from longca.results.record import Pass
 
 FACTORS = (1.0, -1.0, 2.0, -2.0, 0.5, -0.5)
+SIGNS = (1.0, -1.0)  # in fp16, whose small numbers lose bits when they are halved: bits of a deterministic kernel would differ
 CHOICES = 4096  # of factors for all heads; made once, as copies to a device would keep it waiting
 
 
@@ -32,7 +33,8 @@ class Calls:
         self._kept: tuple[torch.Tensor, torch.Tensor | None] | None = None
         self._random, self._group = Random(seed), case.group
         self._chosen, self._changed_for = 0, Pass.FWD
-        choices = [[1.0] * case.heads_kv, *(self._random.choices(FACTORS, k=case.heads_kv) for _ in range(CHOICES - 1))]
+        factors = SIGNS if case.dtype == "fp16" else FACTORS
+        choices = [[1.0] * case.heads_kv, *(self._random.choices(factors, k=case.heads_kv) for _ in range(CHOICES - 1))]
         self._factors = torch.tensor(choices, dtype=q.dtype, device=q.device)
         self._answer = tuple[torch.Tensor | None, ...]()
         self.sums: list[list[torch.Tensor]] = []  # per call and tensor, over groups of tokens

@@ -17,6 +17,7 @@ from longca.bench.run.level import Level
 from longca.bench.run.progress import LiveProgress, PlainProgress, progress
 from longca.bench.run.time_left import TimeLeft
 from longca.errors import BadInput
+from longca.results.doubts import without_doubtful
 from longca.results.journal import Journal
 from longca.results.reading import Results, latest, replaced
 from longca.results.record import Environment
@@ -68,7 +69,11 @@ def measure(
     executor = level.executor(environment.device_model(level.device), out / runner.CACHE, full)
     with Journal(out) as journal:
         journal.add_environment(name, environment.dated(machine))
-        todo = jobs.left_to_do(planned, journal.records, retry=retry, full=full)
+        believed = {record.key: record for record in without_doubtful(journal.records.values(), journal.environments)}
+        todo = jobs.left_to_do(planned, believed, retry=retry, full=full)
+        for entry in planned:
+            if entry.key in believed:
+                journal.add_mask(entry.mask)  # the file of masks may have lost a line since
         for record in replaced(journal.history, journal.environments, {entry.key for entry in planned}):
             journal.add(record)  # the user went back to code that a later version had replaced: the last record counts
         runner.make_cache(journal.folder)
@@ -89,7 +94,7 @@ def measure(
             ended = runner.execute(todo_jobs, executor, journal, name, watcher, stop_after)
             seconds = time.monotonic() - start
         written, environments = journal.written(), dict(journal.environments)
-    records = latest((written[entry.key] for entry in planned if entry.key in written), environments)
+    records = without_doubtful(latest((written[entry.key] for entry in planned if entry.key in written), environments), environments)
     return Finished(Results(records, environments), ended.left, ended.interrupted, len(todo), seconds, executor.spent_s)
 
 
