@@ -16,14 +16,15 @@ from longca.bench.run import runner
 from longca.bench.run.campaign import Finished, measure, plan_level
 from longca.bench.run.level import Level
 from longca.bench.run.progress import PlainProgress
+from longca.bench.run.record import make_record
 from longca.errors import BadInput
 from longca.results import metrics
 from longca.results.files import read_masks, read_results
 from longca.results.journal import Journal
-from longca.results.record import Outcome, Pass, Record, Status, Times
+from longca.results.record import Outcome, Pass, Record, Status, TensorError, Times
 
 SUITE = Suite(masks=("causal",), seqlens=(64, 65), passes=(Pass.FWD, Pass.BWD), heads=("2:1",), head_dims=("8",), dtypes=("fp32",))
-OK = Outcome(status=Status.OK, ms=Times(1.0, 1.0, 1.0, [1.0]), tflops=1.0)
+OK = Outcome(status=Status.OK, ms=Times(1.0, 1.0, 1.0, [1.0]), check={"out": TensorError(0.1, 1.0)})  # the speed is the cell's
 REFUSED = Outcome(status=Status.UNSUPPORTED, reason="no")
 
 
@@ -38,7 +39,10 @@ class Answering:
 
     def attempt(self, job: Job) -> Iterator[tuple[Pass, Outcome]]:
         self.asked.append(job)
-        yield from ((pass_, self.outcome) for pass_ in job.passes)
+        for entry in job.planned:
+            work = make_record(entry, REFUSED, "e").flops or 0
+            speed = metrics.tflops(work, 1.0) if self.outcome.ms else None
+            yield entry.cell.pass_, replace(self.outcome, tflops=speed)
 
     def start(self, jobs: Iterable[Job]) -> None: ...
 
