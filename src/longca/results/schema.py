@@ -46,7 +46,9 @@ def decode_record(line: bytes) -> Record:
     schema = _decode(_head, line).schema
     if schema > SCHEMA:
         raise Damaged(f"it has schema {schema}, and this longca knows up to {SCHEMA}; install a newer longca")
-    if schema == 2:
+    if schema < 1:
+        raise Damaged(f"it has schema {schema}, and the first one is 1")
+    if schema == SCHEMA:
         return _decode(_record, line)
     return _converted(asdict(_decode(_record1, line)))
 

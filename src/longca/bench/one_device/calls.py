@@ -50,7 +50,7 @@ class Calls:
     def change(self, pass_: Pass) -> None:
         """Notes the outputs of the call before, and multiplies v (dout, where only the backward is called) by another factor."""
         if self._answer:
-            self.sums.append([group_sums(x) for x in self._scaled(pass_).values()])
+            self.sums.append([group_sums(x) for x in self.last(pass_).values()])
         self._multiply(pass_, self._random.randrange(1, CHOICES))
 
     def _multiply(self, pass_: Pass, choice: int) -> None:
@@ -62,9 +62,6 @@ class Calls:
 
     def last(self, pass_: Pass) -> dict[str, torch.Tensor]:
         """The outputs of the last call, as they would be with the factor 1."""
-        return self._scaled(pass_)
-
-    def _scaled(self, pass_: Pass) -> dict[str, torch.Tensor]:
         names = ("out", "lse") if pass_ is Pass.FWD else ("dq", "dk", "dv")
         outputs = {name: x.detach() for name, x in zip(names, self._answer, strict=True) if x is not None}
         unchanged = ("lse",) if pass_ is Pass.FWD else ("dv",) if pass_ is Pass.BOTH else ()
