@@ -126,7 +126,7 @@ def test_files(name: str, text: str, sentence: str, capsys: pytest.CaptureFixtur
         (["--methods", "all", "--nproc", "99999999999"], "--nproc must be 1048576 ranks or fewer, not 99999999999"),
         (["--heads", "99999999999999999999:1"], "write heads such as 64:8"),
         (["--head-dim", "0"], "write a head size such as 128"),
-        (["--fail-on", "slow"], "unknown status for --fail-on 'slow'; known are: error, invalid, oom"),
+        (["--fail-on", "slow"], "unknown status for --fail-on 'slow'; known are: doubtful, error, invalid, oom"),
     ],
 )
 def test_sentences(flags: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
