@@ -117,7 +117,8 @@ def run(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _signals_stop() -> Iterator[None]:
-    """Ctrl-C, or a SIGTERM as schedulers send it, once: a second one must not keep workers from being ended."""
+    """Ctrl-C, or a SIGTERM as schedulers send it, stops once. Further signals are ignored until the process ends: they must not keep
+    workers from being ended, nor what was checked from being printed."""
 
     def stop(number: int, _: FrameType | None) -> None:
         for which in STOPPING:
@@ -129,7 +130,8 @@ def _signals_stop() -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) is stop:
+                signal.signal(number, handler)
 
 
 def _tell(finding: Finding, count: str, as_json: bool) -> None:

@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -131,10 +132,35 @@ def test_a_record_that_is_written_when_the_signal_comes_is_counted(tmp_path: Pat
     suite = Suite(masks=("causal",), seqlens=(16, 17), passes=(Pass.FWD, Pass.BWD), heads=("2:1",), head_dims=("8",))
     planned = plan(make_cells(suite, ["torch"], "cpu"), "a CPU", {"torch": {}})
     runner.make_cache(tmp_path)
-    with SignalledJournal(tmp_path) as journal:
+    with SignalledJournal(tmp_path) as journal, runner.signals_restored():
         ended = runner.execute(make_jobs(planned), Refusing(), journal, "here", Refusing())
     assert ended == (3, True)
     assert len(keys(tmp_path)) == 1
+
+
+def test_a_signal_after_an_interrupted_run_does_not_cost_its_summary(tmp_path: Path) -> None:
+    before = [signal.getsignal(number) for number in runner.SIGNALS]
+    with runner.signals_restored():
+        stop = runner.Stop(print)
+        with stop.listening():
+            signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)  # the run has ended, and its summary is being printed
+        signal.raise_signal(signal.SIGTERM)
+    assert stop.pressed
+    assert [signal.getsignal(number) for number in runner.SIGNALS] == before
+
+
+def test_a_run_outside_the_main_thread_leaves_signals_alone() -> None:
+    before, seen = signal.getsignal(signal.SIGINT), []
+
+    def listen() -> None:
+        with runner.signals_restored(), runner.Stop(print).listening():
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    thread.join()
+    assert seen == [before] == [signal.getsignal(signal.SIGINT)]
 
 
 def test_a_second_runner_on_the_same_folder_is_refused(cheap: Any, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,6 +19,7 @@ from longca.results.journal import CannotWrite, Journal
 from longca.results.record import Record
 
 CACHE = ".cache"
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Watcher(Protocol):
@@ -73,10 +75,26 @@ class Stop:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        before = {number: signal.signal(number, self) for number in (signal.SIGINT, signal.SIGTERM)}
+        """Takes both signals. After an interrupt they stay ignored, so that the caller can print what there is (`signals_restored`)."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # Python delivers signals to the main thread alone
+            return
+        before = {number: signal.signal(number, self) for number in SIGNALS}
         try:
             yield
         finally:
+            for number, handler in before.items():
+                signal.signal(number, signal.SIG_IGN if self.pressed or self._at_once else handler)
+
+
+@contextmanager
+def signals_restored() -> Iterator[None]:
+    """Gives signals back to their handlers at the end, also after a run that was interrupted."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
             for number, handler in before.items():
                 signal.signal(number, handler)
 
