@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from longca import masks, parallel, testing
     from longca.api.compare import compare
+    from longca.api.history import history
     from longca.api.report import report
     from longca.api.run import run
     from longca.api.verify import verify
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 # found when first used, so that `import longca` and the command line stay light
 _WHERE = {
     "longca.api.compare": ("compare",),
+    "longca.api.history": ("history",),
     "longca.api.report": ("report",),
     "longca.api.run": ("run",),
     "longca.api.verify": ("verify",),
@@ -53,6 +55,7 @@ __all__ = [
     "attention",
     "best",
     "compare",
+    "history",
     "kernel",
     "masks",
     "parallel",

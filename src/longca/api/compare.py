@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from longca.api.journals import folder_of
-from longca.api.shown import Part, Shown
+from longca.api.shown import Part, Shown, comment
 from longca.compare import journals
 from longca.compare.describe import change, describe_all, describe_cells, notes
 from longca.compare.journals import Comparison
@@ -65,6 +65,10 @@ class Compared(Shown):
             }
             for cell, name in named
         ]
+
+    def markdown(self, everything: bool = False) -> str:
+        """As a comment on a pull request."""
+        return comment(self.parts(everything))
 
     def parts(self, everything: bool = False) -> list[Part]:
         """The cells that changed, or all; what only one journal has; and the counts."""

@@ -11,6 +11,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from longca import devices
+from longca.api.baseline import baseline_folder
+from longca.api.compare import parse_threshold
 from longca.api.values import Number, Texts, axes, texts
 from longca.bench.clock.telemetry import LEAST_S
 from longca.bench.plan import suite as suites
@@ -74,6 +76,9 @@ class RunRequest:
     deadline: float | None = None
     workers: str | None = None
     stop_after: float | None = None
+    baseline: str | Path | None = None  # the name of the run that this one is compared with
+    renew_baseline: bool = False
+    threshold: float | str | None = None  # of that comparison
 
 
 def resolve(request: RunRequest) -> Suite:
@@ -103,6 +108,7 @@ def resolve(request: RunRequest) -> Suite:
     suite = suite.changed(limits=replace(suite.limits, **limits).with_deadline(request.deadline))
     suites.check(suite)
     _refuse_conflicts(request, suite)
+    _refuse_baseline(request)
     return suite
 
 
@@ -114,6 +120,19 @@ def _refuse_words(request: RunRequest) -> None:
             raise unknown(name, str(value), list(known))
     if request.shard is not None and not isinstance(request.shard, str):
         raise BadInput(f"{request.shard!r} is no shard; write one such as '3/8', from '1/8' to '8/8'.")
+
+
+def _refuse_baseline(request: RunRequest) -> None:
+    """Refuses settings of a baseline that is not there, and odd names, before anything is measured."""
+    if request.baseline is not None:
+        baseline_folder(request.baseline)
+    elif request.renew_baseline or request.threshold is not None:
+        given = "--renew-baseline" if request.renew_baseline else "--threshold"
+        raise BadInput(f"{given} is for a baseline; add --baseline NAME, or leave it out.")
+    if request.threshold is not None:
+        parse_threshold(request.threshold)
+    if request.baseline is not None and request.shard is not None:
+        raise BadInput("a shard is a part of a run, so it is not compared with a baseline; leave out --shard or --baseline.")
 
 
 def _usual_shape(request: RunRequest, level: LevelName | None) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from longca import devices
+from longca.api.baseline import Against, hold_against
 from longca.api.journals import folder_of
 from longca.api.kernels import Asked, asked
 from longca.api.progress import watcher
@@ -33,6 +34,7 @@ from longca.parallel import joining
 from longca.processes.lost import PHASES
 from longca.report.terminal import summary_tables
 from longca.results.export import columns
+from longca.results.ranking import PRACTICAL
 from longca.results.reading import Results
 from longca.results.record import AT_FAULT, LevelName, Record, Status
 from longca.results.summary import counts
@@ -42,8 +44,11 @@ from longca.text import format_duration, plural
 class Run(Shown):
     """What a run measured: its records, and the journal that holds them."""
 
-    def __init__(self, finished: Finished, folder: Path, own_kernels: Sequence[str], notes: Sequence[str]) -> None:
+    def __init__(
+        self, finished: Finished, folder: Path, own_kernels: Sequence[str] = (), notes: Sequence[str] = (), against: Against | None = None
+    ) -> None:
         self.finished, self.folder, self.own_kernels, self.notes = finished, folder, list(own_kernels), list(notes)
+        self.against = against  # the comparison with the baseline, where one was asked for
 
     @property
     def results(self) -> Results:
@@ -65,8 +70,9 @@ class Run(Shown):
 
     @property
     def ok(self) -> bool:
-        """Whether all cells were tried and none is wrong, invalid or doubtful, failed or timed out."""
-        return not self.left and not any(record.status in AT_FAULT for record in self.records)
+        """Whether all cells were tried, none is wrong, invalid or doubtful, failed or timed out, and none is slower than the baseline."""
+        sound = not self.left and not any(record.status in AT_FAULT for record in self.records)
+        return sound and (self.against is None or self.against.ok)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -85,7 +91,7 @@ class Run(Shown):
         parts += ["", f"{plural(len(self.records), 'cell')}: {counts(self.records)}; written to {self.folder}/results.jsonl"]
         if self.finished.measured:
             parts.append(where_the_time_went(self.finished.seconds, self.finished.by_phase))
-        return parts
+        return [*parts, *(self.against.parts() if self.against else [])]
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,17 @@ class RunPlan:
         request, folder = self.request, self.folder(out)
         retry = request.retry == "failed"
         finished = measure(self.level, self.planned, folder, retry=retry, full=request.full, stop_after=request.stop_after, show=show)
-        return Run(finished, folder, [*self.level.catalogue.plugin_kernels, *self.request.own_kernels], self.notes)
+        own = [*self.level.catalogue.plugin_kernels, *request.own_kernels]
+        return Run(finished, folder, own, self.notes, self._against(finished, folder))
+
+    def _against(self, finished: Finished, folder: Path) -> Against | None:
+        request = self.request
+        if request.baseline is None:
+            return None
+        threshold = PRACTICAL if request.threshold is None else request.threshold
+        return hold_against(
+            folder, finished.results.records, finished.left, request.baseline, renew=request.renew_baseline, threshold=threshold
+        )
 
 
 def run(
@@ -171,12 +187,17 @@ def run(
     deadline: float | None = None,
     workers: str | None = None,
     stop_after: float | None = None,
+    baseline: str | Path | None = None,
+    renew_baseline: bool = False,
+    threshold: float | str | None = None,
 ) -> Run:
     """Measures the cells of a suite, or those that the arguments ask for, and returns their records.
 
     Arguments are those of the command `longca run`: a text such as "1K,8K", a number, or a list. `kernels` takes names, paths of plugin
     files, functions decorated with @longca.kernel, and classes derived from longca.Kernel. Kernels run in processes of their own; where
     one of them is a Python object, all run in this process, without deadlines and memory limits.
+
+    `baseline` names a run that is kept: the first run becomes it, later ones are compared with it (`.against`), until `renew_baseline`.
 
     The journal in `out` is resumed: cells that it holds are not measured again. Ctrl-C stops after the current job, and twice at once;
     either raises KeyboardInterrupt, and the same call goes on later.
@@ -187,10 +208,11 @@ def run(
     files = [*given.files, *(texts("plugins", plugins) if plugins else [])]
     request = RunRequest(
         suite=suite, kernels=given.labels or None, plugins=files, only_named=not given.files, own_kernels=given.own, masks=masks,
-        seqlens=seqlens, heads=heads, head_dims=head_dims, dtypes=dtypes, passes=passes, seeds=seeds, params=params, device=device, level=level, methods=methods,
-        nproc=nproc, grid=grid, source=source, dense=dense, distribution=distribution, packing=packing, deterministic=deterministic,
-        workload=workload, model=model, retry=retry, full=full, shard=shard, budget=budget, energy=energy, clock=clock, memory=memory,
-        deadline=deadline, workers=workers, stop_after=stop_after,
+        seqlens=seqlens, heads=heads, head_dims=head_dims, dtypes=dtypes, passes=passes, seeds=seeds, params=params, device=device,
+        level=level, methods=methods, nproc=nproc, grid=grid, source=source, dense=dense, distribution=distribution, packing=packing,
+        deterministic=deterministic, workload=workload, model=model, retry=retry, full=full, shard=shard, budget=budget, energy=energy,
+        clock=clock, memory=memory, deadline=deadline, workers=workers, stop_after=stop_after, baseline=baseline,
+        renew_baseline=renew_baseline, threshold=threshold,
     )  # fmt: skip
     settings, device = settle(request)
     if settings.level is LevelName.CP and joining.launched() is not None:

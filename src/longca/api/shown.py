@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from html import escape
 from importlib import import_module
 from typing import Any
 
 from longca.errors import Unavailable
-from longca.results.tables import Table, plain_table
+from longca.results.tables import Table, escape_markdown, markdown_table, plain_table
+from longca.text import plural
 
+MOST_ROWS = 100  # of a table in a comment, which may have 65,536 letters
 Part = Table | str  # an empty text is an empty line
 
 
@@ -43,6 +46,21 @@ class Shown(ABC):
 
     def _repr_html_(self) -> str:
         return "\n".join(_text_html(part) if isinstance(part, str) else _table_html(part) for part in self.parts() if part)
+
+
+def comment(parts: Sequence[Part]) -> str:
+    """Markdown for a comment on a pull request: the last sentence first and bold, tables of bounded length, sentences as a list."""
+    *others, headline = [part for part in parts if part]
+    text = [f"**{escape_markdown(str(headline))}**"]
+    for part in others:
+        if isinstance(part, str):
+            text.append(f"* {escape_markdown(part)}")
+            continue
+        left_out = len(part.rows) - MOST_ROWS
+        title = [f"### {escape_markdown(part.title)}"] if part.title else []
+        text += [*title, markdown_table(part.columns, part.rows[:MOST_ROWS])]
+        text += [f"* {plural(left_out, 'more row')}"] if left_out > 0 else []
+    return "\n\n".join(text)
 
 
 def _plain(table: Table) -> str:

@@ -17,9 +17,15 @@ ONLY_FOR_TWO = ("json", "all", "force", "threshold", "fail_on")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("before", metavar="A", help="the folder to compare with")
+    parser.add_argument("before", metavar="A", nargs="?", help="the folder to compare with")
     parser.add_argument("after", metavar="B", nargs="?", help="the folder that may be slower or faster")
     parser.add_argument("--kernel", metavar="NAME", help="in place of B: how this kernel of A stands against the best other, mask by mask")
+    parser.add_argument(
+        "--history",
+        nargs="+",
+        metavar="DIR",
+        help="in place of A and B: many journals, oldest first, or a folder of them; a line per cell and journal, with the steps found",
+    )
     parser.add_argument("--threshold", metavar="PART", help=f"a smaller change does not matter (default {USUAL_THRESHOLD}%)")
     parser.add_argument("--fail-on", metavar="WHAT", help="exit code 1 for slower (always), and unclear or missing cells")
     parser.add_argument("--all", action="store_true", help="also list cells that are the same, or measured in neither")
@@ -31,6 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from longca.api.compare import Standing, compare, parse_threshold
 
+    if args.history is not None:
+        return _show_history(args)
+    if args.before is None:
+        raise BadInput("name two folders, A and B; or one and --kernel NAME; or --history DIR... for many.")
     threshold, also = parse_threshold(args.threshold or USUAL_THRESHOLD), _fail_on(args.fail_on or "slower")
     if args.json and args.md:
         raise BadInput("--json and --md would be printed into one another; choose one.")
@@ -45,9 +55,32 @@ def run(args: argparse.Namespace) -> int:
             return 0
         if args.json:
             _print_json(compared.comparison.to_json())
+        elif args.md:
+            print(compared.markdown(args.all))
         else:
-            show_parts(compared.parts(args.all), args.md)
+            show_parts(compared.parts(args.all))
     return 1 if compared.fails(also) else 0
+
+
+def _show_history(args: argparse.Namespace) -> int:
+    """Shows many journals. What became slower long ago is no failure of today's, so the exit code is 1 only where it is asked for."""
+    from longca.api.history import history
+
+    if args.before is not None or args.kernel is not None:
+        raise BadInput("--history takes all its folders itself; leave out A, B and --kernel.")
+    also = _fail_on(args.fail_on) if args.fail_on else []
+    if wrong := [name for name in also if name != "slower"]:
+        raise BadInput(f"--fail-on {wrong[0]} is for two folders; with --history it takes slower.")
+    say_torn(args.history)
+    with collector_paused():
+        found = history(*args.history, threshold=args.threshold or USUAL_THRESHOLD, force=args.force)
+        if args.json:
+            _print_json(found.rows)
+        elif args.md:
+            print(found.markdown(args.all))
+        else:
+            show_parts(found.parts(args.all))
+    return 0 if found.ok or not also else 1
 
 
 def _print_json(value: object) -> None:

@@ -70,6 +70,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="A,B",
         help="exit code 1 if a cell ends as wrong, error, invalid, timeout, doubtful, oom or unavailable; or all of these",
     )
+    parser.add_argument(
+        "--baseline",
+        metavar="NAME",
+        help="compare with the run kept in baselines/NAME, exit code 1 if a cell is slower or missing; the first run becomes it",
+    )
+    parser.add_argument("--renew-baseline", action="store_true", help="this run becomes the baseline")
+    parser.add_argument("--threshold", metavar="PART", help="of the baseline: a smaller change does not matter (default 3%%)")
     parser.add_argument("--full", action="store_true", help="run kernels with O(S²) memory at any length")
     parser.add_argument("--shard", metavar="I/N", help="only the I-th of N parts; `longca merge` joins them")
     parser.add_argument("--budget", type=float, metavar="S", help="seconds of sampling per cell")
@@ -168,7 +175,8 @@ def _measure(args: argparse.Namespace, plan: RunPlan, failing: Collection[Status
     if done.left:
         print(f"stopped with {plural(done.left, 'cell')} left; to go on: {args.command_line}")
         return INTERRUPTED if done.finished.interrupted else MORE_TO_DO
-    return 1 if any(done.statuses.get(status) for status in failing) else 0
+    slower = done.against is not None and not done.against.ok
+    return 1 if slower or any(done.statuses.get(status) for status in failing) else 0
 
 
 def failing_statuses(text: str | None) -> frozenset[Status]:
