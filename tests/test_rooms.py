@@ -21,7 +21,8 @@ ROOMS = [
     {"bench"},
     {"compare", "recommend"},
     {"report"},
-    {"cli"},
+    {"api"},
+    {"cli", "testing"},
 ]
 BENCH = [{"plan"}, {"check", "clock"}, {"run"}, {"one_device"}, {"many_devices"}]
 READERS = {"results", "compare", "recommend", "report"}  # they read journals, and need nothing that measures

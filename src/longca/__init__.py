@@ -5,13 +5,20 @@
 >>> out = longca.attention(q, k, v, mask, kernel="torch")  # q [L, Hq, D], k and v [L, Hkv, D]
 """
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from longca import masks
+    from longca import masks, parallel, testing
+    from longca.api.compare import compare
+    from longca.api.history import history
+    from longca.api.report import report
+    from longca.api.run import run
+    from longca.api.verify import verify
     from longca.errors import BadInput, LongcaError, Refused, Unavailable
     from longca.kernels.base import Attention, AutogradAttention, Case, Kernel, No, Yes
     from longca.kernels.functional import attention
@@ -20,12 +27,18 @@ if TYPE_CHECKING:
 
 # found when first used, so that `import longca` and the command line stay light
 _WHERE = {
+    "longca.api.compare": ("compare",),
+    "longca.api.history": ("history",),
+    "longca.api.report": ("report",),
+    "longca.api.run": ("run",),
+    "longca.api.verify": ("verify",),
     "longca.errors": ("BadInput", "LongcaError", "Refused", "Unavailable"),
     "longca.kernels.base": ("Attention", "AutogradAttention", "Case", "Kernel", "No", "Yes"),
     "longca.kernels.functional": ("attention",),
     "longca.kernels.plugin": ("kernel",),
     "longca.recommend.best": ("best",),
 }
+_MODULES = ("masks", "parallel", "testing")
 _HOME = {name: module for module, names in _WHERE.items() for name in names}
 
 __all__ = [
@@ -41,8 +54,15 @@ __all__ = [
     "Yes",
     "attention",
     "best",
+    "compare",
+    "history",
     "kernel",
     "masks",
+    "parallel",
+    "report",
+    "run",
+    "testing",
+    "verify",
 ]
 
 
@@ -51,8 +71,20 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "masks":
-        return import_module("longca.masks")
+    if name in _MODULES:
+        return import_module(f"longca.{name}")
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module 'longca' has no attribute {name!r}")
+
+
+class _Package(ModuleType):
+    """The type of this module. `longca.compare` and `longca.report` are functions, though rooms of the package have the same names: the
+    import system must not put a room in the place of a function."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOME and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from longca.api.run import Run
 from longca.cli import main
 from longca.cli import run as run_verb
 from longca.results.record import RETRIED, Status
@@ -36,7 +37,7 @@ SMALL = [
 def test_a_wrong_kernel_fails_a_run_that_asks_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(run_verb, "_summary", lambda *_: None)
+    monkeypatch.setattr(Run, "parts", lambda _: [])
     (tmp_path / "wrong.py").write_text(WRONG)
     command = [
         "run",

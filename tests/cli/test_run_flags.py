@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from longca import devices
+from longca.api.run import where_the_time_went
 from longca.bench.one_device import compiled_code
 from longca.cli import main
-from longca.cli import run as run_verb
 
 SMALL = ["--kernels", "torch", "--device", "cpu", "--dry-run"]
 CAUSAL = [*SMALL, "--masks", "causal", "--seqlens", "64", "--heads", "2:1"]
@@ -92,10 +92,10 @@ def test_levels_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_where_the_time_went_is_told_with_the_largest_part_first() -> None:
     spent = {"build": 12.2, "reference": 0.1, "check": 20.0, "time": 60.0}
-    told = run_verb.where_the_time_went(100.0, spent)
+    told = where_the_time_went(100.0, spent)
     assert told == "it took 100 s: measuring 60 s, checking 20 s, building and compiling 12 s, the rest 8 s"
-    assert run_verb.where_the_time_went(5.0, {"start": 2.0, "lunch": 3.0}) == "it took 5 s: lunch 3 s, starting 2 s"
-    assert run_verb.where_the_time_went(0.3, {"build": 0.2}) == "it took 0 s"
+    assert where_the_time_went(5.0, {"start": 2.0, "lunch": 3.0}) == "it took 5 s: lunch 3 s, starting 2 s"
+    assert where_the_time_went(0.3, {"build": 0.2}) == "it took 0 s"
 
 
 def test_an_empty_shard_says_so(capsys: pytest.CaptureFixture[str]) -> None:

@@ -112,8 +112,9 @@ def test_a_kernel_against_the_best_other_of_its_journal(write: Write, capsys: py
 def test_a_table_for_a_pull_request(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", *both(write), "--md"]) == 1
     said = capsys.readouterr().out.splitlines()
-    assert said[0].startswith("| verdict | kernel | mask |")
-    assert said[1] == "|" + "---|" * 11
+    assert said[0].startswith("**1 BROKEN, 1 SLOWER")
+    assert said[2].startswith("| verdict | kernel | mask |")
+    assert said[3] == "|" + "---|" * 11
     assert any(line.startswith("| SLOWER | fa4 |") for line in said)
 
 

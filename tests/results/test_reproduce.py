@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from longca.api.request import resolve
 from longca.bench.many_devices.level import ManyDevices
 from longca.bench.plan.cells import Planned, make_cells, plan
 from longca.bench.plan.workload import read_workload
@@ -40,7 +41,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
 
 def planned(words: list[str], device: str) -> list[Planned]:
     args = arguments(words)
-    suite = run_verb.resolve(args)
+    suite = resolve(run_verb.request_of(args))
     steps = read_workload(args.workload) if args.workload else []
     place = args.device or device
     if suite.level is LevelName.CP:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from longca.api.shown import Part
 
 PROSE = 30  # characters from which on a column holds sentences, which may be folded; figures and names may not
 NARROWEST = 18
@@ -11,13 +15,29 @@ LINE = 79  # letters of a line that is written over again and again: one that wr
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    from longca.results.tables import plain_table
+
     cells = [[str(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
     if sys.stdout.isatty():
-        _draw(columns, cells, widths)
-        return
-    line = "  ".join(f"{{:<{width}}}" for width in widths)
-    print("\n".join(line.format(*row).rstrip() for row in [columns, *cells]))
+        _draw(columns, cells, [max(map(len, column)) for column in zip(columns, *cells, strict=True)])
+    else:
+        print(plain_table(columns, cells))
+
+
+def show_parts(parts: Iterable[Part], markdown: bool = False) -> None:
+    """Prints tables, each below its title, and sentences."""
+    from longca.results.tables import markdown_table
+
+    for part in parts:
+        if isinstance(part, str):
+            print(part)
+            continue
+        if part.title:
+            print(f"### {part.title}\n" if markdown else part.title)
+        if markdown:
+            print(markdown_table(part.columns, part.rows))
+        else:
+            show_table(part.columns, part.rows)
 
 
 def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]], widths: Sequence[int]) -> None:

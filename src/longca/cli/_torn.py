@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 
 
-def say_torn(folders: Iterable[str | Path]) -> None:
+def say_torn(folders: Iterable[str]) -> None:
     """Prints one line to stderr for each file with a torn last line, in these folders or in journals below them."""
-    from longca.results.files import torn_files
+    from longca.api.journals import torn_notes
 
-    for path, size in torn_files(folders).items():
-        print(f"note: left out the torn last line of {path} ({size} bytes); the next `longca run` there removes it.", file=sys.stderr)
+    for note in torn_notes(folders):
+        print(f"note: {note}", file=sys.stderr)

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from longca.cli._collector import collector_paused
+from longca.cli._tables import show_parts
 from longca.cli._torn import say_torn
 from longca.errors import BadInput
-from longca.text import parse_list, plural
-
-if TYPE_CHECKING:
-    from longca.compare.journals import Comparison
-    from longca.results.record import Record
+from longca.text import parse_list
 
 HELP = "tell what became slower or faster between two journals; exit code 1 if something did get slower"
 ALSO = ("slower", "unclear", "missing")
@@ -23,9 +17,15 @@ ONLY_FOR_TWO = ("json", "all", "force", "threshold", "fail_on")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("before", metavar="A", help="the folder to compare with")
+    parser.add_argument("before", metavar="A", nargs="?", help="the folder to compare with")
     parser.add_argument("after", metavar="B", nargs="?", help="the folder that may be slower or faster")
     parser.add_argument("--kernel", metavar="NAME", help="in place of B: how this kernel of A stands against the best other, mask by mask")
+    parser.add_argument(
+        "--history",
+        nargs="+",
+        metavar="DIR",
+        help="in place of A and B: many journals, oldest first, or a folder of them; a line per cell and journal, with the steps found",
+    )
     parser.add_argument("--threshold", metavar="PART", help=f"a smaller change does not matter (default {USUAL_THRESHOLD}%)")
     parser.add_argument("--fail-on", metavar="WHAT", help="exit code 1 for slower (always), and unclear or missing cells")
     parser.add_argument("--all", action="store_true", help="also list cells that are the same, or measured in neither")
@@ -35,106 +35,58 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    threshold, also = _threshold(args.threshold or USUAL_THRESHOLD), _fail_on(args.fail_on or "slower")
-    if (args.after is None) == (args.kernel is None):
-        raise BadInput("compare a folder A with a folder B; or give one folder and --kernel NAME, which is compared with all others in it.")
+    from longca.api.compare import Standing, compare, parse_threshold
+
+    if args.history is not None:
+        return _show_history(args)
+    if args.before is None:
+        raise BadInput("name two folders, A and B; or one and --kernel NAME; or --history DIR... for many.")
+    threshold, also = parse_threshold(args.threshold or USUAL_THRESHOLD), _fail_on(args.fail_on or "slower")
     if args.json and args.md:
         raise BadInput("--json and --md would be printed into one another; choose one.")
-    if args.kernel is not None:
-        return _show_standing(args)
-    from longca.compare.journals import compare
-
-    say_torn([args.before, args.after])
-    with collector_paused():
-        comparison = compare(args.before, args.after, threshold, args.force)
-        if args.json:
-            _print_json(comparison)
-        else:
-            _show(comparison, args.all, args.md)
-    return 1 if comparison.fails(also) else 0
-
-
-def _show_standing(args: argparse.Namespace) -> int:
-    """Shows one kernel against all others of one journal: there is no before and after, so nothing can fail."""
-    from longca.compare.standing import tables
-    from longca.results.reading import read
-
-    for name in ONLY_FOR_TWO:
+    for name in ONLY_FOR_TWO if args.kernel is not None and args.after is None else ():
         if getattr(args, name):
             raise BadInput(f"--{name.replace('_', '-')} is for two folders; leave it out with --kernel.")
-    say_torn([args.before])
-    results = read(args.before)
-    known = sorted({record.kernel for record in results.records if record.method is None})
-    if results.records and not known:
-        advice = "`longca report` and `longca recommend --gpus` compare methods"
-        raise BadInput(f"{args.before} has only records of many ranks, and --kernel compares kernels on one device; {advice}.")
-    if args.kernel not in known:
-        raise BadInput(f"{args.before} has no record of {args.kernel!r}; it has {', '.join(known) or 'none at all'}.")
-    shown = tables(results, args.kernel)
-    if not shown:
-        raise BadInput(f"{args.before} has no cell that {args.kernel} and another kernel did; measure others beside it: --kernels all.")
-    for table in shown:
-        print(f"### {table.title}\n" if args.md else table.title)
-        _table(table.columns, table.rows, args.md)
-        print()
-    return 0
+    say_torn(folder for folder in (args.before, args.after) if folder is not None)
+    with collector_paused():
+        compared = compare(args.before, args.after, kernel=args.kernel, threshold=threshold, force=args.force)
+        if isinstance(compared, Standing):
+            show_parts(compared.parts(), args.md)
+            return 0
+        if args.json:
+            _print_json(compared.comparison.to_json())
+        elif args.md:
+            print(compared.markdown(args.all))
+        else:
+            show_parts(compared.parts(args.all))
+    return 1 if compared.fails(also) else 0
 
 
-def _print_json(comparison: Comparison) -> None:
+def _show_history(args: argparse.Namespace) -> int:
+    """Shows many journals. What became slower long ago is no failure of today's, so the exit code is 1 only where it is asked for."""
+    from longca.api.history import history
+
+    if args.before is not None or args.kernel is not None:
+        raise BadInput("--history takes all its folders itself; leave out A, B and --kernel.")
+    also = _fail_on(args.fail_on) if args.fail_on else []
+    if wrong := [name for name in also if name != "slower"]:
+        raise BadInput(f"--fail-on {wrong[0]} is for two folders; with --history it takes slower.")
+    say_torn(args.history)
+    with collector_paused():
+        found = history(*args.history, threshold=args.threshold or USUAL_THRESHOLD, force=args.force)
+        if args.json:
+            _print_json(found.rows)
+        elif args.md:
+            print(found.markdown(args.all))
+        else:
+            show_parts(found.parts(args.all))
+    return 0 if found.ok or not also else 1
+
+
+def _print_json(value: object) -> None:
     import msgspec
 
-    print(msgspec.json.format(msgspec.json.encode(comparison.to_json()), indent=1).decode())
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], markdown: bool) -> None:
-    from longca.cli._tables import show_table
-    from longca.results.tables import markdown_table
-
-    if markdown:
-        print(markdown_table(columns, rows))
-    else:
-        show_table(columns, rows)
-
-
-def _show(comparison: Comparison, everything: bool, markdown: bool) -> None:
-    from longca.compare.describe import change, describe_all, describe_cells, notes
-
-    hidden = () if everything else ("SAME", "UNMEASURED")
-    rows = [
-        [cell.verdict.value, *name, _time(cell.before), _time(cell.after), *change(cell.ratio), cell.why]
-        for cell, name in zip(comparison.cells, describe_cells(comparison.cells), strict=True)
-        if cell.verdict not in hidden
-    ]
-    if rows:
-        columns = ["verdict", "kernel", "mask", "length", "pass", "shape", "A", "B", "time", "interval", "why"]
-        used = len(columns) if any(row[-1] for row in rows) else len(columns) - 1
-        _table(columns[:used], [row[:used] for row in rows], markdown)
-        print()
-    for side, records in (("A", comparison.only_before), ("B", comparison.only_after)):
-        for row in describe_all(records):
-            print(f"only in {side}: {' '.join(row)}")
-    for sentence in notes(comparison):
-        print(sentence)
-    counts = ", ".join(f"{count} {verdict}" for verdict, count in comparison.counts.items() if count)
-    only = f"; {plural(len(comparison.only_before), 'cell')} only in A, {len(comparison.only_after)} only in B"
-    print(counts + (only if comparison.only_before or comparison.only_after else ""))
-
-
-def _time(record: Record) -> str:
-    from longca.compare.verdicts import is_unsteady
-
-    return f"{record.times.median:.4g} ms{' unsteady' if is_unsteady(record) else ''}" if record.ok else record.status.value
-
-
-def _threshold(text: str) -> float:
-    digits, percent = text.strip().removesuffix("%"), text.strip().endswith("%")
-    try:
-        value = float(digits) / (100 if percent else 1)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < 1:
-        raise BadInput(f"--threshold {text!r} is not understood; write a share of the time such as 3% or 0.03.")
-    return value
+    print(msgspec.json.format(msgspec.json.encode(value), indent=1).decode())
 
 
 def _fail_on(text: str) -> list[str]:

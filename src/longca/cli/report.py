@@ -21,20 +21,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from longca.report import figures, markdown, page
-    from longca.results import naming, reading
+    from longca.api.report import Report
 
     say_torn(args.folders)
     with collector_paused():
-        results = reading.read_some(args.folders)
-        rows = naming.rows(results)
-        text = page.render(results, rows, args.folders, args.title)
+        report = Report(args.folders, args.title)
+        text = report.html
     write_text(args.out, text, "; open it in a browser, it needs no network")
     if args.md:
-        write_text(args.md, markdown.render(results, rows, args.title))
+        write_text(args.md, report.markdown)
     if args.figures:
         count = 0
-        for count, path in enumerate(figures.write_figures(rows, args.figures), 1):
+        for count, path in enumerate(report.save_figures(args.figures), 1):
             write_over(f"{count} {path.name}")  # a large journal takes half a minute
         write_over("")
         print(f"wrote {count} figures to {args.figures}")

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections import Counter
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from longca.cli import INTERRUPTED
 from longca.cli._ranks import take_part
-from longca.cli._request import clock_settings, failing_statuses, refuse_energy, resolve
-from longca.errors import Refused
-from longca.text import plural
+from longca.errors import Refused, unknown
+from longca.text import parse_axes, parse_list, parse_settings, plural
 
 if TYPE_CHECKING:
-    from longca.bench.plan.cells import Planned
-    from longca.bench.plan.suite import Suite
-    from longca.bench.run.campaign import Finished
-    from longca.bench.run.level import Level
+    from longca.api.request import RunRequest
+    from longca.api.run import RunPlan
     from longca.results.record import Status
 
 HELP = "measure a suite of cells, or resume one"
@@ -75,6 +70,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="A,B",
         help="exit code 1 if a cell ends as wrong, error, invalid, timeout, doubtful, oom or unavailable; or all of these",
     )
+    parser.add_argument(
+        "--baseline",
+        metavar="NAME",
+        help="compare with the run kept in baselines/NAME, exit code 1 if a cell is slower or missing; the first run becomes it",
+    )
+    parser.add_argument("--renew-baseline", action="store_true", help="this run becomes the baseline")
+    parser.add_argument("--threshold", metavar="PART", help="of the baseline: a smaller change does not matter (default 3%%)")
     parser.add_argument("--full", action="store_true", help="run kernels with O(S²) memory at any length")
     parser.add_argument("--shard", metavar="I/N", help="only the I-th of N parts; `longca merge` joins them")
     parser.add_argument("--budget", type=float, metavar="S", help="seconds of sampling per cell")
@@ -96,72 +98,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--print-config", action="store_true", help="print the settings as a TOML file that `longca run` takes")
 
 
+def request_of(args: argparse.Namespace) -> RunRequest:
+    """What the command line asks for."""
+    from dataclasses import fields
+
+    from longca.api.request import RunRequest
+
+    typed = {field.name: getattr(args, field.name) for field in fields(RunRequest) if hasattr(args, field.name)}
+    return RunRequest(**typed | {"plugins": args.plugin, "params": parse_axes(args.set), "clock": parse_settings(args.clock)})
+
+
 def run(args: argparse.Namespace) -> int:
-    from longca import devices
-    from longca.bench.one_device.compiled_code import keep_on_disk
+    from longca.api.request import resolve
+    from longca.api.run import make_level, plan_run, settle
     from longca.bench.plan.suite import to_toml
     from longca.parallel import joining
     from longca.results.record import LevelName
 
-    suite, failing = resolve(args), failing_statuses(args.fail_on)
+    request, failing = request_of(args), failing_statuses(args.fail_on)
     if args.print_config:
-        print(to_toml(suite), end="")
+        print(to_toml(resolve(request)), end="")
         return 0
-    device = args.device or devices.kind()
-    devices.require(device)
-    if clock_settings(args).get("energy_s"):
-        refuse_energy(device)
-    if device == "cuda":
-        keep_on_disk()
+    suite, device = settle(request)
     launch = joining.launched() if suite.level is LevelName.CP else None
-    level = _level(args, suite, device, speaks=launch is None or launch.rank == 0)
+    level = make_level(request, suite, device)
+    first = launch is None or launch.rank == 0  # of the ranks of a job all refuse, but only the first prints notes
+    for note in level.notes if first else []:
+        print(f"note: {note}", file=sys.stderr)
     if args.dry_run:
-        return 0 if launch is not None and launch.rank else _dry_run(_plan(args, level), level)
+        return _dry_run(plan_run(request, level, dry=True)) if first else 0
 
     def measure() -> int:
-        return _measure(args, level, _plan(args, level), failing)
+        return _measure(args, plan_run(request, level), failing)
 
     return measure() if launch is None else take_part(launch, device, suite.limits.start_s, measure)
 
 
-def _level(args: argparse.Namespace, suite: Suite, device: str, speaks: bool) -> Level:
-    """One device or many; of the ranks of a job all refuse, but only the first prints notes."""
-    from longca.results.record import LevelName
-
-    if suite.level is not LevelName.CP:
-        from longca.bench.one_device.level import OneDevice
-
-        return OneDevice(suite, device, args.plugin, only_named=args.kernels is not None)
-    from longca.bench.many_devices.level import ManyDevices
-
-    named = args.methods not in (None, "all")
-    level = ManyDevices(suite, device, args.plugin, nproc=args.nproc, grid=args.grid, methods_named=named)
-    for note in level.notes if speaks else []:
-        print(f"note: {note}", file=sys.stderr)
-    return level
-
-
-def _plan(args: argparse.Namespace, level: Level) -> list[Planned]:
-    from longca.bench.plan.jobs import shard
-    from longca.bench.plan.workload import read_workload
-    from longca.bench.run.campaign import plan_level
-
-    planned = plan_level(level, read_workload(args.workload) if args.workload else [], dry=args.dry_run)
-    if not args.shard:
-        return planned
-    mine = shard(planned, args.shard)
-    if not mine:
-        problems = plural(len({entry.cell.problem for entry in planned}), "problem")
-        why = f"there is only {problems} (mask, length, shape, seed) to share, and none is split"
-        print(f"shard {args.shard} holds no cell: {why}.", file=sys.stderr)
-    return mine
-
-
-def _dry_run(planned: list[Planned], level: Level) -> int:
+def _dry_run(plan: RunPlan) -> int:
     from longca.bench.plan.estimate import estimates_s, refuse_hopeless
     from longca.cli._tables import show_table
     from longca.text import format_duration, format_size
 
+    planned, suite = plan.planned, plan.level.suite
+    _say(plan.empty_shard)
     split = any(entry.cell.split for entry in planned)
     columns = (*(("method", "ranks", "grid") if split else ()), "kernel", "mask", "length", "heads", "head size", "dtype", "pass", "seed")
     rows = []
@@ -170,43 +149,46 @@ def _dry_run(planned: list[Planned], level: Level) -> int:
         shape = (f"{cell.heads_q}:{cell.heads_kv}", cell.head_dim, cell.dtype, cell.pass_.value, cell.seed)
         rows.append((*names, cell.kernel, cell.mask_title, format_size(cell.seqlen), *shape))
     show_table(columns, rows)
-    _list_left_out(level)
+    _say(*plan.left_out)
     try:
-        refuse_hopeless(planned, level.suite.limits)
+        refuse_hopeless(planned, suite.limits)
     except Refused as error:
-        print(f"this run would be refused here: {error}", file=sys.stderr)
-    print(f"{plural(len(planned), 'cell')}, about {format_duration(sum(estimates_s(planned, level.suite).values()))}")
+        _say(f"this run would be refused here: {error}")
+    print(f"{plural(len(planned), 'cell')}, about {format_duration(sum(estimates_s(planned, suite).values()))}")
     return 0
 
 
-def _list_left_out(level: Level) -> None:
-    by_reason: dict[str, list[str]] = {}
-    for label, reason in level.catalogue.left_out.items():
-        by_reason.setdefault(reason, []).append(label)
-    for reason, labels in by_reason.items():
-        print(f"left out: {', '.join(labels)} ({reason})", file=sys.stderr)
+def _say(*sentences: str) -> None:
+    for sentence in sentences:
+        if sentence:
+            print(sentence, file=sys.stderr)
 
 
-def _measure(args: argparse.Namespace, level: Level, planned: list[Planned], failing: Collection[Status]) -> int:
-    from longca.bench.plan.cells import equal_masks
-    from longca.bench.run.campaign import measure
+def _measure(args: argparse.Namespace, plan: RunPlan, failing: Collection[Status]) -> int:
+    from longca.cli._tables import show_parts
 
-    _list_left_out(level)
-    for note in equal_masks(planned):
-        print(f"note: {note}, and each is measured", file=sys.stderr)
-    out = Path(args.out) if args.out else Path("out") / _default_name(args, level)
-    retry = args.retry == "failed"
-    finished = measure(level, planned, out, retry=retry, full=args.full, stop_after=args.stop_after)
-    _summary(finished, out, level.catalogue.plugin_kernels)
-    if finished.measured:
-        print(where_the_time_went(finished.seconds, finished.by_phase))
-    statuses = Counter(record.status for record in finished.results.records)
-    if remark := faults(statuses, failing):
+    _say(plan.empty_shard, *plan.notes)
+    done = plan.measure(args.out)
+    show_parts(done.parts())
+    if remark := faults(done.statuses, failing):
         print(remark)
-    if finished.left:
-        print(f"stopped with {plural(finished.left, 'cell')} left; to go on: {args.command_line}")
-        return INTERRUPTED if finished.interrupted else MORE_TO_DO
-    return 1 if any(statuses[status] for status in failing) else 0
+    if done.left:
+        print(f"stopped with {plural(done.left, 'cell')} left; to go on: {args.command_line}")
+        return INTERRUPTED if done.finished.interrupted else MORE_TO_DO
+    slower = done.against is not None and not done.against.ok
+    return 1 if slower or any(done.statuses.get(status) for status in failing) else 0
+
+
+def failing_statuses(text: str | None) -> frozenset[Status]:
+    """The statuses of `--fail-on`, all that `--retry failed` would try again for `all`."""
+    from longca.results.record import RETRIED, Status
+
+    names = parse_list(text or "")
+    known = sorted(status.value for status in RETRIED)
+    for name in names:
+        if name not in (*known, "all"):
+            raise unknown("status for --fail-on", name, [*known, "all"])
+    return RETRIED if "all" in names else frozenset(map(Status, names))
 
 
 def faults(statuses: Mapping[Status, int], failing: Collection[Status]) -> str:
@@ -222,33 +204,3 @@ def faults(statuses: Mapping[Status, int], failing: Collection[Status]) -> str:
     if asked := [status for status in seen if status in failing]:
         return f"{words}: exit code 1, as --fail-on {','.join(asked)} asks."
     return f"{words}; --fail-on {','.join(seen)} makes that exit code 1."
-
-
-def _default_name(args: argparse.Namespace, level: Level) -> str:
-    """The suite's name; without a suite the two levels get folders of their own."""
-    return Path(args.suite).stem if args.suite else "run-cp" if level.suite.level == "cp" else "run"
-
-
-def _summary(finished: Finished, out: Path, own_kernels: list[str]) -> None:
-    """Prints what was fastest, how the user's own kernels stand, and what failed."""
-    from longca.cli._tables import show_table
-    from longca.report.terminal import summary_tables
-    from longca.results.summary import counts
-
-    for table in summary_tables(finished.results, own_kernels):
-        print(f"\n{table.title}")
-        show_table(table.columns, table.rows)
-    records = finished.results.records
-    print(f"\n{plural(len(records), 'cell')}: {counts(records)}; written to {out}/results.jsonl")
-
-
-def where_the_time_went(all_s: float, by_phase: Mapping[str, float]) -> str:
-    """One line, the largest part first; what no phase counts is mostly keeping the journal."""
-    from longca.processes.lost import PHASES
-    from longca.text import format_duration
-
-    titles = PHASES | {"build": "building and compiling", "reference": "references"}
-    parts = {titles.get(phase, phase): seconds for phase, seconds in by_phase.items()}
-    parts["the rest"] = max(0.0, all_s - sum(by_phase.values()))
-    shown = [f"{title} {seconds:.0f} s" for title, seconds in sorted(parts.items(), key=lambda part: -part[1]) if seconds >= 0.5]
-    return f"it took {format_duration(all_s)}" + (f": {', '.join(shown)}" if shown else "")

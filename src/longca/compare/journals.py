@@ -81,24 +81,24 @@ class Comparison:
 
 def compare(before: str | Path, after: str | Path, threshold: float = PRACTICAL, force: bool = False) -> Comparison:
     """What changed from `before` to `after`; journals that cannot be compared fairly are refused unless forced."""
-    a, b = _read(before), _read(after)
+    a, b = read_journal(before), read_journal(after)
     empty = [str(folder) for folder, side in ((before, a), (after, b)) if not side.records]
     if empty:
         raise BadInput(f"there is no record in {' and '.join(empty)}; give folders in which `longca run` measured something.")
     for folder, side in ((before, a), (after, b)):
-        _refuse_several_devices(folder, side)
+        refuse_several_devices(folder, side)
     matches = match(a.records, b.records)
     if not matches.pairs:
         raise BadInput(f"{before} and {after} have no cell in common; compare two runs of the same suite.")
-    differences = _differences(matches.pairs, a, b)
+    differences = find_differences(matches.pairs, a, b)
     if differences and not force:
         raise BadInput(f"{before} and {after} differ in {'; and in '.join(differences)}; --force compares them all the same.")
-    busy = [sentence for folder, side in ((before, a), (after, b)) if (sentence := _busy(folder, side))]
+    busy = [sentence for folder, side in ((before, a), (after, b)) if (sentence := busy_sentence(folder, side))]
     cells = judge(matches.pairs, threshold, bool(busy))
     return Comparison(threshold, cells, matches.only_before, matches.only_after, differences, busy)
 
 
-def _read(folder: str | Path) -> Results:
+def read_journal(folder: str | Path) -> Results:
     """A journal in less memory: without the errors of checks, which its reader has judged, and with one object for equal texts."""
     results = read(folder)
     texts: dict[str, str] = {}
@@ -114,7 +114,7 @@ def _read(folder: str | Path) -> Results:
     return results
 
 
-def _busy(name: str | Path, results: Results) -> str:
+def busy_sentence(name: str | Path, results: Results) -> str:
     """A sentence if many cells of a run are unsteady. The other cells, measured in between, may then be off by any factor too, however
     close together their samples are (docs/compare.md has what was seen)."""
     measured = [record for record in results.records if record.ok]
@@ -126,13 +126,13 @@ def _busy(name: str | Path, results: Results) -> str:
     return f"{unsteady} of {len(measured)} cells of {name} are unsteady, so nothing is called slower or faster; {advice}."
 
 
-def _refuse_several_devices(name: str | Path, results: Results) -> None:
+def refuse_several_devices(name: str | Path, results: Results) -> None:
     devices = {results.environment(record).name for record in results.records}
     if len(devices) > 1:
         raise BadInput(f"{name} holds records of several devices ({', '.join(sorted(devices))}); compare journals of one.")
 
 
-def _differences(pairs: Sequence[tuple[Record, Record]], a: Results, b: Results) -> list[str]:
+def find_differences(pairs: Sequence[tuple[Record, Record]], a: Results, b: Results) -> list[str]:
     """What makes times incomparable, in words. Cells are looked at one by one, as a run may be resumed under other conditions."""
     values: dict[str, set[tuple[str, str]]] = {}
     for left, right in dict.fromkeys((one.env, other.env) for one, other in pairs):

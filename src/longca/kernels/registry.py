@@ -7,11 +7,14 @@ import math
 import os
 import pkgutil
 import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import cast
+from uuid import uuid4
 
 from longca import code_version, devices
 from longca.errors import BadInput, LongcaError, Refused, Unavailable, unknown
@@ -22,6 +25,7 @@ from longca.masks import AnyMask
 from longca.plugins import PREFIX, defined_in, import_file, nameless_in, refuse_odd_name, refuse_same_names, refuse_taken, refuse_twice
 
 _plugins: dict[str, type[Kernel]] = {}
+_lent: dict[str, Kernel | type[Kernel]] = {}  # kernels that a caller of the Python API gave as objects, while it runs
 _packages: dict[str, tuple[str, str]] = {}  # by module: name and version of the installed package that offers a kernel
 broken: dict[str, str] = {}  # by entry point: why an installed kernel cannot be loaded
 
@@ -98,9 +102,32 @@ def _refuse_incomplete(kernel: type[Kernel], path: str | Path) -> None:
         raise BadInput(f"the kernel {kernel.name!r} of the plugin {path} names {missing[0]} in own_files, and there is no such file.")
 
 
+@contextmanager
+def lent(kernels: Iterable[Kernel | type[Kernel]]) -> Iterator[None]:
+    """Makes kernels known by their names for a while; a later definition of a name replaces an earlier one."""
+    before = dict(_lent)
+    for kernel in kernels:
+        defined = type(kernel) if isinstance(kernel, Kernel) else kernel
+        _refuse_incomplete(defined, defined.__module__)
+        if defined.name in _own() and not is_ours(defined("")):
+            raise BadInput(f"the kernel {defined.name!r} has the name of a kernel of LongCA; choose another name.")
+        _lent[defined.name] = kernel
+    try:
+        yield
+    finally:
+        _lent.clear()
+        _lent.update(before)
+
+
+def label_of(kernel: Kernel | type[Kernel]) -> str:
+    """Returns the name that a kernel is asked for by, with the variant of an object that has one."""
+    return kernel.label if isinstance(kernel, Kernel) else kernel.name
+
+
 def classes() -> dict[str, type[Kernel]]:
     """Returns all kernels by name."""
-    return {**_own(), **_installed(), **_plugins}
+    given = {name: type(kernel) if isinstance(kernel, Kernel) else kernel for name, kernel in _lent.items()}
+    return {**_own(), **_installed(), **_plugins, **given}
 
 
 def names() -> list[str]:
@@ -126,7 +153,8 @@ def get(label: str) -> Kernel:
     kernel = classes()[name]
     if variant and variant not in kernel.variants:
         raise unknown(f"variant of {name}", variant, list(kernel.variants))
-    return kernel(variant)
+    given = _lent.get(name)
+    return given if isinstance(given, Kernel) and variant in ("", given.variant) else kernel(variant)
 
 
 def file_of(kernel: Kernel) -> str:
@@ -167,6 +195,8 @@ def _refuse_capability(kernel: Kernel) -> str:
 def versions(kernel: Kernel) -> dict[str, str]:
     """Returns the versions that a kernel's times depend on: those of its packages, of the installed package that offers it, and under
     "code" the version of its own code (see `code_version`)."""
+    if _lent.get(kernel.name) in (kernel, type(kernel)):
+        return kernel.versions() | {"code": f"object {uuid4().hex}"}  # its code may have changed since any earlier call
     module = type(kernel).__module__
     numbers, file = kernel.versions(), getattr(sys.modules.get(module), "__file__", None)
     if module in _packages:

@@ -20,6 +20,13 @@ def escape_markdown(text: str) -> str:
     return text.translate(_MARKDOWN)
 
 
+def plain_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Columns that are as wide as their longest cell, two spaces apart."""
+    lines = [list(columns), *map(list, rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines)
+
+
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     head, *lines = (f"| {' | '.join(map(escape_markdown, cells))} |" for cells in (columns, *rows))
     return "\n".join([head, f"|{'---|' * len(columns)}", *lines])

@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from longca.api.request import RunRequest, resolve
 from longca.bench.plan import suite as suites
 from longca.bench.plan.cells import make_cells
 from longca.bench.plan.suite import Suite
 from longca.cli import run
-from longca.cli._request import resolve
 from longca.errors import BadInput
 from longca.results.settings import ClockSettings, Limits
 
 SMALL = Suite(kernels=("torch",), masks=("causal", "causal_document"), seqlens=("1K", "512"), heads=("4:2",), head_dims=("32",))
 
 
-def arguments(*given: str) -> argparse.Namespace:
+def arguments(*given: str) -> RunRequest:
     parser = argparse.ArgumentParser()
     run.add_arguments(parser)
-    return parser.parse_args(given)
+    return run.request_of(parser.parse_args(given))
 
 
 def toml(value: Any) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from longca.bench.one_device.in_process import start_in_process
 from longca.bench.one_device.messages import Hello
-from longca.bench.one_device.workers import Workers, start_worker
+from longca.bench.one_device.workers import Start, Workers, start_worker
 from longca.bench.plan.catalogue import Entry, Offered, make_catalogue
 from longca.bench.plan.cells import Planned
 from longca.bench.plan.suite import Suite
@@ -21,8 +22,10 @@ from longca.results.settings import Limits
 
 
 class OneDevice(Level):
-    def __init__(self, suite: Suite, device: str, plugins: Sequence[str] = (), only_named: bool = False) -> None:
-        """With `only_named` the kernels of plugins are measured only where the suite names them."""
+    def __init__(self, suite: Suite, device: str, plugins: Sequence[str] = (), only_named: bool = False, in_process: bool = False) -> None:
+        """With `only_named` the kernels of plugins are measured only where the suite names them; with `in_process` this process is the
+        worker."""
+        self.start: Start = start_in_process if in_process else start_worker
         offered = offered_by(plugins, device, suite.limits)
         super().__init__(suite, device, make_catalogue(suite, offered, device, only_named))
 
@@ -31,7 +34,7 @@ class OneDevice(Level):
 
     def executor(self, device_model: str, cache: Path, full: bool) -> Workers:
         self._refuse_nothing_runs()
-        return Workers(self.suite, self.catalogue, self.device, device_model, cache, full)
+        return Workers(self.suite, self.catalogue, self.device, device_model, cache, full, start=self.start)
 
     def _refuse_nothing_runs(self) -> None:
         """Raises where every cell would be `unavailable`."""

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 class Session:
     """torch is imported only when the first kernel really runs, so that refusals cost nothing."""
 
-    def __init__(self, phase: Callable[[str], None], device_model: str) -> None:
+    def __init__(self, phase: Callable[[str], None], device_model: str, own_process: bool = True) -> None:
         self.phase, self.device_model = phase, device_model  # `phase` tells the run which deadline applies now
+        self._own_process = own_process  # False: the user's, whose garbage is not ours
         self.quadratic: int | None = None
         self.clock = ClockSettings()
         self.device_lost = False
@@ -73,7 +74,8 @@ class Session:
         from longca.bench.check.reference_store import ReferenceStore
 
         self._keep_settings()
-        gc.freeze()  # what torch brought stays; looking through it after every job would cost more than a small job
+        if self._own_process:
+            gc.freeze()  # what torch brought stays; looking through it after every job would cost more than a small job
         self._cuda = torch.cuda if device == "cuda" else None
         self._timer, self._telemetry, self._references = timer_for(device), telemetry_for(device), ReferenceStore()
 

@@ -14,8 +14,9 @@ import msgspec
 
 from longca import masks
 from longca.bench.check.trial_names import TRIAL_TOKENS, TrialName, trials_on
-from longca.bench.one_device.workers import Workers
+from longca.bench.one_device.workers import Start, Workers, start_worker
 from longca.bench.plan.catalogue import Catalogue
+from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import Planned
 from longca.bench.plan.jobs import Job, make_jobs
 from longca.bench.plan.suite import Suite
@@ -26,10 +27,11 @@ from longca.kernels.base import Case
 from longca.results.metrics import BYTES
 from longca.results.record import Check, Outcome, Params, Pass, Status
 from longca.results.settings import Limits
-from longca.text import format_memory
+from longca.text import format_dims, format_heads, format_memory
 
 FAILED = (Status.WRONG, Status.ERROR, Status.TIMEOUT, Status.OOM)  # the kernel takes the mask and was not found right
 SHORT = 4096  # tokens below which the usual windows of 1024 hide little and drawn documents are often one
+Subject = tuple[str, str, str, str]  # kernel, heads, head size, dtype
 DEADLINE_S, LONGEST_DEADLINE_S = 300.0, 3600.0
 SCORES = {"cpu": 1 << 30, "cuda": 1 << 40}  # how many a slow but correct kernel, or the reference, does within `DEADLINE_S`
 
@@ -44,6 +46,14 @@ class Finding:
     status: Status
     reason: str
     errors: Check
+    heads: str
+    head_dim: str
+    dtype: str
+
+    @property
+    def checked(self) -> bool:
+        """Whether the kernel ran: it was compared, or it failed."""
+        return bool(self.errors) or self.status in FAILED
 
 
 def make_step(name: str, seqlen: int, seed: int, settings: Mapping[str, int | float]) -> Step:
@@ -93,27 +103,37 @@ def verify(
     device: str,
     repeats: int = 1,
     show_output: Callable[[str, str], None] | None = None,
+    start: Start = start_worker,
+    trials: bool = True,
 ) -> Generator[Finding, None, None]:
     """Findings as they come, mask by mask, so that the reference of a mask is made once and used by all kernels; then the trials of each
-    kernel that is right on some mask. Masks that show the same pairs are checked once. `show_output` gets the name of a kernel of a
-    plugin, and what it printed."""
-    names, right = _same_masks(planned), dict[str, Job]()
+    kernel that is right on some mask, in every shape and dtype. Masks that show the same pairs are checked once. `show_output` gets the
+    name of a kernel of a plugin, and what it printed."""
+    names, right = _same_masks(planned), dict[Subject, Job]()
     with TemporaryDirectory(prefix="longca-verify-") as folder:
-        workers = Workers(suite, catalogue, device, "", Path(folder), True, timed=False, repeats=repeats, show_output=show_output)
+        workers = Workers(
+            suite, catalogue, device, "", Path(folder), True, timed=False, repeats=repeats, show_output=show_output, start=start
+        )
         try:
             for _, of_problem in groupby(make_jobs(distinct(planned), suite.limits.workers), lambda job: job.cell.problem):
                 for job in of_problem:
                     found = finding(job, dict(outcomes(job, workers)))
                     if found.status is Status.OK:
-                        right.setdefault(job.cell.kernel, job)
+                        right.setdefault(subject(job.cell), job)
                     yield replace(found, mask=" = ".join(names[_shown(job.planned[0])]))
                 for reference in Path(folder).iterdir():  # of no use to the next problem
                     rmtree(reference, ignore_errors=True)
-            for job in right.values():
+            for job in right.values() if trials else ():
                 for name in trials_on(device):
                     yield trial_finding(job, name, workers)
         finally:
             workers.close()
+
+
+def subject(cell: Cell) -> Subject:
+    """What trials are made of: a kernel in one shape and dtype."""
+    shape = msgspec.structs.asdict(cell)
+    return cell.kernel, format_heads(shape), format_dims(shape), cell.dtype
 
 
 def distinct(planned: Sequence[Planned]) -> list[Planned]:
@@ -140,7 +160,7 @@ def trial_finding(job: Job, name: TrialName, workers: Workers) -> Finding:
     (outcome,) = dict(workers.attempt(alone, name)).values()
     block_pattern = job.cell.mask in masks.block_names()  # there the mask of the job is tried too, at its own length
     seqlen = job.cell.seqlen if block_pattern else TRIAL_TOKENS
-    return Finding(_label(job, outcome.variant), f"trial: {name}", seqlen, outcome.status, outcome.reason, outcome.check or {})
+    return _finding(job, outcome.variant, f"trial: {name}", seqlen, outcome.status, outcome.reason, outcome.check or {})
 
 
 def finding(job: Job, found: Mapping[Pass, Outcome]) -> Finding:
@@ -156,9 +176,11 @@ def finding(job: Job, found: Mapping[Pass, Outcome]) -> Finding:
         shown, reason = forward, forward.reason
     elif forward.status is Status.WRONG and not backward.check and forward.reason != backward.reason:
         reason = f"{backward.reason.rstrip('.')}; its forward alone: {forward.reason}"
-    label = _label(job, forward.variant or backward.variant)
-    return Finding(label, job.cell.mask, job.cell.seqlen, shown.status, reason, shown.check or forward.check or {})
+    variant, check = forward.variant or backward.variant, shown.check or forward.check or {}
+    return _finding(job, variant, job.cell.mask, job.cell.seqlen, shown.status, reason, check)
 
 
-def _label(job: Job, variant: str | None) -> str:
-    return f"{job.cell.kernel.partition(':')[0]}:{variant}" if variant else job.cell.kernel
+def _finding(job: Job, variant: str | None, mask: str, seqlen: int, status: Status, reason: str, errors: Check) -> Finding:
+    kernel, heads, head_dim, dtype = subject(job.cell)
+    label = f"{kernel.partition(':')[0]}:{variant}" if variant else kernel
+    return Finding(label, mask, seqlen, status, reason, errors, heads, head_dim, dtype)

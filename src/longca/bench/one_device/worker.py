@@ -19,12 +19,12 @@ Versions = dict[str, dict[str, str]]  # of the plugin's kernels, by label
 class Worker:
     """Loaded by `longca.processes`; `ready` are the kernels that the plugin offers."""
 
-    def __init__(self, hello: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, hello: dict[str, Any], tell: Callable[[dict[str, Any]], None], own_process: bool = True) -> None:
         greeting = msgspec.convert(hello, Hello)
         names = registry.load_plugin(greeting.plugin) if greeting.plugin else []  # first: torch settings that it changes are to stay
         labels = [label for name in names for label in registry.labels(name)]
         self.ready: Versions = {label: registry.versions(registry.get(label)) for label in labels}
-        self._session = Session(lambda phase: tell({"phase": phase}), greeting.device_model)
+        self._session = Session(lambda phase: tell({"phase": phase}), greeting.device_model, own_process)
         if greeting.device == "cuda" and greeting.device_model:
             self._session.start_device("cuda")
 

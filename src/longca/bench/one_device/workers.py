@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any, Protocol
 
 import msgspec
 
@@ -39,6 +40,25 @@ def start_worker(limits: Limits, hello: Hello) -> Child:
     )
 
 
+class Service(Protocol):
+    """A worker: a process of its own, or this process."""
+
+    def wait_ready(self) -> Any: ...
+
+    def run(self, job: Any) -> Iterator[Any]:
+        """The replies to a job; raises ChildLost where there are no more."""
+
+    def take_seconds(self) -> dict[str, float]:
+        """The seconds of each phase since the last call."""
+
+    def take_output(self) -> str: ...
+
+    def close(self) -> None: ...
+
+
+Start = Callable[[Limits, Hello], Service]
+
+
 class Workers:
     """Only one worker is busy at a time, so that they do not disturb each other's times."""
 
@@ -55,15 +75,16 @@ class Workers:
         timed: bool = True,
         repeats: int = 1,
         show_output: Callable[[str, str], None] | None = None,
+        start: Start = start_worker,
     ) -> None:
-        """`show_output` gets the name of a kernel of a plugin, and what it printed during a job."""
-        self._repeats, self._show_output = repeats, show_output
+        """`show_output` gets the name of a kernel of a plugin, and what it printed during a job; `start` starts a worker."""
+        self._repeats, self._show_output, self._start = repeats, show_output, start
         self._suite, self._catalogue, self._device, self._model, self._timed = suite, catalogue, device, device_model, timed
         self._quadratic = None if full else suite.quadratic_length
         # a worker that does everything itself keeps references in memory: nobody would read them from the disk
         alone = suite.limits.workers == "one" and not any(entry.plugin for entry in catalogue.entries.values())
         self._cache = None if alone else str(cache)
-        self._workers: dict[str, Child] = {}
+        self._workers: dict[str, Service] = {}
         self._strikes = Strikes()
         self.spent_s = defaultdict[str, float](float)
 
@@ -141,7 +162,7 @@ class Workers:
         return job.worker if entry.plugin is None else f"{job.worker}/{entry.plugin}"
 
     def _spawn(self, name: str, entry: Entry) -> None:
-        self._workers[name] = start_worker(self._suite.limits, Hello(self._device, self._model, entry.plugin))
+        self._workers[name] = self._start(self._suite.limits, Hello(self._device, self._model, entry.plugin))
 
     def _message(self, job: Job, trial: TrialName | None) -> WorkerJob:
         return WorkerJob(

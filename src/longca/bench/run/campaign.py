@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from longca.bench.plan.outline import mask_outline
 from longca.bench.plan.workload import Step
 from longca.bench.run import environment, runner
 from longca.bench.run.level import Level
-from longca.bench.run.progress import LiveProgress, PlainProgress, progress
+from longca.bench.run.progress import progress
 from longca.bench.run.time_left import TimeLeft
 from longca.errors import BadInput
 from longca.results.doubts import without_doubtful
@@ -23,6 +24,7 @@ from longca.results.reading import Results, latest, replaced
 from longca.results.record import Environment
 from longca.text import format_duration, plural
 
+Show = Callable[[int, TimeLeft], AbstractContextManager[runner.Watcher]]
 LONG_S = 60.0  # a run that takes longer is announced
 
 
@@ -61,7 +63,7 @@ def measure(
     retry: bool = False,
     full: bool = False,
     stop_after: float | None = None,
-    show: Callable[[int, TimeLeft], PlainProgress | LiveProgress] = progress,
+    show: Show = progress,
 ) -> Finished:
     """Measures what the journal in `out` does not hold yet."""
     machine = describe(level)

@@ -17,6 +17,8 @@ from longca.bench.run.retry import Executor
 class Level(ABC):
     """A suite on a device, with the kernels that it measures."""
 
+    notes: Sequence[str] = ()  # which settings were chosen, for the user
+
     def __init__(self, suite: Suite, device: str, catalogue: Catalogue) -> None:
         self.suite, self.device, self.catalogue = suite, device, catalogue
 

@@ -1,0 +1,53 @@
+"""Kernels as a Python user names them: a name, a plugin file, a decorated function, or a class or object derived from longca.Kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import Any
+
+from longca.errors import BadInput
+from longca.kernels import registry
+from longca.kernels.base import Kernel
+from longca.text import parse_list
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Names of kernels, plugin files of which all kernels are meant, and kernels that only this process has."""
+
+    names: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    objects: tuple[Kernel | type[Kernel], ...] = ()
+
+    @property
+    def labels(self) -> list[str]:
+        """The names, and those of the objects."""
+        return [*self.names, *map(registry.label_of, self.objects)]
+
+    @property
+    def own(self) -> list[str]:
+        """The names of the objects without their variants."""
+        return [kernel.name for kernel in self.objects]
+
+
+def asked(kernels: Any) -> Asked:
+    """Sorts kernels by their kind; a text may hold several names between commas."""
+    names, files, objects = list[str](), list[str](), list[Kernel | type[Kernel]]()
+    for entry in _entries(kernels):
+        if isinstance(entry, PathLike) or (isinstance(entry, str) and (entry.endswith(".py") or "/" in entry)):
+            files.append(fspath(entry))
+        elif isinstance(entry, str):
+            names += parse_list(entry)
+        else:
+            registry.refuse_no_kernel(entry)
+            objects.append(entry)
+    if not (names or files or objects):
+        raise BadInput("kernels is empty; give a name, a plugin file or a kernel, or leave it out.")
+    return Asked(tuple(names), tuple(files), tuple(objects))
+
+
+def _entries(kernels: Any) -> Iterable[Any]:
+    single = isinstance(kernels, str | PathLike | Kernel | type) or callable(kernels) or isinstance(kernels, Mapping)
+    return [kernels] if single or not isinstance(kernels, Iterable) else kernels

@@ -1,0 +1,86 @@
+"""`longca.report`: a page, tables and figures of what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from longca.api.files import write_text
+from longca.api.journals import folder_of
+from longca.api.shown import Part, Shown
+from longca.errors import BadInput
+from longca.report import figures, markdown, page
+from longca.report.terminal import summary_tables
+from longca.results import naming, reading
+from longca.results.export import columns
+from longca.results.record import AT_FAULT, Record
+from longca.results.summary import counts
+from longca.text import plural
+
+HEIGHT = 900  # pixels of the page in a notebook
+
+
+class Report(Shown):
+    """The records of some journals, drawn when asked for."""
+
+    def __init__(self, folders: Sequence[str], title: str) -> None:
+        self.folders, self.title = list(folders), title
+        self.results = reading.read_some(self.folders)
+        self._named = naming.rows(self.results)
+
+    @property
+    def records(self) -> list[Record]:
+        return self.results.records
+
+    @property
+    def ok(self) -> bool:
+        """Whether no record is wrong, invalid or doubtful, failed or timed out."""
+        return not any(record.status in AT_FAULT for record in self.records)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per cell with every field of its record; docs/results.md explains them."""
+        table = columns(self.results)
+        return [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
+
+    def parts(self) -> list[Part]:
+        tables = [part for table in summary_tables(self.results) for part in (table, "")]
+        return [*tables, f"{plural(len(self.records), 'cell')}: {counts(self.records)}"]
+
+    @cached_property
+    def html(self) -> str:
+        """The page: one HTML file that needs no network."""
+        return page.render(self.results, self._named, self.folders, self.title)
+
+    @cached_property
+    def markdown(self) -> str:
+        return markdown.render(self.results, self._named, self.title)
+
+    def save(self, path: str | Path) -> Path:
+        """Writes the page."""
+        return write_text(path, self.html)
+
+    def save_figures(self, folder: str | Path) -> Iterator[Path]:
+        """Writes figures for papers as PNG and PDF, and yields the path of each."""
+        return figures.write_figures(self._named, str(folder))
+
+    def _repr_html_(self) -> str:
+        return f'<iframe srcdoc="{escape(self.html)}" style="width: 100%; height: {HEIGHT}px; border: 0"></iframe>'
+
+
+def report(*journals: Any, title: str = "LongCA results", out: str | Path | None = None) -> Report:
+    """Reads journals (folders, folders of such folders, or what `longca.run` returned) and returns a report of them.
+
+    `out` writes the page there. In a notebook the report shows itself.
+
+    >>> longca.report("out/mine", out="report.html")
+    """
+    if not journals:
+        raise BadInput("name the folder of a journal, or give what longca.run returned.")
+    made = Report([folder_of(journal) for journal in journals], title)
+    if out is not None:
+        made.save(out)
+    return made

@@ -1,0 +1,127 @@
+"""Many journals, one after another: the time of each cell in each of them, and where it changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from longca.compare.journals import busy_sentence, find_differences, read_journal, refuse_several_devices
+from longca.compare.plateaus import Change, Plateaus, find_plateaus
+from longca.compare.verdicts import Verdict, is_unsteady
+from longca.errors import BadInput
+from longca.results.files import journals_below
+from longca.results.ranking import ENOUGH_SAMPLES
+from longca.results.reading import Identity, Results, identity
+from longca.results.record import Record
+
+
+class Commit(NamedTuple):
+    """One journal of a history: the name that tells it apart, its records, and why they are not trusted, if so."""
+
+    name: str
+    results: Results
+    busy: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """One cell: a record for each commit, or None; what is left out of its plateaus, and why; the plateaus."""
+
+    records: tuple[Record | None, ...]
+    left_out: dict[int, str]
+    plateaus: Plateaus  # numbered as `records`
+
+    @property
+    def cell(self) -> Record:
+        return next(record for record in self.records if record is not None)
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.plateaus.steps or self.plateaus.creeps)
+
+    @property
+    def slower(self) -> bool:
+        """Whether a step or a creep made it slower."""
+        changes = [*self.plateaus.steps.values(), *(change for _, change in self.plateaus.creeps.values())]
+        return any(change.verdict is Verdict.SLOWER for change in changes)
+
+
+@dataclass(frozen=True)
+class History:
+    threshold: float
+    commits: list[str]
+    lines: list[Line]
+    busy: list[str]
+    differences: list[str]  # overlooked because of --force
+
+
+def history(folders: Sequence[str | Path], threshold: float, force: bool = False) -> History:
+    """The history of the journals in these folders, in their order; a folder that holds journals stands for them, in the order of their
+    names with numbers counted as numbers."""
+    commits = list(_commits(folders))
+    if len(commits) < 2:
+        raise BadInput(f"a history needs two journals or more, and there is {len(commits)} in {', '.join(map(str, folders))}.")
+    by_cell: dict[Identity, dict[int, Record]] = {}
+    for number, commit in enumerate(commits):
+        for record in commit.results.records:
+            by_cell.setdefault(identity(record), {})[number] = record
+    differences = _differences(commits, by_cell)
+    if differences and not force:
+        raise BadInput(f"{'; and '.join(differences)}; --force looks at them all the same.")
+    lines = [_line(found, commits, threshold) for found in by_cell.values()]
+    return History(threshold, [commit.name for commit in commits], lines, [one.busy for one in commits if one.busy], differences)
+
+
+def _commits(folders: Sequence[str | Path]) -> Iterator[Commit]:
+    paths = dict.fromkeys(path for folder in folders for path in _journals(Path(folder)))
+    names = [path.resolve().name for path in paths]
+    for path, name in zip(paths, names, strict=True):
+        results = read_journal(path)
+        refuse_several_devices(path, results)
+        yield Commit(name if names.count(name) == 1 else str(path), results, busy_sentence(path, results))
+
+
+def _journals(folder: Path) -> list[Path]:
+    below = journals_below(folder)
+    return [folder] if folder in below or not below else sorted(below, key=_natural)
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """A key that sorts 9 before 10."""
+    parts = re.split(r"(\d+)", str(path))
+    return [(int(part), "") if part.isdecimal() and len(part) < 19 else (-1, part) for part in parts]
+
+
+def _differences(commits: Sequence[Commit], by_cell: dict[Identity, dict[int, Record]]) -> list[str]:
+    """What makes the times of neighbours incomparable, in words."""
+    differences = []
+    for number, (before, after) in enumerate(pairwise(commits)):
+        pairs = [(found[number], found[number + 1]) for found in by_cell.values() if number in found and number + 1 in found]
+        own = find_differences(pairs, before.results, after.results)
+        differences += [f"{before.name} and {after.name} differ in {difference}" for difference in own]
+    return differences
+
+
+def _line(found: dict[int, Record], commits: Sequence[Commit], threshold: float) -> Line:
+    records = tuple(found.get(number) for number in range(len(commits)))
+    left_out = {number: why for number, record in found.items() if (why := _why_not(record, commits[number]))}
+    used = [number for number in sorted(found) if number not in left_out]
+    own = find_plateaus([found[number] for number in used], threshold)
+    steps: dict[int, Change] = {used[place]: change for place, change in own.steps.items()}
+    creeps = {used[place]: (used[first], change) for place, (first, change) in own.creeps.items()}
+    return Line(records, left_out, Plateaus(steps, tuple(used[place] for place in own.outliers), creeps))
+
+
+def _why_not(record: Record, commit: Commit) -> str:
+    """Why a record is no part of a plateau; empty where it is."""
+    if not record.ok:
+        return f"{record.status}: {' '.join(record.reason.split())}"
+    if commit.busy:
+        return "the machine was busy"
+    if is_unsteady(record):
+        return "unsteady"
+    return "too few samples" if len(record.times.samples) < ENOUGH_SAMPLES else ""

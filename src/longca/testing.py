@@ -1,0 +1,63 @@
+"""For test suites of kernels: `assert_correct` runs the check of `longca verify` in the process of the test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any
+
+from longca.api.kernels import asked
+from longca.api.values import Number, Texts, texts
+from longca.api.verify import Verification, VerifyRequest, plan_verify
+from longca.kernels import registry
+
+__all__ = ["assert_correct"]
+ALL = "all"
+
+
+def assert_correct(
+    kernel: Any,
+    masks: Texts = ALL,
+    seqlen: Texts = 512,
+    *,
+    heads: Texts = "4:2",
+    head_dim: Texts = 32,
+    dtype: Texts | None = None,
+    params: Mapping[str, Number] | None = None,
+    source: str = "random",
+    seed: int = 0,
+    deterministic: bool = False,
+    repeat: int = 1,
+    device: str | None = None,
+    trials: bool = True,
+) -> Verification:
+    """Raises AssertionError, with the messages of `longca verify`, where a kernel is wrong on a mask or in a trial.
+
+    The kernel is a function decorated with @longca.kernel, a class derived from longca.Kernel or an object of one, a name, or the path of
+    a plugin file. A mask that is named must be checked; with `masks="all"` those that the kernel refuses stay out. `trials=False` leaves
+    out the trials, which every call makes once: another scale, rows without keys, ring steps, strided inputs.
+
+    >>> assert_correct(my_kernel, masks=["causal", "share_question"])
+    """
+    given = asked(kernel)
+    request = VerifyRequest(
+        kernels=given.labels or None, plugins=given.files, only_named=not given.files, masks=masks, seqlens=seqlen, heads=heads,
+        head_dims=head_dim, dtypes=dtype, source=source, seed=seed, params=params, deterministic=deterministic, repeat=repeat,
+        device=device,
+    )  # fmt: skip
+    with registry.lent(given.objects):
+        plan = plan_verify(request, in_process=True, trials=trials)
+        with closing(plan.findings()) as findings:
+            found = plan.verification(list(findings))
+    problems = _problems(found, named=ALL not in texts("masks", masks))
+    if problems:
+        raise AssertionError("\n".join([*problems, f"({plan.title})"]))
+    return found
+
+
+def _problems(found: Verification, named: bool) -> list[str]:
+    """Sentences on what is wrong, and on what was not checked though it was asked for."""
+    refused = [finding for finding in found.findings if not finding.checked and not finding.mask.startswith("trial")]
+    wanted = [*found.failed, *(refused if named or found.unchecked else [])]
+    own = Verification(wanted, [], found.title, [])
+    return own.reasons() if wanted else []

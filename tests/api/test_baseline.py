@@ -1,0 +1,196 @@
+"""A pinned baseline, a history, and a comment on a pull request: with journals whose times a test chooses."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import longca
+from journals import Write
+from longca.api import baseline
+from longca.api.baseline import baseline_folder, hold_against
+from longca.bench.run.campaign import Finished
+from longca.cli import main
+from longca.results.reading import read
+from report.made import make_record
+
+FOUR_PERCENT = [1.04**commit for commit in range(6)]
+
+
+def samples(ms: float, seed: int = 0) -> list[float]:
+    return (ms * np.exp(0.003 * np.random.default_rng(seed).standard_normal(30))).tolist()  # type: ignore[no-any-return]
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def commits(write: Write) -> list[Path]:
+    """Six journals, each four percent slower than the one before."""
+    return [write(f"commit-{number}", [make_record(samples(ms, number))]) for number, ms in enumerate(FOUR_PERCENT)]
+
+
+def against(folder: Path, name: str = "main", left: int = 0, **settings: Any) -> baseline.Against:
+    return hold_against(folder, read(folder).records, left, name, **{"threshold": "5%", **settings})
+
+
+def test_four_percent_per_commit_add_up_to_an_alarm(commits: list[Path]) -> None:
+    first, *later = (against(folder) for folder in commits)
+    assert first.ok
+    assert first.sentence == (
+        "baseline main: there was none, so this run is it from now on (baselines/main); --renew-baseline replaces it."
+    )
+    assert [one.ok for one in later] == [True, False, False, False, False]
+    assert all(longca.compare(a, b, threshold="5%").ok for a, b in pairwise(commits)), "neighbours are alike"
+    assert "SLOWER" in str(later[-1].parts()[2])
+    assert read("baselines/main").records == read(commits[0]).records
+
+
+def test_it_is_kept_until_somebody_renews_it(commits: list[Path], write: Write) -> None:
+    against(commits[0])
+    assert not against(commits[5]).ok
+    renewed = against(commits[5], renew=True)
+    assert renewed.ok
+    assert renewed.sentence.startswith("baseline main: renewed with this run")
+    assert against(commits[5]).ok
+    assert [path.name for path in Path("baselines").iterdir()] == ["main"], "nothing else is left behind"
+    broken = write("broken", [make_record(samples(1.0)), make_record(None, seed=1, status="wrong", reason="out is off")])
+    refused = against(broken, renew=True)
+    assert not refused.ok
+    assert refused.sentence == "baseline main: this run does not become it, as 1 cell failed; the old one is kept."
+    assert against(broken, "other").sentence.endswith("as 1 cell failed; there is none yet.")
+    assert against(commits[5]).ok
+
+
+def test_a_cell_that_is_not_measured_any_more_fails(write: Write) -> None:
+    against(write("two", [make_record(samples(1.0), seed=seed) for seed in range(2)]))
+    assert not against(write("one", [make_record(samples(1.0))])).ok
+
+
+def test_a_run_that_is_not_complete_is_neither_compared_nor_kept(commits: list[Path]) -> None:
+    assert not against(commits[0], left=3).ok
+    assert not Path("baselines").exists()
+
+
+def test_names() -> None:
+    assert baseline_folder("h200-main") == Path("baselines/h200-main")
+    assert baseline_folder("ci/base") == Path("ci/base")
+    for name in ("", "a b", "..", "/", 3):
+        with pytest.raises(longca.BadInput, match="is no name of a baseline"):
+            baseline_folder(name)  # type: ignore[arg-type]
+
+
+RUN = ["run", "--kernels", "torch:plain", "--masks", "causal", "--seqlens", "64", "--heads", "2:1", "--head-dim", "8", "--dtype", "fp32"]
+
+
+def test_the_command_pins_compares_and_fails(
+    commits: list[Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With made journals in the place of measured ones."""
+    number = iter([0, 1, 5, 5])
+
+    def measured(level: Any, planned: Any, out: Path, **_: Any) -> Finished:
+        folder = commits[next(number)]
+        Path("now").unlink(missing_ok=True)
+        Path("now").symlink_to(folder)
+        return Finished(read(folder), 0, False, 0, 0.0, {})
+
+    monkeypatch.setattr("longca.api.run.measure", measured)
+    command = [*RUN, "--device", "cpu", "--out", "now", "--baseline", "main", "--threshold", "5%"]
+    assert main(command) == 0
+    assert "there was none, so this run is it from now on" in capsys.readouterr().out
+    assert main(command) == 0
+    *_, against, _, counts = capsys.readouterr().out.splitlines()
+    assert (against, counts) == ("against the baseline main (baselines/main), with a threshold of 5 %:", "1 SAME")
+    assert main(command) == 1
+    assert "SLOWER   fa4" in capsys.readouterr().out
+    assert main([*command, "--renew-baseline"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--renew-baseline"], "--renew-baseline is for a baseline"),
+        (["--threshold", "5%"], "--threshold is for a baseline"),
+        (["--baseline", "a b"], "'a b' is no name of a baseline"),
+        (["--baseline", "a", "--threshold", "x"], "--threshold 'x' is not understood"),
+        (["--baseline", "a", "--shard", "1/2"], "a shard is a part of a run"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_is_measured(
+    flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*RUN, *flags]) == 2
+    assert capsys.readouterr().err.startswith(f"longca: {message}")
+
+
+def test_a_history_has_a_line_per_cell_and_commit(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    levels = [1.0, 1.0, 1.0, 1.2, 1.2]
+    Path("bench").mkdir()
+    for number, ms in zip((8, 9, 10, 11, 12), levels, strict=True):
+        records = [make_record(samples(ms, number)), make_record(samples(1.0, number), seed=1)]
+        write(f"run-{number}", records).rename(Path("bench") / f"run-{number}")
+    assert main(["compare", "--history", "bench"]) == 0
+    *table, _, counts = capsys.readouterr().out.splitlines()
+    assert counts == "2 cells in 5 journals: 1 changed, 1 of them to slower"
+    assert [line.split()[8] for line in table[1:]] == [f"run-{number}" for number in (8, 9, 10, 11, 12)], "9 stands before 10"
+    assert [number for number, line in enumerate(table[1:]) if "SLOWER +2" in line] == [3]
+    assert main(["compare", "--history", "bench", "--fail-on", "slower"]) == 1
+    assert main(["compare", "--history", "bench", "--all"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) > 10
+    rows = longca.history("bench").rows
+    assert len(rows) == 10
+    assert [row["commit"] for row in rows if row["step"]] == ["run-11"]
+
+
+def test_a_history_finds_what_creeps(commits: list[Path]) -> None:
+    found = longca.history(*commits, threshold="5%")
+    assert not found.ok
+    assert found.rows[-1]["step"].startswith("crept +2")
+    assert "since commit-0" in found.rows[-1]["step"]
+    assert [row["step"] for row in found.rows[:-1]] == [""] * 5
+
+
+def test_a_history_leaves_out_what_is_not_trusted(write: Write) -> None:
+    doubtful = make_record(samples(1.4), noisy=True, spread=0.05)
+    steady = [make_record(samples(1.0, seed), seed=seed + 1) for seed in range(4)]
+    failed = make_record(None, status="oom", reason="out of memory")
+    folders = [write(f"c{number}", [record, *steady]) for number, record in enumerate([make_record(samples(1.0)), doubtful, failed])]
+    found = longca.history(*folders)
+    assert found.ok
+    assert [row["step"] for row in found.rows if "seed 0" in row["shape"]] == ["", "unsteady", "oom: out of memory"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--history", "one"], "a history needs two journals or more"),
+        (["--history", "nowhere", "one"], "there is no journal in nowhere"),
+        (["one", "--history", "one", "one"], "--history takes all its folders itself"),
+        (["--history", "one", "other"], "one and other differ in the device"),
+        (["--history", "one", "one", "--fail-on", "missing"], "--fail-on missing is for two folders"),
+        ([], "name two folders, A and B"),
+    ],
+)
+def test_bad_histories(arguments: list[str], message: str, write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    write("one", [make_record(samples(1.0))])
+    write("other", [make_record(samples(1.0))], {"device": "another"})
+    assert main(["compare", *arguments]) == 2
+    assert capsys.readouterr().err.startswith(f"longca: {message}")
+
+
+def test_a_comment_on_a_pull_request(write: Write) -> None:
+    a = write("a", [make_record(samples(1.0), seed=seed) for seed in range(130)])
+    b = write("b", [make_record(samples(1.2), seed=seed) for seed in range(129)])
+    text = longca.compare(a, b).markdown()  # type: ignore[union-attr]
+    headline, table, *rest = text.split("\n\n")
+    assert headline == "**129 SLOWER; 1 cell only in A, 0 only in B**"
+    assert table.splitlines()[0].startswith("| verdict | kernel |")
+    assert len(table.splitlines()) == 2 + 100
+    assert rest[0] == "* 29 more rows"
+    assert rest[1].startswith("* only in A: fa4 causal 8K fwd")
+    assert len(text) < 65_536

@@ -1,0 +1,165 @@
+"""`longca.run`: the records as objects, from names, files and Python objects; errors, threads, signals and progress."""
+
+import inspect
+import os
+import signal
+import sys
+import threading
+import time
+from dataclasses import fields
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import longca
+from longca.api.progress import NotebookProgress, watcher
+from longca.api.request import RunRequest
+from longca.bench.run.progress import progress
+from longca.results.reading import read
+
+SMALL: dict[str, Any] = {
+    "masks": "causal",
+    "seqlens": 64,
+    "heads": "2:1",
+    "head_dims": 16,
+    "dtypes": "fp32",
+    "budget": 0.02,
+    "device": "cpu",
+    "progress": False,
+}
+
+
+@longca.kernel
+def textbook(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Any, scale: float) -> torch.Tensor:
+    """a kernel that no file offers"""
+    group = q.shape[1] // k.shape[1]
+    q, k, v = (x.transpose(0, 1) for x in (q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)))
+    hidden = torch.from_numpy(~mask.dense())
+    return ((q @ k.mT * scale).masked_fill(hidden, float("-inf")).softmax(-1).nan_to_num() @ v).transpose(0, 1)
+
+
+def test_an_object_and_a_name_are_measured_in_this_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pids = set[int]()
+
+    @longca.kernel
+    def watched(q: Any, k: Any, v: Any, mask: Any, scale: float) -> Any:
+        pids.add(os.getpid())
+        return textbook("").prepare(mask, SimpleNamespace(softmax_scale=scale)).forward(q, k, v)[0]  # type: ignore[arg-type]
+
+    threads = torch.get_num_threads()
+    run = longca.run(kernels=[watched, "torch:plain"], passes="fwd", out=tmp_path / "out", **SMALL)
+    assert run.ok
+    assert pids == {os.getpid()}
+    assert torch.get_num_threads() == threads
+    assert [(row["kernel"], row["pass"], row["status"]) for row in run.rows] == [("torch", "fwd", "ok"), ("watched", "fwd", "ok")]
+    assert [record.key for record in run.records] == [record.key for record in read(tmp_path / "out").records]
+    assert capsys.readouterr() == ("", "")
+    text = repr(run)
+    assert "watched against the best other" in text, "it is the user's own kernel"
+    assert text.splitlines()[-2] == f"2 cells: 2 ok; written to {tmp_path / 'out'}/results.jsonl"
+    assert run._repr_html_().count("<table>") == text.count("\nmask")
+
+
+def test_what_is_an_object_is_measured_again(tmp_path: Path) -> None:
+    """Its code may have changed in a way that nobody can see; a name is resumed."""
+    settings: dict[str, Any] = {**SMALL, "passes": "fwd", "out": tmp_path / "out"}
+    first, second = (longca.run(kernels=[textbook, "torch:plain"], **settings) for _ in range(2))
+    assert (first.finished.measured, second.finished.measured) == (2, 1)
+    assert len(read(tmp_path / "out").records) == 2, "the new record counts in the place of the old one"
+
+
+def test_a_file_offers_all_its_kernels(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text((Path(__file__).parents[2] / "examples" / "my_kernel.py").read_text())
+    run = longca.run(kernels=file, passes="fwd", out=tmp_path / "out", **SMALL)
+    assert [record.asked for record in run.records] == ["my_kernel"]
+    assert run.own_kernels == ["my_kernel"]
+
+
+def test_arguments_are_those_of_the_command() -> None:
+    named = set(inspect.signature(longca.run).parameters)
+    assert {field.name for field in fields(RunRequest)} - {"only_named", "own_kernels"} <= named
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "name a suite ("),
+        ({"kernels": []}, "kernels is empty"),
+        ({"kernels": 3}, "kernel must be a name such as 'sdpa'"),
+        ({"kernels": "torch", "seqlens": "x"}, "'x' is no size"),
+        ({"kernels": "torch", "masks": [None]}, "masks must be a text, a number or a list"),
+        ({"kernels": "torch", "params": 5}, "params must be a dictionary"),
+        ({"kernels": "torch", "budget": "long"}, "--budget must be a number of seconds over 0, not 'long'."),
+        ({"kernels": "torch", "nproc": "two", "level": "cp"}, "--nproc must be a whole number"),
+        ({"kernels": "torch", "level": "moon"}, "unknown level 'moon'"),
+        ({"kernels": "torch", "device": "tpu"}, "unknown device 'tpu'"),
+        ({"kernels": "torch", "retry": "all"}, "unknown retry 'all'"),
+        ({"kernels": "torch", "shard": 5}, "5 is no shard"),
+        ({"kernels": "torch", "out": 3}, "give the folder of a journal"),
+        ({"kernels": textbook, "level": "cp"}, "ranks are processes of their own"),
+        ({"kernels": "nowhere.py"}, "there is no plugin file nowhere.py"),
+    ],
+)
+def test_bad_input_is_one_sentence(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(longca.LongcaError) as told:
+        longca.run(**{"progress": False, "device": "cpu", **settings})
+    assert str(told.value).startswith(message)
+    assert "\n" not in str(told.value)
+
+
+def test_a_kernel_with_a_name_of_longca_is_refused() -> None:
+    @longca.kernel(name="sdpa")
+    def mine(q: Any, k: Any, v: Any, mask: Any, scale: float) -> Any:
+        return q
+
+    with pytest.raises(longca.BadInput, match="has the name of a kernel of LongCA"):
+        longca.run(kernels=mine, **SMALL)
+
+
+def test_a_thread_may_run_and_no_handler_changes(tmp_path: Path) -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    made = list[Any]()
+    thread = threading.Thread(target=lambda: made.append(longca.run(kernels=textbook, passes="fwd", out=tmp_path / "out", **SMALL)))
+    thread.start()
+    thread.join()
+    assert made[0].ok
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_an_interrupt_is_a_keyboard_interrupt_and_the_same_call_goes_on(tmp_path: Path) -> None:
+    pressed = list[float]()
+
+    @longca.kernel
+    def slow(q: Any, k: Any, v: Any, mask: Any, scale: float) -> Any:
+        if not pressed:
+            pressed.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGINT)
+        return textbook("").prepare(mask, SimpleNamespace(softmax_scale=scale)).forward(q, k, v)[0]  # type: ignore[arg-type]
+
+    before = signal.getsignal(signal.SIGINT)
+    settings: dict[str, Any] = {**SMALL, "masks": ["causal", "full"], "passes": "fwd", "out": tmp_path / "out"}
+    with pytest.raises(KeyboardInterrupt, match="stopped with 1 cell left; the same call goes on"):
+        longca.run(kernels=slow, **settings)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert len(read(tmp_path / "out").records) == 1
+    assert longca.run(kernels=slow, **settings).ok
+
+
+def test_a_notebook_has_a_line_that_is_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert watcher(True) is progress
+    shell = type("ZMQInteractiveShell", (), {})()
+    notebook = ModuleType("IPython")
+    notebook.get_ipython = lambda: shell  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    assert watcher(True) is NotebookProgress
+    longca.run(kernels=textbook, passes="fwd", out=tmp_path / "out", **{**SMALL, "progress": True})
+    out = capsys.readouterr().out
+    assert "\r[1/1, 0 s left] textbook causal 64 fwd: " in out
+    assert "\n" not in out
+    assert out.endswith("\r")

@@ -1,0 +1,220 @@
+"""`longca.verify` and `longca.testing.assert_correct`: findings as objects, in a worker or in this process."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+import longca
+from longca.bench.check.trial_names import trials_on
+from longca.cli import main
+from longca.testing import assert_correct
+
+SMALL: dict[str, Any] = {"seqlens": 96, "heads": "2:1", "head_dims": 16, "device": "cpu"}
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def attend(q: Any, k: Any, v: Any, visible: Any, scale: float) -> Any:
+    group = q.shape[1] // k.shape[1]
+    q, k, v = (x.transpose(0, 1) for x in (q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)))
+    return ((q @ k.mT * scale).masked_fill(~visible, float("-inf")).softmax(-1).nan_to_num() @ v).transpose(0, 1)
+
+
+@longca.kernel
+def right(q: Any, k: Any, v: Any, mask: Any, scale: float) -> Any:
+    return attend(q, k, v, torch.from_numpy(mask.dense()), scale)
+
+
+@longca.kernel
+def blind(q: Any, k: Any, v: Any, mask: Any, scale: float) -> Any:
+    """causal, whatever the mask"""
+    return attend(q, k, v, torch.ones(len(q), len(k), dtype=torch.bool).tril(), scale)
+
+
+def refuse_all_but_causal(mask: Any, case: Any) -> Any:
+    if mask.name != "causal":
+        raise longca.Refused("takes the causal mask")
+    return torch.from_numpy(mask.dense())
+
+
+causal_alone = longca.kernel(name="causal_alone", lower=refuse_all_but_causal)(attend)
+
+
+def test_findings_are_rows_and_tables() -> None:
+    found = longca.verify(blind, masks=["causal", "full"], **SMALL)
+    assert not found.ok
+    rows = {row["mask"]: row for row in found.rows}
+    assert (rows["causal"]["status"], rows["full"]["status"]) == ("ok", "wrong")
+    assert rows["causal"]["dq_error"] <= rows["causal"]["dq_allowed"]
+    assert len(rows) == 2 + len(trials_on("cpu"))
+    assert "wrong: blind on full: out is off by " in repr(found)
+    assert repr(found).splitlines()[0] == "error/allowed of the worst token:"
+    assert "<td>full</td>" in found._repr_html_()
+
+
+def test_an_object_and_its_file_get_the_same_answers() -> None:
+    """One in this process, one in a worker: errors and messages are equal, number for number."""
+    sys.path.insert(0, str(EXAMPLES))
+    try:
+        from my_kernel import my_kernel
+    finally:
+        sys.path.remove(str(EXAMPLES))
+    here = longca.verify(my_kernel, masks="causal,share_question", **SMALL)
+    there = longca.verify(EXAMPLES / "my_kernel.py", masks="causal,share_question", **SMALL)
+    assert here.rows == there.rows
+    assert here.ok
+
+
+def test_several_shapes_and_dtypes() -> None:
+    found = longca.verify(right, "causal", [33, 64], ["fp32", "fp64"], [(2, 1), "4:4"], head_dims=[8, "16/8"], device="cpu")
+    shapes = [(row["seqlen"], row["heads"], row["head_dim"], row["dtype"]) for row in found.rows if row["mask"] == "causal"]
+    assert len(shapes) == len(set(shapes)) == 16
+    assert len(found.rows) == 16 + 8 * len(trials_on("cpu")), "trials are made in every shape and dtype"
+    assert found.ok
+    assert "heads  head_dim  dtype  status" in repr(found)
+
+
+def test_the_command_takes_lists_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = []
+    for name in ("one", "two"):
+        files += ["--plugin", str(tmp_path / f"{name}.py")]
+        (tmp_path / f"{name}.py").write_text((EXAMPLES / "my_kernel.py").read_text().replace("def my_kernel", f"def {name}"))
+    shape = ["--heads", "2:1,2", "--head-dim", "8", "--dtype", "fp32,fp64", "--seqlens", "32"]
+    assert main(["verify", *files, "--masks", "causal", "--device", "cpu", *shape]) == 0
+    out = capsys.readouterr().out
+    assert ", 2:1, 2 heads of 8, fp32, fp64, seed 0\n" in out
+    for kernel in ("one", "two"):
+        assert sum(line.startswith(f"{kernel} ") and " causal " in line for line in out.splitlines()) == 4
+
+
+def test_what_cannot_be_checked_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = longca.verify(causal_alone, masks="full", **SMALL)
+    assert not found.ok
+    assert found.unchecked == "nothing was checked: no kernel could do any of this here."
+    assert "unsupported: causal_alone on full: causal_alone cannot take this mask: takes the causal mask" in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"kernel": "nope"}, "unknown kernel 'nope'"),
+        ({"kernel": lambda q: q}, "kernel must be a name such as 'sdpa'"),
+        ({"kernel": right, "masks": "moon"}, "unknown mask 'moon'"),
+        ({"kernel": right, "masks": []}, "masks is empty"),
+        ({"kernel": right, "dtypes": "fp8"}, "unknown dtype 'fp8'"),
+        ({"kernel": right, "repeat": 0}, "--repeat must be 1 or more"),
+        ({"kernel": right, "deadline": "x"}, "--deadline must be a number of seconds"),
+        ({"kernel": right, "params": {"w": [1, 2]}, "masks": "sliding_window"}, "verify takes one value of a parameter"),
+        ({"kernel": right, "params": {"w": "x"}, "masks": "sliding_window"}, "params['w'] must be a number"),
+        ({"kernel": right, "device": "tpu"}, "unknown device 'tpu'"),
+    ],
+)
+def test_bad_input_is_one_sentence(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(longca.LongcaError) as told:
+        longca.verify(**{"device": "cpu", **settings})
+    assert str(told.value).startswith(message)
+    assert "\n" not in str(told.value)
+
+
+def test_pandas_is_used_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = longca.verify(right, "causal", **SMALL)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(longca.Unavailable, match="to_pandas\\(\\) needs pandas; pip install pandas"):
+        found.to_pandas()
+    pandas = ModuleType("pandas")
+    pandas.DataFrame = list  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pandas", pandas)
+    assert found.to_pandas() == found.rows
+
+
+def test_assert_correct_says_what_verify_says() -> None:
+    assert_correct(right, ["causal", "share_question"], 96)
+    with pytest.raises(AssertionError) as told:
+        assert_correct(blind, ["causal", "full"], 96, heads="2:1", head_dim=16, device="cpu", dtype="fp32")
+    reason = next(row["reason"] for row in longca.verify(blind, masks="full", dtypes="fp32", **SMALL).rows if row["mask"] == "full")
+    assert str(told.value).splitlines()[0] == f"wrong: blind on full: {reason}"
+    assert "blind on trial: rows without keys" in str(told.value)
+
+
+def test_assert_correct_demands_what_is_named() -> None:
+    assert_correct(causal_alone, seqlen=64)  # of all masks those that it takes
+    with pytest.raises(AssertionError, match=r"unsupported: causal_alone on full: .*takes the causal mask"):
+        assert_correct(causal_alone, ["causal", "full"], 64)
+    with pytest.raises(longca.BadInput, match="unknown mask"):
+        assert_correct(right, "moon")
+
+
+def test_assert_correct_sees_what_the_check_sees() -> None:
+    """Outputs in memory that a later call writes to, inputs that change, and an exit."""
+    kept = dict[str, Any]()
+
+    @longca.kernel(differentiable=False)
+    def reuses(q: Any, k: Any, v: Any, mask: Any, scale: float) -> Any:
+        kept.setdefault("out", torch.empty_like(q)).copy_(attend(q, k, v, torch.from_numpy(mask.dense()), scale))
+        return kept["out"]
+
+    @longca.kernel(differentiable=False)
+    def changes(q: Any, k: Any, v: Any, mask: Any, scale: float) -> Any:
+        return attend(q.mul_(2), k, v, torch.from_numpy(mask.dense()), scale / 2)
+
+    @longca.kernel
+    def exits(q: Any, k: Any, v: Any, mask: Any, scale: float) -> Any:
+        sys.exit(3)
+
+    for kernel, words in ((reuses, "writes to the memory of out"), (changes, "changes its input q"), (exits, r"sys.exit\(3\)")):
+        with pytest.raises(AssertionError, match=words):
+            assert_correct(kernel, "causal", 64, trials=False)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu")])
+def test_modes_of_the_caller_do_not_matter(mode: Any) -> None:
+    with mode():
+        assert_correct(right, "causal", 64, trials=False)
+
+
+def test_kernels_are_forgotten_after_the_call() -> None:
+    assert_correct(right, "causal", 64, trials=False)
+    with pytest.raises(longca.BadInput, match="unknown kernel 'right'"):
+        longca.verify("right", "causal")
+
+
+def test_an_object_keeps_what_it_holds() -> None:
+    class Scaled(right):  # type: ignore[misc, valid-type]
+        name = "scaled"
+
+        def __init__(self, variant: str = "", factor: float = 0.0) -> None:
+            super().__init__(variant)
+            self.factor = factor
+
+        def prepare(self, mask: Any, case: Any) -> Any:
+            prepared = super().prepare(mask, case)
+            prepared.scale *= self.factor
+            return prepared
+
+    assert_correct(Scaled(factor=1.0), "causal", 64, trials=False)
+    with pytest.raises(AssertionError, match="wrong: scaled on causal"):
+        assert_correct(Scaled(factor=1.1), "causal", 64, trials=False)
+
+
+def run_alone(code: str) -> None:
+    """Runs code in a fresh process that has this checkout."""
+    path = {"PYTHONPATH": str(Path(longca.__file__).parents[1])}
+    subprocess.run([sys.executable, "-c", code], env=os.environ | path, check=True)
+
+
+def test_the_package_stays_light() -> None:
+    run_alone("import longca, sys; dir(longca); assert not {'torch', 'numpy', 'msgspec', 'rich'} & set(sys.modules), sorted(sys.modules)")
+
+
+def test_functions_win_over_rooms_of_the_same_name() -> None:
+    run_alone(
+        "import longca.compare.journals, longca.report.page, longca\n"
+        "assert callable(longca.compare) and callable(longca.report) and callable(longca.run)\n"
+        "from longca.compare import journals\n"
+        "assert longca.parallel.attention and longca.masks.causal\n"
+    )
