@@ -170,3 +170,10 @@ def runs_of(line: NDArray[Any]) -> list[tuple[int, int]]:
     """The intervals of True in a line of bools."""
     edge = np.diff(np.concatenate([[0], line.astype(int), [0]]))
     return list(zip(np.flatnonzero(edge == 1).tolist(), np.flatnonzero(edge == -1).tolist(), strict=True))
+
+
+def assert_is(mask: Mask, dense: Dense) -> None:
+    """It shows these pairs, and its bands are in the form that the constructor demands."""
+    assert (mask.seqlen_q, mask.seqlen_k) == dense.shape
+    np.testing.assert_array_equal(mask.dense(), dense)
+    Mask(mask.seqlen_q, mask.seqlen_k, mask.bands)

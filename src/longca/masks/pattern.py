@@ -73,7 +73,7 @@ class Pattern:
             refuse_documents(self.name, documents, distribution, packing)
         shape = Shape(seqlen, given, np.append(0, np.cumsum(given, dtype=np.int64)))
         known = self._known(shape, seed, params)
-        about = {"name": self.name, "params": known, "seed": seed, "documents": given if self.has_documents else None}
+        about: dict[str, Any] = {"name": self.name, "params": known, "seed": seed, "documents": given if self.has_documents else None}
         return Mask.of(seqlen, seqlen, self.bands(shape, **known), **about)
 
     def check(self, params: Mapping[str, Any]) -> None:
