@@ -11,7 +11,9 @@ from typing import Any
 from longca.errors import unknown
 from longca.lengths import Distribution
 from longca.masks.blocks import BlockMask
+from longca.masks.converters import from_column_intervals, from_cu_seqlens, from_dense, from_position_ids, from_slices
 from longca.masks.encodings import ColumnIntervals, Slices, Varlen
+from longca.masks.flex import from_block_mask, from_mask_mod
 from longca.masks.mask import Mask
 from longca.masks.pattern import PATTERNS, Pattern
 from longca.masks.patterns import (
@@ -100,6 +102,13 @@ __all__ = [
     "causal_document",
     "dense_of",
     "find",
+    "from_block_mask",
+    "from_column_intervals",
+    "from_cu_seqlens",
+    "from_dense",
+    "from_mask_mod",
+    "from_position_ids",
+    "from_slices",
     "full",
     "full_document",
     "global_sliding_window",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from longca.masks import algebra, area, encodings
 from longca.masks.bands import Bands, Ints, Range, as_ranges, bands, cut_keys, cut_rows, transposed, without_empty_rows
 from longca.masks.canonical import fingerprint, merged
 from longca.masks.tiles import Tiles
+
+if TYPE_CHECKING:
+    import torch
 
 Shards = Sequence[Sequence[Range]]
 
@@ -204,6 +207,21 @@ class Mask:
 
     def varlen(self) -> encodings.Varlen:
         return self._varlen
+
+    def position_ids(self) -> encodings.Int32s:
+        return encodings.position_ids(self)
+
+    def mask_mod(self, device: str = "cpu") -> Callable[..., torch.Tensor]:
+        """FlexAttention's function (batch, head, query, key) -> bool."""
+        from longca.masks import flex  # it imports this file
+
+        return flex.mask_mod(self, device)
+
+    def block_mask(self, device: str = "cpu", block_size: int = 128) -> Any:
+        """FlexAttention's BlockMask."""
+        from longca.masks import flex
+
+        return flex.block_mask(self, device, block_size)
 
     @cached_property
     def _varlen(self) -> encodings.Varlen:
