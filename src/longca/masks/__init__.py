@@ -15,7 +15,15 @@ from longca.masks.converters import from_column_intervals, from_cu_seqlens, from
 from longca.masks.encodings import ColumnIntervals, Slices, Varlen
 from longca.masks.flex import from_block_mask, from_mask_mod
 from longca.masks.mask import Mask
-from longca.masks.pattern import PATTERNS, Pattern
+from longca.masks.more_patterns import (
+    chunked_causal,
+    dilated_window_causal,
+    prefix_lm_pairs,
+    shared_questions,
+    sink_window_causal,
+    sliding_window_causal_document,
+)
+from longca.masks.pattern import MORE, PATTERNS, Pattern
 from longca.masks.patterns import (
     block_causal_document,
     causal,
@@ -39,8 +47,13 @@ AnyMask = Mask | BlockMask
 
 
 def names() -> list[str]:
-    """The static masks."""
-    return list(PATTERNS)
+    """The paper's twelve static masks."""
+    return [name for name, pattern in PATTERNS.items() if pattern.group != MORE]
+
+
+def more_names() -> list[str]:
+    """The static masks beyond the paper."""
+    return [name for name, pattern in PATTERNS.items() if pattern.group == MORE]
 
 
 def block_names() -> list[str]:
@@ -51,7 +64,7 @@ def block_names() -> list[str]:
 def find(name: str) -> Pattern | BlockPattern:
     """The pattern of that name."""
     if name not in PATTERNS and name not in BLOCK_PATTERNS:
-        raise unknown("mask", name, names() + block_names())
+        raise unknown("mask", name, [*PATTERNS, *BLOCK_PATTERNS])
     return PATTERNS[name] if name in PATTERNS else BLOCK_PATTERNS[name]
 
 
@@ -100,7 +113,9 @@ __all__ = [
     "causal",
     "causal_blockwise",
     "causal_document",
+    "chunked_causal",
     "dense_of",
+    "dilated_window_causal",
     "find",
     "from_block_mask",
     "from_column_intervals",
@@ -112,13 +127,18 @@ __all__ = [
     "full",
     "full_document",
     "global_sliding_window",
+    "more_names",
     "names",
     "own_params",
     "prefix_lm_causal",
     "prefix_lm_document",
+    "prefix_lm_pairs",
     "share_question",
+    "shared_questions",
+    "sink_window_causal",
     "sliding_window",
     "sliding_window_causal",
+    "sliding_window_causal_document",
     "uniform_block",
     "variable_block",
 ]

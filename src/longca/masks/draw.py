@@ -20,8 +20,19 @@ Shades = NDArray[np.float64]
 PIXELS = 512  # of one mask in a PNG
 HEAD_COLUMNS, MOST_HEADS = 36, 8  # in a terminal: characters of one head of several, and how many heads are drawn
 SURFACE, INK, QUIET = "#fcfcfb", "#1a1a19", "#6b6a66"
-GROUPS = {"regular": "#1f5fa8", "irregular": "#8a4b08", "dynamic": "#5b3a9e"}  # titles; told apart without colour by their order
-GALLERY_BLOCKS: dict[str, dict[str, Any]] = {"uniform_block": {"b": 128, "ratio": 0.2}, "variable_block": {"avg": 512, "ratio": 0.2}}
+GROUPS = {
+    "regular": "#1f5fa8",
+    "irregular": "#8a4b08",
+    "more": "#1c6b52",
+    "dynamic": "#5b3a9e",
+}  # titles; told apart without colour by their order
+GALLERY_PARAMS: dict[str, dict[str, Any]] = {  # where the defaults show little at the gallery's usual length
+    "chunked_causal": {"c": 2048},
+    "dilated_window_causal": {"n": 16, "d": 128},
+    "sink_window_causal": {"s": 256},
+    "uniform_block": {"b": 128, "ratio": 0.2},
+    "variable_block": {"avg": 512, "ratio": 0.2},
+}
 
 
 def shades(mask: AnyMask, rows: int, columns: int) -> Shades:
@@ -127,13 +138,13 @@ def write_png(mask: AnyMask, path: str | Path) -> Path:
 
 def write_gallery(folder: str | Path, seqlen: int, seed: int) -> Path:
     """All masks in one picture."""
-    from longca.masks import block_names, build, find, names
+    from longca.masks import block_names, build, find, more_names, names
 
-    drawn = [*names(), *block_names()]
+    drawn = [*names(), *more_names(), *block_names()]
     rows, columns = -(-(len(drawn) + 1) // 5), 5  # one place more, for the legend
     figure = _figure(13.2, 3.0 * rows)
     for place, name in enumerate(drawn):
-        mask = build(name, seqlen, seed=seed, **GALLERY_BLOCKS.get(name, {}))
+        mask = build(name, seqlen, seed=seed, **GALLERY_PARAMS.get(name, {}))
         axes = figure.add_subplot(rows, columns, place + 1)
         _panel(axes, shades(mask, 200, 200)[0], seqlen, seqlen)
         axes.set_title(name, color=GROUPS[find(name).group], fontsize=11.5, fontweight="bold", pad=16)

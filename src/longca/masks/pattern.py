@@ -17,11 +17,12 @@ from longca.masks.mask import Mask
 
 
 class Shape(NamedTuple):
-    """What every pattern gets: the sequence length and, where it has documents, their lengths and prefix sums."""
+    """What every pattern gets: the sequence length and, where it has documents, their lengths and prefix sums; and the seed."""
 
     seqlen: int
     lengths: tuple[int, ...]
     cu: Ints
+    seed: int
 
 
 class Draw(NamedTuple):
@@ -32,6 +33,7 @@ class Draw(NamedTuple):
     params: Mapping[str, int]
 
 
+MORE = "more"  # the group of masks beyond the paper's
 LONGEST = 1 << 61
 LARGEST = (1 << 63) - 1  # what a parameter may be: records hold 64-bit numbers
 
@@ -71,7 +73,7 @@ class Pattern:
             given = tuple(self._lengths(seqlen, seed, documents, distribution, packing, params))
         else:
             refuse_documents(self.name, documents, distribution, packing)
-        shape = Shape(seqlen, given, np.append(0, np.cumsum(given, dtype=np.int64)))
+        shape = Shape(seqlen, given, np.append(0, np.cumsum(given, dtype=np.int64)), seed)
         known = self._known(shape, seed, params)
         about: dict[str, Any] = {"name": self.name, "params": known, "seed": seed, "documents": given if self.has_documents else None}
         return Mask.of(seqlen, seqlen, self.bands(shape, **known), **about)
