@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from longca.kernels.base import Attention, AutogradAttention, Case, Kernel, No, Yes
     from longca.kernels.functional import attention
     from longca.kernels.plugin import kernel
+    from longca.masks.own import mask
     from longca.recommend.best import best
 
 # found when first used, so that `import longca` and the command line stay light
@@ -24,6 +25,7 @@ _WHERE = {
     "longca.kernels.base": ("Attention", "AutogradAttention", "Case", "Kernel", "No", "Yes"),
     "longca.kernels.functional": ("attention",),
     "longca.kernels.plugin": ("kernel",),
+    "longca.masks.own": ("mask",),
     "longca.recommend.best": ("best",),
 }
 _HOME = {name: module for module, names in _WHERE.items() for name in names}
@@ -42,6 +44,7 @@ __all__ = [
     "attention",
     "best",
     "kernel",
+    "mask",
     "masks",
 ]
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from longca.bench.plan.suite import Suite
     from longca.results.record import Status
 
-STEPS_SAY = ("masks", "seqlens", "seeds", "set", "distribution", "packing", "dense")  # what a workload says itself
+STEPS_SAY = ("masks", "seqlens", "seeds", "set", "lengths", "distribution", "packing", "dense")  # what a workload says itself
 CP_ONLY = ("methods", "nproc", "grid")
 MOST_S = 1e7  # seconds: four months
 MOST_RANKS = 1 << 20
@@ -25,12 +25,14 @@ def resolve(args: argparse.Namespace) -> Suite:
     from msgspec.structs import replace
 
     from longca.bench.plan import suite as suites
+    from longca.bench.plan.mask_plugins import load_masks
     from longca.bench.plan.workload import with_model
     from longca.results.record import LevelName, parse_pass
 
     level = LevelName(args.level) if args.level else LevelName.CP if args.methods else None
     if args.suite is None and args.kernels is None and args.methods is None and not args.plugin and level is not LevelName.CP:
         raise BadInput(f"name a suite ({', '.join(suites.names())}, or a TOML file), or give --kernels.")
+    load_masks(args.plugin)
     suite = suites.find(args.suite) if args.suite else suites.Suite()
     if args.model:
         suite = with_model(suite, args.model)
@@ -39,7 +41,7 @@ def resolve(args: argparse.Namespace) -> Suite:
         lists["passes"] = tuple(map(parse_pass, lists["passes"]))
     suite = suite.changed(
         **lists, seeds=_seeds(args.seeds), distribution=args.distribution, packing=args.packing, deterministic=args.deterministic
-    ).changed(level=level, nproc=args.nproc, grid=args.grid, source=args.source)
+    ).changed(level=level, nproc=args.nproc, grid=args.grid, source=args.source, documents=args.lengths)
     suite = suites.with_params(suite, parse_axes(args.set))
     if args.nproc is not None and not 1 <= args.nproc <= MOST_RANKS:
         bound = "1 rank or more" if args.nproc < 1 else f"{MOST_RANKS} ranks or fewer"

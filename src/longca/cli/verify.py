@@ -36,7 +36,12 @@ DEFAULTS = {"cpu": ("8:2", "64", "fp32", "509"), "cuda": ("64:8", "128", "bf16",
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kernels", metavar="A,B:VARIANT", help=KERNELS_HELP)
-    parser.add_argument("--masks", metavar="A,B", help="masks to check them on, or all, which is the default: the static ones")
+    parser.add_argument(
+        "--masks",
+        metavar="A,B",
+        help="masks to check them on: names, files, expressions such as 'causal & ~sliding_window(w=64)'; "
+        "all, which is the default: the paper's twelve; every: all static ones",
+    )
     parser.add_argument("--seqlens", metavar="8K,997", help="sequence lengths, odd ones too; default: 509 on a CPU, 8K on a GPU")
     parser.add_argument("--heads", metavar="64:8", help="query heads : KV heads; default 8:2 on a CPU, 64:8 on a GPU")
     parser.add_argument(
@@ -52,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a parameter of the masks that have it, one value each; repeatable; under 4K tokens windows and blocks are narrow unless set",
     )
+    parser.add_argument("--lengths", metavar="FILE", help="document lengths instead of drawn ones: a JSON list, or numbers in a text file")
     parser.add_argument("--deterministic", action="store_true", help="ask for a deterministic backward, and demand the same bits twice")
     parser.add_argument(
         "--repeat",
@@ -61,7 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="check N times on each data set, to find what is wrong only now and then",
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is a GPU")
-    parser.add_argument("--plugin", metavar="FILE.py", action="append", default=[], help="a file with kernels of your own; repeatable")
+    parser.add_argument(
+        "--plugin", metavar="FILE.py", action="append", default=[], help="a file with kernels or masks of your own; repeatable"
+    )
     parser.add_argument(
         "--deadline",
         type=float,
@@ -79,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
     from longca.bench.one_device.verify import distinct, verify
     from longca.bench.plan.cells import equal_masks, plan
     from longca.bench.run.environment import device_model
+    from longca.kernels import registry
 
     device = args.device or devices.kind()
     devices.require(device)
@@ -86,6 +95,9 @@ def run(args: argparse.Namespace) -> int:
         keep_on_disk()
     suite, steps = _wanted(args, device)
     level = OneDevice(suite, device, args.plugin, only_named=args.kernels is not None)
+    if not level.catalogue.entries and args.kernels is None:  # the plugins have masks only
+        suite = suite.changed(kernels=tuple(registry.available_labels(device)))
+        level = OneDevice(suite, device)
     for entry in level.catalogue.entries.values():
         if entry.failure:
             file = "" if str(entry.plugin) in entry.failure.reason else f"{entry.plugin}: "
@@ -166,6 +178,7 @@ def _wanted(args: argparse.Namespace, device: str) -> tuple[Suite, list[Step]]:
     """What to check, as a suite, and the masks as its steps."""
     from longca import devices, masks
     from longca.bench.one_device.verify import limits, make_step, refuse_too_long
+    from longca.bench.plan.mask_plugins import load_masks
     from longca.bench.plan.suite import Suite, check
     from longca.kernels import registry
     from longca.kernels.base import Case
@@ -175,7 +188,8 @@ def _wanted(args: argparse.Namespace, device: str) -> tuple[Suite, list[Step]]:
 
     heads, dim, dtype, seqlens = DEFAULTS[device]
     settings = _settings(args.set)
-    wanted = [name for given in parse_list(args.masks or "all") for name in (masks.names() if given == "all" else [given])]
+    load_masks(args.plugin)
+    wanted = masks.expand(parse_list(args.masks or "all"))
     for name in settings:
         if not any(name in masks.find(mask).defaults for mask in wanted):
             raise BadInput(f"none of these masks has a parameter {name!r}; `longca ls masks` shows which they have.")
@@ -196,6 +210,7 @@ def _wanted(args: argparse.Namespace, device: str) -> tuple[Suite, list[Step]]:
         seeds=(args.seed,),
         deterministic=args.deterministic,
         source=args.source,
+        documents=args.lengths or "",
         limits=limits(args.deadline, device, longest, query_heads),
     )
     check(suite)
@@ -203,7 +218,8 @@ def _wanted(args: argparse.Namespace, device: str) -> tuple[Suite, list[Step]]:
         case = Case(0, 0, query_heads, kv_heads, *parse_dims(str(suite.head_dims[0])), suite.dtypes[0])
         refuse_too_long(parse_size(length), case, devices.memory(device) or host_memory.limit(suite.limits.memory))
     labels = parse_list(args.kernels or "") or ([] if args.plugin else registry.available_labels(device))
-    steps = [make_step(name, parse_size(length), args.seed, settings) for length in lengths for name in wanted]
+    documents = suite.document_lengths if suite.documents else ()
+    steps = [make_step(name, parse_size(length), args.seed, settings, documents) for length in lengths for name in wanted]
     return suite.changed(kernels=tuple(labels)), steps
 
 
