@@ -161,8 +161,8 @@ def parse_list(text: str) -> list[str]:
     for letter in text:
         if letter in "'\"":
             quote = "" if quote == letter else quote or letter
-        depth += 0 if quote else (letter == "(") - (letter == ")")
-        if letter == "," and depth <= 0 and not quote:
+        depth += 0 if quote else (letter == "(") - (letter == ")" and depth > 0)
+        if letter == "," and depth == 0 and not quote:
             entries.append("")
         else:
             entries[-1] += letter

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from longca.masks.pattern import MORE, PATTERNS, Pattern
 from longca.masks.random_blocks import BLOCK_PATTERNS, BlockPattern
 from longca.text import parse_size
 
+SIGNS = set("&|~^()'\"")  # which only expressions hold
 AnyMask = Mask | BlockMask
 Named = Pattern | BlockPattern | MaskFile | Expression
 
@@ -56,9 +58,9 @@ def find(text: str) -> Named:
     """The mask that a text names."""
     if text in PATTERNS or text in BLOCK_PATTERNS or text in own.OWN:
         return _plain(text)
-    if text.endswith(SUFFIX) and (Path(text).is_file() or not set(text) & set("&|~()'\"")):
+    if text.endswith(SUFFIX) and (Path(text).is_file() or not set(text) & SIGNS):
         return mask_file(text)
-    if not set(text) & set("&|~()-'\""):
+    if not set(text) & {*SIGNS, "-"}:
         return _plain(text)
     return parse(text, _part)
 
@@ -112,6 +114,12 @@ def blocks_of(name: str, params: Mapping[str, Any] | None = None) -> tuple[Block
     if leaf is None or not isinstance(leaf.part, BlockPattern):
         return None
     return leaf.part, {key: value for key, value in (params or {}).items() if key in leaf.part.defaults} | dict(leaf.fixed)
+
+
+def plugins_of(name: str) -> list[str]:
+    """The loaded plugin files whose masks a name or an expression holds, as they were typed."""
+    words = set(re.findall(r"[^\W\d]\w*", name))
+    return [path for path, names in own.files().items() if words & set(names)]
 
 
 def dense_of(source: str) -> str:

@@ -45,7 +45,7 @@ def _plugins(choice: Choice) -> list[str]:
     if not files:
         return []
     module = "longca.bench.many_devices.plugins" if choice.method else "longca.kernels.registry"
-    content = "method or kernel" if choice.method else "kernel"
+    content = "method, kernel or mask" if choice.method else "kernel or mask"
     return [f"from {module} import load_plugin", "", *(f"load_plugin({file!r})  # the file that holds the {content}" for file in files)]
 
 
