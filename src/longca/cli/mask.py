@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plugin", action="append", default=[], metavar="FILE", help="a Python file with masks of your own; repeatable")
     parser.add_argument("--json", action="store_true", help="print the mask as JSON, for programs; `--masks FILE.json` takes it back")
     parser.add_argument("--png", metavar="FILE", help="draw the mask into a PNG file")
+    parser.add_argument("--bands", action="store_true", help="with --png: draw each band of the mask, with its six numbers")
     parser.add_argument("--gallery", metavar="DIR", help="draw all masks, at this length and seed, into DIR/masks.png")
 
 
@@ -44,11 +45,11 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput("name a mask (`longca ls masks` lists them), or give --gallery DIR for a picture of all.")
     if args.png is not None:
         _refuse_path(Path(args.png))
+    if args.bands and args.png is None:
+        raise BadInput("--bands draws the bands of a mask into a file; add --png FILE.")
     mask = _build(args)
     if args.png is not None:
-        from longca.masks.draw import write_png
-
-        written = write_png(mask, args.png)
+        written = _draw(mask, args.png, args.bands)
         if not args.json:
             print(f"wrote {written}")
     if args.json:
@@ -72,11 +73,23 @@ def _refuse_path(path: Path) -> None:
         raise BadInput(f"cannot write {path}: there is no folder {path.parent}; make it, or give another file.")
 
 
+def _draw(mask: AnyMask, path: str, bands: bool) -> Path:
+    from longca.masks import Mask
+    from longca.masks.draw import write_png
+    from longca.masks.draw_bands import write_bands
+
+    if not bands:
+        return write_png(mask, path)
+    if not isinstance(mask, Mask):
+        raise BadInput(f"{mask.name} is a block pattern, and --bands draws masks of bands; leave it out.")
+    return write_bands(mask, path)
+
+
 def _gallery(args: argparse.Namespace) -> int:
     from longca.masks.draw import write_gallery
 
     alone = ("name", "lengths", "distribution", "packing", "png", "source", "heads", "head_dim")
-    if args.set or args.json or args.plugin or any(getattr(args, option) is not None for option in alone):
+    if args.set or args.json or args.plugin or args.bands or any(getattr(args, option) is not None for option in alone):
         raise BadInput("--gallery draws every mask with its own parameters; beside it only --seqlen and --seed can be given.")
     print(f"wrote {write_gallery(args.gallery, parse_size(args.seqlen or SEQLEN), args.seed)}")
     return 0

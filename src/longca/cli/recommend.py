@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--source", metavar="NAME", help="records of block patterns that come from there (default random)")
     parser.add_argument("--distribution", metavar="NAME", help="records of documents drawn from this distribution")
     parser.add_argument("--packing", metavar="NAME", help="records of documents packed this way")
-    parser.add_argument("--own-documents", action="store_true", default=None, help="records of a workload's own documents")
+    parser.add_argument("--own-documents", action="store_true", default=None, help="records of documents that a workload or --lengths gave")
     parser.add_argument("--deterministic", action="store_true", default=None, help="records of deterministic backwards")
     parser.add_argument("--gpus", type=int, metavar="N", help="GPUs that share the sequence (default 1)")
     parser.add_argument("--cluster", metavar="NAME", help="records simulated for this cluster, instead of measured ones")
