@@ -20,17 +20,17 @@ class Listing(NamedTuple):
 
 
 def masks() -> list[dict[str, Any]]:
-    from longca.masks import BLOCK_PATTERNS, PATTERNS
+    from longca.masks import BLOCK_PATTERNS, PATTERNS, find, own_names
 
     static = [
         {
             "name": pattern.name,
             "group": pattern.group,
             "documents": pattern.has_documents,
-            "params": {name: default if isinstance(default, int) else "drawn" for name, default in pattern.defaults.items()},
+            "params": {name: "drawn" if callable(default) else default for name, default in pattern.defaults.items()},
             "about": pattern.about,
         }
-        for pattern in PATTERNS.values()
+        for pattern in (*PATTERNS.values(), *map(find, own_names()))
     ]
     dynamic = [
         {"name": pattern.name, "group": pattern.group, "documents": False, "params": pattern.defaults, "about": pattern.about}
@@ -91,14 +91,18 @@ LISTINGS = {
 }
 
 
-WITH_PLUGINS = ("kernels", "cp")
+WITH_PLUGINS = ("kernels", "masks", "cp")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", nargs="?", help=f"one of {', '.join(LISTINGS)}; without it, these are listed")
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     parser.add_argument(
-        "--plugin", action="append", default=[], metavar="FILE", help="a Python file whose kernels or methods are listed too; repeatable"
+        "--plugin",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a Python file whose kernels, masks or methods are listed too; repeatable",
     )
 
 
@@ -126,12 +130,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _load(plugins: list[str], what: str | None) -> None:
     if plugins and what not in WITH_PLUGINS:
-        raise BadInput(f"--plugin is for `longca ls {'` and `longca ls '.join(WITH_PLUGINS)}`; leave it out.")
+        raise BadInput(f"--plugin is for `longca ls {'`, `longca ls '.join(WITH_PLUGINS)}`; leave it out.")
     for path in plugins:
         from longca.bench.many_devices.plugins import load_carefully
         from longca.results.settings import Limits
 
-        load_carefully(path, Limits().start_s)
+        load_carefully(path, Limits().start_s)  # which imports it, and with it its masks
 
 
 SIGNS = {"native": "N", "lowered": "L", "no": "."}

@@ -29,7 +29,12 @@ KERNELS_HELP = "kernels to check, or all; default: every variant of all that are
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kernels", metavar="A,B:VARIANT", help=KERNELS_HELP)
-    parser.add_argument("--masks", metavar="A,B", help="masks to check them on, or all, which is the default: the static ones")
+    parser.add_argument(
+        "--masks",
+        metavar="A,B",
+        help="masks to check them on: names, files, expressions such as 'causal & ~sliding_window(w=64)'; "
+        "all, which is the default: the paper's twelve; every: all static ones",
+    )
     parser.add_argument("--seqlens", metavar="8K,997", help="sequence lengths, odd ones too; default: 509 on a CPU, 8K on a GPU")
     parser.add_argument("--heads", metavar="64:8,8", help="query heads : KV heads, one or several; default 8:2 on a CPU, 64:8 on a GPU")
     parser.add_argument(
@@ -48,6 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a parameter of the masks that have it, one value each; repeatable; under 4K tokens windows and blocks are narrow unless set",
     )
+    parser.add_argument(
+        "--lengths", dest="documents", metavar="FILE", help="document lengths instead of drawn ones: a JSON list, or numbers in a text file"
+    )
     parser.add_argument("--deterministic", action="store_true", help="ask for a deterministic backward, and demand the same bits twice")
     parser.add_argument(
         "--repeat",
@@ -57,7 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="check N times on each data set, to find what is wrong only now and then",
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is a GPU")
-    parser.add_argument("--plugin", metavar="FILE.py", action="append", default=[], help="a file with kernels of your own; repeatable")
+    parser.add_argument(
+        "--plugin", metavar="FILE.py", action="append", default=[], help="a file with kernels or masks of your own; repeatable"
+    )
     parser.add_argument(
         "--deadline",
         type=float,

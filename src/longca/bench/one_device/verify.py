@@ -24,6 +24,7 @@ from longca.bench.plan.workload import Step
 from longca.bench.run.retry import outcomes
 from longca.errors import BadInput
 from longca.kernels.base import Case
+from longca.masks.own import GROUP as OWN
 from longca.results.metrics import BYTES
 from longca.results.record import Check, Outcome, Params, Pass, Status
 from longca.results.settings import Limits
@@ -56,16 +57,17 @@ class Finding:
         return bool(self.errors) or self.status in FAILED
 
 
-def make_step(name: str, seqlen: int, seed: int, settings: Mapping[str, int | float]) -> Step:
-    """The mask to check on. Short sequences get narrow windows and several documents, or many masks would show the same pairs."""
+def make_step(name: str, seqlen: int, seed: int, settings: Mapping[str, int | float], lengths: Sequence[int] = ()) -> Step:
+    """The mask to check on, with these lengths of documents if it has some. Short sequences get narrow windows and several documents, or
+    many masks would show the same pairs."""
     pattern = masks.find(name)
     params: Params = {}
     documents: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
-    if seqlen < SHORT and isinstance(pattern, masks.Pattern):
-        narrow = {"w": seqlen // 8, "B": max(1, seqlen // 16)}
+    if pattern.has_documents and (lengths or seqlen < SHORT):
+        documents = tuple(lengths) or _documents(seqlen, seed)
+    if seqlen < SHORT and pattern.group != OWN:
+        narrow = {"w": seqlen // 8, "B": max(1, seqlen // 16), "c": max(1, seqlen // 8)}
         params = {key: narrow[key] for key, default in pattern.defaults.items() if key in narrow and isinstance(default, int)}
-        if pattern.has_documents:
-            documents = _documents(seqlen, seed)
     return Step(name, seqlen, documents, params | masks.own_params(name, settings), seed)
 
 
@@ -158,7 +160,7 @@ def trial_finding(job: Job, name: TrialName, workers: Workers) -> Finding:
     """The finding of one trial of the kernel of a job."""
     alone = replace(job, planned=job.planned[:1])
     (outcome,) = dict(workers.attempt(alone, name)).values()
-    block_pattern = job.cell.mask in masks.block_names()  # there the mask of the job is tried too, at its own length
+    block_pattern = masks.has_blocks(job.cell.mask)  # there the mask of the job is tried too, at its own length
     seqlen = job.cell.seqlen if block_pattern else TRIAL_TOKENS
     return _finding(job, outcome.variant, f"trial: {name}", seqlen, outcome.status, outcome.reason, outcome.check or {})
 
