@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from longca.cli._collector import collector_paused
-from longca.cli._torn import say_torn
+from longca.cli._journal_notes import say_lacks
 from longca.errors import BadInput
 from longca.text import parse_list, plural
 
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         return _show_standing(args)
     from longca.compare.journals import compare
 
-    say_torn([args.before, args.after])
+    say_lacks([args.before, args.after])
     with collector_paused():
         comparison = compare(args.before, args.after, threshold, args.force)
         if args.json:
@@ -62,7 +62,7 @@ def _show_standing(args: argparse.Namespace) -> int:
     for name in ONLY_FOR_TWO:
         if getattr(args, name):
             raise BadInput(f"--{name.replace('_', '-')} is for two folders; leave it out with --kernel.")
-    say_torn([args.before])
+    say_lacks([args.before])
     results = read(args.before)
     known = sorted({record.kernel for record in results.records if record.method is None})
     if results.records and not known:

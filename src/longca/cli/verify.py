@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import signal
 import sys
 from collections import Counter
@@ -29,6 +30,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM)
 HELP = "check kernels against an fp64 reference on every mask they claim"
 
 SHOWN_LINES = 10  # of what a kernel prints in one job
+ADDRESS = re.compile(r"0x[0-9a-f]+")
 TENSORS = ("out", "lse", "dq", "dk", "dv")
 KERNELS_HELP = "kernels to check, or all; default: every variant of all that are available here, with --plugin only those of the plugins"
 DEFAULTS = {"cpu": ("8:2", "64", "fp32", "509"), "cuda": ("64:8", "128", "bf16", "8K")}  # heads, head size, dtype, lengths
@@ -73,10 +75,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from longca import devices
-    from longca.bench.check.trial_names import trials_on
     from longca.bench.one_device.compiled_code import keep_on_disk
     from longca.bench.one_device.level import OneDevice
-    from longca.bench.one_device.verify import distinct, verify
+    from longca.bench.one_device.verify import CaseCount, verify
     from longca.bench.plan.cells import equal_masks, plan
     from longca.bench.run.environment import device_model
 
@@ -95,22 +96,21 @@ def run(args: argparse.Namespace) -> int:
         print(f"{device_model(device)}, {suite.heads[0]} heads of {suite.head_dims[0]}, {suite.dtypes[0]}, seed {args.seed}", flush=True)
     for note in equal_masks(planned):
         print(f"note: {note}: checked once", file=sys.stderr)
-    jobs = {entry.cell.job for entry in distinct(planned)}
-    cases = len(jobs) + len({job.kernel for job in jobs}) * len(trials_on(device))
     findings: list[Finding] = []
-    stopped = False
+    cases, stopped = CaseCount(planned, suite, device), False
     try:
-        with _signals_stop(), closing(verify(planned, suite, level.catalogue, device, args.repeat, _show_output)) as coming:
+        with _signals_stop(), closing(verify(planned, suite, level.catalogue, device, args.repeat, OutputPrinter())) as coming:
             for finding in coming:
                 findings.append(finding)
-                _tell(finding, f"{len(findings)}/{cases}", args.json)
+                cases.add(finding)
+                _tell(finding, f"{len(findings)}/{cases.total}", args.json)
     except KeyboardInterrupt:
         stopped = True  # what was found so far is worth as much as before
     if not args.json:
         write_over("")
         _show(findings)
     if stopped:
-        print(f"longca: stopped; {cases - len(findings)} of {cases} cases are not checked.", file=sys.stderr)
+        print(f"longca: stopped; {cases.total - len(findings)} of {cases.total} cases are not checked.", file=sys.stderr)
         return INTERRUPTED
     return _exit_code(findings, args.kernels or "")
 
@@ -218,17 +218,27 @@ def _settings(entries: Sequence[str]) -> dict[str, int | float]:
     return {name: values[0] for name, values in settings.items()}
 
 
-def _show_output(kernel: str, output: str) -> None:
-    """Shows the first and the last lines that a kernel printed: those of a crash begin with the line that crashed."""
-    from longca.text import printable
+class OutputPrinter:
+    """Shows what kernels print: the first and the last lines, as those of a crash begin with the line that crashed. What a kernel prints
+    again is shown once: a forward that is tried alone crashes as it did beside its backward."""
 
-    write_over("")
-    lines = [printable(line) for line in output.splitlines()]
-    if left_out := len(lines[SHOWN_LINES:]):
-        half = SHOWN_LINES // 2
-        lines[half:-half] = [f"({plural(left_out, 'line')} left out)"]
-    for line in lines:
-        print(f"{kernel} prints: {line}", file=sys.stderr, flush=True)
+    def __init__(self) -> None:
+        self._last: dict[str, str] = {}
+
+    def __call__(self, kernel: str, output: str) -> None:
+        from longca.text import printable
+
+        without_addresses = ADDRESS.sub("", output)
+        if self._last.get(kernel) == without_addresses:
+            return
+        self._last[kernel] = without_addresses
+        write_over("")
+        lines = [printable(line) for line in output.splitlines()]
+        if left_out := len(lines[SHOWN_LINES:]):
+            half = SHOWN_LINES // 2
+            lines[half:-half] = [f"({plural(left_out, 'line')} left out)"]
+        for line in lines:
+            print(f"{kernel} prints: {line}", file=sys.stderr, flush=True)
 
 
 def _show(findings: list[Finding]) -> None:

@@ -116,6 +116,23 @@ def verify(
             workers.close()
 
 
+class CaseCount:
+    """How many findings `verify` will have, as far as is known: kernels that are right on no mask get no trials."""
+
+    def __init__(self, planned: Sequence[Planned], suite: Suite, device: str) -> None:
+        self._coming = [job.cell.kernel for job in make_jobs(distinct(planned), suite.limits.workers)]
+        self._jobs, self._trials, self._right = len(self._coming), len(trials_on(device)), set[str]()
+
+    def add(self, finding: Finding) -> None:
+        """Counts a finding; they come in the order of the jobs, and trials last."""
+        if self._coming and (kernel := self._coming.pop(0)) and finding.status is Status.OK:
+            self._right.add(kernel)
+
+    @property
+    def total(self) -> int:
+        return self._jobs + len(self._right.union(self._coming)) * self._trials
+
+
 def distinct(planned: Sequence[Planned]) -> list[Planned]:
     """The cells of the first of all masks that show the same pairs."""
     names = _same_masks(planned)
