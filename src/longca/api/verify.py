@@ -19,11 +19,10 @@ from longca.api.progress import ChecksShown
 from longca.api.request import DEVICES, SHAPES
 from longca.api.shown import Part, Shown
 from longca.api.values import Number, Texts, axes, document_lengths, texts
-from longca.bench.check.trial_names import trials_on
 from longca.bench.one_device import compiled_code
 from longca.bench.one_device import verify as checks
 from longca.bench.one_device.level import OneDevice
-from longca.bench.one_device.verify import FAILED, Finding, make_step, refuse_too_long
+from longca.bench.one_device.verify import FAILED, CaseCount, Finding, make_step, refuse_too_long
 from longca.bench.plan.cells import Planned, equal_masks, plan
 from longca.bench.plan.mask_plugins import load_masks
 from longca.bench.plan.suite import Suite, check
@@ -165,12 +164,9 @@ class VerifyPlan:
     def notes(self) -> list[str]:
         return [f"{note}: checked once" for note in equal_masks(self.planned)]
 
-    @property
-    def cases(self) -> int:
-        """How many findings there are if every kernel is right on some mask."""
-        jobs = {entry.cell.job for entry in checks.distinct(self.planned)}
-        tried = len({checks.subject(job) for job in jobs}) if self.trials else 0
-        return len(jobs) + tried * len(trials_on(self.level.device))
+    def count(self) -> CaseCount:
+        """Counts the cases while they are checked."""
+        return CaseCount(self.planned, self.level.suite, self.level.device, self.trials)
 
     def findings(self, show_output: Callable[[str, str], None] | None = None) -> Generator[Finding, None, None]:
         """Findings as they come. `show_output` gets the name of a kernel of a plugin, and what it printed."""
@@ -294,4 +290,4 @@ def verify(
     with registry.lent(given.objects):
         planned = plan_verify(request, in_process=bool(given.objects))
         with closing(planned.findings()) as coming:
-            return planned.verification(list(ChecksShown(coming, planned.cases, progress)))
+            return planned.verification(list(ChecksShown(coming, planned.count(), progress)))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from longca.cli._collector import collector_paused
-from longca.cli._torn import say_torn
+from longca.cli._journal_notes import say_lacks
 from longca.errors import BadInput
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _answer(args: argparse.Namespace) -> int:
     from longca.recommend.shipped import load
 
     question = Question.parse(**_typed(args))
-    say_torn(args.results or [])
+    say_lacks(args.results or [])
     answer = recommend(question, load(args.results))
     if args.export:
         _write(args.export, [answer])
@@ -88,7 +88,7 @@ def _export_table(args: argparse.Namespace) -> int:
 
     if not args.export or args.code:
         raise BadInput("name a --mask and a --seqlen; or give --export FILE for all answers that the records hold.")
-    say_torn(args.results or [])
+    say_lacks(args.results or [])
     answers = table(load(args.results), parse_fields(**_typed(args)))
     _write(args.export, answers)
     return 0 if answers else NO_RECORD

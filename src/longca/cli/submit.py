@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from longca.cli._torn import say_torn
+from longca.cli._journal_notes import say_lacks
 from longca.text import plural
 
 HELP = "check a journal of your device and pack it for publication"
@@ -23,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
 
     from longca.results.submission import prepare, problems
 
-    say_torn([args.folder])
+    say_lacks([args.folder])
     if found := problems(args.folder):
         for problem in found:
             print(f"longca: {args.folder}: {problem}", file=sys.stderr)

@@ -138,6 +138,23 @@ def subject(cell: Cell) -> Subject:
     return cell.kernel, format_heads(shape), format_dims(shape), cell.dtype
 
 
+class CaseCount:
+    """How many findings `verify` will have, as far as is known: kernels that are right on no mask get no trials."""
+
+    def __init__(self, planned: Sequence[Planned], suite: Suite, device: str, trials: bool = True) -> None:
+        self._coming = [subject(job.cell) for job in make_jobs(distinct(planned), suite.limits.workers)]
+        self._jobs, self._trials, self._right = len(self._coming), len(trials_on(device)) if trials else 0, set[Subject]()
+
+    def add(self, finding: Finding) -> None:
+        """Counts a finding; they come in the order of the jobs, and trials last."""
+        if self._coming and (tried := self._coming.pop(0)) and finding.status is Status.OK:
+            self._right.add(tried)
+
+    @property
+    def total(self) -> int:
+        return self._jobs + len(self._right.union(self._coming)) * self._trials
+
+
 def distinct(planned: Sequence[Planned]) -> list[Planned]:
     """The cells of the first of all masks that show the same pairs."""
     names = _same_masks(planned)
