@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from longca.report import figures, markdown, page
+    from longca.report import page
     from longca.results import naming, reading
 
     say_torn(args.folders)
@@ -31,8 +31,12 @@ def run(args: argparse.Namespace) -> int:
         text = page.render(results, rows, args.folders, args.title)
     write_text(args.out, text, "; open it in a browser, it needs no network")
     if args.md:
+        from longca.report import markdown
+
         write_text(args.md, markdown.render(results, rows, args.title))
     if args.figures:
+        from longca.report import figures
+
         count = 0
         for count, path in enumerate(figures.write_figures(rows, args.figures), 1):
             write_over(f"{count} {path.name}")  # a large journal takes half a minute

@@ -24,7 +24,7 @@ class Results:
     environments: dict[str, Environment] = field(default_factory=dict)
     masks: dict[tuple[str, str], MaskEntry] = field(default_factory=dict)
     folders: list[Path] = field(default_factory=list)
-    homes: dict[str, list[int]] = field(default_factory=dict)  # by key the numbers of the folders that hold the record
+    homes: dict[str, tuple[int, ...]] = field(default_factory=dict)  # by key the numbers of the folders that hold the record
 
     def environment(self, record: Record) -> Environment:
         """The record's environment; an empty one where its journal does not say."""
@@ -42,10 +42,11 @@ def read_all(folders: Iterable[str | Path]) -> Results:
     for number, folder in enumerate(results.folders):
         environments = files.read_environments(folder)
         own = without_doubtful(latest(history(folder), environments), environments)
+        home = (number,)
         for record in own:
             records.pop(record.key, None)  # a later record also stands later
             records[record.key] = record
-            results.homes.setdefault(record.key, []).append(number)
+            results.homes[record.key] = results.homes.get(record.key, ()) + home
         results.environments |= environments
         results.masks |= {(entry.digest, entry.mask): entry for entry in files.read_masks(folder).entries}
     results.records = list(records.values())
@@ -99,8 +100,9 @@ def identity(record: Record, environments: Environments | None = None, kernel: s
     `kernel` stands for the kernel as asked for, where a caller matches records by the variant that ran.
     """
     device = environments[record.env].device if environments and record.env in environments else None
+    params = tuple(sorted(record.params.items())) if record.params else ()
     return (
-        device, record.level, kernel or record.asked, record.mask, tuple(sorted(record.params.items())), record.mask_digest, record.seed,
+        device, record.level, kernel or record.asked, record.mask, params, record.mask_digest, record.seed,
         record.seqlen, record.seqlen_q, record.seqlen_k, record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype,
         record.deterministic, record.grad, record.pass_, record.method, record.ranks, record.grid, record.simulated,
     )  # fmt: skip
