@@ -184,8 +184,8 @@ def _absolute(parts: list[str], importer: Path) -> list[Path]:
 
 @cache
 def _own_files(parts: tuple[str, ...]) -> list[Path]:
-    """Returns the files of a module of LongCA. They do not change while it runs."""
-    return _below(PACKAGE.parent, list(parts))
+    """Returns the files of all packages of LongCA on the way to a module, and its own. They do not change while it runs."""
+    return [file for count in range(1, len(parts) + 1) for file in _python_file(PACKAGE.parent.joinpath(*parts[:count]))]
 
 
 def _below(folder: Path, parts: list[str]) -> list[Path]:
@@ -195,6 +195,10 @@ def _below(folder: Path, parts: list[str]) -> list[Path]:
 
 def _files(module: Path) -> list[Path]:
     """Returns the file of a package or else of a module, as Python does, and compiled ones, which have more in their names."""
-    usual = [module / "__init__.py", module.with_name(f"{module.name}.py")]
     compiled = [] if module.name == "*" else sorted(module.parent.glob(f"{module.name}.*.so"))
-    return [file for file in usual if file.is_file()][:1] + compiled
+    return _python_file(module) + compiled
+
+
+def _python_file(module: Path) -> list[Path]:
+    usual = [module / "__init__.py", module.with_name(f"{module.name}.py")]
+    return [file for file in usual if file.is_file()][:1]

@@ -14,6 +14,7 @@ import numpy as np
 from longca.text import printable
 
 DIGITS = 4
+FORMAT = f"%.{DIGITS}g"
 POWERS = 10.0 ** np.concatenate([np.arange(309), np.arange(-330, 0)])  # POWERS[n] is 10 to the power of n, which may be negative
 EXACT = 22  # the largest power of ten that is exact as a float
 # what could end a script element, or a line of JavaScript, must not stand in the data as it is
@@ -30,7 +31,7 @@ def embed(data: Any) -> str:
 
 def rounded(value: float | None) -> float | None:
     """The value in as many digits as the page shows; None where it is not finite."""
-    return None if value is None or not isfinite(value) else float(f"{value:.{DIGITS}g}")
+    return None if value is None or not isfinite(value) else float(FORMAT % value)
 
 
 def column(values: Sequence[Any]) -> tuple[list[Any], str]:

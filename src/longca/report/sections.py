@@ -192,8 +192,11 @@ def _shares(rows: Sequence[Row], cells: Sequence[Cell], lines: Sequence[str], pa
     known = peak_known(rows)
     places = grouped(cells, attrgetter("line", "pass_", "panel"))
     groups: dict[str, dict[Place, list[Row]]] = {BEST: {place: [row for cell in own for row in cell.rows] for place, own in places.items()}}
-    for seqlen in sorted({cell.seqlen for cell in cells if cell.timed}):
-        groups[str(seqlen)] = {place: at for place, own in places.items() if (at := _at_length(own, seqlen))}
+    lengths = sorted({cell.seqlen for cell in cells if cell.timed})
+    groups |= {str(seqlen): {} for seqlen in lengths}
+    for place, own in places.items():
+        for seqlen, group in _at_lengths(own, lengths).items():
+            groups[str(seqlen)][place] = group
     tables = []
     for name, at_places in groups.items():
         fastest = None if known else fastest_speeds(row for own in at_places.values() for row in own)
@@ -202,11 +205,13 @@ def _shares(rows: Sequence[Row], cells: Sequence[Cell], lines: Sequence[str], pa
     return {"known": known, "panels": panels, "start": str(common_length(rows) or BEST), "tables": tables}
 
 
-def _at_length(cells: Sequence[Cell], seqlen: int) -> list[Row]:
-    """The rows of one length, and what is wrong at any length."""
-    here = next((cell.rows for cell in cells if cell.seqlen == seqlen), [])
+def _at_lengths(cells: Sequence[Cell], lengths: Sequence[int]) -> dict[int, list[Row]]:
+    """The rows of each of the lengths, and with each what is wrong at any length."""
     wrong = [row for cell in cells for row in cell.wrong]
-    return [*(row for row in here if row not in wrong), *wrong] if wrong else here
+    here = {cell.seqlen: cell.rows for cell in cells}
+    if wrong:
+        return {seqlen: [*(row for row in here.get(seqlen, ()) if row not in wrong), *wrong] for seqlen in lengths}
+    return {seqlen: here[seqlen] for seqlen in lengths if seqlen in here}
 
 
 def _share(rows: Sequence[Row], fastest: Mapping[Contest, float] | None, records: Numbers) -> Found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -94,6 +95,12 @@ def as_planned(record: Record) -> Record:
     return replace(record, grad=record.given.grad)
 
 
+_identifying = attrgetter(
+    *("level", "mask", "mask_digest", "seed", "seqlen", "seqlen_q", "seqlen_k", "heads_q", "heads_kv", "head_dim", "head_dim_v", "dtype"),
+    *("deterministic", "grad", "pass_", "method", "ranks", "grid", "simulated"),
+)
+
+
 def identity(record: Record, environments: Environments | None = None, kernel: str | None = None) -> Identity:
     """What was measured, without what it was measured with and what came out; with environments, on which device too.
 
@@ -101,8 +108,4 @@ def identity(record: Record, environments: Environments | None = None, kernel: s
     """
     device = environments[record.env].device if environments and record.env in environments else None
     params = tuple(sorted(record.params.items())) if record.params else ()
-    return (
-        device, record.level, kernel or record.asked, record.mask, params, record.mask_digest, record.seed,
-        record.seqlen, record.seqlen_q, record.seqlen_k, record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype,
-        record.deterministic, record.grad, record.pass_, record.method, record.ranks, record.grid, record.simulated,
-    )  # fmt: skip
+    return device, kernel or record.asked, params, _identifying(record)
