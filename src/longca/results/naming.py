@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from longca import masks
 from longca.results.reading import Results
-from longca.results.record import Pass, Record
+from longca.results.record import Environment, Pass, Record
 from longca.text import format_shape
 
 PLAIN_MASKS = ("full", "causal")  # without parameters: others equal them where a window or a block is as long as the sequence
@@ -45,8 +47,7 @@ class Contest(NamedTuple):
     simulated: str | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Row:
+class Row(Struct, frozen=True, eq=False, gc=False):
     """A record with its names."""
 
     record: Record
@@ -83,20 +84,26 @@ class Row:
         return Contest(self.setting, self.problem, record.seqlen, record.pass_, record.ranks, record.simulated)
 
 
+_setting_fields = attrgetter("env", "level", "heads_q", "heads_kv", "head_dim", "head_dim_v", "dtype", "deterministic")
+
+
 def rows(results: Results) -> list[Row]:
     """All records with their names."""
     records = results.records
     simpler, problems, kernels = same_masks(records), problem_names(records), kernel_names(records)
-    settings: dict[tuple[object, ...], Setting] = {}
-    found = []
+    devices = {name: environment.name for name, environment in results.environments.items()}
+    settings: dict[tuple[object, ...], Setting] = {}  # one object for many records
+    named = []
     for record, problem, kernel, same in zip(records, problems, kernels, simpler, strict=True):
-        shape = (record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype, record.deterministic)
-        setting = Setting(results.environment(record).name, record.level.value, *shape)
-        setting = settings.setdefault(tuple(setting), setting)  # one object for many records
+        place = _setting_fields(record)
+        setting = settings.get(place)
+        if setting is None:
+            environment, level, *shape = place
+            setting = settings[place] = Setting(devices.get(environment, Environment().name), level.value, *shape)
         line, series = _split_names(record, kernel)
         panel = f"{problem} ×{record.ranks}" if record.method else problem
-        found.append(Row(record, setting, problem, line, series, panel, same, tuple(results.homes.get(record.key, ()))))
-    return found
+        named.append(Row(record, setting, problem, line, series, panel, same, results.homes.get(record.key, ())))
+    return named
 
 
 def _split_names(record: Record, kernel: str) -> tuple[str, str]:
@@ -113,19 +120,22 @@ def is_pattern(record: Record) -> bool:
 
 def mask_title(record: Record) -> str:
     """The mask with its source and parameters. One pattern per KV head is not mentioned."""
-    usual = ("heads", record.heads_kv)
-    source = [] if record.pattern_source == "random" else [record.pattern_source]
-    params = (f"{name}={value}" for name, value in record.params.items() if (name, value) != usual)
-    return " ".join([record.mask, *source, *params])
+    title = record.mask if record.pattern_source == "random" else f"{record.mask} {record.source}"
+    for name, value in record.params.items():
+        if (name, value) != ("heads", record.heads_kv):
+            title += f" {name}={value}"
+    return title
 
 
 def problem_names(records: Sequence[Record]) -> list[str]:
     """For each record the name of its mask. It holds the parameters of block patterns, and parameters of which one seed has several."""
-    titles: dict[tuple[str, int, int], set[str]] = {}
-    for record in records:
-        titles.setdefault((record.mask, record.seqlen, record.seed), set()).add(mask_title(record))
-    listed = {mask for (mask, _, _), several in titles.items() if len(several) > 1}
-    return [mask_title(record) if is_pattern(record) or record.mask in listed else record.mask for record in records]
+    titles = [mask_title(record) for record in records]
+    by_seed: dict[tuple[str, int, int], str] = {}
+    listed = set(masks.block_names())
+    for record, title in zip(records, titles, strict=True):
+        if by_seed.setdefault((record.mask, record.seqlen, record.seed), title) != title:
+            listed.add(record.mask)
+    return [title if record.mask in listed else record.mask for record, title in zip(records, titles, strict=True)]
 
 
 def kernel_names(records: Sequence[Record]) -> list[str]:
@@ -168,16 +178,21 @@ def same_masks(records: Sequence[Record]) -> list[str | None]:
     for seqlen in {record.seqlen for record in records}:
         for name in PLAIN_MASKS:
             names.setdefault((seqlen, masks.build(name, seqlen).digest), {})[name] = -1
-    for record in records:
-        names.setdefault((record.seqlen, record.mask_digest), {}).setdefault(record.mask, len(record.params))
-    simplest = {place: min(found, key=lambda name: (found[name], name)) for place, found in names.items()}
-    answers = (simplest[record.seqlen, record.mask_digest] for record in records)
-    return [None if name == record.mask else name for name, record in zip(answers, records, strict=True)]
+    kinds = list(map(attrgetter("seqlen", "mask_digest", "mask"), records))
+    sizes = dict(zip(reversed(kinds), (len(record.params) for record in reversed(records)), strict=True))  # of the first record
+    for (seqlen, digest, mask), size in sizes.items():
+        names.setdefault((seqlen, digest), {}).setdefault(mask, size)
+    simplest = {place: min(own, key=lambda name: (own[name], name)) for place, own in names.items()}
+    simpler = {(*place, mask): None if mask == simplest[place] else simplest[place] for place, own in names.items() for mask in own}
+    return [simpler[kind] for kind in kinds]
+
+
+_contest_fields = attrgetter("setting", "problem", "record.seqlen", "record.pass_", "record.ranks", "record.simulated")
 
 
 def contests(named: Iterable[Row]) -> dict[Contest, list[Row]]:
     """Rows by what they can be compared on."""
-    groups: dict[Contest, list[Row]] = {}
+    groups: dict[tuple[object, ...], list[Row]] = {}
     for row in named:
-        groups.setdefault(row.contest, []).append(row)
-    return groups
+        groups.setdefault(_contest_fields(row), []).append(row)
+    return {own[0].contest: own for own in groups.values()}

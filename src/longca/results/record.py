@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import lru_cache
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
@@ -214,11 +215,16 @@ class Record(Outcome, kw_only=True):
     @property
     def label(self) -> str:
         """The kernel with the variant that ran."""
-        return f"{self.kernel}:{self.variant}" if self.variant else self.kernel
+        return _label(self.kernel, self.variant) if self.variant else self.kernel
 
     @property
     def pattern_source(self) -> str:
         return self.source or "random"
+
+
+@lru_cache(maxsize=1024)
+def _label(kernel: str, variant: str) -> str:
+    return f"{kernel}:{variant}"
 
 
 class MaskEntry(Struct, kw_only=True):

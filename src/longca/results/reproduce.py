@@ -146,8 +146,7 @@ def _clock_options(environment: Environment) -> list[str]:
 def _quadratic(label: str, mask: str) -> bool:
     """Whether a kernel's memory grows with the square of the length on this mask."""
     try:
-        small = known_masks.build(mask, SAMPLE_LENGTH)
-        answers = [kernel.supports(small, Case(SAMPLE_LENGTH, SAMPLE_LENGTH, 1, 1, 64, 64)) for kernel in registry.choices(label)]
+        answers = [kernel.supports(_sample(mask), Case(SAMPLE_LENGTH, SAMPLE_LENGTH, 1, 1, 64, 64)) for kernel in registry.choices(label)]
     except LongcaError:  # a kernel or a mask that is not here
         return False
     return any(isinstance(answer, Yes) and answer.quadratic for answer in answers)
@@ -157,6 +156,12 @@ def _quadratic(label: str, mask: str) -> bool:
 def _names_in(mask: str) -> frozenset[str]:
     """The names of masks in an expression."""
     return frozenset(re.findall(r"[^\W\d]\w*", mask))
+
+
+@lru_cache(maxsize=1024)
+def _sample(mask: str) -> known_masks.AnyMask:
+    """A small mask of this name. It is one object for all kernels, so that what they ask of it is computed once."""
+    return known_masks.build(mask, SAMPLE_LENGTH)
 
 
 @lru_cache(maxsize=1024)
