@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from longca import masks
+from longca.errors import Refused
+from longca.parallel import registry
 from longca.parallel.comm.local import World
 from longca.parallel.comm.trace import Event, TraceComm
 from longca.parallel.method import Plan
 from longca.parallel.ranges import common, count, seen_keys
-from parallel.running import case_of, mask_of, plan_of, run_local, step, trace
+from parallel.running import case_of, mask_of, plan_if_taken, plan_of, run_local, step, trace
 
 SEQLEN, SIZE, BYTES = 480, 8, 4
 FULL = masks.full(SEQLEN)
@@ -98,22 +100,25 @@ def attention_calls(comm: TraceComm) -> list[int]:
     return [event.call.area for event in comm.events if event.call is not None and not event.call.backward]
 
 
-@pytest.mark.parametrize("method", ["ring_p2p", "ring_allgather", "magi", "usp", "loongtrain"])
+@pytest.mark.parametrize("method", [name for name in registry.names() if name != "ulysses"])
 @pytest.mark.parametrize("name", masks.names())
 def test_the_parts_add_up_to_the_mask(method: str, name: str) -> None:
     """No pair is computed twice and none is left out; no call is made for nothing."""
     mask = mask_of(name)
-    plan = plan_of(method, mask, case_of(mask.seqlen_q), 4, "" if method not in ("usp", "loongtrain") else "1x4")
+    plan = plan_if_taken(method, mask, case_of(mask.seqlen_q), 4, "1x4" if registry.get(method).splits_heads else "")
+    if plan is None:
+        return
     areas = [attention_calls(trace(plan, rank)[0]) for rank in range(4)]
     assert sum(map(sum, areas)) == mask.area
     assert all(area > 0 for rank in areas for area in rank)
 
 
+@pytest.mark.parametrize("method", ["magi", "halo"])
 @pytest.mark.parametrize("name", masks.names())
-def test_magi_moves_exactly_the_keys_that_rows_see(name: str) -> None:
+def test_exactly_the_keys_move_that_rows_see(name: str, method: str) -> None:
     mask = mask_of(name, 401)
-    plan = plan_of("magi", mask, case_of(401, (2, 1)), 4)
-    for rank in range(4):
+    plan = plan_if_taken(method, mask, case_of(401, (2, 1)), 4)
+    for rank in range(4 if plan else 0):
         comm, turn = trace(plan, rank)
         received = sum(size for event in comm.events[:turn] if event.kind == "post" for _, size in event.receives)
         seen = mask.dense()[np.concatenate([np.arange(*pair) for pair in plan.rows(rank)])].any(0)
@@ -122,11 +127,51 @@ def test_magi_moves_exactly_the_keys_that_rows_see(name: str) -> None:
         assert count(seen_keys(mask, plan.rows(rank))) - count(common(seen_keys(mask, plan.rows(rank)), plan.rows(rank))) == seen.sum()
 
 
+@pytest.mark.parametrize("method", ["magi", "halo"])
 @pytest.mark.parametrize("name", masks.names())
-def test_what_magi_returns_is_the_gradients_of_those_keys(name: str) -> None:
-    """Backward brings every key again and takes its gradient home: twice the forward, rank by rank and in all."""
-    there = both_ways(plan_of("magi", mask_of(name, 401), case_of(401, (2, 1)), 4))
+def test_what_is_returned_is_the_gradients_of_those_keys(name: str, method: str) -> None:
+    """Backward brings every key again and takes its gradient home: twice the forward in all."""
+    plan = plan_if_taken(method, mask_of(name, 401), case_of(401, (2, 1)), 4)
+    there = both_ways(plan) if plan else []
     assert sum(backward for _, backward in there) == 2 * sum(forward for forward, _ in there)
+
+
+HALOS = {  # tokens received by each of 8 ranks of 60 tokens, from the definition of the mask
+    "behind": (masks.sliding_window_causal(SEQLEN, w=10), [0] + [10] * 7),
+    "both sides": (masks.sliding_window(SEQLEN, w=10), [10] + [20] * 6 + [10]),
+    "several neighbours": (masks.sliding_window_causal(SEQLEN, w=130), [0, 60, 120] + [130] * 5),
+    "never across the start of a document": (masks.causal_document(SEQLEN, documents=[60, 90, 330]), [0, 0, 60, 30, 90, 150, 210, 270]),
+    "a whole document": (masks.full_document(SEQLEN, documents=[120, 360]), [60, 60] + [300] * 6),
+}
+
+
+@pytest.mark.parametrize("case", HALOS)
+def test_a_halo_is_as_long_as_windows_reach(case: str) -> None:
+    mask, received = HALOS[case]
+    plan = plan_of("halo", mask, case_of(SEQLEN, (4, 2)), 8)
+    token, sums = 2 * 2 * SIZE, both_ways(plan)
+    assert sum(forward for forward, _ in sums) == sum(received) * token
+    assert sum(backward for _, backward in sums) == 2 * sum(received) * token
+    events = [trace(plan, rank) for rank in range(8)]
+    arrived = [sum(size for event in comm.events[:turn] for _, size in event.receives) for comm, turn in events]
+    assert arrived == [tokens * token * BYTES for tokens in received]
+
+
+def test_a_window_of_1024_sends_four_megabytes_instead_of_two_gigabytes() -> None:
+    """8K tokens per rank, 64:8 heads of 128 in bf16, on 64 ranks."""
+    mask, case = masks.sliding_window_causal(64 * 8192, w=1024), case_of(64 * 8192, (64, 8), "bf16", head_dim=128)
+    comm, turn = trace(plan_of("halo", mask, case, 64), 5)
+    assert (sent(comm.events[:turn]), sent(comm.events[turn:])) == (1024 * 2 * 8 * 128 * 2, 2 * 1024 * 2 * 8 * 128 * 2)
+    assert 63 * 8192 * 2 * 8 * 128 * 2 == 2_113_929_216  # a ring of 64 under a full mask
+
+
+@pytest.mark.parametrize(("mask", "rank"), [("causal", 3), ("full", 0), ("prefix_lm_causal", 3), ("global_sliding_window", 0)])
+def test_a_halo_that_is_the_whole_sequence_is_refused(mask: str, rank: int) -> None:
+    with pytest.raises(Refused) as refused:
+        plan_of("halo", mask_of(mask), case_of(197), 4)
+    words = f"the rows of rank {rank} see the keys of all other ranks under this mask; use magi, ring_p2p or ring_allgather."
+    assert str(refused.value) == f"halo cannot do this: {words}"
+    plan_of("halo", mask_of(mask), case_of(197), 1)  # there is nothing to receive
 
 
 @pytest.mark.parametrize(
@@ -156,7 +201,7 @@ def test_a_narrow_window_needs_a_small_part_of_a_full_rings_transfers() -> None:
 
 
 def test_recorded_bytes_are_those_that_ranks_really_send() -> None:
-    for method in ("ulysses", "ring_p2p", "ring_allgather", "usp", "loongtrain", "magi"):
+    for method in registry.names():
         plan = plan_of(method, mask_of("share_question"), case_of(197), 4)
         world = World(4)
         comms = world.comms()

@@ -44,6 +44,7 @@ class Method(ABC):
     merges: ClassVar[bool] = True  # results over several sets of keys are put together, for which kernels must give the lse
     own_backward: ClassVar[bool] = False  # a kernel's backward belongs to one forward of its own, so that autograd can do it
     no_blocks: ClassVar[str] = "it takes static masks, not block patterns"  # why it takes none; empty: it does, see `Plan.mask_of`
+    takes_every_mask: ClassVar[bool] = True  # False: `supports` refuses some static masks
 
     def default_grid(self, case: Case, ranks: int, ranks_per_node: int = RANKS_PER_NODE) -> Grid:
         if not self.has_ring:
