@@ -67,6 +67,31 @@ def test_grids(method: str, grid: str, heads: tuple[int, int]) -> None:
     assert both_ways(plan_of(method, FULL, case_of(SEQLEN, heads), ranks, grid)) == [(split + ring, split + 2 * ring)] * ranks
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+@pytest.mark.parametrize(("grid", "heads"), [("1x4x2", (6, 6)), ("1x4", (6, 3)), ("1x8x2", (4, 2)), ("1x6x3", (8, 8)), ("1x3", (5, 5))])
+def test_burst_moves_keys_or_queries_backward(grid: str, heads: tuple[int, int], dtype: str) -> None:
+    """In bf16 a token has 12 Hkv D bytes of keys and their sums, or 8 Hq D + 8 Hq of queries; D is that of D and Dv together, halved."""
+    ranks, (q, kv) = int(grid.split("x")[1]), heads
+    size = {"bf16": 2, "fp32": 4}[dtype]
+    forward, keys = 2 * size * kv * SIZE, (2 * size + 8) * kv * SIZE
+    queries = (2 * size + 4) * q * SIZE + 8 * q
+    moved = (ranks - 1) * SEQLEN // ranks
+    plan = plan_of("burst", FULL, case_of(SEQLEN, heads, dtype), ranks, grid)
+    for rank in range(ranks):
+        comm, turn = trace(plan, rank)
+        assert (sent(comm.events[:turn]), sent(comm.events[turn:])) == (moved * forward, moved * min(keys, queries))
+        assert comm.recording.most_alive("dq" if queries < keys else "dkv") <= 3
+
+
+def test_burst_sends_a_third_less_with_equal_heads_and_as_much_as_a_ring_with_groups() -> None:
+    def backward(method: str, heads: tuple[int, int]) -> int:
+        comm, turn = trace(plan_of(method, FULL, case_of(SEQLEN, heads, "bf16", head_dim=128), 4), 1)
+        return sent(comm.events[turn:])
+
+    assert backward("burst", (8, 8)) / backward("ring_p2p", (8, 8)) == pytest.approx((8 * 128 + 8) / (12 * 128))
+    assert all(backward("burst", (q, 4)) == backward("ring_p2p", (q, 4)) for q in (8, 12, 32))
+
+
 def test_few_of_a_double_rings_transfers_are_between_windows() -> None:
     plan = plan_of("loongtrain", FULL, case_of(SEQLEN), 8, "1x8x2")
     comm, turn = trace(plan, 3)
@@ -178,21 +203,33 @@ def test_a_halo_that_is_the_whole_sequence_is_refused(mask: str, rank: int) -> N
     "mask", [masks.sliding_window_causal(SEQLEN, w=3), masks.full_document(SEQLEN, documents=[7, 3, 470]), mask_of("causal")]
 )
 def test_a_ring_sends_keys_no_further_than_somebody_sees_them(mask: masks.Mask) -> None:
-    """Counted from the dense mask: a block goes as far as its last viewer, its gradient from the first viewer to the last and home."""
+    """Counted from the dense mask: a block goes as far as its last viewer, its gradient from the first viewer to the last and home.
+
+    With equal heads burst's backward sends queries, as far as there are keys that they see.
+    """
     ranks = 8
-    plan = plan_of("ring_p2p", mask, case_of(mask.seqlen_q), ranks)
-    dense, own = mask.dense(), [np.concatenate([np.arange(*pair) for pair in plan.rows(rank)]) for rank in range(ranks)]
-    forward = backward = calls = 0
-    for owner in range(ranks):
-        sees = [bool(dense[np.ix_(own[(owner + step) % ranks], own[owner])].any()) for step in range(ranks)]
-        others = [step for step in range(1, ranks) if sees[step]]
-        block = len(own[owner]) * 2 * 2 * SIZE
-        forward += block * max(others, default=0)
-        backward += block * (max(others, default=0) + (others[-1] - others[0] + 1 if others else 0))
-        calls += sum(sees)
-    sent_by_all = both_ways(plan)
-    assert (sum(f for f, _ in sent_by_all), sum(b for _, b in sent_by_all)) == (forward, backward)
-    assert sum(len(attention_calls(trace(plan, rank)[0])) for rank in range(ranks)) == calls
+    ring, burst = plan_of("ring_p2p", mask, case_of(mask.seqlen_q), ranks), plan_of("burst", mask, case_of(mask.seqlen_q, (2, 2)), 8, "1x8")
+    dense, own = mask.dense(), [np.concatenate([np.arange(*pair) for pair in ring.rows(rank)]) for rank in range(ranks)]
+    sees = np.array([[dense[np.ix_(own[r], own[o])].any() for o in range(ranks)] for r in range(ranks)])  # [rank of rows, owner of keys]
+
+    def moves(seen: np.ndarray) -> tuple[int, int]:
+        """Tokens times hops of all blocks, and of all gradients; seen[r, o]: the block of o has work at r."""
+        blocks = gradients = 0
+        for owner in range(ranks):
+            others = [step for step in range(1, ranks) if seen[(owner + step) % ranks, owner]]
+            blocks += len(own[owner]) * max(others, default=0)
+            gradients += len(own[owner]) * (others[-1] - others[0] + 1 if others else 0)
+        return blocks, gradients
+
+    (keys, key_gradients), (queries, query_gradients) = moves(sees), moves(sees.T)
+    token = 2 * 2 * SIZE
+    for plan, backward in (
+        (ring, (keys + key_gradients) * token),
+        (burst, queries * (token + 2 * 2) + query_gradients * 2 * SIZE),
+    ):
+        sums = both_ways(plan)
+        assert (sum(f for f, _ in sums), sum(b for _, b in sums)) == (keys * token, backward)
+        assert sum(len(attention_calls(trace(plan, rank)[0])) for rank in range(ranks)) == sees.sum()
 
 
 def test_a_narrow_window_needs_a_small_part_of_a_full_rings_transfers() -> None:

@@ -39,12 +39,18 @@ class Method(ABC):
     needs: ClassVar[str] = ""  # what it asks of heads and ranks, in words
     order: ClassVar[int] = 100  # place in listings, lowest first; methods of one place are sorted by name
     splits_heads: ClassVar[bool] = False
+    gathers_queries: ClassVar[bool] = False  # the first number of its grid is ranks that gather their queries, not ranks that split heads
     has_ring: ClassVar[bool] = False
     has_windows: ClassVar[bool] = False
     merges: ClassVar[bool] = True  # results over several sets of keys are put together, for which kernels must give the lse
     own_backward: ClassVar[bool] = False  # a kernel's backward belongs to one forward of its own, so that autograd can do it
     no_blocks: ClassVar[str] = "it takes static masks, not block patterns"  # why it takes none; empty: it does, see `Plan.mask_of`
     takes_every_mask: ClassVar[bool] = True  # False: `supports` refuses some static masks
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether the first number of its grid may be more than 1."""
+        return self.splits_heads or self.gathers_queries
 
     def default_grid(self, case: Case, ranks: int, ranks_per_node: int = RANKS_PER_NODE) -> Grid:
         if not self.has_ring:
@@ -64,13 +70,15 @@ class Method(ABC):
             return No(f"{case.heads_q} query heads do not divide into {case.heads_kv} groups; give a multiple of {case.heads_kv}")
         if grid.ranks != ranks:
             return No(f"the grid {grid} is for {grid.ranks} ranks, and there are {ranks}; {self._suggest(case, ranks)}")
-        if grid.heads > 1 and not self.splits_heads:
+        if grid.heads > 1 and not self.has_columns:
             return No(f"it does not split heads, so it cannot use the grid {grid}; {self._suggest(case, ranks)}")
-        if grid.ring > 1 and self.splits_heads and not self.has_ring:
+        if grid.ring > 1 and self.has_columns and not self.has_ring:
             return No(f"it has no ring, so it cannot use the grid {grid}; {self._suggest(case, ranks)}")
         if grid.windows > 1 and not self.has_windows:
-            return No(f"it has no windows, so it cannot use the grid {grid}; leave the last number out, or use loongtrain")
-        if grid.heads > case.heads_q:
+            return No(
+                f"it has no windows, so it cannot use the grid {grid}; leave the last number out, or use {'loongtrain' if self.has_columns else 'burst'}"
+            )
+        if self.splits_heads and grid.heads > case.heads_q:
             return No(f"{grid.heads} ranks cannot share {case.heads_q} query heads; {self._suggest(case, ranks)}")
         return Yes()
 
