@@ -16,7 +16,12 @@ from parallel.running import assert_right, case_of, mask_of, plan_if_taken, plan
 SEQLEN = 197  # a prime
 RANKS = (1, 2, 3, 4, 6, 8)
 MANY_HEADS = ((8, 2), (9, 3), (8, 8))  # fewer KV heads than ranks; heads that no number of ranks divides; no groups
-GRIDS = {"usp": ("2x2", "2x4", "3x2"), "loongtrain": ("1x4x2", "2x4x2", "1x6x3", "2x3x3"), "burst": ("1x6x3", "1x6x2", "1x8x4")}
+GRIDS = {
+    "usp": ("2x2", "2x4", "3x2"),
+    "loongtrain": ("1x4x2", "2x4x2", "1x6x3", "2x3x3"),
+    "burst": ("1x6x3", "1x6x2", "1x8x4"),
+    "mesh": ("2x3", "3x2", "2x4", "4x2", "4x1"),
+}
 
 
 def check(method: str, mask: Mask, heads: tuple[int, int], ranks: int, grid: str = "", kernel: str = "torch:chunked") -> None:
@@ -44,6 +49,13 @@ def test_double_rings(name: str, grid: str) -> None:
 def test_rings_of_queries(name: str, grid: str) -> None:
     """With equal heads burst's backward moves queries."""
     check("burst", mask_of(name), (3, 3), int(grid[2]), grid)
+
+
+@pytest.mark.parametrize("grid", ["2x2", "3x1"])
+@pytest.mark.parametrize("name", masks.names())
+def test_meshes(name: str, grid: str) -> None:
+    a, b = (int(number) for number in grid.split("x"))
+    check("mesh", mask_of(name), (4, 2), a * b, grid)
 
 
 @pytest.mark.slow

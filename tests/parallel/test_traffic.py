@@ -10,6 +10,7 @@ from longca.errors import Refused
 from longca.parallel import registry
 from longca.parallel.comm.local import World
 from longca.parallel.comm.trace import Event, TraceComm
+from longca.parallel.grid import divisors
 from longca.parallel.method import Plan
 from longca.parallel.ranges import common, count, seen_keys
 from parallel.running import case_of, mask_of, plan_if_taken, plan_of, run_local, step, trace
@@ -90,6 +91,57 @@ def test_burst_sends_a_third_less_with_equal_heads_and_as_much_as_a_ring_with_gr
 
     assert backward("burst", (8, 8)) / backward("ring_p2p", (8, 8)) == pytest.approx((8 * 128 + 8) / (12 * 128))
     assert all(backward("burst", (q, 4)) == backward("ring_p2p", (q, 4)) for q in (8, 12, 32))
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+@pytest.mark.parametrize(
+    ("grid", "heads"), [("2x2", (8, 4)), ("4x2", (4, 4)), ("2x4", (8, 2)), ("3x2", (6, 3)), ("4x1", (4, 2)), ("1x4", (4, 2))]
+)
+def test_mesh(grid: str, heads: tuple[int, int], dtype: str) -> None:
+    """Elements of D: (a-1) 2 Hq + (b-1) 2 Hkv forward, (a-1) 3 Hq + (b-1) 4 Hkv backward; beside them lse, and lse and delta."""
+    a, b = (int(number) for number in grid.split("x"))
+    q, kv = heads
+    size, moved = {"bf16": 2, "fp32": 4}[dtype], SEQLEN // (a * b) * SIZE
+    part = 4 if b > 1 else size  # out and dq are fp32 where they are sums over a ring, like dk and dv
+    forward = (a - 1) * (q * (size + part) * moved + q * 4 * moved // SIZE) + (b - 1) * 2 * kv * size * moved
+    backward = (a - 1) * (q * (2 * size + part) * moved + 2 * q * 4 * moved // SIZE) + (b - 1) * 2 * kv * (size + 4) * moved
+    plan = plan_of("mesh", FULL, case_of(SEQLEN, heads, dtype), a * b, grid)
+    elements = ((a - 1) * 2 * q + (b - 1) * 2 * kv) * moved, ((a - 1) * 3 * q + (b - 1) * 4 * kv) * moved
+    for rank in range(a * b):
+        comm, turn = trace(plan, rank)
+        assert (sent(comm.events[:turn]), sent(comm.events[turn:])) == (forward, backward)
+        if dtype == "fp32":
+            assert (forward - 4 * elements[0], backward - 4 * elements[1]) == (
+                (a - 1) * q * 4 * moved // SIZE,
+                (a - 1) * q * 8 * moved // SIZE,
+            )
+
+
+def test_meshs_grid_is_the_one_that_sends_least() -> None:
+    """Near a = sqrt(N Hkv / Hq); with many more query heads than KV heads it is a ring."""
+    for ranks, heads in ((4, (4, 4)), (6, (2, 2)), (8, (8, 4)), (8, (8, 8)), (8, (8, 1)), (12, (4, 2))):
+        case = case_of(SEQLEN, heads)
+        sums = {a: sum(map(sum, both_ways(plan_of("mesh", FULL, case, ranks, f"{a}x{ranks // a}")))) for a in divisors(ranks)}
+        chosen = plan_of("mesh", FULL, case, ranks).grid
+        assert sums[chosen.heads] == min(sums.values())
+    wide = case_of(SEQLEN, (32, 32), "bf16", head_dim=128)
+    assert [str(registry.get("mesh").default_grid(wide, ranks)) for ranks in (1, 4, 16, 64)] == ["1x1", "2x2", "4x4", "8x8"]
+    assert str(registry.get("mesh").default_grid(case_of(SEQLEN, (64, 8)), 4)) == "1x4"
+
+
+@pytest.mark.parametrize("method", registry.names())
+@pytest.mark.parametrize("name", ["causal", "share_question", "sliding_window"])
+def test_the_work_of_all_ranks_is_the_masks(method: str, name: str) -> None:
+    plan = plan_if_taken(method, mask_of(name), case_of(197, (8, 4)), 8)
+    if plan is not None:
+        assert sum(plan.program(TraceComm(rank, 8)).work(plan) for rank in range(8)) == 8 * plan.mask.area
+
+
+@pytest.mark.parametrize("grid", ["2x4", "4x2", "8x1"])
+def test_the_tiles_of_a_mesh_are_even_under_a_causal_mask(grid: str) -> None:
+    plan = plan_of("mesh", masks.causal(SEQLEN), case_of(SEQLEN), 8, grid)
+    work = [plan.program(TraceComm(rank, 8)).work(plan) for rank in range(8)]
+    assert max(work) < 1.02 * min(work)
 
 
 def test_few_of_a_double_rings_transfers_are_between_windows() -> None:

@@ -17,7 +17,7 @@ from longca.kernels.base import Answer, Case, No, Yes
 from longca.masks import AnyMask, BlockMask
 from longca.parallel.grid import Grid, default_heads, default_windows
 from longca.parallel.kernel_requirements import refuse_kernel
-from longca.parallel.ranges import Ranges, Shards
+from longca.parallel.ranges import Ranges, Shards, as_array
 
 if TYPE_CHECKING:
     import torch
@@ -122,10 +122,11 @@ class Plan:
         first, last = heads
         return self.mask if self.mask.heads == 1 else self.mask.take_heads(range(first // self.case.group, -(-last // self.case.group)))
 
-    def pairs(self, rows: Ranges, heads: tuple[int, int]) -> int:
-        """The visible pairs of these rows in these query heads: what a rank that has them computes."""
+    def pairs(self, rows: Ranges, heads: tuple[int, int], keys: Ranges | None = None) -> int:
+        """The visible pairs of these rows and keys (of all keys, if none are given) in these query heads."""
         mask = self.mask_of(heads)
-        area = int(mask.pair_areas([rows], [[(0, mask.seqlen_k)]])[0, 0])  # type: ignore[list-item]  # arrays are ranges too
+        within = as_array([(0, mask.seqlen_k)]) if keys is None else keys
+        area = int(mask.pair_areas([rows], [within])[0, 0])  # type: ignore[list-item]  # arrays are ranges too
         return area * (heads[1] - heads[0]) // mask.heads
 
     def program(self, comm: Comm) -> Program:

@@ -42,9 +42,9 @@ def grids(suite: suites.Suite) -> dict[str, str]:
     ],
 )
 def test_windows_go_to_the_methods_that_have_them(grid: str, usp: str, loongtrain: str, burst: str) -> None:
-    """A ring that splits no heads keeps its own grid where the given one splits them."""
+    """A ring that splits no heads keeps its own grid where the given one splits them; a mesh takes the same as usp."""
     given = grids(PLAIN.changed(nproc=4, grid=grid))
-    assert (given["usp"], given["loongtrain"], given["burst"]) == (usp, loongtrain, burst)
+    assert (given["usp"], given["loongtrain"], given["burst"], given["mesh"]) == (usp, loongtrain, burst, usp)
     assert (given["ulysses"], given["magi"]) == ("4x1", "1x4")
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
 
 from longca.masks import AnyMask
@@ -15,7 +16,10 @@ from longca.parallel.primitives.merge import Merger, Total
 from longca.parallel.primitives.program import Gradients, Kept, Program
 from longca.parallel.primitives.ring_schedule import NOBODY, GradientHop, Hop, Visit, schedule
 from longca.parallel.primitives.wire import in_order
-from longca.parallel.ranges import Shards, count
+from longca.parallel.ranges import Shards, count, joined
+
+if TYPE_CHECKING:
+    from longca.parallel.method import Plan
 
 
 class Block(NamedTuple):
@@ -41,15 +45,27 @@ class Arriving:
 
 
 class DoubleRing(Program):
-    """The ranks of `comm` in windows; each owns the tokens of one shard. With one window it is a plain ring."""
+    """The ranks of `comm` in windows; each owns the keys of one shard, and its queries unless `rows` are others. With one window it is a
+    plain ring. Where `rows` are others, out and dq are parts of what their owners get: they stay in fp32 if they are sums."""
 
-    def __init__(self, kernel: LocalKernel, comm: Comm, mask: AnyMask, shards: Shards, heads: tuple[int, int], windows: int = 1) -> None:
-        self.kernel, self.comm, self.rows, self.heads = kernel, comm, shards[comm.rank], heads
-        self.lengths = [count(shard) for shard in shards]
-        areas = mask.pair_areas(shards, shards)  # type: ignore[arg-type]  # arrays are ranges too
+    def __init__(
+        self,
+        kernel: LocalKernel,
+        comm: Comm,
+        mask: AnyMask,
+        shards: Shards,
+        heads: tuple[int, int],
+        windows: int = 1,
+        rows: Shards | None = None,
+    ) -> None:
+        rows_of = rows or shards
+        self.result_type = kernel.dtype if rows is None or comm.size == 1 else kernel.accumulate  # of out and dq
+        self.kernel, self.comm, self.rows, self.heads = kernel, comm, rows_of[comm.rank], heads
+        self.lengths, self.all_keys = [count(shard) for shard in shards], joined(np.concatenate(shards))
+        areas = mask.pair_areas(rows_of, shards)  # type: ignore[arg-type]  # arrays are ranges too
         self.visits = schedule(areas, comm.rank, windows)
-        rows = mask.rows(self.rows)  # type: ignore[arg-type]
-        self.pieces = [kernel.over(rows.cols(shards[visit.owner])) for visit in self.visits]  # type: ignore[arg-type]
+        own = mask.rows(self.rows)  # type: ignore[arg-type]
+        self.pieces = [kernel.over(own.cols(shards[visit.owner])) for visit in self.visits]  # type: ignore[arg-type]
         everybody = range(comm.size)
         self.inside, self.gradients = comm.sub(everybody, "keys"), comm.sub(everybody, "gradients")
         self.between = comm.sub(everybody, "windows") if windows > 1 else self.inside
@@ -60,7 +76,7 @@ class DoubleRing(Program):
             if piece is not None and block is not None:
                 merger.add(piece.rows, *piece.forward(q_LHD, *block.parts))
             del block  # or three would be alive
-        out, lse = merger.result()
+        out, lse = merger.result(self.result_type)
         return out, Kept(q_LHD, k_LHD, v_LHD, out, lse)
 
     def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
@@ -68,14 +84,18 @@ class DoubleRing(Program):
         travelling = Travelling(self, (dk, dv), self.key_gradients)
         for visit, piece, block in self.travel(self.visits, self.pieces, self.packed(kept.k, kept.v), self.keys):
             if piece is not None and block is not None:
-                dq_part, *parts = piece.backward(dout_LHD, kept.q, *block.parts, kept.out, kept.lse)
+                k, v = block.parts
+                dq_part, *parts = piece.backward(dout_LHD, kept.q, k, v, kept.out, kept.lse)
                 dq.add(piece.rows, dq_part)
                 travelling.add(visit.owner, piece.keys, parts)
-                del dq_part, parts
+                del k, v, dq_part, parts
             travelling.leave(visit.gradient)
             del block
         travelling.arrive()
-        return dq.result(), dk.result(), dv.result()
+        return dq.result(self.result_type), dk.result(), dv.result()
+
+    def work(self, plan: Plan) -> int:
+        return plan.pairs(self.rows, self.heads, self.all_keys)
 
     def travel(
         self, visits: Sequence[Visit], pieces: Sequence[Piece | None], block: Block | None, empty: MakeBlock
