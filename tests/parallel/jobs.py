@@ -91,7 +91,7 @@ def gradients(comm: TorchComm, method: str = "ring_p2p", kernel: str = "torch:ch
         refusal = ""
     except BadInput as error:
         refusal = str(error)
-    return {"errors": [float((got - want).abs().max()) for got, want in pairs], "refusal": refusal}
+    return {"errors": [float((got - want).abs().max()) for got, want in pairs], "refusal": refusal, "tokens": len(mine[0])}
 
 
 def forward_alone(comm: TorchComm, method: str, kernel: str) -> float:
@@ -107,4 +107,4 @@ def forward_alone(comm: TorchComm, method: str, kernel: str) -> float:
 def _inputs() -> tuple[Mask, list[torch.Tensor]]:
     generator = torch.Generator().manual_seed(0)
     whole = [torch.randn(100, 4, 8, generator=generator, dtype=torch.float64, requires_grad=True) for _ in range(3)]
-    return masks.causal_document(100, documents=[33, 67]), whole
+    return masks.causal_document(100, documents=[10, 10, 10, 70]), whole

@@ -20,7 +20,7 @@ def pool() -> Iterator[Pool]:
 
 
 @pytest.mark.parametrize("method", registry.names())
-@pytest.mark.parametrize("mask", ["causal", "share_question", "global_sliding_window"])
+@pytest.mark.parametrize("mask", ["causal", "share_question", "global_sliding_window", "causal_document"])
 def test_methods_on_gloo(pool: Pool, method: str, mask: str) -> None:
     grid = {"usp": "2x2", "loongtrain": "1x4x2", "mesh": "2x2"}.get(method, "")
     if plan_if_taken(method, mask_of(mask), case_of(197, (6, 2)), 4, grid) is None:

@@ -170,6 +170,8 @@ def _dry_run(planned: list[Planned], level: Level) -> int:
         shape = (f"{cell.heads_q}:{cell.heads_kv}", cell.head_dim, cell.dtype, cell.pass_.value, cell.seed)
         rows.append((*names, cell.kernel, cell.mask_title, format_size(cell.seqlen), *shape))
     show_table(columns, rows)
+    for line in level.details(planned):
+        print(line)
     _list_left_out(level)
     try:
         refuse_hopeless(planned, level.suite.limits)

@@ -17,7 +17,7 @@ from longca.kernels.base import Answer, Case, No, Yes
 from longca.masks import AnyMask, BlockMask
 from longca.parallel.grid import Grid, default_heads, default_windows
 from longca.parallel.kernel_requirements import refuse_kernel
-from longca.parallel.ranges import Ranges, Shards, as_array
+from longca.parallel.ranges import Ranges, Shards, as_array, count
 
 if TYPE_CHECKING:
     import torch
@@ -75,9 +75,8 @@ class Method(ABC):
         if grid.ring > 1 and self.has_columns and not self.has_ring:
             return No(f"it has no ring, so it cannot use the grid {grid}; {self._suggest(case, ranks)}")
         if grid.windows > 1 and not self.has_windows:
-            return No(
-                f"it has no windows, so it cannot use the grid {grid}; leave the last number out, or use {'loongtrain' if self.has_columns else 'burst'}"
-            )
+            other = "loongtrain" if self.has_columns else "burst"
+            return No(f"it has no windows, so it cannot use the grid {grid}; leave the last number out, or use {other}")
         if self.splits_heads and grid.heads > case.heads_q:
             return No(f"{grid.heads} ranks cannot share {case.heads_q} query heads; {self._suggest(case, ranks)}")
         return Yes()
@@ -91,6 +90,10 @@ class Method(ABC):
     @abstractmethod
     def shards(self, mask: AnyMask, grid: Grid) -> Shards:
         """The tokens of each rank, from mask and grid alone."""
+
+    def describe(self, plan: Plan) -> list[str]:
+        """Lines about what a plan decided beyond its grid, for people."""
+        return []
 
     @abstractmethod
     def program(self, plan: Plan, comm: Comm) -> Program:
@@ -116,6 +119,12 @@ class Plan:
     def rows(self, rank: int) -> Ranges:
         """The tokens that a rank has, in order."""
         return self.shards[rank]
+
+    def describe(self) -> list[str]:
+        """Lines for people: the tokens of each rank where they differ by more than a chunk of a zigzag, and what the method decided."""
+        own = [count(shard) for shard in self.shards]
+        uneven = [f"tokens of each rank: {', '.join(map(str, own))}"] if max(own) - min(own) > 2 else []
+        return uneven + self.method.describe(self)
 
     def mask_of(self, heads: tuple[int, int]) -> AnyMask:
         """What these query heads see, of one group or of whole groups: of a block pattern, the patterns of their KV heads."""

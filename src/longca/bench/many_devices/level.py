@@ -85,6 +85,15 @@ class ManyDevices(Level):
             if refused and len(refused) == len(alike):
                 raise refused[0]
 
+    def details(self, planned: Sequence[Planned]) -> list[str]:
+        """How tokens and documents are shared where that is uneven."""
+        lines = []
+        for job in dict.fromkeys(entry.cell.job for entry in planned):
+            mask = mask_of(job.problem)
+            if self._refusal(job, mask) is None and (about := plan_of(job, mask, job.grad).describe()):
+                lines += [f"{job.title} on {job.mask_title}, {job.seqlen} tokens:", *(f"  {line}" for line in about)]
+        return lines
+
     def _refusal(self, cell: Cell, mask: AnyMask) -> Refused | None:
         try:
             plan = plan_of(cell, mask, cell.grad)
