@@ -39,6 +39,21 @@ def test_uneven_collectives_on_gloo(pool: Pool) -> None:
     assert pool.run("parallel.jobs:collectives", {}, 60) == [expected_collectives(rank, 4) for rank in range(4)]
 
 
+def test_even_collectives_may_be_the_backends_own(pool: Pool) -> None:
+    """The same numbers and bytes as pairs: uneven ones and sums of bf16, which would be rounded on the way, stay pairs."""
+    for answer in pool.run("parallel.jobs:own_collectives", {}, 60):
+        assert answer["pairs"] == answer["own"]
+        assert answer["asked"] == ["all_gather", "all_gather", "reduce_scatter", "all_gather", "all_gather"]  # the last two are barriers
+
+
+@pytest.mark.parametrize(("method", "grid"), [("ring_allgather", ""), ("mesh", "2x2"), ("mesh", "4x1")])
+def test_methods_with_the_backends_own_collectives(pool: Pool, method: str, grid: str) -> None:
+    args = dict(method=method, mask="causal", seqlen=192, heads=[4, 4], grid=grid)
+    own, pairs = (pool.run("parallel.jobs:worst_error", args | {"own": flag}, 60) for flag in (True, False))
+    assert max(answer["error"] for answer in own) < 2e-5
+    assert [answer["sent"] for answer in own] == [answer["sent"] for answer in pairs]
+
+
 def test_a_job_that_is_refused_leaves_the_ranks_alone(pool: Pool) -> None:
     before = pool.run("parallel.jobs:greet", {}, 60)
     with pytest.raises(RankFailed, match="cannot share") as caught:
