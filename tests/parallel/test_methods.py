@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from longca import masks
-from longca.errors import Refused
+from longca.errors import BadInput, Refused
 from longca.kernels.backends.torch_attention import TorchKernel
 from longca.masks import Mask
 from longca.parallel import registry
@@ -138,6 +138,31 @@ def test_other_kernels_serve_as_well(method: str) -> None:
     """sdpa wants another memory order than torch:chunked."""
     check(method, mask_of("causal_document"), (4, 2), 4, kernel="sdpa:flash")
     check(method, mask_of("causal"), (8, 2), 3, kernel="torch:plain")
+
+
+@pytest.mark.parametrize("stages", [1, 3, 7, 20])
+@pytest.mark.parametrize("method", ["magi", "halo"])
+def test_remote_keys_come_in_any_number_of_stages(method: str, stages: int) -> None:
+    for name in ("causal_document", "sliding_window"):
+        mask, case = mask_of(name), case_of(SEQLEN, (4, 2))
+        plan = plan_of(method, mask, case, 5, options={"stages": stages})
+        assert_right(run_local(plan), reference(mask, case))
+
+
+def test_options_are_refused_with_what_would_work() -> None:
+    mask, case = mask_of("causal"), case_of(SEQLEN)
+    for method, options, words in (
+        ("ulysses", {"stages": 2}, "ulysses cannot do this: it has no option 'stages'; leave it out."),
+        ("magi", {"windows": 2}, "magi cannot do this: it has no option 'windows'; use stages."),
+        ("burst", {"windows": 3}, "burst cannot do this: 3 windows do not divide a ring of 4; use windows=1 or 2 or 4."),
+    ):
+        with pytest.raises(Refused) as refused:
+            registry.plan(method, mask, case, 4, options=options)
+        assert str(refused.value) == words
+    with pytest.raises(BadInput, match="the grid 1x4x2 and the option windows=4 differ"):
+        registry.plan("burst", mask, case, 4, "1x4x2", options={"windows": 4})
+    assert str(registry.plan("loongtrain", mask, case, 4, "1x4", options={"windows": 2}).grid) == "1x4x2"
+    assert dict(registry.plan("magi", mask, case, 4).options) == {"stages": 2}
 
 
 def test_a_kernel_without_a_functional_backward_is_refused() -> None:

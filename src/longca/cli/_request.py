@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from longca.results.record import Status
 
 STEPS_SAY = ("masks", "seqlens", "seeds", "set", "distribution", "packing", "dense")  # what a workload says itself
-CP_ONLY = ("methods", "nproc", "grid")
+CP_ONLY = ("methods", "nproc", "grid", "option")
 MOST_S = 1e7  # seconds: four months
 MOST_RANKS = 1 << 20
 DIGITS = 18  # of a seed
@@ -41,6 +41,7 @@ def resolve(args: argparse.Namespace) -> Suite:
         **lists, seeds=_seeds(args.seeds), distribution=args.distribution, packing=args.packing, deterministic=args.deterministic
     ).changed(level=level, nproc=args.nproc, grid=args.grid, source=args.source)
     suite = suites.with_params(suite, parse_axes(args.set))
+    suite = suites.with_options(suite, parse_axes(args.option))
     if args.nproc is not None and not 1 <= args.nproc <= MOST_RANKS:
         bound = "1 rank or more" if args.nproc < 1 else f"{MOST_RANKS} ranks or fewer"
         raise BadInput(f"--nproc must be {bound}, not {args.nproc}; leave it out for one per GPU.")
@@ -63,7 +64,7 @@ def _refuse_conflicts(args: argparse.Namespace, suite: Suite) -> None:
         raise BadInput(
             f"a workload says its masks and lengths itself, so it takes no {' and no '.join(beside)}; leave out one or the other."
         )
-    ranks = [f"--{name}" for name in CP_ONLY if str(suite.level) != "cp" and getattr(args, name) is not None]
+    ranks = [f"--{name}" for name in CP_ONLY if str(suite.level) != "cp" and getattr(args, name) not in (None, [])]
     if ranks:
         raise BadInput(f"{' and '.join(ranks)} {'is' if len(ranks) == 1 else 'are'} for context parallelism; add --level cp, or leave out.")
     energy_s = clock_settings(args).get("energy_s")

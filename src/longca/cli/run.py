@@ -37,6 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="UxR[xW]",
         help="ranks that split heads, ranks of the ring, its windows; 2x2,1x4x2: one for usp, one for methods with windows",
     )
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=V,V",
+        help="an option of the methods that have it, such as stages=4 or windows=2,4 (`longca ls cp`); repeatable",
+    )
     parser.add_argument("--masks", metavar="A,B", help="names, or all (the static masks)")
     parser.add_argument("--source", metavar="NAME", help="where block patterns come from: random, nsa or moba (docs/sparse.md)")
     parser.add_argument("--dense", metavar="A,B", help="kernels that run the dense mask beside block patterns")
@@ -166,7 +173,7 @@ def _dry_run(planned: list[Planned], level: Level) -> int:
     columns = (*(("method", "ranks", "grid") if split else ()), "kernel", "mask", "length", "heads", "head size", "dtype", "pass", "seed")
     rows = []
     for cell in (entry.cell for entry in planned):
-        names = (cell.split.method, cell.split.ranks, cell.split.grid) if cell.split else ()
+        names = (cell.split.method, cell.split.ranks, f"{cell.split.grid} {cell.split.options}".strip()) if cell.split else ()
         shape = (f"{cell.heads_q}:{cell.heads_kv}", cell.head_dim, cell.dtype, cell.pass_.value, cell.seed)
         rows.append((*names, cell.kernel, cell.mask_title, format_size(cell.seqlen), *shape))
     show_table(columns, rows)

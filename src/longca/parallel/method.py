@@ -9,7 +9,7 @@ class MyMethod(Method):
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from longca.errors import BadInput, Refused
@@ -17,6 +17,7 @@ from longca.kernels.base import Answer, Case, No, Yes
 from longca.masks import AnyMask, BlockMask
 from longca.parallel.grid import Grid, default_heads, default_windows
 from longca.parallel.kernel_requirements import refuse_kernel
+from longca.parallel.options import Option, Options, settle
 from longca.parallel.ranges import Ranges, Shards, as_array, count
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Method(ABC):
     merges: ClassVar[bool] = True  # results over several sets of keys are put together, for which kernels must give the lse
     own_backward: ClassVar[bool] = False  # a kernel's backward belongs to one forward of its own, so that autograd can do it
     no_blocks: ClassVar[str] = "it takes static masks, not block patterns"  # why it takes none; empty: it does, see `Plan.mask_of`
+    options: ClassVar[tuple[Option, ...]] = ()  # numbers that a user may choose; `Plan.options` has them
     takes_every_mask: ClassVar[bool] = True  # False: `supports` refuses some static masks
 
     @property
@@ -111,6 +113,7 @@ class Plan:
     kernel: str
     shards: Shards
     accumulate: torch.dtype | None = None  # of partial results: fp32, where no test asks for another
+    options: Options = field(default_factory=dict)  # those of the method, with its defaults; windows are in the grid
 
     @property
     def ranks(self) -> int:
@@ -158,13 +161,16 @@ def make_plan(
     kernel: str = KERNEL,
     ranks_per_node: int = RANKS_PER_NODE,
     accumulate: torch.dtype | None = None,
+    options: Options | None = None,
 ) -> Plan:
     """Decide everything that does not depend on the rank, or refuse with the reason."""
-    grid = grid or method.default_grid(case, ranks, ranks_per_node)
+    if grid is not None and grid.windows > 1 and (options or {}).get("windows", grid.windows) != grid.windows:
+        raise BadInput(f"the grid {grid} and the option windows={(options or {})['windows']} differ; give one of them.")
+    grid, settled = settle(method, grid or method.default_grid(case, ranks, ranks_per_node), options or {})
     answer = method.supports(mask, case, ranks, grid)
     if isinstance(answer, No):
         raise Refused(f"{method.name} cannot do this: {answer.reason}.")
     partial = case.backward and not method.own_backward
     case = replace(case, seqlen_q=mask.seqlen_q, seqlen_k=mask.seqlen_k, scale=case.softmax_scale, partial_backward=partial)
     refuse_kernel(method, kernel, mask, case, ranks)
-    return Plan(method, mask, case, grid, kernel, method.shards(mask, grid), accumulate)
+    return Plan(method, mask, case, grid, kernel, method.shards(mask, grid), accumulate, settled)

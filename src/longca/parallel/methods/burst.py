@@ -8,6 +8,7 @@ from longca.kernels.base import Case
 from longca.masks import AnyMask
 from longca.parallel.grid import Grid
 from longca.parallel.method import IN_STEPS, Method, Plan
+from longca.parallel.options import WINDOWS
 from longca.parallel.ranges import Shards
 from longca.parallel.sharding import zigzag
 
@@ -22,6 +23,7 @@ class Burst(Method):
     needs = "nothing of heads; a grid 1xRxW with R ranks and W a divisor of R"
     order = 80
     has_ring, has_windows, no_blocks = True, True, IN_STEPS
+    options = (WINDOWS,)
 
     def shards(self, mask: AnyMask, grid: Grid) -> Shards:
         return zigzag(mask, grid.ring)

@@ -10,6 +10,7 @@ from longca.kernels.base import Answer, Case, No
 from longca.masks import AnyMask, Mask
 from longca.parallel.grid import Grid
 from longca.parallel.method import Method, Plan
+from longca.parallel.options import STAGES
 from longca.parallel.ranges import Shards, count, joined, seen_keys
 from longca.parallel.sharding import contiguous
 
@@ -24,6 +25,7 @@ class Halo(Method):
     needs = "a local mask, such as a sliding window or documents: no rank may see the keys of all others"
     order = 70
     takes_every_mask = False
+    options = (STAGES,)
     no_blocks = "it sends each rank the keys next to its own, and scattered blocks are not that"
 
     def supports(self, mask: AnyMask, case: Case, ranks: int, grid: Grid) -> Answer:
@@ -43,4 +45,4 @@ class Halo(Method):
         from longca.parallel.primitives.group_cast import GroupCast
 
         assert isinstance(plan.mask, Mask)  # block patterns are refused
-        return GroupCast(plan.local_kernel(comm), comm, plan.mask, plan.shards, (0, plan.case.heads_q))
+        return GroupCast(plan.local_kernel(comm), comm, plan.mask, plan.shards, (0, plan.case.heads_q), plan.options["stages"])
