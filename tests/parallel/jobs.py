@@ -14,15 +14,17 @@ from longca import masks, parallel
 from longca.errors import BadInput
 from longca.kernels import registry as kernels
 from longca.masks import Mask
+from longca.parallel.comm import distributed
 from longca.parallel.comm.base import Comm
 from longca.parallel.comm.distributed import TorchComm
 from parallel.running import Results, case_of, mask_of, plan_of, reference, step
 
 
 def worst_error(
-    comm: TorchComm, method: str, mask: str, seqlen: int, heads: list[int], grid: str, kernel: str = "torch:chunked"
+    comm: TorchComm, method: str, mask: str, seqlen: int, heads: list[int], grid: str, kernel: str = "torch:chunked", own: bool = False
 ) -> dict[str, Any]:
-    """Run a method on real ranks; each compares its own rows with the fp64 reference."""
+    """Run a method on real ranks; each compares its own rows with the fp64 reference. `own`: with the backend's own collectives."""
+    comm = TorchComm(comm.group, own_collectives=True) if own else comm
     cut, case = mask_of(mask, seqlen), case_of(seqlen, (heads[0], heads[1]))
     plan = plan_of(method, cut, case, comm.size, grid, kernel)
     program = plan.program(comm)
@@ -46,6 +48,28 @@ def collectives(comm: Comm) -> list[list[float]]:
     comm.reduce_scatter([[torch.full((rank + 1,), float(rank))] for rank in range(comm.size)], [total]).wait()
     comm.barrier()
     return [torch.cat(gathered).tolist(), torch.cat(swapped).tolist(), total.tolist()]
+
+
+def own_collectives(comm: TorchComm) -> dict[str, Any]:
+    """Results and bytes of pairs and of the backend's own collectives, and how often the backend was asked."""
+    asked = []
+    gather, scatter = distributed._ALL_GATHER, distributed._REDUCE_SCATTER
+    distributed._ALL_GATHER = lambda *args, **options: (asked.append("all_gather"), gather(*args, **options))[1]
+    distributed._REDUCE_SCATTER = lambda *args, **options: (asked.append("reduce_scatter"), scatter(*args, **options))[1]
+    answers = []
+    for own in (False, True):
+        comm = TorchComm(comm.group, own_collectives=own)
+        together, apart = torch.empty(comm.size, 3), [torch.empty(2, 5) for _ in range(comm.size)]
+        mine = torch.arange(3.0) + comm.rank, torch.full((2, 5), float(comm.rank))
+        comm.all_gather(mine, [[together[rank], apart[rank]] for rank in range(comm.size)]).wait()
+        total, rounded = torch.empty(3), torch.empty(4)
+        comm.reduce_scatter([[torch.full((3,), 2.0**-20 * comm.rank + rank)] for rank in range(comm.size)], [total]).wait()
+        comm.reduce_scatter([[torch.full((4,), 1 + 2.0**-7 * comm.rank).bfloat16()] for _ in range(comm.size)], [rounded]).wait()
+        comm.barrier()
+        tensors = [together, *apart, total, rounded, *map(torch.tensor, collectives(comm))]
+        answers.append([[x.flatten().tolist() for x in tensors], comm.traffic.sent_bytes, comm.traffic.messages])
+    distributed._ALL_GATHER, distributed._REDUCE_SCATTER = gather, scatter
+    return {"pairs": answers[0], "own": answers[1], "asked": asked}
 
 
 def die(comm: Comm, rank: int) -> str:
@@ -91,7 +115,7 @@ def gradients(comm: TorchComm, method: str = "ring_p2p", kernel: str = "torch:ch
         refusal = ""
     except BadInput as error:
         refusal = str(error)
-    return {"errors": [float((got - want).abs().max()) for got, want in pairs], "refusal": refusal}
+    return {"errors": [float((got - want).abs().max()) for got, want in pairs], "refusal": refusal, "tokens": len(mine[0])}
 
 
 def forward_alone(comm: TorchComm, method: str, kernel: str) -> float:
@@ -107,4 +131,4 @@ def forward_alone(comm: TorchComm, method: str, kernel: str) -> float:
 def _inputs() -> tuple[Mask, list[torch.Tensor]]:
     generator = torch.Generator().manual_seed(0)
     whole = [torch.randn(100, 4, 8, generator=generator, dtype=torch.float64, requires_grad=True) for _ in range(3)]
-    return masks.causal_document(100, documents=[33, 67]), whole
+    return masks.causal_document(100, documents=[10, 10, 10, 70]), whole

@@ -136,6 +136,8 @@ def test_default_grids() -> None:
         ("ring_p2p", 4, "2x2", "does not split heads.*use grid 1x4"),
         ("usp", 6, "2x2", "for 4 ranks, and there are 6; use grid 3x2"),
         ("usp", 8, "2x4x2", "no windows.*loongtrain"),
+        ("ring_p2p", 8, "1x8x2", "no windows.*leave the last number out, or use burst"),
+        ("burst", 8, "2x4x2", "does not split heads.*use grid 1x8x2"),
         ("usp", 8, "8x1", "8 ranks cannot share 4 query heads; use grid 4x2"),
     ],
 )

@@ -169,6 +169,7 @@ def run(
     methods: Texts | None = None,
     nproc: int | None = None,
     grid: str | None = None,
+    options: Mapping[str, Number | Iterable[Number]] | None = None,
     plugins: Texts = (),
     source: str | None = None,
     dense: Texts | None = None,
@@ -210,7 +211,7 @@ def run(
     request = RunRequest(
         suite=suite, kernels=given.labels or None, plugins=files, only_named=not given.files, own_kernels=given.own, masks=masks,
         seqlens=seqlens, heads=heads, head_dims=head_dims, dtypes=dtypes, passes=passes, seeds=seeds, params=params, device=device,
-        level=level, methods=methods, nproc=nproc, grid=grid, source=source, dense=dense,
+        level=level, methods=methods, nproc=nproc, grid=grid, options=options, source=source, dense=dense,
         documents=documents, distribution=distribution, packing=packing,
         deterministic=deterministic, workload=workload, model=model, retry=retry, full=full, shard=shard, budget=budget, energy=energy,
         clock=clock, memory=memory, deadline=deadline, workers=workers, stop_after=stop_after, baseline=baseline,

@@ -33,6 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="ranks that split heads, ranks of the ring, its windows; 2x2,1x4x2: one for usp, one for methods with windows",
     )
     parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=V,V",
+        help="an option of the methods that have it, such as stages=4 or windows=2,4 (`longca ls cp`); repeatable",
+    )
+    parser.add_argument(
         "--masks",
         metavar="A,B",
         help="names, files, expressions such as 'causal_document & sliding_window(w=512)'; all: the paper's twelve; every: all static ones",
@@ -112,7 +119,10 @@ def request_of(args: argparse.Namespace) -> RunRequest:
     from longca.api.request import RunRequest
 
     typed = {field.name: getattr(args, field.name) for field in fields(RunRequest) if hasattr(args, field.name)}
-    return RunRequest(**typed | {"plugins": args.plugin, "params": parse_axes(args.set), "clock": parse_settings(args.clock)})
+    return RunRequest(
+        **typed
+        | {"plugins": args.plugin, "params": parse_axes(args.set), "options": parse_axes(args.option), "clock": parse_settings(args.clock)}
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -152,10 +162,12 @@ def _dry_run(plan: RunPlan) -> int:
     columns = (*(("method", "ranks", "grid") if split else ()), "kernel", "mask", "length", "heads", "head size", "dtype", "pass", "seed")
     rows = []
     for cell in (entry.cell for entry in planned):
-        names = (cell.split.method, cell.split.ranks, cell.split.grid) if cell.split else ()
+        names = (cell.split.method, cell.split.ranks, f"{cell.split.grid} {cell.split.options}".strip()) if cell.split else ()
         shape = (f"{cell.heads_q}:{cell.heads_kv}", cell.head_dim, cell.dtype, cell.pass_.value, cell.seed)
         rows.append((*names, cell.kernel, cell.mask_title, format_size(cell.seqlen), *shape))
     show_table(columns, rows)
+    for line in plan.level.details(planned):
+        print(line)
     _say(*plan.left_out)
     try:
         refuse_hopeless(planned, suite.limits)

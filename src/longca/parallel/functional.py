@@ -20,6 +20,7 @@ from longca.masks import AnyMask
 from longca.parallel import registry
 from longca.parallel.comm.distributed import TorchComm
 from longca.parallel.method import KERNEL, Plan
+from longca.parallel.options import Options
 from longca.parallel.primitives.program import Program
 from longca.parallel.ranges import Shards, count, tokens
 
@@ -37,17 +38,19 @@ def attention(
     grid: str = "",
     kernel: str = KERNEL,
     scale: float = 0.0,
+    options: Options | None = None,
 ) -> torch.Tensor:
     """Attention of this rank's queries [L, Hq, D] over all ranks' keys, under the mask of the whole sequence; differentiable.
 
     Every rank of the torch.distributed group calls it with the tokens that `shards` gives it (see `shard`), and gets their results
     [L, Hq, Dv]. `kernel` is any kernel of LongCA with a functional backward; with ulysses, or where no gradient is asked for, any other.
+    `options` are those of the method (`longca ls cp` shows them), such as {"stages": 4}.
     """
     refuse_tensors(q, k, v, mask)
     group = _group(group)
     shape, backward = (q.shape[1], k.shape[1], q.shape[2], v.shape[2]), torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
     case = Case(mask.seqlen_q, mask.seqlen_k, *shape, _NAMES[q.dtype], q.device.type, scale, backward)
-    plan, program = _program(method, mask, case, group, grid, kernel, q.device)
+    plan, program = _program(method, mask, case, group, grid, kernel, q.device, tuple(sorted((options or {}).items())))
     length = count(plan.rows(dist.get_rank(group)))
     if {len(q), len(k), len(v)} != {length}:
         raise BadInput(
@@ -64,11 +67,12 @@ def through(program: Program, kernel: str, q: torch.Tensor, k: torch.Tensor, v: 
     return out
 
 
-def shards(mask: AnyMask, heads_q: int, *, method: str = "usp", ranks: int, grid: str = "") -> Shards:
+def shards(mask: AnyMask, heads_q: int, *, method: str = "usp", ranks: int, grid: str = "", options: Options | None = None) -> Shards:
     """The tokens of each rank, as ranges; the same on every rank."""
     heads_q, ranks = _number("heads_q", heads_q), _number("ranks", ranks)
     heads_kv = mask.heads if mask.heads > 1 else heads_q
-    return registry.plan(method, mask, Case(mask.seqlen_q, mask.seqlen_k, heads_q, heads_kv, 1, 1), ranks, grid).shards
+    case = Case(mask.seqlen_q, mask.seqlen_k, heads_q, heads_kv, 1, 1)
+    return registry.plan(method, mask, case, ranks, grid, options=options).shards
 
 
 def _number(name: str, given: Any) -> int:
@@ -131,9 +135,11 @@ def _let_go() -> None:
 
 
 @lru_cache(maxsize=32)
-def _program(method: str, mask: AnyMask, case: Case, group: Any, grid: str, kernel: str, device: torch.device) -> tuple[Plan, Program]:
+def _program(
+    method: str, mask: AnyMask, case: Case, group: Any, grid: str, kernel: str, device: torch.device, options: tuple[tuple[str, int], ...]
+) -> tuple[Plan, Program]:
     comm = _comm(group, device)
-    plan = registry.plan(method, mask, case, comm.size, grid, kernel)
+    plan = registry.plan(method, mask, case, comm.size, grid, kernel, options=dict(options))
     return plan, plan.program(comm)
 
 

@@ -17,6 +17,7 @@ from longca.masks import AnyMask
 from longca.parallel import methods
 from longca.parallel.grid import Grid
 from longca.parallel.method import KERNEL, RANKS_PER_NODE, Method, Plan, make_plan
+from longca.parallel.options import Options
 from longca.plugins import defined_in, import_file, refuse_taken, refuse_twice
 
 _plugins: dict[str, type[Method]] = {}
@@ -73,17 +74,29 @@ def code_version(name: str) -> str:
 
 
 def plan(
-    name: str, mask: AnyMask, case: Case, ranks: int, grid: str = "", kernel: str = KERNEL, ranks_per_node: int = RANKS_PER_NODE
+    name: str,
+    mask: AnyMask,
+    case: Case,
+    ranks: int,
+    grid: str = "",
+    kernel: str = KERNEL,
+    ranks_per_node: int = RANKS_PER_NODE,
+    options: Options | None = None,
 ) -> Plan:
     """Returns what the ranks will do, or raises Refused with the reason and a suggestion. `grid` is UxR[xW]; empty: the method's
-    default."""
-    return make_plan(get(name), mask, case, ranks, Grid.parse(grid) if grid else None, kernel, ranks_per_node)
+    default. `options` are those of the method, such as {"stages": 4}."""
+    return make_plan(get(name), mask, case, ranks, Grid.parse(grid) if grid else None, kernel, ranks_per_node, options=options)
 
 
 def listing() -> list[dict[str, Any]]:
-    """Returns for `longca ls cp` what each method does, what it needs, and whether it takes block patterns."""
-    ordered = ((name, classes()[name]) for name in names())
+    """Returns for `longca ls cp` what each method does, what it needs, its options, and whether it takes block patterns."""
     return [
-        {"name": name, "about": method.about, "needs": method.needs, "blocks": "no" if method.no_blocks else "yes"}
-        for name, method in ordered
+        {
+            "name": name,
+            "about": method.about,
+            "needs": method.needs,
+            "blocks": "no" if method.no_blocks else "yes",
+            "options": ", ".join(option.name if option.default is None else f"{option.name}={option.default}" for option in method.options),
+        }
+        for name, method in ((name, classes()[name]) for name in names())
     ]

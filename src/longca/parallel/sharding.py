@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from longca.masks import AnyMask, BlockMask
+from longca.masks.bands import Ints
 from longca.parallel.ranges import Ranges, Shards, as_array, count, joined, part
 
 CHUNK = 2048  # tokens that stay together when chunks are balanced
@@ -28,15 +29,19 @@ def zigzag(mask: AnyMask, ranks: int) -> Shards:
     """
     edges = mask.row_edges if isinstance(mask, BlockMask) else None
     lengths = np.asarray(mask.documents or (mask.seqlen_q if edges is None else len(edges) - 1,), np.int64)
+    dealt = zigzag_documents(np.cumsum(lengths) - lengths, lengths, ranks)
+    return dealt if edges is None else tuple(edges[shard] for shard in dealt)  # so far blocks were counted
+
+
+def zigzag_documents(start: Ints, length: Ints, ranks: int) -> Shards:
+    """The same of some documents of a sequence, given by where they begin and how long they are."""
     chunks = 2 * ranks
-    extra = lengths % chunks
+    extra = length % chunks
     turn = (np.cumsum(extra) - extra) % chunks
     longer = (np.arange(chunks) - turn[:, None]) % chunks < extra[:, None]
-    size = lengths[:, None] // chunks + longer
-    end = np.cumsum(size.ravel()).reshape(size.shape)
+    size = length[:, None] // chunks + longer
+    end = start[:, None] + np.cumsum(size, 1)
     pieces = np.stack([end - size, end], 2)
-    if edges is not None:  # so far blocks were counted
-        pieces = edges[pieces]
     return tuple(joined(np.concatenate([pieces[:, rank], pieces[:, chunks - 1 - rank]])) for rank in range(ranks))
 
 

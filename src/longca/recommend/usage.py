@@ -99,7 +99,7 @@ def _many_devices(question: Question, choice: Choice, kind: str) -> list[str]:
         raise BadInput("longca.parallel.attention has no deterministic backward, so there is no code for it; leave out --code.")
     by_rule = question.source != "random"
     device = 'f"cuda:{torch.cuda.current_device()}"' if kind == "cuda" else '"cpu"'
-    options = f'method="{choice.method}", grid="{choice.grid}"'
+    options = f'method="{choice.method}", grid="{choice.grid}"' + (f", options=dict({choice.options})" if choice.options else "")
     return [
         f"# {question.gpus} ranks: torchrun --nproc-per-node {min(question.gpus, 8)} this_file.py, or srun",
         *(["import os", ""] if kind == "cuda" else []),

@@ -31,7 +31,7 @@ TIMES = ("median", "p20", "p80", "n", "spread", "stop")
 NO_TIMES, NO_CHECK = (None,) * len(TIMES), (None,) * len(TENSORS)
 IDENTIFYING = (  # what tells cells of one name apart in PyTorch's format
     *("level", "asked", "kernel", "variant", "mask", "mask_digest", "source", "seed", "seqlen", "heads_q", "heads_kv", "head_dim"),
-    *("head_dim_v", "dtype", "pass_", "grad", "deterministic", "method", "ranks", "grid", "simulated"),
+    *("head_dim_v", "dtype", "pass_", "grad", "deterministic", "method", "ranks", "grid", "options", "simulated"),
 )
 Column = list[Any]
 
@@ -133,7 +133,7 @@ def _hud(record: Record, results: Results) -> list[dict[str, Any]]:
     mode = "training" if record.grad else "inference"
     benchmark = {"name": "longca", "mode": mode, "dtype": record.dtype, "extra_info": info}
     mask = mask_title(record).replace(" ", "-") if is_pattern(record) else record.mask
-    line = f"{record.method} {record.grid} {record.label}" if record.method else record.label
+    line = f"{record.split_name} {record.label}" if record.method else record.label
     title, kind = f"{mask}-{record.seqlen}-{record.pass_}", f"attention-{record.level}"
     model = {"name": title, "type": kind, "backend": line, "origins": ["longca"]}
     versions = {package: {"version": number} for package, number in environment.packages.items()}

@@ -53,7 +53,7 @@ class Row(Struct, frozen=True, eq=False, gc=False):
     record: Record
     setting: Setting
     problem: str  # the mask, with its parameters where there are several
-    line: str  # the kernel with its variant; before it the method and its grid
+    line: str  # the kernel with its variant; before it the method, its grid and options
     series: str  # the same without the grid: what is drawn over the number of ranks
     panel: str  # the mask, and over how many ranks: what has a card, a panel or a row of its own
     same: str | None  # a simpler mask that shows the same pairs at this length
@@ -110,7 +110,8 @@ def _split_names(record: Record, kernel: str) -> tuple[str, str]:
     suffix = f", simulated on {record.simulated}" if record.simulated else ""
     if not record.method:
         return kernel + suffix, kernel + suffix
-    return f"{record.method} {record.grid} {kernel}{suffix}", f"{record.method} {kernel}{suffix}"
+    series = f"{record.method} {record.options}" if record.options else record.method
+    return f"{record.split_name} {kernel}{suffix}", f"{series} {kernel}{suffix}"
 
 
 def is_pattern(record: Record) -> bool:
@@ -168,7 +169,7 @@ def _given(record: Record) -> tuple[tuple[str, float], ...]:
 
 def _place(record: Record) -> tuple[object, ...]:
     shape = (record.seqlen, record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype, record.deterministic)
-    return (record.env, record.level, record.asked, record.method, record.grid, record.ranks, record.mask, _given(record), *shape)
+    return (record.env, record.level, record.asked, record.split_name, record.ranks, record.mask, _given(record), *shape)
 
 
 def same_masks(records: Sequence[Record]) -> list[str | None]:

@@ -187,6 +187,7 @@ class Record(Outcome, kw_only=True):
     method: str | None = None
     ranks: Size | None = None
     grid: str | None = None
+    options: str | None = None  # of the method, where they differ from its defaults: stages=4
     simulated: str | None = None
 
     def __post_init__(self) -> None:
@@ -216,6 +217,11 @@ class Record(Outcome, kw_only=True):
     def label(self) -> str:
         """The kernel with the variant that ran."""
         return _label(self.kernel, self.variant) if self.variant else self.kernel
+
+    @property
+    def split_name(self) -> str:
+        """The method with its grid and its options; empty on one device."""
+        return " ".join(part for part in (self.method, self.grid, self.options) if part) if self.method else ""
 
     @property
     def pattern_source(self) -> str:

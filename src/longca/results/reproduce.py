@@ -55,7 +55,7 @@ class Commands:
         else:
             chosen = tuple(seeds) or (record.seed,)
             mask = _mask_options(record.mask, record.seqlen, chosen, record.pattern_source, _given_options(record.given))
-        kernel = _kernel_options(record.asked, environment.threads, record.method, record.ranks, record.grid)
+        kernel = _kernel_options(record.asked, environment.threads, record.method, record.ranks, record.grid, record.options)
         shape = (record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype)
         return before, kernel, mask, _shape_options(*shape, _passes(record), record.deterministic), self._conditions_of(record, environment)
 
@@ -85,9 +85,12 @@ def plugins_of(record: Record, environment: Environment) -> list[str]:
 
 
 @lru_cache(maxsize=4096)
-def _kernel_options(kernel: str, threads: str | int | None, method: str | None, ranks: int | None, grid: str | None) -> str:
+def _kernel_options(
+    kernel: str, threads: str | int | None, method: str | None, ranks: int | None, grid: str | None, options: str | None
+) -> str:
     prefix = f"OMP_NUM_THREADS={shlex.quote(str(threads))} " if threads else ""
     split = ["--level", "cp", "--methods", str(method), "--nproc", str(ranks), "--grid", str(grid)] if method else []
+    split += ["--option", options] if options else []
     return prefix + shlex.join(["longca", "run", *split, "--kernels", kernel])
 
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from longca.bench.many_devices.grids import grid_of, ranks_of, settle
 from longca.bench.many_devices.memory import refuse_what_does_not_fit
+from longca.bench.many_devices.options import options_of, refuse_options
 from longca.bench.many_devices.plan import plan_of
 from longca.bench.many_devices.plugins import load_carefully
 from longca.bench.many_devices.ranks import Ranks
@@ -23,6 +24,7 @@ from longca.errors import Refused
 from longca.kernels import registry as kernels
 from longca.masks import AnyMask
 from longca.parallel import registry
+from longca.parallel.grid import Grid
 from longca.text import parse_list, parse_size
 
 
@@ -44,6 +46,7 @@ class ManyDevices(Level):
         for path in plugins:
             load_carefully(path, suite.limits.start_s)
         methods = methods_of(suite)
+        refuse_options(suite, methods)
         suite, self.notes = settle(suite, methods, device, nproc, grid)
         self._named = methods_named or grid is not None
         super().__init__(suite, device, _catalogue(suite, plugins, device, methods))
@@ -58,7 +61,8 @@ class ManyDevices(Level):
         for cell in make_cells(suite, self.catalogue.for_all_masks, device, steps):
             case = cell.case(mask_of(cell.problem))
             for method in methods:
-                split.append(replace(cell, split=Split(method.name, ranks, grid_of(method, methods, suite, case, ranks))))
+                grid = Grid.parse(grid_of(method, methods, suite, case, ranks))
+                split += [replace(cell, split=Split(method.name, ranks, *settled)) for settled in options_of(method, grid, suite)]
         return split
 
     def executor(self, device_model: str, cache: Path, full: bool) -> Ranks:
@@ -84,6 +88,15 @@ class ManyDevices(Level):
             refused = [answer for answer in alike if answer is not None]
             if refused and len(refused) == len(alike):
                 raise refused[0]
+
+    def details(self, planned: Sequence[Planned]) -> list[str]:
+        """How tokens and documents are shared where that is uneven."""
+        lines = []
+        for job in dict.fromkeys(entry.cell.job for entry in planned):
+            mask = mask_of(job.problem)
+            if self._refusal(job, mask) is None and (about := plan_of(job, mask, job.grad).describe()):
+                lines += [f"{job.title} on {job.mask_title}, {job.seqlen} tokens:", *(f"  {line}" for line in about)]
+        return lines
 
     def _refusal(self, cell: Cell, mask: AnyMask) -> Refused | None:
         try:

@@ -162,7 +162,7 @@ class RankSession:
         self._current = CurrentCell(plan, wanted.seed, program, layout, own, inputs)
         first_ms = {pass_.value: self._first_ms(pass_) for pass_ in ((Pass.FWD, Pass.BWD) if backward else (Pass.FWD,))}
         kinds = sorted(program.kernel.backward_kinds) if hasattr(program, "kernel") else []
-        work = plan.pairs(program.rows, program.heads)
+        work = program.work(plan)
         return Prepared((built - start) * 1e3, (prepared - built) * 1e3, first_ms, work, kinds)
 
     def reference(self, cache: str, grad: bool) -> None:

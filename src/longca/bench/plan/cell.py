@@ -16,12 +16,13 @@ from longca.masks import AnyMask
 from longca.results.record import SCHEMA, LevelName, Pass
 
 
-class Split(msgspec.Struct, frozen=True):
-    """How context parallelism splits a cell."""
+class Split(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How context parallelism splits a cell. Keys of cells without options do not depend on that field."""
 
     method: str
     ranks: int
     grid: str
+    options: str = ""  # of the method, where they differ from its defaults: stages=4
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ def make_record(planned: Planned, outcome: Outcome, environment: str) -> Record:
     if outcome.status is not Status.OK:
         fields |= dict.fromkeys(MEASURED)
     fields["variant"] = outcome.variant or variant or None
-    split = {} if cell.split is None else asdict(cell.split)
+    split = {} if cell.split is None else asdict(cell.split) | {"options": cell.split.options or None}
     return Record(
         **fields,
         **split,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from longca.masks import AnyMask, Mask
 from longca.parallel.grid import Grid
 from longca.parallel.method import Method, Plan
+from longca.parallel.options import STAGES
 from longca.parallel.ranges import Shards
 from longca.parallel.sharding import balanced
 
@@ -20,6 +21,7 @@ class Magi(Method):
     about = "chunks balanced by mask area; each rank receives the keys its rows see and returns their gradients, in stages"
     needs = "nothing of heads; any number of ranks"
     order = 60
+    options = (STAGES,)
     no_blocks = "it sends each rank the keys that its rows see as a few ranges, and scattered blocks are not that"
 
     def shards(self, mask: AnyMask, grid: Grid) -> Shards:
@@ -29,4 +31,4 @@ class Magi(Method):
         from longca.parallel.primitives.group_cast import GroupCast
 
         assert isinstance(plan.mask, Mask)  # block patterns are refused
-        return GroupCast(plan.local_kernel(comm), comm, plan.mask, plan.shards, (0, plan.case.heads_q))
+        return GroupCast(plan.local_kernel(comm), comm, plan.mask, plan.shards, (0, plan.case.heads_q), plan.options["stages"])

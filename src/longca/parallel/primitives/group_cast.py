@@ -17,8 +17,6 @@ from longca.parallel.primitives.program import Gradients, Kept, Program
 from longca.parallel.primitives.rows import take_rows
 from longca.parallel.ranges import Ranges, Shards, common, count, joined, positions, seen_keys
 
-STAGES = 2  # parts in which remote keys come, each beside the attention over the part before
-
 
 @dataclass(frozen=True)
 class Stage:
@@ -35,23 +33,26 @@ class Stage:
 class Plan:
     """Who needs which keys of whom: needed[rank][owner]."""
 
-    def __init__(self, mask: Mask, shards: Shards) -> None:
+    def __init__(self, mask: Mask, shards: Shards, stages: int) -> None:
+        self.stages = stages
         seen = [seen_keys(mask, shard) for shard in shards]
         self.needed = [[common(keys, shard) for shard in shards] for keys in seen]
         self.ranks = len(shards)
 
     def stage_of(self, rank: int, owner: int) -> int:
         """Near owners first; both ends find the same stage from their distance."""
-        return ((rank - owner) % self.ranks - 1) * STAGES // max(1, self.ranks - 1)
+        return ((rank - owner) % self.ranks - 1) * self.stages // max(1, self.ranks - 1)
 
 
 class GroupCast(Program):
-    def __init__(self, kernel: LocalKernel, comm: Comm, mask: Mask, shards: Shards, heads: tuple[int, int]) -> None:
+    """`stages`: in how many parts remote keys come, each beside the attention over the part before."""
+
+    def __init__(self, kernel: LocalKernel, comm: Comm, mask: Mask, shards: Shards, heads: tuple[int, int], stages: int = 2) -> None:
         self.kernel, self.comm, self.rows, self.heads = kernel, comm, shards[comm.rank], heads
-        plan = Plan(mask, shards)
+        plan = Plan(mask, shards, min(stages, max(1, comm.size - 1)))
         rows = mask.rows(self.rows)  # type: ignore[arg-type]  # arrays are ranges too
         self.own = kernel.over(rows.cols(self.rows))  # type: ignore[arg-type]
-        self.stages = [self._stage(plan, shards, rows, number) for number in range(min(STAGES, comm.size - 1))]
+        self.stages = [self._stage(plan, shards, rows, number) for number in range(min(stages, comm.size - 1))]
         self.returns = comm.sub(range(comm.size), "gradients")
 
     def _stage(self, plan: Plan, shards: Shards, rows: Mask, number: int) -> Stage:

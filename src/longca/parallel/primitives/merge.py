@@ -56,10 +56,11 @@ class Merger:
         lse_HL = self.kernel.comm.empty((heads, length), self.lse_type, "lse").fill_(float("-inf"))
         return self.kernel.empty(self.shape, dtype, "out").zero_(), lse_HL
 
-    def result(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def result(self, dtype: torch.dtype | None = None) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """out and lse; out in the kernel's type, unless it is still going to be merged with others."""
         if self.out is None:
-            return self._nothing(self.kernel.dtype)
-        return self.out.to(self.kernel.dtype), self.lse
+            return self._nothing(dtype or self.kernel.dtype)
+        return self.out.to(dtype or self.kernel.dtype), self.lse
 
 
 class Total:
@@ -84,7 +85,8 @@ class Total:
             self.sum = self.sum.to(self.kernel.accumulate)
         return self.sum
 
-    def result(self) -> torch.Tensor:
+    def result(self, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """The sum in the kernel's type, unless it is still going to be added to others."""
         if self.sum is None:
-            self.sum = self.kernel.empty(self.shape, what="total").zero_()
-        return self.sum.to(self.kernel.dtype)
+            self.sum = self.kernel.empty(self.shape, dtype, "total").zero_()
+        return self.sum.to(dtype or self.kernel.dtype)

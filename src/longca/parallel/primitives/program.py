@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from longca.parallel.ranges import Ranges
+
+if TYPE_CHECKING:
+    from longca.parallel.method import Plan
 
 
 class Kept(NamedTuple):
@@ -36,6 +39,10 @@ class Program(ABC):
     @abstractmethod
     def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, Kept]:
         """The rank's own rows of the result, and what backward needs."""
+
+    def work(self, plan: Plan) -> int:
+        """The visible pairs that this rank computes, in all of its heads."""
+        return plan.pairs(self.rows, self.heads)
 
     @abstractmethod
     def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
