@@ -83,7 +83,9 @@ def methods() -> list[dict[str, Any]]:
 LISTINGS = {
     "kernels": Listing("kernels, what runs here, and which mask each can do", ("kernel", "here", "backward", "gqa", "tested"), kernels),
     "masks": Listing("the static and dynamic masks", ("name", "group", "params", "about"), masks),
-    "cp": Listing("context parallel methods, what each needs, which take block patterns", ("name", "blocks", "about", "needs"), methods),
+    "cp": Listing(
+        "context parallel methods, what each needs, which take block patterns", ("name", "here", "blocks", "about", "needs"), methods
+    ),
     "suites": Listing("what `longca run` can measure by name", ("name", "about"), suites),
     "models": Listing("shapes of well-known models, for `longca run --model`", ("name", "about"), models),
     "distributions": Listing("where document lengths are drawn from", ("name", "buckets", "longest"), distributions),

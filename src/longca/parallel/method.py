@@ -12,7 +12,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from longca.errors import BadInput, Refused
+from longca.code_version import module_path
+from longca.errors import BadInput, Refused, Unavailable
 from longca.kernels.base import Answer, Case, No, Yes
 from longca.masks import AnyMask, BlockMask
 from longca.parallel.grid import Grid, default_heads, default_windows
@@ -43,6 +44,9 @@ class Method(ABC):
     has_windows: ClassVar[bool] = False
     merges: ClassVar[bool] = True  # results over several sets of keys are put together, for which kernels must give the lse
     own_backward: ClassVar[bool] = False  # a kernel's backward belongs to one forward of its own, so that autograd can do it
+    peer: ClassVar[bool] = False  # another project's: it calls torch.distributed itself, so its transfers are neither counted nor left out
+    modules: ClassVar[tuple[str, ...]] = ()  # what must be installed
+    package: ClassVar[str] = ""  # what pip calls it
     no_blocks: ClassVar[str] = "it takes static masks, not block patterns"  # why it takes none; empty: it does, see `Plan.mask_of`
 
     def default_grid(self, case: Case, ranks: int, ranks_per_node: int = RANKS_PER_NODE) -> Grid:
@@ -51,6 +55,10 @@ class Method(ABC):
         heads = default_heads(ranks, case.heads_q, ranks_per_node) if self.splits_heads else 1
         ring = ranks // heads
         return Grid(heads, ring, default_windows(ring) if self.has_windows else 1)
+
+    def available(self) -> Answer:
+        missing = [module for module in self.modules if module_path(module) is None]
+        return No(f"needs {', '.join(missing)}: pip install {self.package or missing[0]}") if missing else Yes()
 
     def supports(self, mask: AnyMask, case: Case, ranks: int, grid: Grid) -> Answer:
         if isinstance(mask, BlockMask) and self.no_blocks:
@@ -141,6 +149,8 @@ def make_plan(
     accumulate: torch.dtype | None = None,
 ) -> Plan:
     """Decide everything that does not depend on the rank, or refuse with the reason."""
+    if isinstance(here := method.available(), No):
+        raise Unavailable(f"{method.name} is not available here ({here.reason}).")
     grid = grid or method.default_grid(case, ranks, ranks_per_node)
     answer = method.supports(mask, case, ranks, grid)
     if isinstance(answer, No):

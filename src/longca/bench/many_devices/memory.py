@@ -14,9 +14,14 @@ from longca.results.metrics import BYTES, GIB
 
 
 def refuse_what_does_not_fit(cell: Cell, plan: Plan) -> None:
-    """Raises Refused with the estimate. What a kernel itself takes for its work comes on top and is not known here."""
+    """Raises Refused with the estimate. What a kernel itself takes for its work comes on top and is not known here; of other projects'
+    methods nothing is."""
     memory = _gpu_bytes()
-    if memory is None or _under_a_full_mask(type(plan.method), plan.case, plan.ranks, str(plan.grid), plan.kernel) <= memory:
+    if (
+        memory is None
+        or plan.method.peer
+        or _under_a_full_mask(type(plan.method), plan.case, plan.ranks, str(plan.grid), plan.kernel) <= memory
+    ):
         return
     needed = least_bytes(plan)
     if needed > memory:

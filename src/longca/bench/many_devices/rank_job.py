@@ -66,7 +66,7 @@ class Timed(msgspec.Struct):
     clock_mhz: float | None
     watts: float | None
     without_transfers_ms: float | None
-    bytes_sent: int
+    bytes_sent: int | None  # None: another project's method, whose transfers are not counted
     peak_bytes: int | None
 
     @property
@@ -184,7 +184,7 @@ class RankSession:
         call = current.call(Pass(pass_), current.program)
         comm.traffic.reset()
         peak = self._peak_bytes(call)
-        sent = comm.traffic.sent_bytes
+        sent = None if current.plan.method.peer else comm.traffic.sent_bytes
         timing = measure(call, RanksTimer(comm, self._timer), rules, self._telemetry)
         del call  # or what it saved would lie beside what the program without transfers makes
         return Timed(
@@ -220,8 +220,11 @@ class RankSession:
         return (time.perf_counter() - start) * 1e3
 
     def _without_transfers(self, pass_: Pass, rules: ClockSettings) -> float | None:
-        """The median of the same program where nothing is sent; None on all ranks where it fails on one, such as for its memory."""
+        """The median of the same program where nothing is sent; None on all ranks where it fails on one, such as for its memory, and for
+        other projects' methods, which send by themselves."""
         assert self._timer is not None
+        if self.current.plan.method.peer:
+            return None
         ranks = RanksTimer(self._comm, self._timer)
         silent = NullComm(self._comm.rank, self._comm.size, self._comm.device)
         trial = Trial(lambda: self.current.call(pass_, self.current.plan.program(silent)))

@@ -118,7 +118,9 @@ class Ranks:
             answers = self._ask(cell, "clock", limits.time_s, settings, Timed)
             timing = answers[0].timing
             first = max(sum(answer.first_ms[part] for part in pass_.parts) for answer in prepared)
-            figures: dict[str, Any] = {"compile_ms": max(0.0, first - timing.median), "bytes_sent": [a.bytes_sent for a in answers]}
+            figures: dict[str, Any] = {"compile_ms": max(0.0, first - timing.median)}
+            sent = [answer.bytes_sent for answer in answers if answer.bytes_sent is not None]
+            figures["bytes_sent"] = sent if len(sent) == len(answers) else None
             figures |= over_ranks(timing.samples, timing.means)
             if (alone_ms := answers[0].without_transfers_ms) is not None:
                 figures["wait_share"] = max(0.0, 1 - alone_ms / timing.median)
