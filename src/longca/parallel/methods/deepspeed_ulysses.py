@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from longca.masks import AnyMask
 from longca.parallel.grid import Grid
@@ -41,14 +42,21 @@ class DeepspeedUlysses(Peer):
         kernel, heads = plan.local_kernel(comm, split.case(plan.case, comm.rank)), split.queries[comm.rank]
         everything = as_array([(0, plan.mask.seqlen_q)])
         local = Local(kernel, plan.mask_of(heads), everything, heads)
-        on_gpu = comm.device.type == "cuda"
-        if not on_gpu:
-            os.environ["DS_ACCELERATOR"] = "cpu"
-        importlib.import_module("deepspeed").init_distributed("nccl" if on_gpu else "gloo", dist_init_required=False)
-        layers = importlib.import_module("deepspeed.sequence.layer")
+        layers = _layers(comm.device.type)
 
         def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             return through(local, plan.kernel, q[0], k[0], v[0])[None].contiguous()
 
         layer = layers.DistributedAttention(attend, group, scatter_idx=2, gather_idx=1)
         return DifferentiableLayer(lambda q, k, v: layer(q, k, v, 0), kernel, everything, heads)
+
+
+@cache
+def _layers(device: str) -> Any:
+    """DeepSpeed's module of layers, with its own view of torch.distributed set up. On CPUs that would compile an all-reduce through shared
+    memory first, which Ulysses does not call, and wait for ever where an earlier process was killed while it did so."""
+    if device != "cuda":
+        os.environ["DS_ACCELERATOR"] = "cpu"
+        importlib.import_module("deepspeed.comm.torch").build_shm_op = lambda: None  # type: ignore[attr-defined]
+    importlib.import_module("deepspeed").init_distributed("nccl" if device == "cuda" else "gloo", dist_init_required=False)
+    return importlib.import_module("deepspeed.sequence.layer")
