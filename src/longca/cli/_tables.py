@@ -11,13 +11,19 @@ LINE = 79  # letters of a line that is written over again and again: one that wr
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    if sys.stdout.isatty():
+        cells = [[str(cell) for cell in row] for row in rows]
+        _draw(columns, cells, [max(map(len, column)) for column in zip(columns, *cells, strict=True)])
+    else:
+        print(format_table(columns, rows), end="")
+
+
+def format_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """The table in plain columns."""
     cells = [[str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
-    if sys.stdout.isatty():
-        _draw(columns, cells, widths)
-        return
     line = "  ".join(f"{{:<{width}}}" for width in widths)
-    print("\n".join(line.format(*row).rstrip() for row in [columns, *cells]))
+    return "".join(line.format(*row).rstrip() + "\n" for row in [columns, *cells])
 
 
 def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]], widths: Sequence[int]) -> None:

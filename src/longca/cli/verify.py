@@ -14,19 +14,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from longca.cli import INTERRUPTED
+from longca.cli import INTERRUPTED, _verify_cp
 from longca.cli._tables import write_over
 from longca.errors import BadInput, Unavailable
 from longca.text import plural
 
 if TYPE_CHECKING:
+    from longca.bench.many_devices.verify import CpRequest
     from longca.bench.one_device.verify import Finding
     from longca.bench.plan.suite import Suite
     from longca.bench.plan.workload import Step
     from longca.results.record import TensorError
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
-HELP = "check kernels against an fp64 reference on every mask they claim"
+HELP = "check kernels, or methods on ranks, against an fp64 reference on every mask they claim"
 
 SHOWN_LINES = 10  # of what a kernel prints in one job
 TENSORS = ("out", "lse", "dq", "dk", "dv")
@@ -69,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="seconds that each step of a kernel on a mask may take; default 300, and up to 3600 where sequences are long",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object per line instead of a table")
+    _verify_cp.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -80,10 +82,13 @@ def run(args: argparse.Namespace) -> int:
     from longca.bench.plan.cells import equal_masks, plan
     from longca.bench.run.environment import device_model
 
+    _verify_cp.refuse(args)
     device = args.device or devices.kind()
     devices.require(device)
     if device == "cuda":
         keep_on_disk()
+    if args.level == "cp":
+        return _verify_cp.run(args, _cp_request(args, device))
     suite, steps = _wanted(args, device)
     level = OneDevice(suite, device, args.plugin, only_named=args.kernels is not None)
     for entry in level.catalogue.entries.values():
@@ -113,6 +118,13 @@ def run(args: argparse.Namespace) -> int:
         print(f"longca: stopped; {cases - len(findings)} of {cases} cases are not checked.", file=sys.stderr)
         return INTERRUPTED
     return _exit_code(findings, args.kernels or "")
+
+
+def _cp_request(args: argparse.Namespace, device: str) -> CpRequest:
+    from longca.bench.many_devices.verify import CpRequest
+
+    same = ("methods", "kernels", "masks", "seqlens", "heads", "head_dim", "dtype", "nproc", "seed", "deadline")
+    return CpRequest(device, settings=_settings(args.set), plugins=args.plugin, **{name: getattr(args, name) for name in same})
 
 
 @contextmanager
