@@ -7,6 +7,7 @@ import sys
 import time
 from typing import Any
 
+import pytest
 import torch
 
 import longca
@@ -14,6 +15,7 @@ from longca import masks, parallel
 from longca.errors import BadInput
 from longca.kernels import registry as kernels
 from longca.masks import Mask
+from longca.parallel import registry
 from longca.parallel.comm import distributed
 from longca.parallel.comm.base import Comm
 from longca.parallel.comm.distributed import TorchComm
@@ -21,12 +23,25 @@ from parallel.running import Results, case_of, mask_of, plan_of, reference, step
 
 
 def worst_error(
-    comm: TorchComm, method: str, mask: str, seqlen: int, heads: list[int], grid: str, kernel: str = "torch:chunked", own: bool = False
+    comm: TorchComm,
+    method: str,
+    mask: str,
+    seqlen: int,
+    heads: list[int],
+    grid: str,
+    kernel: str = "torch:chunked",
+    dtype: str = "fp32",
+    allow_fp32: bool = False,
+    own: bool = False,
 ) -> dict[str, Any]:
-    """Run a method on real ranks; each compares its own rows with the fp64 reference. `own`: with the backend's own collectives."""
+    """Run a method on real ranks; each compares its own rows with the fp64 reference. `allow_fp32`: also where a peer refuses it.
+    `own`: with the backend's own collectives."""
     comm = TorchComm(comm.group, own_collectives=True) if own else comm
-    cut, case = mask_of(mask, seqlen), case_of(seqlen, (heads[0], heads[1]))
-    plan = plan_of(method, cut, case, comm.size, grid, kernel)
+    cut, case = mask_of(mask, seqlen), case_of(seqlen, (heads[0], heads[1]), dtype)
+    with pytest.MonkeyPatch.context() as patch:
+        if allow_fp32:
+            patch.setattr(registry.classes()[method], "wrong_in_fp32", "")
+        plan = plan_of(method, cut, case, comm.size, grid, kernel)
     program = plan.program(comm)
     comm.traffic.reset()
     out, _, *grads = step(program, plan, comm.rank, kernels.choices(kernel)[0].layout)

@@ -207,7 +207,7 @@ def plan_verify(request: VerifyRequest, *, in_process: bool = False, trials: boo
 def _suite(request: VerifyRequest, device: str) -> tuple[Suite, dict[str, Number]]:
     """What to check, as a suite without kernels, and the parameters of its masks."""
     shape = SHAPES[device] | {name: texts(name, value) for name in SHAPES[device] if (value := getattr(request, name)) is not None}
-    settings = _settings(request.params)
+    settings = mask_settings(request.params)
     load_masks(request.plugins)
     wanted = masks.expand(texts("masks", request.masks) if request.masks is not None else ["all"])
     for name in settings:
@@ -244,7 +244,8 @@ def _refuse_numbers(request: VerifyRequest) -> None:
         raise BadInput(f"--deadline must be a number of seconds over 0, not {deadline}.")
 
 
-def _settings(params: Mapping[str, Any] | None) -> dict[str, Number]:
+def mask_settings(params: Mapping[str, Any] | None) -> dict[str, Number]:
+    """Parameters of masks, of which each has one value."""
     settings = axes("params", params)
     for name, values in settings.items():
         if len(values) > 1:

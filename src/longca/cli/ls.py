@@ -84,7 +84,9 @@ LISTINGS = {
     "kernels": Listing("kernels, what runs here, and which masks each can do", ("kernel", "here", "backward", "gqa", "tested"), kernels),
     "masks": Listing("the static and dynamic masks", ("name", "group", "params", "about"), masks),
     "cp": Listing(
-        "context parallel methods, what each needs, which take block patterns", ("name", "blocks", "options", "about", "needs"), methods
+        "context parallel methods, what each needs, which take block patterns",
+        ("name", "here", "blocks", "options", "about", "needs"),
+        methods,
     ),
     "suites": Listing("what `longca run` can measure by name", ("name", "about"), suites),
     "models": Listing("shapes of well-known models, for `longca run --model`", ("name", "about"), models),

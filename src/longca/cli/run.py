@@ -25,7 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("suite", nargs="?", help="a name from `longca ls suites`, or your own TOML file; flags change it")
     parser.add_argument("--kernels", metavar="A,B", help="names or name:variant, or all (those that run here)")
     parser.add_argument("--level", choices=("kernel", "cp"), help="one device, or context parallelism over many (default: the suite's)")
-    parser.add_argument("--methods", metavar="A,B", help="context parallel methods, or all; implies --level cp")
+    parser.add_argument(
+        "--methods", metavar="A,B", help="context parallel methods, all, or peers: other projects' that are installed; implies --level cp"
+    )
     parser.add_argument("--nproc", type=int, metavar="N", help="ranks of the level cp (default: one per GPU)")
     parser.add_argument(
         "--grid",

@@ -12,7 +12,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from longca.errors import BadInput, Refused
+from longca.code_version import module_path
+from longca.errors import BadInput, Refused, Unavailable
 from longca.kernels.base import Answer, Case, No, Yes
 from longca.masks import AnyMask, BlockMask
 from longca.parallel.grid import Grid, default_heads, default_windows
@@ -45,6 +46,9 @@ class Method(ABC):
     has_windows: ClassVar[bool] = False
     merges: ClassVar[bool] = True  # results over several sets of keys are put together, for which kernels must give the lse
     own_backward: ClassVar[bool] = False  # a kernel's backward belongs to one forward of its own, so that autograd can do it
+    peer: ClassVar[bool] = False  # another project's: it calls torch.distributed itself, so its transfers are neither counted nor left out
+    modules: ClassVar[tuple[str, ...]] = ()  # what must be installed
+    package: ClassVar[str] = ""  # what pip calls it
     no_blocks: ClassVar[str] = "it takes static masks, not block patterns"  # why it takes none; empty: it does, see `Plan.mask_of`
     options: ClassVar[tuple[Option, ...]] = ()  # numbers that a user may choose; `Plan.options` has them
     takes_every_mask: ClassVar[bool] = True  # False: `supports` refuses some static masks
@@ -60,6 +64,10 @@ class Method(ABC):
         heads = default_heads(ranks, case.heads_q, ranks_per_node) if self.splits_heads else 1
         ring = ranks // heads
         return Grid(heads, ring, default_windows(ring) if self.has_windows else 1)
+
+    def available(self) -> Answer:
+        missing = [module for module in self.modules if module_path(module) is None]
+        return No(f"needs {', '.join(missing)}: pip install {self.package or missing[0]}") if missing else Yes()
 
     def supports(self, mask: AnyMask, case: Case, ranks: int, grid: Grid) -> Answer:
         if isinstance(mask, BlockMask) and self.no_blocks:
@@ -164,6 +172,8 @@ def make_plan(
     options: Options | None = None,
 ) -> Plan:
     """Decide everything that does not depend on the rank, or refuse with the reason."""
+    if isinstance(here := method.available(), No):
+        raise Unavailable(f"{method.name} is not available here ({here.reason}).")
     if grid is not None and grid.windows > 1 and (options or {}).get("windows", grid.windows) != grid.windows:
         raise BadInput(f"the grid {grid} and the option windows={(options or {})['windows']} differ; give one of them.")
     grid, settled = settle(method, grid or method.default_grid(case, ranks, ranks_per_node), options or {})

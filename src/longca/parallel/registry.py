@@ -12,7 +12,7 @@ from typing import Any
 
 from longca.code_version import of_module, recording_imports
 from longca.errors import unknown
-from longca.kernels.base import Case
+from longca.kernels.base import Case, No
 from longca.masks import AnyMask
 from longca.parallel import methods
 from longca.parallel.grid import Grid
@@ -57,13 +57,23 @@ def classes() -> dict[str, type[Method]]:
 
 
 def names() -> list[str]:
-    """Returns the names of all methods in the order of listings: by `Method.order`, then by name."""
-    return sorted(classes(), key=lambda name: (classes()[name].order, name))
+    """Returns the names of the methods in the order of listings: by `Method.order`, then by name; without those of other projects."""
+    return _in_order(peers=False)
+
+
+def peers() -> list[str]:
+    """Returns the names of other projects' methods, in the order of listings."""
+    return _in_order(peers=True)
+
+
+def _in_order(peers: bool) -> list[str]:
+    found = [name for name, method in classes().items() if method.peer == peers]
+    return sorted(found, key=lambda name: (classes()[name].order, name))
 
 
 def get(name: str) -> Method:
     if name not in classes():
-        raise unknown("context parallel method", name, names())
+        raise unknown("context parallel method", name, names() + peers())
     return classes()[name]()
 
 
@@ -89,7 +99,9 @@ def plan(
 
 
 def listing() -> list[dict[str, Any]]:
-    """Returns for `longca ls cp` what each method does, what it needs, its options, and whether it takes block patterns."""
+    """Returns for `longca ls cp` what each method does, what it needs, its options, whether it is installed, and whether it takes block
+    patterns."""
+    ordered = ((name, classes()[name]) for name in names() + peers())
     return [
         {
             "name": name,
@@ -97,6 +109,7 @@ def listing() -> list[dict[str, Any]]:
             "needs": method.needs,
             "blocks": "no" if method.no_blocks else "yes",
             "options": ", ".join(option.name if option.default is None else f"{option.name}={option.default}" for option in method.options),
+            "here": here.reason if isinstance(here := method().available(), No) else "yes",
         }
-        for name, method in ((name, classes()[name]) for name in names())
+        for name, method in ordered
     ]

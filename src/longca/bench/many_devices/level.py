@@ -20,7 +20,7 @@ from longca.bench.plan.suite import Suite
 from longca.bench.plan.versions import kernel_versions, method_versions
 from longca.bench.plan.workload import Step
 from longca.bench.run.level import Level
-from longca.errors import Refused
+from longca.errors import Refused, Unavailable
 from longca.kernels import registry as kernels
 from longca.masks import AnyMask
 from longca.parallel import registry
@@ -74,12 +74,12 @@ class ManyDevices(Level):
         Of several methods those that cannot say so in their records, as long as another one can: for the same problem, where they were
         named, and in the grid that was.
         """
-        answers: dict[Cell, Refused | None] = {}
+        answers: dict[Cell, Refused | Unavailable | None] = {}
         for entry in planned:
             mask = mask_of(entry.cell.problem)
             if entry.cell.job not in answers:
                 answers[entry.cell.job] = self._refusal(entry.cell, mask)
-        together: dict[object, list[Refused | None]] = {"all": list(answers.values())}
+        together: dict[object, list[Refused | Unavailable | None]] = {"all": list(answers.values())}
         for job, answer in answers.items() if self._named else ():
             in_grid = job.split is not None and job.split.grid in parse_list(self.suite.grid)
             for group in (job.problem, "grid") if in_grid else (job.problem,):
@@ -98,12 +98,12 @@ class ManyDevices(Level):
                 lines += [f"{job.title} on {job.mask_title}, {job.seqlen} tokens:", *(f"  {line}" for line in about)]
         return lines
 
-    def _refusal(self, cell: Cell, mask: AnyMask) -> Refused | None:
+    def _refusal(self, cell: Cell, mask: AnyMask) -> Refused | Unavailable | None:
         try:
             plan = plan_of(cell, mask, cell.grad)
             if self.device == "cuda":
                 refuse_what_does_not_fit(cell, plan)
-        except Refused as error:
+        except (Refused, Unavailable) as error:
             return error
         return None
 
@@ -118,8 +118,11 @@ def _catalogue(suite: Suite, plugins: Sequence[str], device: str, methods: Seque
 
 
 def methods_of(suite: Suite) -> list[str]:
-    """The methods of a suite; refuses unknown names."""
-    names = [name for given in suite.methods for name in (registry.names() if given == "all" else [given])]
+    """The methods of a suite; refuses unknown names. `peers` stands for other projects' methods that are installed."""
+    groups = {"all": registry.names(), "peers": [name for name in registry.peers() if registry.get(name).available()]}
+    names = [name for given in suite.methods for name in groups.get(given, [given])]
+    if not names:
+        raise Unavailable(f"none of the peers is installed; `longca ls cp` says how to install {', '.join(registry.peers())}.")
     for name in names:
         registry.get(name)
     return list(dict.fromkeys(names))

@@ -14,9 +14,10 @@ from longca.results.metrics import BYTES, GIB
 
 
 def refuse_what_does_not_fit(cell: Cell, plan: Plan) -> None:
-    """Raises Refused with the estimate. What a kernel itself takes for its work comes on top and is not known here."""
+    """Raises Refused with the estimate. What a kernel itself takes for its work comes on top and is not known here; of other projects'
+    methods nothing is."""
     memory = _gpu_bytes()
-    if memory is None:
+    if memory is None or plan.method.peer:
         return
     plan_key = (plan.case, plan.ranks, str(plan.grid), plan.kernel, tuple(plan.options.items()))
     if _is_even(plan) and _under_a_full_mask(type(plan.method), *plan_key) <= memory:

@@ -71,7 +71,7 @@ class Timed(msgspec.Struct):
     clock_mhz: float | None
     watts: float | None
     without_transfers_ms: float | None
-    bytes_sent: int
+    bytes_sent: int | None  # None: another project's method, whose transfers are not counted
     peak_bytes: int | None
     reason: str = ""  # why what the timed calls returned on this rank is wrong
     errors: Check = {}
@@ -192,7 +192,7 @@ class RankSession:
         calls.keep(which)
         comm.traffic.reset()
         peak = self._peak_bytes(calls.of(which))
-        sent = comm.traffic.sent_bytes
+        sent = None if current.plan.method.peer else comm.traffic.sent_bytes
         timing = measure(calls.of(which), RanksTimer(comm, self._timer), rules, self._telemetry, before=partial(calls.change, which))
         after = self._after_clock(which)
         calls.release()  # or what it saved would lie beside what the program without transfers makes
@@ -246,8 +246,11 @@ class RankSession:
         return first_ms
 
     def _without_transfers(self, pass_: Pass, rules: ClockSettings) -> float | None:
-        """The median of the same program where nothing is sent; None on all ranks where it fails on one, such as for its memory."""
+        """The median of the same program where nothing is sent; None on all ranks where it fails on one, such as for its memory, and for
+        other projects' methods, which send by themselves."""
         assert self._timer is not None
+        if self.current.plan.method.peer:
+            return None
         ranks = RanksTimer(self._comm, self._timer)
         silent = NullComm(self._comm.rank, self._comm.size, self._comm.device)
         trial = Trial(lambda: self._silent_call(pass_, silent))

@@ -67,6 +67,16 @@ class Transfer:
         return Transfer(both)
 
 
+def all_of(transfers: Sequence[Transfer]) -> Transfer:
+    """Several transfers as one: `wait` waits for each of them in turn."""
+
+    def wait() -> None:
+        for transfer in transfers:
+            transfer.wait()
+
+    return Transfer(wait)
+
+
 class Comm(ABC):
     """Rank `rank` of `size` ranks; `members` are their numbers in the whole job."""
 
