@@ -30,6 +30,7 @@ from longca.results.record import Check, TensorError
 from longca.text import plural
 
 Tensors = dict[str, torch.Tensor]
+NAMES = {"forward": ("out", "lse"), "backward": ("dq", "dk", "dv")}
 DATA_WORDS = {"plain": "plain data", "loud": "data with loud edges and large scores"}
 FACTOR = 8.0  # times the expected error of a token
 GROUP, MEAN_FACTOR = 128, 1.75  # tokens, and times their expected error, on average over the group
@@ -259,8 +260,7 @@ class _Run:
 
     def _call(self, step: str, call: Callable[[], object]) -> Outputs:
         """The tensors that a pass returns; a case that asks for determinism calls it twice."""
-        pass_, names = {"forward": ("fwd", ("out", "lse")), "backward": ("bwd", ("dq", "dk", "dv"))}[step]
-        case, verdict = self._case, self._verdict
+        pass_, names, case, verdict = {"forward": "fwd", "backward": "bwd"}[step], NAMES[step], self._case, self._verdict
         _poison(case)
         outputs = Outputs()
         with _timed(pass_, case, verdict):
@@ -284,6 +284,15 @@ class _Run:
 def _refuse_changed(outputs: Outputs, what: str, verdict: Verdict) -> None:
     if not verdict.problems and (changed := outputs.changed()):
         verdict.problems.append(f"{what} {' and '.join(changed)}")
+
+
+def refuse_outputs(step: str, answer: object, case: Case, verdict: Verdict, lse_shape: tuple[int, ...] | None, needs_lse: bool) -> None:
+    """Notes what is wrong with the types, shapes and dtypes of what a pass returned, and an lse that is missing."""
+    tensors = _by_name(step, NAMES[step], answer, verdict)
+    if not verdict.problems:
+        _refuse_forms(tensors, case, verdict, lse_shape)
+    if needs_lse and step == "forward" and "lse" not in tensors and not verdict.problems:
+        verdict.problems.append("it returns no lse, though it gave one when it was checked")
 
 
 def _by_name(step: str, names: tuple[str, ...], answer: object, verdict: Verdict) -> Tensors:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from longca.bench.check.sampled_rows import FIRST_SHARP, LOUD, SHARP, SHARP_EVERY, Ints, SampledRows, sample_rows
+from longca.bench.check.sampled_rows import FIRST_SHARP, LOUD, SHARP, SHARP_EVERY, Ints, SampledRows, sample_rows, seen_keys
 from longca.kernels.base import Case, Layout
 from longca.kernels.inputs import DTYPES, WHICH, Inputs, make, tokens
 from longca.kernels.lower import Visibility
@@ -99,15 +99,26 @@ def reference(mask: AnyMask, case: Case, seed: int = 0) -> Reference:
     """Computed on the case's device, in chunks: nothing of size seqlen_q x seqlen_k is ever held."""
     sampled = sample_rows(mask, seed)
     values, rounding = {}, {}
-    lowered, keep = DTYPES[case.dtype], torch.float64 if case.dtype == "fp64" else torch.float32
     for data_set in DATA_SETS:
-        inputs = data(case, sampled, data_set, seed)
-        expected = ExpectedErrors(case, len(sampled.rows))
-        exact = _attend(mask, case, sampled, inputs, torch.float64, lambda x: x, expected)
-        rounded = _attend(mask, case, sampled, inputs, keep, lambda x, to=lowered: x.to(to).to(x.dtype))
-        values[data_set] = {name: value.to(keep) for name, value in exact.items()}
-        rounding[data_set] = {name: expected.with_rounded(name, exact[name], rounded[name]).to(keep) for name in exact}
+        values[data_set], rounding[data_set] = _of_data(mask, case, sampled, data(case, sampled, data_set, seed))
     return Reference(sampled, values, rounding)
+
+
+def _of_data(mask: AnyMask, case: Case, sampled: SampledRows, inputs: Inputs, of_keys: bool = True) -> tuple[Values, Values]:
+    """The right values and the rounding errors."""
+    lowered, keep = DTYPES[case.dtype], torch.float64 if case.dtype == "fp64" else torch.float32
+    expected = ExpectedErrors(case, len(sampled.rows))
+    exact = _attend(mask, case, sampled, inputs, torch.float64, lambda x: x, expected, of_keys)
+    rounded = _attend(mask, case, sampled, inputs, keep, lambda x: x.to(lowered).to(x.dtype), None, of_keys)
+    values = {name: value.to(keep) for name, value in exact.items()}
+    return values, {name: expected.with_rounded(name, exact[name], rounded[name]).to(keep) for name in exact}
+
+
+def reference_of_rows(mask: AnyMask, case: Case, inputs: Inputs, rows: Ints) -> Reference:
+    """The plain data set alone, in these rows of these inputs: out, lse and dq, as dk and dv depend on dout of all rows."""
+    sampled = SampledRows(rows, rows, np.zeros(0, np.int64), seen_keys(mask, rows))
+    values, rounding = _of_data(mask, case, sampled, inputs, of_keys=False)
+    return Reference(sampled, {"plain": values}, {"plain": rounding})
 
 
 class ExpectedErrors:
@@ -191,11 +202,12 @@ def _attend(
     work: torch.dtype,
     low: Callable[..., torch.Tensor],
     expected: ExpectedErrors | None = None,
+    of_keys: bool = True,
 ) -> Values:
-    """Forward and backward of the sampled rows. `low` rounds what a kernel of the tested precision would round."""
+    """Forward and backward of the sampled rows; dk and dv only where wanted. `low` rounds what a kernel of the tested precision would."""
     visible, scale, group = Visibility(mask, case.device), case.softmax_scale, case.group
     all_rows = torch.from_numpy(sampled.rows).to(case.device)
-    n, keys_total = len(all_rows), case.seqlen_k
+    n, keys_total, of_keys = len(all_rows), case.seqlen_k, of_keys and case.backward
 
     def zeros(*shape: int) -> torch.Tensor:
         return torch.zeros(*shape, dtype=work, device=case.device)
@@ -203,8 +215,8 @@ def _attend(
     out, lse = zeros(n, case.heads_q, case.head_dim_v), zeros(case.heads_q, n).fill_(float("-inf"))
     dq, dk, dv = (
         zeros(n, case.heads_q, case.head_dim),
-        zeros(keys_total, case.heads_kv, case.head_dim),
-        zeros(keys_total, case.heads_kv, case.head_dim_v),
+        zeros(keys_total * of_keys, case.heads_kv, case.head_dim),
+        zeros(keys_total * of_keys, case.heads_kv, case.head_dim_v),
     )
     step = max(1, CHUNK_PAIRS[case.device] // max(1, keys_total * group))
     chunks = [slice(start, min(start + step, n)) for start in range(0, n, step)]
@@ -229,7 +241,8 @@ def _attend(
                 continue
             dp = dout_GLD @ v_LD.T
             delta = (dout_GLD * row_out).sum(-1, keepdim=True)
-            dv[keys, head] += (low(p).transpose(-1, -2) @ dout_GLD).sum(0)
+            if of_keys:
+                dv[keys, head] += (low(p).transpose(-1, -2) @ dout_GLD).sum(0)
             if expected is not None:
                 # what the rounding of out, and of the probabilities in it, acts on; their sum, delta, may cancel
                 spread = torch.hypot((dout_GLD * row_out).norm(dim=-1, keepdim=True), (p * dp).norm(dim=-1, keepdim=True))
@@ -237,5 +250,7 @@ def _attend(
                 expected.backward(p, sizes, q_GLD, k_LD, dout_GLD, score_error, chunk, keys, mine, head)
             dscores = low(p.mul_(dp.sub_(delta)).mul_(scale))
             dq[chunk, mine] = low(dscores @ k_LD).transpose(0, 1)
-            dk[keys, head] += (dscores.transpose(-1, -2) @ q_GLD).sum(0)
-    return {"out": out, "lse": lse} | ({"dq": dq, "dk": low(dk), "dv": low(dv)} if case.backward else {})
+            if of_keys:
+                dk[keys, head] += (dscores.transpose(-1, -2) @ q_GLD).sum(0)
+    gradients = ({"dq": dq} if case.backward else {}) | ({"dk": low(dk), "dv": low(dv)} if of_keys else {})
+    return {"out": out, "lse": lse} | gradients

@@ -176,10 +176,11 @@ class RankSession:
         whole = self._reference(cache, grad)
         own, computed = _tokens(current.own), _tokens(_ranges(program.rows))
         local = replace(current.plan.case, seqlen_q=len(own), seqlen_k=len(own))
-        expected = Expected(whole.cut(own), whole.cut(computed, program.heads), local)
-        current.sampled, current.expected = whole.sampled, expected.to("cpu")
         lse_shape = (program.heads[1] - program.heads[0], len(computed))
+        expected = Expected(whole.cut(own), whole.cut(computed, program.heads), local, lse_shape)
+        current.sampled = whole.sampled
         verdict = checks.check(ProgramSubject(program), local, current.data, expected.compare, lse_shape=lse_shape)
+        current.expected = replace(expected.to("cpu"), needs_lse="lse" in verdict.errors)
         return Checked("" if verdict.ok else verdict.reason, verdict.tensor_errors)
 
     def clock(self, pass_: str, settings: dict[str, Any]) -> Timed:
