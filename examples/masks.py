@@ -24,6 +24,20 @@ print("slices:", len(mask.slices().types))
 tiles = mask.tiles(128, 128)
 print(f"tiles of 128x128: {tiles.full} full, {tiles.partial} partial, of {tiles.grid[0] * tiles.grid[1]}")
 
+# algebra: exact, and bands again
+window = masks.sliding_window(8192, w=512)
+print("a window in documents:", mask & window)
+print("what it hides:", (mask - window).area, "of", mask.area, "pairs")
+assert mask & window == masks.build("causal_document & sliding_window(w=512)", 8192, seed=42)
+
+# from what people have, and back
+packed = masks.from_position_ids(mask.position_ids(), causal=True)
+slices = masks.from_slices(*mask.slices())
+flashmask = masks.from_column_intervals(columns.rows, causal=columns.causal)
+assert packed == slices == flashmask == masks.from_cu_seqlens(varlen.cu_q, causal=True) == mask
+short = masks.from_dense(masks.causal(512).dense())
+print("a matrix as bands:", short.table)
+
 # a form that cannot show a mask says so
 try:
     masks.prefix_lm_causal(8192, p=1000).varlen()

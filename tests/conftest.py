@@ -1,7 +1,11 @@
 import os
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from longca.masks import own
 
 # the same examples in every run, so that a change is judged by itself; HYPOTHESIS_PROFILE=search looks for new ones
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -16,3 +20,14 @@ def _skip_without_gpu(request: pytest.FixtureRequest) -> None:
 
         if not torch.cuda.is_available():
             pytest.skip("this test needs a CUDA device, and this machine has none.")
+
+
+@pytest.fixture(autouse=True)
+def _forget_own_masks() -> Iterator[None]:
+    """What one test registers with @longca.mask, or loads from a plugin, is unknown to the next."""
+    before, files = dict(own.OWN), dict(own._files)
+    yield
+    registries: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = ((before, own.OWN), (files, own._files))
+    for kept, now in registries:
+        now.clear()
+        now.update(kept)

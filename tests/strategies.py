@@ -58,6 +58,11 @@ class Pair:
         return self.owners[0] == self.owners[1]
 
     @property
+    def pair(self) -> tuple[int, int]:
+        """The pairs of documents of query and key."""
+        return self.owners[0] // 2, self.owners[1] // 2
+
+    @property
     def first(self) -> int:
         """The first token of the query's document."""
         return sum(self.documents[: self.owners[0]])
@@ -77,6 +82,14 @@ FORMULAS: dict[str, Callable[[Pair], bool]] = {
     "prefix_lm_document": lambda x: x.together and (x.causal or max(x.i, x.j) - x.first < x.params["p"]),
     "global_sliding_window": lambda x: min(x.i, x.j) < x.params["g"] or abs(x.i - x.j) <= x.params["w"],
     "block_causal_document": lambda x: x.together and (x.j - x.first) // x.params["B"] <= (x.i - x.first) // x.params["B"],
+    "sliding_window_causal_document": lambda x: x.together and 0 <= x.i - x.j <= x.params["w"],
+    "chunked_causal": lambda x: x.causal and x.i // x.params["c"] == x.j // x.params["c"],
+    "sink_window_causal": lambda x: x.causal and (x.j < x.params["s"] or x.i - x.j <= x.params["w"]),
+    "dilated_window_causal": lambda x: x.causal and (x.i - x.j) % x.params["d"] == 0 and (x.i - x.j) // x.params["d"] <= x.params["n"],
+    "prefix_lm_pairs": lambda x: x.pair[0] == x.pair[1] and (x.causal or max(x.owners) % 2 == 0),
+    "shared_questions": lambda x: (
+        x.causal and (x.together or x.owners[1] == x.owners[0] // (x.params["answers"] + 1) * (x.params["answers"] + 1))
+    ),
 }
 
 # Values of each parameter over its whole range, from the length: windows longer than the sequence, prefixes of all of it or of nothing.
@@ -87,6 +100,11 @@ PARAMS: dict[str, dict[str, Callable[[int], st.SearchStrategy[int]]]] = {
     "prefix_lm_document": {"p": lambda seqlen: st.integers(0, seqlen)},
     "global_sliding_window": {"g": lambda seqlen: st.integers(0, seqlen), "w": lambda seqlen: st.integers(0, 2 * seqlen)},
     "block_causal_document": {"B": lambda seqlen: st.integers(1, 2 * seqlen)},
+    "sliding_window_causal_document": {"w": lambda seqlen: st.integers(0, 2 * seqlen)},
+    "chunked_causal": {"c": lambda seqlen: st.integers(1, 2 * seqlen)},
+    "sink_window_causal": {"s": lambda seqlen: st.integers(0, 2 * seqlen), "w": lambda seqlen: st.integers(0, 2 * seqlen)},
+    "dilated_window_causal": {"n": lambda seqlen: st.integers(0, seqlen), "d": lambda seqlen: st.integers(1, seqlen)},
+    "shared_questions": {"answers": lambda seqlen: st.integers(0, 6)},
 }
 
 
@@ -170,3 +188,10 @@ def runs_of(line: NDArray[Any]) -> list[tuple[int, int]]:
     """The intervals of True in a line of bools."""
     edge = np.diff(np.concatenate([[0], line.astype(int), [0]]))
     return list(zip(np.flatnonzero(edge == 1).tolist(), np.flatnonzero(edge == -1).tolist(), strict=True))
+
+
+def assert_is(mask: Mask, dense: Dense) -> None:
+    """It shows these pairs, and its bands are in the form that the constructor demands."""
+    assert (mask.seqlen_q, mask.seqlen_k) == dense.shape
+    np.testing.assert_array_equal(mask.dense(), dense)
+    Mask(mask.seqlen_q, mask.seqlen_k, mask.bands)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from longca.kernels.base import Attention, AutogradAttention, Case, Kernel, No, Yes
     from longca.kernels.functional import attention
     from longca.kernels.plugin import kernel
+    from longca.masks.own import mask
     from longca.recommend.best import best
 
 # found when first used, so that `import longca` and the command line stay light
@@ -36,6 +37,7 @@ _WHERE = {
     "longca.kernels.base": ("Attention", "AutogradAttention", "Case", "Kernel", "No", "Yes"),
     "longca.kernels.functional": ("attention",),
     "longca.kernels.plugin": ("kernel",),
+    "longca.masks.own": ("mask",),
     "longca.recommend.best": ("best",),
 }
 _MODULES = ("masks", "parallel", "testing")
@@ -57,6 +59,7 @@ __all__ = [
     "compare",
     "history",
     "kernel",
+    "mask",
     "masks",
     "parallel",
     "report",

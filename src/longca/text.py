@@ -156,8 +156,17 @@ def parse_axes(entries: Iterable[str]) -> dict[str, list[int | float]]:
 
 
 def parse_list(text: str) -> list[str]:
-    """The entries between commas."""
-    return [entry.strip() for entry in text.split(",") if entry.strip()]
+    """The entries between commas; commas in parentheses or quotes belong to their entry."""
+    entries, depth, quote = [""], 0, ""
+    for letter in text:
+        if letter in "'\"":
+            quote = "" if quote == letter else quote or letter
+        depth += 0 if quote else (letter == "(") - (letter == ")" and depth > 0)
+        if letter == "," and depth == 0 and not quote:
+            entries.append("")
+        else:
+            entries[-1] += letter
+    return [entry.strip() for entry in entries if entry.strip()]
 
 
 def parse_heads(text: str) -> tuple[int, int]:

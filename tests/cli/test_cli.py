@@ -98,11 +98,11 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_ls_masks(capsys: pytest.CaptureFixture[str]) -> None:
     lines = answer(capsys, "ls", "masks").splitlines()
-    assert [line.split()[0] for line in lines[1:]] == masks.names() + masks.block_names()
+    assert [line.split()[0] for line in lines[1:]] == masks.names() + masks.more_names() + masks.block_names()
     entries = json.loads(answer(capsys, "ls", "masks", "--json"))
-    assert [entry["name"] for entry in entries] == masks.names() + masks.block_names()
+    assert [entry["name"] for entry in entries] == masks.names() + masks.more_names() + masks.block_names()
     assert {entry["name"]: entry["params"] for entry in entries}["global_sliding_window"] == {"g": "drawn", "w": "drawn"}
-    assert [entry["name"] for entry in entries if entry["documents"]] == [n for n in masks.names() if masks.build(n, 8).documents]
+    assert [entry["name"] for entry in entries if entry["documents"]] == [n for n in masks.PATTERNS if masks.build(n, 8).documents]
     assert len({entry["about"] for entry in entries}) == len(entries)
 
 
@@ -185,7 +185,7 @@ BAD = [
     (["--nothing"], "unrecognized arguments: --nothing; see `longca --help`."),
     (["mask"], "name a mask (`longca ls masks` lists them), or give --gallery DIR for a picture of all."),
     (["mask", "causl"], "unknown mask 'causl'; did you mean 'causal'?"),
-    (["mask", "zzz"], "unknown mask 'zzz'; known are: " + ", ".join(masks.names() + masks.block_names()) + "."),
+    (["mask", "zzz"], "unknown mask 'zzz'; known are: " + ", ".join(masks.names() + masks.more_names() + masks.block_names()) + "."),
     (["mask", "causal", "--seqlen", "0"], "the sequence length must be a whole number of 1 or more, not 0."),
     (["mask", "causal", "--seqlen", "-8"], "the sequence length must be a whole number of 1 or more, not -8."),
     (["mask", "causal", "--seqlen", "eight"], "'eight' is no size; write a whole number such as 8192, 8K or 1M."),

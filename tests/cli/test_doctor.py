@@ -14,7 +14,18 @@ def test_doctor_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert facts["kernels"]["torch:plain"] == ""
     assert "runs on cuda only" in facts["kernels"]["fa3"]
     assert main(["doctor", "--device", "cpu"]) == 0
-    assert "kernels " in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "kernels " in text
+    missing = [label for label, why in facts["kernels"].items() if why]
+    assert f"  without {', '.join(missing)}: runs on cuda only\n" in text  # one line for all
+    assert "`longca ls kernels NAME` says how to install one." in text
+
+
+def test_doctor_says_once_what_several_variants_need() -> None:
+    from longca.cli.doctor import _missing
+
+    needs = {"fa4:native": "pip install fa4", "fa4:bands": "pip install fa4", "torch": "", "ffa": "build it"}
+    assert _missing(needs, "cuda") == {"pip install fa4": ["fa4:native", "fa4:bands"], "build it": ["ffa"]}
 
 
 def test_doctor_finds_what_disturbs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,3 +55,24 @@ def test_equal_masks_are_one_row_and_prints_are_shown(tmp_path: Path, capsys: py
     assert masks == ["full = prefix_lm_causal", "causal"]
     assert "note: full and prefix_lm_causal show the same pairs at 100 tokens: checked once" in err
     assert "chatty prints: tokens: 100\n" in err
+
+
+CRASHES = """
+import ctypes, longca
+
+@longca.kernel
+def crashes(q, k, v, mask, scale):
+    ctypes.string_at(0)
+"""
+
+
+def test_a_crash_is_shown_once_and_the_counter_ends_at_its_total(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The forward that is tried alone crashes too; a kernel that is right on no mask gets no trials."""
+    (tmp_path / "crashes.py").write_text(CRASHES)
+    flags = ["--kernels", "crashes,torch:plain", "--masks", "causal", *SMALL]
+    assert main(["verify", "--plugin", str(tmp_path / "crashes.py"), *flags]) == 1
+    err = capsys.readouterr().err
+    assert err.count("crashes prints: Fatal Python error: Segmentation fault") == 1
+    total = 2 + len(trials_on("cpu"))
+    counts = [line.partition("]")[0] for line in err.splitlines() if line.startswith("[")]
+    assert counts[-1] == f"[{total}/{total}"

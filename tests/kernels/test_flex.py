@@ -53,7 +53,7 @@ def test_the_block_mask_shows_the_mask(name: str) -> None:
     from torch.nn.attention.flex_attention import create_mask
 
     mask = masks.build(name, 300, seed=9)
-    made = flex.block_mask(mask, "cpu")
+    made = mask.block_mask()
     seen = create_mask(made.mask_mod, 1, 1, 300, 300, device="cpu")[0, 0]
     assert torch.equal(seen, torch.from_numpy(mask.dense()))
     touched = made.to_dense()[0, 0].bool().repeat_interleave(128, 0).repeat_interleave(128, 1)[:300, :300]
@@ -62,7 +62,7 @@ def test_the_block_mask_shows_the_mask(name: str) -> None:
 
 def test_more_than_two_intervals() -> None:
     mask = Mask.of(300, 300, [(0, 300, start, 0, start + 20, 0) for start in (0, 50, 100, 200)])
-    made = flex.block_mask(mask, "cpu")
+    made = mask.block_mask()
     from torch.nn.attention.flex_attention import create_mask
 
     assert torch.equal(create_mask(made.mask_mod, 1, 1, 300, 300, device="cpu")[0, 0], torch.from_numpy(mask.dense()))

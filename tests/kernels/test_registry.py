@@ -145,6 +145,36 @@ def test_ls_kernels_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert {entry["kernel"].split(":")[0] for entry in entries} >= EXPECTED
 
 
+def test_ls_kernels_is_one_line_per_kernel(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ls", "kernels"]) == 0
+    _, *rows = capsys.readouterr().out.partition("\n\n")[0].splitlines()
+    assert [row.split()[0] for row in rows] == registry.names()
+    torch = next(row for row in rows if row.startswith("torch "))
+    assert torch.split("  ")[0] == "torch"
+    assert all(words in torch for words in ("plain, chunked", "yes", "functional", f"{len(masks.names())} of {len(masks.names())}"))
+    assert "uniform, variable" in torch
+    flashinfer = next(row for row in rows if row.startswith("flashinfer"))
+    assert f"0 of {len(masks.names())}" in flashinfer
+
+
+def test_what_is_known_of_one_kernel_or_of_all(capsys: pytest.CaptureFixture[str]) -> None:
+    def listed(*names: str) -> str:
+        assert main(["ls", "kernels", *names]) == 0
+        return capsys.readouterr().out
+
+    everything, entries = listed("--details"), overview()
+    for entry in entries:
+        one = listed(entry["kernel"])
+        said = [entry["here"], entry["tested"], *(answer["note"] for answer in entry["masks"].values() if answer["answer"] == "no")]
+        assert all(words in one and words in everything for words in said), entry["kernel"]
+    assert [line.split()[0] for line in listed("fa2").splitlines()[1:3]] == ["fa2:torch", "fa2:package"]
+    assert main(["ls", "kernels", "fa2", "--json"]) == 0
+    assert [entry["kernel"] for entry in json.loads(capsys.readouterr().out)] == ["fa2:torch", "fa2:package"]
+    assert main(["ls", "kernels", "fa22"]) == 2
+    assert "unknown name 'fa22'; did you mean 'fa2'?" in capsys.readouterr().err
+    assert main(["ls", "masks", "--details"]) == 2
+
+
 def test_the_overview_asks_block_kernels_in_the_form_they_know() -> None:
     notes = {entry["kernel"]: entry["masks"]["uniform_block"] for entry in overview()}
     assert notes["vsa"] == {"answer": "native", "note": "as many KV heads as query heads"}

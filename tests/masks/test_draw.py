@@ -1,12 +1,17 @@
 """Pictures are drawn from areas: right in every cell, at any length."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from longca import masks
+from longca.cli import main
+from longca.errors import BadInput
 from longca.masks import Mask, draw
+from longca.masks.draw_bands import write_bands
 from strategies import random_masks
 
 
@@ -72,3 +77,17 @@ def test_terminals_without_shades_get_plain_characters(monkeypatch: pytest.Monke
 def test_facts_name_queries_and_keys_where_they_differ() -> None:
     assert "2 queries, 1K keys" in draw.facts(masks.full(1024).rows([(0, 2)]))
     assert "3 documents of 1 to 5" in draw.facts(masks.full_document(8, documents=[1, 5, 2]))
+
+
+def test_bands_are_drawn_on_request(tmp_path: Path) -> None:
+    path = tmp_path / "bands.png"
+    assert main(["mask", "global_sliding_window & causal", "--seqlen", "64", "--set", "g=8,w=16", "--bands", "--png", str(path)]) == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(BadInput, match="draws up to 2000 bands, and this mask has 3000"):
+        write_bands(masks.full_document(6000, documents=[2] * 3000), path)
+
+
+def test_bands_need_a_file_and_a_mask_of_bands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, sentence in ((["causal"], "add --png FILE"), (["uniform_block", "--png", str(tmp_path / "a.png")], "is a block pattern")):
+        assert main(["mask", *words, "--seqlen", "64", "--bands"]) == 2
+        assert sentence in capsys.readouterr().err

@@ -12,17 +12,10 @@ from longca.errors import BadInput
 from longca.masks import Mask
 from longca.masks.bands import Bands
 from longca.masks.canonical import merged
-from strategies import Dense, disjoint_bands, indices, random_masks, ranges_in, runs_of
+from strategies import Dense, assert_is, disjoint_bands, indices, random_masks, ranges_in, runs_of
 
 MASKS = random_masks()
 Drawn = tuple[Mask, Dense]
-
-
-def assert_is(mask: Mask, dense: Dense) -> None:
-    """It shows these pairs, and its bands are in the form that the constructor demands."""
-    assert (mask.seqlen_q, mask.seqlen_k) == dense.shape
-    np.testing.assert_array_equal(mask.dense(), dense)
-    Mask(mask.seqlen_q, mask.seqlen_k, mask.bands)
 
 
 def most_intervals(dense: Dense) -> int:

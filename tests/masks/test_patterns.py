@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from longca import lengths, masks
 from longca.errors import BadInput
-from strategies import FORMULAS, LENGTHS, all_pairs, documents_of, patterns
+from strategies import FORMULAS, LENGTHS, PAPER, all_pairs, documents_of, patterns
 
 
 @pytest.mark.parametrize("name", FORMULAS)
@@ -30,7 +30,7 @@ def test_drawn_documents_and_parameters_are_the_ones_it_reports(name: str, seqle
     np.testing.assert_array_equal(mask.dense(), all_pairs(name, seqlen, list(mask.documents or []), mask.params))
 
 
-@pytest.mark.parametrize("name", masks.names())
+@pytest.mark.parametrize("name", masks.PATTERNS)
 @given(seqlen=LENGTHS, seed=st.integers(0, 2**40))
 def test_every_pattern_can_be_built_again_from_what_it_reports(name: str, seqlen: int, seed: int) -> None:
     """Also a mask whose formula is not written down here yet."""
@@ -185,3 +185,22 @@ def test_a_length_as_one_types_it_and_one_that_is_none() -> None:
     for wrong in ("32K", None, [8]):
         with pytest.raises(BadInput, match="must be a whole number of 1 or more, not"):
             masks.causal(wrong)  # type: ignore[arg-type]
+
+
+def test_all_means_the_papers_twelve_masks() -> None:
+    assert tuple(masks.names()) == PAPER
+    assert not set(masks.names()) & set(masks.more_names())
+    assert {*masks.names(), *masks.more_names()} == set(masks.PATTERNS)
+
+
+def test_masks_beyond_the_paper_are_what_expressions_would_make() -> None:
+    documents, length = [5, 9, 3, 7], 24
+    inside = masks.causal_document(length, documents=documents)
+    assert masks.sliding_window_causal_document(length, documents=documents, w=3) == inside & masks.sliding_window(length, w=3)
+    assert masks.chunked_causal(length, c=8) == masks.causal_document(length, documents=[8] * 3)
+    sinks = masks.Mask.of(length, length, [(0, length, 0, 0, 4, 0)])
+    assert masks.sink_window_causal(length, s=4, w=3) == masks.causal(length) & (masks.sliding_window(length, w=3) | sinks)
+    assert masks.dilated_window_causal(length, n=5, d=1) == masks.sliding_window_causal(length, w=5)
+    assert len(masks.dilated_window_causal(1 << 20, n=5, d=3).table) == 6
+    assert masks.shared_questions(length, documents=documents, answers=3) == masks.share_question(length, documents=documents)
+    assert masks.prefix_lm_pairs(14, documents=[5, 9]) == masks.prefix_lm_causal(14, p=5)

@@ -145,6 +145,17 @@ def test_documents_are_kept_where_another_mask_shows_the_same(tmp_path: Path) ->
     ("file", "content", "message"),
     [
         ("env.json", b"[1]", r"env\.json is damaged"),
+        (
+            "env.json",
+            b'{"a":\n {"device": "x"}\n',
+            r"env\.json is damaged: line 2: it ends too early, as if a brace.* were missing; repair",
+        ),
+        ("env.json", b'{"a":\n {"device" "x"}\n}\n', r"env\.json is damaged: line 2: JSON is malformed"),
+        (
+            "masks.jsonl",
+            b'{"mask": "causal"\n',
+            r"masks\.jsonl line 1 is damaged: it ends too early, as if a brace.* repair or delete that line",
+        ),
         ("env.json", b'{"a": 1}', r"env\.json is damaged"),
         ("masks.jsonl", b'{"mask": "causal"}\n', r"masks\.jsonl line 1 is damaged: object missing required field `digest`"),
         ("results.jsonl.gz", gzip.compress(b"{}" * 99, mtime=0)[:10] + b"\xff" * 30, r"cannot read .*results\.jsonl\.gz: "),

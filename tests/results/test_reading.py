@@ -104,17 +104,26 @@ def test_several_journals_stay_side_by_side(write: Write, tmp_path: Path) -> Non
     assert [cell.verdict for cell in compare(folders[0], folders[1]).cells] == ["MENDED"]
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["report", "DIR", "-o", "OUT"],
-        ["export", "DIR", "--csv", "OUT"],
-        ["compare", "DIR", "DIR"],
-        ["merge", "OUT", "DIR"],
-        ["recommend", "--results", "DIR", "--mask", "causal", "--seqlen", "1K", "--pass", "fwd"],
-        ["recommend", "--results", "DIR", "--export", "OUT"],
-    ],
-)
+READING = [
+    ["report", "DIR", "-o", "OUT"],
+    ["export", "DIR", "--csv", "OUT"],
+    ["compare", "DIR", "DIR"],
+    ["merge", "OUT", "DIR"],
+    ["recommend", "--results", "DIR", "--mask", "causal", "--seqlen", "1K", "--pass", "fwd"],
+    ["recommend", "--results", "DIR", "--export", "OUT"],
+]
+
+
+@pytest.mark.parametrize("command", READING)
+def test_a_missing_env_json_is_said_once(command: list[str], write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write("torn", edited())
+    places = {"DIR": str(folder), "OUT": str(tmp_path / "out")}
+    (folder / "env.json").unlink()
+    main([places.get(word, word) for word in command])
+    assert capsys.readouterr().err.count(f"note: {folder}/env.json is missing, so the device and the settings") == 1
+
+
+@pytest.mark.parametrize("command", READING)
 def test_a_torn_last_line_is_said(command: list[str], write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write("torn", edited())
     places = {"DIR": str(folder), "OUT": str(tmp_path / "out")}

@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from longca import masks as known_masks
 from longca.api.request import resolve
 from longca.bench.many_devices.level import ManyDevices
+from longca.bench.plan.catalogue import Catalogue
 from longca.bench.plan.cells import Planned, make_cells, plan
 from longca.bench.plan.workload import read_workload
 from longca.bench.run.record import make_record as record_of
@@ -25,6 +27,7 @@ from longca.results.settings import ClockSettings
 from report.made import make_record
 
 VERSIONS = {name: {"torch": "2"} for name in ("torch", "torch:plain", "torch:chunked", "flex", "fa4:bands")}
+OWN_MASKS = str(Path(__file__).parents[1] / "bench" / "plugins" / "own_masks.py")
 SHAPE = ["--heads", "8:2", "--head-dim", "32", "--dtype", "fp32"]
 
 
@@ -90,11 +93,18 @@ def again(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Plan
         ["--kernels", "flex", "--masks", "uniform_block", "--seqlens", "512", "--source", "nsa", "--set", "ratio=0.5", "--passes", "fwd"],
         ["--kernels", "flex", "--masks", "variable_block", "--seqlens", "2K", "--set", "avg=128", "--seeds", "3,"],
         ["--kernels", "torch", "--workload", "steps.jsonl", "--passes", "fwd,bwd"],
+        ["--kernels", "torch", "--masks", "every", "--seqlens", "500", "--passes", "fwd"],
+        ["--kernels", "torch", "--masks", "causal_document&sink_window_causal(s=2, w=1K),~full|causal", "--seqlens", "512", "--seeds", "2"],
+        ["--kernels", "torch", "--masks", "full_document - sliding_window,causal", "--seqlens", "512", "--set", "w=3,5", "--passes", "fwd"],
+        ["--kernels", "torch", "--masks", "causal_document & 'mine.json',mine.json", "--seqlens", "64", "--lengths", "lengths.txt"],
+        ["--kernels", "flex", "--masks", "uniform_block(b=64) & causal", "--seqlens", "512", "--source", "nsa", "--set", "ratio=0.5"],
     ],
 )
 def test_the_same_key_comes_back(asked: list[str], device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     steps = [{"mask": "causal_document", "documents": [100, 156], "seed": 3}, {"mask": "sliding_window", "seqlen": 64, "params": {"w": 5}}]
+    known_masks.write_mask(known_masks.causal(64) - known_masks.sliding_window(64, w=3), "mine.json")
+    Path("lengths.txt").write_text("20 30 20")
     Path("steps.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
     shape = [word for pair in zip(SHAPE[::2], SHAPE[1::2], strict=True) if pair[0] not in asked for word in pair]
     check(planned([*asked, *shape, "--device", device], device), device, tmp_path, monkeypatch)
@@ -162,6 +172,18 @@ def test_what_else_a_command_needs() -> None:
     assert command(made(kernel="mine", asked="mine"), NO_FACTS, {}).endswith("--plugin FILE_WITH_mine.py")
     assert command(made(kernel="$(rm -rf /)", asked="$(rm -rf /)"), NO_FACTS, {}).startswith("longca run --kernels '$(rm -rf /)'")
     assert command(made(level="cp", method="usp", ranks=8, grid="8x1", simulated="a-cluster"), NO_FACTS, {}) == ""
+
+
+def test_the_same_key_comes_back_of_masks_of_a_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["--kernels", "torch", "--masks", "stairs,first_tokens & stairs(step=4)", "--seqlens", "64", "--passes", "fwd", *SHAPE]
+    cells = planned([*words, "--plugin", OWN_MASKS, "--device", "cpu"], "cpu")
+    facts = Environment(device="a device", device_kind="cpu", plugins=Catalogue().plugin_files)
+    assert facts.plugins == {OWN_MASKS: ["first_tokens", "stairs"]}
+    for entry in cells:
+        text = command(refused(entry), facts, {})
+        assert text.endswith(f"--plugin {OWN_MASKS}")
+        assert entry.key in {other.key for other in again(text, tmp_path, monkeypatch)}
+    assert "--plugin" not in command(made(), facts, {})
 
 
 def test_a_plugin_is_named_by_its_file() -> None:

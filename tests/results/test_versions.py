@@ -1,6 +1,7 @@
 """Which records are of older code."""
 
 import json
+from importlib.metadata import PackageNotFoundError
 from typing import Any
 
 import pytest
@@ -45,3 +46,11 @@ def test_what_is_not_known_here_is_never_older() -> None:
     assert not is_older(kernel("fa4:unheard_of", [1.0]))
     assert not is_older(split("somebodys_method", 1.0))
     assert not is_older(split("usp", 1.0, simulated="h100-ib"))
+
+
+def test_a_kernel_that_cannot_tell_its_version_is_not_older(monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_installed(kernel: object) -> dict[str, str]:
+        raise PackageNotFoundError("flash-attn-4")
+
+    monkeypatch.setattr(registry, "versions", not_installed)
+    assert not is_older(kernel("fa4:bands", [1.0]), versions={"code": "old"})

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 
-from longca.bench.one_device.verify import Finding
+from longca.bench.one_device.verify import CaseCount, Finding
 from longca.bench.plan.jobs import Job
 from longca.bench.run.campaign import Show
 from longca.bench.run.progress import cell_names, progress, result
@@ -81,14 +81,15 @@ class NotebookProgress:
 class ChecksShown:
     """Passes findings on, and shows how far a verification is: in a terminal or a notebook one line that is written over."""
 
-    def __init__(self, findings: Iterable[Finding], total: int, shown: bool) -> None:
-        self._findings, self._total = findings, total
+    def __init__(self, findings: Iterable[Finding], count: CaseCount, shown: bool) -> None:
+        self._findings, self._count = findings, count
         self._shown = shown and (in_notebook() or sys.stdout.isatty())
 
     def __iter__(self) -> Iterator[Finding]:
         for number, finding in enumerate(self._findings, 1):
+            self._count.add(finding)
             if self._shown:
-                write_over(f"[{number}/{self._total}] {finding.kernel} on {finding.mask}, {finding.seqlen} tokens: {finding.status}")
+                write_over(f"[{number}/{self._count.total}] {finding.kernel} on {finding.mask}, {finding.seqlen} tokens: {finding.status}")
             yield finding
         if self._shown:
             write_over("")

@@ -13,22 +13,23 @@ from msgspec.structs import replace
 from longca import devices
 from longca.api.baseline import baseline_folder
 from longca.api.compare import parse_threshold
-from longca.api.values import Number, Texts, axes, texts
+from longca.api.values import Number, Texts, axes, document_lengths, texts
 from longca.bench.clock.telemetry import LEAST_S
 from longca.bench.plan import suite as suites
+from longca.bench.plan.mask_plugins import load_masks
 from longca.bench.plan.suite import MOST_SEEDS, Suite
 from longca.bench.plan.workload import with_model
 from longca.errors import BadInput, Unavailable, unknown
 from longca.results.record import LevelName, parse_pass
 from longca.text import parse_list, short
 
-STEPS_SAY = ("masks", "seqlens", "seeds", "params", "distribution", "packing", "dense")  # what a workload says itself
+STEPS_SAY = ("masks", "seqlens", "seeds", "params", "documents", "distribution", "packing", "dense")  # what a workload says itself
 CP_ONLY = ("methods", "nproc", "grid")
 SHAPES = {  # without a suite, by device; `verify` has the same
     "cpu": {"heads": ["8:2"], "head_dims": ["64"], "dtypes": ["fp32"]},
     "cuda": {"heads": ["64:8"], "head_dims": ["128"], "dtypes": ["bf16"]},
 }
-FLAGS = {"params": "--set"}  # of fields whose flag has another name
+FLAGS = {"params": "--set", "documents": "--lengths"}  # of fields whose flag has another name
 MOST_S = 1e7  # seconds: four months
 MOST_RANKS = 1 << 20
 DIGITS = 18  # of a seed
@@ -60,6 +61,7 @@ class RunRequest:
     passes: Texts | None = None
     seeds: Texts | None = None  # a number: how many; a list, or a text with a comma: which
     params: Mapping[str, Number | Iterable[Number]] | None = None
+    documents: str | Path | Sequence[int] | None = None  # lengths instead of drawn ones, or a file with them
     distribution: str | None = None
     packing: str | None = None
     deterministic: bool | None = None
@@ -87,6 +89,7 @@ def resolve(request: RunRequest) -> Suite:
     level = _level(request)
     if request.suite is None and request.kernels is None and request.methods is None and not request.plugins and level is not LevelName.CP:
         raise BadInput(f"name a suite ({', '.join(suites.names())}, or a TOML file), or give --kernels.")
+    load_masks(request.plugins)
     suite = suites.find(str(request.suite)) if request.suite is not None else Suite(**_usual_shape(request, level))
     if request.model:
         suite = with_model(suite, request.model)
@@ -95,6 +98,7 @@ def resolve(request: RunRequest) -> Suite:
         lists["passes"] = tuple(map(parse_pass, lists["passes"]))
     suite = suite.changed(**lists, seeds=_seeds(request.seeds), distribution=request.distribution, packing=request.packing)
     suite = suite.changed(deterministic=request.deterministic, level=level, nproc=request.nproc, grid=request.grid, source=request.source)
+    suite = suite.changed(documents=document_lengths(request.documents))
     suite = suites.with_params(suite, axes("params", request.params))
     if request.nproc is not None and not isinstance(request.nproc, int):
         raise BadInput(f"--nproc must be a whole number, not {request.nproc!r}.")

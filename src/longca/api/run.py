@@ -172,6 +172,7 @@ def run(
     plugins: Texts = (),
     source: str | None = None,
     dense: Texts | None = None,
+    documents: str | Path | Sequence[int] | None = None,
     distribution: str | None = None,
     packing: str | None = None,
     deterministic: bool | None = None,
@@ -209,7 +210,8 @@ def run(
     request = RunRequest(
         suite=suite, kernels=given.labels or None, plugins=files, only_named=not given.files, own_kernels=given.own, masks=masks,
         seqlens=seqlens, heads=heads, head_dims=head_dims, dtypes=dtypes, passes=passes, seeds=seeds, params=params, device=device,
-        level=level, methods=methods, nproc=nproc, grid=grid, source=source, dense=dense, distribution=distribution, packing=packing,
+        level=level, methods=methods, nproc=nproc, grid=grid, source=source, dense=dense,
+        documents=documents, distribution=distribution, packing=packing,
         deterministic=deterministic, workload=workload, model=model, retry=retry, full=full, shard=shard, budget=budget, energy=energy,
         clock=clock, memory=memory, deadline=deadline, workers=workers, stop_after=stop_after, baseline=baseline,
         renew_baseline=renew_baseline, threshold=threshold,

@@ -48,3 +48,13 @@ def axes(name: str, value: Mapping[str, Number | Iterable[Number]] | None) -> di
             raise BadInput(f"{name}[{key!r}] must be a number, or a list of some, not {numbers!r}.")
         named[key] = entries
     return named
+
+
+def document_lengths(value: str | os.PathLike[str] | Iterable[int] | None) -> str | tuple[int, ...] | None:
+    """The name of a file with lengths, or lengths."""
+    if value is None or isinstance(value, str | os.PathLike):
+        return None if value is None else os.fspath(value)
+    lengths = list(value) if isinstance(value, Iterable) and not isinstance(value, Mapping | bytes) else []
+    if not lengths or any(isinstance(length, bool) or not isinstance(length, int) or length < 1 for length in lengths):
+        raise BadInput(f"documents must be a file, or a list of lengths of 1 token or more, not {value!r}.")
+    return tuple(lengths)

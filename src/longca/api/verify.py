@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from msgspec import to_builtins
@@ -17,13 +18,13 @@ from longca.api.kernels import Asked, asked
 from longca.api.progress import ChecksShown
 from longca.api.request import DEVICES, SHAPES
 from longca.api.shown import Part, Shown
-from longca.api.values import Number, Texts, axes, texts
-from longca.bench.check.trial_names import trials_on
+from longca.api.values import Number, Texts, axes, document_lengths, texts
 from longca.bench.one_device import compiled_code
 from longca.bench.one_device import verify as checks
 from longca.bench.one_device.level import OneDevice
-from longca.bench.one_device.verify import FAILED, Finding, make_step, refuse_too_long
+from longca.bench.one_device.verify import FAILED, CaseCount, Finding, make_step, refuse_too_long
 from longca.bench.plan.cells import Planned, equal_masks, plan
+from longca.bench.plan.mask_plugins import load_masks
 from longca.bench.plan.suite import Suite, check
 from longca.bench.run.environment import device_model
 from longca.errors import BadInput, unknown
@@ -53,6 +54,7 @@ class VerifyRequest:
     source: str = "random"
     seed: int = 0
     params: Mapping[str, Number] | None = None
+    documents: str | Path | Sequence[int] | None = None
     deterministic: bool = False
     repeat: int = 1
     device: str | None = None
@@ -162,12 +164,9 @@ class VerifyPlan:
     def notes(self) -> list[str]:
         return [f"{note}: checked once" for note in equal_masks(self.planned)]
 
-    @property
-    def cases(self) -> int:
-        """How many findings there are if every kernel is right on some mask."""
-        jobs = {entry.cell.job for entry in checks.distinct(self.planned)}
-        tried = len({checks.subject(job) for job in jobs}) if self.trials else 0
-        return len(jobs) + tried * len(trials_on(self.level.device))
+    def count(self) -> CaseCount:
+        """Counts the cases while they are checked."""
+        return CaseCount(self.planned, self.level.suite, self.level.device, self.trials)
 
     def findings(self, show_output: Callable[[str, str], None] | None = None) -> Generator[Finding, None, None]:
         """Findings as they come. `show_output` gets the name of a kernel of a plugin, and what it printed."""
@@ -191,11 +190,16 @@ def plan_verify(request: VerifyRequest, *, in_process: bool = False, trials: boo
     labels = named or ([] if request.plugins else registry.available_labels(device))
     only_named = request.only_named and bool(named)
     level = OneDevice(suite.changed(kernels=tuple(labels)), device, request.plugins, only_named, in_process)
+    if not level.catalogue.entries and not named:  # the plugins have masks only
+        level = OneDevice(suite.changed(kernels=tuple(registry.available_labels(device))), device)
     for entry in level.catalogue.entries.values():
         if entry.failure:
             file = "" if str(entry.plugin) in entry.failure.reason else f"{entry.plugin}: "
             raise BadInput(f"{file}{entry.failure.reason.rstrip('.')}.")
-    steps = [make_step(name, parse_size(str(length)), request.seed, settings) for length in suite.seqlens for name in suite.masks]
+    documents = suite.document_lengths if suite.documents else ()
+    steps = [
+        make_step(name, parse_size(str(length)), request.seed, settings, documents) for length in suite.seqlens for name in suite.masks
+    ]
     planned = plan(level.cells(steps), device, level.catalogue.versions)
     return VerifyPlan(level, planned, named, request.repeat, request.seed, trials)
 
@@ -204,8 +208,8 @@ def _suite(request: VerifyRequest, device: str) -> tuple[Suite, dict[str, Number
     """What to check, as a suite without kernels, and the parameters of its masks."""
     shape = SHAPES[device] | {name: texts(name, value) for name in SHAPES[device] if (value := getattr(request, name)) is not None}
     settings = _settings(request.params)
-    given = texts("masks", request.masks) if request.masks is not None else ["all"]
-    wanted = [name for entry in given for name in (masks.names() if entry == "all" else [entry])]
+    load_masks(request.plugins)
+    wanted = masks.expand(texts("masks", request.masks) if request.masks is not None else ["all"])
     for name in settings:
         if not any(name in masks.find(mask).defaults for mask in wanted):
             raise BadInput(f"none of these masks has a parameter {name!r}; `longca ls masks` shows which they have.")
@@ -222,6 +226,7 @@ def _suite(request: VerifyRequest, device: str) -> tuple[Suite, dict[str, Number
         seeds=(request.seed,),
         deterministic=request.deterministic,
         source=request.source,
+        documents=document_lengths(request.documents) or "",
         limits=checks.limits(request.deadline, device, longest, most_heads),
     )
     check(suite)
@@ -257,6 +262,7 @@ def verify(
     head_dims: Texts | None = None,
     *,
     params: Mapping[str, Number] | None = None,
+    documents: str | Path | Sequence[int] | None = None,
     plugins: Texts = (),
     source: str = "random",
     seed: int = 0,
@@ -279,9 +285,9 @@ def verify(
     request = VerifyRequest(
         kernels=labels or None, plugins=[*given.files, *(texts("plugins", plugins) if plugins else [])], only_named=not given.files,
         masks=masks, seqlens=seqlens, heads=heads, head_dims=head_dims, dtypes=dtypes, source=source, seed=seed, params=params,
-        deterministic=deterministic, repeat=repeat, device=device, deadline=deadline,
+        documents=documents, deterministic=deterministic, repeat=repeat, device=device, deadline=deadline,
     )  # fmt: skip
     with registry.lent(given.objects):
         planned = plan_verify(request, in_process=bool(given.objects))
         with closing(planned.findings()) as coming:
-            return planned.verification(list(ChecksShown(coming, planned.cases, progress)))
+            return planned.verification(list(ChecksShown(coming, planned.count(), progress)))

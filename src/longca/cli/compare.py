@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from longca.cli._collector import collector_paused
+from longca.cli._journal_notes import say_lacks
 from longca.cli._tables import show_parts
-from longca.cli._torn import say_torn
 from longca.errors import BadInput
 from longca.text import parse_list
 
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     for name in ONLY_FOR_TWO if args.kernel is not None and args.after is None else ():
         if getattr(args, name):
             raise BadInput(f"--{name.replace('_', '-')} is for two folders; leave it out with --kernel.")
-    say_torn(folder for folder in (args.before, args.after) if folder is not None)
+    say_lacks([folder for folder in (args.before, args.after) if folder is not None])
     with collector_paused():
         compared = compare(args.before, args.after, kernel=args.kernel, threshold=threshold, force=args.force)
         if isinstance(compared, Standing):
@@ -71,7 +71,7 @@ def _show_history(args: argparse.Namespace) -> int:
     also = _fail_on(args.fail_on) if args.fail_on else []
     if wrong := [name for name in also if name != "slower"]:
         raise BadInput(f"--fail-on {wrong[0]} is for two folders; with --history it takes slower.")
-    say_torn(args.history)
+    say_lacks(args.history)
     with collector_paused():
         found = history(*args.history, threshold=args.threshold or USUAL_THRESHOLD, force=args.force)
         if args.json:

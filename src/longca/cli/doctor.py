@@ -34,11 +34,21 @@ def run(args: argparse.Namespace) -> int:
     print(f"host      {facts.cpu}, {facts.cores} cores, {facts.system}, Python {facts.python}")
     print(f"packages  {packages or 'torch is missing: pip install torch'}")
     print(f"kernels   {', '.join(label for label, why in kernels.items() if not why) or 'none'}")
-    for label, why in kernels.items():
-        if why:
-            print(f"  without {label}: {why}")
+    for why, labels in _missing(kernels, device).items():
+        print(f"  without {', '.join(labels)}: {why}")
+    if any(kernels.values()):
+        print("  `longca ls kernels NAME` says how to install one.")
     for finding in found:
         print(f"disturbs  {finding}")
     if not found:
         print("nothing disturbs measuring that could be found.")
     return 0
+
+
+def _missing(kernels: dict[str, str], device: str) -> dict[str, list[str]]:
+    """The kernels that do not run here, by reason. What to install for another device is left to `longca ls kernels NAME`."""
+    by_reason: dict[str, list[str]] = {}
+    for label, why in kernels.items():
+        if why:
+            by_reason.setdefault(why if device == "cuda" else why.partition(";")[0], []).append(label)
+    return by_reason

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from longca.cli._files import write_text
-from longca.cli._torn import say_torn
+from longca.cli._journal_notes import say_lacks
 from longca.errors import BadInput
 
 HELP = "write a journal as CSV, Parquet, Markdown or PyTorch's benchmark format"
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     printed = [f"--{name}" for name, target in targets.items() if target == "-"]
     if len(printed) > 1:
         raise BadInput(f"{' and '.join(printed)} would be printed into one another; give all but one of them a FILE.")
-    say_torn([folder])
+    say_lacks([folder])
     results = read(folder)
     for name, target in targets.items():
         text = WRITERS[name](results)

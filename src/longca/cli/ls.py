@@ -20,17 +20,17 @@ class Listing(NamedTuple):
 
 
 def masks() -> list[dict[str, Any]]:
-    from longca.masks import BLOCK_PATTERNS, PATTERNS
+    from longca.masks import BLOCK_PATTERNS, PATTERNS, find, own_names
 
     static = [
         {
             "name": pattern.name,
             "group": pattern.group,
             "documents": pattern.has_documents,
-            "params": {name: default if isinstance(default, int) else "drawn" for name, default in pattern.defaults.items()},
+            "params": {name: "drawn" if callable(default) else default for name, default in pattern.defaults.items()},
             "about": pattern.about,
         }
-        for pattern in PATTERNS.values()
+        for pattern in (*PATTERNS.values(), *map(find, own_names()))
     ]
     dynamic = [
         {"name": pattern.name, "group": pattern.group, "documents": False, "params": pattern.defaults, "about": pattern.about}
@@ -81,7 +81,7 @@ def methods() -> list[dict[str, Any]]:
 
 # what can be listed; a room that has more to offer adds its line here
 LISTINGS = {
-    "kernels": Listing("kernels, what runs here, and which mask each can do", ("kernel", "here", "backward", "gqa", "tested"), kernels),
+    "kernels": Listing("kernels, what runs here, and which masks each can do", ("kernel", "here", "backward", "gqa", "tested"), kernels),
     "masks": Listing("the static and dynamic masks", ("name", "group", "params", "about"), masks),
     "cp": Listing("context parallel methods, what each needs, which take block patterns", ("name", "blocks", "about", "needs"), methods),
     "suites": Listing("what `longca run` can measure by name", ("name", "about"), suites),
@@ -91,24 +91,32 @@ LISTINGS = {
 }
 
 
-WITH_PLUGINS = ("kernels", "cp")
+WITH_PLUGINS = ("kernels", "masks", "cp")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", nargs="?", help=f"one of {', '.join(LISTINGS)}; without it, these are listed")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="entries to list, such as a kernel, of which all is shown then")
+    parser.add_argument("--details", action="store_true", help="of kernels: all that is known of each, as with their names")
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     parser.add_argument(
-        "--plugin", action="append", default=[], metavar="FILE", help="a Python file whose kernels or methods are listed too; repeatable"
+        "--plugin",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a Python file whose kernels, masks or methods are listed too; repeatable",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     columns: tuple[str, ...] = ("name", "about")
     _load(args.plugin, args.what)
+    if args.details and args.what != "kernels":
+        raise BadInput("--details is for `longca ls kernels`; leave it out.")
     if args.what is None:
         entries = [{"name": name, "about": listing.about} for name, listing in LISTINGS.items()]
     elif args.what in LISTINGS:
-        columns, entries = LISTINGS[args.what].columns, LISTINGS[args.what].entries()
+        columns, entries = LISTINGS[args.what].columns, _named(LISTINGS[args.what].entries(), args.names)
     else:
         raise unknown("listing", args.what, list(LISTINGS))
     if args.json:
@@ -118,20 +126,59 @@ def run(args: argparse.Namespace) -> int:
         return 0
     from longca.cli._tables import show_table
 
+    if args.what == "kernels" and not args.names and not args.details:
+        _show_kernels(entries)
+        return 0
     show_table(columns, [[_cell(entry[column]) for column in columns] for entry in entries])
     if args.what == "kernels":
         _show_mask_matrix(entries)
     return 0
 
 
+def _named(entries: list[dict[str, Any]], names: list[str]) -> list[dict[str, Any]]:
+    """The entries with these names, or all; a kernel is meant with all its variants."""
+    known = [entry.get("kernel") or entry["name"] for entry in entries]
+    families = [name.partition(":")[0] for name in known]
+    for name in names:
+        if name not in known and name not in families:
+            raise unknown("name", name, list(dict.fromkeys([*families, *known])))
+    wanted = [not names or name in names or family in names for name, family in zip(known, families, strict=True)]
+    return [entry for entry, shown in zip(entries, wanted, strict=True) if shown]
+
+
+def _show_kernels(entries: list[dict[str, Any]]) -> None:
+    """One line per kernel."""
+    from longca.cli._tables import show_table
+
+    families: dict[str, list[dict[str, Any]]] = {}
+    for entry in entries:
+        families.setdefault(entry["kernel"].partition(":")[0], []).append(entry)
+    show_table(("kernel", "variants", "here", "backward", "masks", "blocks"), [_summary(*family) for family in families.items()])
+    print("\n`longca ls kernels NAME` shows how to install one, where it was tested, and which mask each variant takes; --details, all.")
+
+
+def _summary(name: str, variants: list[dict[str, Any]]) -> list[str]:
+    """The row of a kernel: what runs here, its kinds of backward, how many static masks it takes, and which block patterns."""
+    from longca.masks import block_names
+
+    short = {entry["kernel"]: entry["kernel"].partition(":")[2] for entry in variants}
+    runs = [short[entry["kernel"]] for entry in variants if entry["available"]]
+    here = variants[0]["here"].partition(";")[0] if not runs else "yes" if len(runs) == len(variants) else f"yes: {', '.join(runs)}"
+    takes = [mask for mask in variants[0]["masks"] if any(entry["masks"][mask]["answer"] != "no" for entry in variants)]
+    blocks = [mask.removesuffix("_block") for mask in takes if mask in block_names()]
+    static = sum(mask not in block_names() for mask in variants[0]["masks"])
+    backward = "/".join(dict.fromkeys(entry["backward"] for entry in variants))
+    return [name, ", ".join(filter(None, short.values())), here, backward, f"{len(takes) - len(blocks)} of {static}", ", ".join(blocks)]
+
+
 def _load(plugins: list[str], what: str | None) -> None:
     if plugins and what not in WITH_PLUGINS:
-        raise BadInput(f"--plugin is for `longca ls {'` and `longca ls '.join(WITH_PLUGINS)}`; leave it out.")
+        raise BadInput(f"--plugin is for `longca ls {'`, `longca ls '.join(WITH_PLUGINS)}`; leave it out.")
     for path in plugins:
         from longca.bench.many_devices.plugins import load_carefully
         from longca.results.settings import Limits
 
-        load_carefully(path, Limits().start_s)
+        load_carefully(path, Limits().start_s)  # which imports it, and with it its masks
 
 
 SIGNS = {"native": "N", "lowered": "L", "no": "."}

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from longca.errors import BadInput
 from longca.text import parse_dims, parse_heads, parse_settings, parse_size
@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from longca.masks import AnyMask
 
 HELP = "show one mask, or draw a gallery of all"
+NAME_HELP = "a name from `longca ls masks`, a file that --json wrote, or an expression such as 'causal_document & sliding_window(w=512)'"
+SEQLEN = "8K"
 MANY_BLOCKS = 1 << 26  # which take some ten seconds
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", help="the mask; `longca ls masks` lists them")
-    parser.add_argument("--seqlen", default="8K", metavar="S", help="tokens, such as 997, 8K or 1M (default 8K)")
+    parser.add_argument("name", nargs="?", help=NAME_HELP)
+    parser.add_argument("--seqlen", metavar="S", help="tokens, such as 997, 8K or 1M (default 8K, or the length of the mask in a file)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="what lengths and parameters are drawn from (default 0)")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter, such as w=512; repeatable")
     parser.add_argument("--source", metavar="NAME", help="where a block pattern comes from: random, nsa or moba (default random)")
@@ -29,8 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lengths", metavar="FILE", help="document lengths instead of drawn ones: a JSON list, or numbers in a text file")
     parser.add_argument("--distribution", metavar="NAME|FILE", help="what lengths are drawn from: see `longca ls distributions`, or a file")
     parser.add_argument("--packing", metavar="NAME", help="how lengths fill the sequence: draw, mixed or chunked (default draw)")
-    parser.add_argument("--json", action="store_true", help="print the mask as JSON, for programs")
+    parser.add_argument("--plugin", action="append", default=[], metavar="FILE", help="a Python file with masks of your own; repeatable")
+    parser.add_argument("--json", action="store_true", help="print the mask as JSON, for programs; `--masks FILE.json` takes it back")
     parser.add_argument("--png", metavar="FILE", help="draw the mask into a PNG file")
+    parser.add_argument("--bands", action="store_true", help="with --png: draw each band of the mask, with its six numbers")
     parser.add_argument("--gallery", metavar="DIR", help="draw all masks, at this length and seed, into DIR/masks.png")
 
 
@@ -41,15 +45,17 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput("name a mask (`longca ls masks` lists them), or give --gallery DIR for a picture of all.")
     if args.png is not None:
         _refuse_path(Path(args.png))
+    if args.bands and args.png is None:
+        raise BadInput("--bands draws the bands of a mask into a file; add --png FILE.")
     mask = _build(args)
     if args.png is not None:
-        from longca.masks.draw import write_png
-
-        written = write_png(mask, args.png)
+        written = _draw(mask, args.png, args.bands)
         if not args.json:
             print(f"wrote {written}")
     if args.json:
         import json
+
+        from longca.masks.files import describe
 
         print(json.dumps(describe(mask)))
     elif args.png is None:
@@ -67,13 +73,25 @@ def _refuse_path(path: Path) -> None:
         raise BadInput(f"cannot write {path}: there is no folder {path.parent}; make it, or give another file.")
 
 
+def _draw(mask: AnyMask, path: str, bands: bool) -> Path:
+    from longca.masks import Mask
+    from longca.masks.draw import write_png
+    from longca.masks.draw_bands import write_bands
+
+    if not bands:
+        return write_png(mask, path)
+    if not isinstance(mask, Mask):
+        raise BadInput(f"{mask.name} is a block pattern, and --bands draws masks of bands; leave it out.")
+    return write_bands(mask, path)
+
+
 def _gallery(args: argparse.Namespace) -> int:
     from longca.masks.draw import write_gallery
 
     alone = ("name", "lengths", "distribution", "packing", "png", "source", "heads", "head_dim")
-    if args.set or args.json or any(getattr(args, option) is not None for option in alone):
+    if args.set or args.json or args.plugin or args.bands or any(getattr(args, option) is not None for option in alone):
         raise BadInput("--gallery draws every mask with its own parameters; beside it only --seqlen and --seed can be given.")
-    print(f"wrote {write_gallery(args.gallery, parse_size(args.seqlen), args.seed)}")
+    print(f"wrote {write_gallery(args.gallery, parse_size(args.seqlen or SEQLEN), args.seed)}")
     return 0
 
 
@@ -83,15 +101,20 @@ def _build(args: argparse.Namespace) -> AnyMask:
     from longca.lengths import read_lengths
 
     params = parse_settings(args.set)
-    masks.find(args.name).check(params)
+    for path in args.plugin:
+        masks.load_plugin(path)
+    named = masks.find(args.name)
+    named.check(params)
     given = {"--source": args.source, "--heads": args.heads, "--head-dim": args.head_dim}
-    if args.name not in masks.block_names() and (flags := [flag for flag, value in given.items() if value is not None]):
+    if not masks.has_blocks(args.name) and (flags := [flag for flag, value in given.items() if value is not None]):
         raise BadInput(f"{args.name} is no block pattern, so it takes no {' and no '.join(flags)}; {' and '.join(masks.block_names())} do.")
     heads = parse_heads(args.heads) if args.heads else (int(params.get("heads", 1)),) * 2
-    if args.heads:
+    if args.heads and "heads" in named.defaults:
         params.setdefault("heads", heads[1])
-    seqlen = parse_size(args.seqlen)
-    if args.name in masks.block_names():
+    seqlen = parse_size(args.seqlen or SEQLEN)
+    if args.seqlen is None and isinstance(named, masks.MaskFile):
+        seqlen = named.seqlen
+    if masks.has_blocks(args.name):
         _warn_of_size(args.name, params, seqlen)
     return block_selection.build(
         args.name,
@@ -110,7 +133,8 @@ def _warn_of_size(name: str, params: Mapping[str, float], seqlen: int) -> None:
     """A pattern is made block by block: say that it takes long, and refuse what memory cannot hold, before it is begun."""
     from longca import masks
 
-    blocks = masks.BLOCK_PATTERNS[name].block_count(seqlen, params)
+    pattern = masks.blocks_of(name, params)
+    blocks = pattern[0].block_count(seqlen, pattern[1]) if pattern else 0
     if blocks <= MANY_BLOCKS:
         return
     from longca.bench.plan.cells import refuse_large_pattern
@@ -118,26 +142,3 @@ def _warn_of_size(name: str, params: Mapping[str, float], seqlen: int) -> None:
     refuse_large_pattern(name, seqlen, params)
     advice = "fewer heads (--set heads=1), larger blocks or a shorter --seqlen would be faster"
     print(f"a pattern of {blocks / 1e6:,.4g} million blocks takes a while to make; {advice}", file=sys.stderr)
-
-
-def describe(mask: AnyMask) -> dict[str, Any]:
-    """Everything about a mask as plain numbers and lists."""
-    from longca.masks import BlockMask
-
-    facts: dict[str, Any] = {
-        "name": mask.name,
-        "seqlen": mask.seqlen_q,
-        "seed": mask.seed,
-        "params": mask.params,
-        "documents": None if mask.documents is None else list(mask.documents),
-        "area": mask.area,
-        "density": mask.density,
-        "digest": mask.digest,
-        "bands": [] if isinstance(mask, BlockMask) else mask.table,
-    }
-    if isinstance(mask, BlockMask):
-        facts["source"], facts["bands"] = mask.source, [] if mask.band is None else mask.band.table  # on top of the blocks
-        facts["heads"], facts["head_areas"] = mask.heads, mask.head_areas
-        facts["row_edges"], facts["col_edges"] = mask.row_edges.tolist(), mask.col_edges.tolist()
-        facts["blocks"] = [[row.nonzero()[0].tolist() for row in head] for head in mask.kept]  # kept key blocks per head and row block
-    return facts

@@ -16,10 +16,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from longca.cli._torn import say_torn
+    from longca.cli._journal_notes import say_lacks
     from longca.results.merge import merge, pack
 
-    say_torn(args.folders)
+    say_lacks(args.folders)
     done = merge(args.out, args.folders)
     if args.pack:
         pack(args.out)

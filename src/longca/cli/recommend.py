@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from longca.cli._collector import collector_paused
-from longca.cli._torn import say_torn
+from longca.cli._journal_notes import say_lacks
 from longca.errors import BadInput
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ SHOWN = 4  # records named below an answer; --export has all
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--mask", help="the mask; `longca ls masks` lists them")
+    parser.add_argument("--mask", help="a name from `longca ls masks`, a file, or an expression such as 'causal & ~sliding_window(w=64)'")
     parser.add_argument("--seqlen", metavar="S", help="tokens, such as 128K; of all GPUs together")
     parser.add_argument("--heads", metavar="Q:KV", help="query and KV heads (default 64:8)")
     parser.add_argument("--head-dim", metavar="D", help="head size, or 192/128 where V has another one (default 128)")
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--source", metavar="NAME", help="records of block patterns that come from there (default random)")
     parser.add_argument("--distribution", metavar="NAME", help="records of documents drawn from this distribution")
     parser.add_argument("--packing", metavar="NAME", help="records of documents packed this way")
-    parser.add_argument("--own-documents", action="store_true", default=None, help="records of a workload's own documents")
+    parser.add_argument("--own-documents", action="store_true", default=None, help="records of documents that a workload or --lengths gave")
     parser.add_argument("--deterministic", action="store_true", default=None, help="records of deterministic backwards")
     parser.add_argument("--gpus", type=int, metavar="N", help="GPUs that share the sequence (default 1)")
     parser.add_argument("--cluster", metavar="NAME", help="records simulated for this cluster, instead of measured ones")
@@ -41,11 +41,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--results", nargs="+", metavar="DIR", help="your own journals, or folders of them, instead of those that come with LongCA"
     )
+    parser.add_argument("--plugin", action="append", default=[], metavar="FILE", help="a Python file with masks of your own; repeatable")
     parser.add_argument("--code", action="store_true", help="print only the lines of Python that use the answer")
     parser.add_argument("--export", metavar="FILE", help="write the answer as JSON; without --mask or --seqlen, all that the records hold")
 
 
 def run(args: argparse.Namespace) -> int:
+    for path in args.plugin:
+        from longca.masks import load_plugin
+
+        load_plugin(path)
     with collector_paused():
         return _export_table(args) if args.mask is None or args.seqlen is None else _answer(args)
 
@@ -58,7 +63,7 @@ def _answer(args: argparse.Namespace) -> int:
     from longca.recommend.shipped import load
 
     question = Question.parse(**_typed(args))
-    say_torn(args.results or [])
+    say_lacks(args.results or [])
     answer = recommend(question, load(args.results))
     if args.export:
         _write(args.export, [answer])
@@ -83,7 +88,7 @@ def _export_table(args: argparse.Namespace) -> int:
 
     if not args.export or args.code:
         raise BadInput("name a --mask and a --seqlen; or give --export FILE for all answers that the records hold.")
-    say_torn(args.results or [])
+    say_lacks(args.results or [])
     answers = table(load(args.results), parse_fields(**_typed(args)))
     _write(args.export, answers)
     return 0 if answers else NO_RECORD

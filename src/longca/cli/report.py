@@ -6,8 +6,8 @@ import argparse
 
 from longca.cli._collector import collector_paused
 from longca.cli._files import write_text
+from longca.cli._journal_notes import say_lacks
 from longca.cli._tables import write_over
-from longca.cli._torn import say_torn
 
 HELP = "write one self-contained HTML page of charts, tables and how to reproduce them"
 
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from longca.api.report import Report
 
-    say_torn(args.folders)
+    say_lacks(args.folders)
     with collector_paused():
         report = Report(args.folders, args.title)
         text = report.html

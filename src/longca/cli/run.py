@@ -32,7 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="UxR[xW]",
         help="ranks that split heads, ranks of the ring, its windows; 2x2,1x4x2: one for usp, one for methods with windows",
     )
-    parser.add_argument("--masks", metavar="A,B", help="names, or all (the static masks)")
+    parser.add_argument(
+        "--masks",
+        metavar="A,B",
+        help="names, files, expressions such as 'causal_document & sliding_window(w=512)'; all: the paper's twelve; every: all static ones",
+    )
     parser.add_argument("--source", metavar="NAME", help="where block patterns come from: random, nsa or moba (docs/sparse.md)")
     parser.add_argument("--dense", metavar="A,B", help="kernels that run the dense mask beside block patterns")
     parser.add_argument("--seqlens", metavar="S,S", help="tokens, such as 1K,8K,32K")
@@ -48,6 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=V,V",
         help="a parameter of the masks that have it, such as ratio=.2,.5; repeatable",
     )
+    parser.add_argument(
+        "--lengths", dest="documents", metavar="FILE", help="document lengths instead of drawn ones: a JSON list, or numbers in a text file"
+    )
     parser.add_argument("--distribution", metavar="NAME|FILE", help="what document lengths are drawn from")
     parser.add_argument("--packing", metavar="NAME", help="draw, mixed or chunked")
     parser.add_argument("--deterministic", action="store_true", default=None, help="ask for deterministic backwards; checked on one device")
@@ -58,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--model", metavar="NAME", help="heads, head size and window of a well-known model")
     parser.add_argument(
-        "--plugin", action="append", default=[], metavar="FILE", help="a Python file with your kernels or methods; repeatable"
+        "--plugin", action="append", default=[], metavar="FILE", help="a Python file with your kernels, methods or masks; repeatable"
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is a GPU")
     parser.add_argument(

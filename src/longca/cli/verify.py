@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -24,12 +25,18 @@ STOPPING = (signal.SIGINT, signal.SIGTERM)
 HELP = "check kernels against an fp64 reference on every mask they claim"
 
 SHOWN_LINES = 10  # of what a kernel prints in one job
+ADDRESS = re.compile(r"0x[0-9a-f]+")
 KERNELS_HELP = "kernels to check, or all; default: every variant of all that are available here, with --plugin only those of the plugins"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kernels", metavar="A,B:VARIANT", help=KERNELS_HELP)
-    parser.add_argument("--masks", metavar="A,B", help="masks to check them on, or all, which is the default: the static ones")
+    parser.add_argument(
+        "--masks",
+        metavar="A,B",
+        help="masks to check them on: names, files, expressions such as 'causal & ~sliding_window(w=64)'; "
+        "all, which is the default: the paper's twelve; every: all static ones",
+    )
     parser.add_argument("--seqlens", metavar="8K,997", help="sequence lengths, odd ones too; default: 509 on a CPU, 8K on a GPU")
     parser.add_argument("--heads", metavar="64:8,8", help="query heads : KV heads, one or several; default 8:2 on a CPU, 64:8 on a GPU")
     parser.add_argument(
@@ -48,6 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a parameter of the masks that have it, one value each; repeatable; under 4K tokens windows and blocks are narrow unless set",
     )
+    parser.add_argument(
+        "--lengths", dest="documents", metavar="FILE", help="document lengths instead of drawn ones: a JSON list, or numbers in a text file"
+    )
     parser.add_argument("--deterministic", action="store_true", help="ask for a deterministic backward, and demand the same bits twice")
     parser.add_argument(
         "--repeat",
@@ -57,7 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="check N times on each data set, to find what is wrong only now and then",
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is a GPU")
-    parser.add_argument("--plugin", metavar="FILE.py", action="append", default=[], help="a file with kernels of your own; repeatable")
+    parser.add_argument(
+        "--plugin", metavar="FILE.py", action="append", default=[], help="a file with kernels or masks of your own; repeatable"
+    )
     parser.add_argument(
         "--deadline",
         type=float,
@@ -79,13 +91,14 @@ def run(args: argparse.Namespace) -> int:
         print(plan.title, flush=True)
     for note in plan.notes:
         print(f"note: {note}", file=sys.stderr)
-    cases, stopped = plan.cases, False
+    cases, stopped = plan.count(), False
     findings: list[Finding] = []
     try:
-        with _signals_stop(), closing(plan.findings(_show_output)) as coming:
+        with _signals_stop(), closing(plan.findings(OutputPrinter())) as coming:
             for finding in coming:
                 findings.append(finding)
-                _tell(finding, f"{len(findings)}/{cases}", args.json)
+                cases.add(finding)
+                _tell(finding, f"{len(findings)}/{cases.total}", args.json)
     except KeyboardInterrupt:
         stopped = True  # what was found so far is worth as much as before
     verification = plan.verification(findings)
@@ -93,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
         write_over("")
         show_parts(verification.parts())
     if stopped:
-        print(f"longca: stopped; {cases - len(findings)} of {cases} cases are not checked.", file=sys.stderr)
+        print(f"longca: stopped; {cases.total - len(findings)} of {cases.total} cases are not checked.", file=sys.stderr)
         return INTERRUPTED
     if verification.unchecked and not verification.failed:
         raise Unavailable(verification.unchecked)
@@ -132,14 +145,24 @@ def _tell(finding: Finding, count: str, as_json: bool) -> None:
         print(line + (f": {finding.reason}" if finding.reason else ""), file=sys.stderr, flush=True)
 
 
-def _show_output(kernel: str, output: str) -> None:
-    """Shows the first and the last lines that a kernel printed: those of a crash begin with the line that crashed."""
-    from longca.text import printable
+class OutputPrinter:
+    """Shows what kernels print: the first and the last lines, as those of a crash begin with the line that crashed. What a kernel prints
+    again is shown once: a forward that is tried alone crashes as it did beside its backward."""
 
-    write_over("")
-    lines = [printable(line) for line in output.splitlines()]
-    if left_out := len(lines[SHOWN_LINES:]):
-        half = SHOWN_LINES // 2
-        lines[half:-half] = [f"({plural(left_out, 'line')} left out)"]
-    for line in lines:
-        print(f"{kernel} prints: {line}", file=sys.stderr, flush=True)
+    def __init__(self) -> None:
+        self._last: dict[str, str] = {}
+
+    def __call__(self, kernel: str, output: str) -> None:
+        from longca.text import printable
+
+        without_addresses = ADDRESS.sub("", output)
+        if self._last.get(kernel) == without_addresses:
+            return
+        self._last[kernel] = without_addresses
+        write_over("")
+        lines = [printable(line) for line in output.splitlines()]
+        if left_out := len(lines[SHOWN_LINES:]):
+            half = SHOWN_LINES // 2
+            lines[half:-half] = [f"({plural(left_out, 'line')} left out)"]
+        for line in lines:
+            print(f"{kernel} prints: {line}", file=sys.stderr, flush=True)

@@ -29,7 +29,7 @@ Samples = Sequence[float]
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """B over A. `low` and `high` bound it; they are 0 and inf where a side has too few samples.
+    """B over A: the median of all ratios of two samples. `low` and `high` bound it; they are 0 and inf where a side has too few samples.
 
     Where samples depend on each other so much that their order says nothing, the ratio is `drifting`, and the bounds are the least and the
     greatest ratio of two samples. `wander` is the logarithm by which the ratio may lie beyond the bounds without any change.
@@ -50,7 +50,7 @@ class Ratio:
 
 
 def ratio(before: Samples, after: Samples) -> Ratio:
-    """The ratio of the medians, and the rank-sum (Hodges-Lehmann) interval of the shift between the logarithms.
+    """The Hodges-Lehmann estimate of the shift between the logarithms, and its rank-sum interval, in which it always lies.
 
     On a drifting machine each sample resembles the one before. The rank sum's variance is then taken larger by what the correlation of
     neighbours says, so that a drift widens the interval. Where that leaves no rank, the bounds are those of all ratios: samples within a
@@ -82,12 +82,12 @@ def ratios(pairs: Sequence[tuple[Samples, Samples]]) -> list[Ratio]:
 def _ratios(a: Floats, b: Floats) -> list[Ratio]:
     """The ratios of pairs, from the logarithms of their samples `[pairs, samples]`."""
     (count, n), m = a.shape, b.shape[1]
-    values = np.exp(np.median(b, axis=1) - np.median(a, axis=1)).tolist()
+    shifts = np.sort((b[:, :, None] - a[:, None, :]).reshape(count, n * m), axis=1)
+    values = np.exp((shifts[:, (n * m - 1) // 2] + shifts[:, n * m // 2]) / 2).tolist()
     if min(n, m) < ENOUGH_SAMPLES:
         return [Ratio(value, 0.0, math.inf) for value in values]
     width = _quantile((1 + CONFIDENCE) / 2) * math.sqrt(n * m * (n + m + 1) / 12)
     cuts = np.floor(n * m / 2 - width * np.sqrt(np.maximum(_inflation(a), _inflation(b)))).astype(np.int64)
-    shifts = np.sort((b[:, :, None] - a[:, None, :]).reshape(count, n * m), axis=1)
     drifting, rows, ranks = cuts < 0, np.arange(count), np.maximum(cuts, 0)
     low, high = np.exp(shifts[rows, ranks]), np.exp(shifts[rows, n * m - 1 - ranks])
     wander = np.where(drifting, sum(REACH / logs.shape[1] * np.ptp(logs, axis=1) for logs in (a, b)), 0.0)

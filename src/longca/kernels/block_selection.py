@@ -45,9 +45,17 @@ def build(name: str, seqlen: int, source: str, shape: Heads, *, seed: int = 0, *
     """Returns any mask by name. Only block patterns use source and shape; torch is needed where q and k select the blocks."""
     if source not in SOURCES:
         raise unknown("source of block patterns", source, list(SOURCES))
-    if source == "random" or name not in masks.block_names():
+    if source == "random" or not masks.has_blocks(name):
         return masks.build(name, seqlen, seed=seed, **options)
-    return from_seed(name, seqlen, source, seed, shape, **{key: value for key, value in options.items() if value is not None})
+    given = {key: value for key, value in options.items() if value is not None}
+    mask = masks.find(name)
+    if not isinstance(mask, masks.Expression):
+        return from_seed(name, seqlen, source, seed, shape, **given)
+
+    def selected(pattern: masks.BlockPattern, length: int, *, seed: int, **params: float) -> BlockMask:
+        return from_seed(pattern.name, length, source, seed, shape, **params)
+
+    return mask.build(seqlen, selected, seed=seed, **given)
 
 
 def from_seed(name: str, seqlen: int, source: str, seed: int, shape: Heads, **params: float) -> BlockMask:

@@ -22,6 +22,7 @@ from longca.kernels import backends
 from longca.kernels.base import Answer, Attention, Case, CompileCache, Kernel, No, Yes
 from longca.kernels.plugin import refuse_settings
 from longca.masks import AnyMask
+from longca.masks.own import of_module
 from longca.plugins import PREFIX, defined_in, import_file, nameless_in, refuse_odd_name, refuse_same_names, refuse_taken, refuse_twice
 
 _plugins: dict[str, type[Kernel]] = {}
@@ -67,10 +68,13 @@ def load_plugin(path: str | Path) -> list[str]:
         raise BadInput(f"the class {nameless.__name__} of the plugin {path} has no name; write one into it, such as {usual}.")
     refuse_same_names(module, Kernel, path, "kernel")
     defined = defined_in(module, Kernel)
+    if not defined and of_module(module.__name__):  # it has masks only
+        return []
     if not defined:
         _refuse_borrowed(module, path)
         raise BadInput(
-            f"the plugin {path} has no kernel: write a class derived from longca.Kernel, or decorate a function with @longca.kernel."
+            f"the plugin {path} has no kernel: write a class derived from longca.Kernel, or decorate a function with @longca.kernel "
+            "(or with @longca.mask for a mask)."
         )
     for kernel in defined.values():
         _refuse_incomplete(kernel, path)

@@ -141,18 +141,30 @@ def cut_keys(old: Bands, start: Ints, end: Ints) -> Bands:
 
 
 def clipped(old: Bands, lo: Ints, hi: Ints) -> Bands:
-    """Of each band only the keys [lo, hi), an entry for each band; keys keep their numbers.
+    """Of each band only the keys [lo, hi), an entry for each band; keys keep their numbers."""
+    still = np.zeros_like(old.a)
+    return overlap(old, old._replace(lo=lo, a=still, hi=hi, b=still))
 
-    Its lower end follows `lo` until it passes it, its upper end moves until it meets `hi`: three pieces at most.
+
+def overlap(one: Bands, other: Bands) -> Bands:
+    """What each band shares with the band of the other set at its place, which has the same rows: three pieces at most.
+
+    The lower end is the one that stays until the one that moves passes it, the upper end the one that moves until it meets the other.
     """
-    lower_passes = np.clip(np.where(old.a == 1, lo - old.lo, 0), 0, old.height)
-    upper_meets = np.clip(np.where(old.b == 1, hi - old.hi, 0), 0, old.height)
-    cuts = [np.zeros_like(lower_passes), np.minimum(lower_passes, upper_meets), np.maximum(lower_passes, upper_meets), old.height]
+    height = one.height
+
+    def turns(end: Ints, slope: Ints, other_end: Ints, other_slope: Ints) -> Ints:
+        """The row from which on the end that moves is the larger one."""
+        return np.clip((other_end - end) * (slope - other_slope), 0, height)
+
+    lower_turns, upper_turns = turns(one.lo, one.a, other.lo, other.a), turns(one.hi, one.b, other.hi, other.b)
+    cuts = [np.zeros_like(height), np.minimum(lower_turns, upper_turns), np.maximum(lower_turns, upper_turns), height]
     pieces = []
     for row, end in pairwise(cuts):
-        lower_moves, upper_moves = old.a * (row >= lower_passes), old.b * (row < upper_meets)
-        first, last = np.maximum(lo, old.lo + old.a * row), np.minimum(hi, old.hi + old.b * row)
-        pieces.append((old.q0 + row, old.q0 + end, first, lower_moves, last, upper_moves))
+        lower_moves = np.where(one.a == other.a, one.a, row >= lower_turns)
+        upper_moves = np.where(one.b == other.b, one.b, row < upper_turns)
+        lo, hi = np.maximum(one.lo + one.a * row, other.lo + other.a * row), np.minimum(one.hi + one.b * row, other.hi + other.b * row)
+        pieces.append((one.q0 + row, one.q0 + end, lo, lower_moves, hi, upper_moves))
     joined = bands(*pieces)
     return without_empty_rows(joined.take(joined.height > 0))
 

@@ -10,15 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from longca.errors import BadInput
+from longca.errors import BadInput, Refused
 from longca.masks.bands import Ints, Range, as_ranges, bands, clipped, split_rows, spread
 from longca.masks.mask import Mask, Shards
 from longca.masks.tiles import TileLists
+
+ONLY_BANDS = "a block pattern takes & with a mask of bands"
 
 
 class BlockMask:
     """Rows are cut at `row_edges`, keys at `col_edges` (both start with 0); the blocks of `kept[head, row block, key block]` are visible.
     With a `band` mask on top, a pair is visible where both show it; a band that hides nothing of the kept blocks is left out.
+
+    `blocks & mask` puts one more band mask on top.
 
     Cuts never split a block: of each block only the kept tokens remain, and blocks left without tokens are dropped.
     `source` names where the pattern comes from: random scores, or a rule that selects blocks by queries and keys.
@@ -144,6 +148,22 @@ class BlockMask:
 
     def transpose(self) -> BlockMask:
         return BlockMask(self.col_edges, self.row_edges, self.kept.transpose(0, 2, 1), band=self.band and self.band.transpose())
+
+    def __and__(self, other: object) -> BlockMask:
+        """The pairs that the blocks and a band mask both show."""
+        if isinstance(other, BlockMask):
+            raise Refused(f"{ONLY_BANDS}; this is & of two block patterns.")
+        if not isinstance(other, Mask):
+            raise BadInput(f"{ONLY_BANDS}, not with {type(other).__name__}.")
+        band = other if self.band is None else self.band & other
+        return BlockMask(self.row_edges, self.col_edges, self.kept, band=band, source=self.source)
+
+    __rand__ = __and__
+
+    def _refuse(self, other: object = None) -> BlockMask:
+        raise Refused(f"{ONLY_BANDS}, not |, - or ~.")
+
+    __or__ = __ror__ = __sub__ = __rsub__ = __invert__ = _refuse
 
     def pair_areas(self, row_shards: Shards, col_shards: Shards) -> Ints:
         """The area, over all heads, that each shard of queries sees in each shard of keys."""

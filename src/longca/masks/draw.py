@@ -20,8 +20,20 @@ Shades = NDArray[np.float64]
 PIXELS = 512  # of one mask in a PNG
 HEAD_COLUMNS, MOST_HEADS = 36, 8  # in a terminal: characters of one head of several, and how many heads are drawn
 SURFACE, INK, QUIET = "#fcfcfb", "#1a1a19", "#6b6a66"
-GROUPS = {"regular": "#1f5fa8", "irregular": "#8a4b08", "dynamic": "#5b3a9e"}  # titles; told apart without colour by their order
-GALLERY_BLOCKS: dict[str, dict[str, Any]] = {"uniform_block": {"b": 128, "ratio": 0.2}, "variable_block": {"avg": 512, "ratio": 0.2}}
+GROUPS = {
+    "regular": "#1f5fa8",
+    "irregular": "#8a4b08",
+    "more": "#1c6b52",
+    "dynamic": "#5b3a9e",
+}  # titles; told apart without colour by their order
+GALLERY_PARAMS: dict[str, dict[str, Any]] = {  # where the defaults show little at the gallery's usual length
+    "chunked_causal": {"c": 2048},
+    "dilated_window_causal": {"n": 8, "d": 4},
+    "sink_window_causal": {"s": 256},
+    "uniform_block": {"b": 128, "ratio": 0.2},
+    "variable_block": {"avg": 512, "ratio": 0.2},
+}
+GALLERY_LONGEST = {"dilated_window_causal": 64}  # tokens, beyond which its single keys are too faint to be seen
 
 
 def shades(mask: AnyMask, rows: int, columns: int) -> Shades:
@@ -110,7 +122,7 @@ def write_png(mask: AnyMask, path: str | Path) -> Path:
     pictures = shades(mask, PIXELS // (1 + many), PIXELS // (1 + many))
     columns = min(len(pictures), 8 if many else 4)
     rows, inches = -(-len(pictures) // columns), 2.6 if many else 5.2
-    figure = _figure(inches * columns, (inches + 0.4) * rows)
+    figure = new_figure(inches * columns, (inches + 0.4) * rows)
     for head, picture in enumerate(pictures):
         axes = figure.add_subplot(rows, columns, head + 1)
         _panel(axes, picture, mask.seqlen_q, mask.seqlen_k)
@@ -122,24 +134,25 @@ def write_png(mask: AnyMask, path: str | Path) -> Path:
     figure.suptitle(f"{mask.name} · {format_size(mask.seqlen_q)} tokens · density {mask.density:.3f}", color=INK, fontsize=13)
     if settings:
         figure.supxlabel(settings, color=QUIET, fontsize=9)
-    return _save(figure, Path(path), dpi=120)
+    return save(figure, Path(path), dpi=120)
 
 
 def write_gallery(folder: str | Path, seqlen: int, seed: int) -> Path:
     """All masks in one picture."""
-    from longca.masks import block_names, build, find, names
+    from longca.masks import block_names, build, find, more_names, names
 
-    drawn = [*names(), *block_names()]
-    rows, columns = -(-(len(drawn) + 1) // 5), 5  # one place more, for the legend
-    figure = _figure(13.2, 3.0 * rows)
+    drawn = [*names(), *more_names(), *block_names()]
+    rows, columns = -(-(len(drawn) + 1) // 7), 7  # one place more, for the legend
+    figure = new_figure(16.8, 2.8 * rows)
     for place, name in enumerate(drawn):
-        mask = build(name, seqlen, seed=seed, **GALLERY_BLOCKS.get(name, {}))
+        length = min(seqlen, GALLERY_LONGEST.get(name, seqlen))
+        mask = build(name, length, seed=seed, **GALLERY_PARAMS.get(name, {}))
         axes = figure.add_subplot(rows, columns, place + 1)
-        _panel(axes, shades(mask, 200, 200)[0], seqlen, seqlen)
-        axes.set_title(name, color=GROUPS[find(name).group], fontsize=11.5, fontweight="bold", pad=16)
+        _panel(axes, shades(mask, 200, 200)[0], length, length)
+        axes.set_title(name, color=GROUPS[find(name).group], fontsize=9, fontweight="bold", pad=16)
         axes.text(0.5, 1.025, f"density {mask.density:.3f}", transform=axes.transAxes, ha="center", color=QUIET, fontsize=9)
     _legend(figure.add_subplot(rows, columns, len(drawn) + 1), seqlen, seed)
-    return _save(figure, Path(folder) / "masks.png", dpi=90)
+    return save(figure, Path(folder) / "masks.png", dpi=90)
 
 
 def _legend(axes: Any, seqlen: int, seed: int) -> None:
@@ -151,7 +164,7 @@ def _legend(axes: Any, seqlen: int, seed: int) -> None:
         axes.text(0.04, 0.82 - 0.13 * line, text, color=colour, fontsize=10.5, fontweight=weight, transform=axes.transAxes)
 
 
-def _figure(width: float, height: float) -> Any:
+def new_figure(width: float, height: float) -> Any:
     from matplotlib.figure import Figure  # no pyplot: no window system, no state kept between pictures
 
     return Figure(figsize=(width, height), layout="constrained", facecolor=SURFACE)
@@ -159,11 +172,18 @@ def _figure(width: float, height: float) -> Any:
 
 def _panel(axes: Any, picture: Shades, seqlen_q: int, seqlen_k: int) -> None:
     from matplotlib.colors import LinearSegmentedColormap
-    from matplotlib.ticker import FixedLocator
 
     # one hue from light to dark reads the same for every kind of colour vision, and in print
     ramp = LinearSegmentedColormap.from_list("visible", ["#eef1f5", "#9dbbdc", "#3d7cc0", "#123c70"])
     axes.imshow(picture, cmap=ramp, vmin=0, vmax=1, extent=(0, seqlen_k, seqlen_q, 0), aspect="auto", interpolation="nearest")
+    frame_axes(axes, seqlen_q, seqlen_k)
+
+
+def frame_axes(axes: Any, seqlen_q: int, seqlen_k: int) -> None:
+    """Makes a square panel of queries, from top to bottom, and keys."""
+    from matplotlib.ticker import FixedLocator
+
+    axes.set(xlim=(0, seqlen_k), ylim=(seqlen_q, 0))
     axes.set_box_aspect(1)
     for axis, length in ((axes.xaxis, seqlen_k), (axes.yaxis, seqlen_q)):
         ticks = [0, length // 2, length] if length > 1 else [0, length]
@@ -174,7 +194,7 @@ def _panel(axes: Any, picture: Shades, seqlen_q: int, seqlen_k: int) -> None:
         spine.set_color("#c9c8c3")
 
 
-def _save(figure: Any, path: Path, dpi: int) -> Path:
+def save(figure: Any, path: Path, dpi: int) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=dpi, facecolor=SURFACE, format="png")

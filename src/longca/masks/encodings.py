@@ -126,6 +126,15 @@ def varlen(mask: Mask) -> Varlen:
     raise Refused("it is not documents in a row with one window for all.")
 
 
+def position_ids(mask: Mask) -> Int32s:
+    """The place of each token in its document, as packed batches have it. Window and causality are not part of it: `varlen` has them."""
+    documents = varlen(mask)
+    if not np.array_equal(documents.cu_q, documents.cu_k):
+        raise Refused("position ids need documents with as many queries as keys.")
+    cu = documents.cu_q
+    return np.arange(mask.seqlen_q, dtype=np.int32) - np.repeat(cu[:-1], np.diff(cu))
+
+
 def _without_diagonals(b: Bands) -> Bands:
     """The same bands with stripes of one key taken apart row by row: they may be documents of one token."""
     diagonal = (b.a == 1) & (b.b == 1) & (b.hi - b.lo == 1)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longca.errors import BadInput
-from longca.masks import area, encodings
+from longca.masks import algebra, area, encodings
 from longca.masks.bands import Bands, Ints, Range, as_ranges, bands, cut_keys, cut_rows, transposed, without_empty_rows
 from longca.masks.canonical import fingerprint, merged
 from longca.masks.tiles import Tiles
+
+if TYPE_CHECKING:
+    import torch
 
 Shards = Sequence[Sequence[Range]]
 
@@ -22,7 +25,7 @@ class Mask:
     """A static mask. `Mask(8, 8, [(0, 8, 0, 0, 1, 1)])` is causal over 8 tokens; rows of six numbers are (q0, q1, lo, a, hi, b).
 
     The bands of a mask are disjoint, inside [0, seqlen_k), without empty rows, sorted by (q0, lo), and no two could be one;
-    `Mask.of` brings any disjoint bands into that form, the constructor only checks.
+    `Mask.of` brings any bands into that form, the constructor only checks. `a & b`, `a | b`, `a - b` and `~a` are masks again.
     """
 
     heads = 1
@@ -47,23 +50,27 @@ class Mask:
         self._check()
 
     @classmethod
-    def of(cls, seqlen_q: int, seqlen_k: int, rows: Bands | Sequence[Sequence[int]], **about: Any) -> Mask:
-        """A mask from any disjoint bands: sorted, joined, rows that see nothing left out."""
-        given = rows if isinstance(rows, Bands) else bands(*rows)
-        return cls(seqlen_q, seqlen_k, merged(without_empty_rows(given)), **about)
+    def of(
+        cls,
+        seqlen_q: int,
+        seqlen_k: int,
+        rows: Bands | Sequence[Sequence[int]],
+        *,
+        overlapping: Literal["refuse", "unite"] = "refuse",
+        **about: Any,
+    ) -> Mask:
+        """A mask from any bands: sorted, joined, rows that see nothing left out. Bands that overlap are refused, or united."""
+        if overlapping not in ("refuse", "unite"):
+            raise BadInput(f"overlapping must be 'refuse' or 'unite', not {overlapping!r}.")
+        given = without_empty_rows(rows if isinstance(rows, Bands) else bands(*rows))
+        if overlapping == "unite":
+            _refuse_outside(given, seqlen_q, seqlen_k)
+            return cls(seqlen_q, seqlen_k, algebra.united(given, seqlen_q, seqlen_k), **about)
+        return cls(seqlen_q, seqlen_k, merged(given), **about)
 
     def _check(self) -> None:
         b = self.bands
-        problems = {
-            "slopes must be 0 or 1": ((b.a | b.b) & ~1).any(),
-            "a band has no rows": (b.height <= 0).any(),
-            "a row of a band is empty": (np.minimum(b.hi - b.lo, b.hi_last - b.lo_last) <= 0).any(),
-            f"a band leaves the {self.seqlen_q} queries": (b.q0 < 0).any() or (b.q1 > self.seqlen_q).any(),
-            f"a band leaves the {self.seqlen_k} keys": (b.lo < 0).any() or (b.hi_last > self.seqlen_k).any(),
-        }
-        for problem, found in problems.items():
-            if found:
-                raise BadInput(f"not a mask: {problem}.")
+        _refuse_outside(b, self.seqlen_q, self.seqlen_k)
         if any((x != y).any() if x.shape == y.shape else True for x, y in zip(merged(b), b, strict=True)):
             raise BadInput("not a mask: its bands are not sorted and joined; use Mask.of(...), which does both.")
 
@@ -148,6 +155,40 @@ class Mask:
         mask.name, mask.params, mask.documents, mask.seed = "", {}, None, None
         return mask
 
+    # -- algebra ---------------------------------------------------------------------------------------------------------------
+
+    def __and__(self, other: object) -> Mask:
+        """The pairs that both show."""
+        return self._combined(other, "&", lambda one, two, *shape: algebra.intersection(one, two))
+
+    def __or__(self, other: object) -> Mask:
+        """The pairs that one of them shows."""
+        return self._combined(other, "|", algebra.union)
+
+    def __sub__(self, other: object) -> Mask:
+        """The pairs that this mask shows and the other does not."""
+        return self._combined(other, "-", algebra.difference)
+
+    def __invert__(self) -> Mask:
+        """The pairs that this mask does not show."""
+        hidden = algebra.complement(self.bands, self.seqlen_q, self.seqlen_k)
+        return Mask._trusted(self.seqlen_q, self.seqlen_k, merged(hidden))
+
+    def _combined(self, other: object, sign: str, operation: Callable[[Bands, Bands, int, int], Bands]) -> Mask:
+        """The result of an operation; documents stay where both masks have the same, or one has none."""
+        if not isinstance(other, Mask):
+            if hasattr(other, "seqlen_q"):  # a block pattern answers itself
+                return NotImplemented  # type: ignore[no-any-return]
+            raise BadInput(f"{sign} takes another mask, not {type(other).__name__}; masks.from_dense makes a mask of a matrix.")
+        shape = self.seqlen_q, self.seqlen_k
+        if shape != (other.seqlen_q, other.seqlen_k):
+            sizes = f"{shape[0]}x{shape[1]} and {other.seqlen_q}x{other.seqlen_k}"
+            raise BadInput(f"{sign} needs two masks of the same number of queries and keys, not {sizes}.")
+        result = Mask._trusted(*shape, merged(operation(self.bands, other.bands, *shape)))
+        documents = {mask.documents for mask in (self, other)} - {None}
+        result.documents = documents.pop() if len(documents) == 1 else None
+        return result
+
     # -- what kernels want -----------------------------------------------------------------------------------------------------
 
     def tiles(self, rows_per_tile: int, keys_per_tile: int) -> Tiles:
@@ -167,6 +208,35 @@ class Mask:
     def varlen(self) -> encodings.Varlen:
         return self._varlen
 
+    def position_ids(self) -> encodings.Int32s:
+        return encodings.position_ids(self)
+
+    def mask_mod(self, device: str = "cpu") -> Callable[..., torch.Tensor]:
+        """FlexAttention's function (batch, head, query, key) -> bool."""
+        from longca.masks import flex  # it imports this file
+
+        return flex.mask_mod(self, device)
+
+    def block_mask(self, device: str = "cpu", block_size: int = 128) -> Any:
+        """FlexAttention's BlockMask."""
+        from longca.masks import flex
+
+        return flex.block_mask(self, device, block_size)
+
     @cached_property
     def _varlen(self) -> encodings.Varlen:
         return encodings.varlen(self)
+
+
+def _refuse_outside(b: Bands, seqlen_q: int, seqlen_k: int) -> None:
+    """Raises BadInput for bands with other slopes, without rows, with empty rows, or outside the queries and keys."""
+    problems = {
+        "slopes must be 0 or 1": ((b.a | b.b) & ~1).any(),
+        "a band has no rows": (b.height <= 0).any(),
+        "a row of a band is empty": (np.minimum(b.hi - b.lo, b.hi_last - b.lo_last) <= 0).any(),
+        f"a band leaves the {seqlen_q} queries": (b.q0 < 0).any() or (b.q1 > seqlen_q).any(),
+        f"a band leaves the {seqlen_k} keys": (b.lo < 0).any() or (b.hi_last > seqlen_k).any(),
+    }
+    for problem, applies in problems.items():
+        if applies:
+            raise BadInput(f"not a mask: {problem}.")

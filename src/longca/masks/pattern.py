@@ -17,11 +17,12 @@ from longca.masks.mask import Mask
 
 
 class Shape(NamedTuple):
-    """What every pattern gets: the sequence length and, where it has documents, their lengths and prefix sums."""
+    """What every pattern gets: the sequence length and, where it has documents, their lengths and prefix sums; and the seed."""
 
     seqlen: int
     lengths: tuple[int, ...]
     cu: Ints
+    seed: int
 
 
 class Draw(NamedTuple):
@@ -32,11 +33,12 @@ class Draw(NamedTuple):
     params: Mapping[str, int]
 
 
+MORE = "more"  # the group of masks beyond the paper's
 LONGEST = 1 << 61
 LARGEST = (1 << 63) - 1  # what a parameter may be: records hold 64-bit numbers
 
-Default = int | Callable[[Draw], int]
-Lengths = Callable[[int, int, Mapping[str, int]], Sequence[int]]
+Default = float | Callable[[Draw], int]
+Lengths = Callable[[int, int, Mapping[str, Any]], Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Pattern:
     defaults: Mapping[str, Default]
     has_documents: bool
     own_lengths: Lengths | None
+    module: str  # that defines it
 
     def __call__(
         self,
@@ -71,9 +74,9 @@ class Pattern:
             given = tuple(self._lengths(seqlen, seed, documents, distribution, packing, params))
         else:
             refuse_documents(self.name, documents, distribution, packing)
-        shape = Shape(seqlen, given, np.append(0, np.cumsum(given, dtype=np.int64)))
+        shape = Shape(seqlen, given, np.append(0, np.cumsum(given, dtype=np.int64)), seed)
         known = self._known(shape, seed, params)
-        about = {"name": self.name, "params": known, "seed": seed, "documents": given if self.has_documents else None}
+        about: dict[str, Any] = {"name": self.name, "params": known, "seed": seed, "documents": given if self.has_documents else None}
         return Mask.of(seqlen, seqlen, self.bands(shape, **known), **about)
 
     def check(self, params: Mapping[str, Any]) -> None:
@@ -94,17 +97,17 @@ class Pattern:
                 raise BadInput(f"{self.name}: give document lengths, or a distribution and a packing to draw them, not both.")
             return lengths.fit(documents, seqlen)
         if self.own_lengths is not None and distribution is None and packing is None:
-            fixed = {name: value for name, value in self.defaults.items() if isinstance(value, int)}
+            fixed = {name: value for name, value in self.defaults.items() if not callable(value)}
             return self.own_lengths(seqlen, seed, {**fixed, **params})
         chosen = lengths.find(distribution) if isinstance(distribution, str) else distribution
         return lengths.pack(seqlen, seed, packing or "draw", chosen)
 
-    def _known(self, shape: Shape, seed: int, given: Mapping[str, int]) -> dict[str, int]:
+    def _known(self, shape: Shape, seed: int, given: Mapping[str, int]) -> dict[str, Any]:
         rng = Random(f"{self.name}/{seed}")
-        known = dict(given)
+        known: dict[str, Any] = dict(given)
         for name, default in self.defaults.items():
             if name not in known:
-                known[name] = default if isinstance(default, int) else default(Draw(rng, shape, known))
+                known[name] = default(Draw(rng, shape, known)) if callable(default) else default
         return {name: known[name] for name in self.defaults}
 
 
@@ -117,7 +120,9 @@ def pattern(
     """Make a function a mask: its name is the mask's name, `defaults` its parameters (a number, or a function that draws one)."""
 
     def register(function: Callable[..., Bands]) -> Pattern:
-        made = Pattern(function.__name__, group, about, function, defaults, documents or own_lengths is not None, own_lengths)
+        made = Pattern(
+            function.__name__, group, about, function, defaults, documents or own_lengths is not None, own_lengths, function.__module__
+        )
         PATTERNS[made.name] = made
         return made
 

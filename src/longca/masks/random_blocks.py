@@ -88,6 +88,8 @@ class BlockPattern:
     defaults: dict[str, float]
     edges: Callable[[int, dict[str, float], Random], tuple[Ints, Ints]]
     group: str = "dynamic"
+    has_documents: bool = False
+    own_lengths: None = None
 
     def __call__(
         self,

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from longca.masks.by_name import plugins_of
 from longca.recommend.matching import Differences, is_device
 from longca.recommend.question import Question
 from longca.results.record import Environment, Record
@@ -107,6 +108,7 @@ def run_command(question: Question) -> str:
     mask = ["--workload", "steps.jsonl"] if question.own_documents else drawn
     words = ["longca", "run", "--kernels", "all", *split, *mask, *_common(question), "--passes", passes]
     words += [] if question.own_documents else ["--seeds", "3"]
+    words += [word for file in plugins_of(question.mask) for word in ("--plugin", file)]
     return shlex.join([*words, "--out", FOLDER])
 
 
@@ -114,6 +116,7 @@ def ask_command(question: Question) -> str:
     """The command that asks the question again, of the records of that run."""
     words = ["longca", "recommend", "--mask", question.mask, "--seqlen", format_size(question.seqlen), *_common(question)]
     words += ["--own-documents"] if question.own_documents else []
+    words += [word for file in plugins_of(question.mask) for word in ("--plugin", file)]
     words += ["--pass", question.pass_.value] + (["--gpus", str(question.gpus)] if question.gpus > 1 else [])
     words += ["--memory", f"{question.memory_gib:.10g}GiB"] if question.memory_gib is not None else []
     words += ["--device", question.device] if question.device else []

@@ -77,13 +77,21 @@ def table(results: Results, wanted: Mapping[str, Any] | None = None) -> list[Ans
             by_mask.setdefault(record.mask, []).append(record)
     answers = []
     for mask, records in by_mask.items():
-        if mask not in masks.names() + masks.block_names():  # a mask of a plugin, which nobody can ask for here
+        if not _is_known(mask):  # of a plugin or a file that is not here: nobody can ask for it
             continue
         group = replace(results, records=records)
         for question in dict.fromkeys(_questions(group)):
             if all(_has(question, field, value) for field, value in filters.items()):
                 answers.append(recommend(replace(question, memory_gib=memory), group))
     return [answer for answer in answers if answer.choices or answer.out]
+
+
+def _is_known(mask: str) -> bool:
+    try:
+        masks.find(mask)
+    except LongcaError:
+        return False
+    return True
 
 
 def exported(answers: Iterable[Answer]) -> list[dict[str, Any]]:

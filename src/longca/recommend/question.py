@@ -60,7 +60,7 @@ class Question:
         """The question from what a user types: heads='64:8', memory='80GiB'. None stands for the default."""
         question = cls(**parse_fields(mask=mask, seqlen=seqlen, **typed))
         question.check_together()
-        own_lengths = getattr(masks.find(question.mask), "own_lengths", None) is not None
+        own_lengths = masks.find(question.mask).own_lengths is not None
         if question.packing == "draw" and (question.distribution or not own_lengths):  # the default, which records do not name
             return replace(question, packing=None)
         return question
@@ -90,12 +90,12 @@ class Question:
 
     @property
     def has_documents(self) -> bool:
-        return bool(getattr(masks.find(self.mask), "has_documents", False))
+        return masks.find(self.mask).has_documents
 
     @property
     def is_pattern(self) -> bool:
         """Whether the mask is a block pattern."""
-        return self.mask in masks.block_names()
+        return masks.has_blocks(self.mask)
 
     @property
     def all_params(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class Question:
 def default_params(mask: str, heads_kv: int) -> dict[str, Any]:
     """The parameters of a mask that nobody gives; a block pattern has one pattern per KV head."""
     defaults: dict[str, Any] = dict(masks.find(mask).defaults)
-    return defaults | ({"heads": heads_kv} if "heads" in defaults else {})
+    return defaults | ({"heads": heads_kv} if "heads" in defaults and masks.has_blocks(mask) else {})
 
 
 def parse_fields(**typed: Any) -> dict[str, Any]:
@@ -128,6 +128,8 @@ def parse_fields(**typed: Any) -> dict[str, Any]:
     for name in NAMES.keys() & fields.keys():
         if not isinstance(fields[name], str):
             raise BadInput(f"{name} must be its name as a text, such as '{NAMES[name]}', not {fields[name]!r}.")
+    if "mask" in fields:
+        fields["mask"] = masks.find(fields["mask"]).name
     if "pass_" in fields:
         fields["pass_"] = _parse_pass(fields["pass_"])
     if "seqlen" in fields:

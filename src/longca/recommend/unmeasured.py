@@ -54,12 +54,21 @@ def sample_mask(question: Question) -> AnyMask:
 
 @lru_cache(maxsize=64)
 def _sample(mask: str, seqlen: int, heads: int, source: str, given: tuple[tuple[str, int | float], ...]) -> AnyMask:
-    is_pattern = mask in masks.block_names()
-    params: dict[str, Any] = ({"heads": heads} if is_pattern else {}) | dict(given)
+    is_pattern, named = masks.has_blocks(mask), masks.find(mask)
+    params: dict[str, Any] = ({"heads": heads} if is_pattern and "heads" in named.defaults else {}) | dict(given)
+    if isinstance(named, masks.MaskFile):
+        return named.mask
     if source == "random" or not is_pattern:
         return masks.build(mask, seqlen, **params)
 
     def equal_means(row_edges: Ints, col_edges: Ints) -> Means:
         return Means(*(np.zeros((heads, len(edges) - 1, 1)) for edges in (row_edges, col_edges)))
 
-    return masks.BLOCK_PATTERNS[mask].selected(seqlen, source, equal_means, **params)
+    def selected(pattern: masks.BlockPattern, length: int, *, seed: int = 0, **own: float) -> masks.BlockMask:
+        return pattern.selected(length, source, equal_means, seed=seed, **own)
+
+    return (
+        named.build(seqlen, selected, **params)
+        if isinstance(named, masks.Expression)
+        else selected(masks.BLOCK_PATTERNS[mask], seqlen, **params)
+    )

@@ -26,12 +26,16 @@ def _mask(question: Question, choice: Choice) -> list[str]:
     documents = documents_of(source.record, source.masks) if question.own_documents else None
     given |= {} if documents is None else {"documents": documents}
     given |= {name: getattr(question, name) for name in ("distribution", "packing") if getattr(question, name)}
-    given |= {"heads": question.heads_kv} if question.is_pattern else {}
+    given |= {"heads": question.heads_kv} if question.is_pattern and "heads" in question.all_params else {}
     given |= dict(question.params)
     is_drawn = question.has_documents and documents is None
     remark = "  # your own documents: documents=[...] in place of the seed" if is_drawn else ""
     options = "".join(f", {name}={value!r}" for name, value in given.items())
-    return [f'mask = longca.masks.build("{question.mask}", {question.seqlen}{options}){remark}']
+    return [f"mask = longca.masks.build({_quoted(question.mask)}, {question.seqlen}{options}){remark}"]
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"' if '"' not in text else repr(text)
 
 
 def _plugins(choice: Choice) -> list[str]:
@@ -41,7 +45,7 @@ def _plugins(choice: Choice) -> list[str]:
     if not files:
         return []
     module = "longca.bench.many_devices.plugins" if choice.method else "longca.kernels.registry"
-    content = "method or kernel" if choice.method else "kernel"
+    content = "method, kernel or mask" if choice.method else "kernel or mask"
     return [f"from {module} import load_plugin", "", *(f"load_plugin({file!r})  # the file that holds the {content}" for file in files)]
 
 

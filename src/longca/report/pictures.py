@@ -33,7 +33,7 @@ def pictures(rows: Iterable[Row], entries: Masks) -> dict[str, dict[str, Any]]:
 
 
 def _picture(record: Record, entry: MaskEntry) -> dict[str, Any]:
-    patterns = record.params.get("heads", 1) if record.mask in masks.block_names() else 1
+    patterns = record.params.get("heads", 1) if masks.has_blocks(record.mask) else 1
     density = entry.area / (entry.seqlen_q * entry.seqlen_k * patterns) if patterns else None
     params = ", ".join(f"{name}={value}" for name, value in record.params.items())
     mask = _rebuilt(record, entry)

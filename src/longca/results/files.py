@@ -94,6 +94,11 @@ def torn_files(folders: Iterable[str | Path]) -> dict[Path, int]:
     return {path: size for path, size in sizes.items() if size}
 
 
+def without_environments(folders: Iterable[str | Path]) -> list[Path]:
+    """The paths of env.json that are missing beside the records of these journals."""
+    return [folder / ENVIRONMENTS for folder in journals(folders) if results_file(folder).exists() and not (folder / ENVIRONMENTS).exists()]
+
+
 def _torn_bytes(path: Path) -> int:
     """The size of a last line without its end. Of a packed file, which is written whole, 0."""
     try:

@@ -108,7 +108,7 @@ def _split_names(record: Record, kernel: str) -> tuple[str, str]:
 
 def is_pattern(record: Record) -> bool:
     """Whether the mask is a block pattern."""
-    return record.mask in masks.block_names()
+    return masks.has_blocks(record.mask)
 
 
 def mask_title(record: Record) -> str:

@@ -28,6 +28,8 @@ class _Record1(Record, kw_only=True):
 _head, _record, _record1 = msgspec.json.Decoder(_Head), msgspec.json.Decoder(Record), msgspec.json.Decoder(_Record1)
 _mask = msgspec.json.Decoder(MaskEntry)
 _environments = msgspec.json.Decoder(dict[str, Environment])
+_TRUNCATED = "Input data was truncated"
+_BYTE = re.compile(r"\(byte (?P<number>\d+)\)$")
 _WHERE = re.compile(r" - at `\$\.?(?P<path>.*)`$")
 
 
@@ -67,7 +69,21 @@ def decode_mask(line: bytes) -> MaskEntry:
 
 
 def decode_environments(text: bytes) -> dict[str, Environment]:
-    return _decode(_environments, text)
+    """The environments in the text of env.json; raises Damaged, with the line where it is no JSON."""
+    try:
+        return _decode(_environments, text)
+    except Damaged as damage:
+        if number := _line(text, damage.__cause__):
+            raise Damaged(f"line {number}: {damage}") from damage
+        raise
+
+
+def _line(text: bytes, error: BaseException | None) -> int | None:
+    """The number of the line in which a text stops being JSON, as far as msgspec says where."""
+    if str(error) == _TRUNCATED:
+        return text.rstrip().count(b"\n") + 1
+    place = _BYTE.search(str(error))
+    return text[: int(place["number"])].count(b"\n") + 1 if place else None
 
 
 def _decode(decoder: msgspec.json.Decoder[T], text: bytes) -> T:
@@ -84,9 +100,11 @@ def clause(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return "it is not UTF-8"
     text = str(error)
+    if text == _TRUNCATED:
+        return "it ends too early, as if a brace, a bracket or a quotation mark were missing"
     place = _WHERE.search(text)
     words = text[: place.start()] if place else text
-    words = words[:1].lower() + words[1:]
+    words = words if words.startswith("JSON") else words[:1].lower() + words[1:]
     path = place["path"] if place else ""
     return f"field {path!r}: {words}" if path else words
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
+from importlib.metadata import PackageNotFoundError
 
 from longca.errors import LongcaError
 from longca.kernels import registry
@@ -12,12 +14,15 @@ from longca.results.record import Record
 def is_older(record: Record) -> bool:
     """Whether the measured code differs from that of this LongCA, or the record is from before code versions were kept.
 
-    A kernel or method that is not known here, such as that of a plugin that is not loaded, is never older; nor is a simulated record.
+    A kernel or method that is not known here, such as that of a plugin that is not loaded, is never older; nor is a simulated record, or
+    one of a kernel that cannot tell its version here.
     """
     if record.simulated or not _is_known(record.label) or (record.method and not _is_known_method(record.method)):
         return False
-    versions = record.versions
-    if versions is None or versions.get("code") != _kernel_code(record.label):
+    versions, code = record.versions, _kernel_code(record.label)
+    if code is None:
+        return False
+    if versions is None or versions.get("code") != code:
         return True
     return record.method is not None and versions.get("method_code") != _method_code(record.method)
 
@@ -33,7 +38,10 @@ def _is_known(label: str) -> bool:
 
 @cache
 def _kernel_code(label: str) -> str | None:
-    return registry.versions(registry.get(label)).get("code")
+    """The version of a kernel's code; None where a kernel asks for the version of a package that is not installed here."""
+    with suppress(PackageNotFoundError):
+        return registry.versions(registry.get(label)).get("code")
+    return None
 
 
 @cache

@@ -17,7 +17,7 @@ from longca.bench.one_device import job as one_job
 from longca.bench.one_device.messages import Answer, WorkerJob
 from longca.bench.one_device.session import Session
 from longca.bench.plan.cell import Cell
-from longca.bench.run.outcomes import CellFailed
+from longca.bench.run.outcomes import CellFailed, failure
 from longca.errors import Refused
 from longca.kernels import registry
 from longca.kernels.base import Case
@@ -65,6 +65,7 @@ ON_A_GPU = {
     "late_on_a_stream": Found("out holds NaN", "check"),  # the copy, made at once, has what was there before
     "default_stream": Found("out holds NaN", TrialName.STREAM),
 }
+BY_POINTER = ("caches_by_pointer", "caches_gradients_by_pointer")  # found even earlier where memory of other inputs is used again
 RIGHT = ("torch:plain", "torch:chunked", "sdpa:flash", "sdpa:math", "online_softmax", "needs_contiguous", "my_kernel", "my_kernel_class")
 
 
@@ -95,12 +96,10 @@ def by_trial(name: str, found: Found, device: str = "cpu") -> str:
 
 
 def by_run(name: str, found: Found) -> str:
-    assert by_check(name, found) == ""  # before the clock it is right
-    mask = masks.causal(found.tokens)
-    with pytest.raises(CellFailed) as failed:
-        timed(name, mask, (Pass.FWD, Pass.BWD), found.dtype)
-    assert failed.value.status is Status.WRONG
-    return str(failed.value)
+    outcomes = timed(name, masks.causal(found.tokens), (Pass.FWD, Pass.BWD), found.dtype)
+    wrong = [outcome for outcome in outcomes.values() if outcome.status is Status.WRONG]
+    assert all(outcome.ms is None for outcome in wrong)
+    return wrong[0].reason if wrong else ""
 
 
 def timed(name: str, mask: Mask, passes: tuple[Pass, ...], dtype: str) -> dict[Pass, Outcome]:
@@ -109,7 +108,10 @@ def timed(name: str, mask: Mask, passes: tuple[Pass, ...], dtype: str) -> dict[P
     cells = [Cell(kernel=name, mask="causal", pass_=pass_, **shape) for pass_ in passes]
     session, job = Session(lambda phase: None, "a CPU"), WorkerJob(cells=cells, digest=mask.digest, clock=QUICK)
     session.configure(job)
-    return {reply.pass_: reply.outcome for reply in one_job.run(job, session) if isinstance(reply, Answer)}
+    try:
+        return {reply.pass_: reply.outcome for reply in one_job.run(job, session) if isinstance(reply, Answer)}
+    except CellFailed as failed:  # before the clock
+        return dict.fromkeys(passes, failure(failed))
 
 
 def reason_of(name: str, found: Found) -> str:
@@ -126,7 +128,7 @@ def test_a_wrong_kernel_is_found(name: str) -> None:
     load(name)
     reason = reason_of(name, WRONG[name])
     assert reason
-    assert reason.startswith(WRONG[name].words)
+    assert reason.startswith(WRONG[name].words) or (name in BY_POINTER and "off by" in reason)
 
 
 def test_a_race_shows_in_the_timed_calls_too() -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from longca import masks
+from longca.bench.check.sampled_rows import sample_rows
 from longca.bench.clock.clock import Sample, measure
 from longca.bench.clock.timers import CudaTimer, HostTimer
 from longca.bench.many_devices import rank_job
@@ -24,6 +25,7 @@ from longca.bench.plan.jobs import Job, make_jobs
 from longca.bench.plan.suite import Suite
 from longca.bench.run.record import make_record
 from longca.bench.run.retry import outcomes
+from longca.kernels.base import Case
 from longca.kernels.inputs import Inputs
 from longca.parallel.comm.local import World
 from longca.processes.ranks import RankFailed
@@ -41,7 +43,7 @@ SUITE = Suite(
     heads=("2:1",),
     head_dims=("16",),
 )
-NO_TOKENS = Inputs(*[torch.empty(0)] * 4)
+ONE_TOKEN = Inputs(*[torch.zeros(1, 1, 1)] * 4)
 
 
 class UnevenTimer:
@@ -206,6 +208,21 @@ def test_the_flush_buffer_is_no_memory_of_the_method(monkeypatch: pytest.MonkeyP
 class Saved:
     """What a forward keeps, which can be watched."""
 
+    lse = None
+
+
+class NothingExpected:
+    """Any result is right."""
+
+    tokens = None
+
+    def to(self, device: object) -> "NothingExpected":
+        return self
+
+    def compare(self, *_: object) -> None: ...
+
+    compare_dq = compare
+
 
 class SavingProgram:
     """Counts what earlier forwards saved and somebody still holds; may run out of memory from some call on."""
@@ -213,20 +230,20 @@ class SavingProgram:
     def __init__(self, saved: WeakSet[Saved], last_call: float = float("inf")) -> None:
         self.saved, self.left, self.most = saved, last_call, len(saved)
 
-    def forward(self, *_: object) -> tuple[str, Saved]:
+    def forward(self, *_: object) -> tuple[torch.Tensor, Saved]:
         self.left -= 1
         if self.left < 0:
             raise torch.OutOfMemoryError("no room")
         self.most = max(self.most, len(self.saved))
         kept = Saved()
         self.saved.add(kept)
-        return "out", kept
+        return torch.zeros(1, 1, 1), kept
 
-    def backward(self, *_: object) -> str:
+    def backward(self, *_: object) -> tuple[torch.Tensor, ...]:
         self.left -= 1
         if self.left < 0:
             raise torch.OutOfMemoryError("no room")
-        return "gradients"
+        return (torch.zeros(1, 1, 1),) * 3
 
 
 class SilentRank:
@@ -242,9 +259,11 @@ class SilentRank:
 
 
 def current_cell(rank: SilentRank) -> CurrentCell:
-    cell_plan: Any = SimpleNamespace(program=lambda comm: rank.without_transfers(), case=SimpleNamespace(device="cpu"))
+    mask, case = masks.causal(1), Case(1, 1, 1, 1, 1, 1, "fp32")
+    cell_plan: Any = SimpleNamespace(program=lambda comm: rank.without_transfers(), case=case)
     program: Any = rank.sending
-    return CurrentCell(cell_plan, 0, program, "LHD", [], NO_TOKENS)
+    expected: Any = NothingExpected()
+    return CurrentCell(cell_plan, 0, program, "LHD", [(0, 1)], ONE_TOKEN, expected, sample_rows(mask))
 
 
 def clocked(ranks: list[SilentRank], *passes: Pass) -> list[list[Timed]]:

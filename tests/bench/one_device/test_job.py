@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from longca import masks
 from longca.bench.check import check as check_module
-from longca.bench.one_device import calls as calls_module
+from longca.bench.check.calls import Calls
+from longca.bench.check.check import KernelSubject
 from longca.bench.one_device import job as job_module
-from longca.bench.one_device.calls import Calls
 from longca.bench.one_device.messages import Answer, Chosen, DeviceLost, Reply, WorkerJob
 from longca.bench.one_device.session import Session
 from longca.bench.one_device.worker import Worker
@@ -26,6 +26,7 @@ from longca.bench.plan.cells import plan
 from longca.bench.plan.jobs import Job, make_jobs
 from longca.bench.run.outcomes import CellFailed
 from longca.bench.run.retry import outcomes
+from longca.kernels import inputs as inputs_module
 from longca.kernels import registry
 from longca.kernels.backends import torch_attention
 from longca.kernels.base import Case
@@ -158,8 +159,8 @@ def test_a_new_compilation_is_found_even_where_planning_is_slow(session: Session
 
 def test_the_inputs_of_the_clock_are_not_there_while_the_kernel_is_checked(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     order = list[str]()
-    make, check = calls_module.make, job_module._check
-    monkeypatch.setattr(calls_module, "make", lambda *given: order.append("inputs") or make(*given))
+    make, check = inputs_module.make, job_module._check
+    monkeypatch.setattr(inputs_module, "make", lambda *given: order.append("inputs") or make(*given))
     monkeypatch.setattr(job_module, "_check", lambda *given: order.append("check") or check(*given))
     assert run(session, Pass.FWD, Pass.BWD)[Pass.BWD].status is Status.OK
     assert order == ["check", "inputs"]
@@ -196,9 +197,11 @@ def test_gradients_are_returned_and_never_accumulated(label: str) -> None:
     mask = masks.causal(64)
     case = Case(64, 64, 4, 2, 16, 16, "fp32")
     kernel = registry.choose(label, mask, case)
-    calls = Calls(kernel, kernel.prepare(mask, case), case, 0)
+    inputs = inputs_module.make(case)
+    calls = Calls(KernelSubject(kernel, kernel.prepare(mask, case), case), inputs, case, 0)
 
     def gradients(pass_: Pass) -> dict[str, torch.Tensor]:
+        calls.keep(pass_)
         calls.of(pass_)()
         return calls.last(pass_)
 
@@ -206,7 +209,7 @@ def test_gradients_are_returned_and_never_accumulated(label: str) -> None:
     assert set(first) == {"dq", "dk", "dv"}
     for other in (gradients(Pass.BWD), gradients(Pass.BOTH)):
         assert all(torch.equal(first[name], other[name]) for name in first)
-    assert all(x.grad is None for x in (*calls._qkv, calls._dout))
+    assert all(x.grad is None for x in inputs)
 
 
 @pytest.mark.parametrize("pass_", Pass)
@@ -214,9 +217,10 @@ def test_gradients_are_returned_and_never_accumulated(label: str) -> None:
 def test_other_inputs_in_the_same_memory_give_the_same_outputs_times_a_power_of_two(label: str, pass_: Pass) -> None:
     mask, case = masks.causal(64), Case(64, 64, 4, 2, 16, 16, "fp32")
     kernel = registry.choose(label, mask, case)
-    calls = Calls(kernel, kernel.prepare(mask, case), case, 0)
-    calls.keep(pass_, lambda: 0, lambda: None)
-    changed, call, answers = calls._dout if pass_ is Pass.BWD else calls._qkv[2], calls.of(pass_), list[dict[str, torch.Tensor]]()
+    given = inputs_module.make(case)
+    calls = Calls(KernelSubject(kernel, kernel.prepare(mask, case), case), given, case, 0)
+    calls.keep(pass_)
+    changed, call, answers = given.dout if pass_ is Pass.BWD else given.v, calls.of(pass_), list[dict[str, torch.Tensor]]()
     place, inputs = changed.data_ptr(), [changed.detach().clone()]
     for _ in range(4):
         call()
@@ -227,7 +231,7 @@ def test_other_inputs_in_the_same_memory_give_the_same_outputs_times_a_power_of_
     assert not any(torch.equal(before, after) for before, after in pairwise(inputs))
     assert all(torch.equal(answer[name], answers[0][name]) for answer in answers for name in answers[0])
     assert len(calls.sums) == 4
-    calls.keep(Pass.FWD, lambda: 0, lambda: None)
+    calls.keep(Pass.FWD)
     assert torch.equal(changed, inputs[0])  # the next pass starts from what this one did
 
 
@@ -262,11 +266,27 @@ def test_a_wrong_forward_is_wrong_in_every_pass(executor: InProcess, monkeypatch
     assert all(outcome.ms is None for outcome in found.values())
 
 
-def test_a_backward_that_fails_in_the_clock_leaves_the_forward_to_be_measured_alone(
+def test_a_pass_that_fails_in_the_clock_costs_no_other_pass_its_figure(executor: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    of = Calls.of
+    monkeypatch.setattr(Calls, "of", lambda calls, pass_: of(calls, pass_) if pass_ is not Pass.BOTH else lambda: 1 / 0)
+    found = dict(outcomes(job_of(*Pass), executor))
+    assert [found[pass_].status for pass_ in Pass] == [Status.OK, Status.OK, Status.ERROR]
+    assert found[Pass.BOTH].reason == "ZeroDivisionError: division by zero"
+    assert [found[pass_].ms is None for pass_ in Pass] == [False, False, True]
+    assert executor.attempts == [(list(Pass), True)]
+
+
+def test_a_backward_that_fails_from_some_call_on_leaves_the_forward_to_be_measured_alone(
     executor: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Outcomes count only once all timed calls were checked: a kernel that fails in one pass has no figure from that attempt."""
-    monkeypatch.setattr(Calls, "_backward", lambda calls: 1 / 0)
+    """It fails on other numbers too, after the clock: no pass of that attempt has a figure."""
+    right, count = torch_attention._Plain.backward, list[int]()
+
+    def tired(*given: Any) -> Any:
+        count.append(1)
+        return right(*given) if len(count) <= 4 else 1 / 0
+
+    monkeypatch.setattr(torch_attention._Plain, "backward", tired)
     found = dict(outcomes(job_of(*Pass), executor))
     assert [found[pass_].status for pass_ in Pass] == [Status.OK, Status.ERROR, Status.ERROR]
     assert found[Pass.BWD].reason == "ZeroDivisionError: division by zero"

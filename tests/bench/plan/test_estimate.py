@@ -3,7 +3,7 @@
 import pytest
 
 from longca.bench.plan import estimate
-from longca.bench.plan.cell import Cell
+from longca.bench.plan.cell import Cell, Split
 from longca.bench.plan.cells import Planned, make_cells, plan
 from longca.bench.plan.jobs import shard
 from longca.bench.plan.outline import mask_outline
@@ -11,6 +11,7 @@ from longca.bench.plan.suite import Suite
 from longca.errors import Refused
 from longca.results.record import Pass
 from longca.results.settings import Limits
+from longca.text import format_size
 
 SPARSE = Suite(
     kernels=("torch",),
@@ -99,3 +100,17 @@ def test_given_documents_have_no_shorter_length() -> None:
                 pass_=Pass.BWD, documents=(1 << 16, 1 << 16))  # fmt: skip
     with pytest.raises(Refused, match="use a GPU, fewer --heads, or a longer --deadline"):
         estimate.refuse_hopeless(plan([cell], "a CPU", {"torch": {}}), Limits())
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize(("ranks", "longest"), [(4, 512), (3, 1024), (2, 1024)])
+def test_the_length_that_would_do_is_that_of_each_rank_where_the_suite_counts_so(ranks: int, longest: int) -> None:
+    def cell(seqlen: int) -> Cell:
+        return Cell(kernel="torch", mask="full", seqlen=seqlen, heads_q=64, heads_kv=8, head_dim=128, head_dim_v=128, dtype="bf16",
+                    pass_=Pass.BWD, split=Split("ring_p2p", ranks, f"1x{ranks}"))  # fmt: skip
+
+    with pytest.raises(Refused, match=rf"{ranks * 8}K tokens \(8K per rank\) .* --seqlens up to {format_size(longest)} per rank,"):
+        estimate.refuse_hopeless(plan([cell(ranks * 8192)], "a CPU", {"torch": {}, "ring_p2p": {}}), Limits(), per_rank=True)
+    estimate.refuse_hopeless(plan([cell(ranks * longest)], "a CPU", {"torch": {}, "ring_p2p": {}}), Limits(), per_rank=True)
+    with pytest.raises(Refused):
+        estimate.refuse_hopeless(plan([cell(ranks * longest * 2)], "a CPU", {"torch": {}, "ring_p2p": {}}), Limits(), per_rank=True)

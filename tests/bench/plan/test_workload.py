@@ -44,7 +44,11 @@ def test_a_models_window_counts_its_own_key() -> None:
 
 EXAMPLE = '{"mask": "causal_document", "documents": [353, 7839]}'
 WRONG = [
-    ("{", f"FILE line 1 is not JSON: input data was truncated; write an object such as {EXAMPLE}."),
+    (
+        "{",
+        f"FILE line 1 is not JSON: it ends too early, as if a brace, a bracket or a quotation mark were missing; "
+        f"write an object such as {EXAMPLE}.",
+    ),
     ("[]", f"FILE line 1 must be an object with a mask, such as {EXAMPLE}."),
     ('{"seqlen": 8}', f"FILE line 1 must be an object with a mask, such as {EXAMPLE}."),
     ("", f"the workload FILE has no steps; write one JSON object per training step, such as {EXAMPLE}."),

@@ -38,9 +38,9 @@ class Tokens:
         return f" that sees the keys {' and '.join(intervals)}" if intervals else " that sees no key"
 
 
-def group_tokens(group: int, count: int, size: int) -> str:
+def group_tokens(group: int, count: int, size: int, tokens: Tokens) -> str:
     """The first and last of `count` tokens that are in this group of `size` tokens, in words."""
-    return f"{group * size} to {min(count, (group + 1) * size) - 1}"
+    return f"{tokens.number(group * size)} to {tokens.number(min(count, (group + 1) * size) - 1)}"
 
 
 def spread(wrong_TH: torch.Tensor, tokens: Tokens) -> str:

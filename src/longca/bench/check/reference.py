@@ -7,7 +7,7 @@ and out rounded to bf16 or fp16). The difference is the rounding error; a tolera
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -38,6 +38,13 @@ class Reference:
     values: dict[str, Values]
     rounding: dict[str, Values]  # lse: [heads, rows]
     tokens: Ints | None = None  # of a shard: their numbers in the sequence; None: all
+
+    def to(self, device: str | torch.device) -> Reference:
+        values, rounding = (
+            {data_set: {name: value.to(device) for name, value in tensors.items()} for data_set, tensors in sets.items()}
+            for sets in (self.values, self.rounding)
+        )
+        return replace(self, values=values, rounding=rounding)
 
     def cut(self, tokens: Ints, heads: tuple[int, int] | None = None) -> Reference:
         """What concerns a shard, its tokens counted from 0; of lse only the given query heads."""

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
-import numpy as np
 import torch
 
 from longca.bench.check import explain
-from longca.bench.check.check import Verdict, compare, compare_rows
-from longca.bench.check.reference import Reference
-from longca.kernels.base import Case
+from longca.bench.check.check import Verdict
+from longca.bench.check.expected import Expected
 from longca.kernels.inputs import Inputs
-from longca.results.record import Pass
+from longca.results.record import Check, Pass
 
 FLUCTUATION = 0.05  # of the size of a group of tokens: the sums of two calls differ by less in all orders of adding
 GROUP = 128  # tokens whose outputs are summed, to compare calls with each other
+LAST_WRONG = "right at first, but wrong in the last timed call"
+OTHER_WRONG = "right at first, but wrong once its inputs hold other numbers in the same memory"
 
 
 class TimedCalls(Protocol):
-    """What was timed (one_device.calls)."""
+    """What was timed (calls.Calls)."""
 
-    sums: list[list[torch.Tensor]]
+    sums: list[dict[str, torch.Tensor]]
 
     def last(self, pass_: Pass) -> dict[str, torch.Tensor]: ...
 
@@ -31,62 +31,66 @@ class TimedCalls(Protocol):
 
 
 @dataclass(frozen=True)
-class Repeated:
-    """Whether calls on the same inputs gave the same bits; `problem` where they differ by more than the order of adding explains."""
+class AfterClock:
+    """Why the timed calls are wrong; empty where they are right. Then, whether calls on the same inputs gave different bits."""
 
-    nondeterministic: bool
-    problem: str = ""
+    reason: str = ""
+    errors: Check = field(default_factory=dict)
+    nondeterministic: bool = False
 
 
-def check_last(calls: TimedCalls, pass_: Pass, reference: Reference, case: Case) -> Verdict:
-    """Compares the outputs of the last timed call. Its dout is not 0 in other rows, so of the gradients dq can be compared, row by row."""
+def check_timed(calls: TimedCalls, pass_: Pass, expected: Expected) -> AfterClock:
+    """Compares the outputs of the last timed call with the reference, and those of all timed calls with each other."""
     verdict, tensors = Verdict(), calls.last(pass_)
     if pass_ is Pass.FWD:
-        compare(tensors, reference, "plain", case, verdict)
+        expected.compare(tensors, "plain", verdict)
     else:
-        sampled = reference.sampled
-        places = np.searchsorted(sampled.rows, sampled.few)
-        compare_rows("dq", tensors["dq"], sampled.few, places, reference, "plain", case, verdict)
-    return verdict
+        expected.compare_dq(tensors["dq"], verdict)
+    if not verdict.ok:
+        return AfterClock(f"{LAST_WRONG}: {verdict.reason}", verdict.tensor_errors)
+    differ, problem = compare_calls(calls.sums, tensors, expected.tokens)
+    return AfterClock(problem, nondeterministic=differ)
 
 
-def check_other(calls: TimedCalls, inputs: Inputs, reference: Reference, case: Case) -> Verdict:
+def check_other(calls: TimedCalls, inputs: Inputs, backward: bool, expected: Expected) -> AfterClock:
     """Compares the outputs on the second data set, which is written to the memory of the timed inputs."""
     verdict = Verdict()
-    compare(calls.on_other(inputs, case.backward), reference, "loud", case, verdict)
-    return verdict
+    expected.compare(calls.on_other(inputs, backward), "loud", verdict)
+    return AfterClock() if verdict.ok else AfterClock(f"{OTHER_WRONG}: {verdict.reason}", verdict.tensor_errors)
 
 
-def compare_calls(calls: TimedCalls, pass_: Pass) -> Repeated:
-    """Compares the sums of all timed calls with those of the first."""
-    names, differ = ("out", "lse") if pass_ is Pass.FWD else ("dq", "dk", "dv"), False
-    last = calls.last(pass_)
-    for place, name in enumerate(name for name in names if name in last):
-        sums = [call[place] for call in calls.sums if len(call) > place and call[place].numel()]
-        if len(sums) < 2:
+def compare_calls(
+    sums: list[dict[str, torch.Tensor]], last: dict[str, torch.Tensor], tokens: torch.Tensor | None = None
+) -> tuple[bool, str]:
+    """Compares the sums of all timed calls with those of the first: whether bits differ, and the problem where they do by more than the
+    order of adding explains. `last` are tensors of their size; `tokens` the numbers of a rank's tokens."""
+    differ = False
+    for name, tensor in last.items():
+        if len(sums) < 2 or not tensor.numel():
             continue
-        stack = torch.stack(sums)
+        stack = torch.stack([call[name] for call in sums])
         change = (stack - stack[0]).abs().amax(0)
         differ = differ or bool((change > 0).any()) or bool(change.isnan().any())
-        allowed = FLUCTUATION * _size(last[name], len(stack[0]))
-        worst = (change / allowed.clamp_min(1e-30)).nan_to_num_(nan=math.inf)
+        worst = (change / (FLUCTUATION * _size(tensor)).clamp_min(1e-30)).nan_to_num_(nan=math.inf)
         if float(worst.max()) > 1:
             group, head = divmod(int(worst.argmax()), worst.shape[1])
             call = int((stack[:, group, head] - stack[0, group, head]).abs().nan_to_num_(nan=math.inf).argmax())
-            where = f"{name} of tokens {explain.group_tokens(group, len(last[name]), GROUP)}, head {head}"
-            return Repeated(True, f"its timed calls disagree: {where} differs in call {call + 1} of {len(stack)}")
-    return Repeated(differ)
+            where = (
+                f"{name} of tokens {explain.group_tokens(group, tensor.shape[name == 'lse'], GROUP, explain.Tokens(tokens))}, head {head}"
+            )
+            return True, f"its timed calls disagree: {where} differs in call {call + 1} of {len(stack)}"
+    return differ, ""
 
 
-def _size(x: torch.Tensor, groups: int) -> torch.Tensor:
+def _size(x: torch.Tensor) -> torch.Tensor:
     """The root of the summed squares of each group of tokens, [groups, heads]."""
-    return group_sums(x.float().square()).sqrt()[:groups]
+    return group_sums(x.to(torch.promote_types(x.dtype, torch.float32)).nan_to_num(neginf=0.0).square()).sqrt()
 
 
 def group_sums(x: torch.Tensor) -> torch.Tensor:
-    """Sums over groups of tokens, [groups, heads], in fp32 or better; of an lse [heads, tokens] nothing is summed."""
+    """Sums over groups of tokens, [groups, heads], in fp32 or better; of an lse [heads, tokens] without what is -inf."""
     if x.dim() == 2:
-        return torch.zeros(0, device=x.device)
+        x = x.nan_to_num(nan=math.nan, posinf=math.inf, neginf=0.0).T[..., None]
     whole = len(x) // GROUP * GROUP
     precision = torch.promote_types(x.dtype, torch.float32)
     parts = [x[:whole].unflatten(0, (-1, GROUP)).sum((1, 3), dtype=precision)] if whole else []

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -15,8 +16,12 @@ import numpy as np
 import torch
 
 from longca.bench.check import check as checks
+from longca.bench.check.calls import Calls, call_of
+from longca.bench.check.expected import Expected
 from longca.bench.check.reference import Reference, data
 from longca.bench.check.reference_store import ReferenceStore
+from longca.bench.check.sampled_rows import SampledRows
+from longca.bench.check.timed_calls import AfterClock, check_other, check_timed
 from longca.bench.clock.clock import Timer, Timing, measure
 from longca.bench.clock.telemetry import Telemetry, telemetry_for
 from longca.bench.clock.timers import CudaTimer, timer_for
@@ -68,6 +73,9 @@ class Timed(msgspec.Struct):
     without_transfers_ms: float | None
     bytes_sent: int
     peak_bytes: int | None
+    reason: str = ""  # why what the timed calls returned on this rank is wrong
+    errors: Check = {}
+    nondeterministic: bool = False
 
     @property
     def timing(self) -> Timing:
@@ -89,6 +97,9 @@ class ProgramSubject:
         assert self._kept is not None
         return self._program.backward(inputs.dout, self._kept)
 
+    def release(self) -> None:
+        self._kept = None
+
 
 @dataclass
 class CurrentCell:
@@ -100,16 +111,21 @@ class CurrentCell:
     layout: Layout
     own: list[tuple[int, int]]
     inputs: Inputs
+    expected: Expected | None = None  # of this rank, once it is checked; on the host: it is no memory of the method
+    sampled: SampledRows | None = None  # of the whole sequence
 
-    def call(self, pass_: Pass, program: Program) -> Callable[[], object]:
-        """A pass as a function without arguments; a backward starts from one saved forward, which goes with the function."""
-        q, k, v, dout = self.inputs
-        if pass_ is Pass.FWD:
-            return lambda: program.forward(q, k, v)
-        if pass_ is Pass.BOTH:
-            return lambda: program.backward(dout, program.forward(q, k, v)[1])
-        kept = program.forward(q, k, v)[1]
-        return lambda: program.backward(dout, kept)
+    @cached_property
+    def calls(self) -> Calls:
+        return Calls(ProgramSubject(self.program), self.inputs, self.plan.case, self.seed)
+
+    def data(self, data_set: str) -> Inputs:
+        """This rank's tokens of a data set of the check."""
+        assert self.sampled is not None
+        return data(self.plan.case, self.sampled, data_set, self.seed, self.layout, self.own)
+
+    def plain(self) -> Inputs:
+        """This rank's tokens as they are timed."""
+        return Inputs(*(tokens(name, self.plan.case, self.own, self.seed, self.layout) for name in WHICH))
 
 
 class RankSession:
@@ -159,34 +175,27 @@ class RankSession:
         current, program = self.current, self.current.program
         whole = self._reference(cache, grad)
         own, computed = _tokens(current.own), _tokens(_ranges(program.rows))
-        mine, of_lse = whole.cut(own), whole.cut(computed, program.heads)
         local = replace(current.plan.case, seqlen_q=len(own), seqlen_k=len(own))
-
-        def compare(tensors: checks.Tensors, data_set: str, verdict: checks.Verdict) -> None:
-            for name, tensor in tensors.items():
-                checks.compare({name: tensor}, of_lse if name == "lse" else mine, data_set, local, verdict)
-
-        verdict = checks.check(
-            ProgramSubject(program),
-            local,
-            lambda data_set: data(current.plan.case, whole.sampled, data_set, current.seed, current.layout, current.own),
-            compare,
-            lse_shape=(program.heads[1] - program.heads[0], len(computed)),
-        )
+        expected = Expected(whole.cut(own), whole.cut(computed, program.heads), local)
+        current.sampled, current.expected = whole.sampled, expected.to("cpu")
+        lse_shape = (program.heads[1] - program.heads[0], len(computed))
+        verdict = checks.check(ProgramSubject(program), local, current.data, expected.compare, lse_shape=lse_shape)
         return Checked("" if verdict.ok else verdict.reason, verdict.tensor_errors)
 
     def clock(self, pass_: str, settings: dict[str, Any]) -> Timed:
-        """Times a pass on all ranks together, then the same program without transfers."""
+        """Times a pass on all ranks together, checks what the timed calls returned, then times the same program without transfers."""
         current, rules, comm = self.current, msgspec.convert(settings, ClockSettings), self._comm
         if self._timer is None:
             self._timer = timer_for(current.plan.case.device, comm.barrier)
             self._telemetry = telemetry_for(comm.device.type, comm.device.index or 0)
-        call = current.call(Pass(pass_), current.program)
+        calls, which = current.calls, Pass(pass_)
+        calls.keep(which)
         comm.traffic.reset()
-        peak = self._peak_bytes(call)
+        peak = self._peak_bytes(calls.of(which))
         sent = comm.traffic.sent_bytes
-        timing = measure(call, RanksTimer(comm, self._timer), rules, self._telemetry)
-        del call  # or what it saved would lie beside what the program without transfers makes
+        timing = measure(calls.of(which), RanksTimer(comm, self._timer), rules, self._telemetry, before=partial(calls.change, which))
+        after = self._after_clock(which)
+        calls.release()  # or what it saved would lie beside what the program without transfers makes
         return Timed(
             samples=list(timing.samples),
             means=list(timing.means),
@@ -195,10 +204,23 @@ class RankSession:
             stop=timing.stop,
             clock_mhz=timing.clock_mhz,
             watts=timing.watts,
-            without_transfers_ms=self._without_transfers(Pass(pass_), rules),
+            without_transfers_ms=self._without_transfers(which, rules),
             bytes_sent=sent,
             peak_bytes=peak,
+            reason=after.reason,
+            errors=after.errors,
+            nondeterministic=after.nondeterministic,
         )
+
+    def _after_clock(self, pass_: Pass) -> AfterClock:
+        """What this rank finds; the program runs on other numbers in the same memory on all ranks, whatever each of them found."""
+        current, calls, device = self.current, self.current.calls, self._comm.device
+        assert current.expected is not None
+        expected = current.expected.to(device)
+        timed = check_timed(calls, pass_, expected)
+        other = check_other(calls, current.data("loud"), pass_ is not Pass.FWD, expected)
+        calls.write(current.plain())
+        return timed if timed.reason or not other.reason else other
 
     @property
     def current(self) -> CurrentCell:
@@ -213,23 +235,33 @@ class RankSession:
 
     def _first_ms(self, pass_: Pass) -> float:
         """The wall time of a first call, in which many kernels compile."""
-        call = self.current.call(pass_, self.current.program)
-        start = time.perf_counter()
-        call()
+        calls = self.current.calls
+        calls.keep(pass_)
         self._synchronize()
-        return (time.perf_counter() - start) * 1e3
+        start = time.perf_counter()
+        calls.of(pass_)()
+        self._synchronize()
+        first_ms = (time.perf_counter() - start) * 1e3
+        calls.release()
+        return first_ms
 
     def _without_transfers(self, pass_: Pass, rules: ClockSettings) -> float | None:
         """The median of the same program where nothing is sent; None on all ranks where it fails on one, such as for its memory."""
         assert self._timer is not None
         ranks = RanksTimer(self._comm, self._timer)
         silent = NullComm(self._comm.rank, self._comm.size, self._comm.device)
-        trial = Trial(lambda: self.current.call(pass_, self.current.plan.program(silent)))
+        trial = Trial(lambda: self._silent_call(pass_, silent))
         trial()
         if not ranks.all_agree(trial.works):
             return None
         median = measure(trial, ranks, msgspec.structs.replace(rules, budget_s=rules.budget_s / 2)).median
         return median if ranks.all_agree(trial.works) else None
+
+    def _silent_call(self, pass_: Pass, silent: NullComm) -> Callable[[], object]:
+        subject = ProgramSubject(self.current.plan.program(silent))
+        if pass_ is Pass.BWD:
+            subject.forward(self.current.inputs)
+        return call_of(subject, self.current.inputs, pass_)
 
     def _peak_bytes(self, call: Callable[[], object]) -> int | None:
         """The most bytes allocated during one call, all that this rank holds included, without the timer's own buffer; None on a CPU."""

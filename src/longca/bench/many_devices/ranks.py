@@ -116,10 +116,14 @@ class Ranks:
         for pass_ in job.passes:
             settings = {"pass_": pass_.value, "settings": msgspec.to_builtins(self._suite.clock)}
             answers = self._ask(cell, "clock", limits.time_s, settings, Timed)
+            if wrong := wrong_on_a_rank(answers, known["check"]):
+                yield pass_, failure(wrong, grad=cell.grad, build_ms=known["build_ms"])
+                continue
             timing = answers[0].timing
             first = max(sum(answer.first_ms[part] for part in pass_.parts) for answer in prepared)
             figures: dict[str, Any] = {"compile_ms": max(0.0, first - timing.median), "bytes_sent": [a.bytes_sent for a in answers]}
             figures |= over_ranks(timing.samples, timing.means)
+            figures["nondeterministic"] = any(answer.nondeterministic for answer in answers)
             if (alone_ms := answers[0].without_transfers_ms) is not None:
                 figures["wait_share"] = max(0.0, 1 - alone_ms / timing.median)
             peaks = [answer.peak_bytes / GIB for answer in answers if answer.peak_bytes is not None]
@@ -134,14 +138,9 @@ class Ranks:
         limits, given = self._suite.limits, {"cache": str(self._cache.resolve()), "grad": job.reference_grad}
         self._ask(job.cell, "reference", limits.build_s, given, type(None))
         verdicts = self._ask(job.cell, "check", limits.check_s, given, Checked)
-        worst: Check = {}
-        for verdict in verdicts:
-            for name, error in verdict.errors.items():
-                if name not in worst or error.share > worst[name].share:
-                    worst[name] = error
-        reasons = [f"rank {rank}: {verdict.reason}" for rank, verdict in enumerate(verdicts) if verdict.reason]
-        if reasons:
-            raise CellFailed(Status.WRONG, short("; ".join(reasons)), worst)
+        worst = worst_errors([verdict.errors for verdict in verdicts])
+        if wrong := wrong_on_a_rank(verdicts, worst):
+            raise wrong
         return worst
 
     def _ask(self, cell: Cell, step: str, seconds: float, args: dict[str, Any], kind: type[T]) -> list[T]:
@@ -181,6 +180,30 @@ def outcome_of(failed: RankFailed, step: str) -> tuple[Status, str]:
         return status, short(failed.message.removeprefix("failed: ").rstrip("."))
     words = f"; its last words: {failed.last_words}" if failed.last_words else ""
     return status, short(f"rank {failed.rank} {failed.message} during {step}{words}")
+
+
+class RankVerdict(Protocol):
+    """What a rank found on its own rows and keys."""
+
+    reason: str  # empty where they are right
+    errors: Check
+
+
+def wrong_on_a_rank(verdicts: Sequence[RankVerdict], known: Check) -> CellFailed | None:
+    """What is wrong on some rank is wrong for all; None where no rank found anything. `known` are the errors of the check before."""
+    reasons = [f"rank {rank}: {verdict.reason}" for rank, verdict in enumerate(verdicts) if verdict.reason]
+    errors = worst_errors([known, *(verdict.errors for verdict in verdicts)])
+    return CellFailed(Status.WRONG, short("; ".join(reasons)), errors) if reasons else None
+
+
+def worst_errors(checks: Sequence[Check]) -> Check:
+    """The worst error of each tensor."""
+    worst: Check = {}
+    for check in checks:
+        for name, error in check.items():
+            if name not in worst or error.share > worst[name].share:
+                worst[name] = error
+    return worst
 
 
 def least_backward(prepared: Sequence[Any]) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from longca.bench.one_device.messages import Answer, Chosen, WorkerJob
 from longca.bench.run.figures import timed_outcome
-from longca.bench.run.outcomes import CellFailed
+from longca.bench.run.outcomes import CellFailed, failure
 from longca.kernels import registry
 from longca.kernels.base import Attention, Case, Kernel, Yes
 from longca.masks import AnyMask
@@ -21,10 +21,13 @@ from longca.results.record import Check, Outcome, Pass, Status
 from longca.text import format_memory, plural, short
 
 if TYPE_CHECKING:
+    from longca.bench.check.calls import Calls
+    from longca.bench.check.expected import Expected
     from longca.bench.check.reference import Reference
+    from longca.bench.check.timed_calls import AfterClock
     from longca.bench.check.trial_names import TrialName
-    from longca.bench.one_device.calls import Calls
     from longca.bench.one_device.session import Session
+    from longca.kernels.inputs import Inputs
 
 SLOW_S, LONG_S = 0.2, 60.0  # preparing that takes so long is done twice; if it takes minutes, it is not
 
@@ -56,23 +59,74 @@ def run(job: WorkerJob, session: Session) -> Iterator[Chosen | Answer]:
     if not job.timed:
         yield from (Answer(cell.pass_, Outcome(status=Status.OK, **known)) for cell in job.cells)
         return
-    from longca.bench.one_device.calls import Calls
+    from longca.bench.check.calls import Calls
+    from longca.bench.check.check import KernelSubject
+    from longca.bench.check.expected import Expected
+    from longca.bench.check.reference import data
+    from longca.kernels.inputs import make
 
-    calls, pending = Calls(kernel, attention, case, cell.seed), list[Answer]()
+    calls = Calls(KernelSubject(kernel, attention, case), make(case, cell.seed, kernel.layout), case, cell.seed)
+    expected, first_ms = Expected.of_kernel(reference, case), {**first_ms, "tuning": tuning_ms}
+    timer, timed = PassTimer(session, calls, mask, case, expected, prepared_bytes, first_ms, known), dict[Pass, Outcome]()
     for pass_ in (cell.pass_ for cell in job.cells):
         session.phase("time")
+        timed[pass_] = timer.outcome(pass_)
+    failed = timer.wrong_on_other_numbers(data(case, reference.sampled, "loud", cell.seed, kernel.layout))
+    yield from (Answer(pass_, failed if failed and outcome.status is Status.OK else outcome) for pass_, outcome in timed.items())
+
+
+@dataclass(frozen=True)
+class PassTimer:
+    """Times the passes of a kernel that was found right, and checks what the timed calls returned."""
+
+    session: Session
+    calls: Calls
+    mask: AnyMask
+    case: Case
+    expected: Expected
+    prepared_bytes: int
+    first_ms: dict[str, float]  # of the first call of each pass, and of tuning
+    known: dict[str, Any]  # fields of all outcomes
+
+    def outcome(self, pass_: Pass) -> Outcome:
+        """The outcome of one pass: what fails in it says nothing about the others, unless the device is lost."""
+        try:
+            return self._timed(pass_)
+        except Exception as error:
+            self.calls.release()
+            self.session.after_error(error)
+            if self.session.device_lost:
+                raise
+            return self._failed(error)
+
+    def wrong_on_other_numbers(self, inputs: Inputs) -> Outcome | None:
+        """The outcome of a kernel that is wrong on other numbers in the memory of the timed inputs; None where it is right."""
+        from longca.bench.check.timed_calls import check_other
+
+        after = check_other(self.calls, inputs, self.case.backward, self.expected)
+        return self._failed(self._wrong(after)) if after.reason else None
+
+    def _timed(self, pass_: Pass) -> Outcome:
+        from longca.bench.check.timed_calls import check_timed
+
+        calls, session, case = self.calls, self.session, self.case
         kept_bytes = calls.keep(pass_, session.allocated, session.synchronize)
         peak_bytes, timing = session.time(calls.of(pass_), partial(calls.change, pass_))
-        known["nondeterministic"] = _check_calls(calls, pass_, reference, case, check)
-        joules = session.joules(calls.of(pass_))
+        after = check_timed(calls, pass_, self.expected)
+        if after.reason:
+            raise self._wrong(after)
+        figures: dict[str, Any] = {"joules": session.joules(calls.of(pass_)), "nondeterministic": after.nondeterministic}
         calls.release()
-        first = sum(first_ms[part] for part in pass_.parts)
-        steady = timing.median if case.device == "cuda" else timing.call_ms
-        known["compile_ms"] = tuning_ms + max(0.0, first - steady)
-        known["peak_gib"] = None if peak_bytes is None else max(0, prepared_bytes + kept_bytes + peak_bytes) / GIB
-        pending.append(Answer(pass_, timed_outcome(timing, mask, case, pass_, session.device_model, joules=joules, **known)))
-    _check_other_numbers(calls, kernel, case, cell.seed, reference, check)
-    yield from pending
+        first, steady = sum(self.first_ms[part] for part in pass_.parts), timing.median if case.device == "cuda" else timing.call_ms
+        figures["compile_ms"] = self.first_ms["tuning"] + max(0.0, first - steady)
+        figures["peak_gib"] = None if peak_bytes is None else max(0, self.prepared_bytes + kept_bytes + peak_bytes) / GIB
+        return timed_outcome(timing, self.mask, case, pass_, session.device_model, **self.known, **figures)
+
+    def _wrong(self, after: AfterClock) -> CellFailed:
+        return CellFailed(Status.WRONG, after.reason, self.known["check"] | after.errors)
+
+    def _failed(self, error: Exception) -> Outcome:
+        return failure(error, grad=self.known["grad"], build_ms=self.known["build_ms"])
 
 
 def _prepare(kernel: Kernel, mask: AnyMask, case: Case, session: Session) -> tuple[Attention, float, float]:
@@ -129,29 +183,6 @@ def _try(job: WorkerJob, name: TrialName, session: Session) -> Iterator[Answer]:
     known: dict[str, Any] = {"variant": kernel.variant or None, "grad": tried.case.backward, "check": verdict.tensor_errors}
     outcome = Outcome(status=status, reason=short(reason), **known)
     yield from (Answer(cell.pass_, outcome) for cell in job.cells)
-
-
-def _check_calls(calls: Calls, pass_: Pass, reference: Reference, case: Case, check: Check) -> bool:
-    """Whether the timed calls gave different bits; raises where they are wrong."""
-    from longca.bench.check.timed_calls import check_last, compare_calls
-
-    verdict, repeated = check_last(calls, pass_, reference, case), compare_calls(calls, pass_)
-    if not verdict.ok:
-        raise CellFailed(Status.WRONG, f"right at first, but wrong in the last timed call: {verdict.reason}", check | verdict.tensor_errors)
-    if repeated.problem:
-        raise CellFailed(Status.WRONG, repeated.problem, check)
-    return repeated.nondeterministic
-
-
-def _check_other_numbers(calls: Calls, kernel: Kernel, case: Case, seed: int, reference: Reference, check: Check) -> None:
-    """Raises where the kernel is wrong on other numbers in the memory of the timed inputs."""
-    from longca.bench.check.reference import data
-    from longca.bench.check.timed_calls import check_other
-
-    verdict = check_other(calls, data(case, reference.sampled, "loud", seed, kernel.layout), reference, case)
-    if not verdict.ok:
-        words = "right at first, but wrong once its inputs hold other numbers in the same memory"
-        raise CellFailed(Status.WRONG, f"{words}: {verdict.reason}", check | verdict.tensor_errors)
 
 
 def refuse_quadratic(kernel: Kernel, mask: AnyMask, case: Case, longest: int | None) -> None:

@@ -16,6 +16,7 @@ class Hello(msgspec.Struct):
     device: str
     device_model: str = ""
     plugin: str | None = None
+    masks: list[str] = []  # files with masks of the user's own
 
 
 class GivenUp(msgspec.Struct):

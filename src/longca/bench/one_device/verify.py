@@ -24,6 +24,7 @@ from longca.bench.plan.workload import Step
 from longca.bench.run.retry import outcomes
 from longca.errors import BadInput
 from longca.kernels.base import Case
+from longca.masks.own import GROUP as OWN
 from longca.results.metrics import BYTES
 from longca.results.record import Check, Outcome, Params, Pass, Status
 from longca.results.settings import Limits
@@ -56,16 +57,17 @@ class Finding:
         return bool(self.errors) or self.status in FAILED
 
 
-def make_step(name: str, seqlen: int, seed: int, settings: Mapping[str, int | float]) -> Step:
-    """The mask to check on. Short sequences get narrow windows and several documents, or many masks would show the same pairs."""
+def make_step(name: str, seqlen: int, seed: int, settings: Mapping[str, int | float], lengths: Sequence[int] = ()) -> Step:
+    """The mask to check on, with these lengths of documents if it has some. Short sequences get narrow windows and several documents, or
+    many masks would show the same pairs."""
     pattern = masks.find(name)
     params: Params = {}
     documents: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
-    if seqlen < SHORT and isinstance(pattern, masks.Pattern):
-        narrow = {"w": seqlen // 8, "B": max(1, seqlen // 16)}
+    if pattern.has_documents and (lengths or seqlen < SHORT):
+        documents = tuple(lengths) or _documents(seqlen, seed)
+    if seqlen < SHORT and pattern.group != OWN:
+        narrow = {"w": seqlen // 8, "B": max(1, seqlen // 16), "c": max(1, seqlen // 8)}
         params = {key: narrow[key] for key, default in pattern.defaults.items() if key in narrow and isinstance(default, int)}
-        if pattern.has_documents:
-            documents = _documents(seqlen, seed)
     return Step(name, seqlen, documents, params | masks.own_params(name, settings), seed)
 
 
@@ -136,6 +138,23 @@ def subject(cell: Cell) -> Subject:
     return cell.kernel, format_heads(shape), format_dims(shape), cell.dtype
 
 
+class CaseCount:
+    """How many findings `verify` will have, as far as is known: kernels that are right on no mask get no trials."""
+
+    def __init__(self, planned: Sequence[Planned], suite: Suite, device: str, trials: bool = True) -> None:
+        self._coming = [subject(job.cell) for job in make_jobs(distinct(planned), suite.limits.workers)]
+        self._jobs, self._trials, self._right = len(self._coming), len(trials_on(device)) if trials else 0, set[Subject]()
+
+    def add(self, finding: Finding) -> None:
+        """Counts a finding; they come in the order of the jobs, and trials last."""
+        if self._coming and (tried := self._coming.pop(0)) and finding.status is Status.OK:
+            self._right.add(tried)
+
+    @property
+    def total(self) -> int:
+        return self._jobs + len(self._right.union(self._coming)) * self._trials
+
+
 def distinct(planned: Sequence[Planned]) -> list[Planned]:
     """The cells of the first of all masks that show the same pairs."""
     names = _same_masks(planned)
@@ -158,7 +177,7 @@ def trial_finding(job: Job, name: TrialName, workers: Workers) -> Finding:
     """The finding of one trial of the kernel of a job."""
     alone = replace(job, planned=job.planned[:1])
     (outcome,) = dict(workers.attempt(alone, name)).values()
-    block_pattern = job.cell.mask in masks.block_names()  # there the mask of the job is tried too, at its own length
+    block_pattern = masks.has_blocks(job.cell.mask)  # there the mask of the job is tried too, at its own length
     seqlen = job.cell.seqlen if block_pattern else TRIAL_TOKENS
     return _finding(job, outcome.variant, f"trial: {name}", seqlen, outcome.status, outcome.reason, outcome.check or {})
 

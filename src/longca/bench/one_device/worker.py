@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from longca import masks
 from longca.bench.one_device import job as jobs
 from longca.bench.one_device.messages import Answer, Chosen, DeviceLost, Hello, WorkerJob
 from longca.bench.one_device.session import Session
@@ -22,6 +23,9 @@ class Worker:
     def __init__(self, hello: dict[str, Any], tell: Callable[[dict[str, Any]], None], own_process: bool = True) -> None:
         greeting = msgspec.convert(hello, Hello)
         names = registry.load_plugin(greeting.plugin) if greeting.plugin else []  # first: torch settings that it changes are to stay
+        for path in greeting.masks:
+            if path != greeting.plugin:
+                masks.load_plugin(path)
         labels = [label for name in names for label in registry.labels(name)]
         self.ready: Versions = {label: registry.versions(registry.get(label)) for label in labels}
         self._session = Session(lambda phase: tell({"phase": phase}), greeting.device_model, own_process)

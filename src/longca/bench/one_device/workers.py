@@ -17,6 +17,7 @@ from longca.bench.plan.catalogue import Catalogue, Entry
 from longca.bench.plan.jobs import Job
 from longca.bench.plan.suite import Suite
 from longca.bench.run.retry import Strikes, Suspect
+from longca.masks import own
 from longca.processes import host_memory
 from longca.processes.child import Child
 from longca.processes.lost import ChildLost
@@ -162,7 +163,7 @@ class Workers:
         return job.worker if entry.plugin is None else f"{job.worker}/{entry.plugin}"
 
     def _spawn(self, name: str, entry: Entry) -> None:
-        self._workers[name] = self._start(self._suite.limits, Hello(self._device, self._model, entry.plugin))
+        self._workers[name] = self._start(self._suite.limits, Hello(self._device, self._model, entry.plugin, list(own.files())))
 
     def _message(self, job: Job, trial: TrialName | None) -> WorkerJob:
         return WorkerJob(

@@ -12,7 +12,7 @@ from longca.bench.plan.versions import kernel_versions
 from longca.errors import unknown
 from longca.kernels import registry
 from longca.kernels.base import Case, No
-from longca.masks import AnyMask
+from longca.masks import AnyMask, own
 from longca.results.record import Outcome, Pass
 from longca.results.settings import SAMPLE_LENGTH
 
@@ -58,8 +58,9 @@ class Catalogue:
 
     @property
     def plugin_files(self) -> dict[str, list[str]]:
-        """Plugin files as they were typed, with the kernels of each; a file that every rank loads has no names."""
+        """Plugin files as they were typed, with the kernels and masks of each; a file that every rank loads has no names."""
         files: dict[str, set[str]] = {path: set() for path in self.plugins}
+        files |= {path: set(names) for path, names in own.files().items() if path not in files}
         for label, entry in self.entries.items():
             if entry.plugin is not None:
                 files.setdefault(entry.plugin, set()).add(label.partition(":")[0])

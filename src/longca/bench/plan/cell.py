@@ -50,7 +50,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
     def build_mask(self) -> AnyMask:
         params = dict(self.params)
-        if self.mask in masks.block_names():
+        if masks.has_blocks(self.mask) and "heads" in masks.find(self.mask).defaults:
             params["heads"] = self.patterns  # one per KV head, unless the user asks for another number
         return block_selection.build(
             self.mask,
@@ -87,7 +87,10 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def patterns(self) -> int:
         """How many patterns the mask has; its area is that of all of them together."""
-        return int(dict(self.params).get("heads", self.heads_kv)) if self.mask in masks.block_names() else 1
+        if not masks.has_blocks(self.mask):
+            return 1
+        blocks = masks.blocks_of(self.mask, dict(self.params))
+        return int(blocks[1].get("heads", self.heads_kv)) if blocks else 1
 
     @property
     def mask_title(self) -> str:

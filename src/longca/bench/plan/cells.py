@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from longca import masks
+from longca import lengths, masks
 from longca.bench.plan.cell import Cell, key
 from longca.bench.plan.suite import Number, Suite
 from longca.bench.plan.workload import Step
@@ -44,7 +44,7 @@ def make_cells(suite: Suite, kernels: Sequence[str], device: str, steps: Sequenc
         (heads_q, heads_kv), (head_dim, head_dim_v) = parse_heads(str(heads)), parse_dims(str(dims))
         shape: dict[str, Any] = {"heads_q": heads_q, "heads_kv": heads_kv, "head_dim": head_dim, "head_dim_v": head_dim_v, "dtype": dtype}
         for fields, labels in grid:
-            pattern = fields["mask"] in masks.block_names()
+            pattern = masks.has_blocks(fields["mask"])
             level = LevelName.SPARSE if suite.level is LevelName.KERNEL and pattern else suite.level
             options: dict[str, Any] = {
                 "level": level,
@@ -64,18 +64,21 @@ def _grid(suite: Suite, kernels: Sequence[str]) -> Iterator[tuple[dict[str, Any]
     """The mask part of cells, and the kernels that run it: at each length the dense mask first, then every kernel on every mask."""
     names, seeds = suite.mask_names, suite.seed_list
     for seqlen in suite.lengths:
-        if suite.level is not LevelName.CP and any(name in masks.block_names() for name in names):
+        if suite.level is not LevelName.CP and any(map(masks.has_blocks, names)):
             yield {"mask": masks.dense_of(suite.source), "seqlen": seqlen, "seed": seeds[0], "params": ()}, suite.dense
         for name in names:
             pattern = masks.find(name)
-            drawn = _drawing(suite, pattern.own_lengths is not None) if isinstance(pattern, masks.Pattern) and pattern.has_documents else {}
-            for params in _choices(suite.params.get(name, {})):
+            drawn = _drawing(suite, pattern.own_lengths is not None, seqlen) if pattern.has_documents else {}
+            for params in _choices(suite.params_of(name)):
                 for seed in seeds:
                     yield {"mask": name, "seqlen": seqlen, "seed": seed, "params": params, **drawn}, kernels
 
 
-def _drawing(suite: Suite, own_lengths: bool) -> dict[str, str | None]:
-    """How document lengths are drawn. `draw` is the default except for masks with their own lengths: the same work has one key."""
+def _drawing(suite: Suite, own_lengths: bool, seqlen: int) -> dict[str, Any]:
+    """The lengths of documents that are given, or how they are drawn. `draw` is the default except for masks with their own lengths: the
+    same work has one key."""
+    if suite.documents:
+        return {"documents": tuple(lengths.fit(suite.document_lengths, seqlen))}
     distribution, packing = suite.distribution or None, suite.packing or None
     if packing == "draw" and (distribution or not own_lengths):
         packing = None
@@ -100,12 +103,13 @@ def refuse_too_long(problem: Cell) -> None:
     """Refuses a mask that no machine, or not this one, has the memory for, before it is made."""
     if problem.seqlen > LONGEST:
         raise BadInput(f"{format_size(problem.seqlen)} tokens are too many: masks are made for up to {format_size(LONGEST)}; give fewer.")
-    if problem.mask in masks.block_names():
+    if masks.has_blocks(problem.mask):
         refuse_large_pattern(problem.mask, problem.seqlen, {"heads": problem.patterns, **dict(problem.params)})
 
 
 def refuse_large_pattern(name: str, seqlen: int, params: Mapping[str, float]) -> None:
-    need, free = 2 * masks.BLOCK_PATTERNS[name].block_count(seqlen, params), host_memory.limit()
+    blocks = masks.blocks_of(name, params)
+    need, free = 2 * blocks[0].block_count(seqlen, blocks[1]) if blocks else 0, host_memory.limit()
     if need > free:
         raise BadInput(
             f"{name} takes {format_memory(need)} of host memory for its blocks at {format_size(seqlen)} tokens, and "

@@ -49,27 +49,30 @@ def estimates_s(planned: Iterable[Planned], suite: Suite) -> dict[str, float]:
     return seconds
 
 
-def refuse_hopeless(planned: Sequence[Planned], limits: Limits) -> None:
-    """Refuses a run on a CPU with a cell whose time does not suffice for a few calls, and names the longest length that would do."""
+def refuse_hopeless(planned: Sequence[Planned], limits: Limits, per_rank: bool = False) -> None:
+    """Refuses a run on a CPU with a cell whose time does not suffice for a few calls, and names the longest length that would do, in the
+    suite's own terms: the tokens of each rank, or all of them."""
     slow = [entry.cell for entry in planned if entry.cell.device == "cpu" and LEAST_CALLS * call_s(entry.cell) > limits.time_s]
     if not slow:
         return
     worst = max(slow, key=call_s)
-    fits = _longest(worst, limits.time_s)
-    advice = f"--seqlens up to {format_size(fits)}" if fits else "fewer --heads"
+    ranks = worst.split.ranks if worst.split and per_rank else 1
+    fits, each = _longest(worst, limits.time_s, ranks), " per rank" if per_rank else ""
+    advice = f"--seqlens up to {format_size(fits)}{each}" if fits else "fewer --heads"
+    tokens = f"{format_size(worst.seqlen)} tokens" + (f" ({format_size(worst.seqlen // ranks)} per rank)" if per_rank else "")
     suite = ", the suite quick-cp" if worst.split else ""
     raise Refused(
-        f"{worst.mask} with {format_size(worst.seqlen)} tokens and {worst.heads_q} heads takes about {format_duration(call_s(worst))} "
+        f"{worst.mask} with {tokens} and {worst.heads_q} heads takes about {format_duration(call_s(worst))} "
         f"a call ({worst.pass_.value}) on this CPU, and a cell has {format_duration(limits.time_s)}; "
         f"use a GPU, {advice}{suite}, or a longer --deadline."
     )
 
 
-def _longest(cell: Cell, time_s: float) -> int | None:
-    """The largest power of two below the cell's length at which it has time enough; None where its documents are given."""
-    size = 1 << (cell.seqlen - 1).bit_length() - 1
-    while size >= SHORTEST and cell.documents is None:
-        shorter = replace(cell, seqlen=size)
+def _longest(cell: Cell, time_s: float, ranks: int) -> int | None:
+    """The largest power of two below the cell's length for each rank at which it has time enough; None where its documents are given."""
+    size = 1 << (cell.seqlen // ranks - 1).bit_length() - 1
+    while size * ranks >= SHORTEST and cell.documents is None:
+        shorter = replace(cell, seqlen=size * ranks)
         if LEAST_CALLS * call_s(shorter) <= time_s:
             return size
         size //= 2

@@ -18,7 +18,7 @@ from longca.results.record import MaskEntry
 def mask_outline(problem: Cell) -> MaskEntry:
     """The mask of a problem. Of a block pattern the area is the expected one, and the digest is that of how it is made: two seeds whose
     rule happens to select the same blocks count as two."""
-    if problem.mask not in masks.block_names():
+    if problem.mask not in masks.block_names():  # with bands on top of blocks, what is left of these is not known beforehand
         return mask_entry(problem)
     refuse_too_long(problem)
     params = {**dict(problem.params), "heads": problem.patterns}

@@ -48,6 +48,7 @@ class Suite(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     deterministic: bool = False
     distribution: str = ""
     packing: str = ""
+    documents: str | tuple[Annotated[int, Meta(ge=1)], ...] = ""  # lengths instead of drawn ones, or a file with them
     source: str = "random"  # of block patterns: random scores, or a rule that selects blocks by q and k
     level: LevelName = LevelName.KERNEL
     methods: tuple[str, ...] = ("all",)  # of the level cp, like the next three
@@ -68,7 +69,15 @@ class Suite(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def mask_names(self) -> list[str]:
-        return [name for given in self.masks for name in (masks.names() if given == "all" else [given])]
+        return masks.expand(self.masks)
+
+    @property
+    def document_lengths(self) -> tuple[int, ...]:
+        return tuple(lengths.read_lengths(self.documents)) if isinstance(self.documents, str) else self.documents
+
+    def params_of(self, mask: str) -> dict[str, Number | list[Number]]:
+        """The parameters of a mask; an expression may be written in several ways."""
+        return {setting: value for name, given in self.params.items() if masks.find(name).name == mask for setting, value in given.items()}
 
     @property
     def lengths(self) -> list[int]:
@@ -142,9 +151,9 @@ def check(suite: Suite) -> None:
     for axis in ("kernels", "masks", "seqlens", "heads", "head_dims", "dtypes", "passes", "seeds", "methods"):
         if not getattr(suite, axis):
             raise BadInput(f"the suite has no {axis}; give at least one.")
-    for name in suite.mask_names:
-        masks.find(name)
+    expanded = suite.mask_names
     _check_params(suite)
+    _check_documents(suite, expanded)
     for dtype in suite.dtypes:
         if dtype not in DTYPES:
             raise unknown("dtype", dtype, list(DTYPES))
@@ -177,6 +186,16 @@ def _check_params(suite: Suite) -> None:
                 masks.find(name).check({setting: number})
 
 
+def _check_documents(suite: Suite, names: Sequence[str]) -> None:
+    if not suite.documents:
+        return
+    if suite.distribution or suite.packing:
+        raise BadInput("document lengths are given, or drawn by a distribution and a packing, not both; leave out one of them.")
+    if not any(masks.find(name).has_documents for name in names):
+        raise BadInput("document lengths are given, and none of these masks has documents; leave them out.")
+    lengths.fit(suite.document_lengths, max(suite.lengths))
+
+
 def _check_grids(text: str) -> None:
     grids = text.split(",") if text else []
     for grid in grids:
@@ -189,11 +208,16 @@ def to_toml(suite: Suite) -> str:
     """The suite as a file that `longca run FILE` takes."""
     settings = msgspec.to_builtins(suite)
     tables = {name: settings.pop(name) for name in ("clock", "limits")}
-    tables |= {f"params.{mask}": values for mask, values in settings.pop("params").items()}
+    tables |= {f"params.{_key(mask)}": values for mask, values in settings.pop("params").items()}
     lines = [f"{name} = {_toml(value)}" for name, value in settings.items()]
     for name, table in tables.items():
         lines += ["", f"[{name}]", *(f"{setting} = {_toml(value)}" for setting, value in table.items())]
     return "\n".join(lines) + "\n"
+
+
+def _key(name: str) -> str:
+    """A name as a key of TOML: an expression needs quotes."""
+    return name if name.isidentifier() and name.isascii() else _toml(name)
 
 
 def _toml(value: Any) -> str:

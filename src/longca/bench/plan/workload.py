@@ -31,7 +31,7 @@ class Step(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def cell_fields(self) -> dict[str, Any]:
         """The fields of a cell that the step says."""
-        fields = {"mask": self.mask, "seqlen": self.tokens, "seed": self.seed, "params": tuple(self.params.items())}
+        fields = {"mask": masks.find(self.mask).name, "seqlen": self.tokens, "seed": self.seed, "params": tuple(self.params.items())}
         return fields if self.documents is msgspec.UNSET else fields | {"documents": self.documents}
 
     @property

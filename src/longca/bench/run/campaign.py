@@ -49,7 +49,7 @@ def plan_level(level: Level, steps: Sequence[Step] = (), *, dry: bool = False) -
     cells = level.cells(steps)
     planned = plan(cells, model, versions, mask_outline)
     if not dry:
-        refuse_hopeless(planned, level.suite.limits)
+        refuse_hopeless(planned, level.suite.limits, level.suite.per_rank)
         planned = plan(cells, model, versions)
     level.admit(planned)
     return planned
@@ -70,6 +70,7 @@ def measure(
     name = environment.name_of(machine)
     executor = level.executor(environment.device_model(level.device), out / runner.CACHE, full)
     with Journal(out) as journal:
+        unknown = bool(journal.history) and not journal.environments
         journal.add_environment(name, environment.dated(machine))
         believed = {record.key: record for record in without_doubtful(journal.records.values(), journal.environments)}
         todo = jobs.left_to_do(planned, believed, retry=retry, full=full)
@@ -85,6 +86,8 @@ def measure(
             journal.say = watcher.say
             if journal.torn:
                 watcher.say(f"dropped a torn last line of {journal.torn} bytes; its cell is measured again.")
+            if unknown:
+                watcher.say(f"{journal.folder}/env.json is missing: the device and the settings of earlier records there are unknown.")
             if len(todo) < len(planned):
                 done = f"{len(planned) - len(todo)} of {plural(len(planned), 'cell')}"
                 watcher.say(f"resuming {out}: {done} {'is' if len(planned) == 1 else 'are'} done.")

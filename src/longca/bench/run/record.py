@@ -33,7 +33,7 @@ def make_record(planned: Planned, outcome: Outcome, environment: str) -> Record:
         asked=cell.kernel,
         mask=cell.mask,
         params=mask.params,
-        source=cell.source if cell.mask in masks.block_names() else None,
+        source=cell.source if masks.has_blocks(cell.mask) else None,
         mask_digest=mask.digest,
         seed=cell.seed,
         seqlen=cell.seqlen,

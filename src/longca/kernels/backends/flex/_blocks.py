@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch.nn.attention.flex_attention import BlockMask as FlexBlocks
 
-from longca.kernels.backends.flex.kernel import interval_function
 from longca.kernels.base import Case
 from longca.kernels.block_lists import block_size, tile_lists
 from longca.kernels.lower import padded, upload
@@ -97,7 +96,7 @@ def _mask_mod(mask: BlockMask, case: Case) -> Callable[..., torch.Tensor]:
 
     if mask.band is None:
         return kept_blocks
-    on_top = interval_function(mask.band, case.device)
+    on_top = mask.band.mask_mod(case.device)
 
     def kept_and_shown(batch: Any, head: Any, row: Any, key: Any) -> torch.Tensor:
         return kept_blocks(batch, head, row, key) & on_top(batch, head, row, key)

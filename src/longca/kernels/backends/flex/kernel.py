@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from longca.errors import LongcaError
 from longca.kernels.base import Answer, Attention, AutogradAttention, Case, Kernel, No, Preference, Yes, refuse_shapes
 from longca.kernels.block_lists import first_refusal, refuse_pattern
-from longca.masks import AnyMask, BlockMask, Mask
+from longca.masks import AnyMask, BlockMask
 
 if TYPE_CHECKING:
     import torch
@@ -68,7 +68,7 @@ class _Flex(AutogradAttention):
             if case.device == "cuda" and _blocks.own_block(mask) % BLOCK > 0:
                 self.options, self.compiling = {"kernel_options": _blocks.FORWARD_TILE}, _blocks.TilesOf64()
         else:
-            self.block_mask = block_mask(mask, case.device)
+            self.block_mask = mask.block_mask(case.device, BLOCK)
         self.with_lse = case.device != "cpu"
         self.options |= dict(scale=case.softmax_scale, enable_gqa=case.group > 1, return_lse=self.with_lse)
 
@@ -102,53 +102,3 @@ def _compiled() -> Callable[..., Any]:
             raise LongcaError(f"flex was compiled {MOST_COMPILATIONS} times in one process and would now run uncompiled.") from error
 
     return call
-
-
-def block_mask(mask: Mask, device: str) -> Any:
-    """Returns FlexAttention's BlockMask, made from tile lists and row intervals. Lists are as wide as the mask has tiles, so that all masks
-    of one length share one compiled kernel."""
-    from torch.nn.attention.flex_attention import BlockMask
-
-    from longca.kernels.lower import padded
-
-    tiles = mask.tiles(BLOCK, BLOCK)
-    columns = tiles.grid[1]
-    by_row = tiles.by_row()
-    partial = padded(by_row.partial_ptr, by_row.partial_idx, device, width=columns)
-    full = padded(by_row.full_ptr, by_row.full_idx, device, width=columns)
-    partial_count, partial_index, full_count, full_index = (x[None, None] for pair in (partial, full) for x in pair)
-    return BlockMask.from_kv_blocks(
-        partial_count,
-        partial_index,
-        full_count,
-        full_index,
-        BLOCK_SIZE=BLOCK,
-        mask_mod=interval_function(mask, device),
-        seq_lengths=(mask.seqlen_q, mask.seqlen_k),
-    )
-
-
-def interval_function(mask: Mask, device: str) -> Callable[..., torch.Tensor]:
-    """Returns FlexAttention's mask_mod: whether a query sees a key."""
-    from longca.kernels.lower import intervals
-
-    starts, ends = intervals(mask, device)
-    if len(starts) == 1:  # the second interval is empty: one function for all masks with up to two
-        starts, ends = (x.expand(2, -1).contiguous() for x in (starts, ends))
-        starts[1] = ends[1]
-    if len(starts) == 2:
-        start, end, second_start, second_end = starts[0], ends[0], starts[1], ends[1]
-
-        def two_intervals(batch: Any, head: Any, row: Any, key: Any) -> torch.Tensor:
-            seen: torch.Tensor = ((key >= start[row]) & (key < end[row])) | ((key >= second_start[row]) & (key < second_end[row]))
-            return seen
-
-        return two_intervals
-
-    def many_intervals(batch: Any, head: Any, row: Any, key: Any) -> torch.Tensor:
-        seen: torch.Tensor = (key >= starts[0][row]) & (key < ends[0][row])
-        for place in range(1, len(starts)):
-            seen = seen | ((key >= starts[place][row]) & (key < ends[place][row]))
-        return seen
-
-    return many_intervals

@@ -1,0 +1,142 @@
+"""The passes of what is timed as functions without arguments, on inputs that change between calls.
+
+A kernel or method that remembers its results, or that is right only at first, must not be timed as one that computes them. So before each
+timed call V (dout, where only the backward is called) is multiplied in place: each KV head by a power of two or its negative (in fp16 by 1
+or -1), and for the passes that begin with a forward each dimension of V by 1 or -1. The memory stays, the numbers change, and what comes
+out changes by just these factors, to the bit. All ranks of a group draw the same factors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Protocol
+
+import torch
+
+from longca.bench.check.check import Subject
+from longca.bench.check.timed_calls import group_sums
+from longca.kernels.base import Case
+from longca.kernels.inputs import Inputs
+from longca.results.record import Pass
+
+POWERS = tuple(sign * 2.0**power for power in range(-3, 4) for sign in (1, -1))
+SIGNS = (1.0, -1.0)  # in fp16, whose small numbers lose bits when they are halved: bits of a deterministic kernel would differ
+CHOICES, SIGN_CHOICES = 4096, 256  # of factors of all heads, and of signs of all dimensions; made once: a copy to a device takes its time
+
+
+class TimedSubject(Subject, Protocol):
+    """What is timed: a prepared kernel, or the program of one rank."""
+
+    def release(self) -> None:
+        """Drops what the last forward left for a backward."""
+
+
+def call_of(subject: TimedSubject, inputs: Inputs, pass_: Pass) -> Callable[[], Any]:
+    """A pass as a function that returns its outputs and keeps nothing; a backward starts from the last forward, which is kept for it."""
+
+    def forward() -> object:
+        outputs = subject.forward(inputs)
+        subject.release()
+        return outputs
+
+    def both() -> object:
+        subject.forward(inputs)
+        gradients = subject.backward(inputs)
+        subject.release()
+        return gradients
+
+    return {Pass.FWD: forward, Pass.BWD: lambda: subject.backward(inputs), Pass.BOTH: both}[pass_]
+
+
+class Calls:
+    """Gradients are returned, never accumulated. `sums` are those of all calls but the last, whose outputs `last` returns."""
+
+    def __init__(self, subject: TimedSubject, inputs: Inputs, case: Case, seed: int) -> None:
+        self._subject, self._inputs, self._group = subject, inputs, case.group
+        self._random = Random(seed)
+        generator = torch.Generator().manual_seed(seed)
+
+        def drawn(values: tuple[float, ...], *shape: int) -> torch.Tensor:
+            drawn = torch.tensor(values)[torch.randint(len(values), shape, generator=generator)]
+            return drawn.to(inputs.v.dtype).to(inputs.v.device)
+
+        self._factors = drawn(SIGNS if case.dtype == "fp16" else POWERS, CHOICES, case.heads_kv, 1)
+        self._signs = drawn(SIGNS, SIGN_CHOICES, case.heads_kv, case.head_dim_v)
+        self._one = torch.ones_like(self._factors[0])
+        self._factor = self._sign = self._one  # of the inputs now
+        self._of_v = self._of_dout = self._one
+        self._outputs = tuple[torch.Tensor | None, ...]()
+        self.sums: list[dict[str, torch.Tensor]] = []  # per call and tensor, over groups of tokens
+
+    def of(self, pass_: Pass) -> Callable[[], object]:
+        """The pass as a function that keeps its outputs for `last` and `sums`."""
+        call = call_of(self._subject, self._inputs, pass_)
+
+        def kept() -> None:
+            self._outputs = tuple(call())
+
+        return kept
+
+    def change(self, pass_: Pass) -> None:
+        """Notes the outputs of the call before, drops them, and changes the inputs."""
+        if self._outputs:
+            self.sums.append({name: group_sums(x) for name, x in self.last(pass_).items()})
+            self._outputs = ()
+        factor, sign = self._factors[self._random.randrange(CHOICES)], self._signs[self._random.randrange(SIGN_CHOICES)]
+        self._multiply(pass_, factor, sign)
+
+    def last(self, pass_: Pass) -> dict[str, torch.Tensor]:
+        """The outputs of the last call, as they would be with the factor 1."""
+        names = ("out", "lse") if pass_ is Pass.FWD else ("dq", "dk", "dv")
+        by = {"out": self._factor * self._sign, "dq": self._factor, "dk": self._factor}
+        by["dv"] = self._factor if pass_ is Pass.BWD else self._sign
+        outputs = {name: x.detach() for name, x in zip(names, self._outputs, strict=True) if x is not None}
+        return {name: x / self._of_heads(by[name], x) if name in by else x for name, x in outputs.items()}
+
+    def on_other(self, inputs: Inputs, backward: bool) -> dict[str, torch.Tensor]:
+        """The outputs on other numbers in the same memory."""
+        self.release()
+        self.write(inputs)
+        outputs = dict(zip(("out", "lse"), self._subject.forward(self._inputs), strict=True))  # type: ignore[call-overload]
+        if backward:
+            outputs |= zip(("dq", "dk", "dv"), self._subject.backward(self._inputs), strict=True)  # type: ignore[call-overload]
+        self._subject.release()
+        return {name: x.detach() for name, x in outputs.items() if x is not None}
+
+    def write(self, inputs: Inputs) -> None:
+        """Puts other numbers into the memory of the inputs."""
+        with torch.no_grad():
+            for own, other in zip(self._inputs, inputs, strict=True):
+                own.copy_(other)
+        self._factor = self._sign = self._of_v = self._of_dout = self._one
+
+    def keep(self, pass_: Pass, allocated: Callable[[], int] = int, synchronize: Callable[[], object] = int) -> int:
+        """Restores the inputs and runs the forward that a backward starts from; returns the bytes it keeps."""
+        self.release()
+        self._multiply(pass_, self._one, self._one)
+        if pass_ is not Pass.BWD:
+            return 0
+        before = allocated()
+        self._subject.forward(self._inputs)
+        synchronize()
+        return allocated() - before
+
+    def release(self) -> None:
+        """Drops all outputs, and what a forward left for a backward."""
+        self._subject.release()
+        self._outputs, self.sums = (), []
+
+    def _multiply(self, pass_: Pass, factor: torch.Tensor, sign: torch.Tensor) -> None:
+        """Replaces the factors of v and dout. Signs of dimensions cancel in dp = dout · v where both tensors have them."""
+        of_v = self._one if pass_ is Pass.BWD else factor * sign
+        of_dout = {Pass.FWD: self._one, Pass.BWD: factor, Pass.BOTH: sign}[pass_]
+        with torch.no_grad():
+            for x, before, now in ((self._inputs.v, self._of_v, of_v), (self._inputs.dout, self._of_dout, of_dout)):
+                if now is not before:
+                    x.mul_(self._of_heads(now / before, x))
+        self._factor, self._sign, self._of_v, self._of_dout = factor, sign, of_v, of_dout
+
+    def _of_heads(self, by_head: torch.Tensor, x_LHD: torch.Tensor) -> torch.Tensor:
+        """Factors of KV heads as factors of the heads of a tensor, [heads, 1 or head size]."""
+        return by_head if x_LHD.shape[1] == len(by_head) else by_head.repeat_interleave(self._group, 0)

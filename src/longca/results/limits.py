@@ -1,0 +1,79 @@
+"""What tiles let a mask reach: the dense speed times the mask's area over the area of the tiles that it touches.
+
+A kernel works on whole tiles, so it computes every pair of a tile that the mask touches. Forward kernels pack the query heads of one KV
+head into the rows of a tile: a tile of 128 rows holds 128 / (Hq / Hkv) tokens of every head. Backward kernels do not.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from longca.masks.mask import Mask
+from longca.results.reading import Results
+from longca.results.record import Pass, Record
+
+TILE_ROWS, TILE_KEYS, BACKWARD_ROWS = 128, 128, 64
+DENSE = "full"
+LIMITED = (Pass.FWD, Pass.BWD)  # passes that are one kernel, with one shape of tiles
+
+Group = tuple[object, ...]  # what a dense speed and the speeds beside it have in common
+
+
+class Standing(NamedTuple):
+    """The fastest kernel of one mask, length and pass, and the speed that tiles would allow."""
+
+    mask: str
+    seqlen: int
+    pass_: Pass
+    limit: float
+    best: Record
+
+    @property
+    def share(self) -> float:
+        return self.best.speed / self.limit
+
+
+def tile_rows(pass_: Pass, heads_q: int, heads_kv: int) -> int:
+    """The tokens of a tile."""
+    return BACKWARD_ROWS if pass_ is Pass.BWD else max(1, TILE_ROWS * heads_kv // heads_q)
+
+
+def covered(mask: Mask, rows_per_tile: int, keys_per_tile: int = TILE_KEYS) -> float:
+    """The share of the touched tiles' area that the mask shows: 1 where no tile is cut. Tiles end where the sequence does."""
+    runs = mask.tiles(rows_per_tile, keys_per_tile).runs
+    rows = np.minimum((runs.row + 1) * rows_per_tile, mask.seqlen_q) - runs.row * rows_per_tile
+    keys = np.minimum(runs.end * keys_per_tile, mask.seqlen_k) - runs.start * keys_per_tile
+    touched = int((rows * keys).sum())
+    return mask.area / touched if touched else 1.0
+
+
+def standings(results: Results) -> list[Standing]:
+    """The fastest kernel on every static mask, length and pass of one device, beside the limit. The dense speed of a pass is the highest
+    of any kernel on the mask `full`, at any length; a pass without one has no standing."""
+    timed = [record for record in results.records if record.ok and record.pass_ in LIMITED and record.ranks is None]
+    dense: dict[Group, float] = {}
+    best: dict[tuple[Group, str], Record] = {}
+    for record in timed:
+        group = _group(record)
+        if record.mask == DENSE:
+            dense[group] = max(dense.get(group, 0.0), record.speed)
+        key = group, record.mask_digest
+        if key not in best or record.speed > best[key].speed:
+            best[key] = record
+    found = [_standing(record, results, dense[group]) for (group, _), record in best.items() if group in dense]
+    return [standing for standing in found if standing is not None]
+
+
+def _group(record: Record) -> Group:
+    return record.env, record.pass_, record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype
+
+
+def _standing(record: Record, results: Results, dense: float) -> Standing | None:
+    entry = results.masks.get((record.mask_digest, record.mask))
+    if entry is None or entry.bands is None:
+        return None
+    mask = Mask.of(entry.seqlen_q, entry.seqlen_k, entry.bands)
+    limit = dense * covered(mask, tile_rows(record.pass_, record.heads_q, record.heads_kv))
+    return Standing(record.mask, record.seqlen, record.pass_, limit, record)

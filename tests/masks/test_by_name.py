@@ -1,0 +1,281 @@
+"""What a user may type in place of a mask's name: names of plugins, files, expressions; and what is refused."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import longca
+from longca import masks
+from longca.errors import BadInput, LongcaError, Refused
+from longca.masks import own
+from longca.text import parse_list
+
+PLUGIN = Path(__file__).parents[1] / "bench" / "plugins" / "own_masks.py"
+
+
+NAMES = st.sampled_from(["full", "causal", "sliding_window(w=3)", "causal_document", "block_causal_document(B=4)", "chunked_causal(c=5)"])
+
+
+@st.composite
+def expressions(draw: st.DrawFn, depth: int = 3) -> str:
+    kind = draw(st.sampled_from(["name", "name", "not", "&", "|", "-"])) if depth else "name"
+    if kind == "name":
+        return draw(NAMES)
+    left = draw(expressions(depth - 1))
+    return f"~({left})" if kind == "not" else f"({left}) {kind} ({draw(expressions(depth - 1))})"
+
+
+@given(expressions(), st.integers(1, 30), st.integers(0, 9))
+def test_expressions_mean_what_python_means(text: str, seqlen: int, seed: int) -> None:
+    mask = masks.build(text, seqlen, seed=seed)
+    documents = mask.documents
+
+    def part(pattern: masks.Pattern) -> Any:
+        return lambda **params: pattern(seqlen, seed=seed, documents=documents if pattern.has_documents else None, **params)
+
+    parts = {name: part(pattern) for name, pattern in masks.PATTERNS.items()}
+    assert eval(_called(text), {}, parts) == mask
+    assert masks.find(masks.find(text).name).name == masks.find(text).name == mask.name
+
+
+def _called(text: str) -> str:
+    """The expression with a call at each plain name."""
+    return re.sub(r"\b([a-z]\w*)\b(?![(=])", r"\1()", text)
+
+
+def test_one_text_for_all_ways_to_write_an_expression() -> None:
+    for text in (
+        "causal_document & sliding_window(w=1024)",
+        "causal_document&sliding_window( w = 1K )",
+        "(causal_document) & (sliding_window(w=1k))",
+    ):
+        assert masks.find(text).name == "causal_document & sliding_window(w=1024)"
+    assert masks.find("sink_window_causal(w=8, s=2)").name == "sink_window_causal(s=2, w=8)"
+    assert masks.find("full - causal & full").name == "full - causal & full"  # - binds more tightly than &
+
+
+def test_parts_share_parameters_documents_and_seed() -> None:
+    named = masks.find("causal_document & sliding_window & ~sliding_window_causal(w=2)")
+    assert dict(named.defaults) == {"w": 1024}
+    mask = masks.build(named.name, 100, seed=7, w=5)
+    inside = masks.causal_document(100, seed=7)
+    assert mask.documents == inside.documents
+    assert mask == inside & masks.sliding_window(100, w=5) - masks.sliding_window_causal(100, w=2)
+    assert (mask.params, mask.seed) == ({"w": 5}, 7)
+    both = masks.build("full_document | block_causal_document(B=8)", 64, seed=3)
+    assert both.documents == masks.block_causal_document(64, seed=3, B=8).documents
+    given = masks.build("full_document | block_causal_document(B=8)", 64, documents=[40, 24])
+    assert given == masks.full_document(64, documents=[40, 24])
+    drawn = masks.build("prefix_lm_causal & prefix_lm_document", 64, seed=1)
+    assert set(drawn.params) == {"p", "prefix_lm_document.p"}
+
+
+def test_a_block_pattern_in_an_expression() -> None:
+    text = "uniform_block(b=4) & causal"
+    mask = masks.build(text, 32, ratio=0.5, heads=2)
+    blocks = masks.uniform_block(32, b=4, ratio=0.5, heads=2)
+    np.testing.assert_array_equal(mask.dense(), blocks.dense() & np.tri(32, dtype=bool))
+    assert (mask.name, mask.params) == (text, {"ratio": 0.5, "heads": 2})
+    assert masks.has_blocks(text)
+    assert masks.blocks_of(text, {"ratio": 0.5, "w": 3}) == (masks.uniform_block, {"ratio": 0.5, "b": 4})
+    assert not masks.has_blocks("causal & full")
+    assert not masks.has_blocks("no_such_mask & causal")
+    for refused in ("~uniform_block", "causal | uniform_block", "uniform_block - causal"):
+        with pytest.raises(Refused, match="a block pattern takes & with a mask of bands, not"):
+            masks.find(refused)
+    with pytest.raises(Refused, match="two block patterns"):
+        masks.find("uniform_block & variable_block")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("causal &", "cannot be read: invalid syntax; write it as"),
+        ("causal & docs", "unknown mask 'docs'"),
+        ("causal ^ full", "'causal ^ full' is no mask"),
+        ("causal & 3", "'3' is no mask"),
+        ("causal(1)", "'causal(1)' is no mask"),
+        ("sliding_window(w='a')", "w must be a number"),
+        ("sliding_window(w=True)", "w must be a number"),
+        ("sliding_window(**w)", "must be a number"),
+        ("sliding_window(v=1)", "sliding_window has no parameter 'v'; it has w."),
+        ("__import__('os').system('x')", "is no mask"),
+        ("[causal for x in full] & causal", "is no mask"),
+        ("(" * 400 + "causal" + ")" * 400, "cannot be read"),
+        ("causal & " * 200 + "full", "up to 1000 characters, not 1804"),
+        ("causal & 'nothing.json'", "cannot read a mask from nothing.json"),
+        ("nothing.json", "cannot read a mask from nothing.json: No such file"),
+    ],
+)
+def test_bad_texts_are_refused_in_one_sentence(text: str, sentence: str) -> None:
+    with pytest.raises(LongcaError) as caught:
+        masks.find(text)
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_parameters_that_are_fixed_or_unknown_are_refused() -> None:
+    with pytest.raises(BadInput, match="has no parameter 'w'; it has none"):
+        masks.build("causal & sliding_window(w=3)", 16, w=5)
+    with pytest.raises(BadInput, match="causal & full has no documents"):
+        masks.build("causal & full", 16, documents=[16])
+
+
+def test_commas_in_parentheses_belong_to_their_entry() -> None:
+    assert parse_list("causal, sink_window_causal(s=4, w=8) & full,'a,b.json' & full ,") == [
+        "causal",
+        "sink_window_causal(s=4, w=8) & full",
+        "'a,b.json' & full",
+    ]
+    assert parse_list("a,b), (c,d") == ["a", "b)", "(c,d"]
+
+
+def test_words_for_several_masks() -> None:
+    assert masks.expand(["all"]) == masks.names()
+    masks.load_plugin(PLUGIN)
+    assert masks.expand(["every"]) == [*masks.names(), *masks.more_names(), "stairs", "first_tokens"]
+    assert masks.expand(["causal&full", "causal"]) == ["causal & full", "causal"]
+
+
+def test_files_hold_what_is_printed(tmp_path: Path) -> None:
+    mask = masks.build("causal_document & sliding_window(w=3)", 40, seed=2)
+    path = masks.write_mask(mask, tmp_path / "mine.json")  # type: ignore[arg-type]
+    assert masks.read_mask(path) == mask
+    again = masks.build(str(path), 40)
+    assert (again.digest, again.documents, again.name) == (mask.digest, mask.documents, str(path))
+    combined = f"'{path}' | causal"
+    assert masks.build(combined, 40) == masks.causal(40)
+    with pytest.raises(BadInput, match="holds a mask of 40 tokens, not of 41; ask for that length"):
+        masks.build(str(path), 41)
+    with pytest.raises(BadInput, match=r"whose name ends in \.json, not 'mine\.txt'"):
+        masks.write_mask(masks.causal(4), tmp_path / "mine.txt")
+    with pytest.raises(BadInput, match="as many queries as keys, not 2 and 4"):
+        masks.write_mask(masks.causal(4).rows([(0, 2)]), tmp_path / "cut.json")
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("{", "is no mask: Input data was truncated"),
+        ("[]", "is no mask: Expected `object`"),
+        ('{"seqlen": 4}', "missing required field `bands`"),
+        ('{"seqlen": 4, "bands": [[0, 4, 0, 0, 1]]}', "is no mask: Expected `array` of length 6"),
+        ('{"seqlen": 4, "bands": [[0, 4, 0, 0, 9, 0]]}', "a band leaves the 4 keys"),
+        ('{"seqlen": 4, "bands": [[0, 4, 0, 0, 2, 0], [0, 4, 1, 0, 3, 0]]}', "bands overlap"),
+        ('{"seqlen": 0, "bands": []}', "the sequence length must be"),
+        ('{"seqlen": 4, "bands": [], "blocks": []}', "holds a block pattern, and files hold masks of bands"),
+    ],
+)
+def test_files_that_are_no_masks(content: str, problem: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.json"
+    path.write_text(content)
+    with pytest.raises(BadInput, match=problem):
+        masks.find(str(path))
+
+
+def test_masks_of_a_plugin() -> None:
+    assert masks.load_plugin(PLUGIN) == ["stairs", "first_tokens"]
+    assert own.files() == {str(PLUGIN): ["stairs", "first_tokens"]}
+    stairs = masks.build("stairs & full", 40, step=8)
+    assert stairs == masks.block_causal_document(40, documents=[40], B=8)
+    assert stairs.params == {"step": 8}
+    mask = masks.build("first_tokens", 12, documents=[5, 7])
+    expected = np.eye(12, dtype=bool)
+    expected[:, [0, 5]] = True
+    np.testing.assert_array_equal(mask.dense(), expected)
+    assert mask.documents == (5, 7)
+    found = masks.find("stairs")
+    assert (found.group, found.about) == ("own", "blocks of step tokens see all blocks before and their own")
+    masks.load_plugin(PLUGIN)  # twice is allowed
+
+
+def test_a_file_is_read_for_masks_before_it_is_imported(tmp_path: Path) -> None:
+    assert own.mentioned_in(PLUGIN)
+    for text, expected in (
+        ("from longca import mask\n", True),
+        ("import longca as l\n@l.mask\ndef f(seqlen): ...\n", True),
+        ("import longca\n@longca.kernel\ndef f(): ...\n", False),
+        ("def f(:\n", False),
+    ):
+        (tmp_path / "a.py").write_text(text)
+        assert own.mentioned_in(tmp_path / "a.py") is expected
+
+
+def broken(seqlen: int) -> Any:
+    raise ValueError("no idea")
+
+
+@pytest.mark.parametrize(
+    ("function", "problem"),
+    [
+        (broken, "the mask 'odd' fails: ValueError: no idea"),
+        (lambda seqlen: 3, "odd: it must return a Mask, or rows of six numbers .*, not int"),
+        (lambda seqlen: masks.causal(seqlen + 1), "odd: it returned a mask of 9x9 tokens, not of 8x8"),
+        (lambda seqlen: [(0, 9, 0, 0, 1, 0)], "a band leaves the 8 queries"),
+        (lambda seqlen: [(0, 8, 0, 0, 2, 0), (0, 8, 1, 0, 3, 0)], "bands overlap"),
+    ],
+)
+def test_what_a_function_may_return(function: Any, problem: str) -> None:
+    with pytest.raises(BadInput, match=problem):
+        longca.mask(name="odd")(function)(8)
+
+
+def test_what_a_mask_of_ones_own_may_be() -> None:
+    assert longca.mask(name="rows")(lambda seqlen: [(0, seqlen, 0, 0, 1, 1)])(8) == masks.causal(8)
+    for function, name, problem in (
+        (lambda: None, "odd", "must take the sequence length as its first argument"),
+        (lambda seqlen, w: None, "odd", "the argument 'w' of the mask 'odd' needs a number as default"),
+        (lambda seqlen, w="a": None, "odd", "needs a number as default"),
+        (lambda seqlen, **more: None, "odd", "needs a number as default"),
+        (lambda seqlen: None, "causal", "cannot be called 'causal', which is a name of LongCA's"),
+        (lambda seqlen: None, "every", "cannot be called 'every'"),
+        (lambda seqlen: None, "a-b", "a mask cannot be called 'a-b'; a name is made of letters, digits and _"),
+    ):
+        with pytest.raises(BadInput, match=problem):
+            longca.mask(name=name)(function)
+    with pytest.raises(BadInput, match="takes its settings by name, such as name='odd'"):
+        longca.mask("odd")  # type: ignore[call-overload]
+    masks.load_plugin(PLUGIN)
+    with pytest.raises(BadInput, match="two masks are called 'stairs'"):
+        longca.mask(name="stairs")(lambda seqlen: [])
+
+
+def test_installed_packages_offer_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Entry:
+        name = "somebody"
+
+        def load(self) -> None:
+            longca.mask(name="theirs")(lambda seqlen: [(0, seqlen, 0, 0, seqlen, 0)])
+
+    class Broken(Entry):
+        name = "nobody"
+
+        def load(self) -> None:
+            raise ImportError("it is broken")
+
+    monkeypatch.setattr(own, "entry_points", lambda group: [Broken(), Entry()] if group == "longca.masks" else [])
+    own.load_installed.cache_clear()
+    try:
+        assert masks.build("theirs & causal", 8) == masks.causal(8)
+        assert own.broken == {"nobody": "ImportError: it is broken"}
+    finally:
+        own.load_installed.cache_clear()
+        own.broken.clear()
+
+
+def test_the_file_that_json_prints_is_a_mask(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from longca.cli import main
+
+    assert main(["mask", "causal_document & sliding_window(w=8)", "--seqlen", "64", "--seed", "3", "--json"]) == 0
+    (tmp_path / "m.json").write_text(capsys.readouterr().out)
+    assert main(["mask", str(tmp_path / "m.json"), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["digest"] == masks.build("causal_document & sliding_window(w=8)", 64, seed=3).digest
+    assert main(["mask", "stairs", "--plugin", str(PLUGIN), "--seqlen", "64", "--set", "step=4", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["params"] == {"step": 4}
