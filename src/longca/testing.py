@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from longca.api.kernels import asked
-from longca.api.values import Number, Texts, texts
+from longca.api.masks import name_masks
+from longca.api.values import Number, Texts
 from longca.api.verify import Verification, VerifyRequest, plan_verify
 from longca.kernels import registry
 
 __all__ = ["assert_correct"]
-ALL = "all"
+GROUPS = ("all", "every")  # of masks, of which those stay out that the kernel refuses
+SEQLEN = 512
 
 
 def assert_correct(
     kernel: Any,
-    masks: Texts = ALL,
-    seqlen: Texts = 512,
+    masks: Any = "all",
+    seqlen: Texts | None = None,
     *,
     heads: Texts = "4:2",
     head_dim: Texts = 32,
     dtype: Texts | None = None,
     params: Mapping[str, Number] | None = None,
+    documents: str | Path | Sequence[int] | None = None,
     source: str = "random",
     seed: int = 0,
     deterministic: bool = False,
@@ -34,22 +39,24 @@ def assert_correct(
     """Raises AssertionError, with the messages of `longca verify`, where a kernel is wrong on a mask or in a trial.
 
     The kernel is a function decorated with @longca.kernel, a class derived from longca.Kernel or an object of one, a name, or the path of
-    a plugin file. A mask that is named must be checked; with `masks="all"` those that the kernel refuses stay out. `trials=False` leaves
-    out the trials, which every call makes once: another scale, rows without keys, ring steps, strided inputs.
+    a plugin file. Masks are names, files, expressions, patterns such as longca.masks.causal, or Mask objects, at 512 tokens unless
+    `seqlen` or an object says another length. A mask that is named must be checked; with `masks="all"` those that the kernel refuses stay
+    out. `trials=False` leaves out the trials: another scale, rows without keys, ring steps, strided inputs.
 
     >>> assert_correct(my_kernel, masks=["causal", "share_question"])
     """
     given = asked(kernel)
-    request = VerifyRequest(
-        kernels=given.labels or None, plugins=given.files, only_named=not given.files, masks=masks, seqlens=seqlen, heads=heads,
-        head_dims=head_dim, dtypes=dtype, source=source, seed=seed, params=params, deterministic=deterministic, repeat=repeat,
-        device=device,
-    )  # fmt: skip
-    with registry.lent(given.objects):
+    with TemporaryDirectory(prefix="longca-masks-") as folder, registry.lent(given.objects):
+        named = name_masks(masks, seqlen, Path(folder))
+        request = VerifyRequest(
+            kernels=given.labels or None, plugins=given.files, only_named=not given.files, masks=named.masks,
+            seqlens=SEQLEN if named.seqlens is None else named.seqlens, heads=heads, head_dims=head_dim, dtypes=dtype, source=source,
+            seed=seed, params=params, documents=documents, deterministic=deterministic, repeat=repeat, device=device,
+        )  # fmt: skip
         plan = plan_verify(request, in_process=True, trials=trials)
         with closing(plan.findings()) as findings:
-            found = plan.verification(list(findings))
-    problems = _problems(found, named=ALL not in texts("masks", masks))
+            found = plan.verification(list(findings), named)
+    problems = _problems(found, named=not set(GROUPS) & set(named.masks or GROUPS))
     if problems:
         raise AssertionError("\n".join([*problems, f"({plan.title})"]))
     return found

@@ -18,11 +18,13 @@ RUN_FLAGS = [
     *("--kernels", "--methods", "--nproc", "--grid", "--masks", "--source", "--dense", "--seqlens", "--heads", "--head-dim", "--dtype"),
     *("--passes", "--seeds", "--set", "--distribution", "--packing", "--workload", "--model", "--plugin", "--out", "--shard", "--budget"),
     *("--energy", "--clock", "--memory", "--deadline", "--workers", "--stop-after", "--fail-on", "--level", "--device", "--retry"),
+    *("--baseline", "--threshold"),
 ]
 MASK_FLAGS = ["--seqlen", "--seed", "--set", "--source", "--heads", "--head-dim", "--lengths", "--distribution", "--packing", "--png"]
 OTHERS = [["export", "DIR", "--csv"], ["export"], ["report"], ["compare"], ["compare", "x"], ["recommend", "--mask", "causal", "--seqlen"],
           ["recommend", "--seqlen", "8K", "--mask"], ["recommend", "--mask", "causal", "--seqlen", "8K", "--results"], ["merge", "a"],
-          ["ls"], ["compare", "x", "y", "--threshold"], ["compare", "x", "y", "--fail-on"]]  # fmt: skip
+          ["ls"], ["compare", "x", "y", "--threshold"], ["compare", "x", "y", "--fail-on"], ["compare", "--history"],
+          ["compare", "--history", "x"], ["verify", "--dtype"], ["verify", "--heads"], ["verify", "--head-dim"]]  # fmt: skip
 
 
 def answer(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:

@@ -13,6 +13,7 @@ from longca import devices
 from longca.api.baseline import Against, hold_against
 from longca.api.journals import folder_of
 from longca.api.kernels import Asked, asked
+from longca.api.masks import name_masks
 from longca.api.progress import watcher
 from longca.api.request import RunRequest, clock_settings, refuse_energy, resolve
 from longca.api.shown import Part, Shown
@@ -125,16 +126,10 @@ class RunPlan:
         why = f"there is only {plural(self.problems, 'problem')} (mask, length, shape, seed) to share, and none is split"
         return f"shard {self.request.shard} holds no cell: {why}."
 
-    def folder(self, out: str | Path | None) -> Path:
-        """The folder of the journal: the one given, or one below out/ that is named after the suite."""
-        if out is not None:
-            return Path(folder_of(out))
-        usual = "run-cp" if self.level.suite.level is LevelName.CP else "run"
-        return Path("out") / (Path(self.request.suite).stem if self.request.suite is not None else usual)
-
     def measure(self, out: str | Path | None = None, show: Show = usual_progress) -> Run:
         """Measures what the journal does not hold yet."""
-        request, folder = self.request, self.folder(out)
+        request = self.request
+        folder = journal_folder(out, request.suite, many=self.level.suite.level is LevelName.CP)
         retry = request.retry == "failed"
         finished = measure(self.level, self.planned, folder, retry=retry, full=request.full, stop_after=request.stop_after, show=show)
         own = [*self.level.catalogue.plugin_kernels, *request.own_kernels]
@@ -154,7 +149,7 @@ def run(
     suite: str | Path | None = None,
     *,
     kernels: Any = None,
-    masks: Texts | None = None,
+    masks: Any = None,
     seqlens: Texts | None = None,
     heads: Texts | None = None,
     head_dims: Texts | None = None,
@@ -197,7 +192,8 @@ def run(
 
     Arguments are those of the command `longca run`: a text such as "1K,8K", a number, or a list. `kernels` takes names, paths of plugin
     files, functions decorated with @longca.kernel, and classes derived from longca.Kernel. Kernels run in processes of their own; where
-    one of them is a Python object, all run in this process, without deadlines and memory limits.
+    one of them is a Python object, all run in this process, without deadlines and memory limits. `masks` takes names, files, expressions,
+    patterns, and Mask objects, which are written to files beside the journal.
 
     `baseline` names a run that is kept: the first run becomes it, later ones are compared with it (`.against`), until `renew_baseline`.
 
@@ -208,9 +204,11 @@ def run(
     """
     given = asked(kernels) if kernels is not None else Asked()
     files = [*given.files, *(texts("plugins", plugins) if plugins else [])]
+    folder = journal_folder(out, suite, many=methods is not None or level == LevelName.CP)
+    named = name_masks(masks, seqlens, folder / "masks")
     request = RunRequest(
-        suite=suite, kernels=given.labels or None, plugins=files, only_named=not given.files, own_kernels=given.own, masks=masks,
-        seqlens=seqlens, heads=heads, head_dims=head_dims, dtypes=dtypes, passes=passes, seeds=seeds, params=params, device=device,
+        suite=suite, kernels=given.labels or None, plugins=files, only_named=not given.files, own_kernels=given.own, masks=named.masks,
+        seqlens=named.seqlens, heads=heads, head_dims=head_dims, dtypes=dtypes, passes=passes, seeds=seeds, params=params, device=device,
         level=level, methods=methods, nproc=nproc, grid=grid, options=options, source=source, dense=dense,
         documents=documents, distribution=distribution, packing=packing,
         deterministic=deterministic, workload=workload, model=model, retry=retry, full=full, shard=shard, budget=budget, energy=energy,
@@ -225,10 +223,17 @@ def run(
     with registry.lent(given.objects):
         plan = plan_run(request, make_level(request, settings, device, in_process=bool(given.objects)))
         with signals_restored():
-            done = plan.measure(out, watcher(progress))
+            done = plan.measure(folder, watcher(progress))
     if done.finished.interrupted:
         raise KeyboardInterrupt(f"stopped with {plural(done.left, 'cell')} left; the same call goes on.")
     return done
+
+
+def journal_folder(out: Any, suite: str | Path | None, *, many: bool) -> Path:
+    """The folder of the journal: the one given, or one below out/ that is named after the suite; `many` devices have their own."""
+    if out is not None:
+        return Path(folder_of(out))
+    return Path("out") / (Path(str(suite)).stem if suite is not None else "run-cp" if many else "run")
 
 
 def settle(request: RunRequest) -> tuple[Suite, str]:

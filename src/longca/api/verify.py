@@ -6,15 +6,17 @@ import math
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from msgspec import to_builtins
 
 from longca import devices, masks
 from longca.api.kernels import Asked, asked
+from longca.api.masks import NamedMasks, name_masks
 from longca.api.progress import ChecksShown
 from longca.api.request import DEVICES, SHAPES
 from longca.api.shown import Part, Shown
@@ -173,7 +175,10 @@ class VerifyPlan:
         level = self.level
         return checks.verify(self.planned, level.suite, level.catalogue, level.device, self.repeat, show_output, level.start, self.trials)
 
-    def verification(self, findings: Sequence[Finding]) -> Verification:
+    def verification(self, findings: Sequence[Finding], masks: NamedMasks | None = None) -> Verification:
+        """What was found; Mask objects are called by their names, not by their files."""
+        if masks is not None:
+            findings = [replace(finding, mask=masks.title(finding.mask), reason=masks.title(finding.reason)) for finding in findings]
         return Verification(findings, self.named, self.title, self.notes)
 
 
@@ -256,7 +261,7 @@ def mask_settings(params: Mapping[str, Any] | None) -> dict[str, Number]:
 
 def verify(
     kernel: Any = None,
-    masks: Texts = "all",
+    masks: Any = "all",
     seqlens: Texts | None = None,
     dtypes: Texts | None = None,
     heads: Texts | None = None,
@@ -277,18 +282,21 @@ def verify(
 
     `kernel` is a name, the path of a plugin file, a function decorated with @longca.kernel, a class derived from longca.Kernel or an object
     of one, or a list of these; without it all kernels that are available here are checked. Names and files are checked in a process of
-    their own, which may crash or hang. Python objects are checked in this process, without deadlines and memory limits.
+    their own, which may crash or hang. Python objects are checked in this process, without deadlines and memory limits. `masks` takes
+    names, files, expressions, patterns, and Mask objects.
 
     >>> longca.verify("sdpa", masks=["causal", "share_question"], seqlens=[509, "1K"], dtypes="fp32").ok
     """
     given = asked(kernel) if kernel is not None else Asked()
     labels = given.labels
-    request = VerifyRequest(
-        kernels=labels or None, plugins=[*given.files, *(texts("plugins", plugins) if plugins else [])], only_named=not given.files,
-        masks=masks, seqlens=seqlens, heads=heads, head_dims=head_dims, dtypes=dtypes, source=source, seed=seed, params=params,
-        documents=documents, deterministic=deterministic, repeat=repeat, device=device, deadline=deadline,
-    )  # fmt: skip
-    with registry.lent(given.objects):
+    files = [*given.files, *(texts("plugins", plugins) if plugins else [])]
+    with TemporaryDirectory(prefix="longca-masks-") as folder, registry.lent(given.objects):
+        named = name_masks(masks, seqlens, Path(folder))
+        request = VerifyRequest(
+            kernels=labels or None, plugins=files, only_named=not given.files, masks=named.masks, seqlens=named.seqlens, heads=heads,
+            head_dims=head_dims, dtypes=dtypes, source=source, seed=seed, params=params, documents=documents, deterministic=deterministic,
+            repeat=repeat, device=device, deadline=deadline,
+        )  # fmt: skip
         planned = plan_verify(request, in_process=bool(given.objects))
         with closing(planned.findings()) as coming:
-            return planned.verification(list(ChecksShown(coming, planned.count(), progress)))
+            return planned.verification(list(ChecksShown(coming, planned.count(), progress)), named)

@@ -1,0 +1,67 @@
+"""Masks as a Python user names them: names, files and expressions as on the command line, patterns such as longca.masks.causal, and Mask
+objects, which are written into files: workers are other processes, and a record must be able to name its mask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from longca.api.values import Texts, texts
+from longca.errors import BadInput
+from longca.masks import BlockMask, BlockPattern, Mask, Pattern, write_mask
+from longca.plugins import NAME
+
+
+@dataclass(frozen=True)
+class NamedMasks:
+    """Masks by their names, the lengths to use them at, and by the name of a file what the mask in it is called."""
+
+    masks: list[str] | None
+    seqlens: Texts | None
+    titles: dict[str, str]
+
+    def title(self, text: str) -> str:
+        """The text with masks by their titles in the place of their files."""
+        for file, title in self.titles.items():
+            text = text.replace(file, title)
+        return text
+
+
+def name_masks(masks: Any, seqlens: Texts | None, folder: Path) -> NamedMasks:
+    """Names masks; Mask objects are written into the folder. Where all are objects, the length is theirs unless another one is given."""
+    if masks is None:
+        return NamedMasks(None, seqlens, {})
+    names, titles, sizes = list[str](), dict[str, str](), set[int]()
+    for entry in _entries(masks):
+        if isinstance(entry, BlockMask):
+            raise BadInput("a block pattern is named, with its parameters and seed; Mask objects are masks of bands.")
+        if isinstance(entry, Mask):
+            file = str(_write(entry, folder))
+            names.append(file)
+            titles[file] = entry.name or f"mask {len(titles) + 1}"
+            sizes.add(entry.seqlen_q)
+        elif isinstance(entry, Pattern | BlockPattern):
+            names.append(entry.name)
+        else:
+            names += texts("masks", entry if isinstance(entry, str) else [entry])
+    if not names:
+        raise BadInput("masks is empty; give a value, or leave it out.")
+    if len(sizes) > 1 or (sizes and seqlens is None and len(titles) < len(names)):
+        raise BadInput("Mask objects have a length of their own, so all masks of a call must have that one; call it for each length.")
+    return NamedMasks(names, sizes.pop() if sizes and seqlens is None else seqlens, titles)
+
+
+def _entries(masks: Any) -> list[Any]:
+    single = isinstance(masks, str | Mask | BlockMask | Pattern | BlockPattern) or not isinstance(masks, Iterable)
+    return [masks] if single else list(masks)
+
+
+def _write(mask: Mask, folder: Path) -> Path:
+    name = f"{mask.name}-" if NAME.fullmatch(mask.name) else ""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"cannot write to {folder}: {error.strerror}; give another folder.") from error
+    return write_mask(mask, folder / f"{name}{mask.digest[:12]}.json")

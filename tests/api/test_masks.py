@@ -1,0 +1,56 @@
+"""Masks as Python objects, in verify, run and assert_correct."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import longca
+from longca import masks
+from longca.results.reading import read
+from longca.testing import assert_correct
+
+SMALL: dict[str, Any] = {"heads": "2:1", "head_dims": 16, "dtypes": "fp32", "device": "cpu", "progress": False}
+BOTH = masks.causal(96) & masks.sliding_window(96, w=20)
+
+
+def test_an_object_is_checked_at_its_own_length() -> None:
+    found = longca.verify("torch:plain", masks=[BOTH, masks.causal(96)], **SMALL)
+    assert found.ok
+    rows = [(row["mask"], row["seqlen"]) for row in found.rows if not row["mask"].startswith("trial")]
+    assert rows == [(BOTH.name or "mask 1", 96), ("causal", 96)]
+
+
+def test_a_pattern_stands_for_its_name() -> None:
+    found = assert_correct("torch:plain", [masks.causal, masks.share_question], 64, trials=False)
+    assert [row["mask"] for row in found.rows] == ["causal", "share_question"]
+
+
+def test_an_object_is_measured_and_its_record_names_it(tmp_path: Path) -> None:
+    run = longca.run(kernels="torch:plain", masks=BOTH, passes="fwd", budget=0.02, out=tmp_path / "out", **SMALL)
+    (record,) = run.records
+    assert run.ok
+    assert record.mask_digest == BOTH.digest
+    assert masks.read_mask(record.mask).digest == BOTH.digest, "the name of the mask is a file that holds it"
+    (entry,) = read(tmp_path / "out").masks.values()
+    assert (entry.area, entry.seqlen_q) == (BOTH.area, 96)
+    again = longca.run(kernels="torch:plain", masks=BOTH, passes="fwd", budget=0.02, out=tmp_path / "out", **SMALL)
+    assert again.finished.measured == 0
+
+
+@pytest.mark.parametrize(
+    ("wanted", "seqlens", "message"),
+    [
+        ([masks.causal(64), masks.causal(96)], None, "Mask objects have a length of their own"),
+        ([masks.causal(64), "full"], None, "Mask objects have a length of their own"),
+        (masks.causal(64), 96, "holds a mask of 64 tokens, not of 96"),
+        (masks.uniform_block(256, b=64), None, "a block pattern is named"),
+        ([], None, "masks is empty"),
+        ([3.5, None], None, "masks must be a text"),
+    ],
+)
+def test_bad_masks_are_one_sentence(wanted: Any, seqlens: Any, message: str) -> None:
+    with pytest.raises(longca.BadInput) as told:
+        longca.verify("torch:plain", wanted, seqlens, **SMALL)
+    assert message in str(told.value)
+    assert "\n" not in str(told.value)
