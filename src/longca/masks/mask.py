@@ -171,8 +171,7 @@ class Mask:
 
     def __invert__(self) -> Mask:
         """The pairs that this mask does not show."""
-        hidden = algebra.complement(self.bands, self.seqlen_q, self.seqlen_k)
-        return Mask._trusted(self.seqlen_q, self.seqlen_k, merged(hidden))
+        return Mask._trusted(self.seqlen_q, self.seqlen_k, algebra.complement(self.bands, self.seqlen_q, self.seqlen_k))
 
     def _combined(self, other: object, sign: str, operation: Callable[[Bands, Bands, int, int], Bands]) -> Mask:
         """The result of an operation; documents stay where both masks have the same, or one has none."""
@@ -184,7 +183,7 @@ class Mask:
         if shape != (other.seqlen_q, other.seqlen_k):
             sizes = f"{shape[0]}x{shape[1]} and {other.seqlen_q}x{other.seqlen_k}"
             raise BadInput(f"{sign} needs two masks of the same number of queries and keys, not {sizes}.")
-        result = Mask._trusted(*shape, merged(operation(self.bands, other.bands, *shape)))
+        result = Mask._trusted(*shape, operation(self.bands, other.bands, *shape))
         documents = {mask.documents for mask in (self, other)} - {None}
         result.documents = documents.pop() if len(documents) == 1 else None
         return result

@@ -5,7 +5,6 @@ It sets the same clock and as many threads, so that `longca compare` accepts the
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Sequence
 from functools import lru_cache
@@ -16,6 +15,7 @@ from longca import masks as known_masks
 from longca.errors import LongcaError
 from longca.kernels import registry
 from longca.kernels.base import Case, Yes
+from longca.masks.by_name import words_in
 from longca.results.record import Environment, Environments, Given, LevelName, Masks, Pass, Record, Status
 from longca.results.settings import SAMPLE_LENGTH, ClockSettings, Limits
 from longca.text import format_size, parse_size, shape_options
@@ -76,7 +76,7 @@ def documents_of(record: Record, masks: Masks) -> list[int] | None:
 def plugins_of(record: Record, environment: Environment) -> list[str]:
     """The files that the record's kernel, method or mask was loaded from, as the user typed them; placeholders for journals that do not
     keep them. A file without names is one that every rank loaded."""
-    on_ranks, in_mask = record.level is LevelName.CP, _names_in(record.mask)
+    on_ranks, in_mask = record.level is LevelName.CP, words_in(record.mask)
     own_masks = [file for file, names in environment.plugins.items() if in_mask & set(names)]
     files = [file for file, names in environment.plugins.items() if record.kernel in names or (on_ranks and not names) or file in own_masks]
     if set(files) - set(own_masks):
@@ -153,12 +153,6 @@ def _quadratic(label: str, mask: str) -> bool:
     except LongcaError:  # a kernel or a mask that is not here
         return False
     return any(isinstance(answer, Yes) and answer.quadratic for answer in answers)
-
-
-@lru_cache(maxsize=1024)
-def _names_in(mask: str) -> frozenset[str]:
-    """The names of masks in an expression."""
-    return frozenset(re.findall(r"[^\W\d]\w*", mask))
 
 
 @lru_cache(maxsize=1024)
