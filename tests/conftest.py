@@ -1,4 +1,5 @@
 import os
+import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,3 +17,14 @@ def _skip_without_gpu(request: pytest.FixtureRequest) -> None:
 
         if not torch.cuda.is_available():
             pytest.skip("this test needs a CUDA device, and this machine has none.")
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are in this process: for tests of what they find, not of how they end."""
+    from in_process import InProcessWorker
+    from longca.bench.one_device import level, workers
+
+    monkeypatch.setattr(sys, "path", [*sys.path])  # a plugin's folder is added to it
+    for module in (level, workers):
+        monkeypatch.setattr(module, "start_worker", InProcessWorker)
