@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from longca import masks
+    from longca import masks, parallel
     from longca.errors import BadInput, LongcaError, Refused, Unavailable
     from longca.kernels.base import Attention, AutogradAttention, Case, Kernel, No, Yes
     from longca.kernels.functional import attention
@@ -43,6 +43,7 @@ __all__ = [
     "best",
     "kernel",
     "masks",
+    "parallel",
 ]
 
 
@@ -51,8 +52,8 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "masks":
-        return import_module("longca.masks")
+    if name in ("masks", "parallel"):
+        return import_module(f"longca.{name}")
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module 'longca' has no attribute {name!r}")

@@ -43,6 +43,7 @@ class Method(ABC):
     has_windows: ClassVar[bool] = False
     merges: ClassVar[bool] = True  # results over several sets of keys are put together, for which kernels must give the lse
     own_backward: ClassVar[bool] = False  # a kernel's backward belongs to one forward of its own, so that autograd can do it
+    takes_sinks: ClassVar[bool] = False  # its programs take sinks as a fourth argument, as those of the primitives do
     no_blocks: ClassVar[str] = "it takes static masks, not block patterns"  # why it takes none; empty: it does, see `Plan.mask_of`
 
     def default_grid(self, case: Case, ranks: int, ranks_per_node: int = RANKS_PER_NODE) -> Grid:
@@ -57,6 +58,8 @@ class Method(ABC):
             return No(f"{self.no_blocks}; use {'ulysses or ' if ranks <= case.heads_q else ''}ring_allgather")
         if mask.heads not in (1, case.heads_kv):
             return No(f"the mask has {mask.heads} block patterns for {case.heads_kv} KV heads; give 1 or {case.heads_kv}")
+        if case.sinks and not self.takes_sinks:
+            return No("its programs do not take attention sinks")
         if mask.seqlen_q != mask.seqlen_k:
             return No(f"it shares one sequence among ranks, not {mask.seqlen_q} queries and {mask.seqlen_k} keys; give a square mask")
         if case.heads_q % case.heads_kv:

@@ -28,9 +28,10 @@ from longca.bench.plan.cell import Cell
 from longca.bench.run.outcomes import to_message
 from longca.kernels import registry as kernels
 from longca.kernels.base import Layout
-from longca.kernels.inputs import WHICH, Inputs, tokens
+from longca.kernels.inputs import WHICH, Inputs, make_sinks, tokens
 from longca.parallel.comm.base import Comm
 from longca.parallel.comm.null import NullComm
+from longca.parallel.functional import whole_heads
 from longca.parallel.method import Plan
 from longca.parallel.primitives.program import Kept, Program
 from longca.parallel.ranges import Ranges
@@ -77,17 +78,29 @@ class Timed(msgspec.Struct):
 class ProgramSubject:
     """One rank's program, for the check."""
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
+    def __init__(self, program: Program, comm: Comm) -> None:
+        self._program, self._comm = program, comm
         self._kept: Kept | None = None
 
     def forward(self, inputs: Inputs) -> object:
-        out, self._kept = self._program.forward(*inputs[:3])
+        out, self._kept = self._program.forward(*arguments(inputs))
         return out, self._kept.lse
 
     def backward(self, inputs: Inputs) -> object:
+        """The gradients of this rank's tokens, and the sum of all ranks' dsinks."""
         assert self._kept is not None
-        return self._program.backward(inputs.dout, self._kept)
+        gradients = self._program.backward(inputs.dout, self._kept)
+        if inputs.sinks is None:
+            return gradients
+        own = whole_heads(self._program, gradients[3], inputs.sinks)
+        parts = [torch.empty_like(own) for _ in range(self._comm.size)]
+        self._comm.all_gather([own], [[part] for part in parts]).wait()
+        return *gradients[:3], torch.stack(parts).sum(0)
+
+
+def arguments(inputs: Inputs) -> tuple[torch.Tensor, ...]:
+    """What the forward of a program takes."""
+    return (*inputs[:3], *(() if inputs.sinks is None else (inputs.sinks,)))
 
 
 @dataclass
@@ -103,12 +116,12 @@ class CurrentCell:
 
     def call(self, pass_: Pass, program: Program) -> Callable[[], object]:
         """A pass as a function without arguments; a backward starts from one saved forward, which goes with the function."""
-        q, k, v, dout = self.inputs
+        given, dout = arguments(self.inputs), self.inputs.dout
         if pass_ is Pass.FWD:
-            return lambda: program.forward(q, k, v)
+            return lambda: program.forward(*given)
         if pass_ is Pass.BOTH:
-            return lambda: program.backward(dout, program.forward(q, k, v)[1])
-        kept = program.forward(q, k, v)[1]
+            return lambda: program.backward(dout, program.forward(*given)[1])
+        kept = program.forward(*given)[1]
         return lambda: program.backward(dout, kept)
 
 
@@ -142,7 +155,8 @@ class RankSession:
         self._synchronize()
         prepared = time.perf_counter()
         layout, own = kernels.choices(plan.kernel)[0].layout, _ranges(plan.rows(comm.rank))
-        inputs = Inputs(*(tokens(name, plan.case, own, wanted.seed, layout) for name in WHICH))
+        q, k, v, dout = (tokens(name, plan.case, own, wanted.seed, layout) for name in WHICH)
+        inputs = Inputs(q, k, v, dout, make_sinks(plan.case, wanted.seed))
         self._current = CurrentCell(plan, wanted.seed, program, layout, own, inputs)
         first_ms = {pass_.value: self._first_ms(pass_) for pass_ in ((Pass.FWD, Pass.BWD) if backward else (Pass.FWD,))}
         kinds = sorted(program.kernel.backward_kinds) if hasattr(program, "kernel") else []
@@ -167,7 +181,7 @@ class RankSession:
                 checks.compare({name: tensor}, of_lse if name == "lse" else mine, data_set, local, verdict)
 
         verdict = checks.check(
-            ProgramSubject(program),
+            ProgramSubject(program, self._comm),
             local,
             lambda data_set: data(current.plan.case, whole.sampled, data_set, current.seed, current.layout, current.own),
             compare,

@@ -26,10 +26,12 @@ class Calls:
     """Gradients are returned, never accumulated. `last` are the outputs of the last call, divided by the factor of its inputs."""
 
     def __init__(self, kernel: Kernel, attention: Attention, case: Case, seed: int) -> None:
-        q, k, v, self._dout = make(case, seed, kernel.layout)
+        made = make(case, seed, kernel.layout)
+        (q, k, v, self._dout), sinks = made, made.sinks
         if kernel.backward == "autograd" and case.backward:
             q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
-        self._qkv, self._attention = (q, k, v), attention
+            sinks = None if sinks is None else sinks.requires_grad_()
+        self._qkv, self._sinks, self._attention = (q, k, v), sinks, attention
         self._kept: tuple[torch.Tensor, torch.Tensor | None] | None = None
         self._random, self._group = Random(seed), case.group
         self._chosen, self._changed_for = 0, Pass.FWD
@@ -62,14 +64,20 @@ class Calls:
 
     def last(self, pass_: Pass) -> dict[str, torch.Tensor]:
         """The outputs of the last call, as they would be with the factor 1."""
-        names = ("out", "lse") if pass_ is Pass.FWD else ("dq", "dk", "dv")
-        outputs = {name: x.detach() for name, x in zip(names, self._answer, strict=True) if x is not None}
+        outputs = {name: x.detach() for name, x in zip(self._names(pass_), self._answer, strict=True) if x is not None}
         unchanged = ("lse",) if pass_ is Pass.FWD else ("dv",) if pass_ is Pass.BOTH else ()
         return {name: x if name in unchanged else x / self._factor(x) for name, x in outputs.items()}
 
+    def _names(self, pass_: Pass) -> tuple[str, ...]:
+        if pass_ is Pass.FWD:
+            return "out", "lse"
+        return ("dq", "dk", "dv") if self._sinks is None else ("dq", "dk", "dv", "dsinks")
+
     def _factor(self, x_LHD: torch.Tensor) -> torch.Tensor:
-        """The factors of the heads of a tensor, [heads, 1]."""
+        """The factors of the heads of a tensor, [heads, 1]; of dsinks [heads]."""
         factors = self._factors[self._chosen]
+        if x_LHD.dim() == 1:
+            return factors.repeat_interleave(self._group)
         return (factors if x_LHD.shape[1] == len(factors) else factors.repeat_interleave(self._group))[:, None]
 
     def on_other(self, inputs: Inputs, backward: bool) -> dict[str, torch.Tensor]:
@@ -77,23 +85,31 @@ class Calls:
         with torch.no_grad():
             for own, other in zip((*self._qkv, self._dout), inputs, strict=True):
                 own.copy_(other)
+            if self._sinks is not None and inputs.sinks is not None:
+                self._sinks.copy_(inputs.sinks)
         out, lse = self._forward()
         outputs = {"out": out.detach()} | ({} if lse is None else {"lse": lse})
         if backward:
-            gradients = self._attention.backward(self._dout, *self._qkv, out, lse)
-            outputs |= dict(zip(("dq", "dk", "dv"), gradients, strict=True))
+            outputs |= dict(zip(self._names(Pass.BWD), self._backward_of(out, lse), strict=True))
         return outputs
 
     def _forward(self) -> tuple[torch.Tensor, torch.Tensor | None]:
-        return self._attention.forward(*self._qkv)
+        if self._sinks is None:
+            return self._attention.forward(*self._qkv)
+        return self._attention.forward_with_sinks(*self._qkv, self._sinks)
 
     def _backward(self) -> tuple[torch.Tensor, ...]:
         if self._kept is None:
             self._kept = self._forward()
-        return self._attention.backward(self._dout, *self._qkv, *self._kept)
+        return self._backward_of(*self._kept)
 
     def _both(self) -> tuple[torch.Tensor, ...]:
-        return self._attention.backward(self._dout, *self._qkv, *self._forward())
+        return self._backward_of(*self._forward())
+
+    def _backward_of(self, out: torch.Tensor, lse: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+        if self._sinks is None:
+            return self._attention.backward(self._dout, *self._qkv, out, lse)
+        return self._attention.backward_with_sinks(self._dout, *self._qkv, out, lse, self._sinks)
 
     def keep(self, pass_: Pass, allocated: Callable[[], int], synchronize: Callable[[], None]) -> int:
         """Restores the inputs and runs the forward that a backward starts from; returns the bytes it keeps."""

@@ -20,6 +20,7 @@ class Magi(Method):
     about = "chunks balanced by mask area; each rank receives the keys its rows see and returns their gradients, in stages"
     needs = "nothing of heads; any number of ranks"
     order = 60
+    takes_sinks = True
     no_blocks = "it sends each rank the keys that its rows see as a few ranges, and scattered blocks are not that"
 
     def shards(self, mask: AnyMask, grid: Grid) -> Shards:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from longca.errors import Refused
+from longca.kernels import sinks
 from longca.parallel.comm.base import size_of
 
 if TYPE_CHECKING:
@@ -56,9 +57,15 @@ class Merger:
         lse_HL = self.kernel.comm.empty((heads, length), self.lse_type, "lse").fill_(float("-inf"))
         return self.kernel.empty(self.shape, dtype, "out").zero_(), lse_HL
 
-    def result(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def result(self, sinks_H: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Out and lse over all keys; sinks are added here, once."""
         if self.out is None:
-            return self._nothing(self.kernel.dtype)
+            self.out, self.lse = self._nothing(self.kernel.dtype)
+        if sinks_H is not None:
+            if self.lse is None:
+                raise Refused(f"{self.kernel.label} gives no lse, without which attention sinks cannot be added.")
+            self.out, self.lse = sinks.add(self.out, self.lse, sinks_H)
+            self.kernel.comm.note_work("merge", 2 * size_of(self.out))
         return self.out.to(self.kernel.dtype), self.lse
 
 

@@ -12,7 +12,7 @@ from longca.masks import AnyMask
 from longca.parallel.comm.base import Comm, Message, Transfer, size_of
 from longca.parallel.primitives.local import LocalKernel
 from longca.parallel.primitives.merge import Merger, Total
-from longca.parallel.primitives.program import Gradients, Kept, Program
+from longca.parallel.primitives.program import Gradients, Kept, Program, with_sinks
 from longca.parallel.primitives.ring_schedule import NOBODY, GradientHop, Hop, schedule
 from longca.parallel.primitives.wire import in_order
 from longca.parallel.ranges import Shards, count
@@ -52,7 +52,9 @@ class DoubleRing(Program):
         self.inside, self.gradients = comm.sub(everybody, "keys"), comm.sub(everybody, "gradients")
         self.between = comm.sub(everybody, "windows") if windows > 1 else self.inside
 
-    def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, Kept]:
+    def forward(
+        self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, Kept]:
         merger = Merger(self.kernel, q_LHD, v_LHD)
         block = self.packed(k_LHD, v_LHD)
         outer = Arriving(Transfer(), None)
@@ -63,8 +65,9 @@ class DoubleRing(Program):
             if piece is not None and block is not None:
                 merger.add(piece.rows, *piece.forward(q_LHD, block.k, block.v))
             block = outer.wait() if visit.ends_round else inner.wait()
-        out, lse = merger.result()
-        return out, Kept(q_LHD, k_LHD, v_LHD, out, lse)
+        sinks = self.own_sinks(sinks_H)
+        out, lse = merger.result(sinks)
+        return out, Kept(q_LHD, k_LHD, v_LHD, out, lse, sinks)
 
     def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
         dq, dk, dv = (Total(self.kernel, x.shape) for x in kept[:3])
@@ -85,7 +88,7 @@ class DoubleRing(Program):
             travelling.leave(visit.gradient)
             block = outer.wait() if visit.ends_round else inner.wait()
         travelling.arrive()
-        return dq.result(), dk.result(), dv.result()
+        return with_sinks((dq.result(), dk.result(), dv.result()), dout_LHD, kept)
 
     def post(self, comm: Comm, hop: Hop, block: Block | None) -> Arriving:
         """Send the block on and receive the next one, without waiting."""
