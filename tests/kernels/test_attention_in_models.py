@@ -169,9 +169,9 @@ def test_compiled_calls_refuse_in_a_sentence() -> None:
     def call(*given: Any, **options: Any) -> None:
         torch.compile(longca.attention, fullgraph=True, backend="aot_eager")(*given, **options)
 
-    with pytest.raises(Exception, match="the backward of sdpa:math is torch's autograd, which a call inside torch.compile cannot use"):
+    with pytest.raises(Exception, match=r"the backward of sdpa:math is torch's autograd, which a call inside torch\.compile cannot use"):
         call(q, k, v, MASKS, kernel="sdpa:math")
-    with pytest.raises(Exception, match="inside torch.compile a kernel is given by name"):
+    with pytest.raises(Exception, match=r"inside torch\.compile a kernel is given by name"):
         call(q, k, v, MASKS, kernel=mine)
     with pytest.raises(Exception, match="there are 2 masks for a batch of 3"):
         call(q, k, v, MASKS[:2])

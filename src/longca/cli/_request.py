@@ -20,6 +20,13 @@ DIGITS = 18  # of a seed
 LISTS = ("kernels", "masks", "dense", "seqlens", "heads", "head_dims", "dtypes", "passes", "methods")
 
 
+def add_shape_extras(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags for what some models have beside heads and head sizes."""
+    parser.add_argument("--softcap", type=float, metavar="C", help="cap scores: s becomes C * tanh(s / C), such as 50 for Gemma 2")
+    parser.add_argument("--sinks", action="store_true", default=None, help="attention sinks: a learned logit per query head, as in gpt-oss")
+    parser.add_argument("--scale", type=float, metavar="X", help="what scores are multiplied by (default 1/sqrt(head size))")
+
+
 def resolve(args: argparse.Namespace) -> Suite:
     """The suite that the command line asks for."""
     from msgspec.structs import replace
@@ -39,7 +46,7 @@ def resolve(args: argparse.Namespace) -> Suite:
         lists["passes"] = tuple(map(parse_pass, lists["passes"]))
     suite = suite.changed(
         **lists, seeds=_seeds(args.seeds), distribution=args.distribution, packing=args.packing, deterministic=args.deterministic
-    ).changed(level=level, nproc=args.nproc, grid=args.grid, source=args.source)
+    ).changed(level=level, nproc=args.nproc, grid=args.grid, source=args.source, softcap=args.softcap, sinks=args.sinks, scale=args.scale)
     suite = suites.with_params(suite, parse_axes(args.set))
     if args.nproc is not None and not 1 <= args.nproc <= MOST_RANKS:
         bound = "1 rank or more" if args.nproc < 1 else f"{MOST_RANKS} ranks or fewer"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from longca.cli import INTERRUPTED
 from longca.cli._ranks import take_part
-from longca.cli._request import clock_settings, failing_statuses, refuse_energy, resolve
+from longca.cli._request import add_shape_extras, clock_settings, failing_statuses, refuse_energy, resolve
 from longca.errors import Refused
 from longca.text import plural
 
@@ -56,12 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--distribution", metavar="NAME|FILE", help="what document lengths are drawn from")
     parser.add_argument("--packing", metavar="NAME", help="draw, mixed or chunked")
     parser.add_argument("--deterministic", action="store_true", default=None, help="ask for deterministic backwards; checked on one device")
+    add_shape_extras(parser)
     parser.add_argument(
         "--workload",
         metavar="FILE",
         help="your training steps, one JSON object per line, in place of masks and lengths (docs/measuring.md)",
     )
-    parser.add_argument("--model", metavar="NAME", help="heads, head size and window of a well-known model")
+    parser.add_argument("--model", metavar="NAME", help="heads, head size, window, softcap and sinks of a well-known model")
     parser.add_argument(
         "--plugin", action="append", default=[], metavar="FILE", help="a Python file with your kernels or methods; repeatable"
     )

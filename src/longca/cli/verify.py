@@ -10,11 +10,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from longca.cli import INTERRUPTED
+from longca.cli._request import add_shape_extras
 from longca.cli._tables import write_over
 from longca.errors import BadInput, Unavailable
 from longca.text import plural
@@ -22,14 +24,14 @@ from longca.text import plural
 if TYPE_CHECKING:
     from longca.bench.one_device.verify import Finding
     from longca.bench.plan.suite import Suite
-    from longca.bench.plan.workload import Step
+    from longca.bench.plan.workload import Model, Step
     from longca.results.record import TensorError
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 HELP = "check kernels against an fp64 reference on every mask they claim"
 
 SHOWN_LINES = 10  # of what a kernel prints in one job
-TENSORS = ("out", "lse", "dq", "dk", "dv")
+TENSORS = ("out", "lse", "dq", "dk", "dv", "dsinks")
 KERNELS_HELP = "kernels to check, or all; default: every variant of all that are available here, with --plugin only those of the plugins"
 DEFAULTS = {"cpu": ("8:2", "64", "fp32", "509"), "cuda": ("64:8", "128", "bf16", "8K")}  # heads, head size, dtype, lengths
 
@@ -43,6 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--head-dim", metavar="128", help="head size, or 192/128 where V has another one; default 64 on a CPU, 128 on a GPU"
     )
     parser.add_argument("--dtype", choices=("bf16", "fp16", "fp32", "fp64"), help="default fp32 on a CPU, bf16 on a GPU")
+    add_shape_extras(parser)
+    parser.add_argument("--model", metavar="NAME", help="heads, head size, window, softcap and sinks of a well-known model")
     parser.add_argument("--source", default="random", metavar="NAME", help="where block patterns come from: random, nsa or moba")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
@@ -79,6 +83,7 @@ def run(args: argparse.Namespace) -> int:
     from longca.bench.one_device.verify import distinct, verify
     from longca.bench.plan.cells import equal_masks, plan
     from longca.bench.run.environment import device_model
+    from longca.text import format_extras
 
     device = args.device or devices.kind()
     devices.require(device)
@@ -92,7 +97,9 @@ def run(args: argparse.Namespace) -> int:
             raise BadInput(f"{file}{entry.failure.reason.rstrip('.')}.")
     planned = plan(level.cells(steps), device, level.catalogue.versions)
     if not args.json:
-        print(f"{device_model(device)}, {suite.heads[0]} heads of {suite.head_dims[0]}, {suite.dtypes[0]}, seed {args.seed}", flush=True)
+        extras = "".join(f", {words}" for words in format_extras(asdict(suite)))
+        shape = f"{suite.heads[0]} heads of {suite.head_dims[0]}, {suite.dtypes[0]}{extras}"
+        print(f"{device_model(device)}, {shape}, seed {args.seed}", flush=True)
     for note in equal_masks(planned):
         print(f"note: {note}: checked once", file=sys.stderr)
     jobs = {entry.cell.job for entry in distinct(planned)}
@@ -167,6 +174,7 @@ def _wanted(args: argparse.Namespace, device: str) -> tuple[Suite, list[Step]]:
     from longca import devices, masks
     from longca.bench.one_device.verify import limits, make_step, refuse_too_long
     from longca.bench.plan.suite import Suite, check
+    from longca.bench.plan.workload import model as find_model
     from longca.kernels import registry
     from longca.kernels.base import Case
     from longca.processes import host_memory
@@ -174,6 +182,8 @@ def _wanted(args: argparse.Namespace, device: str) -> tuple[Suite, list[Step]]:
     from longca.text import parse_dims, parse_heads, parse_list, parse_size
 
     heads, dim, dtype, seqlens = DEFAULTS[device]
+    model = None if args.model is None else find_model(args.model)
+    heads, dim = (heads, dim) if model is None else (model.heads, model.head_dim)
     settings = _settings(args.set)
     wanted = [name for given in parse_list(args.masks or "all") for name in (masks.names() if given == "all" else [given])]
     for name in settings:
@@ -196,6 +206,7 @@ def _wanted(args: argparse.Namespace, device: str) -> tuple[Suite, list[Step]]:
         seeds=(args.seed,),
         deterministic=args.deterministic,
         source=args.source,
+        **_extras(args, model),
         limits=limits(args.deadline, device, longest, query_heads),
     )
     check(suite)
@@ -203,8 +214,16 @@ def _wanted(args: argparse.Namespace, device: str) -> tuple[Suite, list[Step]]:
         case = Case(0, 0, query_heads, kv_heads, *parse_dims(str(suite.head_dims[0])), suite.dtypes[0])
         refuse_too_long(parse_size(length), case, devices.memory(device) or host_memory.limit(suite.limits.memory))
     labels = parse_list(args.kernels or "") or ([] if args.plugin else registry.available_labels(device))
-    steps = [make_step(name, parse_size(length), args.seed, settings) for length in lengths for name in wanted]
+    windows = {} if model is None else model.mask_params
+    steps = [make_step(name, parse_size(length), args.seed, windows.get(name, {}) | settings) for length in lengths for name in wanted]
     return suite.changed(kernels=tuple(labels)), steps
+
+
+def _extras(args: argparse.Namespace, model: Model | None) -> dict[str, Any]:
+    """Softcap, sinks and scale: the given ones, else those of the model."""
+    given = {name: getattr(args, name) for name in ("softcap", "sinks", "scale")}
+    of_model = {} if model is None else {"softcap": model.softcap, "sinks": model.sinks, "scale": model.scale}
+    return of_model | {name: value for name, value in given.items() if value is not None}
 
 
 def _settings(entries: Sequence[str]) -> dict[str, int | float]:
@@ -237,8 +256,9 @@ def _show(findings: list[Finding]) -> None:
     checked = [finding for finding in findings if finding.errors]
     if checked:
         print("error/allowed of the worst token:")
-        rows = [[f.kernel, f.mask, f.seqlen, f.status, *(_cell(f.errors.get(tensor)) for tensor in TENSORS), _note(f)] for f in checked]
-        show_table(("kernel", "mask", "seqlen", "status", *TENSORS, "note"), rows)
+        tensors = [tensor for tensor in TENSORS if tensor != "dsinks" or any(tensor in finding.errors for finding in checked)]
+        rows = [[f.kernel, f.mask, f.seqlen, f.status, *(_cell(f.errors.get(tensor)) for tensor in tensors), _note(f)] for f in checked]
+        show_table(("kernel", "mask", "seqlen", "status", *tensors, "note"), rows)
     for status in ("wrong", "error", "timeout", "oom", "unavailable", "unsupported"):
         reasons: dict[tuple[str, str], list[str]] = {}
         for finding in findings:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from longca import masks
 from longca.results.reading import Results
 from longca.results.record import Pass, Record
-from longca.text import format_shape
+from longca.text import format_extras, format_shape
 
 PLAIN_MASKS = ("full", "causal")  # without parameters: others equal them where a window or a block is as long as the sequence
 _RATIO = re.compile(r" ratio=\S+")
@@ -27,10 +27,14 @@ class Setting(NamedTuple):
     head_dim_v: int
     dtype: str
     deterministic: bool
+    softcap: float = 0.0
+    sinks: bool = False
+    scale: float = 0.0
 
     @property
     def title(self) -> str:
-        parts = [self.device, self.level, format_shape(self._asdict()), self.dtype, *(["deterministic"] if self.deterministic else [])]
+        parts = [self.device, self.level, format_shape(self._asdict()), self.dtype, *format_extras(self._asdict())]
+        parts += ["deterministic"] if self.deterministic else []
         return " · ".join(parts)
 
 
@@ -91,7 +95,7 @@ def rows(results: Results) -> list[Row]:
     found = []
     for record, problem, kernel, same in zip(records, problems, kernels, simpler, strict=True):
         shape = (record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype, record.deterministic)
-        setting = Setting(results.environment(record).name, record.level.value, *shape)
+        setting = Setting(results.environment(record).name, record.level.value, *shape, record.softcap, record.sinks, record.scale)
         setting = settings.setdefault(tuple(setting), setting)  # one object for many records
         line, series = _split_names(record, kernel)
         panel = f"{problem} ×{record.ranks}" if record.method else problem
@@ -158,7 +162,8 @@ def _given(record: Record) -> tuple[tuple[str, float], ...]:
 
 def _place(record: Record) -> tuple[object, ...]:
     shape = (record.seqlen, record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype, record.deterministic)
-    return (record.env, record.level, record.asked, record.method, record.grid, record.ranks, record.mask, _given(record), *shape)
+    extras = (record.softcap, record.sinks, record.scale)
+    return (record.env, record.level, record.asked, record.method, record.grid, record.ranks, record.mask, _given(record), *shape, *extras)
 
 
 def same_masks(records: Sequence[Record]) -> list[str | None]:

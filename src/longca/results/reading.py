@@ -103,4 +103,5 @@ def identity(record: Record, environments: Environments | None = None, kernel: s
         device, record.level, kernel or record.asked, record.mask, tuple(sorted(record.params.items())), record.mask_digest, record.seed,
         record.seqlen, record.seqlen_q, record.seqlen_k, record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype,
         record.deterministic, record.grad, record.pass_, record.method, record.ranks, record.grid, record.simulated,
+        record.softcap, record.sinks, record.scale,
     )  # fmt: skip
