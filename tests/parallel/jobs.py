@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
 import longca
 from longca import masks, parallel
@@ -141,6 +142,21 @@ def forward_alone(comm: TorchComm, method: str, kernel: str) -> float:
         wanted = longca.attention(*whole, mask, kernel="torch:chunked")
         out = parallel.attention(*(parallel.shard(x, owned, comm.rank) for x in whole), mask, method=method, kernel=kernel)
     return float((parallel.gather(out, owned) - wanted).abs().max())
+
+
+def with_sinks(comm: TorchComm, method: str) -> list[float]:
+    """The errors of out, lse, dq and the sum of all ranks' dsinks, against one rank."""
+    mask, whole = _inputs()
+    sinks, options = torch.linspace(-1, 3, 4, dtype=torch.float64).requires_grad_(), {"softcap": 2.0, "return_lse": True}
+    wanted, wanted_lse = longca.attention(*whole, mask, kernel="torch:chunked", sinks=sinks, **options)  # type: ignore[call-overload]
+    right = torch.autograd.grad(wanted.sum(), (*whole, sinks))
+    owned = parallel.shards(mask, 4, method=method, ranks=comm.size)
+    mine = [parallel.shard(x, owned, comm.rank).detach().requires_grad_() for x in whole]
+    out, lse = parallel.attention(*mine, mask, method=method, kernel="torch:chunked", sinks=sinks, **options)  # type: ignore[arg-type]
+    dq, *_, dsinks = torch.autograd.grad(out.sum(), (*mine, sinks))
+    dist.all_reduce(dsinks)
+    pairs = [(parallel.gather(x, owned), y) for x, y in ((out, wanted), (lse.T, wanted_lse.T), (dq, right[0]))]
+    return [float((x - y).abs().max()) for x, y in (*pairs, (dsinks, right[3]))]
 
 
 def _inputs() -> tuple[Mask, list[torch.Tensor]]:

@@ -68,6 +68,9 @@ class RunRequest:
     deterministic: bool | None = None
     workload: str | Path | None = None
     model: str | None = None
+    softcap: float | None = None  # scores become softcap * tanh(score / softcap)
+    sinks: bool | None = None  # a learned logit per query head
+    scale: float | None = None  # of the scores, where it is not 1/sqrt(head size)
     device: str | None = None
     retry: str | None = None
     full: bool = False
@@ -100,6 +103,7 @@ def resolve(request: RunRequest) -> Suite:
     suite = suite.changed(**lists, seeds=_seeds(request.seeds), distribution=request.distribution, packing=request.packing)
     suite = suite.changed(deterministic=request.deterministic, level=level, nproc=request.nproc, grid=request.grid, source=request.source)
     suite = suite.changed(documents=document_lengths(request.documents))
+    suite = suite.changed(softcap=request.softcap, sinks=request.sinks, scale=request.scale)
     suite = suites.with_params(suite, axes("params", request.params))
     suite = suites.with_options(suite, axes("options", request.options))
     if request.nproc is not None and not isinstance(request.nproc, int):

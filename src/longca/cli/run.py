@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from longca.cli import INTERRUPTED
 from longca.cli._ranks import take_part
+from longca.cli._shape_extras import add_shape_extras
 from longca.errors import Refused, unknown
 from longca.text import parse_axes, parse_list, parse_settings, plural
 
@@ -67,12 +68,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--distribution", metavar="NAME|FILE", help="what document lengths are drawn from")
     parser.add_argument("--packing", metavar="NAME", help="draw, mixed or chunked")
     parser.add_argument("--deterministic", action="store_true", default=None, help="ask for deterministic backwards; checked on one device")
+    add_shape_extras(parser)
     parser.add_argument(
         "--workload",
         metavar="FILE",
         help="your training steps, one JSON object per line, in place of masks and lengths (docs/measuring.md)",
     )
-    parser.add_argument("--model", metavar="NAME", help="heads, head size and window of a well-known model")
     parser.add_argument(
         "--plugin", action="append", default=[], metavar="FILE", help="a Python file with your kernels, methods or masks; repeatable"
     )

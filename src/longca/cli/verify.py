@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from longca.cli import INTERRUPTED, _verify_cp
+from longca.cli._shape_extras import add_shape_extras
 from longca.cli._tables import write_over
 from longca.errors import Unavailable
 from longca.text import parse_axes, plural
@@ -46,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="head sizes, 192/128 where V has another one; default 64 on a CPU, 128 on a GPU",
     )
     parser.add_argument("--dtype", dest="dtypes", metavar="T,T", help="bf16, fp16, fp32, fp64; default fp32 on a CPU, bf16 on a GPU")
+    add_shape_extras(parser)
     parser.add_argument("--source", default="random", metavar="NAME", help="where block patterns come from: random, nsa or moba")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from longca.errors import BadInput, Refused
 from longca.masks.bands import Ints, Range, as_ranges, bands, clipped, split_rows, spread
+from longca.masks.handle import Handled
 from longca.masks.mask import Mask, Shards
 from longca.masks.tiles import TileLists
 
 ONLY_BANDS = "a block pattern takes & with a mask of bands"
 
 
-class BlockMask:
+class BlockMask(Handled):
     """Rows are cut at `row_edges`, keys at `col_edges` (both start with 0); the blocks of `kept[head, row block, key block]` are visible.
     With a `band` mask on top, a pair is visible where both show it; a band that hides nothing of the kept blocks is left out.
 

@@ -13,6 +13,7 @@ from longca.errors import BadInput
 from longca.masks import algebra, area, encodings
 from longca.masks.bands import Bands, Ints, Range, as_ranges, bands, cut_keys, cut_rows, transposed, without_empty_rows
 from longca.masks.canonical import fingerprint, merged
+from longca.masks.handle import Handled
 from longca.masks.tiles import Tiles
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 Shards = Sequence[Sequence[Range]]
 
 
-class Mask:
+class Mask(Handled):
     """A static mask. `Mask(8, 8, [(0, 8, 0, 0, 1, 1)])` is causal over 8 tokens; rows of six numbers are (q0, q1, lo, a, hi, b).
 
     The bands of a mask are disjoint, inside [0, seqlen_k), without empty rows, sorted by (q0, lo), and no two could be one;

@@ -49,6 +49,7 @@ class Method(ABC):
     peer: ClassVar[bool] = False  # another project's: it calls torch.distributed itself, so its transfers are neither counted nor left out
     modules: ClassVar[tuple[str, ...]] = ()  # what must be installed
     package: ClassVar[str] = ""  # what pip calls it
+    takes_sinks: ClassVar[bool] = False  # its programs take sinks as a fourth argument, as those of the primitives do
     no_blocks: ClassVar[str] = "it takes static masks, not block patterns"  # why it takes none; empty: it does, see `Plan.mask_of`
     options: ClassVar[tuple[Option, ...]] = ()  # numbers that a user may choose; `Plan.options` has them
     takes_every_mask: ClassVar[bool] = True  # False: `supports` refuses some static masks
@@ -74,6 +75,8 @@ class Method(ABC):
             return No(f"{self.no_blocks}; use {'ulysses or ' if ranks <= case.heads_q else ''}ring_allgather")
         if mask.heads not in (1, case.heads_kv):
             return No(f"the mask has {mask.heads} block patterns for {case.heads_kv} KV heads; give 1 or {case.heads_kv}")
+        if case.sinks and not self.takes_sinks:
+            return No("its programs do not take attention sinks")
         if mask.seqlen_q != mask.seqlen_k:
             return No(f"it shares one sequence among ranks, not {mask.seqlen_q} queries and {mask.seqlen_k} keys; give a square mask")
         if case.heads_q % case.heads_kv:

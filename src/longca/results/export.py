@@ -31,7 +31,21 @@ TIMES = ("median", "p20", "p80", "n", "spread", "stop")
 NO_TIMES, NO_CHECK = (None,) * len(TIMES), (None,) * len(TENSORS)
 IDENTIFYING = (  # what tells cells of one name apart in PyTorch's format
     *("level", "asked", "kernel", "variant", "mask", "mask_digest", "source", "seed", "seqlen", "heads_q", "heads_kv", "head_dim"),
-    *("head_dim_v", "dtype", "pass_", "grad", "deterministic", "method", "ranks", "grid", "options", "simulated"),
+    *(
+        "head_dim_v",
+        "dtype",
+        "pass_",
+        "grad",
+        "deterministic",
+        "softcap",
+        "sinks",
+        "scale",
+        "method",
+        "ranks",
+        "grid",
+        "options",
+        "simulated",
+    ),
 )
 Column = list[Any]
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from longca import masks
 from longca.results.reading import Results
 from longca.results.record import Environment, Pass, Record
-from longca.text import format_shape
+from longca.text import format_extras, format_shape
 
 PLAIN_MASKS = ("full", "causal")  # without parameters: others equal them where a window or a block is as long as the sequence
 _RATIO = re.compile(r" ratio=\S+")
@@ -29,10 +29,14 @@ class Setting(NamedTuple):
     head_dim_v: int
     dtype: str
     deterministic: bool
+    softcap: float = 0.0
+    sinks: bool = False
+    scale: float = 0.0
 
     @property
     def title(self) -> str:
-        parts = [self.device, self.level, format_shape(self._asdict()), self.dtype, *(["deterministic"] if self.deterministic else [])]
+        parts = [self.device, self.level, format_shape(self._asdict()), self.dtype, *format_extras(self._asdict())]
+        parts += ["deterministic"] if self.deterministic else []
         return " · ".join(parts)
 
 
@@ -84,7 +88,9 @@ class Row(Struct, frozen=True, eq=False, gc=False):
         return Contest(self.setting, self.problem, record.seqlen, record.pass_, record.ranks, record.simulated)
 
 
-_setting_fields = attrgetter("env", "level", "heads_q", "heads_kv", "head_dim", "head_dim_v", "dtype", "deterministic")
+_setting_fields = attrgetter(
+    "env", "level", "heads_q", "heads_kv", "head_dim", "head_dim_v", "dtype", "deterministic", "softcap", "sinks", "scale"
+)
 
 
 def rows(results: Results) -> list[Row]:
@@ -169,7 +175,8 @@ def _given(record: Record) -> tuple[tuple[str, float], ...]:
 
 def _place(record: Record) -> tuple[object, ...]:
     shape = (record.seqlen, record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype, record.deterministic)
-    return (record.env, record.level, record.asked, record.split_name, record.ranks, record.mask, _given(record), *shape)
+    extras = (record.softcap, record.sinks, record.scale)
+    return (record.env, record.level, record.asked, record.split_name, record.ranks, record.mask, _given(record), *shape, *extras)
 
 
 def same_masks(records: Sequence[Record]) -> list[str | None]:

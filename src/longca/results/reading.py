@@ -97,7 +97,7 @@ def as_planned(record: Record) -> Record:
 
 _identifying = attrgetter(
     *("level", "mask", "mask_digest", "seed", "seqlen", "seqlen_q", "seqlen_k", "heads_q", "heads_kv", "head_dim", "head_dim_v", "dtype"),
-    *("deterministic", "grad", "pass_", "method", "ranks", "grid", "options", "simulated"),
+    *("deterministic", "grad", "pass_", "method", "ranks", "grid", "options", "simulated", "softcap", "sinks", "scale"),
 )
 
 

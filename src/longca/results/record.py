@@ -66,10 +66,10 @@ class Pass(Word):
     @property
     def tensors(self) -> tuple[str, ...]:
         """The tensors that it computes."""
-        return {"fwd": ("out", "lse"), "bwd": ("dq", "dk", "dv"), "fwd+bwd": TENSORS}[self.value]
+        return {"fwd": ("out", "lse"), "bwd": TENSORS[2:], "fwd+bwd": TENSORS}[self.value]
 
 
-TENSORS = ("out", "lse", "dq", "dk", "dv")
+TENSORS = ("out", "lse", "dq", "dk", "dv", "dsinks")
 
 
 def parse_pass(name: str) -> Pass:
@@ -189,6 +189,9 @@ class Record(Outcome, kw_only=True):
     grid: str | None = None
     options: str | None = None  # of the method, where they differ from its defaults: stages=4
     simulated: str | None = None
+    softcap: NotNegative = 0.0  # 0: scores are not capped
+    sinks: bool = False
+    scale: float = 0.0  # 0: 1/sqrt(head_dim)
 
     def __post_init__(self) -> None:
         if self.status is Status.OK and (self.ms is None or self.tflops is None or self.flops is None):

@@ -21,6 +21,7 @@ from longca.results.settings import SAMPLE_LENGTH, ClockSettings, Limits
 from longca.text import format_size, parse_size, shape_options
 
 STEP = "step.jsonl"  # where a mask with given document lengths is written before it is measured
+SHAPE = ("heads_q", "heads_kv", "head_dim", "head_dim_v", "dtype", "softcap", "sinks", "scale")
 USUAL_CLOCK = msgspec.structs.asdict(ClockSettings())
 
 
@@ -57,7 +58,9 @@ class Commands:
             mask = _mask_options(record.mask, record.seqlen, chosen, record.pattern_source, _given_options(record.given))
         kernel = _kernel_options(record.asked, environment.threads, record.method, record.ranks, record.grid, record.options)
         shape = (record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype)
-        return before, kernel, mask, _shape_options(*shape, _passes(record), record.deterministic), self._conditions_of(record, environment)
+        extras = (record.softcap, record.sinks, record.scale)
+        options = _shape_options((*shape, *extras), _passes(record), record.deterministic)
+        return before, kernel, mask, options, self._conditions_of(record, environment)
 
     def _conditions_of(self, record: Record, environment: Environment) -> str:
         skipped = record.status is Status.SKIPPED
@@ -111,8 +114,8 @@ def _given_options(given: Given) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _shape_options(heads_q: int, heads_kv: int, head_dim: int, head_dim_v: int, dtype: str, passes: str, deterministic: bool) -> str:
-    shape = {"heads_q": heads_q, "heads_kv": heads_kv, "head_dim": head_dim, "head_dim_v": head_dim_v, "dtype": dtype}
+def _shape_options(values: tuple[object, ...], passes: str, deterministic: bool) -> str:
+    shape = dict(zip(SHAPE, values, strict=True))
     return shlex.join([*shape_options(shape), "--passes", passes, *(["--deterministic"] if deterministic else [])])
 
 

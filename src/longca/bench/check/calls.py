@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import torch
 
-from longca.bench.check.check import Subject
+from longca.bench.check.check import Subject, names_of
 from longca.bench.check.timed_calls import group_sums
 from longca.kernels.base import Case
 from longca.kernels.inputs import Inputs
@@ -53,7 +53,7 @@ class Calls:
     """Gradients are returned, never accumulated. `sums` are those of all calls but the last, whose outputs `last` returns."""
 
     def __init__(self, subject: TimedSubject, inputs: Inputs, case: Case, seed: int) -> None:
-        self._subject, self._inputs, self._group = subject, inputs, case.group
+        self._subject, self._inputs, self._case, self._group = subject, inputs, case, case.group
         self._random = Random(seed)
         generator = torch.Generator().manual_seed(seed)
 
@@ -100,8 +100,8 @@ class Calls:
 
     def last(self, pass_: Pass) -> dict[str, torch.Tensor]:
         """The outputs of the last call, as they would be with the factor 1."""
-        names = ("out", "lse") if pass_ is Pass.FWD else ("dq", "dk", "dv")
-        by = {"out": self._factor * self._sign, "dq": self._factor, "dk": self._factor}
+        names = names_of("forward" if pass_ is Pass.FWD else "backward", self._case)
+        by = {"out": self._factor * self._sign, "dq": self._factor, "dk": self._factor, "dsinks": self._factor}
         by["dv"] = self._factor if pass_ is Pass.BWD else self._sign
         outputs = {name: x.detach() for name, x in zip(names, self._outputs, strict=True) if x is not None}
         return {name: x / self._of_heads(by[name], x) if name in by else x for name, x in outputs.items()}
@@ -112,14 +112,14 @@ class Calls:
         self.write(inputs)
         outputs = dict(zip(("out", "lse"), self._subject.forward(self._inputs), strict=True))  # type: ignore[call-overload]
         if backward:
-            outputs |= zip(("dq", "dk", "dv"), self._subject.backward(self._inputs), strict=True)  # type: ignore[call-overload]
+            outputs |= zip(names_of("backward", self._case), self._subject.backward(self._inputs), strict=True)  # type: ignore[call-overload]
         self._subject.release()
         return {name: x.detach() for name, x in outputs.items() if x is not None}
 
     def write(self, inputs: Inputs) -> None:
         """Puts other numbers into the memory of the inputs."""
-        for own, other in zip(self._inputs, inputs, strict=True):
-            own.data.copy_(other)
+        for name, own in self._inputs.tensors.items():
+            own.data.copy_(inputs.tensors[name])
         self._factor = self._sign = self._of_v = self._of_dout = self._one
 
     def keep(self, pass_: Pass, allocated: Callable[[], int] = int, synchronize: Callable[[], object] = int) -> int:
@@ -152,5 +152,7 @@ class Calls:
         self._of_v, self._of_dout = of_v, of_dout
 
     def _of_heads(self, by_head: torch.Tensor, x_LHD: torch.Tensor) -> torch.Tensor:
-        """Factors of KV heads as factors of the heads of a tensor, [heads, 1 or head size]."""
+        """Factors of KV heads as factors of the heads of a tensor, [heads, 1 or head size]; of dsinks, [heads]."""
+        if x_LHD.dim() == 1:
+            return by_head[:, 0].repeat_interleave(self._group)
         return by_head if x_LHD.shape[1] == len(by_head) else by_head.repeat_interleave(self._group, 0)

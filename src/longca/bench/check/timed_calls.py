@@ -102,7 +102,10 @@ def _size(x: torch.Tensor) -> torch.Tensor:
 
 
 def group_sums(x: torch.Tensor) -> torch.Tensor:
-    """Sums over groups of tokens, [groups, heads], in fp32 or better; of an lse [heads, tokens] without what is -inf."""
+    """Sums over groups of tokens, [groups, heads], in fp32 or better; of an lse [heads, tokens] without what is -inf; dsinks [heads] are
+    one group."""
+    if x.dim() == 1:
+        return x[None]
     if x.dim() == 2:
         x = x.nan_to_num(nan=math.nan, posinf=math.inf, neginf=0.0).T[..., None]
     whole = len(x) // GROUP * GROUP

@@ -46,6 +46,9 @@ class Suite(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     passes: tuple[Pass, ...] = (Pass.FWD, Pass.BWD)
     seeds: tuple[Seed, ...] | Annotated[int, Meta(ge=1, le=MOST_SEEDS)] = (0,)  # which, or how many
     deterministic: bool = False
+    softcap: Annotated[float, Meta(ge=0, le=1e6)] = 0.0  # scores s become softcap * tanh(s / softcap); 0: they stay
+    sinks: bool = False  # one learned logit per query head in the softmax's denominator
+    scale: Annotated[float, Meta(ge=-1e6, le=1e6)] = 0.0  # of scores; 0: 1/sqrt(head size)
     distribution: str = ""
     packing: str = ""
     documents: str | tuple[Annotated[int, Meta(ge=1)], ...] = ""  # lengths instead of drawn ones, or a file with them

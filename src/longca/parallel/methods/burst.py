@@ -22,6 +22,7 @@ class Burst(Method):
     about = "a double ring of keys; backward moves k, v, dk and dv, or q, dout, lse, delta and dq, whichever has fewer bytes"
     needs = "nothing of heads; a grid 1xRxW with R ranks and W a divisor of R"
     order = 80
+    takes_sinks = True
     has_ring, has_windows, no_blocks = True, True, IN_STEPS
     options = (WINDOWS,)
 

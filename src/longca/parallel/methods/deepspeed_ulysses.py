@@ -45,7 +45,7 @@ class DeepspeedUlysses(Peer):
         layers = _layers(comm.device.type)
 
         def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-            return through(local, plan.kernel, q[0], k[0], v[0])[None].contiguous()
+            return through(local, plan.kernel, q[0], k[0], v[0])[0][None].contiguous()
 
         layer = layers.DistributedAttention(attend, group, scatter_idx=2, gather_idx=1)
         return DifferentiableLayer(lambda q, k, v: layer(q, k, v, 0), kernel, everything, heads)

@@ -24,6 +24,7 @@ class Halo(Method):
     about = "contiguous tokens; each rank receives the neighbouring keys that its rows see and returns their gradients"
     needs = "a local mask, such as a sliding window or documents: no rank may see the keys of all others"
     order = 70
+    takes_sinks = True
     takes_every_mask = False
     options = (STAGES,)
     no_blocks = "it sends each rank the keys next to its own, and scattered blocks are not that"

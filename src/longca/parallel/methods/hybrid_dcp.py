@@ -23,6 +23,7 @@ class HybridDcp(Method):
     about = "short documents on one rank alone, long ones on groups of 2, 4, 8, ... or all ranks with a ring inside; groups in rounds"
     needs = "nothing of heads; without documents it is one ring"
     order = 65
+    takes_sinks = True
     no_blocks = IN_STEPS
 
     def shards(self, mask: AnyMask, grid: Grid) -> Shards:

@@ -22,6 +22,7 @@ class Magi(Method):
     needs = "nothing of heads; any number of ranks"
     order = 60
     options = (STAGES,)
+    takes_sinks = True
     no_blocks = "it sends each rank the keys that its rows see as a few ranges, and scattered blocks are not that"
 
     def shards(self, mask: AnyMask, grid: Grid) -> Shards:

@@ -25,6 +25,7 @@ class Mesh(Method):
     about = "a grid of ranks: queries are gathered along one side, keys travel a ring along the other, results are merged by lse"
     needs = "nothing of heads; a grid AxB with A·B ranks, by default the one that sends the fewest bytes"
     order = 90
+    takes_sinks = True
     gathers_queries, has_ring, no_blocks = True, True, IN_STEPS
 
     def default_grid(self, case: Case, ranks: int, ranks_per_node: int = RANKS_PER_NODE) -> Grid:

@@ -37,7 +37,10 @@ class RingFlashAttn(ZigzagPeer):
         class ZigzagRing(Program):
             kernel, rows, heads = steps.kernel, plan.rows(comm.rank), (0, plan.case.heads_q)
 
-            def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, Kept]:
+            def forward(
+                self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None = None
+            ) -> tuple[torch.Tensor, Kept]:
+                assert sinks_H is None  # sinks are refused
                 use(library, steps)
                 q, k, v = (x.contiguous() for x in (q_LHD, k_LHD, v_LHD))
                 out, lse = library.zigzag_ring_flash_attn_forward(group, q[None], k[None], v[None], scale)

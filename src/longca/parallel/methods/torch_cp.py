@@ -47,7 +47,10 @@ class TorchCp(ZigzagPeer):
         class TorchRing(Program):
             kernel, rows, heads = steps.kernel, plan.rows(comm.rank), (0, plan.case.heads_q)
 
-            def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, Kept]:
+            def forward(
+                self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None = None
+            ) -> tuple[torch.Tensor, Kept]:
+                assert sinks_H is None  # sinks are refused
                 q, k, v = (x.transpose(0, 1)[None].contiguous() for x in (q_LHD, k_LHD, v_LHD))
                 out, lse, *_ = library._templated_ring_attention(group, 2, attend, q, k, v, is_causal=True)
                 return out[0].transpose(0, 1), Kept(q, k, v, out, lse[0])

@@ -45,7 +45,7 @@ class YunchangUlysses(Peer):
         local = Local(kernel, plan.mask_of(heads), everything, heads)
         library = importlib.import_module("yunchang")
         layer = library.UlyssesAttention(group, attn_type=library.kernels.AttnType.TORCH_FLASH)
-        layer.attn_fn = lambda q, k, v, **_: through(local, plan.kernel, q[0], k[0], v[0])[None].contiguous()
+        layer.attn_fn = lambda q, k, v, **_: through(local, plan.kernel, q[0], k[0], v[0])[0][None].contiguous()
         return DifferentiableLayer(layer, kernel, everything, heads)
 
 

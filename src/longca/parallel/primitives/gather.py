@@ -11,7 +11,7 @@ from longca.masks import AnyMask
 from longca.parallel.comm.base import Comm
 from longca.parallel.primitives.local import LocalKernel
 from longca.parallel.primitives.merge import Merger, Total
-from longca.parallel.primitives.program import Gradients, Kept, Program
+from longca.parallel.primitives.program import Gradients, Kept, Program, with_sinks
 from longca.parallel.primitives.rows import take_rows
 from longca.parallel.ranges import Shards, as_array, count, cut, tokens
 
@@ -55,13 +55,16 @@ class Gather(Program):
         self.piece = kernel.over(cut(mask, self.rows, as_array([(0, mask.seqlen_k)])))
         self.together = Together(kernel, comm, shards)
 
-    def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, Kept]:
+    def forward(
+        self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, Kept]:
         merger = Merger(self.kernel, q_LHD, v_LHD)
         k, v = self.together.gathered(k_LHD, v_LHD)
         if self.piece is not None:
             merger.add(self.piece.rows, *self.piece.forward(q_LHD, k, v))
-        out, lse = merger.result()
-        return out, Kept(q_LHD, k_LHD, v_LHD, out, lse)
+        sinks = self.own_sinks(sinks_H)
+        out, lse = merger.result(sinks)
+        return out, Kept(q_LHD, k_LHD, v_LHD, out, lse, sinks)
 
     def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
         k, v = self.together.gathered(kept.k, kept.v)
@@ -70,5 +73,4 @@ class Gather(Program):
             parts = self.piece.backward(dout_LHD, kept.q, k, v, kept.out, kept.lse)
             for total, part, where in zip((dq, dk, dv), parts, (self.piece.rows, self.piece.keys, self.piece.keys), strict=True):
                 total.add(where, part)
-        dk_own, dv_own = self.together.scattered(dk.result(), dv.result())
-        return dq.result(), dk_own, dv_own
+        return with_sinks((dq.result(), *self.together.scattered(dk.result(), dv.result())), dout_LHD, kept)

@@ -13,7 +13,7 @@ from longca.masks import Mask
 from longca.parallel.comm.base import Comm, Message, Transfer, all_of, size_of
 from longca.parallel.primitives.local import LocalKernel, Piece
 from longca.parallel.primitives.merge import Merger, Total
-from longca.parallel.primitives.program import Gradients, Kept, Program
+from longca.parallel.primitives.program import Gradients, Kept, Program, with_sinks
 from longca.parallel.primitives.rows import take_rows
 from longca.parallel.ranges import Ranges, Shards, count, joined, positions
 from longca.parallel.transfers import Needs, Round, in_stages, rounds
@@ -83,7 +83,9 @@ class GroupCast(Program):
     def _index(self, numbers: Ranges) -> torch.Tensor:
         return torch.from_numpy(numbers).to(self.comm.device)
 
-    def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, Kept]:
+    def forward(
+        self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, Kept]:
         merger = Merger(self.kernel, q_LHD, v_LHD)
         coming = self.cast(0, k_LHD, v_LHD)
         if self.own is not None:
@@ -93,14 +95,15 @@ class GroupCast(Program):
             coming = self.cast(number + 1, k_LHD, v_LHD)
             if stage.piece is not None:
                 merger.add(stage.piece.rows, *stage.piece.forward(q_LHD, k, v))
-        out, lse = merger.result()
-        return out, Kept(q_LHD, k_LHD, v_LHD, out, lse)
+        sinks = self.own_sinks(sinks_H)
+        out, lse = merger.result(sinks)
+        return out, Kept(q_LHD, k_LHD, v_LHD, out, lse, sinks)
 
     def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
         dq, dk, dv = (Total(self.kernel, x.shape) for x in kept[:3])
         coming = self.cast(0, kept.k, kept.v)
         if self.own is not None:
-            parts = self.own.backward(dout_LHD, *kept)
+            parts = self.own.backward(dout_LHD, *kept[:5])
             for total, part, where in zip((dq, dk, dv), parts, (self.own.rows, self.own.keys, self.own.keys), strict=True):
                 total.add(where, part)
         returning = Transfer()
@@ -116,7 +119,7 @@ class GroupCast(Program):
             returning.wait()
             returning = self.give_back(stage, [total.result() for total in grads], (dk, dv))
         returning.wait()
-        return dq.result(), dk.result(), dv.result()
+        return with_sinks((dq.result(), dk.result(), dv.result()), dout_LHD, kept)
 
     def cast(self, number: int, *own: torch.Tensor) -> tuple[Transfer, list[torch.Tensor]]:
         """Posts the keys of a stage, round after round: sends what others want of mine, receives what I want of theirs."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from longca.errors import Refused
+from longca.kernels import sinks
 from longca.parallel.comm.base import size_of
 
 if TYPE_CHECKING:
@@ -56,10 +57,15 @@ class Merger:
         lse_HL = self.kernel.comm.empty((heads, length), self.lse_type, "lse").fill_(float("-inf"))
         return self.kernel.empty(self.shape, dtype, "out").zero_(), lse_HL
 
-    def result(self, dtype: torch.dtype | None = None) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """out and lse; out in the kernel's type, unless it is still going to be merged with others."""
+    def result(self, sinks_H: torch.Tensor | None = None, dtype: torch.dtype | None = None) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Out and lse; out in the kernel's type, unless it is still going to be merged with others. Sinks are added here, once."""
         if self.out is None:
-            return self._nothing(dtype or self.kernel.dtype)
+            self.out, self.lse = self._nothing(dtype or self.kernel.dtype)
+        if sinks_H is not None:
+            if self.lse is None:
+                raise Refused(f"{self.kernel.label} gives no lse, without which attention sinks cannot be added.")
+            self.out, self.lse = sinks.add(self.out, self.lse, sinks_H)
+            self.kernel.comm.note_work("merge", 2 * size_of(self.out))
         return self.out.to(dtype or self.kernel.dtype), self.lse
 
 

@@ -79,7 +79,10 @@ class DifferentiableLayer(Program):
     ) -> None:
         self.layer, self.kernel, self.rows, self.heads, self.select = layer, kernel, rows, heads, select
 
-    def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, Kept]:
+    def forward(
+        self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, Kept]:
+        assert sinks_H is None  # sinks are refused
         self.select()
         backward = self.kernel.case.backward
         q, k, v = (x.detach().contiguous().requires_grad_(backward) for x in (q_LHD, k_LHD, v_LHD))

@@ -11,7 +11,7 @@ from longca.parallel.primitives.delta import delta_of, out_of
 from longca.parallel.primitives.gather import Together
 from longca.parallel.primitives.local import LocalKernel
 from longca.parallel.primitives.merge import Merger
-from longca.parallel.primitives.program import Gradients, Kept, Program
+from longca.parallel.primitives.program import Gradients, Kept, Program, with_sinks
 from longca.parallel.primitives.rows import take_rows
 from longca.parallel.ranges import Shards
 
@@ -29,11 +29,14 @@ class Queries(Program):
         self.together = Together(kernel, comm, shards)
         self.row_type = torch.promote_types(kernel.dtype, torch.float32)  # of lse and delta
 
-    def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, Kept]:
+    def forward(
+        self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, Kept]:
         (q,) = self.together.gathered(q_LHD)
         part, kept = self.inner.forward(q, k_LHD, v_LHD)
-        out, lse = self.merged(part, kept, Merger(self.kernel, q_LHD, v_LHD))
-        return out, Kept(q_LHD, k_LHD, v_LHD, out, lse)
+        sinks = self.own_sinks(sinks_H)
+        out, lse = self.merged(part, kept, Merger(self.kernel, q_LHD, v_LHD), sinks)
+        return out, Kept(q_LHD, k_LHD, v_LHD, out, lse, sinks)
 
     def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
         assert kept.lse is not None  # kernels without it are refused
@@ -42,9 +45,11 @@ class Queries(Program):
         whole = Kept(q, kept.k, kept.v, out_of(self.comm, dout, delta.T), lse.T.contiguous())
         dq, dk, dv = self.inner.backward(dout, whole)
         (dq_own,) = self.together.scattered(dq)
-        return dq_own, dk, dv
+        return with_sinks((dq_own, dk, dv), dout_LHD, kept)
 
-    def merged(self, part_LHD: torch.Tensor, kept: Kept, merger: Merger) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def merged(
+        self, part_LHD: torch.Tensor, kept: Kept, merger: Merger, sinks: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """My rows of the result, from every rank's attention over its keys. They are merged in fp32."""
         assert kept.lse is not None
         outs, lses = self.together.by_rank(part_LHD), self.together.by_rank(kept.lse.T)
@@ -53,7 +58,7 @@ class Queries(Program):
         self.comm.all_to_all([list(pair) for pair in zip(outs, lses, strict=True)], buffers).wait()
         for out, lse in buffers:
             merger.add(slice(0, len(out)), out, lse.T.contiguous())
-        out, merged_lse = merger.result()
+        out, merged_lse = merger.result(sinks)
         return take_rows(self.comm, out, None, self.kernel.layout), merged_lse
 
     def work(self, plan: Plan) -> int:

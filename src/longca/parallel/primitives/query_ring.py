@@ -9,7 +9,7 @@ from longca.parallel.comm.base import Comm
 from longca.parallel.primitives.delta import delta_of, out_of
 from longca.parallel.primitives.local import LocalKernel
 from longca.parallel.primitives.merge import Total
-from longca.parallel.primitives.program import Gradients, Kept
+from longca.parallel.primitives.program import Gradients, Kept, with_sinks
 from longca.parallel.primitives.ring import Block, DoubleRing, Travelling, travels
 from longca.parallel.primitives.ring_schedule import schedule
 from longca.parallel.ranges import Shards, cut
@@ -40,7 +40,7 @@ class QueryRing(DoubleRing):
             travelling.leave(visit.gradient)
             del block  # or three would be alive
         travelling.arrive()
-        return dq.result(), dk.result(), dv.result()
+        return with_sinks((dq.result(), dk.result(), dv.result()), dout_LHD, kept)
 
     def packed_queries(self, dout_LHD: torch.Tensor, kept: Kept) -> Block:
         """This rank's own queries, copied together where they are going to travel; delta is made here, once for all ranks."""

@@ -13,7 +13,7 @@ from longca.masks import AnyMask
 from longca.parallel.comm.base import Comm, Message, Transfer, size_of
 from longca.parallel.primitives.local import LocalKernel, Piece
 from longca.parallel.primitives.merge import Merger, Total
-from longca.parallel.primitives.program import Gradients, Kept, Program
+from longca.parallel.primitives.program import Gradients, Kept, Program, with_sinks
 from longca.parallel.primitives.ring_schedule import NOBODY, GradientHop, Hop, Visit, schedule
 from longca.parallel.primitives.wire import in_order
 from longca.parallel.ranges import Shards, count, joined
@@ -70,14 +70,17 @@ class DoubleRing(Program):
         self.inside, self.gradients = comm.sub(everybody, "keys"), comm.sub(everybody, "gradients")
         self.between = comm.sub(everybody, "windows") if windows > 1 else self.inside
 
-    def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, Kept]:
+    def forward(
+        self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, Kept]:
         merger = Merger(self.kernel, q_LHD, v_LHD)
         for _, piece, block in self.travel(self.visits, self.pieces, self.packed(k_LHD, v_LHD), self.keys):
             if piece is not None and block is not None:
                 merger.add(piece.rows, *piece.forward(q_LHD, *block.parts))
             del block  # or three would be alive
-        out, lse = merger.result(self.result_type)
-        return out, Kept(q_LHD, k_LHD, v_LHD, out, lse)
+        sinks = self.own_sinks(sinks_H)
+        out, lse = merger.result(sinks, self.result_type)
+        return out, Kept(q_LHD, k_LHD, v_LHD, out, lse, sinks)
 
     def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
         dq, dk, dv = (Total(self.kernel, x.shape) for x in kept[:3])
@@ -92,7 +95,7 @@ class DoubleRing(Program):
             travelling.leave(visit.gradient)
             del block
         travelling.arrive()
-        return dq.result(self.result_type), dk.result(), dv.result()
+        return with_sinks((dq.result(self.result_type), dk.result(), dv.result()), dout_LHD, kept)
 
     def work(self, plan: Plan) -> int:
         return plan.pairs(self.rows, self.heads, self.all_keys)
