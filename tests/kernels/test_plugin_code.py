@@ -96,6 +96,7 @@ def test_an_edit_of_a_module_beside_the_plugin_is_another_version(kind: str, tmp
 
 
 @pytest.mark.parametrize("kind", ["late", "declared"])
+@pytest.mark.usefixtures("in_process")
 def test_a_module_beside_the_plugin_is_found_when_it_is_prepared(kind: str, tmp_path: Path) -> None:
     assert main(["verify", "--plugin", write(tmp_path, KINDS[kind]), *SMALL]) == 0
 
