@@ -74,7 +74,7 @@ def block_mask(mask: Mask | BlockMask, function: Callable[..., torch.Tensor], de
     import torch
     from torch.nn.attention.flex_attention import BlockMask as FlexBlocks
 
-    lists, group = mask.tiles(block_size, block_size).by_row(), _group(mask, heads)
+    tiles, group = mask.tiles(block_size, block_size).by_row(), _group(mask, heads)
     columns = max(1, -(-mask.seqlen_k // block_size))
 
     def padded(ptr: NDArray[np.int32], idx: NDArray[np.int32]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -85,11 +85,12 @@ def block_mask(mask: Mask | BlockMask, function: Callable[..., torch.Tensor], de
 
     def of_heads(array: NDArray[np.int32]) -> torch.Tensor:
         """Lists of all row tiles, pattern by pattern, as [1, heads, row tiles, ...]."""
-        return torch.from_numpy(array).to(device).unflatten(0, (mask.heads, -1)).repeat_interleave(group, 0)[None]
+        lists: torch.Tensor = torch.from_numpy(array).to(device).unflatten(0, (mask.heads, -1))
+        return lists.repeat_interleave(group, 0)[None]
 
     return FlexBlocks.from_kv_blocks(
-        *padded(lists.partial_ptr, lists.partial_idx),
-        *padded(lists.full_ptr, lists.full_idx),
+        *padded(tiles.partial_ptr, tiles.partial_idx),
+        *padded(tiles.full_ptr, tiles.full_idx),
         BLOCK_SIZE=block_size,
         mask_mod=function,
         seq_lengths=(mask.seqlen_q, mask.seqlen_k),
