@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from longca.masks.bands import Ints, Range, as_ranges, bands, clipped, split_row
 from longca.masks.handle import Handled
 from longca.masks.mask import Mask, Shards
 from longca.masks.tiles import TileLists
+
+if TYPE_CHECKING:
+    import torch
 
 ONLY_BANDS = "a block pattern takes & with a mask of bands"
 
@@ -177,6 +180,18 @@ class BlockMask(Handled):
 
     def tiles(self, rows_per_tile: int, keys_per_tile: int) -> BlockTiles:
         return BlockTiles(self, rows_per_tile, keys_per_tile)
+
+    def mask_mod(self, device: str = "cpu", heads: int | None = None) -> Callable[..., torch.Tensor]:
+        """FlexAttention's function (batch, head, query, key) -> bool for so many query heads; by default one per pattern."""
+        from longca.masks import flex  # it imports this file
+
+        return flex.blocks_mod(self, heads or self.heads, device)
+
+    def block_mask(self, device: str = "cpu", block_size: int = 128, heads: int | None = None) -> Any:
+        """FlexAttention's BlockMask for so many query heads; by default one per pattern."""
+        from longca.masks import flex
+
+        return flex.block_mask(self, self.mask_mod(device, heads), device, block_size, heads or self.heads)
 
 
 class BlockTiles:

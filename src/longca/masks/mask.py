@@ -221,7 +221,7 @@ class Mask(Handled):
         """FlexAttention's BlockMask."""
         from longca.masks import flex
 
-        return flex.block_mask(self, device, block_size)
+        return flex.block_mask(self, self.mask_mod(device), device, block_size, 1)
 
     @cached_property
     def _varlen(self) -> encodings.Varlen:
