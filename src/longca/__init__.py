@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from longca import masks, parallel, testing
     from longca.api.compare import compare
     from longca.api.history import history
+    from longca.api.recommend import recommend
     from longca.api.report import report
     from longca.api.run import run
     from longca.api.verify import verify
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _WHERE = {
     "longca.api.compare": ("compare",),
     "longca.api.history": ("history",),
+    "longca.api.recommend": ("recommend",),
     "longca.api.report": ("report",),
     "longca.api.run": ("run",),
     "longca.api.verify": ("verify",),
@@ -62,6 +64,7 @@ __all__ = [
     "mask",
     "masks",
     "parallel",
+    "recommend",
     "report",
     "run",
     "testing",
@@ -82,8 +85,8 @@ def __getattr__(name: str) -> Any:
 
 
 class _Package(ModuleType):
-    """The type of this module. `longca.compare` and `longca.report` are functions, though rooms of the package have the same names: the
-    import system must not put a room in the place of a function."""
+    """The type of this module. `longca.compare`, `longca.recommend` and `longca.report` are functions, and rooms of the package have the
+    same names: the import system must not put a room in the place of a function."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in _HOME and isinstance(value, ModuleType)):

@@ -11,8 +11,8 @@ import pytest
 
 import longca
 from journals import Write
+from longca.api.recommend import SHOWN
 from longca.cli import main
-from longca.cli.recommend import SHOWN
 from longca.masks import causal
 from longca.recommend.answer import Answer, recommend
 from longca.recommend.best import NO_RECORD, table

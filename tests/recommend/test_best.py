@@ -90,7 +90,7 @@ def test_what_is_exported_can_be_read_without_longca(write: Write, monkeypatch: 
     params = [entry["question"]["params"] for entry in exported(answers)]
     assert params == [{"b": 64, "ratio": 0.5, "heads": 8}, {"p": "drawn"}]
     assert _files(exported(answers)) == [str(folder / "results.jsonl")] * 3, "as given"
-    monkeypatch.setattr("longca.recommend.shipped.SHIPPED", (folder,))
+    monkeypatch.setattr(shipped, "SHIPPED", (folder,))
     assert _files(exported(answers)) == ["results/results.jsonl"] * 3
     json.dumps(exported(answers), allow_nan=False)
 

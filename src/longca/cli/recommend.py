@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from longca.cli._collector import collector_paused
 from longca.cli._journal_notes import say_lacks
+from longca.cli._tables import show_parts
 from longca.errors import BadInput
 
 if TYPE_CHECKING:
-    from longca.recommend.answer import Answer, Choice, Source
+    from longca.recommend.answer import Answer
 
 HELP = "say which kernel (or which split over many GPUs) to use, from measured records; exit code 4 if none answers"
 FIELDS = (
     *("mask", "seqlen", "heads", "head_dim", "dtype", "pass_", "source", "distribution", "packing", "own_documents", "deterministic"),
     *("softcap", "sinks", "gpus", "cluster", "memory", "device"),
 )
-SHOWN = 4  # records named below an answer; --export has all
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,22 +58,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _answer(args: argparse.Namespace) -> int:
-    from longca.recommend import usage
-    from longca.recommend.answer import recommend
+    from longca.api.recommend import recommend
     from longca.recommend.best import NO_RECORD
-    from longca.recommend.question import Question
-    from longca.recommend.shipped import load
 
-    question = Question.parse(**_typed(args))
     say_lacks(args.results or [])
-    answer = recommend(question, load(args.results))
+    recommendation = recommend(**_typed(args), results=args.results)
     if args.export:
-        _write(args.export, [answer])
-    if answer.best is not None and args.code:
-        print(usage.code(answer, answer.best), end="")
+        _write(args.export, [recommendation.answer])
+    if recommendation.ok and args.code:
+        print(recommendation.code, end="")
     else:
-        _show(answer)
-    return 0 if answer.best is not None else NO_RECORD
+        show_parts(recommendation.parts())
+    return 0 if recommendation.ok else NO_RECORD
 
 
 def _typed(args: argparse.Namespace) -> dict[str, Any]:
@@ -118,116 +113,3 @@ def _write(target: str, answers: list[Answer]) -> None:
     except OSError as error:
         raise BadInput(f"cannot write {target}: {error.strerror}; give another file.") from error
     print(f"wrote {plural(len(answers), 'answer')} to {target}", file=sys.stderr)
-
-
-def _show(answer: Answer) -> None:
-    from longca.cli._tables import show_table
-
-    print(answer.question.describe(answer.unit) + (f", {answer.device}" if answer.device else ""))
-    if answer.best is None:
-        print("\nno kernel that was measured can be recommended." if answer.out else "\nno record answers this.")
-    else:
-        _show_best(answer, answer.best)
-    if answer.out:
-        print("\nout:")
-        show_table(["", "", "why"], [[out.line, out.status, out.reason] for out in answer.out])
-    if answer.unmeasured and (answer.best is not None or answer.out):
-        print(f"\nof these there is no record here: {', '.join(answer.unmeasured)}")
-    for sentence in answer.advice:
-        print(sentence)
-
-
-def _show_best(answer: Answer, best: Choice) -> None:
-    from longca.cli._tables import show_table
-
-    equals = [choice.name for choice in answer.choices if choice.as_good]
-    others = f", or {'one of ' if len(equals) > 1 else ''}{', '.join(equals)}: as good {_alike()}" if equals else ""
-    print(f"\nuse {best.name}{' (SIMULATED, not measured)' if best.simulated else ''}{others}\n")
-    several = answer.masks > 1
-    columns = ["", "TFLOP/s" + (f"/{answer.unit}" if best.method else ""), *(["worst"] if several else []), "ms", "GiB", "against the best"]
-    rows = []
-    for choice in answer.choices:
-        memory = "not counted" if choice.memory_gib is None else f"{choice.memory_gib:.3g}"
-        worst = [f"{choice.worst_tflops:.3g}"] if several else []
-        rows.append([choice.name, f"{choice.tflops:.3g}", *worst, f"{choice.ms:.4g}", memory, _against(choice, best)])
-    show_table(columns, rows)
-    print()
-    for remark in _remarks(answer, best):
-        print(remark)
-    print("\nit rests on:" if len(best.sources) <= SHOWN else f"\nit rests on {len(best.sources)} records, among them:")
-    for source in best.sources[:SHOWN]:
-        print(f"  {_source(source)}")
-    command = best.command(answer.seeds)
-    if command:
-        print(f"to measure it again: {command}")
-
-
-def _source(source: Source) -> str:
-    record, environment = source.record, source.environment
-    facts = [environment.name, environment.date, f"commit {environment.commit[:10]}" if environment.commit else ""]
-    return f"{source.file} {record.key} {record.pass_} seed {record.seed} ({', '.join(fact for fact in facts if fact)})"
-
-
-def _alike() -> str:
-    from longca.results.ranking import PRACTICAL
-
-    return f"within the noise or {100 * PRACTICAL:g} %"
-
-
-def _against(choice: Choice, best: Choice) -> str:
-    if choice is best:
-        return "best"
-    return f"{choice.against_best:.2f}x" + (f", as good as it {_alike()}" if choice.as_good else "")
-
-
-def _remarks(answer: Answer, best: Choice) -> list[str]:
-    """Sentences on what the figures are of, and on doubts about them."""
-    from longca.results.record import Pass
-
-    remarks = []
-    if best.simulated:
-        remarks.append(f"these figures come from a simulation of the cluster {best.simulated}; nothing of it was measured.")
-    if best.summed:
-        summed = _names(answer, [choice for choice in answer.choices if choice.summed])
-        remarks.append(f"fwd+bwd is the sum of a forward and a backward that were measured apart ({summed}).")
-    if answer.masks > 1:
-        seeds = ", ".join(map(str, answer.seeds))
-        remarks.append(f"median and worst over the masks of {len(answer.seeds)} seeds ({seeds}), the same for all.")
-    elif answer.question.has_documents:
-        remarks.append(f"one seed only ({answer.seeds[0]}); other documents may give another answer.")
-    training = [choice for choice in answer.choices if choice.sources[0].record.grad]
-    if answer.question.pass_ is Pass.FWD and training:
-        others = "" if len(training) == len(answer.choices) else f" of {_names(answer, training)}"
-        remarks.append(f"the forward{others} is that of training: it keeps what a backward needs.")
-    return remarks + _doubts(answer)
-
-
-def _doubts(answer: Answer) -> list[str]:
-    from longca.results.ranking import ENOUGH_SAMPLES, SETTLED_S
-
-    doubts = []
-    if noisy := [choice for choice in answer.choices if choice.noisy]:
-        doubts.append(f"noisy when it was measured: {', '.join(choice.name for choice in noisy)}.")
-    if (warmup_s := _shortest_warmup(answer.choices)) is not None and warmup_s < SETTLED_S:
-        doubts.append(
-            f"measured after a warm-up of {1e3 * warmup_s:g} ms: a GPU slows down under load, an H200 by up to 13 % within "
-            f"{1e3 * SETTLED_S:g} ms, so close kernels may be in another order."
-        )
-    few = [choice for choice in answer.choices if choice.samples < ENOUGH_SAMPLES and not choice.simulated]
-    if few:
-        doubts.append(
-            f"measured with fewer than {ENOUGH_SAMPLES} samples: {', '.join(f'{choice.name} ({choice.samples})' for choice in few)}."
-        )
-    if older := [choice for choice in answer.choices if choice.older]:
-        doubts.append(f"measured with an older version of this kernel's code, or before versions were recorded: {_names(answer, older)}.")
-    return doubts
-
-
-def _names(answer: Answer, choices: Sequence[Choice]) -> str:
-    return "all of them" if len(choices) == len(answer.choices) else ", ".join(choice.name for choice in choices)
-
-
-def _shortest_warmup(choices: Sequence[Choice]) -> float | None:
-    """The shortest warm-up on a GPU, in seconds."""
-    sources = [source for choice in choices for source in choice.sources if not source.environment.on_cpu and not choice.simulated]
-    return min((seconds for source in sources if (seconds := source.environment.warmup_s) is not None), default=None)

@@ -1,0 +1,171 @@
+"""`longca.recommend`: which kernel, or which method on many GPUs, to use, with the runners-up, why others are out, and the records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from longca.api.shown import Part, Shown
+from longca.errors import BadInput
+from longca.recommend import answer as answers
+from longca.recommend import shipped, usage
+from longca.recommend.answer import Answer, Choice, Source
+from longca.recommend.question import Question
+from longca.results.ranking import ENOUGH_SAMPLES, PRACTICAL, SETTLED_S
+from longca.results.record import Pass
+from longca.results.tables import Table
+
+SHOWN = 4  # records named below an answer; its `choices` have all
+
+
+class Recommendation(Shown):
+    """An answer from measured records."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+
+    @property
+    def ok(self) -> bool:
+        """Whether a record answers."""
+        return self.answer.best is not None
+
+    @property
+    def best(self) -> Choice | None:
+        return self.answer.best
+
+    @property
+    def code(self) -> str:
+        """The lines of Python that use the answer; empty where there is none."""
+        return usage.code(self.answer, self.answer.best) if self.answer.best else ""
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per choice, the best first."""
+        names = ("name", "kernel", "method", "tflops", "worst_tflops", "ms", "memory_gib", "against_best", "as_good", "noisy", "samples")
+        return [{name: getattr(choice, name) for name in names} for choice in self.answer.choices]
+
+    def parts(self) -> list[Part]:
+        answer = self.answer
+        parts: list[Part] = [answer.question.describe(answer.unit) + (f", {answer.device}" if answer.device else "")]
+        if answer.best is None:
+            parts += ["", "no kernel that was measured can be recommended." if answer.out else "no record answers this."]
+        else:
+            parts += _best(answer, answer.best)
+        if answer.out:
+            parts += ["", Table("out:", ["", "", "why"], [[out.line, out.status, out.reason] for out in answer.out])]
+        if answer.unmeasured and (answer.best is not None or answer.out):
+            parts += ["", f"of these there is no record here: {', '.join(answer.unmeasured)}"]
+        return [*parts, *answer.advice]
+
+
+def recommend(
+    mask: str,
+    seqlen: int | str,
+    *,
+    results: str | Path | Sequence[str | Path] | None = None,
+    params: Mapping[str, int | float] | None = None,
+    **question: Any,
+) -> Recommendation:
+    """Which kernel to use for a mask and a length, from the shipped records or those of `results`; `longca.best` gives the first alone.
+
+    Further arguments are those of `longca.best`: heads, head_dim, dtype, pass_, gpus, memory, device and others.
+
+    >>> longca.recommend("causal_document", "32K").best.kernel
+    """
+    try:
+        asked = Question.parse(mask, seqlen, params=dict(params or {}), **question)
+    except TypeError as error:  # an argument that no question has
+        raise BadInput(f"longca.recommend: {error}; help(longca.best) lists the arguments.") from error
+    return Recommendation(answers.recommend(asked, shipped.load(results)))
+
+
+def _best(answer: Answer, best: Choice) -> list[Part]:
+    equals = [choice.name for choice in answer.choices if choice.as_good]
+    others = f", or {'one of ' if len(equals) > 1 else ''}{', '.join(equals)}: as good {_alike()}" if equals else ""
+    several = answer.masks > 1
+    columns = ["", "TFLOP/s" + (f"/{answer.unit}" if best.method else ""), *(["worst"] if several else []), "ms", "GiB", "against the best"]
+    rows = []
+    for choice in answer.choices:
+        memory = "not counted" if choice.memory_gib is None else f"{choice.memory_gib:.3g}"
+        worst = [f"{choice.worst_tflops:.3g}"] if several else []
+        rows.append([choice.name, f"{choice.tflops:.3g}", *worst, f"{choice.ms:.4g}", memory, _against(choice, best)])
+    records = "it rests on:" if len(best.sources) <= SHOWN else f"it rests on {len(best.sources)} records, among them:"
+    command = best.command(answer.seeds)
+    return [
+        "",
+        f"use {best.name}{' (SIMULATED, not measured)' if best.simulated else ''}{others}",
+        "",
+        Table("", columns, rows),
+        "",
+        *_remarks(answer, best),
+        "",
+        records,
+        *(f"  {_source(source)}" for source in best.sources[:SHOWN]),
+        *([f"to measure it again: {command}"] if command else []),
+    ]
+
+
+def _source(source: Source) -> str:
+    record, environment = source.record, source.environment
+    facts = [environment.name, environment.date, f"commit {environment.commit[:10]}" if environment.commit else ""]
+    return f"{source.file} {record.key} {record.pass_} seed {record.seed} ({', '.join(fact for fact in facts if fact)})"
+
+
+def _alike() -> str:
+    return f"within the noise or {100 * PRACTICAL:g} %"
+
+
+def _against(choice: Choice, best: Choice) -> str:
+    if choice is best:
+        return "best"
+    return f"{choice.against_best:.2f}x" + (f", as good as it {_alike()}" if choice.as_good else "")
+
+
+def _remarks(answer: Answer, best: Choice) -> list[str]:
+    """Sentences on what the figures are of, and on doubts about them."""
+    remarks = []
+    if best.simulated:
+        remarks.append(f"these figures come from a simulation of the cluster {best.simulated}; nothing of it was measured.")
+    if best.summed:
+        summed = _names(answer, [choice for choice in answer.choices if choice.summed])
+        remarks.append(f"fwd+bwd is the sum of a forward and a backward that were measured apart ({summed}).")
+    if answer.masks > 1:
+        seeds = ", ".join(map(str, answer.seeds))
+        remarks.append(f"median and worst over the masks of {len(answer.seeds)} seeds ({seeds}), the same for all.")
+    elif answer.question.has_documents:
+        remarks.append(f"one seed only ({answer.seeds[0]}); other documents may give another answer.")
+    training = [choice for choice in answer.choices if choice.sources[0].record.grad]
+    if answer.question.pass_ is Pass.FWD and training:
+        others = "" if len(training) == len(answer.choices) else f" of {_names(answer, training)}"
+        remarks.append(f"the forward{others} is that of training: it keeps what a backward needs.")
+    return remarks + _doubts(answer)
+
+
+def _doubts(answer: Answer) -> list[str]:
+    doubts = []
+    if noisy := [choice for choice in answer.choices if choice.noisy]:
+        doubts.append(f"noisy when it was measured: {', '.join(choice.name for choice in noisy)}.")
+    if (warmup_s := _shortest_warmup(answer.choices)) is not None and warmup_s < SETTLED_S:
+        doubts.append(
+            f"measured after a warm-up of {1e3 * warmup_s:g} ms: a GPU slows down under load, an H200 by up to 13 % within "
+            f"{1e3 * SETTLED_S:g} ms, so close kernels may be in another order."
+        )
+    few = [choice for choice in answer.choices if choice.samples < ENOUGH_SAMPLES and not choice.simulated]
+    if few:
+        doubts.append(
+            f"measured with fewer than {ENOUGH_SAMPLES} samples: {', '.join(f'{choice.name} ({choice.samples})' for choice in few)}."
+        )
+    if older := [choice for choice in answer.choices if choice.older]:
+        doubts.append(f"measured with an older version of this kernel's code, or before versions were recorded: {_names(answer, older)}.")
+    return doubts
+
+
+def _names(answer: Answer, choices: Sequence[Choice]) -> str:
+    return "all of them" if len(choices) == len(answer.choices) else ", ".join(choice.name for choice in choices)
+
+
+def _shortest_warmup(choices: Sequence[Choice]) -> float | None:
+    """The shortest warm-up on a GPU, in seconds."""
+    sources = [source for choice in choices for source in choice.sources if not source.environment.on_cpu and not choice.simulated]
+    return min((seconds for source in sources if (seconds := source.environment.warmup_s) is not None), default=None)
