@@ -88,7 +88,8 @@ def run(args: argparse.Namespace) -> int:
     if device == "cuda":
         keep_on_disk()
     if args.level == "cp":
-        return _verify_cp.run(args, _cp_request(args, device))
+        with _signals_stop():
+            return _verify_cp.run(args, _cp_request(args, device))
     suite, steps = _wanted(args, device)
     level = OneDevice(suite, device, args.plugin, only_named=args.kernels is not None)
     for entry in level.catalogue.entries.values():
