@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from longca.cli import INTERRUPTED
 from longca.cli._tables import show_table, write_over
 from longca.errors import BadInput, Unavailable
 from longca.text import parse_axes
@@ -71,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"wrote {packed}: send this file", file=sys.stderr if args.json else sys.stdout)
         if not done.failed and not any(finding.errors for finding in done.findings):
             raise Unavailable("nothing was checked: no method could do any of this here.")
-        return 1 if done.failed else 0
+        return INTERRUPTED if done.stopped else 1 if done.failed else 0
 
     return check() if launch is None else take_part(launch, request.device, level.suite.limits.start_s, check)
 

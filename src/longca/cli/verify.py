@@ -90,7 +90,8 @@ def run(args: argparse.Namespace) -> int:
 
     _verify_cp.refuse(args)
     if args.level == "cp":
-        return _verify_cp.run(args)
+        with _signals_stop():
+            return _verify_cp.run(args)
     typed = {field.name: getattr(args, field.name) for field in fields(VerifyRequest) if hasattr(args, field.name)}
     plan = plan_verify(VerifyRequest(**typed | {"plugins": args.plugin, "params": parse_axes(args.set)}))
     if not args.json:

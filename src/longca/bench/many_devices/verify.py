@@ -22,7 +22,6 @@ from longca.bench.plan.workload import Step
 from longca.bench.run.environment import device_model
 from longca.bench.run.retry import outcomes
 from longca.errors import LongcaError
-from longca.parallel import registry
 from longca.parallel.grid import default_windows, divisors
 from longca.processes.ranks import RankFailed
 from longca.results.record import Check, LevelName, Outcome, Pass, Status
@@ -77,10 +76,9 @@ def make_level(request: CpRequest) -> ManyDevices:
     """The level with every method of LongCA and all peers that are installed, or the named ones."""
     load_masks(request.plugins)
     heads, dim, dtype = SHAPES[request.device]
-    usual = [*registry.names(), *(name for name in registry.peers() if registry.get(name).available())]
     suite = Suite(
         level=LevelName.CP,
-        methods=tuple(parse_list(request.methods)) if request.methods else tuple(usual),
+        methods=tuple(parse_list(request.methods or "all,peers")),
         kernels=tuple(parse_list(request.kernels or "all")),
         masks=tuple(parse_list(request.masks or "all")),
         heads=tuple(parse_list(request.heads or heads)),
@@ -136,6 +134,7 @@ class Verification:
     transfers: list[TransferTime]
     cases: int = 0
     broken: str = ""
+    stopped: bool = False  # by Ctrl-C, or by SIGTERM
 
     @property
     def failed(self) -> bool:
@@ -164,9 +163,8 @@ def verify(level: ManyDevices, steps: Sequence[Step], tell: Callable[[Verificati
                 done.findings.append(_finding(job, dict(outcomes(job, ranks))))
                 tell(done)
                 if ranks.lost:
-                    done.broken = (
-                        f"the ranks broke on {done.findings[-1].method}; {plural(len(jobs) - len(done.findings), 'case')} left out"
-                    )
+                    left = plural(len(jobs) - len(done.findings), "case")
+                    done.broken = f"the ranks of this job broke on {done.findings[-1].method}; {left} not checked"
                     return done
             for line in measure_transfers(ranks.group(number).run, done.places, level.device, deadline):
                 done.transfers.append(line)
@@ -176,6 +174,9 @@ def verify(level: ManyDevices, steps: Sequence[Step], tell: Callable[[Verificati
             done.broken = f"{where} {failed.message.rstrip('.')}{words}"
         except LongcaError as error:
             done.broken = str(error).rstrip(".")
+        except KeyboardInterrupt:
+            done.stopped = True
+            done.broken = f"stopped; {plural(len(jobs) - len(done.findings), 'case')} not checked"
         finally:
             ranks.close()
     return done
