@@ -126,9 +126,9 @@ def test_only_kernels_that_declare_them_are_run(label: str) -> None:
     case = Case(256, 256, 8, 8, 128, 128, "bf16", kernel.devices[0])
     if not kernel.takes_softcap:
         assert registry.supports(kernel, mask, replace(case, softcap=30.0)) == No("cannot cap scores (softcap)")
-    if kernel.sinks == "no":
+    if kernel.sink_support == "no":
         assert registry.supports(kernel, mask, replace(case, sinks=True)) == No("cannot do attention sinks")
-    if kernel.sinks == "after":  # sinks are added to out and lse, and the backward starts from those
+    if kernel.sink_support == "after":  # sinks are added to out and lse, and the backward starts from those
         assert kernel.backward == "functional" or label == "flex"
         assert kernel.gives_lse
     assert isinstance(registry.supports(kernel, mask, replace(case, softcap=float("nan"))), No)

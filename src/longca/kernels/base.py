@@ -193,7 +193,7 @@ class Kernel(ABC):
     takes_negative_scale: bool = False  # most libraries take the maximum of the scores before they scale them
     takes_empty: bool = False  # masks without queries or without keys
     takes_softcap: bool = False  # whether forward and backward apply `Case.softcap`
-    sinks: SinkSupport = "no"  # "after": they are added to out and lse, as rings need them too; "native": the library adds them
+    sinks: SinkSupport | None = None  # None: see `sink_support`
     own_files: tuple[str, ...] = ()  # files beside this one that are part of the kernel and no Python module, such as kernel.cu
     tested: str = ""  # where it passed the check; empty: nowhere yet
     preference: Preference = Preference()  # whether longca.attention may choose it where no kernel is named
@@ -202,6 +202,14 @@ class Kernel(ABC):
 
     def __init__(self, variant: str = "") -> None:
         self.variant = variant
+
+    @property
+    def sink_support(self) -> SinkSupport:
+        """How it does attention sinks: "native", by its library; "after", where LongCA adds them to its out and lse; or "no".
+
+        A backward that takes the out and lse of a whole ring takes those with sinks too, so nothing more is needed than that and an lse.
+        """
+        return self.sinks or ("after" if self.backward == "functional" and self.gives_lse else "no")
 
     @property
     def getting(self) -> str:

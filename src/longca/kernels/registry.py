@@ -294,9 +294,9 @@ def _refuse_softcap_and_sinks(kernel: Kernel, case: Case) -> No | None:
         return No(f"needs a softcap of 0 or more, not {case.softcap}")
     if case.softcap and not kernel.takes_softcap:
         return No("cannot cap scores (softcap)")
-    if case.sinks and kernel.sinks == "no":
+    if case.sinks and kernel.sink_support == "no":
         return No("cannot do attention sinks")
-    if case.sinks and kernel.sinks == "after" and not kernel.lse_in(case):
+    if case.sinks and kernel.sink_support == "after" and not kernel.lse_in(case):
         return No(f"gives no lse on {case.device}, without which attention sinks cannot be added")
     return None
 

@@ -196,7 +196,10 @@ def test_a_right_kernel_passes_every_trial(name: str, dtype: str) -> None:
             continue
         assert verdict.reason == "", trial
         assert max(shares(verdict)) < 0.8, trial
-    assert refused == ({TrialName.RING} if registry.get(name).backward == "autograd" else set())
+    kernel = registry.get(name)
+    optional = {TrialName.SOFTCAP: kernel.takes_softcap, TrialName.SINKS: kernel.sink_support != "no"}
+    assert refused - set(optional) == ({TrialName.RING} if kernel.backward == "autograd" else set())
+    assert refused & set(optional) == {trial for trial, can in optional.items() if not can}
 
 
 @pytest.mark.parametrize("name", ["torch:plain", "my_kernel"])

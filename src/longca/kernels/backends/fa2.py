@@ -25,7 +25,6 @@ class Fa2(Kernel):
     name = "fa2"
     about = "FlashAttention-2 with documents and windows: torch's own build, or the flash-attn package"
     variants = ("torch", "package")
-    sinks = "after"
     preference = Preference(cuda=50)
 
     def __init__(self, variant: str = "") -> None:

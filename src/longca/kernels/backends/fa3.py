@@ -70,7 +70,6 @@ class Fa3(Kernel):
     needs = "xformers==0.0.34 nvidia-cuda-runtime-cu12"
     capability = (9, 0)
     tested = "H200"
-    sinks = "after"
     preference = Preference(cuda=30)
     tuning = Tuning()
 

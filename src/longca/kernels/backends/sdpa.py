@@ -46,7 +46,6 @@ class Sdpa(Kernel):
             self.devices, self.tested = ("cuda",), "H200"
         if variant in ("efficient", "math"):
             self.gqa = "expands"
-        self.sinks = "no" if variant == "math" else "after"  # it gives no lse
         if variant == "math":
             self.layout, self.backward, self.gives_lse, self.takes_negative_scale = "HLD", "autograd", False, True
 

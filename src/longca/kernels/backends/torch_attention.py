@@ -21,7 +21,6 @@ class TorchKernel(Kernel):
     capability = (0, 0)
     variants = ("plain", "chunked")
     takes_negative_scale = takes_empty = takes_softcap = True
-    sinks = "after"
     tested = "CPU, H200"
 
     def __init__(self, variant: str = "") -> None:

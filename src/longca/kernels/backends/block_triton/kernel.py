@@ -34,7 +34,6 @@ class BlockTriton(Kernel):
     modules = ("triton",)
     preference = Preference(cuda=60)
     tested = "CPU interpreter, H200"
-    sinks = "after"
 
     def __init__(self, variant: str = "") -> None:
         super().__init__(variant)

@@ -28,7 +28,6 @@ class Cudnn(Kernel):
     modules = ("cudnn",)
     capability = (9, 0)  # ragged batches
     tested = "H200"
-    sinks = "after"
     preference = Preference(cuda=40)
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:

@@ -89,7 +89,6 @@ class CudnnFlex(Kernel):
     preference = Preference(cuda=20)
     compile_cache = CompileCache("FLEX_ATTENTION_CUTE_DSL_CACHE_ENABLED", "FLEX_ATTENTION_CUTE_DSL_CACHE_DIR")
     tested = "H200"
-    sinks = "after"
     tuning = Tuning()
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
