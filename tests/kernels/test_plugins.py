@@ -120,7 +120,9 @@ def test_a_missing_plugin_file() -> None:
 
 
 def test_the_documentation_shows_the_example() -> None:
-    shown = (EXAMPLES.parent / "docs" / "kernels.md").read_text().split("## A kernel of your own")[1].split("```python\n")[1].split("```")[0]
+    shown = (
+        (EXAMPLES.parent / "docs" / "kernels.md").read_text().split("## A kernel of your own")[1].split("```python\n")[1].split("```")[0]
+    )
     assert (EXAMPLES / "my_kernel.py").read_text().endswith(shown)
 
 
