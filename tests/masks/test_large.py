@@ -20,7 +20,7 @@ def test_areas_of_shards_are_exact_far_beyond_32_bits() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", masks.names())
+@pytest.mark.parametrize("name", masks.PATTERNS)
 def test_a_million_tokens(name: str) -> None:
     mask = masks.build(name, MILLION, seed=5)
     assert isinstance(mask, Mask)

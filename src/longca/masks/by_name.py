@@ -98,17 +98,18 @@ def build(
     return find(name)(length, seed=seed, documents=documents, distribution=distribution, packing=packing, **params)
 
 
+def has_blocks(name: str) -> bool:
+    """Whether a mask is a block pattern, or an expression with one. It may be the name of anything, as records have it."""
+    return name in BLOCK_PATTERNS or (bool(words_in(name) & BLOCK_PATTERNS.keys()) and _has_blocks(name, len(own.OWN)))
+
+
 @lru_cache(maxsize=4096)
 def _has_blocks(name: str, plugins: int) -> bool:
+    """`plugins` are how many masks of users there are, as that may change the answer."""
     try:
         return blocks_of(name) is not None
     except LongcaError:  # a mask of a plugin or a file that is not here
         return False
-
-
-def has_blocks(name: str) -> bool:
-    """Whether a mask is a block pattern, or an expression with one."""
-    return name not in PATTERNS and (name in BLOCK_PATTERNS or _has_blocks(name, len(own.OWN)))
 
 
 def blocks_of(name: str, params: Mapping[str, Any] | None = None) -> tuple[BlockPattern, dict[str, Any]] | None:

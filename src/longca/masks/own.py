@@ -69,8 +69,8 @@ def _pattern(function: Callable[..., Any], name: str) -> Pattern:
         except Exception as error:
             raise BadInput(f"the mask {name!r} fails: {type(error).__name__}: {error}{place(error)}.") from error
 
-    about = (function.__doc__ or "a mask of a plugin").strip().splitlines()[0].rstrip(".")
-    return Pattern(name, GROUP, about, made, defaults, "documents" in special, None, function.__module__)
+    about = (inspect.getdoc(function) or "").strip() or "a mask of a plugin"
+    return Pattern(name, GROUP, about.splitlines()[0].rstrip("."), made, defaults, "documents" in special, None, function.__module__)
 
 
 def _bands(result: Any, name: str, seqlen: int) -> Bands:

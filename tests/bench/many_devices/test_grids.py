@@ -132,8 +132,10 @@ def test_methods_of_a_file_are_listed(plugins: Path, capsys: pytest.CaptureFixtu
     monkeypatch.setattr(registry, "_plugins", {})
     assert main(["ls", "cp", "--plugin", str(plugins / "fragile_methods.py")]) == 0
     assert "plain_ring" in capsys.readouterr().out
-    assert main(["ls", "masks", "--plugin", str(plugins / "fragile_methods.py")]) == 2
-    assert "--plugin is for `longca ls kernels` and `longca ls cp`" in capsys.readouterr().err
+    assert main(["ls", "masks", "--plugin", str(plugins / "own_masks.py")]) == 0
+    assert "stairs" in capsys.readouterr().out
+    assert main(["ls", "suites", "--plugin", str(plugins / "fragile_methods.py")]) == 2
+    assert "--plugin is for `longca ls kernels`, `longca ls masks`, `longca ls cp`; leave it out." in capsys.readouterr().err
 
 
 def test_a_suites_grid_is_not_for_methods_that_have_no_choice(capsys: pytest.CaptureFixture[str]) -> None:
