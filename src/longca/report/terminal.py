@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from statistics import median
 
 from longca.compare import standing
 from longca.results.dense import DenseTimes
+from longca.results.metrics import median
 from longca.results.naming import Contest, Row, contests, rows
 from longca.results.ranking import Standing, rank_rows
 from longca.results.reading import Results
