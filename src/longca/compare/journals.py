@@ -33,7 +33,6 @@ CELL_FIELDS = (
     *("level", "asked", "mask", "params", "mask_digest", "seed", "seqlen", "seqlen_q", "seqlen_k", "heads_q", "heads_kv", "head_dim"),
     *("head_dim_v", "dtype", "deterministic", "grad", "method", "ranks", "grid", "options", "simulated", "softcap", "sinks", "scale"),
 )
-REPEATED = ("env", "kernel", "variant", "asked", "mask", "mask_digest", "dtype", "backward_kind", "reason")  # texts of many records
 
 
 @dataclass(frozen=True)
@@ -99,16 +98,11 @@ def compare(before: str | Path, after: str | Path, threshold: float = PRACTICAL,
 
 
 def read_journal(folder: str | Path) -> Results:
-    """A journal in less memory: without the errors of checks, which its reader has judged, and with one object for equal texts."""
+    """A journal in less memory: without the errors of checks, which its reader has judged, and with one object for equal versions."""
     results = read(folder)
-    texts: dict[str, str] = {}
     versions: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
     for record in results.records:
         record.check = None
-        for name in REPEATED:
-            text = getattr(record, name)
-            if text is not None:
-                setattr(record, name, texts.setdefault(text, text))
         if record.versions is not None:
             record.versions = versions.setdefault(tuple(record.versions.items()), record.versions)
     return results

@@ -9,8 +9,7 @@ from longca.results.naming import Contest, Row, Setting, contests, rows
 from longca.results.ranking import Out, Standing, rank_rows
 from longca.results.reading import Results
 from longca.results.record import Pass
-from longca.results.tables import Table, format_figure
-from longca.text import format_size
+from longca.results.tables import Table, format_figure, length_table
 
 
 @dataclass(frozen=True)
@@ -65,13 +64,6 @@ def tables(results: Results, kernel: str) -> list[Table]:
 
 
 def _table(kernel: str, pass_: Pass, setting: Setting, group: Mapping[Contest, Position]) -> Table:
-    lengths = sorted({contest.seqlen for contest in group})
-    texts = {(contest.problem, contest.seqlen): position.text for contest, position in group.items()}
-    problems = dict.fromkeys(contest.problem for contest in group)
     unit = "TFLOP/s, and how many times those of the other; ~ one of the two is noisy"
     title = f"{kernel} against the best other, {pass_}, {setting.title} ({unit})"
-    return Table(
-        title,
-        ["mask", *map(format_size, lengths)],
-        [[problem, *(texts.get((problem, seqlen), "") for seqlen in lengths)] for problem in problems],
-    )
+    return length_table(title, {(contest.problem, contest.seqlen): position.text for contest, position in group.items()})

@@ -20,7 +20,7 @@ def differences(question: Question, record: Record, environment: Environment) ->
     if record.mask != question.mask or is_single_rank(record):
         return None
     wanted = _asked(question)
-    differing = {flag: value for flag, value in _aspects(record).items() if value != wanted[flag]}
+    differing = {flag: value for flag, value in _measured(record).items() if value != wanted[flag]}
     params = other_params(record, question.params)
     if params:
         differing["--set"] = ",".join(f"{name}={value}" for name, value in params.items())
@@ -55,40 +55,25 @@ def other_params(record: Record, asked: Mapping[str, int | float]) -> dict[str, 
     return other
 
 
-def _aspects(record: Record) -> Differences:
-    """What a record has of all that a question asks for, but mask, parameters and device."""
+# what a question asks for and a record has, but mask, parameters and device, by flag; these have one value each
+FLAGS = ("--gpus", "--cluster", "--source", "--distribution", "--packing", "--own-documents", "--deterministic", "--softcap", "--sinks")
+
+
+def _aspects(shape: Mapping[str, Any], seqlen: int, dtype: str, *others: Any) -> Differences:
+    """Values by flag, as a user types them."""
+    sizes = {"--seqlen": format_size(seqlen), "--heads": format_heads(shape), "--head-dim": format_dims(shape), "--dtype": dtype}
+    return sizes | dict(zip(FLAGS, others, strict=True))
+
+
+def _measured(record: Record) -> Differences:
     shape = {"heads_q": record.heads_q, "heads_kv": record.heads_kv, "head_dim": record.head_dim, "head_dim_v": record.head_dim_v}
-    return {
-        "--seqlen": format_size(record.seqlen),
-        "--heads": format_heads(shape),
-        "--head-dim": format_dims(shape),
-        "--dtype": record.dtype,
-        "--gpus": record.ranks or 1,
-        "--cluster": record.simulated,
-        "--source": record.pattern_source,
-        "--distribution": record.given.distribution,
-        "--packing": record.given.packing,
-        "--own-documents": record.given.documents,
-        "--deterministic": record.deterministic,
-        "--softcap": record.softcap,
-        "--sinks": record.sinks,
-    }
+    drawn = (record.pattern_source, record.given.distribution, record.given.packing, record.given.documents)
+    extras = (record.deterministic, record.softcap, record.sinks)
+    return _aspects(shape, record.seqlen, record.dtype, record.ranks or 1, record.simulated, *drawn, *extras)
 
 
 @lru_cache(maxsize=8)
 def _asked(question: Question) -> Differences:
-    return {
-        "--seqlen": format_size(question.seqlen),
-        "--heads": format_heads(vars(question)),
-        "--head-dim": format_dims(vars(question)),
-        "--dtype": question.dtype,
-        "--gpus": question.gpus,
-        "--cluster": question.cluster,
-        "--source": question.source,
-        "--distribution": question.distribution,
-        "--packing": question.packing,
-        "--own-documents": question.own_documents,
-        "--deterministic": question.deterministic,
-        "--softcap": question.softcap,
-        "--sinks": question.sinks,
-    }
+    drawn = (question.source, question.distribution, question.packing, question.own_documents)
+    extras = (question.deterministic, question.softcap, question.sinks)
+    return _aspects(vars(question), question.seqlen, question.dtype, question.gpus, question.cluster, *drawn, *extras)

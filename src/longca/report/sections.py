@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -21,6 +21,7 @@ from longca.results.points import (
     SPEED,
     TIME,
     Chart,
+    Item,
     Measure,
     Point,
     at_longest,
@@ -70,22 +71,22 @@ _line_and_length = attrgetter("line", "seqlen")
 def _card(panel: str, rows: Sequence[Row], cells: Sequence[Cell], lines: Sequence[str], records: Numbers) -> Data:
     """The charts of one mask, a chart per pass, and why some kernels have no time."""
     failed = {cell.line for cell in cells if len(cell.timed) < len(cell.rows)}
-    by_length = {pass_: {_line_and_length(cell): cell.rows for cell in own} for pass_, own in grouped(cells, _pass).items()}
+    by_length = {pass_: {_line_and_length(cell): cell.rows for cell in own} for pass_, own in by_pass(cells, _pass).items()}
     first = rows[0]
     return {
         "panel": panel,
         "mask": first.problem,
         "family": first.family,
         "ratio": rounded(first.ratio),
-        "passes": [[pass_, _chart(chart(by_length[pass_], SPEED, lines), records)] for pass_ in Pass if pass_ in by_length],
+        "passes": [[pass_, _chart(chart(own, SPEED, lines), records)] for pass_, own in by_length.items()],
         "words": [failure.sentence for failure in joined_failures(rows)],
         "summary": f"Why {len(failed)} of {len({cell.line for cell in cells})} have no time somewhere",
     }
 
 
-def by_pass(rows: Sequence[Row]) -> dict[Pass, list[Row]]:
-    """Rows by pass, forward first."""
-    groups = grouped(rows, lambda row: row.record.pass_)
+def by_pass(items: Iterable[Item], pass_of: Callable[[Item], Pass] = attrgetter("record.pass_")) -> dict[Pass, list[Item]]:
+    """Rows by pass, or whatever it is, forward first."""
+    groups = grouped(items, pass_of)
     return {pass_: groups[pass_] for pass_ in Pass if pass_ in groups}
 
 
@@ -144,9 +145,8 @@ def _memory(cells: Sequence[Cell], lines: Sequence[str], records: Numbers) -> li
     """A chart for all masks made of bands, and one for each block pattern: the size of blocks matters."""
     charts: list[Data] = []
     for pattern, group in grouped(cells, lambda cell: cell.panel if cell.rows[0].is_pattern else "").items():
-        by_pass = grouped(group, _pass)
-        for pass_ in (pass_ for pass_ in Pass if pass_ in by_pass):
-            rows = timed_rows(by_pass[pass_], _line_and_length)
+        for pass_, own in by_pass(group, _pass).items():
+            rows = timed_rows(own, _line_and_length)
             charts += _costs(f"{pattern}, {pass_}" if pattern else pass_.value, rows, MEMORY, lines, records)
     return charts
 

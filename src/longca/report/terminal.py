@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from statistics import median
 
 from longca.compare import standing
 from longca.results.dense import DenseTimes
+from longca.results.metrics import median
 from longca.results.naming import Contest, Row, contests, rows
 from longca.results.ranking import Standing, rank_rows
 from longca.results.reading import Results
 from longca.results.summary import failures
-from longca.results.tables import Table, format_figure
-from longca.text import format_size, printable
+from longca.results.tables import Table, format_figure, length_table
+from longca.text import printable
 
 Cell = Callable[[list[Row]], str]
 
@@ -49,12 +49,8 @@ def _by_length(named: Sequence[Row], what: str, unit: str, cell: Cell) -> list[T
         groups.setdefault(contest._replace(problem="", seqlen=0), {})[contest.problem, contest.seqlen] = own
     tables = []
     for contest, places in groups.items():
-        texts = {place: cell(own) for place, own in places.items()}
-        lengths = sorted({seqlen for (_, seqlen), text in texts.items() if text})
-        problems = dict.fromkeys(problem for (problem, _), text in texts.items() if text)
-        cells = [[problem, *(texts.get((problem, seqlen), "") for seqlen in lengths)] for problem in problems]
         title = f"{what}, {contest.pass_}, {contest_title(contest)} ({unit})"
-        tables.append(Table(title, ["mask", *map(format_size, lengths)], cells))
+        tables.append(length_table(title, {place: text for place, own in places.items() if (text := cell(own))}))
     return [table for table in tables if table.rows]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
@@ -27,10 +27,9 @@ def doubt(record: Record, environment: Environment | None) -> str:
     if not record.simulated:
         if not record.check:
             return "it has a time but no check"
-        failed = [name for name, error in record.check.items() if error.share > 1]
-        if failed:
+        if failed := [name for name, error in record.check.items() if not error.passes]:
             return f"the error of {' and '.join(failed)} is above the tolerance"
-    middle = _median(times.samples)
+    middle = metrics.median(times.samples)
     if not _near(times.median, middle):
         return f"its median of {times.median:g} ms is not that of its samples, {middle:g} ms"
     if not times.p20 <= times.median <= times.p80:
@@ -48,12 +47,6 @@ def _limit(record: Record, environment: Environment) -> float | None:
             return None  # its figures are those of other devices
         return metrics.cpu_bound(environment.cores, record.dtype) if environment.cores else None
     return metrics.peak(environment.name, record.dtype)
-
-
-def _median(values: Sequence[float]) -> float:
-    """As `statistics.median`, which takes twice as long."""
-    ordered, half = sorted(values), len(values) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def _near(value: float, other: float) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any, NamedTuple, TypeVar
 
+from longca.results.metrics import median
 from longca.results.naming import Row
 from longca.results.record import Record
 from longca.results.statuses import explaining

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 
 from longca.results import metrics
+from longca.results.metrics import median
 from longca.results.naming import Row
 from longca.results.record import Pass, Record
 from longca.results.versions import is_older

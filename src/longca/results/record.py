@@ -104,6 +104,10 @@ class TensorError(Struct, frozen=True, gc=False):
     allowed: NotNegative | None
 
     @property
+    def passes(self) -> bool:
+        return self.error is not None and self.allowed is not None and self.error <= self.allowed
+
+    @property
     def share(self) -> float:
         """The error as a part of the tolerance: up to 1 passes."""
         if self.error is None or self.allowed is None or (self.error and not self.allowed):

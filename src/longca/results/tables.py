@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
+
+from longca.text import format_size
 
 _MARKDOWN = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "\\|", "\n": " ", "\r": " "})
 
@@ -13,6 +15,13 @@ class Table(NamedTuple):
     title: str
     columns: list[str]
     rows: list[list[str]]
+
+
+def length_table(title: str, texts: Mapping[tuple[str, int], str]) -> Table:
+    """A row per mask and a column per length, of texts by both."""
+    lengths, problems = sorted({seqlen for _, seqlen in texts}), dict.fromkeys(problem for problem, _ in texts)
+    cells = [[problem, *(texts.get((problem, seqlen), "") for seqlen in lengths)] for problem in problems]
+    return Table(title, ["mask", *map(format_size, lengths)], cells)
 
 
 def escape_markdown(text: str) -> str:
