@@ -29,9 +29,8 @@ class Asked:
     def refuse_limits(self, **limits: object) -> None:
         """Raises BadInput for limits of processes where kernels are objects, which run in this one."""
         if self.objects and (given := [name for name, value in limits.items() if value is not None]):
-            raise BadInput(
-                f"{given[0]} has no effect on a kernel that is a Python object: it runs in this process; give its file, or leave it out."
-            )
+            here = "it runs in this process; give its file, or leave it out"
+            raise BadInput(f"{given[0]} has no effect on a kernel that is a Python object: {here}.")
 
     @property
     def own(self) -> list[str]:
