@@ -159,7 +159,7 @@ def alone(setting: Setting, differentiable: bool) -> Side:
     if not differentiable:
         return ours(silent)
     program = silent.plan.program(silent.comm)
-    return through_autograd(silent, lambda q, k, v: through(program, silent.plan.kernel, q, k, v), batched=False)
+    return through_autograd(silent, lambda q, k, v: through(program, silent.plan.kernel, q, k, v)[0], batched=False)
 
 
 def torch_ring(setting: Setting, rotation: str) -> tuple[Side, Side]:

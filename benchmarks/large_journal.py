@@ -4,7 +4,7 @@
 
 The journal is made up: two devices and four shapes, 12 masks, 8 lengths, 14 kernels of which some fail, 3 seeds, both passes, 20 samples a
 record. `compare` takes two journals of one device with as many records each. Limits are those of the project: `report` 3 s, 0.4 GiB and
-10 MB, `compare` 5 s and 0.4 GiB. Each command runs in a process of its own.
+10 MB, `compare` 5 s and 0.4 GiB. Each command runs in a process of its own; on a busy machine, look at the seconds of CPU.
 """
 
 from __future__ import annotations
@@ -132,12 +132,11 @@ def measure(name: str, command: Command, journal: Path, scratch: Path) -> bool:
     process = subprocess.Popen([sys.executable, "-m", "longca", *command.words(journal, scratch)], stdout=subprocess.DEVNULL)
     _, code, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(code)
-    seconds, gib = time.monotonic() - start, usage.ru_maxrss / (1 << 20)
+    seconds, cpu, gib = time.monotonic() - start, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / (1 << 20)
     page = (scratch / "page.html").stat().st_size if name == "report" else 0
     size = f", page {page / 1e6:.1f} MB (limit {LARGEST_PAGE / 1e6:.0f})" if page else ""
-    print(
-        f"{name}: {seconds:.2f} s (limit {command.seconds:g}), {gib:.2f} GiB (limit {command.gib:g}){size}, exit code {process.returncode}"
-    )
+    took = f"{seconds:.2f} s (limit {command.seconds:g}; {cpu:.2f} s of CPU)"
+    print(f"{name}: {took}, {gib:.2f} GiB (limit {command.gib:g}){size}, exit code {process.returncode}")
     return process.returncode in (0, 1) and seconds <= command.seconds and gib <= command.gib and page <= LARGEST_PAGE
 
 

@@ -1,4 +1,5 @@
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,3 +32,14 @@ def _forget_own_masks() -> Iterator[None]:
     for kept, now in registries:
         now.clear()
         now.update(kept)
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are in this process: for tests of what they find, not of how they end."""
+    from in_process import InProcessWorker
+    from longca.bench.one_device import level, workers
+
+    monkeypatch.setattr(sys, "path", [*sys.path])  # a plugin's folder is added to it
+    for module in (level, workers):
+        monkeypatch.setattr(module, "start_worker", InProcessWorker)

@@ -16,6 +16,7 @@ ROOMS = [
     {"masks"},
     {"kernels"},
     {"parallel"},
+    {"integrations"},
     {"results"},
     {"processes"},
     {"bench"},

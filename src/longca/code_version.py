@@ -25,7 +25,7 @@ PACKAGE = Path(__file__).resolve().parent
 ROOMS = ("kernels", "parallel")
 FRAMEWORK = {
     "kernels": ("__init__", "base", "block_selection", "functional", "inputs", "overview", "plugin", "registry", "backends/__init__"),
-    "parallel": ("__init__", "comm", "functional", "grid", "kernel_requirements", "method", "registry", "methods/__init__"),
+    "parallel": ("__init__", "comm", "functional", "grid", "kernel_requirements", "method", "options", "registry", "methods/__init__"),
 }
 PYTHON = [Path(path).resolve() for path in (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))]
 INSTALLED = {"site-packages", "dist-packages"}  # folders whose packages have version numbers
@@ -119,13 +119,24 @@ def shadowing_module(file: Path) -> Path | None:
 
 def _reached(roots: Iterable[Path]) -> set[Path]:
     """Returns the files and folders among the roots that a version covers, and those that they import."""
-    reached, left = set[Path](), list(roots)
+    reached, left = set[Path](), _covered(roots)
     while left:
-        path = left.pop().resolve()
-        if path not in reached and path.exists() and (is_users(path) or is_covered(path)):
+        path = left.pop()
+        if path not in reached:
             reached.add(path)
-            left += imports_of(path) if path.suffix == ".py" else ()
+            left += _covered_imports(path) if path.suffix == ".py" else ()
     return reached
+
+
+def _covered(paths: Iterable[Path]) -> list[Path]:
+    """Returns those of the paths that exist and that a version covers."""
+    resolved = dict.fromkeys(path.resolve() for path in dict.fromkeys(paths))
+    return [path for path in resolved if path.exists() and (is_users(path) or is_covered(path))]
+
+
+@cache
+def _covered_imports(file: Path) -> list[Path]:
+    return _covered(imports_of(file))
 
 
 @cache
@@ -133,7 +144,7 @@ def imports_of(file: Path) -> list[Path]:
     """Returns the files that import statements anywhere in a file name: kernels often import slow modules only in `prepare`. A process
     reads each file once, as it runs what it imported and not a later edit."""
     try:
-        nodes = list(ast.walk(ast.parse(file.read_bytes())))
+        nodes = list(_statements(ast.parse(file.read_bytes())))
     except (SyntaxError, ValueError, OSError, RecursionError, MemoryError):  # importing the file will report what is wrong with it
         return []
     files: list[Path] = []
@@ -148,10 +159,19 @@ def imports_of(file: Path) -> list[Path]:
     return files
 
 
+def _statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """Returns all statements below a node. Expressions, which are most nodes, hold none and are passed over."""
+    for name in ("body", "handlers", "orelse", "finalbody", "cases"):
+        for child in getattr(node, name, ()):
+            if isinstance(child, ast.stmt):
+                yield child
+            yield from _statements(child)
+
+
 def _absolute(parts: list[str], importer: Path) -> list[Path]:
     """Returns the files of a module by its full name: in LongCA, or beside a plugin that imports it and wherever Python finds it."""
     if parts[0] == PACKAGE.name:
-        return _below(PACKAGE.parent, parts)
+        return _own_files(tuple(parts))
     if importer.is_relative_to(PACKAGE) or parts[0] in sys.stdlib_module_names or parts[0] in NUMBERED:
         return []
     files, top = _below(importer.parent, parts), None
@@ -162,6 +182,12 @@ def _absolute(parts: list[str], importer: Path) -> list[Path]:
     return files
 
 
+@cache
+def _own_files(parts: tuple[str, ...]) -> list[Path]:
+    """Returns the files of all packages of LongCA on the way to a module, and its own. They do not change while it runs."""
+    return [file for count in range(1, len(parts) + 1) for file in _python_file(PACKAGE.parent.joinpath(*parts[:count]))]
+
+
 def _below(folder: Path, parts: list[str]) -> list[Path]:
     """Returns the files of all packages on the way to a module, and its own."""
     return [file for count in range(1, len(parts) + 1) for file in _files(folder.joinpath(*parts[:count]))]
@@ -169,6 +195,10 @@ def _below(folder: Path, parts: list[str]) -> list[Path]:
 
 def _files(module: Path) -> list[Path]:
     """Returns the file of a package or else of a module, as Python does, and compiled ones, which have more in their names."""
-    usual = [module / "__init__.py", module.with_name(f"{module.name}.py")]
     compiled = [] if module.name == "*" else sorted(module.parent.glob(f"{module.name}.*.so"))
-    return [file for file in usual if file.is_file()][:1] + compiled
+    return _python_file(module) + compiled
+
+
+def _python_file(module: Path) -> list[Path]:
+    usual = [module / "__init__.py", module.with_name(f"{module.name}.py")]
+    return [file for file in usual if file.is_file()][:1]

@@ -31,6 +31,9 @@ def assert_correct(
     documents: str | Path | Sequence[int] | None = None,
     source: str = "random",
     seed: int = 0,
+    softcap: float | None = None,
+    sinks: bool | None = None,
+    scale: float | None = None,
     deterministic: bool = False,
     repeat: int = 1,
     device: str | None = None,
@@ -51,7 +54,8 @@ def assert_correct(
         request = VerifyRequest(
             kernels=given.labels or None, plugins=given.files, only_named=not given.files, masks=named.masks,
             seqlens=SEQLEN if named.seqlens is None else named.seqlens, heads=heads, head_dims=head_dim, dtypes=dtype, source=source,
-            seed=seed, params=params, documents=documents, deterministic=deterministic, repeat=repeat, device=device,
+            seed=seed, params=params, documents=documents, softcap=softcap, sinks=sinks, scale=scale,
+            deterministic=deterministic, repeat=repeat, device=device,
         )  # fmt: skip
         plan = plan_verify(request, in_process=True, trials=trials)
         with closing(plan.findings()) as findings:

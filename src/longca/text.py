@@ -207,8 +207,16 @@ def format_shape(shape: Mapping[str, Any]) -> str:
 
 
 def shape_options(shape: Mapping[str, Any]) -> list[str]:
-    """The options that ask for this shape."""
-    return ["--heads", format_heads(shape), "--head-dim", format_dims(shape), "--dtype", str(shape["dtype"])]
+    """The options that ask for this shape, with its softcap, sinks and scale where they are not the usual ones."""
+    words = ["--heads", format_heads(shape), "--head-dim", format_dims(shape), "--dtype", str(shape["dtype"])]
+    words += [word for name in ("softcap", "scale") if shape.get(name) for word in (f"--{name}", f"{shape[name]!r}")]
+    return [*words, "--sinks"] if shape.get("sinks") else words
+
+
+def format_extras(shape: Mapping[str, Any]) -> list[str]:
+    """Softcap, sinks and scale in words, where they are not the usual ones."""
+    words = [f"{name} {shape[name]:.6g}" for name in ("softcap", "scale") if shape.get(name)]
+    return [*words, "sinks"] if shape.get("sinks") else words
 
 
 def _positive(digits: str, text: str, wanted: str) -> int:

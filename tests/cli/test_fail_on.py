@@ -34,6 +34,7 @@ SMALL = [
 ]
 
 
+@pytest.mark.usefixtures("in_process")
 def test_a_wrong_kernel_fails_a_run_that_asks_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,11 +16,36 @@ NUMBERS = ("0", "-1", "99999999999", "99999999999999999999999", "1e300", "nan", 
 DRY = ["run", "--kernels", "torch", "--device", "cpu", "--masks", "causal", "--seqlens", "64", "--heads", "2:1", "--dry-run"]
 RUN_FLAGS = [
     *("--kernels", "--methods", "--nproc", "--grid", "--masks", "--source", "--dense", "--seqlens", "--heads", "--head-dim", "--dtype"),
-    *("--passes", "--seeds", "--set", "--distribution", "--packing", "--workload", "--model", "--plugin", "--out", "--shard", "--budget"),
+    *(
+        "--passes",
+        "--seeds",
+        "--set",
+        "--lengths",
+        "--distribution",
+        "--packing",
+        "--workload",
+        "--model",
+        "--plugin",
+        "--out",
+        "--shard",
+        "--budget",
+    ),
     *("--energy", "--clock", "--memory", "--deadline", "--workers", "--stop-after", "--fail-on", "--level", "--device", "--retry"),
     *("--baseline", "--threshold"),
 ]
-MASK_FLAGS = ["--seqlen", "--seed", "--set", "--source", "--heads", "--head-dim", "--lengths", "--distribution", "--packing", "--png"]
+MASK_FLAGS = [
+    "--seqlen",
+    "--seed",
+    "--set",
+    "--source",
+    "--heads",
+    "--head-dim",
+    "--lengths",
+    "--distribution",
+    "--packing",
+    "--png",
+    "--plugin",
+]
 OTHERS = [["export", "DIR", "--csv"], ["export"], ["report"], ["compare"], ["compare", "x"], ["recommend", "--mask", "causal", "--seqlen"],
           ["recommend", "--seqlen", "8K", "--mask"], ["recommend", "--mask", "causal", "--seqlen", "8K", "--results"], ["merge", "a"],
           ["ls"], ["compare", "x", "y", "--threshold"], ["compare", "x", "y", "--fail-on"], ["compare", "--history"],

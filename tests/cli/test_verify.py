@@ -15,6 +15,7 @@ from longca.bench.check.trial_names import trials_on
 from longca.bench.one_device.verify import limits
 from longca.bench.run.environment import device_model
 from longca.cli import main
+from longca.kernels import registry
 
 BLIND = '''
 import torch, longca
@@ -73,6 +74,7 @@ def verify(tmp_path: Path, source: str, *flags: str) -> int:
 
 
 @pytest.mark.parametrize("seed", ["0", "7"])
+@pytest.mark.usefixtures("in_process")
 def test_a_kernel_that_ignores_the_mask_passes_on_the_causal_one_alone(
     seed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -85,11 +87,13 @@ def test_a_kernel_that_ignores_the_mask_passes_on_the_causal_one_alone(
     assert "same pairs" not in err
 
 
+@pytest.mark.usefixtures("in_process")
 def test_all_masks_are_the_static_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     verify(tmp_path, NAN, "--masks", "all", "--seqlens", "64", "--json")
     assert [json.loads(line)["mask"] for line in capsys.readouterr().out.splitlines()] == masks.names()
 
 
+@pytest.mark.usefixtures("in_process")
 def test_masks_that_are_equal_are_named_and_checked_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = verify(tmp_path, BLIND, "--masks", "causal,sliding_window_causal,full", "--seqlens", "64", "--set", "w=64")
     assert code == 1
@@ -138,6 +142,7 @@ def test_every_failure_says_why_and_takes_no_other_along(tmp_path: Path, capsys:
     assert sorted(said.splitlines()[-1].split(", ")) == ["2 wrong", "4 error", f"{2 + TRIALS} ok"]
 
 
+@pytest.mark.usefixtures("in_process")
 def test_what_is_no_number_is_null_in_json_and_inf_in_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is not JSON")
@@ -157,7 +162,9 @@ def test_the_device_that_is_named_is_the_one_that_is_used(capsys: pytest.Capture
     assert capsys.readouterr().out.startswith(f"{device_model('cpu')}, 2:1 heads of 16, fp32, seed 0\n")
 
 
-def test_a_named_kernel_that_cannot_run_here_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("in_process")
+def test_a_named_kernel_that_cannot_run_here_is_no_success(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(registry, "names", lambda: ["fa4", "torch"])  # all there are
     flags = ["--masks", "causal", "--seqlens", "64", *SMALL]
     assert main(["verify", "--kernels", "fa4,torch", *flags]) == 2
     out, err = capsys.readouterr()
@@ -166,6 +173,7 @@ def test_a_named_kernel_that_cannot_run_here_is_no_success(capsys: pytest.Captur
     assert main(["verify", "--kernels", "all", *flags]) == 0
 
 
+@pytest.mark.usefixtures("in_process")
 def test_a_wrong_kernel_beside_a_missing_one_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert verify(tmp_path, NAN, "--kernels", "gives_nan,fa4", "--masks", "causal", "--seqlens", "64") == 1
     assert capsys.readouterr().err.splitlines()[-1].startswith("longca: nothing of fa4 was checked")

@@ -27,6 +27,7 @@ def findings(out: str) -> dict[str, dict[str, object]]:
     return {finding["mask"]: finding for finding in map(json.loads, out.splitlines())}
 
 
+@pytest.mark.usefixtures("in_process")
 def test_a_trial_that_fails_is_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["verify", "--plugin", str(WRONG / "ignores_scale.py"), "--masks", "causal", "--json", *SMALL])
     found = findings(capsys.readouterr().out)
@@ -38,6 +39,7 @@ def test_a_trial_that_fails_is_a_finding(capsys: pytest.CaptureFixture[str]) -> 
     assert str(found["trial: another scale"]["reason"]).startswith("out is off by ")
 
 
+@pytest.mark.usefixtures("in_process")
 def test_what_is_wrong_now_and_then_is_found_by_repeating(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["verify", "--plugin", str(WRONG / "wrong_now_and_then.py"), "--masks", "full", "--json", *SMALL]
     assert main(flags) == 0

@@ -57,6 +57,8 @@ EDITS = {  # file: the kernels and methods whose versions change
     "parallel/methods/usp.py": {"usp", "loongtrain"},
     "parallel/primitives/ring_schedule.py": {"ring_p2p", "usp", "loongtrain"},
     "parallel/primitives/group_cast.py": {"magi"},
+    "parallel/balance.py": {"magi"},
+    "parallel/transfers.py": {"magi"},
     "parallel/head_split.py": {"ulysses", "usp", "loongtrain"},
     "parallel/sharding.py": set(ALL_METHODS),
     **{file: set() for file in FRAMEWORK},

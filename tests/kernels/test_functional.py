@@ -15,7 +15,7 @@ from longca.errors import BadInput, Refused
 from longca.kernels import inputs, registry
 from longca.kernels.backends import torch_attention
 from longca.kernels.base import Case, No, Yes
-from longca.kernels.functional import _prepared, best_kernels
+from longca.kernels.functional import best_kernels, prepared_for
 from longca.kernels.inputs import BLOCK, make, tokens
 from longca.text import parse_heads
 
@@ -193,10 +193,10 @@ def test_a_kernel_that_refuses_only_when_it_is_prepared_is_passed_over(monkeypat
     mask, tensors = masks.build("causal", 61), make(Case(61, 61, 2, 1, 8, 8, "fp64"))[:3]
     right = longca.attention(*tensors, mask, kernel="torch:plain")
     for kind in dict.fromkeys(map(type, best_kernels(mask, Case(61, 61, 2, 1, 8, 8, "fp64")))):
-        _prepared.cache_clear()
+        prepared_for.cache_clear()
         torch.testing.assert_close(longca.attention(*tensors, mask), right)
         monkeypatch.setattr(kind, "prepare", refuse)
-    _prepared.cache_clear()
+    prepared_for.cache_clear()
     with pytest.raises(longca.Refused, match="no kernel that is available here can do causal on cpu"):
         longca.attention(*tensors, mask)
 

@@ -36,6 +36,7 @@ def forget_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["my_kernel", "my_kernel_class"])
+@pytest.mark.usefixtures("in_process")
 def test_the_documented_example_is_right_on_all_masks(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     code = main(
         [
@@ -63,6 +64,7 @@ def test_the_documented_example_is_right_on_all_masks(name: str, capsys: pytest.
     assert all({"out", "dq", "dk", "dv"} <= set(finding["errors"]) for finding in right)
 
 
+@pytest.mark.usefixtures("in_process")
 def test_a_wrong_plugin_is_found_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = (EXAMPLES / "my_kernel.py").read_text().replace("* scale", "* scale * 1.1")
     (tmp_path / "wrong.py").write_text(source)
@@ -118,7 +120,9 @@ def test_a_missing_plugin_file() -> None:
 
 
 def test_the_documentation_shows_the_example() -> None:
-    shown = (EXAMPLES.parent / "docs" / "kernels.md").read_text().split("```python\n")[1].split("```")[0]
+    shown = (
+        (EXAMPLES.parent / "docs" / "kernels.md").read_text().split("## A kernel of your own")[1].split("```python\n")[1].split("```")[0]
+    )
     assert (EXAMPLES / "my_kernel.py").read_text().endswith(shown)
 
 
@@ -137,6 +141,7 @@ def test_a_class_that_others_build_on_needs_no_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("answer", ["False", "None", "True"])
+@pytest.mark.usefixtures("in_process")
 def test_supports_must_answer_yes_or_no(answer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "plugin.py").write_text(CLASS.replace("ANSWER", answer) + "    name = 'odd'\n")
     sentence = f"the supports() of odd returns {answer}; it must return longca.Yes() or longca.No('why not')"
@@ -150,6 +155,7 @@ def test_supports_must_answer_yes_or_no(answer: str, tmp_path: Path, capsys: pyt
 
 
 @pytest.mark.parametrize("decorator", ["longca.kernel", "longca.kernel()"])
+@pytest.mark.usefixtures("in_process")
 def test_the_decorator_needs_no_parentheses(decorator: str, tmp_path: Path) -> None:
     (tmp_path / "plugin.py").write_text(f"import torch, longca\n@{decorator}\ndef bare(q, k, v, mask, scale):{RIGHT}")
     assert main(["verify", "--plugin", str(tmp_path / "plugin.py"), *SMALL]) == 0
@@ -169,6 +175,7 @@ def test_a_typo_in_a_plugins_name_gets_its_name(command: str, tmp_path: Path, ca
     assert capsys.readouterr().err == "longca: unknown kernel 'goodfn'; did you mean 'good_fn'?\n"
 
 
+@pytest.mark.usefixtures("in_process")
 def test_a_gradient_that_does_not_arrive_is_said_beside_the_forward(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "plugin.py").write_text(f"import torch, longca\n@longca.kernel\ndef cut(q, k, v, mask, scale):\n    k = k.detach(){RIGHT}")
     assert main(["verify", "--plugin", str(tmp_path / "plugin.py"), *SMALL, "--json"]) == 1
@@ -178,6 +185,7 @@ def test_a_gradient_that_does_not_arrive_is_said_beside_the_forward(tmp_path: Pa
     assert set(finding["errors"]) == {"out"}
 
 
+@pytest.mark.usefixtures("in_process")
 def test_what_no_gradient_reaches_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "plugin.py").write_text("import longca\n@longca.kernel\ndef cut(q, k, v, mask, scale): return q.detach()\n")
     assert main(["verify", "--plugin", str(tmp_path / "plugin.py"), *SMALL]) == 1
@@ -200,6 +208,7 @@ def attend(q, k, v, mask, scale):
 """
 
 
+@pytest.mark.usefixtures("in_process")
 def test_a_class_without_a_backward_is_checked_forward(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ready = FORWARD.replace("PREPARED", "Ready(mask, case.softmax_scale)") + RIGHT
     for source, code, status in ((ready, 0, "ok"), (ready.replace("* scale", "* scale * 1.1"), 1, "wrong")):
@@ -212,6 +221,7 @@ def test_a_class_without_a_backward_is_checked_forward(tmp_path: Path, capsys: p
         assert finding["reason"].startswith(hint if status == "ok" else "out is off by ")
 
 
+@pytest.mark.usefixtures("in_process")
 def test_a_class_without_a_backward_has_its_forward_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = FORWARD.replace("PREPARED", "Ready(mask, 16**-0.5)") + RIGHT  # right on every mask, at the default scale alone
     (tmp_path / "plugin.py").write_text(source)
@@ -226,6 +236,7 @@ def test_a_class_without_a_backward_has_its_forward_tried(tmp_path: Path, capsys
     }
 
 
+@pytest.mark.usefixtures("in_process")
 def test_what_prepare_returns_must_have_a_forward(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "plugin.py").write_text(FORWARD.replace("PREPARED", "None") + RIGHT)
     assert main(["verify", "--plugin", str(tmp_path / "plugin.py"), *SMALL]) == 1

@@ -120,6 +120,11 @@ def test_bad_texts_are_refused_in_one_sentence(text: str, sentence: str) -> None
     assert "\n" not in str(caught.value)
 
 
+def test_a_mask_itself_is_no_name() -> None:
+    with pytest.raises(BadInput, match=r"a mask is named by a text, such as .*, not by Mask"):
+        masks.build(masks.causal(8), 8)  # type: ignore[arg-type]
+
+
 def test_parameters_that_are_fixed_or_unknown_are_refused() -> None:
     with pytest.raises(BadInput, match="has no parameter 'w'; it has none"):
         masks.build("causal & sliding_window(w=3)", 16, w=5)
@@ -263,7 +268,8 @@ def test_installed_packages_offer_masks(monkeypatch: pytest.MonkeyPatch) -> None
     own.load_installed.cache_clear()
     try:
         assert masks.build("theirs & causal", 8) == masks.causal(8)
-        assert own.broken == {"nobody": "ImportError: it is broken"}
+        with pytest.raises(BadInput, match="the masks of the installed package nobody cannot be loaded: ImportError: it is broken"):
+            masks.find("nowhere")
     finally:
         own.load_installed.cache_clear()
         own.broken.clear()

@@ -144,6 +144,21 @@ def test_block_masks_and_back(drawn: Drawn, size: int) -> None:
     assert masks.from_block_mask(theirs) == mask
 
 
+@settings(max_examples=25)
+@given(patterns(), st.integers(0, 3), st.booleans())
+def test_block_patterns_as_flex_takes_them(drawn: Drawn, seed: int, on_top: bool) -> None:
+    mask, dense = drawn
+    blocks = masks.uniform_block(len(dense), b=5, ratio=0.5, heads=2, seed=seed)
+    blocks, shown = (blocks & mask, blocks.dense() & dense) if on_top else (blocks, blocks.dense())
+    of_heads = shown.repeat(2, axis=0)
+    made = create_mask(blocks.mask_mod(heads=4), 1, 4, *dense.shape, device="cpu")[0]
+    np.testing.assert_array_equal(made.numpy(), of_heads)
+    theirs = create_block_mask(blocks.mask_mod(heads=4), 1, 4, *dense.shape, device="cpu", BLOCK_SIZE=8)
+    np.testing.assert_array_equal(blocks.block_mask(block_size=8, heads=4).to_dense().numpy(), theirs.to_dense().numpy())
+    with pytest.raises(BadInput, match="a multiple of the 2 patterns of this mask, not 3"):
+        blocks.mask_mod(heads=3)
+
+
 def test_lists_of_blocks_hide_what_they_do_not_name() -> None:
     def causal(b: Any, h: Any, q: Any, k: Any) -> torch.Tensor:
         return q >= k

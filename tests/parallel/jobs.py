@@ -7,24 +7,42 @@ import sys
 import time
 from typing import Any
 
+import pytest
 import torch
+import torch.distributed as dist
 
 import longca
 from longca import masks, parallel
 from longca.errors import BadInput
 from longca.kernels import registry as kernels
 from longca.masks import Mask
+from longca.parallel import registry
+from longca.parallel.comm import distributed
 from longca.parallel.comm.base import Comm
 from longca.parallel.comm.distributed import TorchComm
 from parallel.running import Results, case_of, mask_of, plan_of, reference, step
 
 
 def worst_error(
-    comm: TorchComm, method: str, mask: str, seqlen: int, heads: list[int], grid: str, kernel: str = "torch:chunked"
+    comm: TorchComm,
+    method: str,
+    mask: str,
+    seqlen: int,
+    heads: list[int],
+    grid: str,
+    kernel: str = "torch:chunked",
+    dtype: str = "fp32",
+    allow_fp32: bool = False,
+    own: bool = False,
 ) -> dict[str, Any]:
-    """Run a method on real ranks; each compares its own rows with the fp64 reference."""
-    cut, case = mask_of(mask, seqlen), case_of(seqlen, (heads[0], heads[1]))
-    plan = plan_of(method, cut, case, comm.size, grid, kernel)
+    """Run a method on real ranks; each compares its own rows with the fp64 reference. `allow_fp32`: also where a peer refuses it.
+    `own`: with the backend's own collectives."""
+    comm = TorchComm(comm.group, own_collectives=True) if own else comm
+    cut, case = mask_of(mask, seqlen), case_of(seqlen, (heads[0], heads[1]), dtype)
+    with pytest.MonkeyPatch.context() as patch:
+        if allow_fp32:
+            patch.setattr(registry.classes()[method], "wrong_in_fp32", "")
+        plan = plan_of(method, cut, case, comm.size, grid, kernel)
     program = plan.program(comm)
     comm.traffic.reset()
     out, _, *grads = step(program, plan, comm.rank, kernels.choices(kernel)[0].layout)
@@ -46,6 +64,28 @@ def collectives(comm: Comm) -> list[list[float]]:
     comm.reduce_scatter([[torch.full((rank + 1,), float(rank))] for rank in range(comm.size)], [total]).wait()
     comm.barrier()
     return [torch.cat(gathered).tolist(), torch.cat(swapped).tolist(), total.tolist()]
+
+
+def own_collectives(comm: TorchComm) -> dict[str, Any]:
+    """Results and bytes of pairs and of the backend's own collectives, and how often the backend was asked."""
+    asked = []
+    gather, scatter = distributed._ALL_GATHER, distributed._REDUCE_SCATTER
+    distributed._ALL_GATHER = lambda *args, **options: (asked.append("all_gather"), gather(*args, **options))[1]
+    distributed._REDUCE_SCATTER = lambda *args, **options: (asked.append("reduce_scatter"), scatter(*args, **options))[1]
+    answers = []
+    for own in (False, True):
+        comm = TorchComm(comm.group, own_collectives=own)
+        together, apart = torch.empty(comm.size, 3), [torch.empty(2, 5) for _ in range(comm.size)]
+        mine = torch.arange(3.0) + comm.rank, torch.full((2, 5), float(comm.rank))
+        comm.all_gather(mine, [[together[rank], apart[rank]] for rank in range(comm.size)]).wait()
+        total, rounded = torch.empty(3), torch.empty(4)
+        comm.reduce_scatter([[torch.full((3,), 2.0**-20 * comm.rank + rank)] for rank in range(comm.size)], [total]).wait()
+        comm.reduce_scatter([[torch.full((4,), 1 + 2.0**-7 * comm.rank).bfloat16()] for _ in range(comm.size)], [rounded]).wait()
+        comm.barrier()
+        tensors = [together, *apart, total, rounded, *map(torch.tensor, collectives(comm))]
+        answers.append([[x.flatten().tolist() for x in tensors], comm.traffic.sent_bytes, comm.traffic.messages])
+    distributed._ALL_GATHER, distributed._REDUCE_SCATTER = gather, scatter
+    return {"pairs": answers[0], "own": answers[1], "asked": asked}
 
 
 def die(comm: Comm, rank: int) -> str:
@@ -91,7 +131,7 @@ def gradients(comm: TorchComm, method: str = "ring_p2p", kernel: str = "torch:ch
         refusal = ""
     except BadInput as error:
         refusal = str(error)
-    return {"errors": [float((got - want).abs().max()) for got, want in pairs], "refusal": refusal}
+    return {"errors": [float((got - want).abs().max()) for got, want in pairs], "refusal": refusal, "tokens": len(mine[0])}
 
 
 def forward_alone(comm: TorchComm, method: str, kernel: str) -> float:
@@ -104,7 +144,22 @@ def forward_alone(comm: TorchComm, method: str, kernel: str) -> float:
     return float((parallel.gather(out, owned) - wanted).abs().max())
 
 
+def with_sinks(comm: TorchComm, method: str) -> list[float]:
+    """The errors of out, lse, dq and the sum of all ranks' dsinks, against one rank."""
+    mask, whole = _inputs()
+    sinks, options = torch.linspace(-1, 3, 4, dtype=torch.float64).requires_grad_(), {"softcap": 2.0, "return_lse": True}
+    wanted, wanted_lse = longca.attention(*whole, mask, kernel="torch:chunked", sinks=sinks, **options)  # type: ignore[call-overload]
+    right = torch.autograd.grad(wanted.sum(), (*whole, sinks))
+    owned = parallel.shards(mask, 4, method=method, ranks=comm.size)
+    mine = [parallel.shard(x, owned, comm.rank).detach().requires_grad_() for x in whole]
+    out, lse = parallel.attention(*mine, mask, method=method, kernel="torch:chunked", sinks=sinks, **options)  # type: ignore[arg-type]
+    dq, *_, dsinks = torch.autograd.grad(out.sum(), (*mine, sinks))
+    dist.all_reduce(dsinks)
+    pairs = [(parallel.gather(x, owned), y) for x, y in ((out, wanted), (lse.T, wanted_lse.T), (dq, right[0]))]
+    return [float((x - y).abs().max()) for x, y in (*pairs, (dsinks, right[3]))]
+
+
 def _inputs() -> tuple[Mask, list[torch.Tensor]]:
     generator = torch.Generator().manual_seed(0)
     whole = [torch.randn(100, 4, 8, generator=generator, dtype=torch.float64, requires_grad=True) for _ in range(3)]
-    return masks.causal_document(100, documents=[33, 67]), whole
+    return masks.causal_document(100, documents=[10, 10, 10, 70]), whole

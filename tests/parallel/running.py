@@ -12,6 +12,7 @@ import torch
 from longca import masks
 from longca.bench.check import reference as references
 from longca.bench.check.check import Verdict, compare
+from longca.errors import Refused
 from longca.kernels import inputs
 from longca.kernels import registry as kernels
 from longca.kernels.base import Case, Layout
@@ -100,6 +101,17 @@ def assemble(plan: Plan, programs: list[Program], parts: list[tuple[torch.Tensor
 
 def plan_of(method: str, mask: AnyMask, case: Case, ranks: int, grid: str = "", kernel: str = "torch:chunked", **more: Any) -> Plan:
     return make_plan(registry.get(method), mask, case, ranks, Grid.parse(grid) if grid else None, kernel, **more)
+
+
+def plan_if_taken(method: str, mask: AnyMask, case: Case, ranks: int, grid: str = "", kernel: str = "torch:chunked") -> Plan | None:
+    """The plan, or None where a method that does not take every mask refuses this one and says what to use."""
+    try:
+        return plan_of(method, mask, case, ranks, grid, kernel)
+    except Refused as refused:
+        reason, advice = str(refused).split("; ", 1)
+        if registry.get(method).takes_every_mask or not reason.startswith(f"{method} cannot do this: ") or not advice.startswith("use "):
+            raise
+        return None
 
 
 def run_local(plan: Plan, inputs_of: InputsOf = plain_inputs) -> Results:

@@ -10,7 +10,9 @@ import torch
 
 from longca import masks
 from longca.kernels.base import Case
+from longca.parallel import registry
 from longca.parallel.comm.null import NullComm
+from longca.parallel.primitives.delta import delta_of, out_of
 from longca.parallel.primitives.local import LocalKernel
 from longca.parallel.primitives.merge import Merger
 from parallel.running import Results, case_of, plan_of, reference, rms, run_local
@@ -37,7 +39,7 @@ def test_error_does_not_grow_with_the_ring(ranks: int) -> None:
     assert max(growth(ranks).values()) <= 1.5
 
 
-@pytest.mark.parametrize("method", ["ring_allgather", "usp", "loongtrain", "magi"])
+@pytest.mark.parametrize("method", [name for name in registry.names() if registry.get(name).takes_every_mask and name != "ulysses"])
 def test_nor_with_the_ranks_of_the_other_methods(method: str) -> None:
     assert max(growth(16, method=method).values()) <= 1.5
 
@@ -45,6 +47,21 @@ def test_nor_with_the_ranks_of_the_other_methods(method: str) -> None:
 @pytest.mark.parametrize("ranks", [8, 32])
 def test_it_would_in_bf16(ranks: int) -> None:
     assert min(growth(ranks, torch.bfloat16).values()) > 1.5
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-4, 1.0, 1e4])
+def test_an_out_made_of_delta_has_that_delta(size: float) -> None:
+    """To a rounding of bf16, also where all of dout is the same number; 0 where dout is."""
+    generator = torch.Generator().manual_seed(0)
+    dout = (torch.randn(64, 2, 32, generator=generator) * size).bfloat16()
+    dout[:8], dout[8:16] = 0, size
+    out = torch.randn(64, 2, 32, generator=generator).bfloat16()
+    delta = delta_of(NullComm(0, 1), out, dout, torch.float32)
+    made = out_of(NullComm(0, 1), dout, delta)
+    assert (made[:8] == 0).all()
+    assert made.float().norm() <= 1.01 * out.float().norm()
+    again = (made.double() * dout.double()).sum(-1).T
+    assert ((again - delta).abs() <= 2**-8 * delta.abs()).all()
 
 
 def test_a_small_weight_keeps_its_digits_when_a_large_part_comes_after() -> None:

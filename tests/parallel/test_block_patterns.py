@@ -13,14 +13,14 @@ from longca.errors import Refused
 from longca.kernels import block_selection
 from longca.kernels.block_lists import block_size
 from longca.masks import BlockMask
-from longca.parallel import ranges, sharding
+from longca.parallel import ranges, registry, sharding
 from longca.parallel.comm.trace import TraceComm
 from longca.parallel.method import Plan
 from longca.results import metrics
 from parallel.running import case_of, plan_of, run_local, trace, verdict_of
 
 METHODS = ("ulysses", "ring_allgather")
-OTHERS = ("ring_p2p", "usp", "loongtrain", "magi")
+OTHERS = [name for name in registry.names() if registry.get(name).no_blocks]
 SEQLEN = 197  # a prime: its last block has 5 tokens
 
 
@@ -162,20 +162,13 @@ def test_gathering_sends_whole_blocks_where_nothing_divides() -> None:
     assert [forward for forward, _ in elements_sent(plan)] == [2 * length * 2 * 2 * 8 for length in own]
 
 
-WORDS = {
-    "magi": "it sends each rank the keys that its rows see as a few ranges, and scattered blocks are not that",
-    **dict.fromkeys(
-        OTHERS[:3], "it attends to the keys of one rank at a time, and a block pattern leaves rows without any key in such a step"
-    ),
-}
-
-
 @pytest.mark.parametrize("method", OTHERS)
 def test_the_other_methods_refuse_them_with_the_reason(method: str) -> None:
     with pytest.raises(Refused) as refused:
         plan_of(method, pattern(4), case_of(SEQLEN, (8, 4)), 4)
-    assert str(refused.value) == f"{method} cannot do this: {WORDS[method]}; use ulysses or ring_allgather."
-    with pytest.raises(Refused, match="in such a step; use ring_allgather" if method != "magi" else "not that; use ring_allgather"):
+    reason = registry.get(method).no_blocks
+    assert str(refused.value) == f"{method} cannot do this: {reason}; use ulysses or ring_allgather."
+    with pytest.raises(Refused, match=f"{reason}; use ring_allgather"):
         plan_of(method, pattern(4), case_of(SEQLEN, (8, 4)), 16)
 
 

@@ -95,7 +95,7 @@ def test_sub_groups_number_their_members_anew(comm: Comm) -> None:
 @pytest.mark.parametrize("method", registry.names())
 def test_the_null_comm_runs_the_same_program_alone(method: str) -> None:
     """Shapes are right and bytes are counted, though nothing is sent."""
-    plan = plan_of(method, mask_of("causal"), case_of(197), 4)
+    plan = plan_of(method, mask_of("sliding_window_causal"), case_of(197), 4)
     comm = NullComm(1, 4)
     out, _, dq, dk, dv = step(plan.program(comm), plan, 1, "HLD")
     assert (out.shape, dk.shape) == (dq.shape, dv.shape)

@@ -21,7 +21,7 @@ from longca.processes.pool import Pool
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_context_parallel.py"
 
 
-@pytest.mark.parametrize("method", ["ulysses", "ring_p2p", "magi", "usp"])
+@pytest.mark.parametrize("method", ["ulysses", "ring_p2p", "magi", "usp", "hybrid_dcp", "halo"])
 def test_shard_and_unshard_are_inverse(method: str) -> None:
     mask = masks.causal_document(101, documents=[50, 1, 50])
     owned = parallel.shards(mask, 8, method=method, ranks=4)
@@ -97,9 +97,11 @@ def test_pieces_of_another_length_are_refused() -> None:
 
 def test_gradients_through_autograd_are_those_of_one_rank() -> None:
     with Pool(2) as pool:
-        answers = pool.run("parallel.jobs:gradients", {}, 60)
-    assert all(error < 1e-5 for answer in answers for error in answer["errors"])
-    assert all("owns 50 tokens" in answer["refusal"] for answer in answers)
+        for method, tokens in (("ring_p2p", [50, 50]), ("hybrid_dcp", [55, 45]), ("mesh", [50, 50])):
+            answers = pool.run("parallel.jobs:gradients", {"method": method}, 60)
+            assert all(error < 1e-5 for answer in answers for error in answer["errors"])
+            assert [answer["tokens"] for answer in answers] == tokens
+            assert all(f"owns {answer['tokens']} tokens" in answer["refusal"] for answer in answers)
 
 
 @pytest.mark.parametrize("method", ["usp", pytest.param("magi", marks=pytest.mark.slow)])

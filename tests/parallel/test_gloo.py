@@ -9,6 +9,7 @@ import pytest
 from longca.parallel import registry
 from longca.processes.pool import Pool
 from longca.processes.ranks import RankFailed
+from parallel.running import case_of, mask_of, plan_if_taken
 from parallel.test_comm import expected_collectives
 
 
@@ -19,9 +20,11 @@ def pool() -> Iterator[Pool]:
 
 
 @pytest.mark.parametrize("method", registry.names())
-@pytest.mark.parametrize("mask", ["causal", "share_question", "global_sliding_window"])
+@pytest.mark.parametrize("mask", ["causal", "share_question", "global_sliding_window", "causal_document"])
 def test_methods_on_gloo(pool: Pool, method: str, mask: str) -> None:
-    grid = {"usp": "2x2", "loongtrain": "1x4x2"}.get(method, "")
+    grid = {"usp": "2x2", "loongtrain": "1x4x2", "mesh": "2x2"}.get(method, "")
+    if plan_if_taken(method, mask_of(mask), case_of(197, (6, 2)), 4, grid) is None:
+        return
     answers = pool.run("parallel.jobs:worst_error", dict(method=method, mask=mask, seqlen=197, heads=[6, 2], grid=grid), 60)
     assert max(answer["error"] for answer in answers) < 2e-5
     assert all(answer["sent"] > 0 for answer in answers)
@@ -34,6 +37,21 @@ def test_another_kernel_on_gloo(pool: Pool) -> None:
 
 def test_uneven_collectives_on_gloo(pool: Pool) -> None:
     assert pool.run("parallel.jobs:collectives", {}, 60) == [expected_collectives(rank, 4) for rank in range(4)]
+
+
+def test_even_collectives_may_be_the_backends_own(pool: Pool) -> None:
+    """The same numbers and bytes as pairs: uneven ones and sums of bf16, which would be rounded on the way, stay pairs."""
+    for answer in pool.run("parallel.jobs:own_collectives", {}, 60):
+        assert answer["pairs"] == answer["own"]
+        assert answer["asked"] == ["all_gather", "all_gather", "reduce_scatter", "all_gather", "all_gather"]  # the last two are barriers
+
+
+@pytest.mark.parametrize(("method", "grid"), [("ring_allgather", ""), ("mesh", "2x2"), ("mesh", "4x1")])
+def test_methods_with_the_backends_own_collectives(pool: Pool, method: str, grid: str) -> None:
+    args = dict(method=method, mask="causal", seqlen=192, heads=[4, 4], grid=grid)
+    own, pairs = (pool.run("parallel.jobs:worst_error", args | {"own": flag}, 60) for flag in (True, False))
+    assert max(answer["error"] for answer in own) < 2e-5
+    assert [answer["sent"] for answer in own] == [answer["sent"] for answer in pairs]
 
 
 def test_a_job_that_is_refused_leaves_the_ranks_alone(pool: Pool) -> None:

@@ -6,22 +6,29 @@ import pytest
 import torch
 
 from longca import masks
-from longca.errors import Refused
+from longca.errors import BadInput, Refused
 from longca.kernels.backends.torch_attention import TorchKernel
 from longca.masks import Mask
 from longca.parallel import registry
 from longca.parallel.comm.local import World
-from parallel.running import assert_right, case_of, mask_of, plan_of, reference, run_local, verdict_of
+from parallel.running import assert_right, case_of, mask_of, plan_if_taken, plan_of, reference, run_local, verdict_of
 
 SEQLEN = 197  # a prime
-RANKS = (1, 2, 3, 4, 8)
+RANKS = (1, 2, 3, 4, 6, 8)
 MANY_HEADS = ((8, 2), (9, 3), (8, 8))  # fewer KV heads than ranks; heads that no number of ranks divides; no groups
-GRIDS = {"usp": ("2x2", "2x4", "3x2"), "loongtrain": ("1x4x2", "2x4x2", "1x6x3", "2x3x3")}
+GRIDS = {
+    "usp": ("2x2", "2x4", "3x2"),
+    "loongtrain": ("1x4x2", "2x4x2", "1x6x3", "2x3x3"),
+    "burst": ("1x6x3", "1x6x2", "1x8x4"),
+    "mesh": ("2x3", "3x2", "2x4", "4x2", "4x1"),
+}
 
 
 def check(method: str, mask: Mask, heads: tuple[int, int], ranks: int, grid: str = "", kernel: str = "torch:chunked") -> None:
     case = case_of(mask.seqlen_q, heads)
-    assert_right(run_local(plan_of(method, mask, case, ranks, grid, kernel)), reference(mask, case))
+    plan = plan_if_taken(method, mask, case, ranks, grid, kernel)
+    if plan is not None:
+        assert_right(run_local(plan), reference(mask, case))
 
 
 @pytest.mark.parametrize("method", registry.names())
@@ -35,6 +42,20 @@ def test_every_mask_on_three_and_eight_ranks(name: str, method: str) -> None:
 @pytest.mark.parametrize("name", masks.names())
 def test_double_rings(name: str, grid: str) -> None:
     check("loongtrain", mask_of(name), (4, 2), 4 * int(grid[0]), grid)
+
+
+@pytest.mark.parametrize("grid", ["1x3", "1x4x2"])
+@pytest.mark.parametrize("name", masks.names())
+def test_rings_of_queries(name: str, grid: str) -> None:
+    """With equal heads burst's backward moves queries."""
+    check("burst", mask_of(name), (3, 3), int(grid[2]), grid)
+
+
+@pytest.mark.parametrize("grid", ["2x2", "3x1"])
+@pytest.mark.parametrize("name", masks.names())
+def test_meshes(name: str, grid: str) -> None:
+    a, b = (int(number) for number in grid.split("x"))
+    check("mesh", mask_of(name), (4, 2), a * b, grid)
 
 
 @pytest.mark.slow
@@ -57,9 +78,12 @@ def test_every_mask_and_grid(name: str, method: str, grid: str) -> None:
 
 
 @pytest.mark.parametrize("method", registry.names())
-@pytest.mark.parametrize("name", ["share_question", "global_sliding_window", "prefix_lm_document"])
+@pytest.mark.parametrize("name", ["share_question", "global_sliding_window", "prefix_lm_document", "sliding_window"])
 def test_by_the_rule_of_the_check_with_loud_edges(name: str, method: str) -> None:
-    verdict = verdict_of(plan_of(method, mask_of(name), case_of(SEQLEN, (8, 2)), 4))
+    plan = plan_if_taken(method, mask_of(name), case_of(SEQLEN, (8, 2)), 4)
+    if plan is None:
+        return
+    verdict = verdict_of(plan)
     assert set(verdict.errors) == {"out", "lse", "dq", "dk", "dv"}
     assert verdict.ok, verdict.reason
 
@@ -68,7 +92,11 @@ def test_by_the_rule_of_the_check_with_loud_edges(name: str, method: str) -> Non
 def test_that_rule_finds_one_key_too_few(method: str) -> None:
     """A program of another mask, that hides a single key of each row from the 50th on."""
     right, short = masks.causal(SEQLEN), Mask.of(SEQLEN, SEQLEN, [(0, 50, 0, 0, 1, 1), (50, SEQLEN, 0, 0, 50, 1)])
-    wrong = verdict_of(plan_of(method, short, case_of(SEQLEN, (8, 2)), 4), right)
+    plan = plan_if_taken(method, short, case_of(SEQLEN, (8, 2)), 4)
+    if plan is None:  # a mask that every method takes
+        right, short = (masks.sliding_window_causal(SEQLEN, w=w) for w in (50, 49))
+        plan = plan_of(method, short, case_of(SEQLEN, (8, 2)), 4)
+    wrong = verdict_of(plan, right)
     assert not wrong.errors["out"].ok
     assert not wrong.errors["dq"].ok
 
@@ -96,6 +124,7 @@ def test_a_mask_that_shows_nothing_at_all(method: str) -> None:
 def test_fewer_tokens_than_ranks(method: str) -> None:
     """Some ranks own nothing."""
     check(method, masks.causal(5), (8, 2), 8)
+    check(method, masks.sliding_window_causal(5, w=1), (8, 2), 8)
 
 
 @pytest.mark.parametrize("method", registry.names())
@@ -109,6 +138,31 @@ def test_other_kernels_serve_as_well(method: str) -> None:
     """sdpa wants another memory order than torch:chunked."""
     check(method, mask_of("causal_document"), (4, 2), 4, kernel="sdpa:flash")
     check(method, mask_of("causal"), (8, 2), 3, kernel="torch:plain")
+
+
+@pytest.mark.parametrize("stages", [1, 3, 7, 20])
+@pytest.mark.parametrize("method", ["magi", "halo"])
+def test_remote_keys_come_in_any_number_of_stages(method: str, stages: int) -> None:
+    for name in ("causal_document", "sliding_window"):
+        mask, case = mask_of(name), case_of(SEQLEN, (4, 2))
+        plan = plan_of(method, mask, case, 5, options={"stages": stages})
+        assert_right(run_local(plan), reference(mask, case))
+
+
+def test_options_are_refused_with_what_would_work() -> None:
+    mask, case = mask_of("causal"), case_of(SEQLEN)
+    for method, options, words in (
+        ("ulysses", {"stages": 2}, "ulysses cannot do this: it has no option 'stages'; leave it out."),
+        ("magi", {"windows": 2}, "magi cannot do this: it has no option 'windows'; use stages."),
+        ("burst", {"windows": 3}, "burst cannot do this: 3 windows do not divide a ring of 4; use windows=1 or 2 or 4."),
+    ):
+        with pytest.raises(Refused) as refused:
+            registry.plan(method, mask, case, 4, options=options)
+        assert str(refused.value) == words
+    with pytest.raises(BadInput, match="the grid 1x4x2 and the option windows=4 differ"):
+        registry.plan("burst", mask, case, 4, "1x4x2", options={"windows": 4})
+    assert str(registry.plan("loongtrain", mask, case, 4, "1x4", options={"windows": 2}).grid) == "1x4x2"
+    assert dict(registry.plan("magi", mask, case, 4).options) == {"stages": 2}
 
 
 def test_a_kernel_without_a_functional_backward_is_refused() -> None:

@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 
 from longca import masks
+from longca.errors import Refused
+from longca.parallel import registry
 from longca.parallel.comm.local import World
 from longca.parallel.comm.trace import Event, TraceComm
+from longca.parallel.grid import divisors
 from longca.parallel.method import Plan
 from longca.parallel.ranges import common, count, seen_keys
-from parallel.running import case_of, mask_of, plan_of, run_local, step, trace
+from parallel.running import case_of, mask_of, plan_if_taken, plan_of, run_local, step, trace
 
 SEQLEN, SIZE, BYTES = 480, 8, 4
 FULL = masks.full(SEQLEN)
@@ -65,6 +68,82 @@ def test_grids(method: str, grid: str, heads: tuple[int, int]) -> None:
     assert both_ways(plan_of(method, FULL, case_of(SEQLEN, heads), ranks, grid)) == [(split + ring, split + 2 * ring)] * ranks
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+@pytest.mark.parametrize(("grid", "heads"), [("1x4x2", (6, 6)), ("1x4", (6, 3)), ("1x8x2", (4, 2)), ("1x6x3", (8, 8)), ("1x3", (5, 5))])
+def test_burst_moves_keys_or_queries_backward(grid: str, heads: tuple[int, int], dtype: str) -> None:
+    """In bf16 a token has 12 Hkv D bytes of keys and their sums, or 8 Hq D + 8 Hq of queries; D is that of D and Dv together, halved."""
+    ranks, (q, kv) = int(grid.split("x")[1]), heads
+    size = {"bf16": 2, "fp32": 4}[dtype]
+    forward, keys = 2 * size * kv * SIZE, (2 * size + 8) * kv * SIZE
+    queries = (2 * size + 4) * q * SIZE + 8 * q
+    moved = (ranks - 1) * SEQLEN // ranks
+    plan = plan_of("burst", FULL, case_of(SEQLEN, heads, dtype), ranks, grid)
+    for rank in range(ranks):
+        comm, turn = trace(plan, rank)
+        assert (sent(comm.events[:turn]), sent(comm.events[turn:])) == (moved * forward, moved * min(keys, queries))
+        assert comm.recording.most_alive("dq" if queries < keys else "dkv") <= 3
+
+
+def test_burst_sends_a_third_less_with_equal_heads_and_as_much_as_a_ring_with_groups() -> None:
+    def backward(method: str, heads: tuple[int, int]) -> int:
+        comm, turn = trace(plan_of(method, FULL, case_of(SEQLEN, heads, "bf16", head_dim=128), 4), 1)
+        return sent(comm.events[turn:])
+
+    assert backward("burst", (8, 8)) / backward("ring_p2p", (8, 8)) == pytest.approx((8 * 128 + 8) / (12 * 128))
+    assert all(backward("burst", (q, 4)) == backward("ring_p2p", (q, 4)) for q in (8, 12, 32))
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+@pytest.mark.parametrize(
+    ("grid", "heads"), [("2x2", (8, 4)), ("4x2", (4, 4)), ("2x4", (8, 2)), ("3x2", (6, 3)), ("4x1", (4, 2)), ("1x4", (4, 2))]
+)
+def test_mesh(grid: str, heads: tuple[int, int], dtype: str) -> None:
+    """Elements of D: (a-1) 2 Hq + (b-1) 2 Hkv forward, (a-1) 3 Hq + (b-1) 4 Hkv backward; beside them lse, and lse and delta."""
+    a, b = (int(number) for number in grid.split("x"))
+    q, kv = heads
+    size, moved = {"bf16": 2, "fp32": 4}[dtype], SEQLEN // (a * b) * SIZE
+    part = 4 if b > 1 else size  # out and dq are fp32 where they are sums over a ring, like dk and dv
+    forward = (a - 1) * (q * (size + part) * moved + q * 4 * moved // SIZE) + (b - 1) * 2 * kv * size * moved
+    backward = (a - 1) * (q * (2 * size + part) * moved + 2 * q * 4 * moved // SIZE) + (b - 1) * 2 * kv * (size + 4) * moved
+    plan = plan_of("mesh", FULL, case_of(SEQLEN, heads, dtype), a * b, grid)
+    elements = ((a - 1) * 2 * q + (b - 1) * 2 * kv) * moved, ((a - 1) * 3 * q + (b - 1) * 4 * kv) * moved
+    for rank in range(a * b):
+        comm, turn = trace(plan, rank)
+        assert (sent(comm.events[:turn]), sent(comm.events[turn:])) == (forward, backward)
+        if dtype == "fp32":
+            assert (forward - 4 * elements[0], backward - 4 * elements[1]) == (
+                (a - 1) * q * 4 * moved // SIZE,
+                (a - 1) * q * 8 * moved // SIZE,
+            )
+
+
+def test_meshs_grid_is_the_one_that_sends_least() -> None:
+    """Near a = sqrt(N Hkv / Hq); with many more query heads than KV heads it is a ring."""
+    for ranks, heads in ((4, (4, 4)), (6, (2, 2)), (8, (8, 4)), (8, (8, 8)), (8, (8, 1)), (12, (4, 2))):
+        case = case_of(SEQLEN, heads)
+        sums = {a: sum(map(sum, both_ways(plan_of("mesh", FULL, case, ranks, f"{a}x{ranks // a}")))) for a in divisors(ranks)}
+        chosen = plan_of("mesh", FULL, case, ranks).grid
+        assert sums[chosen.heads] == min(sums.values())
+    wide = case_of(SEQLEN, (32, 32), "bf16", head_dim=128)
+    assert [str(registry.get("mesh").default_grid(wide, ranks)) for ranks in (1, 4, 16, 64)] == ["1x1", "2x2", "4x4", "8x8"]
+    assert str(registry.get("mesh").default_grid(case_of(SEQLEN, (64, 8)), 4)) == "1x4"
+
+
+@pytest.mark.parametrize("method", registry.names())
+@pytest.mark.parametrize("name", ["causal", "share_question", "sliding_window"])
+def test_the_work_of_all_ranks_is_the_masks(method: str, name: str) -> None:
+    plan = plan_if_taken(method, mask_of(name), case_of(197, (8, 4)), 8)
+    if plan is not None:
+        assert sum(plan.program(TraceComm(rank, 8)).work(plan) for rank in range(8)) == 8 * plan.mask.area
+
+
+@pytest.mark.parametrize("grid", ["2x4", "4x2", "8x1"])
+def test_the_tiles_of_a_mesh_are_even_under_a_causal_mask(grid: str) -> None:
+    plan = plan_of("mesh", masks.causal(SEQLEN), case_of(SEQLEN), 8, grid)
+    work = [plan.program(TraceComm(rank, 8)).work(plan) for rank in range(8)]
+    assert max(work) < 1.02 * min(work)
+
+
 def test_few_of_a_double_rings_transfers_are_between_windows() -> None:
     plan = plan_of("loongtrain", FULL, case_of(SEQLEN), 8, "1x8x2")
     comm, turn = trace(plan, 3)
@@ -98,22 +177,25 @@ def attention_calls(comm: TraceComm) -> list[int]:
     return [event.call.area for event in comm.events if event.call is not None and not event.call.backward]
 
 
-@pytest.mark.parametrize("method", ["ring_p2p", "ring_allgather", "magi", "usp", "loongtrain"])
+@pytest.mark.parametrize("method", [name for name in registry.names() if name != "ulysses"])
 @pytest.mark.parametrize("name", masks.names())
 def test_the_parts_add_up_to_the_mask(method: str, name: str) -> None:
     """No pair is computed twice and none is left out; no call is made for nothing."""
     mask = mask_of(name)
-    plan = plan_of(method, mask, case_of(mask.seqlen_q), 4, "" if method not in ("usp", "loongtrain") else "1x4")
+    plan = plan_if_taken(method, mask, case_of(mask.seqlen_q), 4, "1x4" if registry.get(method).splits_heads else "")
+    if plan is None:
+        return
     areas = [attention_calls(trace(plan, rank)[0]) for rank in range(4)]
     assert sum(map(sum, areas)) == mask.area
     assert all(area > 0 for rank in areas for area in rank)
 
 
+@pytest.mark.parametrize("method", ["magi", "halo"])
 @pytest.mark.parametrize("name", masks.names())
-def test_magi_moves_exactly_the_keys_that_rows_see(name: str) -> None:
+def test_exactly_the_keys_move_that_rows_see(name: str, method: str) -> None:
     mask = mask_of(name, 401)
-    plan = plan_of("magi", mask, case_of(401, (2, 1)), 4)
-    for rank in range(4):
+    plan = plan_if_taken(method, mask, case_of(401, (2, 1)), 4)
+    for rank in range(4 if plan else 0):
         comm, turn = trace(plan, rank)
         received = sum(size for event in comm.events[:turn] if event.kind == "post" for _, size in event.receives)
         seen = mask.dense()[np.concatenate([np.arange(*pair) for pair in plan.rows(rank)])].any(0)
@@ -122,32 +204,84 @@ def test_magi_moves_exactly_the_keys_that_rows_see(name: str) -> None:
         assert count(seen_keys(mask, plan.rows(rank))) - count(common(seen_keys(mask, plan.rows(rank)), plan.rows(rank))) == seen.sum()
 
 
+@pytest.mark.parametrize("method", ["magi", "halo"])
 @pytest.mark.parametrize("name", masks.names())
-def test_what_magi_returns_is_the_gradients_of_those_keys(name: str) -> None:
-    """Backward brings every key again and takes its gradient home: twice the forward, rank by rank and in all."""
-    there = both_ways(plan_of("magi", mask_of(name, 401), case_of(401, (2, 1)), 4))
+def test_what_is_returned_is_the_gradients_of_those_keys(name: str, method: str) -> None:
+    """Backward brings every key again and takes its gradient home: twice the forward in all."""
+    plan = plan_if_taken(method, mask_of(name, 401), case_of(401, (2, 1)), 4)
+    there = both_ways(plan) if plan else []
     assert sum(backward for _, backward in there) == 2 * sum(forward for forward, _ in there)
+
+
+HALOS = {  # tokens received by each of 8 ranks of 60 tokens, from the definition of the mask
+    "behind": (masks.sliding_window_causal(SEQLEN, w=10), [0] + [10] * 7),
+    "both sides": (masks.sliding_window(SEQLEN, w=10), [10] + [20] * 6 + [10]),
+    "several neighbours": (masks.sliding_window_causal(SEQLEN, w=130), [0, 60, 120] + [130] * 5),
+    "never across the start of a document": (masks.causal_document(SEQLEN, documents=[60, 90, 330]), [0, 0, 60, 30, 90, 150, 210, 270]),
+    "a whole document": (masks.full_document(SEQLEN, documents=[120, 360]), [60, 60] + [300] * 6),
+}
+
+
+@pytest.mark.parametrize("case", HALOS)
+def test_a_halo_is_as_long_as_windows_reach(case: str) -> None:
+    mask, received = HALOS[case]
+    plan = plan_of("halo", mask, case_of(SEQLEN, (4, 2)), 8)
+    token, sums = 2 * 2 * SIZE, both_ways(plan)
+    assert sum(forward for forward, _ in sums) == sum(received) * token
+    assert sum(backward for _, backward in sums) == 2 * sum(received) * token
+    events = [trace(plan, rank) for rank in range(8)]
+    arrived = [sum(size for event in comm.events[:turn] for _, size in event.receives) for comm, turn in events]
+    assert arrived == [tokens * token * BYTES for tokens in received]
+
+
+def test_a_window_of_1024_sends_four_megabytes_instead_of_two_gigabytes() -> None:
+    """8K tokens per rank, 64:8 heads of 128 in bf16, on 64 ranks."""
+    mask, case = masks.sliding_window_causal(64 * 8192, w=1024), case_of(64 * 8192, (64, 8), "bf16", head_dim=128)
+    comm, turn = trace(plan_of("halo", mask, case, 64), 5)
+    assert (sent(comm.events[:turn]), sent(comm.events[turn:])) == (1024 * 2 * 8 * 128 * 2, 2 * 1024 * 2 * 8 * 128 * 2)
+    assert 63 * 8192 * 2 * 8 * 128 * 2 == 2_113_929_216  # a ring of 64 under a full mask
+
+
+@pytest.mark.parametrize(("mask", "rank"), [("causal", 3), ("full", 0), ("prefix_lm_causal", 3), ("global_sliding_window", 0)])
+def test_a_halo_that_is_the_whole_sequence_is_refused(mask: str, rank: int) -> None:
+    with pytest.raises(Refused) as refused:
+        plan_of("halo", mask_of(mask), case_of(197), 4)
+    words = f"the rows of rank {rank} see the keys of all other ranks under this mask; use magi, ring_p2p or ring_allgather."
+    assert str(refused.value) == f"halo cannot do this: {words}"
+    plan_of("halo", mask_of(mask), case_of(197), 1)  # there is nothing to receive
 
 
 @pytest.mark.parametrize(
     "mask", [masks.sliding_window_causal(SEQLEN, w=3), masks.full_document(SEQLEN, documents=[7, 3, 470]), mask_of("causal")]
 )
 def test_a_ring_sends_keys_no_further_than_somebody_sees_them(mask: masks.Mask) -> None:
-    """Counted from the dense mask: a block goes as far as its last viewer, its gradient from the first viewer to the last and home."""
+    """Counted from the dense mask: a block goes as far as its last viewer, its gradient from the first viewer to the last and home.
+
+    With equal heads burst's backward sends queries, as far as there are keys that they see.
+    """
     ranks = 8
-    plan = plan_of("ring_p2p", mask, case_of(mask.seqlen_q), ranks)
-    dense, own = mask.dense(), [np.concatenate([np.arange(*pair) for pair in plan.rows(rank)]) for rank in range(ranks)]
-    forward = backward = calls = 0
-    for owner in range(ranks):
-        sees = [bool(dense[np.ix_(own[(owner + step) % ranks], own[owner])].any()) for step in range(ranks)]
-        others = [step for step in range(1, ranks) if sees[step]]
-        block = len(own[owner]) * 2 * 2 * SIZE
-        forward += block * max(others, default=0)
-        backward += block * (max(others, default=0) + (others[-1] - others[0] + 1 if others else 0))
-        calls += sum(sees)
-    sent_by_all = both_ways(plan)
-    assert (sum(f for f, _ in sent_by_all), sum(b for _, b in sent_by_all)) == (forward, backward)
-    assert sum(len(attention_calls(trace(plan, rank)[0])) for rank in range(ranks)) == calls
+    ring, burst = plan_of("ring_p2p", mask, case_of(mask.seqlen_q), ranks), plan_of("burst", mask, case_of(mask.seqlen_q, (2, 2)), 8, "1x8")
+    dense, own = mask.dense(), [np.concatenate([np.arange(*pair) for pair in ring.rows(rank)]) for rank in range(ranks)]
+    sees = np.array([[dense[np.ix_(own[r], own[o])].any() for o in range(ranks)] for r in range(ranks)])  # [rank of rows, owner of keys]
+
+    def moves(seen: np.ndarray) -> tuple[int, int]:
+        """Tokens times hops of all blocks, and of all gradients; seen[r, o]: the block of o has work at r."""
+        blocks = gradients = 0
+        for owner in range(ranks):
+            others = [step for step in range(1, ranks) if seen[(owner + step) % ranks, owner]]
+            blocks += len(own[owner]) * max(others, default=0)
+            gradients += len(own[owner]) * (others[-1] - others[0] + 1 if others else 0)
+        return blocks, gradients
+
+    (keys, key_gradients), (queries, query_gradients) = moves(sees), moves(sees.T)
+    token = 2 * 2 * SIZE
+    for plan, backward in (
+        (ring, (keys + key_gradients) * token),
+        (burst, queries * (token + 2 * 2) + query_gradients * 2 * SIZE),
+    ):
+        sums = both_ways(plan)
+        assert (sum(f for f, _ in sums), sum(b for _, b in sums)) == (keys * token, backward)
+        assert sum(len(attention_calls(trace(plan, rank)[0])) for rank in range(ranks)) == sees.sum()
 
 
 def test_a_narrow_window_needs_a_small_part_of_a_full_rings_transfers() -> None:
@@ -156,7 +290,7 @@ def test_a_narrow_window_needs_a_small_part_of_a_full_rings_transfers() -> None:
 
 
 def test_recorded_bytes_are_those_that_ranks_really_send() -> None:
-    for method in ("ulysses", "ring_p2p", "ring_allgather", "usp", "loongtrain", "magi"):
+    for method in registry.names():
         plan = plan_of(method, mask_of("share_question"), case_of(197), 4)
         world = World(4)
         comms = world.comms()

@@ -102,6 +102,7 @@ def good_fn(q, k, v, mask, scale):
 """
 
 
+@pytest.mark.usefixtures("in_process")
 def test_a_kernel_of_a_file_is_used_and_measured_again_from_that_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -34,7 +34,9 @@ def journal(write: Write, **fields: Any) -> Path:
     return write("made", [*made, named("fa2", seqlen=16384, status="unsupported", reason="no such mask")])
 
 
-def drawn(records: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, homes: list[list[int]] | None = None) -> dict[str, Any]:
+def drawn(
+    records: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, homes: list[tuple[int, ...]] | None = None
+) -> dict[str, Any]:
     """The figures before they are written, by the first word of their file's name, or by all of it."""
     found: dict[str, Any] = {}
     monkeypatch.setattr(figures, "save", lambda figure, stem: found.update({stem.name.partition("-")[0]: figure, stem.name: figure}) or [])
@@ -42,7 +44,7 @@ def drawn(records: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     return found
 
 
-def rows_of(records: list[Record], homes: list[list[int]] | None = None) -> list[naming.Row]:
+def rows_of(records: list[Record], homes: list[tuple[int, ...]] | None = None) -> list[naming.Row]:
     return naming.rows(results_of(records, homes=homes))
 
 
@@ -190,13 +192,13 @@ def test_a_dense_mask_measured_only_beside_blocks_gets_no_figures(tmp_path: Path
     made = [pattern("flex", ratio, 10 * ratio) for ratio in (0.2, 0.5)]
     dense = kernel("fa4:native", [6.0], which="fwd", mask="full")
 
-    def levels_drawn(*more: Record, homes: list[list[int]] | None = None) -> set[str]:
+    def levels_drawn(*more: Record, homes: list[tuple[int, ...]] | None = None) -> set[str]:
         return {name.split("-")[4] for name in drawn([*made, *more], tmp_path, monkeypatch, homes) if "-" in name}
 
     assert levels_drawn(dense) == {"sparse"}
     assert levels_drawn(dense, dense | {"seqlen": 16384}) == {"sparse", "kernel"}
     assert levels_drawn(dense, kernel("cudnn", [6.0], which="fwd", mask="full")) == {"sparse", "kernel"}
-    assert levels_drawn(dense, homes=[[0], [0], [1]]) == {"sparse", "kernel"}
+    assert levels_drawn(dense, homes=[(0,), (0,), (1,)]) == {"sparse", "kernel"}
 
 
 def test_bars_stand_at_the_longest_length_of_each_mask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

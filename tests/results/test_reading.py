@@ -69,6 +69,7 @@ def test_a_forward_whose_backward_was_mended_replaces_the_one_that_ran_alone(wri
     assert [record.key for record in read(folder)] == ["v1", "v2"]
 
 
+@pytest.mark.usefixtures("in_process")
 def test_going_back_to_an_older_version_makes_it_count_again(tmp_path: Path) -> None:
     """Its record is there, so it is not measured; yet a report must show what this run says."""
     shape = ["--masks", "causal", "--seqlens", "64", "--heads", "1:1", "--head-dim", "16", "--dtype", "fp32", "--passes", "fwd"]

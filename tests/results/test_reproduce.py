@@ -214,6 +214,7 @@ def test_the_clock_and_the_threads_are_those_of_the_record() -> None:
     assert text.endswith(" --clock warmup_s=0.06,most=9")
 
 
+@pytest.mark.usefixtures("in_process")
 def test_what_is_measured_again_can_be_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,6 +1,7 @@
 """Which records are of older code."""
 
 import json
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError
 from typing import Any
 
@@ -15,10 +16,12 @@ VERSIONS = {"code": "new", "torch": "2.11"}
 
 
 @pytest.fixture(autouse=True)
-def _codes(monkeypatch: pytest.MonkeyPatch) -> None:
+def _codes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(registry, "versions", lambda kernel: VERSIONS)
     monkeypatch.setattr(versions, "_method_code", lambda name: "new method")
     versions._kernel_code.cache_clear()
+    yield
+    versions._kernel_code.cache_clear()  # of made up versions
 
 
 def is_older(record: dict[str, Any], **fields: Any) -> bool:

@@ -12,7 +12,7 @@ from longca.api.files import write_text
 from longca.api.journals import folder_of
 from longca.api.shown import Part, Shown
 from longca.errors import BadInput
-from longca.report import figures, markdown, page
+from longca.report import page
 from longca.report.terminal import summary_tables
 from longca.results import naming, reading
 from longca.results.export import columns
@@ -57,6 +57,8 @@ class Report(Shown):
 
     @cached_property
     def markdown(self) -> str:
+        from longca.report import markdown
+
         return markdown.render(self.results, self._named, self.title)
 
     def save(self, path: str | Path) -> Path:
@@ -65,6 +67,8 @@ class Report(Shown):
 
     def save_figures(self, folder: str | Path) -> Iterator[Path]:
         """Writes figures for papers as PNG and PDF, and yields the path of each."""
+        from longca.report import figures  # with matplotlib, which takes a second
+
         return figures.write_figures(self._named, str(folder))
 
     def _repr_html_(self) -> str:

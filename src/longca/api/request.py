@@ -24,12 +24,12 @@ from longca.results.record import LevelName, parse_pass
 from longca.text import parse_list, short
 
 STEPS_SAY = ("masks", "seqlens", "seeds", "params", "documents", "distribution", "packing", "dense")  # what a workload says itself
-CP_ONLY = ("methods", "nproc", "grid")
+CP_ONLY = ("methods", "nproc", "grid", "options")
 SHAPES = {  # without a suite, by device; `verify` has the same
     "cpu": {"heads": ["8:2"], "head_dims": ["64"], "dtypes": ["fp32"]},
     "cuda": {"heads": ["64:8"], "head_dims": ["128"], "dtypes": ["bf16"]},
 }
-FLAGS = {"params": "--set", "documents": "--lengths"}  # of fields whose flag has another name
+FLAGS = {"params": "--set", "documents": "--lengths", "options": "--option"}  # of fields whose flag has another name
 MOST_S = 1e7  # seconds: four months
 MOST_RANKS = 1 << 20
 DIGITS = 18  # of a seed
@@ -51,6 +51,7 @@ class RunRequest:
     methods: Texts | None = None
     nproc: int | None = None
     grid: str | None = None
+    options: Mapping[str, Number | Iterable[Number]] | None = None  # of the methods that have them
     masks: Texts | None = None
     source: str | None = None
     dense: Texts | None = None
@@ -67,6 +68,9 @@ class RunRequest:
     deterministic: bool | None = None
     workload: str | Path | None = None
     model: str | None = None
+    softcap: float | None = None  # scores become softcap * tanh(score / softcap)
+    sinks: bool | None = None  # a learned logit per query head
+    scale: float | None = None  # of the scores, where it is not 1/sqrt(head size)
     device: str | None = None
     retry: str | None = None
     full: bool = False
@@ -99,7 +103,9 @@ def resolve(request: RunRequest) -> Suite:
     suite = suite.changed(**lists, seeds=_seeds(request.seeds), distribution=request.distribution, packing=request.packing)
     suite = suite.changed(deterministic=request.deterministic, level=level, nproc=request.nproc, grid=request.grid, source=request.source)
     suite = suite.changed(documents=document_lengths(request.documents))
+    suite = suite.changed(softcap=request.softcap, sinks=request.sinks, scale=request.scale)
     suite = suites.with_params(suite, axes("params", request.params))
+    suite = suites.with_options(suite, axes("options", request.options))
     if request.nproc is not None and not isinstance(request.nproc, int):
         raise BadInput(f"--nproc must be a whole number, not {request.nproc!r}.")
     if request.nproc is not None and not 1 <= request.nproc <= MOST_RANKS:
@@ -161,7 +167,8 @@ def _refuse_conflicts(request: RunRequest, suite: Suite) -> None:
         raise BadInput(
             f"a workload says its masks and lengths itself, so it takes no {' and no '.join(beside)}; leave out one or the other."
         )
-    ranks = [f"--{name}" for name in CP_ONLY if str(suite.level) != "cp" and getattr(request, name) is not None]
+    unused = [name for name in CP_ONLY if str(suite.level) != "cp" and getattr(request, name) not in (None, {})]
+    ranks = [FLAGS.get(name, f"--{name}") for name in unused]
     if ranks:
         raise BadInput(f"{' and '.join(ranks)} {'is' if len(ranks) == 1 else 'are'} for context parallelism; add --level cp, or leave out.")
     energy_s = clock_settings(request).get("energy_s")

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from msgspec import to_builtins
+from msgspec.structs import asdict
 
 from longca import devices, masks
 from longca.api.kernels import Asked, asked
@@ -28,6 +29,8 @@ from longca.bench.one_device.verify import FAILED, CaseCount, Finding, make_step
 from longca.bench.plan.cells import Planned, equal_masks, plan
 from longca.bench.plan.mask_plugins import load_masks
 from longca.bench.plan.suite import Suite, check
+from longca.bench.plan.workload import Model
+from longca.bench.plan.workload import model as find_model
 from longca.bench.run.environment import device_model
 from longca.errors import BadInput, unknown
 from longca.kernels import registry
@@ -35,7 +38,7 @@ from longca.kernels.base import Case
 from longca.processes import host_memory
 from longca.results.record import TENSORS, Pass, TensorError
 from longca.results.tables import Table
-from longca.text import parse_dims, parse_heads, parse_size
+from longca.text import format_extras, parse_dims, parse_heads, parse_size
 
 LENGTHS = {"cpu": "509", "cuda": "8K"}
 REPORTED = ("wrong", "error", "timeout", "oom", "unavailable", "unsupported")  # statuses with a sentence below the table
@@ -57,6 +60,10 @@ class VerifyRequest:
     seed: int = 0
     params: Mapping[str, Number] | None = None
     documents: str | Path | Sequence[int] | None = None
+    model: str | None = None
+    softcap: float | None = None
+    sinks: bool | None = None
+    scale: float | None = None
     deterministic: bool = False
     repeat: int = 1
     device: str | None = None
@@ -95,7 +102,7 @@ class Verification(Shown):
 
     def parts(self) -> list[Part]:
         checked = [finding for finding in self.findings if finding.errors]
-        columns = ["kernel", "mask", "seqlen", *self._varying, "status", *TENSORS, "note"]
+        columns = ["kernel", "mask", "seqlen", *self._varying, "status", *self._tensors, "note"]
         rows = [self._cells(finding) for finding in checked]
         table: list[Part] = [Table("error/allowed of the worst token:", columns, rows)] if rows else []
         counts = Counter(finding.status for finding in self.findings)
@@ -117,6 +124,11 @@ class Verification(Shown):
         """The parts of the shape in which findings differ."""
         return [name for name in ("heads", "head_dim", "dtype") if len({getattr(finding, name) for finding in self.findings}) > 1]
 
+    @property
+    def _tensors(self) -> list[str]:
+        """The tensors that were checked, dsinks only where there were sinks."""
+        return [tensor for tensor in TENSORS if tensor != "dsinks" or any(tensor in finding.errors for finding in self.findings)]
+
     def _place(self, finding: Finding) -> str:
         shape = " ".join(getattr(finding, name) for name in self._varying)
         return f"{finding.mask} ({shape})" if shape else finding.mask
@@ -124,7 +136,7 @@ class Verification(Shown):
     def _cells(self, finding: Finding) -> list[str]:
         shape = [getattr(finding, name) for name in self._varying]
         note = finding.reason if finding.status == "ok" else ""  # why something is wrong stands below the table
-        errors = [_error(finding.errors.get(tensor)) for tensor in TENSORS]
+        errors = [_error(finding.errors.get(tensor)) for tensor in self._tensors]
         return [finding.kernel, finding.mask, str(finding.seqlen), *shape, finding.status.value, *errors, note]
 
 
@@ -160,7 +172,8 @@ class VerifyPlan:
         """The device, the shapes and the seed."""
         suite = self.level.suite
         heads, dims, dtypes = (", ".join(map(str, values)) for values in (suite.heads, suite.head_dims, suite.dtypes))
-        return f"{device_model(self.level.device)}, {heads} heads of {dims}, {dtypes}, seed {self.seed}"
+        extras = "".join(f", {words}" for words in format_extras(asdict(suite)))
+        return f"{device_model(self.level.device)}, {heads} heads of {dims}, {dtypes}{extras}, seed {self.seed}"
 
     @property
     def notes(self) -> list[str]:
@@ -202,8 +215,11 @@ def plan_verify(request: VerifyRequest, *, in_process: bool = False, trials: boo
             file = "" if str(entry.plugin) in entry.failure.reason else f"{entry.plugin}: "
             raise BadInput(f"{file}{entry.failure.reason.rstrip('.')}.")
     documents = suite.document_lengths if suite.documents else ()
+    windows = {} if request.model is None else find_model(request.model).mask_params
     steps = [
-        make_step(name, parse_size(str(length)), request.seed, settings, documents) for length in suite.seqlens for name in suite.masks
+        make_step(name, parse_size(str(length)), request.seed, windows.get(name, {}) | settings, documents)
+        for length in suite.seqlens
+        for name in suite.masks
     ]
     planned = plan(level.cells(steps), device, level.catalogue.versions)
     return VerifyPlan(level, planned, named, request.repeat, request.seed, trials)
@@ -211,8 +227,10 @@ def plan_verify(request: VerifyRequest, *, in_process: bool = False, trials: boo
 
 def _suite(request: VerifyRequest, device: str) -> tuple[Suite, dict[str, Number]]:
     """What to check, as a suite without kernels, and the parameters of its masks."""
-    shape = SHAPES[device] | {name: texts(name, value) for name in SHAPES[device] if (value := getattr(request, name)) is not None}
-    settings = _settings(request.params)
+    model = None if request.model is None else find_model(request.model)
+    usual = SHAPES[device] | ({} if model is None else {"heads": [model.heads], "head_dims": [model.head_dim]})
+    shape = usual | {name: texts(name, value) for name in SHAPES[device] if (value := getattr(request, name)) is not None}
+    settings = mask_settings(request.params)
     load_masks(request.plugins)
     wanted = masks.expand(texts("masks", request.masks) if request.masks is not None else ["all"])
     for name in settings:
@@ -232,6 +250,7 @@ def _suite(request: VerifyRequest, device: str) -> tuple[Suite, dict[str, Number
         deterministic=request.deterministic,
         source=request.source,
         documents=document_lengths(request.documents) or "",
+        **_extras(request, model),
         limits=checks.limits(request.deadline, device, longest, most_heads),
     )
     check(suite)
@@ -239,6 +258,13 @@ def _suite(request: VerifyRequest, device: str) -> tuple[Suite, dict[str, Number
     for length, heads, dims, dtype in product(lengths, *(shape[name] for name in ("heads", "head_dims", "dtypes"))):
         refuse_too_long(parse_size(length), Case(0, 0, *parse_heads(heads), *parse_dims(dims), dtype), memory)
     return suite, settings
+
+
+def _extras(request: VerifyRequest, model: Model | None) -> dict[str, Any]:
+    """Softcap, sinks and scale: the given ones, else those of the model."""
+    names = ("softcap", "sinks", "scale")
+    given = {name: value for name in names if (value := getattr(request, name)) is not None}
+    return ({} if model is None else {name: getattr(model, name) for name in names}) | given
 
 
 def _refuse_numbers(request: VerifyRequest) -> None:
@@ -249,7 +275,8 @@ def _refuse_numbers(request: VerifyRequest) -> None:
         raise BadInput(f"--deadline must be a number of seconds over 0, not {deadline}.")
 
 
-def _settings(params: Mapping[str, Any] | None) -> dict[str, Number]:
+def mask_settings(params: Mapping[str, Any] | None) -> dict[str, Number]:
+    """Parameters of masks, of which each has one value."""
     settings = axes("params", params)
     for name, values in settings.items():
         if len(values) > 1:
@@ -268,6 +295,10 @@ def verify(
     *,
     params: Mapping[str, Number] | None = None,
     documents: str | Path | Sequence[int] | None = None,
+    model: str | None = None,
+    softcap: float | None = None,
+    sinks: bool | None = None,
+    scale: float | None = None,
     plugins: Texts = (),
     source: str = "random",
     seed: int = 0,
@@ -294,8 +325,8 @@ def verify(
         named = name_masks(masks, seqlens, Path(folder))
         request = VerifyRequest(
             kernels=labels or None, plugins=files, only_named=not given.files, masks=named.masks, seqlens=named.seqlens, heads=heads,
-            head_dims=head_dims, dtypes=dtypes, source=source, seed=seed, params=params, documents=documents, deterministic=deterministic,
-            repeat=repeat, device=device, deadline=deadline,
+            head_dims=head_dims, dtypes=dtypes, source=source, seed=seed, params=params, documents=documents, model=model,
+            softcap=softcap, sinks=sinks, scale=scale, deterministic=deterministic, repeat=repeat, device=device, deadline=deadline,
         )  # fmt: skip
         planned = plan_verify(request, in_process=bool(given.objects))
         with closing(planned.findings()) as coming:

@@ -62,7 +62,23 @@ def suites() -> list[dict[str, Any]]:
 
 
 def models() -> list[dict[str, Any]]:
-    return _toml_files("models")
+    from longca.bench.plan.suite import names
+    from longca.bench.plan.workload import model
+
+    return [
+        {
+            "name": name,
+            "heads": shape.heads,
+            "head size": shape.head_dim,
+            "window": shape.window,
+            "softcap": shape.softcap or None,
+            "sinks": shape.sinks,
+            "scale": shape.scale or None,
+            "layers": f"{shape.layers}: {shape.layer_pattern}",
+            "about": shape.about,
+        }
+        for name, shape in ((name, model(name)) for name in names("models"))
+    ]
 
 
 def _toml_files(kind: str) -> list[dict[str, Any]]:
@@ -83,9 +99,17 @@ def methods() -> list[dict[str, Any]]:
 LISTINGS = {
     "kernels": Listing("kernels, what runs here, and which masks each can do", ("kernel", "here", "backward", "gqa", "tested"), kernels),
     "masks": Listing("the static and dynamic masks", ("name", "group", "params", "about"), masks),
-    "cp": Listing("context parallel methods, what each needs, which take block patterns", ("name", "blocks", "about", "needs"), methods),
+    "cp": Listing(
+        "context parallel methods, what each needs, which take block patterns",
+        ("name", "here", "blocks", "options", "about", "needs"),
+        methods,
+    ),
     "suites": Listing("what `longca run` can measure by name", ("name", "about"), suites),
-    "models": Listing("shapes of well-known models, for `longca run --model`", ("name", "about"), models),
+    "models": Listing(
+        "shapes of well-known models, for `--model` of run, verify and recommend",
+        ("name", "heads", "head size", "window", "softcap", "sinks", "scale", "layers", "about"),
+        models,
+    ),
     "distributions": Listing("where document lengths are drawn from", ("name", "buckets", "longest"), distributions),
     "packings": Listing("how drawn lengths fill a sequence", ("name", "about"), packings),
 }
@@ -207,4 +231,8 @@ def _show_mask_matrix(entries: list[dict[str, Any]]) -> None:
 
 
 def _cell(value: object) -> str:
-    return " ".join(f"{name}={item}" for name, item in value.items()) if isinstance(value, dict) else str(value)
+    if isinstance(value, dict):
+        return " ".join(f"{name}={item}" for name, item in value.items())
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return {None: "-", False: "-", True: "yes"}.get(value, str(value)) if isinstance(value, bool | None) else str(value)

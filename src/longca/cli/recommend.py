@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 HELP = "say which kernel (or which split over many GPUs) to use, from measured records; exit code 4 if none answers"
 FIELDS = (
     *("mask", "seqlen", "heads", "head_dim", "dtype", "pass_", "source", "distribution", "packing", "own_documents", "deterministic"),
-    *("gpus", "cluster", "memory", "device"),
+    *("softcap", "sinks", "gpus", "cluster", "memory", "device"),
 )
 
 
@@ -33,6 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--packing", metavar="NAME", help="records of documents packed this way")
     parser.add_argument("--own-documents", action="store_true", default=None, help="records of documents that a workload or --lengths gave")
     parser.add_argument("--deterministic", action="store_true", default=None, help="records of deterministic backwards")
+    parser.add_argument("--softcap", type=float, metavar="C", help="records of capped scores")
+    parser.add_argument("--sinks", action="store_true", default=None, help="records of attention with sinks")
+    parser.add_argument("--model", metavar="NAME", help="heads, head size, window, softcap and sinks of a well-known model")
     parser.add_argument("--gpus", type=int, metavar="N", help="GPUs that share the sequence (default 1)")
     parser.add_argument("--cluster", metavar="NAME", help="records simulated for this cluster, instead of measured ones")
     parser.add_argument("--memory", metavar="SIZE", help="the memory of a GPU with its unit, such as 80GiB; inputs count too")
@@ -73,7 +76,15 @@ def _typed(args: argparse.Namespace) -> dict[str, Any]:
     """The fields of the question as typed; None for those that were not given."""
     from longca.text import parse_settings
 
-    return {name: getattr(args, name) for name in FIELDS} | {"params": parse_settings(args.set)}
+    typed = {name: getattr(args, name) for name in FIELDS} | {"params": parse_settings(args.set)}
+    if args.model is None:
+        return typed
+    from longca.bench.plan.workload import model
+
+    shape = model(args.model)
+    usual: dict[str, Any] = {"heads": shape.heads, "head_dim": shape.head_dim, "softcap": shape.softcap, "sinks": shape.sinks}
+    given = {name: value for name, value in typed.items() if value is not None}
+    return typed | usual | given | {"params": shape.mask_params.get(args.mask, {}) | typed["params"]}
 
 
 def _export_table(args: argparse.Namespace) -> int:

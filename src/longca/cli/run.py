@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from longca.cli import INTERRUPTED
 from longca.cli._ranks import take_part
+from longca.cli._shape_extras import add_shape_extras
 from longca.errors import Refused, unknown
 from longca.text import parse_axes, parse_list, parse_settings, plural
 
@@ -25,12 +26,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("suite", nargs="?", help="a name from `longca ls suites`, or your own TOML file; flags change it")
     parser.add_argument("--kernels", metavar="A,B", help="names or name:variant, or all (those that run here)")
     parser.add_argument("--level", choices=("kernel", "cp"), help="one device, or context parallelism over many (default: the suite's)")
-    parser.add_argument("--methods", metavar="A,B", help="context parallel methods, or all; implies --level cp")
+    parser.add_argument(
+        "--methods", metavar="A,B", help="context parallel methods, all, or peers: other projects' that are installed; implies --level cp"
+    )
     parser.add_argument("--nproc", type=int, metavar="N", help="ranks of the level cp (default: one per GPU)")
     parser.add_argument(
         "--grid",
         metavar="UxR[xW]",
         help="ranks that split heads, ranks of the ring, its windows; 2x2,1x4x2: one for usp, one for methods with windows",
+    )
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=V,V",
+        help="an option of the methods that have it, such as stages=4 or windows=2,4 (`longca ls cp`); repeatable",
     )
     parser.add_argument(
         "--masks",
@@ -58,12 +68,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--distribution", metavar="NAME|FILE", help="what document lengths are drawn from")
     parser.add_argument("--packing", metavar="NAME", help="draw, mixed or chunked")
     parser.add_argument("--deterministic", action="store_true", default=None, help="ask for deterministic backwards; checked on one device")
+    add_shape_extras(parser)
     parser.add_argument(
         "--workload",
         metavar="FILE",
         help="your training steps, one JSON object per line, in place of masks and lengths (docs/measuring.md)",
     )
-    parser.add_argument("--model", metavar="NAME", help="heads, head size and window of a well-known model")
     parser.add_argument(
         "--plugin", action="append", default=[], metavar="FILE", help="a Python file with your kernels, methods or masks; repeatable"
     )
@@ -112,7 +122,10 @@ def request_of(args: argparse.Namespace) -> RunRequest:
     from longca.api.request import RunRequest
 
     typed = {field.name: getattr(args, field.name) for field in fields(RunRequest) if hasattr(args, field.name)}
-    return RunRequest(**typed | {"plugins": args.plugin, "params": parse_axes(args.set), "clock": parse_settings(args.clock)})
+    return RunRequest(
+        **typed
+        | {"plugins": args.plugin, "params": parse_axes(args.set), "options": parse_axes(args.option), "clock": parse_settings(args.clock)}
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -152,10 +165,12 @@ def _dry_run(plan: RunPlan) -> int:
     columns = (*(("method", "ranks", "grid") if split else ()), "kernel", "mask", "length", "heads", "head size", "dtype", "pass", "seed")
     rows = []
     for cell in (entry.cell for entry in planned):
-        names = (cell.split.method, cell.split.ranks, cell.split.grid) if cell.split else ()
+        names = (cell.split.method, cell.split.ranks, f"{cell.split.grid} {cell.split.options}".strip()) if cell.split else ()
         shape = (f"{cell.heads_q}:{cell.heads_kv}", cell.head_dim, cell.dtype, cell.pass_.value, cell.seed)
         rows.append((*names, cell.kernel, cell.mask_title, format_size(cell.seqlen), *shape))
     show_table(columns, rows)
+    for line in plan.level.details(planned):
+        print(line)
     _say(*plan.left_out)
     try:
         refuse_hopeless(planned, suite.limits)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from longca.cli import INTERRUPTED
+from longca.cli import INTERRUPTED, _verify_cp
+from longca.cli._shape_extras import add_shape_extras
 from longca.cli._tables import write_over
 from longca.errors import Unavailable
 from longca.text import parse_axes, plural
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from longca.bench.one_device.verify import Finding
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
-HELP = "check kernels against an fp64 reference on every mask they claim"
+HELP = "check kernels, or methods on ranks, against an fp64 reference on every mask they claim"
 
 SHOWN_LINES = 10  # of what a kernel prints in one job
 ADDRESS = re.compile(r"0x[0-9a-f]+")
@@ -46,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="head sizes, 192/128 where V has another one; default 64 on a CPU, 128 on a GPU",
     )
     parser.add_argument("--dtype", dest="dtypes", metavar="T,T", help="bf16, fp16, fp32, fp64; default fp32 on a CPU, bf16 on a GPU")
+    add_shape_extras(parser)
     parser.add_argument("--source", default="random", metavar="NAME", help="where block patterns come from: random, nsa or moba")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
@@ -77,6 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="seconds that each step of a kernel on a mask may take; default 300, and up to 3600 where sequences are long",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object per line instead of a table")
+    _verify_cp.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -85,6 +88,10 @@ def run(args: argparse.Namespace) -> int:
     from longca.api.verify import VerifyRequest, plan_verify
     from longca.cli._tables import show_parts
 
+    _verify_cp.refuse(args)
+    if args.level == "cp":
+        with _signals_stop():
+            return _verify_cp.run(args)
     typed = {field.name: getattr(args, field.name) for field in fields(VerifyRequest) if hasattr(args, field.name)}
     plan = plan_verify(VerifyRequest(**typed | {"plugins": args.plugin, "params": parse_axes(args.set)}))
     if not args.json:

@@ -31,7 +31,7 @@ CONDITIONS = {  # in env.json, with their names in messages
 MAY_BE_UNKNOWN = ("power_limit_w", "application_sm_mhz", "application_memory_mhz")  # in older journals, on CPUs, with some drivers
 CELL_FIELDS = (
     *("level", "asked", "mask", "params", "mask_digest", "seed", "seqlen", "seqlen_q", "seqlen_k", "heads_q", "heads_kv", "head_dim"),
-    *("head_dim_v", "dtype", "deterministic", "grad", "method", "ranks", "grid", "simulated"),
+    *("head_dim_v", "dtype", "deterministic", "grad", "method", "ranks", "grid", "options", "simulated", "softcap", "sinks", "scale"),
 )
 REPEATED = ("env", "kernel", "variant", "asked", "mask", "mask_digest", "dtype", "backward_kind", "reason")  # texts of many records
 

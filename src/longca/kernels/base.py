@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from longca.masks import AnyMask
 
     Gradients = tuple[Tensor, Tensor, Tensor]  # dq, dk, dv
+    GradientsWithSinks = tuple[Tensor, Tensor, Tensor, Tensor]  # dq, dk, dv, dsinks
 
 BackwardKind = Literal["functional", "autograd", "none"]
 Layout = Literal["LHD", "HLD"]
+SinkSupport = Literal["no", "after", "native"]
 FORWARD_ONLY = 'a kernel without a backward declares it, with @longca.kernel(differentiable=False), or backward = "none" in a class'
 
 
@@ -75,6 +77,8 @@ class Case:
     partial_backward: bool = False  # backward from another call's out and lse, as a ring needs
     deterministic: bool = False
     numbers: str = ""  # the device whose random generator makes the inputs (generators differ between devices); empty: the case's own
+    softcap: float = 0.0  # scaled scores s become softcap * tanh(s / softcap) before the mask hides some; 0: they stay
+    sinks: bool = False  # one learned logit per query head joins the softmax's denominator; it has no value
 
     @property
     def softmax_scale(self) -> float:
@@ -92,8 +96,11 @@ class Attention(ABC):
     q, k, v and dout come contiguous in the kernel's `layout`, or dout in the strides of `out`: `longca.attention` and the context parallel
     methods copy what is not. Each call returns new tensors, whose numbers are complete on the current stream when the call returns.
     out and the gradients have the dtype of q, k and v. lse is fp32 (fp64 beside fp64) [H, L], the natural log of the sum of exp of the
-    scaled scores. Rows without visible keys have lse -inf, and their out and gradients are 0. `backward` takes the global out and lse, so
-    that the same object serves one GPU and every step of a ring.
+    scaled and capped scores. Rows without visible keys have lse -inf, and their out and gradients are 0. `backward` takes the global out
+    and lse, so that the same object serves one GPU and every step of a ring.
+
+    Where `Case.sinks` is set, `forward_with_sinks` and `backward_with_sinks` are called instead, with one logit per query head in the
+    dtype of lse. There the lse includes the sink: in rows without visible keys it is the sink. The steps of a ring run without sinks.
     """
 
     @abstractmethod
@@ -102,24 +109,51 @@ class Attention(ABC):
     def backward(self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None) -> Gradients:
         raise Refused('it has no backward, so its class should declare backward = "none".')
 
+    def forward_with_sinks(self, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, sinks_H: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Adds the sinks to out and lse. Kernels whose library takes sinks replace it, and declare sinks = "native"."""
+        from longca.kernels import sinks
+
+        out_LHD, lse_HL = self.forward(q_LHD, k_LHD, v_LHD)
+        if lse_HL is None:
+            raise Refused("it gives no lse, without which sinks cannot be added.")
+        return sinks.add(out_LHD, lse_HL, sinks_H)
+
+    def backward_with_sinks(
+        self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None, sinks_H: Tensor
+    ) -> GradientsWithSinks:
+        """Runs the backward from the out and lse that have the sinks, and adds dsinks."""
+        from longca.kernels import sinks
+
+        assert lse_HL is not None
+        gradients = self.backward(dout_LHD, q_LHD, k_LHD, v_LHD, out_LHD, lse_HL)
+        return *gradients, sinks.gradient(dout_LHD, out_LHD, lse_HL, sinks_H)
+
 
 class AutogradAttention(Attention):
     """Base of kernels without a backward of their own: torch runs the graph of `out`, and keeps it for the next call."""
 
     def backward(self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None) -> Gradients:
-        import torch
-
-        inputs, gradients = {"q": q_LHD, "k": k_LHD, "v": v_LHD}, tuple[Any, ...]((None, None, None))
-        if out_LHD.requires_grad:
-            gradients = torch.autograd.grad(out_LHD, tuple(inputs.values()), dout_LHD, retain_graph=True, allow_unused=True)
-        missing = [name for name, gradient in zip(inputs, gradients, strict=True) if gradient is None]
-        if missing:
-            hint = "" if len(missing) < len(inputs) else f"; {FORWARD_ONLY}"
-            raise BadInput(
-                f"no gradient reaches {' and '.join(missing)}: torch must be able to differentiate out with respect to it{hint}."
-            )
-        dq, dk, dv = gradients
+        dq, dk, dv = _graph_gradients(out_LHD, dout_LHD, {"q": q_LHD, "k": k_LHD, "v": v_LHD})
         return dq, dk, dv
+
+    def backward_with_sinks(
+        self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None, sinks_H: Tensor
+    ) -> GradientsWithSinks:
+        dq, dk, dv, dsinks = _graph_gradients(out_LHD, dout_LHD, {"q": q_LHD, "k": k_LHD, "v": v_LHD, "sinks": sinks_H})
+        return dq, dk, dv, dsinks
+
+
+def _graph_gradients(out: Tensor, dout: Tensor, inputs: dict[str, Tensor]) -> tuple[Tensor, ...]:
+    """Returns the gradients of all inputs of the graph of `out`, and raises BadInput where one has none."""
+    import torch
+
+    gradients: tuple[Any, ...] = (None,) * len(inputs)
+    if out.requires_grad:
+        gradients = torch.autograd.grad(out, tuple(inputs.values()), dout, retain_graph=True, allow_unused=True)
+    if missing := [name for name, gradient in zip(inputs, gradients, strict=True) if gradient is None]:
+        hint = "" if len(missing) < len(inputs) else f"; {FORWARD_ONLY}"
+        raise BadInput(f"no gradient reaches {' and '.join(missing)}: torch must be able to differentiate out with respect to it{hint}.")
+    return gradients
 
 
 class Preference(NamedTuple):
@@ -158,6 +192,8 @@ class Kernel(ABC):
     gqa: str = "native"  # or "expands": the adapter repeats KV heads
     takes_negative_scale: bool = False  # most libraries take the maximum of the scores before they scale them
     takes_empty: bool = False  # masks without queries or without keys
+    takes_softcap: bool = False  # whether forward and backward apply `Case.softcap`
+    sinks: SinkSupport | None = None  # None: see `sink_support`
     own_files: tuple[str, ...] = ()  # files beside this one that are part of the kernel and no Python module, such as kernel.cu
     tested: str = ""  # where it passed the check; empty: nowhere yet
     preference: Preference = Preference()  # whether longca.attention may choose it where no kernel is named
@@ -166,6 +202,14 @@ class Kernel(ABC):
 
     def __init__(self, variant: str = "") -> None:
         self.variant = variant
+
+    @property
+    def sink_support(self) -> SinkSupport:
+        """How it does attention sinks: "native", by its library; "after", where LongCA adds them to its out and lse; or "no".
+
+        A backward that takes the out and lse of a whole ring takes those with sinks too, so nothing more is needed than that and an lse.
+        """
+        return self.sinks or ("after" if self.backward == "functional" and self.gives_lse else "no")
 
     @property
     def getting(self) -> str:

@@ -3,78 +3,189 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Literal, overload
 
 import torch
 
 from longca.errors import BadInput, Refused
-from longca.kernels import registry
+from longca.kernels import batches, registry
 from longca.kernels.base import Attention, Case, Kernel, Yes
 from longca.kernels.inputs import DTYPES, in_layout
-from longca.masks import AnyMask, BlockMask, Mask
+from longca.masks import AnyMask
 from longca.text import refuse_heads
 
-_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 SHORT = 8192  # tokens up to which memory for every pair of tokens does not matter
+Asked = str | Kernel | type[Kernel] | None
+
+
+@overload
+def attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask | Sequence[AnyMask], *, kernel: Asked = ..., scale: float = ...,
+    softcap: float = ..., sinks: torch.Tensor | None = ..., deterministic: bool = ..., return_lse: Literal[False] = ...,
+) -> torch.Tensor: ...  # fmt: skip
+
+
+@overload
+def attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask | Sequence[AnyMask], *, kernel: Asked = ..., scale: float = ...,
+    softcap: float = ..., sinks: torch.Tensor | None = ..., deterministic: bool = ..., return_lse: Literal[True],
+) -> tuple[torch.Tensor, torch.Tensor]: ...  # fmt: skip
 
 
 def attention(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    mask: AnyMask,
+    mask: AnyMask | Sequence[AnyMask],
     *,
-    kernel: str | Kernel | type[Kernel] | None = None,
+    kernel: Asked = None,
     scale: float = 0.0,
+    softcap: float = 0.0,
+    sinks: torch.Tensor | None = None,
     deterministic: bool = False,
-) -> torch.Tensor:
+    return_lse: bool = False,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Returns the attention [Lq, Hq, Dv] of q [Lq, Hq, D] over k [Lk, Hkv, D] and v [Lk, Hkv, Dv] under a mask; differentiable once.
 
-    `kernel` is a name or name:variant, a function decorated with `@longca.kernel`, or a class derived from `longca.Kernel` or an object of
-    one; it is run, or refused with the reason, never replaced. Without it the first kernel by `Kernel.preference` runs that is available
-    here and supports this mask. `scale` 0 stands for 1/sqrt(D).
+    With a batch, q is [B, Lq, Hq, D] and so on, and `mask` is one for all entries or a list with one per entry; it is one call of the
+    kernel, in which entries are documents. `kernel` is a name or name:variant, a function decorated with `@longca.kernel`, or a class
+    derived from `longca.Kernel` or an object of one; it is run, or refused with the reason, never replaced. Without it the first kernel by
+    `Kernel.preference` runs that is available here and supports this.
+
+    `scale` 0 stands for 1/sqrt(D). `softcap` c > 0 turns scaled scores s into c * tanh(s / c). `sinks` [Hq] are logits that join the
+    softmax's denominator, with a gradient. `return_lse` gives (out, lse): lse [Hq, Lq], or [B, Hq, Lq], is the natural log of the
+    denominator, sinks included; it has no gradient. Under autocast q, k and v are cast as torch's own attention casts them.
     """
-    refuse_tensors(q, k, v, mask)
+    q, k, v = autocast_tensors(q, k, v)
+    if torch.compiler.is_compiling():
+        from longca.kernels.operator import compiled_attention
+
+        result = compiled_attention(q, k, v, mask, kernel, scale, softcap, sinks, deterministic, return_lse)
+    else:
+        result = _attention(q, k, v, mask, kernel, scale, softcap, sinks, deterministic, return_lse)
+    return result if return_lse else result[0]
+
+
+def _attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: AnyMask | Sequence[AnyMask], kernel: Asked, scale: float,
+    softcap: float, sinks: torch.Tensor | None, deterministic: bool, return_lse: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    refuse_tensors(q, k, v, batched=True)
     if kernel is not None:
         registry.refuse_no_kernel(kernel)
-    case = _case(q, k, v, mask, scale, deterministic)
-    with torch.cuda.device_of(q):  # tables are made, and kernels launched, on the current device
-        chosen, prepared = _prepared(kernel, mask, case, q.device.index)
-        tensors = [in_layout(x, chosen.layout) for x in (q, k, v)]
-        if chosen.backward == "functional":
-            differentiable: torch.Tensor = _Function.apply(prepared, *tensors)  # type: ignore[no-untyped-call]
-            return differentiable
-        out = prepared.forward(*tensors)[0]
-        if out.requires_grad:  # its gradient may have any strides
-            out.register_hook(partial(in_layout, layout=chosen.layout))
-        return out
+    masks = batches.masks_of(given, len(q) if q.dim() == 4 else None)
+    refuse_lengths(q, k, masks)
+    batch = q.shape[0] if q.dim() == 4 else None
+    if batch == 0:
+        return q.new_zeros(*q.shape[:3], v.shape[3]), q.new_zeros(0, q.shape[2], q.shape[1], dtype=lse_dtype(q))
+    q, k, v = (x.flatten(0, 1) if batch is not None else x for x in (q, k, v))
+    sinks = checked_sinks(sinks, q)
+    backward = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, sinks))
+    case = make_case(q, k, v, scale, softcap, sinks is not None, deterministic, backward)
+    with torch.cuda.device_of(q), no_autocast(q):  # tables are made, and kernels launched, on the current device
+        chosen, prepared = prepared_for(kernel, batches.joined(masks), case, q.device.index, needs_lse=return_lse)
+        q, k, v = (in_layout(x, chosen.layout) for x in (q, k, v))
+        plain = not (backward or torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0)
+        out, lse = run_forward(prepared, q, k, v, sinks) if plain else _differentiable(chosen, prepared, q, k, v, sinks)
+    if return_lse and lse is None:
+        raise Refused(f"{chosen.label} gives no lse here; take another kernel, or leave out return_lse.")
+    lse = torch.empty(0) if lse is None else lse.detach()
+    if batch is None:
+        return out, lse
+    return out.unflatten(0, (batch, -1)), lse.unflatten(1, (batch, -1)).transpose(0, 1) if lse.dim() == 2 else lse
 
 
-def refuse_tensors(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask) -> None:
-    """Raises BadInput for tensors and masks that no kernel can take, whatever their lengths."""
+def _differentiable(
+    kernel: Kernel, prepared: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Returns out, whose gradient is the kernel's, and lse."""
+    if kernel.backward == "functional":
+        function = _TransformedFunction if torch._C._are_functorch_transforms_active() else _Function
+        out, lse = function.apply(prepared, q, k, v, sinks)  # type: ignore[no-untyped-call]
+        return out, lse
+    out, lse = run_forward(prepared, q, k, v, sinks)
+    if out.requires_grad:  # its gradient may have any strides
+        out.register_hook(partial(in_layout, layout=kernel.layout))
+    return out, lse
+
+
+def run_forward(
+    prepared: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    return prepared.forward(q, k, v) if sinks is None else prepared.forward_with_sinks(q, k, v, sinks)
+
+
+def run_backward(
+    prepared: Attention, dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor,
+    lse: torch.Tensor | None, sinks: torch.Tensor | None,
+) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    """Returns dq, dk, dv, and dsinks where there are sinks. dout gets the strides of out."""
+    dout = dout if dout.stride() == out.stride() else torch.empty_like(out).copy_(dout)
+    if sinks is None:
+        return prepared.backward(dout, q, k, v, out, lse)
+    return prepared.backward_with_sinks(dout, q, k, v, out, lse, sinks)
+
+
+def refuse_tensors(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, batched: bool = False) -> None:
+    """Raises BadInput for tensors that no kernel can take, whatever their lengths."""
     for name, given in (("q", q), ("k", k), ("v", v)):
         if not isinstance(given, torch.Tensor):
             raise BadInput(f"{name} must be a torch.Tensor, not {type(given).__name__}; torch.as_tensor makes one.")
-    if not isinstance(mask, Mask | BlockMask):
-        raise BadInput(f"the mask must be one of longca.masks, such as longca.masks.causal(8192), not {mask!r}.")
     shapes = f"q {list(q.shape)}, k {list(k.shape)}, v {list(v.shape)}"
-    if {q.dim(), k.dim(), v.dim()} != {3} or k.shape[:2] != v.shape[:2] or q.shape[2] != k.shape[2]:
-        raise BadInput(f"attention takes q [Lq, Hq, D], k [Lk, Hkv, D] and v [Lk, Hkv, Dv], not {shapes}.")
-    refuse_heads(q.shape[1], k.shape[1])
-    if q.dtype not in _NAMES or k.dtype != q.dtype or v.dtype != q.dtype:
-        raise BadInput(f"q, k and v must share one dtype of {', '.join(_NAMES.values())}, not {q.dtype}, {k.dtype}, {v.dtype}.")
+    fits = len({q.dim(), k.dim(), v.dim()}) == 1 and q.dim() in ((3, 4) if batched else (3,))
+    if not fits or k.shape[:-1] != v.shape[:-1] or q.shape[-1] != k.shape[-1] or q.shape[:-3] != k.shape[:-3]:
+        also = ", or all with a batch in front" if batched else ""
+        raise BadInput(f"attention takes q [Lq, Hq, D], k [Lk, Hkv, D] and v [Lk, Hkv, Dv]{also}, not {shapes}.")
+    refuse_heads(q.shape[-2], k.shape[-2])
+    if q.dtype not in DTYPE_NAMES or k.dtype != q.dtype or v.dtype != q.dtype:
+        raise BadInput(f"q, k and v must share one dtype of {', '.join(DTYPE_NAMES.values())}, not {q.dtype}, {k.dtype}, {v.dtype}.")
     if len({x.device for x in (q, k, v)}) > 1:
         raise BadInput(f"q, k and v must lie on one device, not on {q.device}, {k.device} and {v.device}.")
 
 
-def _case(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask, scale: float, deterministic: bool) -> Case:
-    if (len(q), len(k)) != (mask.seqlen_q, mask.seqlen_k):
-        raise BadInput(f"the mask is for {mask.seqlen_q} queries and {mask.seqlen_k} keys, the tensors have {len(q)} and {len(k)}.")
-    if not math.isfinite(scale):
+def refuse_lengths(q: torch.Tensor, k: torch.Tensor, masks: Sequence[AnyMask]) -> None:
+    """Raises BadInput where a mask is for other lengths than the tensors have."""
+    lengths = q.shape[-3], k.shape[-3]
+    for mask in masks:
+        if lengths != (mask.seqlen_q, mask.seqlen_k):
+            raise BadInput(
+                f"the mask is for {mask.seqlen_q} queries and {mask.seqlen_k} keys, the tensors have {lengths[0]} and {lengths[1]}."
+            )
+
+
+def checked_sinks(sinks: torch.Tensor | None, q: torch.Tensor) -> torch.Tensor | None:
+    """Returns the sinks as kernels take them, in the dtype of the lse; raises BadInput for other shapes, dtypes and devices."""
+    if sinks is None:
+        return None
+    if not isinstance(sinks, torch.Tensor) or not sinks.is_floating_point() or tuple(sinks.shape) != (q.shape[-2],):
+        given = f"{sinks.dtype} {list(sinks.shape)}" if isinstance(sinks, torch.Tensor) else repr(sinks)
+        raise BadInput(f"sinks must be one logit per query head, a float tensor [{q.shape[-2]}], not {given}.")
+    if sinks.device != q.device:
+        raise BadInput(f"sinks must lie on the device of q, {q.device}, not on {sinks.device}.")
+    return sinks.to(lse_dtype(q)).contiguous()
+
+
+def lse_dtype(q: torch.Tensor) -> torch.dtype:
+    return torch.float64 if q.dtype == torch.float64 else torch.float32
+
+
+def refuse_numbers(scale: float, softcap: float) -> None:
+    """Raises BadInput for a scale or softcap that no kernel can take."""
+    if not (isinstance(scale, int | float) and math.isfinite(scale)):
         raise BadInput(f"scale must be a finite number, or 0 for 1/sqrt(head size), not {scale}.")
-    backward = any(x.requires_grad for x in (q, k, v)) and torch.is_grad_enabled()
+    if not (isinstance(softcap, int | float) and math.isfinite(softcap) and softcap >= 0):
+        raise BadInput(f"softcap must be a positive number, or 0 for none, not {softcap}.")
+
+
+def make_case(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, softcap: float, sinks: bool, deterministic: bool, backward: bool
+) -> Case:
+    """Returns the case of tensors [L, H, D]."""
+    refuse_numbers(scale, softcap)
     return Case(
         len(q),
         len(k),
@@ -82,25 +193,55 @@ def _case(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: AnyMask, scal
         k.shape[1],
         q.shape[2],
         v.shape[2],
-        _NAMES[q.dtype],
+        DTYPE_NAMES[q.dtype],
         q.device.type,
-        scale,
+        float(scale),
         backward,
-        False,
-        deterministic,
+        deterministic=deterministic,
+        softcap=float(softcap),
+        sinks=sinks,
     )
 
 
+def autocast_tensors(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Returns the tensors in the dtype of the autocast region, if there is one; fp64 stays, as everywhere under autocast."""
+    q = tensors[0]
+    if not isinstance(q, torch.Tensor) or not torch.is_autocast_enabled(q.device.type):
+        return tensors
+    dtype = torch.get_autocast_dtype(q.device.type)
+    return tuple(x.to(dtype) if isinstance(x, torch.Tensor) and x.dtype != torch.float64 else x for x in tensors)
+
+
+def no_autocast(q: torch.Tensor) -> AbstractContextManager[Any]:
+    """Inside a kernel nothing is cast: kernels that work in fp32 mean it."""
+    kind = q.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+
+
 @lru_cache(maxsize=32)
-def _prepared(asked: str | Kernel | type[Kernel] | None, mask: AnyMask, case: Case, index: int | None) -> tuple[Kernel, Attention]:
-    """Returns a kernel and its prepared attention for one device; `index` tells devices of one kind apart."""
+def prepared_for(
+    asked: Asked, mask: AnyMask, case: Case, index: int | None, needs_lse: bool = False, compiled: bool = False
+) -> tuple[Kernel, Attention]:
+    """Returns a kernel and its prepared attention for one device; `index` tells devices of one kind apart. A `compiled` call needs a kernel
+    with a backward of its own."""
     if asked is not None:
         chosen = registry.choose(asked, mask, case)
+        if compiled and case.backward and chosen.backward != "functional":
+            own = ", ".join(kernel.label for kernel in best_kernels(mask, case) if kernel.backward == "functional") or "none here"
+            raise Refused(
+                f"the backward of {chosen.label} is torch's autograd, which a call inside torch.compile cannot use; kernels with a "
+                f"backward of their own: {own}."
+            )
         return chosen, registry.prepare(chosen, mask, case)
     for kernel in best_kernels(mask, case):
+        if (needs_lse and not kernel.lse_in(case)) or (compiled and case.backward and kernel.backward != "functional"):
+            continue
         with suppress(Refused):  # some kernels refuse only now, such as on a device that their library does not support
             return kernel, kernel.prepare(mask, case)
-    raise Refused(f"no kernel that is available here can do {mask.name or 'this mask'} on {case.device}; `longca ls kernels` shows why.")
+    extras = [f"a softcap of {case.softcap:g}"] * bool(case.softcap) + ["attention sinks"] * case.sinks + ["an lse"] * needs_lse
+    with_extras = f" with {' and '.join(extras)}" if extras else ""
+    what = f"{mask.name or 'this mask'}{with_extras} on {case.device}"
+    raise Refused(f"no kernel that is available here can do {what}; `longca ls kernels` shows why.")
 
 
 def best_kernels(mask: AnyMask, case: Case) -> list[Kernel]:
@@ -115,30 +256,63 @@ def best_kernels(mask: AnyMask, case: Case) -> list[Kernel]:
 
 
 class _Function(torch.autograd.Function):
+    """Forward and backward of a kernel that has both as functions."""
+
     @staticmethod
-    def forward(ctx: Any, prepared: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        out, lse = prepared.forward(q, k, v)
-        ctx.prepared = prepared
-        ctx.save_for_backward(q, k, v, out, lse)
-        return out
+    def forward(
+        ctx: Any, prepared: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        output = run_forward(prepared, q, k, v, sinks)
+        _save(ctx, (prepared, q, k, v, sinks), output)
+        return output
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        q, k, v, out, lse = ctx.saved_tensors
-        with torch.no_grad():
-            dout = grads[0] if grads[0].stride() == out.stride() else torch.empty_like(out).copy_(grads[0])
-            gradients = ctx.prepared.backward(dout, q, k, v, out, lse)
+        q, k, v, sinks, out, lse = ctx.saved_tensors
+        with torch.no_grad(), no_autocast(q):
+            gradients = run_backward(ctx.prepared, grads[0], q, k, v, out, lse, sinks)
         if torch.is_grad_enabled():  # create_graph=True: without a node here, second derivatives would be wrong and not refused
-            gradients = _NoSecondDerivative.apply(grads[0], q, k, v, *gradients)  # type: ignore[no-untyped-call]
-        return (None, *gradients)
+            gradients = _NoSecondDerivative.apply(grads[0], q, k, v, sinks, *gradients)  # type: ignore[no-untyped-call]
+        return None, *gradients, *((None,) if sinks is None else ())
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+    ctx.prepared = inputs[0]
+    if output[1] is not None:
+        ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(*inputs[1:], *output)
+
+
+class _TransformedFunction(_Function):
+    """The same for torch.func, whose form of a function costs more time per call."""
+
+    @staticmethod
+    def forward(*inputs: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
+        return run_forward(*inputs)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+        _save(ctx, inputs, output)
+
+    @staticmethod
+    def vmap(*_: Any) -> None:
+        raise Refused("longca.attention does not run under torch.vmap; give it a batch [B, L, H, D] in one call.")
+
+    @staticmethod
+    def jvp(*_: Any) -> None:
+        raise Refused("longca.attention has no forward-mode derivative; use torch.func.grad or vjp.")
 
 
 class _NoSecondDerivative(torch.autograd.Function):
-    """Returns dq, dk and dv as functions of dout, q, k and v whose derivatives are refused."""
+    """Returns dq, dk, dv and dsinks as functions of dout, q, k, v and sinks whose derivatives are refused."""
 
     @staticmethod
-    def forward(ctx: Any, dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *gradients: torch.Tensor) -> Any:
-        return tuple(gradient.view_as(gradient) for gradient in gradients)
+    def forward(*given: torch.Tensor) -> Any:
+        return tuple(gradient.view_as(gradient) for gradient in given[5:])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Keeps nothing: the backward only refuses."""
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> None:

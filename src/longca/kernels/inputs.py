@@ -8,11 +8,12 @@ one.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 import torch
 
@@ -27,19 +28,45 @@ WHICH: tuple[Which, ...] = ("q", "k", "v", "dout")
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp64": torch.float64}
 
 
-class Inputs(NamedTuple):
-    """q, k, v and dout, logically [L, H, D] each, in the memory order of the kernel."""
-
+class TokenTensors(NamedTuple):
     q: torch.Tensor
     k: torch.Tensor
     v: torch.Tensor
     dout: torch.Tensor
 
 
+class Inputs(TokenTensors):
+    """The tuple of q, k, v and dout, logically [L, H, D] each, in the memory order of the kernel. Beside it `sinks` [Hq], or None."""
+
+    sinks: torch.Tensor | None
+
+    def __new__(cls, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor, sinks: torch.Tensor | None = None) -> Self:
+        made = super().__new__(cls, q, k, v, dout)
+        made.sinks = sinks
+        return made
+
+    @property
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """All of them by name, without sinks where there are none."""
+        return self._asdict() | ({} if self.sinks is None else {"sinks": self.sinks})
+
+
 def make(case: Case, seed: int = 0, layout: Layout = "LHD") -> Inputs:
-    """Returns all four tensors of a case."""
+    """Returns all tensors of a case."""
     q, k, v, dout = (tokens(which, case, [(0, length_of(which, case))], seed, layout) for which in WHICH)
-    return Inputs(q, k, v, dout)
+    return Inputs(q, k, v, dout, make_sinks(case, seed))
+
+
+def make_sinks(case: Case, seed: int = 0) -> torch.Tensor | None:
+    """Returns one logit per query head in fp32 (fp64 beside fp64), or None for a case without sinks.
+
+    They are as large as the lse of rows with a few to all keys: smaller ones would change nothing that a check could see.
+    """
+    if not case.sinks:
+        return None
+    generator = torch.Generator().manual_seed(_number(f"{seed}/sinks"))
+    share = 0.25 + 0.75 * torch.rand(case.heads_q, generator=generator, dtype=torch.float64)
+    return (share * math.log1p(case.seqlen_k)).to(torch.promote_types(DTYPES[case.dtype], torch.float32)).to(case.device)
 
 
 def tokens(which: Which, case: Case, ranges: Sequence[Range], seed: int = 0, layout: Layout = "LHD") -> torch.Tensor:
@@ -96,7 +123,10 @@ def length_of(which: Which, case: Case) -> int:
 
 
 def _block(which: Which, seed: int, block: int, heads: int, size: int, device: str) -> torch.Tensor:
-    name = f"{seed}/{which}/{block}".encode()
-    number = int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little") >> 1
-    generator = torch.Generator(device).manual_seed(number)
+    generator = torch.Generator(device).manual_seed(_number(f"{seed}/{which}/{block}"))
     return torch.randn(BLOCK, heads, size, generator=generator, device=device, dtype=torch.float32)
+
+
+def _number(name: str) -> int:
+    """Returns the seed of a random generator, from the name of what it makes."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") >> 1

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, get_args, overload
 
 from longca.errors import BadInput, Refused
-from longca.kernels.base import Answer, Attention, AutogradAttention, BackwardKind, Case, Kernel, Layout, No, Yes
+from longca.kernels.base import Answer, Attention, AutogradAttention, BackwardKind, Case, Kernel, Layout, No, SinkSupport, Yes
 
 if TYPE_CHECKING:
     import torch
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from longca.masks import AnyMask
 
 Lowering = Callable[["AnyMask", Case], Any]
-CHOICES = {"layout": get_args(Layout), "backward": get_args(BackwardKind)}
+CHOICES = {"layout": get_args(Layout), "backward": get_args(BackwardKind), "sinks": get_args(SinkSupport)}
 LISTS = ("devices", "variants", "modules", "own_files")
 DEVICES = ("cpu", "cuda")
 
@@ -50,6 +51,9 @@ def kernel(
 ) -> type[Kernel] | Callable[[Callable[..., Any]], type[Kernel]]:
     """Makes a kernel of `f(q_LHD, k_LHD, v_LHD, lowered, scale) -> out` or `-> (out, lse)`.
 
+    A function with a parameter `softcap` gets the number that caps the scores (0: none), and one with a parameter `sinks` gets the
+    logits [Hq] or None. A function without them is not run with a softcap or with sinks.
+
     `lower(mask, case)` returns what the function gets in place of the mask; it runs once, outside the timed region, and may raise
     `longca.Refused("reason")`. Without it the function gets the mask itself. The backward is torch's autograd. `gives_lse` declares that
     the function always returns (out, lse), which the rings of context parallelism need. `own_files` names files beside this one that are
@@ -61,7 +65,7 @@ def kernel(
         raise BadInput(f"lower must be a function of (mask, case), not {lower!r}; leave it out, and the kernel gets the mask itself.")
 
     def decorate(function: Callable[..., Any]) -> type[Kernel]:
-        kernel_name, kernel_lse = name or function.__name__, gives_lse
+        kernel_name, kernel_lse, declared = name or function.__name__, gives_lse, _parameters(function)
 
         class FunctionKernel(Kernel):
             about = (function.__doc__ or "a plugin").strip().splitlines()[0]
@@ -76,10 +80,12 @@ def kernel(
                 return Yes("lowered")
 
             def prepare(self, mask: AnyMask, case: Case) -> Attention:
-                return _FunctionAttention(function, mask if lower is None else lower(mask, case), case)
+                options = {"softcap": case.softcap} if self.takes_softcap else {}
+                return _FunctionAttention(function, mask if lower is None else lower(mask, case), case, options)
 
         FunctionKernel.name, FunctionKernel.devices, FunctionKernel.layout = kernel_name, devices, layout
         FunctionKernel.capability, FunctionKernel.gives_lse, FunctionKernel.own_files = (0, 0), kernel_lse, own_files
+        FunctionKernel.takes_softcap, FunctionKernel.sinks = "softcap" in declared, "native" if "sinks" in declared else "no"
         FunctionKernel.backward = "autograd" if differentiable else "none"
         FunctionKernel.__module__, FunctionKernel.__qualname__ = function.__module__, function.__qualname__
         refuse_settings(FunctionKernel)
@@ -88,6 +94,13 @@ def kernel(
     if plain is not None and not callable(plain):
         raise BadInput(f"@longca.kernel takes its settings by name, such as name={plain!r}; write that.")
     return decorate if plain is None else decorate(plain)
+
+
+def _parameters(function: Callable[..., Any]) -> Iterable[str]:
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):  # a builtin
+        return ()
 
 
 def refuse_settings(kernel: type[Kernel]) -> None:
@@ -112,9 +125,15 @@ def _entries(value: object) -> Iterable[Any]:
 
 
 class _FunctionAttention(AutogradAttention):
-    def __init__(self, function: Callable[..., Any], lowered: Any, case: Case) -> None:
-        self.function, self.lowered, self.scale = function, lowered, case.softmax_scale
+    def __init__(self, function: Callable[..., Any], lowered: Any, case: Case, options: dict[str, float]) -> None:
+        self.function, self.lowered, self.scale, self.options = function, lowered, case.softmax_scale, options
 
     def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        answer = self.function(q_LHD, k_LHD, v_LHD, self.lowered, self.scale)
+        answer = self.function(q_LHD, k_LHD, v_LHD, self.lowered, self.scale, **self.options)
+        return answer if isinstance(answer, tuple) else (answer, None)
+
+    def forward_with_sinks(
+        self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        answer = self.function(q_LHD, k_LHD, v_LHD, self.lowered, self.scale, sinks=sinks_H, **self.options)
         return answer if isinstance(answer, tuple) else (answer, None)

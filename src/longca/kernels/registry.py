@@ -276,6 +276,8 @@ def supports(kernel: Kernel, mask: AnyMask, case: Case) -> Answer:
         return No(f"needs a finite softmax scale, not {case.scale}")
     if case.scale < 0 and not kernel.takes_negative_scale:
         return No(f"needs a positive softmax scale, not {case.scale}")
+    if (refusal := _refuse_softcap_and_sinks(kernel, case)) is not None:
+        return refusal
     if case.partial_backward and kernel.backward != "functional":
         return No("cannot start its backward from another call's out and lse, as a ring needs")
     if case.backward and kernel.backward == "none":
@@ -284,6 +286,19 @@ def supports(kernel: Kernel, mask: AnyMask, case: Case) -> Answer:
     if isinstance(answer, Yes | No):
         return answer
     raise BadInput(f"the supports() of {kernel.label} returns {answer!r}; it must return longca.Yes() or longca.No('why not').")
+
+
+def _refuse_softcap_and_sinks(kernel: Kernel, case: Case) -> No | None:
+    """Returns the refusal of a softcap or of sinks; a kernel that does not declare that it can do them is never run with them."""
+    if not (math.isfinite(case.softcap) and case.softcap >= 0):
+        return No(f"needs a softcap of 0 or more, not {case.softcap}")
+    if case.softcap and not kernel.takes_softcap:
+        return No("cannot cap scores (softcap)")
+    if case.sinks and kernel.sink_support == "no":
+        return No("cannot do attention sinks")
+    if case.sinks and kernel.sink_support == "after" and not kernel.lse_in(case):
+        return No(f"gives no lse on {case.device}, without which attention sinks cannot be added")
+    return None
 
 
 def prepare(kernel: Kernel, mask: AnyMask, case: Case) -> Attention:

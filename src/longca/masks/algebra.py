@@ -3,7 +3,7 @@
 Two sets of bands are cut at each other's rows, so that in each slab of rows the bands of a set stand side by side. A band and a band of
 the other set overlap in one run of rows. There the larger of two lower ends is the end that stays, until the one that moves passes it;
 the smaller of two upper ends is the one that moves, until it meets the one that stays: three pieces at most. Nothing loops over tokens or
-bands. The results are disjoint, and `canonical.merged` joins them, so that equal masks are equal however they were made.
+bands. Sets are given and returned in canonical form, so that equal masks are equal however they were made.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from __future__ import annotations
 import numpy as np
 
 from longca.masks.bands import Bands, Ints, bands, in_order, overlap, split_rows, spread, without_empty_rows
-from longca.masks.canonical import merged
+from longca.masks.canonical import merged, merged_apart
 
 
 def intersection(one: Bands, other: Bands) -> Bands:
-    """Returns the pairs of both; each set of bands must be disjoint."""
+    """Returns the pairs of both."""
     rows = np.unique(np.concatenate([one.q0, one.q1, other.q0, other.q1]))
     one, other = split_rows(one, rows), split_rows(other, rows)
     first, last = _neighbours(one, other, rows)
     which, partner = spread(first, last)
-    return overlap(one.take(which), other.take(partner))
+    return merged_apart(overlap(one.take(which), other.take(partner)))  # a gap of either set lies between any two results
 
 
 def complement(old: Bands, seqlen_q: int, seqlen_k: int) -> Bands:
-    """Returns the pairs that disjoint bands do not show."""
+    """Returns the pairs that the bands do not show."""
     rows = np.unique(np.concatenate([[0, seqlen_q], old.q0, old.q1]))
     cut = split_rows(old, rows)
     is_first = np.append(True, cut.q0[1:] != cut.q0[:-1])[: len(cut.q0)]
@@ -37,7 +37,7 @@ def complement(old: Bands, seqlen_q: int, seqlen_k: int) -> Bands:
         (cut.q0, cut.q1, cut.hi, cut.b, next_lo, next_a),
         (rows[empty], rows[empty + 1], 0, 0, seqlen_k, 0),
     )
-    return without_empty_rows(gaps)
+    return merged_apart(without_empty_rows(gaps))  # a band lies between any two gaps
 
 
 def difference(one: Bands, other: Bands, seqlen_q: int, seqlen_k: int) -> Bands:
@@ -46,12 +46,12 @@ def difference(one: Bands, other: Bands, seqlen_q: int, seqlen_k: int) -> Bands:
 
 
 def union(one: Bands, other: Bands, seqlen_q: int, seqlen_k: int) -> Bands:
-    """Returns the pairs of either, in canonical form."""
+    """Returns the pairs of either."""
     return merged(bands(one, difference(other, one, seqlen_q, seqlen_k)))
 
 
 def united(old: Bands, seqlen_q: int, seqlen_k: int) -> Bands:
-    """Returns the pairs that any of some bands shows, in canonical form; the bands may overlap.
+    """Returns the pairs that any of some bands shows; these may come in any order and overlap.
 
     Neighbours are united two by two until one set is left. All unions of a round are computed at once: each pair of sets has rows of its
     own, with an empty row between pairs.

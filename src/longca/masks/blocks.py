@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longca.errors import BadInput, Refused
 from longca.masks.bands import Ints, Range, as_ranges, bands, clipped, split_rows, spread
+from longca.masks.handle import Handled
 from longca.masks.mask import Mask, Shards
 from longca.masks.tiles import TileLists
+
+if TYPE_CHECKING:
+    import torch
 
 ONLY_BANDS = "a block pattern takes & with a mask of bands"
 
 
-class BlockMask:
+class BlockMask(Handled):
     """Rows are cut at `row_edges`, keys at `col_edges` (both start with 0); the blocks of `kept[head, row block, key block]` are visible.
     With a `band` mask on top, a pair is visible where both show it; a band that hides nothing of the kept blocks is left out.
 
@@ -176,6 +180,18 @@ class BlockMask:
 
     def tiles(self, rows_per_tile: int, keys_per_tile: int) -> BlockTiles:
         return BlockTiles(self, rows_per_tile, keys_per_tile)
+
+    def mask_mod(self, device: str = "cpu", heads: int | None = None) -> Callable[..., torch.Tensor]:
+        """FlexAttention's function (batch, head, query, key) -> bool for so many query heads; by default one per pattern."""
+        from longca.masks import flex  # it imports this file
+
+        return flex.blocks_mod(self, heads or self.heads, device)
+
+    def block_mask(self, device: str = "cpu", block_size: int = 128, heads: int | None = None) -> Any:
+        """FlexAttention's BlockMask for so many query heads; by default one per pattern."""
+        from longca.masks import flex
+
+        return flex.block_mask(self, self.mask_mod(device, heads), device, block_size, heads or self.heads)
 
 
 class BlockTiles:

@@ -8,11 +8,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from longca.errors import LongcaError, unknown
+from longca.errors import BadInput, LongcaError, unknown
 from longca.lengths import Distribution
 from longca.masks import own
 from longca.masks.blocks import BlockMask
-from longca.masks.expression import Expression, Leaf, parse
+from longca.masks.expression import EXAMPLE, Expression, Leaf, parse
 from longca.masks.files import SUFFIX, MaskFile, mask_file
 from longca.masks.mask import Mask
 from longca.masks.pattern import MORE, PATTERNS, Pattern
@@ -56,6 +56,8 @@ def expand(given: Iterable[str]) -> list[str]:
 
 def find(text: str) -> Named:
     """The mask that a text names."""
+    if not isinstance(text, str):
+        raise BadInput(f"a mask is named by a text, such as {EXAMPLE!r}, not by {type(text).__name__}.")
     if text in PATTERNS or text in BLOCK_PATTERNS or text in own.OWN:
         return _plain(text)
     if text.endswith(SUFFIX) and (Path(text).is_file() or not set(text) & SIGNS):
@@ -74,9 +76,11 @@ def _plain(name: str) -> Pattern | BlockPattern:
     if name not in known:
         own.load_installed()
         known |= own.OWN
-    if name not in known:
-        raise unknown("mask", name, list(known))
-    return known[name]
+    if name in known:
+        return known[name]
+    for package, why in own.broken.items():
+        raise BadInput(f"unknown mask {name!r}, and the masks of the installed package {package} cannot be loaded: {why}.")
+    raise unknown("mask", name, list(known))
 
 
 def build(
@@ -118,8 +122,13 @@ def blocks_of(name: str, params: Mapping[str, Any] | None = None) -> tuple[Block
 
 def plugins_of(name: str) -> list[str]:
     """The loaded plugin files whose masks a name or an expression holds, as they were typed."""
-    words = set(re.findall(r"[^\W\d]\w*", name))
-    return [path for path, names in own.files().items() if words & set(names)]
+    return [path for path, names in own.files().items() if words_in(name) & set(names)]
+
+
+@lru_cache(maxsize=4096)
+def words_in(name: str) -> frozenset[str]:
+    """The words of a name or an expression, masks among them, also where these are not known here."""
+    return frozenset(re.findall(r"[^\W\d]\w*", name))
 
 
 def dense_of(source: str) -> str:

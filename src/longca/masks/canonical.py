@@ -24,6 +24,11 @@ def merged(old: Bands) -> Bands:
     return _join_downwards(_join_sideways(in_order(old)))
 
 
+def merged_apart(old: Bands) -> Bands:
+    """The same for bands of which no two overlap or touch in a row: nothing is to be joined sideways."""
+    return _join_downwards(in_order(old))
+
+
 def _join_sideways(old: Bands) -> Bands:
     """Bands of which no two touch in a row."""
     if len(old.q0) < 2 or (np.maximum.accumulate(old.q1)[:-1] <= old.q0[1:]).all():

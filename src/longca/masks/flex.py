@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longca.errors import BadInput
+from longca.masks.blocks import BlockMask
 from longca.masks.converters import of_rows, refuse_pairs
 from longca.masks.mask import Mask
 
@@ -45,28 +46,62 @@ def mask_mod(mask: Mask, device: str = "cpu") -> Callable[..., torch.Tensor]:
     return many_intervals
 
 
-def block_mask(mask: Mask, device: str = "cpu", block_size: int = BLOCK) -> Any:
-    """Returns FlexAttention's BlockMask, made from tile lists and row intervals. Lists are as wide as the mask has tiles, so that all masks
-    of one length share one compiled kernel."""
+def blocks_mod(mask: BlockMask, heads: int, device: str = "cpu") -> Callable[..., torch.Tensor]:
+    """Returns such a function for a block pattern and that many query heads."""
     import torch
-    from torch.nn.attention.flex_attention import BlockMask
 
-    tiles = mask.tiles(block_size, block_size)
-    lists = tiles.by_row()
+    group = _group(mask, heads)
+    kept = torch.from_numpy(np.ascontiguousarray(mask.kept)).to(device)
+    blocks = (np.repeat(np.arange(len(edges) - 1, dtype=np.int32), np.diff(edges)) for edges in (mask.row_edges, mask.col_edges))
+    row_block, key_block = (torch.from_numpy(block).to(device) for block in blocks)
+
+    def kept_blocks(batch: Any, head: Any, row: Any, key: Any) -> torch.Tensor:
+        return kept[head // group, row_block[row], key_block[key]]
+
+    if mask.band is None:
+        return kept_blocks
+    on_top = mask_mod(mask.band, device)
+
+    def kept_and_shown(batch: Any, head: Any, row: Any, key: Any) -> torch.Tensor:
+        return kept_blocks(batch, head, row, key) & on_top(batch, head, row, key)
+
+    return kept_and_shown
+
+
+def block_mask(mask: Mask | BlockMask, function: Callable[..., torch.Tensor], device: str, block_size: int, heads: int) -> Any:
+    """Returns FlexAttention's BlockMask with this mask_mod, made from tile lists. Lists are as wide as the mask has tiles, so that all
+    masks of one length share one compiled kernel."""
+    import torch
+    from torch.nn.attention.flex_attention import BlockMask as FlexBlocks
+
+    tiles, group = mask.tiles(block_size, block_size).by_row(), _group(mask, heads)
+    columns = max(1, -(-mask.seqlen_k // block_size))
 
     def padded(ptr: NDArray[np.int32], idx: NDArray[np.int32]) -> tuple[torch.Tensor, torch.Tensor]:
         count = np.diff(ptr).astype(np.int32)
-        index = np.zeros((len(count), max(1, tiles.grid[1])), np.int32)
-        index[np.arange(index.shape[1]) < count[:, None]] = idx
-        return torch.from_numpy(count).to(device)[None, None], torch.from_numpy(index).to(device)[None, None]
+        index = np.zeros((len(count), columns), np.int32)
+        index[np.arange(columns) < count[:, None]] = idx
+        return of_heads(count), of_heads(index)
 
-    return BlockMask.from_kv_blocks(
-        *padded(lists.partial_ptr, lists.partial_idx),
-        *padded(lists.full_ptr, lists.full_idx),
+    def of_heads(array: NDArray[np.int32]) -> torch.Tensor:
+        """Lists of all row tiles, pattern by pattern, as [1, heads, row tiles, ...]."""
+        lists: torch.Tensor = torch.from_numpy(array).to(device).unflatten(0, (mask.heads, -1))
+        return lists.repeat_interleave(group, 0)[None]
+
+    return FlexBlocks.from_kv_blocks(
+        *padded(tiles.partial_ptr, tiles.partial_idx),
+        *padded(tiles.full_ptr, tiles.full_idx),
         BLOCK_SIZE=block_size,
-        mask_mod=mask_mod(mask, device),
+        mask_mod=function,
         seq_lengths=(mask.seqlen_q, mask.seqlen_k),
     )
+
+
+def _group(mask: Mask | BlockMask, heads: int) -> int:
+    """How many query heads share a pattern."""
+    if heads < 1 or heads % mask.heads:
+        raise BadInput(f"the query heads must be a multiple of the {mask.heads} patterns of this mask, not {heads}.")
+    return heads // mask.heads
 
 
 def from_mask_mod(

@@ -13,6 +13,7 @@ from longca.errors import BadInput
 from longca.masks import algebra, area, encodings
 from longca.masks.bands import Bands, Ints, Range, as_ranges, bands, cut_keys, cut_rows, transposed, without_empty_rows
 from longca.masks.canonical import fingerprint, merged
+from longca.masks.handle import Handled
 from longca.masks.tiles import Tiles
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 Shards = Sequence[Sequence[Range]]
 
 
-class Mask:
+class Mask(Handled):
     """A static mask. `Mask(8, 8, [(0, 8, 0, 0, 1, 1)])` is causal over 8 tokens; rows of six numbers are (q0, q1, lo, a, hi, b).
 
     The bands of a mask are disjoint, inside [0, seqlen_k), without empty rows, sorted by (q0, lo), and no two could be one;
@@ -171,8 +172,7 @@ class Mask:
 
     def __invert__(self) -> Mask:
         """The pairs that this mask does not show."""
-        hidden = algebra.complement(self.bands, self.seqlen_q, self.seqlen_k)
-        return Mask._trusted(self.seqlen_q, self.seqlen_k, merged(hidden))
+        return Mask._trusted(self.seqlen_q, self.seqlen_k, algebra.complement(self.bands, self.seqlen_q, self.seqlen_k))
 
     def _combined(self, other: object, sign: str, operation: Callable[[Bands, Bands, int, int], Bands]) -> Mask:
         """The result of an operation; documents stay where both masks have the same, or one has none."""
@@ -184,7 +184,7 @@ class Mask:
         if shape != (other.seqlen_q, other.seqlen_k):
             sizes = f"{shape[0]}x{shape[1]} and {other.seqlen_q}x{other.seqlen_k}"
             raise BadInput(f"{sign} needs two masks of the same number of queries and keys, not {sizes}.")
-        result = Mask._trusted(*shape, merged(operation(self.bands, other.bands, *shape)))
+        result = Mask._trusted(*shape, operation(self.bands, other.bands, *shape))
         documents = {mask.documents for mask in (self, other)} - {None}
         result.documents = documents.pop() if len(documents) == 1 else None
         return result
@@ -221,7 +221,7 @@ class Mask:
         """FlexAttention's BlockMask."""
         from longca.masks import flex
 
-        return flex.block_mask(self, device, block_size)
+        return flex.block_mask(self, self.mask_mod(device), device, block_size, 1)
 
     @cached_property
     def _varlen(self) -> encodings.Varlen:

@@ -11,19 +11,19 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from longca.errors import BadInput
+from longca.errors import BadInput, Refused
 from longca.kernels import registry as kernels
 from longca.kernels.base import Case
-from longca.kernels.functional import refuse_tensors
-from longca.kernels.inputs import DTYPES, in_layout
+from longca.kernels.batches import masks_of
+from longca.kernels.functional import DTYPE_NAMES, autocast_tensors, checked_sinks, no_autocast, refuse_numbers, refuse_tensors
+from longca.kernels.inputs import in_layout
 from longca.masks import AnyMask
 from longca.parallel import registry
 from longca.parallel.comm.distributed import TorchComm
 from longca.parallel.method import KERNEL, Plan
+from longca.parallel.options import Options
 from longca.parallel.primitives.program import Program
 from longca.parallel.ranges import Shards, count, tokens
-
-_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def attention(
@@ -37,38 +37,65 @@ def attention(
     grid: str = "",
     kernel: str = KERNEL,
     scale: float = 0.0,
-) -> torch.Tensor:
-    """Attention of this rank's queries [L, Hq, D] over all ranks' keys, under the mask of the whole sequence; differentiable.
+    softcap: float = 0.0,
+    sinks: torch.Tensor | None = None,
+    return_lse: bool = False,
+    options: Options | None = None,
+) -> Any:
+    """Returns the attention of this rank's queries [L, Hq, D] over all ranks' keys, under the mask of the whole sequence; differentiable.
 
     Every rank of the torch.distributed group calls it with the tokens that `shards` gives it (see `shard`), and gets their results
-    [L, Hq, Dv]. `kernel` is any kernel of LongCA with a functional backward; with ulysses, or where no gradient is asked for, any other.
+    [L, Hq, Dv]; with `return_lse` the tuple (out, lse [Hq, L]). `kernel` is any kernel of LongCA with a functional backward; with ulysses,
+    or where no gradient is asked for, any other. `softcap` and `sinks` [Hq] are those of `longca.attention`; all ranks have the same sinks.
+    They are added once, after the merge. The gradient of the sinks is this rank's part: the sum over the ranks is the whole, as for every
+    parameter of a model whose tokens are shared among ranks. `options` are those of the method (`longca ls cp`), such as {"stages": 4}.
     """
-    refuse_tensors(q, k, v, mask)
-    group = _group(group)
-    shape, backward = (q.shape[1], k.shape[1], q.shape[2], v.shape[2]), torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
-    case = Case(mask.seqlen_q, mask.seqlen_k, *shape, _NAMES[q.dtype], q.device.type, scale, backward)
-    plan, program = _program(method, mask, case, group, grid, kernel, q.device)
+    q, k, v = autocast_tensors(q, k, v)
+    refuse_tensors(q, k, v)
+    masks_of(mask, None)
+    refuse_numbers(scale, softcap)
+    group, sinks = _group(group), checked_sinks(sinks, q)
+    shape, backward = (
+        (q.shape[1], k.shape[1], q.shape[2], v.shape[2]),
+        torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, sinks)),
+    )
+    extras: dict[str, Any] = {"softcap": float(softcap), "sinks": sinks is not None}
+    case = Case(mask.seqlen_q, mask.seqlen_k, *shape, DTYPE_NAMES[q.dtype], q.device.type, scale, backward, **extras)
+    plan, program = _program(method, mask, case, group, grid, kernel, q.device, tuple(sorted((options or {}).items())))
     length = count(plan.rows(dist.get_rank(group)))
     if {len(q), len(k), len(v)} != {length}:
         raise BadInput(
             f"this rank owns {length} tokens under {method}, and got {len(q)}, {len(k)}, {len(v)}; cut them with parallel.shard."
         )
-    return through(program, kernel, q, k, v)
+    out, lse = through(program, kernel, q, k, v, sinks, return_lse)
+    return (out, lse) if return_lse else out
 
 
-def through(program: Program, kernel: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """A rank's program as a differentiable function."""
+def through(
+    program: Program,
+    kernel: str,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    sinks: torch.Tensor | None = None,
+    return_lse: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Returns out and, where it is asked for, the lse of a rank's program, as a differentiable function."""
     layout = kernels.choices(kernel)[0].layout
     tensors = [in_layout(x, layout) for x in (q, k, v)]
-    out: torch.Tensor = _Function.apply(program, layout, *tensors)  # type: ignore[no-untyped-call]
-    return out
+    with no_autocast(q):
+        out, lse = _Function.apply(program, layout, return_lse, *tensors, sinks)  # type: ignore[no-untyped-call]
+    if return_lse and lse is None:
+        raise Refused(f"{kernel} gives no lse here; take another kernel, or leave out return_lse.")
+    return out, lse
 
 
-def shards(mask: AnyMask, heads_q: int, *, method: str = "usp", ranks: int, grid: str = "") -> Shards:
+def shards(mask: AnyMask, heads_q: int, *, method: str = "usp", ranks: int, grid: str = "", options: Options | None = None) -> Shards:
     """The tokens of each rank, as ranges; the same on every rank."""
     heads_q, ranks = _number("heads_q", heads_q), _number("ranks", ranks)
     heads_kv = mask.heads if mask.heads > 1 else heads_q
-    return registry.plan(method, mask, Case(mask.seqlen_q, mask.seqlen_k, heads_q, heads_kv, 1, 1), ranks, grid).shards
+    case = Case(mask.seqlen_q, mask.seqlen_k, heads_q, heads_kv, 1, 1)
+    return registry.plan(method, mask, case, ranks, grid, options=options).shards
 
 
 def _number(name: str, given: Any) -> int:
@@ -131,21 +158,39 @@ def _let_go() -> None:
 
 
 @lru_cache(maxsize=32)
-def _program(method: str, mask: AnyMask, case: Case, group: Any, grid: str, kernel: str, device: torch.device) -> tuple[Plan, Program]:
+def _program(
+    method: str, mask: AnyMask, case: Case, group: Any, grid: str, kernel: str, device: torch.device, options: tuple[tuple[str, int], ...]
+) -> tuple[Plan, Program]:
     comm = _comm(group, device)
-    plan = registry.plan(method, mask, case, comm.size, grid, kernel)
+    plan = registry.plan(method, mask, case, comm.size, grid, kernel, options=dict(options))
     return plan, plan.program(comm)
 
 
 class _Function(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, program: Program, layout: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        out, kept = program.forward(q, k, v)
-        ctx.program, ctx.layout, ctx.kept_type = program, layout, type(kept)
+    def forward(
+        ctx: Any, program: Program, layout: Any, with_lse: bool, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
+        sinks: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:  # fmt: skip
+        out, kept = program.forward(q, k, v) if sinks is None else program.forward(q, k, v, sinks)
+        ctx.program, ctx.layout, ctx.kept_type, ctx.sinks = program, layout, type(kept), sinks
         ctx.save_for_backward(*kept)
-        return out
+        lse = program.own_lse(kept) if with_lse else None
+        if lse is not None:
+            lse = lse.detach().clone()  # what backward needs must not be an output
+            ctx.mark_non_differentiable(lse)
+        return out, lse
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         dout = in_layout(grads[0], ctx.layout)
-        return (None, None, *ctx.program.backward(dout, ctx.kept_type(*ctx.saved_tensors)))
+        with no_autocast(dout):
+            dq, dk, dv, *dsinks = ctx.program.backward(dout, ctx.kept_type(*ctx.saved_tensors))
+        return None, None, None, dq, dk, dv, whole_heads(ctx.program, dsinks[0], ctx.sinks) if dsinks else None
+
+
+def whole_heads(program: Program, dsinks_H: torch.Tensor, sinks_H: torch.Tensor) -> torch.Tensor:
+    """Returns a rank's part of dsinks of all query heads; 0 in heads that it does not compute."""
+    whole = torch.zeros_like(sinks_H)
+    whole[slice(*program.heads)] = dsinks_H
+    return whole

@@ -9,15 +9,17 @@ class MyMethod(Method):
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from longca.errors import BadInput, Refused
+from longca.code_version import module_path
+from longca.errors import BadInput, Refused, Unavailable
 from longca.kernels.base import Answer, Case, No, Yes
 from longca.masks import AnyMask, BlockMask
 from longca.parallel.grid import Grid, default_heads, default_windows
 from longca.parallel.kernel_requirements import refuse_kernel
-from longca.parallel.ranges import Ranges, Shards
+from longca.parallel.options import Option, Options, settle
+from longca.parallel.ranges import Ranges, Shards, as_array, count
 
 if TYPE_CHECKING:
     import torch
@@ -39,11 +41,23 @@ class Method(ABC):
     needs: ClassVar[str] = ""  # what it asks of heads and ranks, in words
     order: ClassVar[int] = 100  # place in listings, lowest first; methods of one place are sorted by name
     splits_heads: ClassVar[bool] = False
+    gathers_queries: ClassVar[bool] = False  # the first number of its grid is ranks that gather their queries, not ranks that split heads
     has_ring: ClassVar[bool] = False
     has_windows: ClassVar[bool] = False
     merges: ClassVar[bool] = True  # results over several sets of keys are put together, for which kernels must give the lse
     own_backward: ClassVar[bool] = False  # a kernel's backward belongs to one forward of its own, so that autograd can do it
+    peer: ClassVar[bool] = False  # another project's: it calls torch.distributed itself, so its transfers are neither counted nor left out
+    modules: ClassVar[tuple[str, ...]] = ()  # what must be installed
+    package: ClassVar[str] = ""  # what pip calls it
+    takes_sinks: ClassVar[bool] = False  # its programs take sinks as a fourth argument, as those of the primitives do
     no_blocks: ClassVar[str] = "it takes static masks, not block patterns"  # why it takes none; empty: it does, see `Plan.mask_of`
+    options: ClassVar[tuple[Option, ...]] = ()  # numbers that a user may choose; `Plan.options` has them
+    takes_every_mask: ClassVar[bool] = True  # False: `supports` refuses some static masks
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether the first number of its grid may be more than 1."""
+        return self.splits_heads or self.gathers_queries
 
     def default_grid(self, case: Case, ranks: int, ranks_per_node: int = RANKS_PER_NODE) -> Grid:
         if not self.has_ring:
@@ -52,24 +66,31 @@ class Method(ABC):
         ring = ranks // heads
         return Grid(heads, ring, default_windows(ring) if self.has_windows else 1)
 
+    def available(self) -> Answer:
+        missing = [module for module in self.modules if module_path(module) is None]
+        return No(f"needs {', '.join(missing)}: pip install {self.package or missing[0]}") if missing else Yes()
+
     def supports(self, mask: AnyMask, case: Case, ranks: int, grid: Grid) -> Answer:
         if isinstance(mask, BlockMask) and self.no_blocks:
             return No(f"{self.no_blocks}; use {'ulysses or ' if ranks <= case.heads_q else ''}ring_allgather")
         if mask.heads not in (1, case.heads_kv):
             return No(f"the mask has {mask.heads} block patterns for {case.heads_kv} KV heads; give 1 or {case.heads_kv}")
+        if case.sinks and not self.takes_sinks:
+            return No("its programs do not take attention sinks")
         if mask.seqlen_q != mask.seqlen_k:
             return No(f"it shares one sequence among ranks, not {mask.seqlen_q} queries and {mask.seqlen_k} keys; give a square mask")
         if case.heads_q % case.heads_kv:
             return No(f"{case.heads_q} query heads do not divide into {case.heads_kv} groups; give a multiple of {case.heads_kv}")
         if grid.ranks != ranks:
             return No(f"the grid {grid} is for {grid.ranks} ranks, and there are {ranks}; {self._suggest(case, ranks)}")
-        if grid.heads > 1 and not self.splits_heads:
+        if grid.heads > 1 and not self.has_columns:
             return No(f"it does not split heads, so it cannot use the grid {grid}; {self._suggest(case, ranks)}")
-        if grid.ring > 1 and self.splits_heads and not self.has_ring:
+        if grid.ring > 1 and self.has_columns and not self.has_ring:
             return No(f"it has no ring, so it cannot use the grid {grid}; {self._suggest(case, ranks)}")
         if grid.windows > 1 and not self.has_windows:
-            return No(f"it has no windows, so it cannot use the grid {grid}; leave the last number out, or use loongtrain")
-        if grid.heads > case.heads_q:
+            other = "loongtrain" if self.has_columns else "burst"
+            return No(f"it has no windows, so it cannot use the grid {grid}; leave the last number out, or use {other}")
+        if self.splits_heads and grid.heads > case.heads_q:
             return No(f"{grid.heads} ranks cannot share {case.heads_q} query heads; {self._suggest(case, ranks)}")
         return Yes()
 
@@ -82,6 +103,10 @@ class Method(ABC):
     @abstractmethod
     def shards(self, mask: AnyMask, grid: Grid) -> Shards:
         """The tokens of each rank, from mask and grid alone."""
+
+    def describe(self, plan: Plan) -> list[str]:
+        """Lines about what a plan decided beyond its grid, for people."""
+        return []
 
     @abstractmethod
     def program(self, plan: Plan, comm: Comm) -> Program:
@@ -99,6 +124,7 @@ class Plan:
     kernel: str
     shards: Shards
     accumulate: torch.dtype | None = None  # of partial results: fp32, where no test asks for another
+    options: Options = field(default_factory=dict)  # those of the method, with its defaults; windows are in the grid
 
     @property
     def ranks(self) -> int:
@@ -108,15 +134,22 @@ class Plan:
         """The tokens that a rank has, in order."""
         return self.shards[rank]
 
+    def describe(self) -> list[str]:
+        """Lines for people: the tokens of each rank where they differ by more than a chunk of a zigzag, and what the method decided."""
+        own = [count(shard) for shard in self.shards]
+        uneven = [f"tokens of each rank: {', '.join(map(str, own))}"] if max(own) - min(own) > 2 else []
+        return uneven + self.method.describe(self)
+
     def mask_of(self, heads: tuple[int, int]) -> AnyMask:
         """What these query heads see, of one group or of whole groups: of a block pattern, the patterns of their KV heads."""
         first, last = heads
         return self.mask if self.mask.heads == 1 else self.mask.take_heads(range(first // self.case.group, -(-last // self.case.group)))
 
-    def pairs(self, rows: Ranges, heads: tuple[int, int]) -> int:
-        """The visible pairs of these rows in these query heads: what a rank that has them computes."""
+    def pairs(self, rows: Ranges, heads: tuple[int, int], keys: Ranges | None = None) -> int:
+        """The visible pairs of these rows and keys (of all keys, if none are given) in these query heads."""
         mask = self.mask_of(heads)
-        area = int(mask.pair_areas([rows], [[(0, mask.seqlen_k)]])[0, 0])  # type: ignore[list-item]  # arrays are ranges too
+        within = as_array([(0, mask.seqlen_k)]) if keys is None else keys
+        area = int(mask.pair_areas([rows], [within])[0, 0])  # type: ignore[list-item]  # arrays are ranges too
         return area * (heads[1] - heads[0]) // mask.heads
 
     def program(self, comm: Comm) -> Program:
@@ -139,13 +172,18 @@ def make_plan(
     kernel: str = KERNEL,
     ranks_per_node: int = RANKS_PER_NODE,
     accumulate: torch.dtype | None = None,
+    options: Options | None = None,
 ) -> Plan:
     """Decide everything that does not depend on the rank, or refuse with the reason."""
-    grid = grid or method.default_grid(case, ranks, ranks_per_node)
+    if isinstance(here := method.available(), No):
+        raise Unavailable(f"{method.name} is not available here ({here.reason}).")
+    if grid is not None and grid.windows > 1 and (options or {}).get("windows", grid.windows) != grid.windows:
+        raise BadInput(f"the grid {grid} and the option windows={(options or {})['windows']} differ; give one of them.")
+    grid, settled = settle(method, grid or method.default_grid(case, ranks, ranks_per_node), options or {})
     answer = method.supports(mask, case, ranks, grid)
     if isinstance(answer, No):
         raise Refused(f"{method.name} cannot do this: {answer.reason}.")
     partial = case.backward and not method.own_backward
     case = replace(case, seqlen_q=mask.seqlen_q, seqlen_k=mask.seqlen_k, scale=case.softmax_scale, partial_backward=partial)
     refuse_kernel(method, kernel, mask, case, ranks)
-    return Plan(method, mask, case, grid, kernel, method.shards(mask, grid), accumulate)
+    return Plan(method, mask, case, grid, kernel, method.shards(mask, grid), accumulate, settled)

@@ -12,11 +12,12 @@ from typing import Any
 
 from longca.code_version import of_module, recording_imports
 from longca.errors import unknown
-from longca.kernels.base import Case
+from longca.kernels.base import Case, No
 from longca.masks import AnyMask
 from longca.parallel import methods
 from longca.parallel.grid import Grid
 from longca.parallel.method import KERNEL, RANKS_PER_NODE, Method, Plan, make_plan
+from longca.parallel.options import Options
 from longca.plugins import defined_in, import_file, refuse_taken, refuse_twice
 
 _plugins: dict[str, type[Method]] = {}
@@ -56,13 +57,23 @@ def classes() -> dict[str, type[Method]]:
 
 
 def names() -> list[str]:
-    """Returns the names of all methods in the order of listings: by `Method.order`, then by name."""
-    return sorted(classes(), key=lambda name: (classes()[name].order, name))
+    """Returns the names of the methods in the order of listings: by `Method.order`, then by name; without those of other projects."""
+    return _in_order(peers=False)
+
+
+def peers() -> list[str]:
+    """Returns the names of other projects' methods, in the order of listings."""
+    return _in_order(peers=True)
+
+
+def _in_order(peers: bool) -> list[str]:
+    found = [name for name, method in classes().items() if method.peer == peers]
+    return sorted(found, key=lambda name: (classes()[name].order, name))
 
 
 def get(name: str) -> Method:
     if name not in classes():
-        raise unknown("context parallel method", name, names())
+        raise unknown("context parallel method", name, names() + peers())
     return classes()[name]()
 
 
@@ -73,17 +84,32 @@ def code_version(name: str) -> str:
 
 
 def plan(
-    name: str, mask: AnyMask, case: Case, ranks: int, grid: str = "", kernel: str = KERNEL, ranks_per_node: int = RANKS_PER_NODE
+    name: str,
+    mask: AnyMask,
+    case: Case,
+    ranks: int,
+    grid: str = "",
+    kernel: str = KERNEL,
+    ranks_per_node: int = RANKS_PER_NODE,
+    options: Options | None = None,
 ) -> Plan:
     """Returns what the ranks will do, or raises Refused with the reason and a suggestion. `grid` is UxR[xW]; empty: the method's
-    default."""
-    return make_plan(get(name), mask, case, ranks, Grid.parse(grid) if grid else None, kernel, ranks_per_node)
+    default. `options` are those of the method, such as {"stages": 4}."""
+    return make_plan(get(name), mask, case, ranks, Grid.parse(grid) if grid else None, kernel, ranks_per_node, options=options)
 
 
 def listing() -> list[dict[str, Any]]:
-    """Returns for `longca ls cp` what each method does, what it needs, and whether it takes block patterns."""
-    ordered = ((name, classes()[name]) for name in names())
+    """Returns for `longca ls cp` what each method does, what it needs, its options, whether it is installed, and whether it takes block
+    patterns."""
+    ordered = ((name, classes()[name]) for name in names() + peers())
     return [
-        {"name": name, "about": method.about, "needs": method.needs, "blocks": "no" if method.no_blocks else "yes"}
+        {
+            "name": name,
+            "about": method.about,
+            "needs": method.needs,
+            "blocks": "no" if method.no_blocks else "yes",
+            "options": ", ".join(option.name if option.default is None else f"{option.name}={option.default}" for option in method.options),
+            "here": here.reason if isinstance(here := method().available(), No) else "yes",
+        }
         for name, method in ordered
     ]

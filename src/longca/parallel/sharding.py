@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 
 import numpy as np
 
 from longca.masks import AnyMask, BlockMask
+from longca.masks.bands import Ints
 from longca.parallel.ranges import Ranges, Shards, as_array, count, joined, part
-
-CHUNK = 2048  # tokens that stay together when chunks are balanced
-CHUNKS_PER_RANK = 4  # at least so many, else chunks are halved
 
 
 def contiguous(length: int, ranks: int) -> Shards:
@@ -28,34 +25,20 @@ def zigzag(mask: AnyMask, ranks: int) -> Shards:
     """
     edges = mask.row_edges if isinstance(mask, BlockMask) else None
     lengths = np.asarray(mask.documents or (mask.seqlen_q if edges is None else len(edges) - 1,), np.int64)
+    dealt = zigzag_documents(np.cumsum(lengths) - lengths, lengths, ranks)
+    return dealt if edges is None else tuple(edges[shard] for shard in dealt)  # so far blocks were counted
+
+
+def zigzag_documents(start: Ints, length: Ints, ranks: int) -> Shards:
+    """The same of some documents of a sequence, given by where they begin and how long they are."""
     chunks = 2 * ranks
-    extra = lengths % chunks
+    extra = length % chunks
     turn = (np.cumsum(extra) - extra) % chunks
     longer = (np.arange(chunks) - turn[:, None]) % chunks < extra[:, None]
-    size = lengths[:, None] // chunks + longer
-    end = np.cumsum(size.ravel()).reshape(size.shape)
+    size = length[:, None] // chunks + longer
+    end = start[:, None] + np.cumsum(size, 1)
     pieces = np.stack([end - size, end], 2)
-    if edges is not None:  # so far blocks were counted
-        pieces = edges[pieces]
     return tuple(joined(np.concatenate([pieces[:, rank], pieces[:, chunks - 1 - rank]])) for rank in range(ranks))
-
-
-def balanced(mask: AnyMask, ranks: int, chunk: int = CHUNK) -> Shards:
-    """Chunks given to ranks so that the largest area is small: the heaviest first, each to the lightest rank that has room."""
-    while chunk > 1 and -(-mask.seqlen_q // chunk) < CHUNKS_PER_RANK * ranks:
-        chunk //= 2
-    starts = np.arange(0, mask.seqlen_q, chunk)
-    chunks = np.stack([starts, np.minimum(starts + chunk, mask.seqlen_q)], 1)
-    weight = mask.transpose().pair_areas([[(0, mask.seqlen_k)]], chunks[:, None])[0]  # type: ignore[arg-type]  # arrays are ranges too
-    most = [len(chunks) // ranks + (rank < len(chunks) % ranks) for rank in range(ranks)]
-    owned: list[list[int]] = [[] for _ in range(ranks)]
-    lightest = [(0, rank) for rank in range(ranks) if most[rank]]
-    for index in np.argsort(-weight, kind="stable").tolist():
-        area, rank = heapq.heappop(lightest)
-        owned[rank].append(index)
-        if len(owned[rank]) < most[rank]:
-            heapq.heappush(lightest, (area + int(weight[index]), rank))
-    return tuple(joined(chunks[sorted(indices)]) for indices in owned)
 
 
 def split_each(shards: Sequence[Ranges], parts: int) -> Shards:

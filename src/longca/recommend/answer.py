@@ -60,6 +60,7 @@ class Choice:
     kernel: str
     method: str | None
     grid: str | None
+    options: str | None
     tflops: float  # per GPU, the median over the masks of several seeds
     worst_tflops: float
     ms: float  # the median too
@@ -202,6 +203,7 @@ def _choice(standing: Standing, question: Question, results: Results, place: int
         kernel=name.rsplit(" ", 1)[-1],
         method=first.method,
         grid=first.grid,
+        options=first.options,
         tflops=standing.tflops,
         worst_tflops=standing.worst_tflops,
         ms=standing.ms,

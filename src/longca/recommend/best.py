@@ -43,6 +43,8 @@ def best(
     packing: str | None = None,
     own_documents: bool = False,
     deterministic: bool = False,
+    softcap: float = 0.0,
+    sinks: bool = False,
     results: str | Path | Sequence[str | Path] | None = None,
     params: Mapping[str, int | float] | None = None,
     **more_params: int | float,
@@ -56,7 +58,7 @@ def best(
     question = Question.parse(
         mask, seqlen, heads=heads, head_dim=head_dim, dtype=dtype, pass_=pass_, gpus=gpus, cluster=cluster, memory=memory, device=device,
         source=source, distribution=distribution, packing=packing, own_documents=own_documents, deterministic=deterministic,
-        params={**(params or {}), **more_params},
+        softcap=softcap, sinks=sinks, params={**(params or {}), **more_params},
     )  # fmt: skip
     answer = recommend(question, shipped.load(results))
     if answer.best is None:
@@ -150,6 +152,8 @@ def _questions(results: Results) -> Iterator[Question]:
                 packing=record.given.packing,
                 own_documents=record.given.documents,
                 deterministic=record.deterministic,
+                softcap=record.softcap,
+                sinks=record.sinks,
                 gpus=record.ranks or 1,
                 cluster=record.simulated,
                 device=results.environment(record).name,

@@ -70,6 +70,8 @@ def _aspects(record: Record) -> Differences:
         "--packing": record.given.packing,
         "--own-documents": record.given.documents,
         "--deterministic": record.deterministic,
+        "--softcap": record.softcap,
+        "--sinks": record.sinks,
     }
 
 
@@ -87,4 +89,6 @@ def _asked(question: Question) -> Differences:
         "--packing": question.packing,
         "--own-documents": question.own_documents,
         "--deterministic": question.deterministic,
+        "--softcap": question.softcap,
+        "--sinks": question.sinks,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from longca.lengths.packers import PACKERS
 from longca.masks.pattern import check_seqlen, refuse_documents
 from longca.results.metrics import BYTES, DTYPES, GIB
 from longca.results.record import Pass
-from longca.text import format_shape, format_size, parse_dims, parse_heads, parse_memory, parse_size
+from longca.text import format_extras, format_shape, format_size, parse_dims, parse_heads, parse_memory, parse_size
 
 MOST_GIB = 1024  # of q, k and v on one GPU: far more than any has, so the length is a slip
 NAMES = {"mask": "causal", "dtype": "bf16", "pass_": "fwd+bwd"}  # fields that are names, with an example
@@ -38,6 +39,8 @@ class Question:
     packing: str | None = None
     own_documents: bool = False  # lengths of a workload instead of drawn ones
     deterministic: bool = False
+    softcap: float = 0.0
+    sinks: bool = False
     gpus: int = 1
     cluster: str | None = None  # only records simulated for this cluster; None: only measured records
     memory_gib: float | None = None  # per GPU, inputs included
@@ -49,6 +52,8 @@ class Question:
             if value not in known:
                 raise unknown(kind, value, list(known))
         check_seqlen(self.seqlen)
+        if not (isfinite(self.softcap) and self.softcap >= 0):
+            raise BadInput(f"a softcap must be a positive number, or 0 for none, not {self.softcap}.")
         if self.gpus < 1:
             raise BadInput(f"a question needs at least one GPU, not {self.gpus}.")
 
@@ -108,7 +113,8 @@ class Question:
         params += "".join(f", {name} drawn" if callable(value) else f", {name}={value}" for name, value in self.all_params.items())
         split = f", {self.gpus} {unit}s" if self.gpus > 1 else ""
         split += f", simulated on {self.cluster}" if self.cluster else ""
-        return f"{self.mask}{params}, {format_size(self.seqlen)} tokens, {format_shape(vars(self))}, {self.dtype}, {self.pass_}{split}"
+        shape = ", ".join([format_shape(vars(self)), *format_extras(vars(self)), self.dtype])
+        return f"{self.mask}{params}, {format_size(self.seqlen)} tokens, {shape}, {self.pass_}{split}"
 
     def to_json(self) -> dict[str, Any]:
         fields = vars(self) | {"params": dict(self.params)}

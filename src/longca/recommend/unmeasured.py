@@ -24,7 +24,8 @@ def unmeasured(question: Question, matching: Sequence[Record], device: str) -> t
     sample = sample_mask(question)
     shape = (question.heads_q, question.heads_kv, question.head_dim, question.head_dim_v, question.dtype)
     backward = question.pass_ is not Pass.FWD
-    case = Case(sample.seqlen_q, sample.seqlen_k, *shape, device, backward=backward, deterministic=question.deterministic)
+    extras: dict[str, Any] = {"deterministic": question.deterministic, "softcap": question.softcap, "sinks": question.sinks}
+    case = Case(sample.seqlen_q, sample.seqlen_k, *shape, device, backward=backward, **extras)
     if question.gpus > 1:
         return _methods({record.method for record in matching}, sample, case, question.gpus)
     names = sorted(set(registry.names()) - {record.kernel for record in matching})

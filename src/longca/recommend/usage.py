@@ -54,7 +54,9 @@ def _tensors(question: Question, tokens: str, device: str) -> list[str]:
     options = f"dtype=torch.{DTYPES[question.dtype]}, device={device}{grad}"
     shapes = {"q": (question.heads_q, question.head_dim), "k": (question.heads_kv, question.head_dim)}
     shapes["v"] = (question.heads_kv, question.head_dim_v)
-    return [f"{name} = torch.randn({tokens}, {heads}, {size}, {options})" for name, (heads, size) in shapes.items()]
+    lines = [f"{name} = torch.randn({tokens}, {heads}, {size}, {options})" for name, (heads, size) in shapes.items()]
+    sinks = f"sinks = torch.randn({question.heads_q}, device={device}{grad})  # one learned logit per query head"
+    return [*lines, sinks] if question.sinks else lines
 
 
 def _end(question: Question) -> list[str]:
@@ -68,8 +70,13 @@ def _selected(question: Question) -> list[str]:
     return [f'mask = from_tensors({selecting}, "{question.mask}", "{question.source}"{params})']
 
 
+def _extras(question: Question) -> str:
+    """The arguments for softcap and sinks, where the question has them."""
+    return (f", softcap={question.softcap!r}" if question.softcap else "") + (", sinks=sinks" if question.sinks else "")
+
+
 def _one_device(question: Question, choice: Choice, kind: str) -> list[str]:
-    option = ", deterministic=True" if question.deterministic else ""
+    option = _extras(question) + (", deterministic=True" if question.deterministic else "")
     tensors = _tensors(question, str(question.seqlen), f'"{kind}"')
     by_rule = question.source != "random"
     return [
@@ -99,7 +106,7 @@ def _many_devices(question: Question, choice: Choice, kind: str) -> list[str]:
         raise BadInput("longca.parallel.attention has no deterministic backward, so there is no code for it; leave out --code.")
     by_rule = question.source != "random"
     device = 'f"cuda:{torch.cuda.current_device()}"' if kind == "cuda" else '"cpu"'
-    options = f'method="{choice.method}", grid="{choice.grid}"'
+    options = f'method="{choice.method}", grid="{choice.grid}"' + (f", options=dict({choice.options})" if choice.options else "")
     return [
         f"# {question.gpus} ranks: torchrun --nproc-per-node {min(question.gpus, 8)} this_file.py, or srun",
         *(["import os", ""] if kind == "cuda" else []),
@@ -117,7 +124,7 @@ def _many_devices(question: Question, choice: Choice, kind: str) -> list[str]:
         f"owned = parallel.shards(mask, {question.heads_q}, {options}, ranks=dist.get_world_size())  # ranges of tokens per rank",
         "tokens = sum(stop - start for start, stop in owned[dist.get_rank()])  # cut your own with parallel.shard",
         *_tensors(question, "tokens", device),
-        f'out = parallel.attention(q, k, v, mask, {options}, kernel="{choice.kernel}")',
+        f'out = parallel.attention(q, k, v, mask, {options}, kernel="{choice.kernel}"{_extras(question)})',
         *_end(question),
         "dist.destroy_process_group()",
     ]

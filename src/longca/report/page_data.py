@@ -26,7 +26,6 @@ from longca.text import format_heads
 PASS_WORDS = {Pass.FWD: "forward", Pass.BWD: "backward", Pass.BOTH: "forward and backward"}
 LEFT_OUT = ("schema", "key", "torch", "commit")  # of no use to a reader, or shown with the environment
 COMMAND_PARTS = 5
-NOTHING = {type(None)}  # the types of a column that no record has
 
 
 def page_data(results: Results, rows: Sequence[Row], title: str, folders: Sequence[str] = ()) -> dict[str, Any]:
@@ -45,7 +44,7 @@ def page_data(results: Results, rows: Sequence[Row], title: str, folders: Sequen
         "passes": list(PASS_WORDS.items()),
         "headlineColumns": HEADLINE_COLUMNS,
         "headlines": [headline_data(line, place[line.contest.setting]) for line in headlines(rows)],
-        "fields": [[name, *column(values)] for name, values in fields.items() if set(map(type, values)) != NOTHING],
+        "fields": [[name, *column(values)] for name, values in fields.items() if any(value is not None for value in values)],
         "names": [[name, *column(values)] for name, values in _names(results, rows).items()],
         "looks": _looks(rows),
         "settings": [sections.setting_data(setting.title, group, rows, records) for setting, group in settings.items()],

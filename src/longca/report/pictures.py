@@ -24,8 +24,11 @@ def pictures(rows: Iterable[Row], entries: Masks) -> dict[str, dict[str, Any]]:
     """By the name of a mask its longest measured one: length, seed, density, parameters, and rows of shades, one hexadecimal digit per
     cell (None where it cannot be built again)."""
     shown = {digest: entry for (digest, _), entry in entries.items()}  # the same under any name
-    longest: dict[str, tuple[Record, MaskEntry]] = {}
+    first: dict[tuple[str, str], Row] = {}
     for row in rows:
+        first.setdefault((row.problem, row.record.mask_digest), row)
+    longest: dict[str, tuple[Record, MaskEntry]] = {}
+    for row in first.values():
         entry = shown.get(row.record.mask_digest)
         if entry is not None and (row.problem not in longest or entry.seqlen_k > longest[row.problem][1].seqlen_k):
             longest[row.problem] = row.record, entry
@@ -57,4 +60,4 @@ def _rebuilt(record: Record, entry: MaskEntry) -> AnyMask | None:
 def _shades(mask: AnyMask) -> list[str]:
     picture = shades(mask, PICTURE, PICTURE)[0]
     levels = np.ceil(picture * (len(SHADES) - 1)).astype(int)  # the faintest part stays visible
-    return ["".join(SHADES[level] for level in row) for row in levels.tolist()]
+    return ["".join(map(SHADES.__getitem__, row)) for row in levels.tolist()]

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Callable, Container, Iterable, Sequence
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,24 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first letters that make a spreadsh
 NESTED = ("ms", "check")
 AS_JSON = ("params", "given", "versions")
 TIMES = ("median", "p20", "p80", "n", "spread", "stop")
+NO_TIMES, NO_CHECK = (None,) * len(TIMES), (None,) * len(TENSORS)
 IDENTIFYING = (  # what tells cells of one name apart in PyTorch's format
     *("level", "asked", "kernel", "variant", "mask", "mask_digest", "source", "seed", "seqlen", "heads_q", "heads_kv", "head_dim"),
-    *("head_dim_v", "dtype", "pass_", "grad", "deterministic", "method", "ranks", "grid", "simulated"),
+    *(
+        "head_dim_v",
+        "dtype",
+        "pass_",
+        "grad",
+        "deterministic",
+        "softcap",
+        "sinks",
+        "scale",
+        "method",
+        "ranks",
+        "grid",
+        "options",
+        "simulated",
+    ),
 )
 Column = list[Any]
 
@@ -43,24 +59,31 @@ def raw_columns(results: Results, without: Container[str] = ()) -> dict[str, Col
     """All fields of all records as flat columns: nested fields have a name with an underscore in between, samples are left out;
     tokens per second, and whether the code that was measured is older than this LongCA's, are added."""
     records = results.records
-    found: dict[str, Column] = {}
-    names = [field.encode_name for field in msgspec.structs.fields(Record)]
-    for name, values in zip(names, zip(*map(msgspec.structs.astuple, records), strict=True), strict=False):  # no values without records
+    table: dict[str, Column] = {}
+    fields = [field.encode_name for field in msgspec.structs.fields(Record)]
+    for name, values in _transposed(fields, map(msgspec.structs.astuple, records)):
         if name not in NESTED:
-            found[name] = _as_json(values) if name in AS_JSON else list(values)
-    for name in TIMES:
-        found[f"ms_{name}"] = [None if record.ms is None else getattr(record.ms, name) for record in records]
-    found["tokens_s"] = [None if record.ms is None else tokens_s(record.seqlen, record.ms.median) for record in records]
-    found["older"] = [record.ok and is_older(record) for record in records]
-    for tensor in TENSORS:
-        errors = [None if record.check is None else record.check.get(tensor) for record in records]
-        found[f"check_{tensor}_error"] = [None if error is None else error.error for error in errors]
-        found[f"check_{tensor}_allowed"] = [None if error is None else error.allowed for error in errors]
+            table[name] = _as_json(values) if name in AS_JSON else list(values)
+    times = attrgetter(*TIMES)
+    for name, values in _transposed(TIMES, (NO_TIMES if record.ms is None else times(record.ms) for record in records)):
+        table[f"ms_{name}"] = list(values)
+    table["tokens_s"] = [None if record.ms is None else tokens_s(record.seqlen, record.ms.median) for record in records]
+    table["older"] = [record.ok and is_older(record) for record in records]
+    checks = (NO_CHECK if record.check is None else map(record.check.get, TENSORS) for record in records)
+    for tensor, errors in _transposed(TENSORS, checks):
+        table[f"check_{tensor}_error"] = [None if error is None else error.error for error in errors]
+        table[f"check_{tensor}_allowed"] = [None if error is None else error.allowed for error in errors]
     environments = [results.environment(record) for record in records]
-    found["device"] = [environment.device for environment in environments]
-    found["torch"] = [environment.packages.get("torch") for environment in environments]
-    found["commit"] = [environment.commit for environment in environments]
-    return {name: values for name, values in found.items() if name not in without}
+    table["device"] = [environment.device for environment in environments]
+    table["torch"] = [environment.packages.get("torch") for environment in environments]
+    table["commit"] = [environment.commit for environment in environments]
+    return {name: values for name, values in table.items() if name not in without}
+
+
+def _transposed(names: Sequence[str], tuples: Iterable[Iterable[Any]]) -> Iterable[tuple[str, Sequence[Any]]]:
+    """Names of columns with their values, from one tuple per record. Looking at each record once is faster than at each column."""
+    columns = list(zip(*tuples, strict=True)) or [()] * len(names)
+    return zip(names, columns, strict=True)
 
 
 def _printable(values: Column) -> Column:
@@ -124,7 +147,7 @@ def _hud(record: Record, results: Results) -> list[dict[str, Any]]:
     mode = "training" if record.grad else "inference"
     benchmark = {"name": "longca", "mode": mode, "dtype": record.dtype, "extra_info": info}
     mask = mask_title(record).replace(" ", "-") if is_pattern(record) else record.mask
-    line = f"{record.method} {record.grid} {record.label}" if record.method else record.label
+    line = f"{record.split_name} {record.label}" if record.method else record.label
     title, kind = f"{mask}-{record.seqlen}-{record.pass_}", f"attention-{record.level}"
     model = {"name": title, "type": kind, "backend": line, "origins": ["longca"]}
     versions = {package: {"version": number} for package, number in environment.packages.items()}

@@ -43,6 +43,7 @@ def tokens_s(seqlen: int, ms: float) -> float:
     return seqlen / ms * 1e3
 
 
+@cache
 def peak(device: str, dtype: str = "bf16") -> float | None:
     """The device's peak in TFLOP/s; None where it is not known. fp32 may run as tf32, at half the speed of bf16."""
     for name in sorted(PEAK_TFLOPS, key=len, reverse=True):

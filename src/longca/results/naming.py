@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from longca import masks
 from longca.results.reading import Results
-from longca.results.record import Pass, Record
-from longca.text import format_shape
+from longca.results.record import Environment, Pass, Record
+from longca.text import format_extras, format_shape
 
 PLAIN_MASKS = ("full", "causal")  # without parameters: others equal them where a window or a block is as long as the sequence
 _RATIO = re.compile(r" ratio=\S+")
@@ -27,10 +29,14 @@ class Setting(NamedTuple):
     head_dim_v: int
     dtype: str
     deterministic: bool
+    softcap: float = 0.0
+    sinks: bool = False
+    scale: float = 0.0
 
     @property
     def title(self) -> str:
-        parts = [self.device, self.level, format_shape(self._asdict()), self.dtype, *(["deterministic"] if self.deterministic else [])]
+        parts = [self.device, self.level, format_shape(self._asdict()), self.dtype, *format_extras(self._asdict())]
+        parts += ["deterministic"] if self.deterministic else []
         return " · ".join(parts)
 
 
@@ -45,14 +51,13 @@ class Contest(NamedTuple):
     simulated: str | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Row:
+class Row(Struct, frozen=True, eq=False, gc=False):
     """A record with its names."""
 
     record: Record
     setting: Setting
     problem: str  # the mask, with its parameters where there are several
-    line: str  # the kernel with its variant; before it the method and its grid
+    line: str  # the kernel with its variant; before it the method, its grid and options
     series: str  # the same without the grid: what is drawn over the number of ranks
     panel: str  # the mask, and over how many ranks: what has a card, a panel or a row of its own
     same: str | None  # a simpler mask that shows the same pairs at this length
@@ -83,27 +88,36 @@ class Row:
         return Contest(self.setting, self.problem, record.seqlen, record.pass_, record.ranks, record.simulated)
 
 
+_setting_fields = attrgetter(
+    "env", "level", "heads_q", "heads_kv", "head_dim", "head_dim_v", "dtype", "deterministic", "softcap", "sinks", "scale"
+)
+
+
 def rows(results: Results) -> list[Row]:
     """All records with their names."""
     records = results.records
     simpler, problems, kernels = same_masks(records), problem_names(records), kernel_names(records)
-    settings: dict[tuple[object, ...], Setting] = {}
-    found = []
+    devices = {name: environment.name for name, environment in results.environments.items()}
+    settings: dict[tuple[object, ...], Setting] = {}  # one object for many records
+    named = []
     for record, problem, kernel, same in zip(records, problems, kernels, simpler, strict=True):
-        shape = (record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype, record.deterministic)
-        setting = Setting(results.environment(record).name, record.level.value, *shape)
-        setting = settings.setdefault(tuple(setting), setting)  # one object for many records
+        place = _setting_fields(record)
+        setting = settings.get(place)
+        if setting is None:
+            environment, level, *shape = place
+            setting = settings[place] = Setting(devices.get(environment, Environment().name), level.value, *shape)
         line, series = _split_names(record, kernel)
         panel = f"{problem} ×{record.ranks}" if record.method else problem
-        found.append(Row(record, setting, problem, line, series, panel, same, tuple(results.homes.get(record.key, ()))))
-    return found
+        named.append(Row(record, setting, problem, line, series, panel, same, results.homes.get(record.key, ())))
+    return named
 
 
 def _split_names(record: Record, kernel: str) -> tuple[str, str]:
     suffix = f", simulated on {record.simulated}" if record.simulated else ""
     if not record.method:
         return kernel + suffix, kernel + suffix
-    return f"{record.method} {record.grid} {kernel}{suffix}", f"{record.method} {kernel}{suffix}"
+    series = f"{record.method} {record.options}" if record.options else record.method
+    return f"{record.split_name} {kernel}{suffix}", f"{series} {kernel}{suffix}"
 
 
 def is_pattern(record: Record) -> bool:
@@ -113,19 +127,22 @@ def is_pattern(record: Record) -> bool:
 
 def mask_title(record: Record) -> str:
     """The mask with its source and parameters. One pattern per KV head is not mentioned."""
-    usual = ("heads", record.heads_kv)
-    source = [] if record.pattern_source == "random" else [record.pattern_source]
-    params = (f"{name}={value}" for name, value in record.params.items() if (name, value) != usual)
-    return " ".join([record.mask, *source, *params])
+    title = record.mask if record.pattern_source == "random" else f"{record.mask} {record.source}"
+    for name, value in record.params.items():
+        if (name, value) != ("heads", record.heads_kv):
+            title += f" {name}={value}"
+    return title
 
 
 def problem_names(records: Sequence[Record]) -> list[str]:
     """For each record the name of its mask. It holds the parameters of block patterns, and parameters of which one seed has several."""
-    titles: dict[tuple[str, int, int], set[str]] = {}
-    for record in records:
-        titles.setdefault((record.mask, record.seqlen, record.seed), set()).add(mask_title(record))
-    listed = {mask for (mask, _, _), several in titles.items() if len(several) > 1}
-    return [mask_title(record) if is_pattern(record) or record.mask in listed else record.mask for record in records]
+    titles = [mask_title(record) for record in records]
+    by_seed: dict[tuple[str, int, int], str] = {}
+    listed = set(masks.block_names())
+    for record, title in zip(records, titles, strict=True):
+        if by_seed.setdefault((record.mask, record.seqlen, record.seed), title) != title:
+            listed.add(record.mask)
+    return [title if record.mask in listed else record.mask for record, title in zip(records, titles, strict=True)]
 
 
 def kernel_names(records: Sequence[Record]) -> list[str]:
@@ -158,7 +175,8 @@ def _given(record: Record) -> tuple[tuple[str, float], ...]:
 
 def _place(record: Record) -> tuple[object, ...]:
     shape = (record.seqlen, record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype, record.deterministic)
-    return (record.env, record.level, record.asked, record.method, record.grid, record.ranks, record.mask, _given(record), *shape)
+    extras = (record.softcap, record.sinks, record.scale)
+    return (record.env, record.level, record.asked, record.split_name, record.ranks, record.mask, _given(record), *shape, *extras)
 
 
 def same_masks(records: Sequence[Record]) -> list[str | None]:
@@ -168,16 +186,21 @@ def same_masks(records: Sequence[Record]) -> list[str | None]:
     for seqlen in {record.seqlen for record in records}:
         for name in PLAIN_MASKS:
             names.setdefault((seqlen, masks.build(name, seqlen).digest), {})[name] = -1
-    for record in records:
-        names.setdefault((record.seqlen, record.mask_digest), {}).setdefault(record.mask, len(record.params))
-    simplest = {place: min(found, key=lambda name: (found[name], name)) for place, found in names.items()}
-    answers = (simplest[record.seqlen, record.mask_digest] for record in records)
-    return [None if name == record.mask else name for name, record in zip(answers, records, strict=True)]
+    kinds = list(map(attrgetter("seqlen", "mask_digest", "mask"), records))
+    sizes = dict(zip(reversed(kinds), (len(record.params) for record in reversed(records)), strict=True))  # of the first record
+    for (seqlen, digest, mask), size in sizes.items():
+        names.setdefault((seqlen, digest), {}).setdefault(mask, size)
+    simplest = {place: min(own, key=lambda name: (own[name], name)) for place, own in names.items()}
+    simpler = {(*place, mask): None if mask == simplest[place] else simplest[place] for place, own in names.items() for mask in own}
+    return [simpler[kind] for kind in kinds]
+
+
+_contest_fields = attrgetter("setting", "problem", "record.seqlen", "record.pass_", "record.ranks", "record.simulated")
 
 
 def contests(named: Iterable[Row]) -> dict[Contest, list[Row]]:
     """Rows by what they can be compared on."""
-    groups: dict[Contest, list[Row]] = {}
+    groups: dict[tuple[object, ...], list[Row]] = {}
     for row in named:
-        groups.setdefault(row.contest, []).append(row)
-    return groups
+        groups.setdefault(_contest_fields(row), []).append(row)
+    return {own[0].contest: own for own in groups.values()}

@@ -13,6 +13,7 @@ from longca.results.record import Record
 from longca.results.statuses import explaining
 
 Key = TypeVar("Key", bound=Hashable)
+Item = TypeVar("Item")
 Names = Callable[[Row], str]
 
 
@@ -87,25 +88,32 @@ class Chart:
     places: list[Any]
     points: list[list[Point | None]]
 
+    def with_values(self) -> Chart:
+        """Without lines and places where no point has a value."""
+        points = [[point if point and point.value is not None else None for point in line] for line in self.points]
+        lines = [number for number, line in enumerate(points) if any(line)]
+        places = [number for number in range(len(self.places)) if any(points[line][number] for line in lines)]
+        kept = [[points[line][place] for place in places] for line in lines]
+        return Chart([self.lines[line] for line in lines], [self.places[place] for place in places], kept)
+
 
 def line_of(row: Row) -> str:
     return row.line
 
 
-def chart(rows: Sequence[Row], measure: Measure, lines: Iterable[str], place: Callable[[Row], Any], series: Names = line_of) -> Chart:
-    """The points of those of the lines that have a row here, over all places of the rows."""
-    cells = grouped(rows, lambda row: (series(row), place(row)))
-    own = {name for name, _ in cells}
-    kept, places = [line for line in lines if line in own], sorted({where for _, where in cells})
-    points = [[point(cells[line, where], measure) if (line, where) in cells else None for where in places] for line in kept]
+def chart(rows: Mapping[tuple[str, Any], Sequence[Row]], measure: Measure, lines: Iterable[str]) -> Chart:
+    """The points of those of the lines that have rows, over all places; `rows` are by line and place."""
+    own = {line for line, _ in rows}
+    kept, places = [line for line in lines if line in own], sorted({place for _, place in rows})
+    points = [[point(rows[line, place], measure) if (line, place) in rows else None for place in places] for line in kept]
     return Chart(kept, places, points)
 
 
-def grouped(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
-    """Rows by a key, in the order in which keys come first."""
-    groups: defaultdict[Key, list[Row]] = defaultdict(list)
-    for row in rows:
-        groups[key(row)].append(row)
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Rows, or whatever it is, by a key, in the order in which keys come first."""
+    groups: defaultdict[Key, list[Item]] = defaultdict(list)
+    for item in items:
+        groups[key(item)].append(item)
     return dict(groups)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -24,7 +25,7 @@ class Results:
     environments: dict[str, Environment] = field(default_factory=dict)
     masks: dict[tuple[str, str], MaskEntry] = field(default_factory=dict)
     folders: list[Path] = field(default_factory=list)
-    homes: dict[str, list[int]] = field(default_factory=dict)  # by key the numbers of the folders that hold the record
+    homes: dict[str, tuple[int, ...]] = field(default_factory=dict)  # by key the numbers of the folders that hold the record
 
     def environment(self, record: Record) -> Environment:
         """The record's environment; an empty one where its journal does not say."""
@@ -42,10 +43,11 @@ def read_all(folders: Iterable[str | Path]) -> Results:
     for number, folder in enumerate(results.folders):
         environments = files.read_environments(folder)
         own = without_doubtful(latest(history(folder), environments), environments)
+        home = (number,)
         for record in own:
             records.pop(record.key, None)  # a later record also stands later
             records[record.key] = record
-            results.homes.setdefault(record.key, []).append(number)
+            results.homes[record.key] = results.homes.get(record.key, ()) + home
         results.environments |= environments
         results.masks |= {(entry.digest, entry.mask): entry for entry in files.read_masks(folder).entries}
     results.records = list(records.values())
@@ -93,14 +95,17 @@ def as_planned(record: Record) -> Record:
     return replace(record, grad=record.given.grad)
 
 
+_identifying = attrgetter(
+    *("level", "mask", "mask_digest", "seed", "seqlen", "seqlen_q", "seqlen_k", "heads_q", "heads_kv", "head_dim", "head_dim_v", "dtype"),
+    *("deterministic", "grad", "pass_", "method", "ranks", "grid", "options", "simulated", "softcap", "sinks", "scale"),
+)
+
+
 def identity(record: Record, environments: Environments | None = None, kernel: str | None = None) -> Identity:
     """What was measured, without what it was measured with and what came out; with environments, on which device too.
 
     `kernel` stands for the kernel as asked for, where a caller matches records by the variant that ran.
     """
     device = environments[record.env].device if environments and record.env in environments else None
-    return (
-        device, record.level, kernel or record.asked, record.mask, tuple(sorted(record.params.items())), record.mask_digest, record.seed,
-        record.seqlen, record.seqlen_q, record.seqlen_k, record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype,
-        record.deterministic, record.grad, record.pass_, record.method, record.ranks, record.grid, record.simulated,
-    )  # fmt: skip
+    params = tuple(sorted(record.params.items())) if record.params else ()
+    return device, kernel or record.asked, params, _identifying(record)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import lru_cache
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
@@ -65,10 +66,10 @@ class Pass(Word):
     @property
     def tensors(self) -> tuple[str, ...]:
         """The tensors that it computes."""
-        return {"fwd": ("out", "lse"), "bwd": ("dq", "dk", "dv"), "fwd+bwd": TENSORS}[self.value]
+        return {"fwd": ("out", "lse"), "bwd": TENSORS[2:], "fwd+bwd": TENSORS}[self.value]
 
 
-TENSORS = ("out", "lse", "dq", "dk", "dv")
+TENSORS = ("out", "lse", "dq", "dk", "dv", "dsinks")
 
 
 def parse_pass(name: str) -> Pass:
@@ -186,7 +187,11 @@ class Record(Outcome, kw_only=True):
     method: str | None = None
     ranks: Size | None = None
     grid: str | None = None
+    options: str | None = None  # of the method, where they differ from its defaults: stages=4
     simulated: str | None = None
+    softcap: NotNegative = 0.0  # 0: scores are not capped
+    sinks: bool = False
+    scale: float = 0.0  # 0: 1/sqrt(head_dim)
 
     def __post_init__(self) -> None:
         if self.status is Status.OK and (self.ms is None or self.tflops is None or self.flops is None):
@@ -214,11 +219,21 @@ class Record(Outcome, kw_only=True):
     @property
     def label(self) -> str:
         """The kernel with the variant that ran."""
-        return f"{self.kernel}:{self.variant}" if self.variant else self.kernel
+        return _label(self.kernel, self.variant) if self.variant else self.kernel
+
+    @property
+    def split_name(self) -> str:
+        """The method with its grid and its options; empty on one device."""
+        return " ".join(part for part in (self.method, self.grid, self.options) if part) if self.method else ""
 
     @property
     def pattern_source(self) -> str:
         return self.source or "random"
+
+
+@lru_cache(maxsize=1024)
+def _label(kernel: str, variant: str) -> str:
+    return f"{kernel}:{variant}"
 
 
 class MaskEntry(Struct, kw_only=True):

@@ -5,7 +5,6 @@ It sets the same clock and as many threads, so that `longca compare` accepts the
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Sequence
 from functools import lru_cache
@@ -16,11 +15,13 @@ from longca import masks as known_masks
 from longca.errors import LongcaError
 from longca.kernels import registry
 from longca.kernels.base import Case, Yes
+from longca.masks.by_name import words_in
 from longca.results.record import Environment, Environments, Given, LevelName, Masks, Pass, Record, Status
 from longca.results.settings import SAMPLE_LENGTH, ClockSettings, Limits
 from longca.text import format_size, parse_size, shape_options
 
 STEP = "step.jsonl"  # where a mask with given document lengths is written before it is measured
+SHAPE = ("heads_q", "heads_kv", "head_dim", "head_dim_v", "dtype", "softcap", "sinks", "scale")
 USUAL_CLOCK = msgspec.structs.asdict(ClockSettings())
 
 
@@ -55,9 +56,11 @@ class Commands:
         else:
             chosen = tuple(seeds) or (record.seed,)
             mask = _mask_options(record.mask, record.seqlen, chosen, record.pattern_source, _given_options(record.given))
-        kernel = _kernel_options(record.asked, environment.threads, record.method, record.ranks, record.grid)
+        kernel = _kernel_options(record.asked, environment.threads, record.method, record.ranks, record.grid, record.options)
         shape = (record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype)
-        return before, kernel, mask, _shape_options(*shape, _passes(record), record.deterministic), self._conditions_of(record, environment)
+        extras = (record.softcap, record.sinks, record.scale)
+        options = _shape_options((*shape, *extras), _passes(record), record.deterministic)
+        return before, kernel, mask, options, self._conditions_of(record, environment)
 
     def _conditions_of(self, record: Record, environment: Environment) -> str:
         skipped = record.status is Status.SKIPPED
@@ -76,7 +79,7 @@ def documents_of(record: Record, masks: Masks) -> list[int] | None:
 def plugins_of(record: Record, environment: Environment) -> list[str]:
     """The files that the record's kernel, method or mask was loaded from, as the user typed them; placeholders for journals that do not
     keep them. A file without names is one that every rank loaded."""
-    on_ranks, in_mask = record.level is LevelName.CP, _names_in(record.mask)
+    on_ranks, in_mask = record.level is LevelName.CP, words_in(record.mask)
     own_masks = [file for file, names in environment.plugins.items() if in_mask & set(names)]
     files = [file for file, names in environment.plugins.items() if record.kernel in names or (on_ranks and not names) or file in own_masks]
     if set(files) - set(own_masks):
@@ -85,9 +88,12 @@ def plugins_of(record: Record, environment: Environment) -> list[str]:
 
 
 @lru_cache(maxsize=4096)
-def _kernel_options(kernel: str, threads: str | int | None, method: str | None, ranks: int | None, grid: str | None) -> str:
+def _kernel_options(
+    kernel: str, threads: str | int | None, method: str | None, ranks: int | None, grid: str | None, options: str | None
+) -> str:
     prefix = f"OMP_NUM_THREADS={shlex.quote(str(threads))} " if threads else ""
     split = ["--level", "cp", "--methods", str(method), "--nproc", str(ranks), "--grid", str(grid)] if method else []
+    split += ["--option", options] if options else []
     return prefix + shlex.join(["longca", "run", *split, "--kernels", kernel])
 
 
@@ -108,8 +114,8 @@ def _given_options(given: Given) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _shape_options(heads_q: int, heads_kv: int, head_dim: int, head_dim_v: int, dtype: str, passes: str, deterministic: bool) -> str:
-    shape = {"heads_q": heads_q, "heads_kv": heads_kv, "head_dim": head_dim, "head_dim_v": head_dim_v, "dtype": dtype}
+def _shape_options(values: tuple[object, ...], passes: str, deterministic: bool) -> str:
+    shape = dict(zip(SHAPE, values, strict=True))
     return shlex.join([*shape_options(shape), "--passes", passes, *(["--deterministic"] if deterministic else [])])
 
 
@@ -146,17 +152,16 @@ def _clock_options(environment: Environment) -> list[str]:
 def _quadratic(label: str, mask: str) -> bool:
     """Whether a kernel's memory grows with the square of the length on this mask."""
     try:
-        small = known_masks.build(mask, SAMPLE_LENGTH)
-        answers = [kernel.supports(small, Case(SAMPLE_LENGTH, SAMPLE_LENGTH, 1, 1, 64, 64)) for kernel in registry.choices(label)]
+        answers = [kernel.supports(_sample(mask), Case(SAMPLE_LENGTH, SAMPLE_LENGTH, 1, 1, 64, 64)) for kernel in registry.choices(label)]
     except LongcaError:  # a kernel or a mask that is not here
         return False
     return any(isinstance(answer, Yes) and answer.quadratic for answer in answers)
 
 
 @lru_cache(maxsize=1024)
-def _names_in(mask: str) -> frozenset[str]:
-    """The names of masks in an expression."""
-    return frozenset(re.findall(r"[^\W\d]\w*", mask))
+def _sample(mask: str) -> known_masks.AnyMask:
+    """A small mask of this name. It is one object for all kernels, so that what they ask of it is computed once."""
+    return known_masks.build(mask, SAMPLE_LENGTH)
 
 
 @lru_cache(maxsize=1024)

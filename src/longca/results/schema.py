@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from sys import intern
 from typing import Any, TypeVar
 
 import msgspec
@@ -42,7 +43,7 @@ def decode_record(line: bytes) -> Record:
     try:
         record = _record.decode(line)
         if record.schema == SCHEMA:
-            return record
+            return _with_shared_text(record)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass  # an older schema, or damage, which is named below
     schema = _decode(_head, line).schema
@@ -53,6 +54,20 @@ def decode_record(line: bytes) -> Record:
     if schema == SCHEMA:
         return _decode(_record, line)
     return _converted(asdict(_decode(_record1, line)))
+
+
+def _with_shared_text(record: Record) -> Record:
+    """The same record. Text that many records repeat is one object for all of them, which readers find faster and which saves memory."""
+    record.env = intern(record.env)
+    record.kernel = intern(record.kernel)
+    record.asked = intern(record.asked)
+    record.mask = intern(record.mask)
+    record.mask_digest = intern(record.mask_digest)
+    record.dtype = intern(record.dtype)
+    record.reason = intern(record.reason)
+    record.variant = record.variant and intern(record.variant)
+    record.backward_kind = record.backward_kind and intern(record.backward_kind)
+    return record
 
 
 def _converted(old: dict[str, Any]) -> Record:

@@ -95,23 +95,18 @@ def common_length(rows: Iterable[Row]) -> int | None:
 
 
 def worst_error(rows: Iterable[Row]) -> WorstError | None:
-    """The worst error of some rows."""
-    return worst_of(map(row_error, rows))
+    """The worst error of the tensors that the rows' passes compute; of a wrong row, of all that were checked: a backward may be wrong for
+    the lse that it starts from."""
+    worst: WorstError | None = None
+    for row in rows:
+        record = row.record
+        if record.check and (record.ok or record.status is _WRONG):
+            for name in TENSORS if record.status is _WRONG else _TENSORS[record.pass_]:
+                error = record.check.get(name)
+                if error is not None and error.allowed is not None and (worst is None or error.share > worst.share):
+                    worst = WorstError(error.share, name, row)
+    return worst
 
 
 def worst_of(errors: Iterable[WorstError | None]) -> WorstError | None:
     return max((error for error in errors if error is not None), key=lambda error: error.share, default=None)
-
-
-def row_error(row: Row) -> WorstError | None:
-    """The worst of the tensors that a row's pass computes; where it is wrong, of all that were checked: a backward may be wrong for the
-    lse that it starts from."""
-    record = row.record
-    if not record.check or not (record.ok or record.status is _WRONG):
-        return None
-    tensors = TENSORS if record.status is _WRONG else _TENSORS[record.pass_]
-    errors = [(error.share, name) for name in tensors if (error := record.check.get(name)) is not None and error.allowed is not None]
-    if not errors:
-        return None
-    share, tensor = max(errors, key=lambda pair: pair[0])
-    return WorstError(share, tensor, row)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from statistics import median
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from longca.results.naming import Contest, Row, contests
 from longca.results.points import grouped
@@ -102,8 +106,7 @@ def _typical(entry: Entry, statuses: list[str]) -> str:
     return format_figure(median(figure.tflops for figure in entry.figures.values())) + masks + noise
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """One reason of one or several lines. Reasons that differ in their numbers only are one, with that of the longest length."""
 
     status: Status
@@ -125,16 +128,19 @@ def _pattern(reason: str) -> str:
     return _NUMBER.sub("#", reason)
 
 
-def failures(rows: Sequence[Row], by_pass: bool = False) -> list[Failure]:
-    """Why rows have no time that counts, by line and reason; with `by_pass` by pass, too."""
-    lengths = sorted({row.record.seqlen for row in rows})
+def failures(rows: Sequence[Row]) -> list[Failure]:
+    """Why rows have no time that counts, by line and reason."""
     failed = [row for row in rows if not row.record.ok]
+    return _failures(failed, sorted({row.record.seqlen for row in rows}), by_pass=False)
+
+
+def _failures(failed: Sequence[Row], lengths: Sequence[int], by_pass: bool) -> list[Failure]:
     groups = grouped(failed, lambda row: (row.line, row.record.status, row.record.pass_ if by_pass else "", _pattern(row.record.reason)))
     answers = []
     for (line, status, _, pattern), group in groups.items():
         longest = max(group, key=lambda row: row.record.seqlen).record
-        own = {row.record.seqlen for row in group}
-        passes = ", ".join(pass_ for pass_ in Pass if any(row.record.pass_ is pass_ for row in group))
+        own, ran = {row.record.seqlen for row in group}, {row.record.pass_ for row in group}
+        passes = ", ".join(pass_ for pass_ in Pass if pass_ in ran)
         example = len({row.record.reason for row in group}) > 1
         reason = printable(longest.reason) or WORDS[status]
         answers.append(Failure(status, line, passes, reason, named_lengths(own, lengths), len(group), example, pattern))
@@ -144,15 +150,12 @@ def failures(rows: Sequence[Row], by_pass: bool = False) -> list[Failure]:
 def joined_failures(rows: Sequence[Row]) -> list[Failure]:
     """The failures of one mask, where passes, and then kernels, with the same reason at the same lengths are one."""
     order = {pass_: number for number, pass_ in enumerate(Pass)}
-    by_pass = failures(sorted(rows, key=lambda row: order[row.record.pass_]), by_pass=True)
-    groups: dict[Hashable, list[Failure]] = {}
-    for reason in by_pass:
-        groups.setdefault((reason.status, reason.lines, reason.pattern, reason.lengths), []).append(reason)
-    passes = [replace(same[0], passes=", ".join(dict.fromkeys(reason.passes for reason in same))) for same in groups.values()]
-    groups = {}
-    for reason in passes:
-        groups.setdefault((LETTERS[reason.status], reason.passes, reason.pattern, reason.lengths), []).append(reason)
-    return [replace(same[0], lines=", ".join(dict.fromkeys(reason.lines for reason in same))) for same in groups.values()]
+    failed = sorted((row for row in rows if not row.record.ok), key=lambda row: order[row.record.pass_])
+    reasons = _failures(failed, sorted({row.record.seqlen for row in rows}), by_pass=True)
+    groups = grouped(reasons, attrgetter("status", "lines", "pattern", "lengths")).values()
+    joined = [replace(same[0], passes=", ".join(dict.fromkeys(reason.passes for reason in same))) for same in groups]
+    groups = grouped(joined, lambda reason: (LETTERS[reason.status], reason.passes, reason.pattern, reason.lengths)).values()
+    return [replace(same[0], lines=", ".join(dict.fromkeys(reason.lines for reason in same))) for same in groups]
 
 
 def named_lengths(own: Iterable[int], every: Sequence[int]) -> str:

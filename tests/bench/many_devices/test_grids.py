@@ -32,16 +32,25 @@ def grids(suite: suites.Suite) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("grid", "usp", "loongtrain"),
-    [("2x2", "2x2", "2x2"), ("2x2x2", "2x2", "2x2x2"), ("2x2,1x4x2", "2x2", "1x4x2"), ("1x4x2,2x2", "2x2", "1x4x2")],
+    ("grid", "usp", "loongtrain", "burst"),
+    [
+        ("2x2", "2x2", "2x2", "1x4x2"),
+        ("1x4", "1x4", "1x4", "1x4"),
+        ("2x2x2", "2x2", "2x2x2", "1x4x2"),
+        ("2x2,1x4x2", "2x2", "1x4x2", "1x4x2"),
+        ("1x4x4,2x2", "2x2", "1x4x4", "1x4x4"),
+    ],
 )
-def test_windows_go_to_the_methods_that_have_them(grid: str, usp: str, loongtrain: str) -> None:
-    found = grids(PLAIN.changed(nproc=4, grid=grid))
-    assert (found["usp"], found["loongtrain"], found["ulysses"], found["magi"]) == (usp, loongtrain, "4x1", "1x4")
+def test_windows_go_to_the_methods_that_have_them(grid: str, usp: str, loongtrain: str, burst: str) -> None:
+    """A ring that splits no heads keeps its own grid where the given one splits them; a mesh takes the same as usp."""
+    given = grids(PLAIN.changed(nproc=4, grid=grid))
+    assert (given["usp"], given["loongtrain"], given["burst"], given["mesh"]) == (usp, loongtrain, burst, usp)
+    assert (given["ulysses"], given["magi"]) == ("4x1", "1x4")
 
 
-def test_windows_for_nobody_are_not_dropped_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--methods", "usp,magi", *SHAPE, "--nproc", "4", "--grid", "2x2x2", "--dry-run"]) == 2
+@pytest.mark.parametrize("methods", ["usp,magi", "usp,burst"])
+def test_windows_for_nobody_are_not_dropped_without_a_word(methods: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--methods", methods, *SHAPE, "--nproc", "4", "--grid", "2x2x2", "--dry-run"]) == 2
     assert "longca: usp cannot do this: it has no windows, so it cannot use the grid 2x2x2" in capsys.readouterr().err
 
 

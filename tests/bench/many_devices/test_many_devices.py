@@ -12,15 +12,16 @@ import torch
 import longca
 from longca import devices, masks
 from longca.bench.check import reference
+from longca.bench.many_devices import memory
 from longca.bench.many_devices.level import ManyDevices
 from longca.bench.many_devices.memory import least_bytes
 from longca.bench.many_devices.ranks import Ranks, imbalance
 from longca.bench.plan import suite as suites
-from longca.bench.plan.cells import plan
+from longca.bench.plan.cells import make_cells, plan
 from longca.bench.plan.jobs import Job, make_jobs
 from longca.bench.run.retry import outcomes
 from longca.cli import main
-from longca.errors import LongcaError
+from longca.errors import LongcaError, Refused
 from longca.kernels import inputs
 from longca.kernels.base import Case
 from longca.parallel import registry
@@ -256,7 +257,7 @@ def test_what_does_not_fit_into_the_gpus_is_refused_from_the_estimate(
     )
     assert not (tmp_path / "out").exists()
     assert main(["run", suite, "--seqlens", "1K", "--dry-run"]) == 0  # ranks have room for an eighth of it
-    cells = len(suites.find(suite).masks) * 6 * 2  # methods and passes
+    cells = len(suites.find(suite).masks) * len(registry.names()) * 2  # methods and passes
     assert f"{cells} cells" in capsys.readouterr().out
 
 
@@ -271,6 +272,28 @@ def test_where_only_some_methods_fit_the_others_say_what_they_need(tmp_path: Pat
     assert found[Pass.BWD].status is Status.UNSUPPORTED
     assert "ring_allgather on causal with 98304 tokens" in found[Pass.BWD].reason
     assert "forward alone" in found[Pass.FWD].reason  # it was begun
+
+
+@pytest.mark.parametrize("method", ["hybrid_dcp", "halo"])
+def test_a_rank_with_more_tokens_than_others_needs_more(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """hybrid_dcp gives many short documents to one rank; halo takes no full mask that could be the bound."""
+    mask, case = masks.causal_document(3000, documents=[900, 900, *[20] * 60]), Case(3000, 3000, 2, 2, 16, 16, "fp32", "cuda")
+    plan = registry.plan(method, mask, case, 3)
+    needed, cell = least_bytes(plan), make_cells(CP, ["torch:chunked"], "cpu", [])[0]
+    monkeypatch.setattr(memory, "_gpu_bytes", lambda: needed)
+    memory.refuse_what_does_not_fit(cell, plan)
+    monkeypatch.setattr(memory, "_gpu_bytes", lambda: needed - 1)
+    with pytest.raises(Refused, match=f"{method} on .* needs at least"):
+        memory.refuse_what_does_not_fit(cell, plan)
+
+
+def test_a_dry_run_shows_who_owns_what_where_that_is_uneven(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "steps.jsonl").write_text('{"mask": "causal_document", "seqlen": 400, "documents": [240, 40, 40, 40, 40]}')
+    asked = ["run", "--methods", "ring_p2p,hybrid_dcp", "--workload", str(tmp_path / "steps.jsonl"), "--nproc", "4", "--dry-run"]
+    assert main([*asked, "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--passes", "fwd", "--device", "cpu"]) == 0
+    shown = capsys.readouterr().out
+    assert "hybrid_dcp on causal_document, 400 tokens:\n  ranks 0 to 3: 1 document, 240 tokens\n  rank 0: 1 document, 40 tokens" in shown
+    assert "ring_p2p on" not in shown
 
 
 def test_the_estimate_counts_inputs_and_what_the_program_or_the_check_holds() -> None:
@@ -289,7 +312,7 @@ def test_the_suites_are_of_this_level_and_methods_are_listed(capsys: pytest.Capt
     assert {suites.find(name).level for name in ("quick-cp", "paper-cp", "magi-cp")} == {"cp"}
     assert main(["ls", "cp"]) == 0
     said = capsys.readouterr().out
-    assert all(name in said for name in ("ulysses", "ring_p2p", "ring_allgather", "usp", "loongtrain", "magi"))
+    assert all(name in said for name in registry.names())
     assert main(["run", "paper-cp", "--device", "cpu", "--nproc", "4", "--print-config"]) == 0
     assert "per_rank = true" in capsys.readouterr().out
 

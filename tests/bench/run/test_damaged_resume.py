@@ -4,11 +4,14 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from longca.bench.one_device.level import OneDevice
 from longca.bench.plan.suite import Suite
 from longca.bench.run.campaign import Finished, measure, plan_level
 from longca.results.reading import read
 
+pytestmark = pytest.mark.usefixtures("in_process")
 SUITE = Suite(kernels=("torch:plain",), masks=("causal", "full"), seqlens=("64",), heads=("2:1",), head_dims=("8",), dtypes=("fp32",))
 
 

@@ -12,6 +12,7 @@ from longca.bench.run.campaign import Finished, measure, plan_level
 from longca.results.files import read_results
 from longca.results.journal import CannotWrite, Journal
 
+pytestmark = pytest.mark.usefixtures("in_process")
 PLUGIN = Path(__file__).parents[1] / "plugins" / "deletes.py"
 MASKS = ("causal", "full", "sliding_window")
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import torch
 
-from longca.bench.check.check import Subject
+from longca.bench.check.check import Subject, names_of
 from longca.bench.check.timed_calls import group_sums
 from longca.kernels.base import Case
 from longca.kernels.inputs import Inputs
@@ -53,7 +53,7 @@ class Calls:
     """Gradients are returned, never accumulated. `sums` are those of all calls but the last, whose outputs `last` returns."""
 
     def __init__(self, subject: TimedSubject, inputs: Inputs, case: Case, seed: int) -> None:
-        self._subject, self._inputs, self._group = subject, inputs, case.group
+        self._subject, self._inputs, self._case, self._group = subject, inputs, case, case.group
         self._random = Random(seed)
         generator = torch.Generator().manual_seed(seed)
 
@@ -67,6 +67,7 @@ class Calls:
         self._factor = self._sign = self._one  # of the inputs now
         self._of_v = self._of_dout = self._one
         self._outputs = tuple[torch.Tensor | None, ...]()
+        self.kinds: set[type] = set()  # of the values that calls returned
         self.sums: list[dict[str, torch.Tensor]] = []  # per call and tensor, over groups of tokens
 
     def of(self, pass_: Pass) -> Callable[[], object]:
@@ -81,15 +82,26 @@ class Calls:
     def change(self, pass_: Pass) -> None:
         """Notes the outputs of the call before, drops them, and changes the inputs."""
         if self._outputs:
+            self.kinds.update(map(type, self._outputs))
             self.sums.append({name: group_sums(x) for name, x in self.last(pass_).items()})
             self._outputs = ()
         factor, sign = self._factors[self._random.randrange(CHOICES)], self._signs[self._random.randrange(SIGN_CHOICES)]
         self._multiply(pass_, factor, sign)
 
+    @property
+    def outputs(self) -> tuple[object, ...]:
+        """What the last call returned."""
+        return self._outputs
+
+    def plain_inputs(self) -> Inputs:
+        """The inputs with the factor 1, in the memory of the timed ones; outputs of the last call stay."""
+        self._write_factors(self._one, self._one)
+        return self._inputs
+
     def last(self, pass_: Pass) -> dict[str, torch.Tensor]:
         """The outputs of the last call, as they would be with the factor 1."""
-        names = ("out", "lse") if pass_ is Pass.FWD else ("dq", "dk", "dv")
-        by = {"out": self._factor * self._sign, "dq": self._factor, "dk": self._factor}
+        names = names_of("forward" if pass_ is Pass.FWD else "backward", self._case)
+        by = {"out": self._factor * self._sign, "dq": self._factor, "dk": self._factor, "dsinks": self._factor}
         by["dv"] = self._factor if pass_ is Pass.BWD else self._sign
         outputs = {name: x.detach() for name, x in zip(names, self._outputs, strict=True) if x is not None}
         return {name: x / self._of_heads(by[name], x) if name in by else x for name, x in outputs.items()}
@@ -100,15 +112,14 @@ class Calls:
         self.write(inputs)
         outputs = dict(zip(("out", "lse"), self._subject.forward(self._inputs), strict=True))  # type: ignore[call-overload]
         if backward:
-            outputs |= zip(("dq", "dk", "dv"), self._subject.backward(self._inputs), strict=True)  # type: ignore[call-overload]
+            outputs |= zip(names_of("backward", self._case), self._subject.backward(self._inputs), strict=True)  # type: ignore[call-overload]
         self._subject.release()
         return {name: x.detach() for name, x in outputs.items() if x is not None}
 
     def write(self, inputs: Inputs) -> None:
         """Puts other numbers into the memory of the inputs."""
-        with torch.no_grad():
-            for own, other in zip(self._inputs, inputs, strict=True):
-                own.copy_(other)
+        for name, own in self._inputs.tensors.items():
+            own.data.copy_(inputs.tensors[name])
         self._factor = self._sign = self._of_v = self._of_dout = self._one
 
     def keep(self, pass_: Pass, allocated: Callable[[], int] = int, synchronize: Callable[[], object] = int) -> int:
@@ -125,18 +136,23 @@ class Calls:
     def release(self) -> None:
         """Drops all outputs, and what a forward left for a backward."""
         self._subject.release()
-        self._outputs, self.sums = (), []
+        self._outputs, self.sums, self.kinds = (), [], set()
 
     def _multiply(self, pass_: Pass, factor: torch.Tensor, sign: torch.Tensor) -> None:
         """Replaces the factors of v and dout. Signs of dimensions cancel in dp = dout · v where both tensors have them."""
         of_v = self._one if pass_ is Pass.BWD else factor * sign
-        of_dout = {Pass.FWD: self._one, Pass.BWD: factor, Pass.BOTH: sign}[pass_]
-        with torch.no_grad():
-            for x, before, now in ((self._inputs.v, self._of_v, of_v), (self._inputs.dout, self._of_dout, of_dout)):
-                if now is not before:
-                    x.mul_(self._of_heads(now / before, x))
-        self._factor, self._sign, self._of_v, self._of_dout = factor, sign, of_v, of_dout
+        self._write_factors(of_v, {Pass.FWD: self._one, Pass.BWD: factor, Pass.BOTH: sign}[pass_])
+        self._factor, self._sign = factor, sign
+
+    def _write_factors(self, of_v: torch.Tensor, of_dout: torch.Tensor) -> None:
+        """Through `data`, so that tensors do not tell that they changed: a kernel that asks for their version must not rely on it."""
+        for x, before, now in ((self._inputs.v, self._of_v, of_v), (self._inputs.dout, self._of_dout, of_dout)):
+            if now is not before:
+                x.data.mul_(self._of_heads(now / before, x))
+        self._of_v, self._of_dout = of_v, of_dout
 
     def _of_heads(self, by_head: torch.Tensor, x_LHD: torch.Tensor) -> torch.Tensor:
-        """Factors of KV heads as factors of the heads of a tensor, [heads, 1 or head size]."""
+        """Factors of KV heads as factors of the heads of a tensor, [heads, 1 or head size]; of dsinks, [heads]."""
+        if x_LHD.dim() == 1:
+            return by_head[:, 0].repeat_interleave(self._group)
         return by_head if x_LHD.shape[1] == len(by_head) else by_head.repeat_interleave(self._group, 0)

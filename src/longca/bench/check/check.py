@@ -139,7 +139,7 @@ class Subject(Protocol):
         """Returns the tuple (out, lse)."""
 
     def backward(self, inputs: Inputs) -> object:
-        """Returns the tuple (dq, dk, dv)."""
+        """Returns the tuple (dq, dk, dv), with dsinks at its end where the inputs have sinks."""
 
 
 class KernelSubject:
@@ -148,23 +148,35 @@ class KernelSubject:
     def __init__(self, kernel: Kernel, attention: Attention, case: Case) -> None:
         self._attention, self._autograd = attention, kernel.backward == "autograd" and case.backward
         self._inputs: Inputs | None = None
-        self._qkv: tuple[torch.Tensor, ...] = ()
+        self._given: tuple[torch.Tensor, ...] = ()  # q, k, v, and sinks where the case has them
         self._kept: tuple[torch.Tensor, ...] = ()
 
     def forward(self, inputs: Inputs) -> object:
         if self._inputs is not inputs:
-            self._inputs, qkv = inputs, inputs[:3]
-            self._qkv = tuple(x.detach().requires_grad_() for x in qkv) if self._autograd else qkv
-        answer: object = self._attention.forward(*self._qkv)
+            self._inputs, given = inputs, (*inputs[:3], *(() if inputs.sinks is None else (inputs.sinks,)))
+            self._given = tuple(x.detach().requires_grad_() for x in given) if self._autograd else given
+        attention = self._attention
+        answer: object = attention.forward(*self._given) if inputs.sinks is None else attention.forward_with_sinks(*self._given)
         if isinstance(answer, tuple | list) and len(answer) == 2:
             self._kept = tuple(answer)
         return answer
 
     def backward(self, inputs: Inputs) -> object:
-        return self._attention.backward(inputs.dout, *self._qkv, *self._kept)
+        q, k, v, *sinks = self._given
+        out, lse = self._kept
+        if not sinks:
+            return self._attention.backward(inputs.dout, q, k, v, out, lse)
+        return self._attention.backward_with_sinks(inputs.dout, q, k, v, out, lse, sinks[0])
 
     def release(self) -> None:
         self._kept = ()
+
+
+def names_of(step: str, case: Case) -> tuple[str, ...]:
+    """The tensors that a pass returns."""
+    if step == "forward":
+        return "out", "lse"
+    return ("dq", "dk", "dv", "dsinks") if case.sinks else ("dq", "dk", "dv")
 
 
 def _nothing() -> None:
@@ -243,7 +255,7 @@ class _Run:
 
     def __init__(self, subject: Subject, case: Case, inputs: Inputs, verdict: Verdict, lse_shape: tuple[int, ...] | None) -> None:
         self._subject, self._case, self._inputs, self._verdict, self._lse_shape = subject, case, inputs, verdict, lse_shape
-        self._before = [_fingerprint(x) for x in inputs]
+        self._before = {name: _fingerprint(x) for name, x in inputs.tensors.items()}
 
     def both(self, needs_lse: bool) -> Outputs:
         verdict = self._verdict
@@ -259,7 +271,7 @@ class _Run:
 
     def _call(self, step: str, call: Callable[[], object]) -> Outputs:
         """The tensors that a pass returns; a case that asks for determinism calls it twice."""
-        pass_, names = {"forward": ("fwd", ("out", "lse")), "backward": ("bwd", ("dq", "dk", "dv"))}[step]
+        pass_, names = {"forward": "fwd", "backward": "bwd"}[step], names_of(step, self._case)
         case, verdict = self._case, self._verdict
         _poison(case)
         outputs = Outputs()
@@ -269,7 +281,7 @@ class _Run:
             outputs.copies = {name: tensor.detach().clone() for name, tensor in outputs.tensors.items()}
         _refuse_forms(outputs.tensors, case, verdict, self._lse_shape)
         _refuse_changed(outputs, f"its {step} returns before its work is done: later work changes", verdict)
-        changed = [name for name, x, old in zip(self._inputs._fields, self._inputs, self._before, strict=True) if _fingerprint(x) != old]
+        changed = [name for name, x in self._inputs.tensors.items() if _fingerprint(x) != self._before[name]]
         if changed and not verdict.problems:
             verdict.problems.append(f"its {step} changes its input {' and '.join(changed)}")
         if case.deterministic and not verdict.problems:
@@ -284,6 +296,15 @@ class _Run:
 def _refuse_changed(outputs: Outputs, what: str, verdict: Verdict) -> None:
     if not verdict.problems and (changed := outputs.changed()):
         verdict.problems.append(f"{what} {' and '.join(changed)}")
+
+
+def refuse_outputs(step: str, answer: object, case: Case, verdict: Verdict, lse_shape: tuple[int, ...] | None, needs_lse: bool) -> None:
+    """Notes what is wrong with the types, shapes and dtypes of what a pass returned, and an lse that is missing."""
+    tensors = _by_name(step, names_of(step, case), answer, verdict)
+    if not verdict.problems:
+        _refuse_forms(tensors, case, verdict, lse_shape)
+    if needs_lse and step == "forward" and "lse" not in tensors and not verdict.problems:
+        verdict.problems.append("it returns no lse, though it gave one when it was checked")
 
 
 def _by_name(step: str, names: tuple[str, ...], answer: object, verdict: Verdict) -> Tensors:
@@ -309,13 +330,13 @@ def _kind(value: object) -> str:
 
 
 def _refuse_forms(tensors: Tensors, case: Case, verdict: Verdict, lse_shape: tuple[int, ...] | None) -> None:
-    """Refuses other shapes, dtypes and devices: out and gradients are as q, k and v are, lse is fp32, or fp64 beside fp64."""
+    """Refuses other shapes, dtypes and devices: out and gradients are as q, k and v are, lse and dsinks fp32, or fp64 beside fp64."""
     _refuse_shapes(tensors, case, verdict, lse_shape)
     names = {dtype: name for name, dtype in DTYPES.items()}
     for name, tensor in tensors.items():
-        wanted = DTYPES[case.dtype] if name != "lse" or case.dtype == "fp64" else torch.float32
+        wanted = torch.promote_types(DTYPES[case.dtype], torch.float32) if name in ("lse", "dsinks") else DTYPES[case.dtype]
         if tensor.dtype != wanted:
-            why = ": it is fp64 where q is, and else fp32" if name == "lse" else f" as {'q' if name == 'out' else name[1:]} is"
+            why = ": it is fp64 where q is, and else fp32" if name in ("lse", "dsinks") else f" as {'q' if name == 'out' else name[1:]} is"
             verdict.problems.append(f"{name} is {names.get(tensor.dtype, tensor.dtype)}, not {names[wanted]}{why}")
         if tensor.device.type != case.device:
             verdict.problems.append(f"{name} lies on {tensor.device.type}, not on {case.device}")
@@ -334,7 +355,7 @@ def _timed(pass_: str, case: Case, verdict: Verdict) -> Iterator[None]:
 def _refuse_shapes(tensors: Tensors, case: Case, verdict: Verdict, lse_shape: tuple[int, ...] | None) -> None:
     query, key = (case.seqlen_q, case.heads_q), (case.seqlen_k, case.heads_kv)
     shapes: dict[str, tuple[int, ...]] = {"out": (*query, case.head_dim_v), "lse": lse_shape or query[::-1], "dq": (*query, case.head_dim)}
-    shapes |= {"dk": (*key, case.head_dim), "dv": (*key, case.head_dim_v)}
+    shapes |= {"dk": (*key, case.head_dim), "dv": (*key, case.head_dim_v), "dsinks": (case.heads_q,)}
     for name, tensor in tensors.items():
         if tuple(tensor.shape) != shapes[name]:
             verdict.problems.append(f"{name} has the shape {list(tensor.shape)}, not {list(shapes[name])}")
@@ -352,7 +373,7 @@ def _poison(case: Case) -> None:
 def _fingerprint(x: torch.Tensor) -> tuple[int, int]:
     """Sums of the bits, weighted by token and by place in a token: changed values and swapped ones both show."""
     bits = x.detach().view({2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()])
-    bits = bits if bits.dim() == 3 else bits[..., None]  # an lse
+    bits = bits if bits.dim() == 3 else bits.view(len(bits), -1, 1)  # lse, sinks
     sums = bits.sum((1, 2), dtype=torch.int64), bits.sum(0, dtype=torch.int64).flatten()
     weighted = [int((part * (2 * torch.arange(len(part), device=part.device) + 1)).sum()) for part in sums]
     return weighted[0], weighted[1]
@@ -377,6 +398,8 @@ def compare(tensors: Tensors, reference: Reference, data_set: str, case: Case, v
             found = _lse_error(
                 tensor[:, rows].to(right["lse"].dtype), right["lse"], LSE_ALLOWED[case.dtype] + FACTOR * rounding["lse"], checked
             )
+        elif name == "dsinks":
+            found = _sinks_error(tensor.to(right[name].dtype), right[name], FACTOR * rounding[name])
         elif name in ("out", "dq"):
             found = _worst(tensor[rows], right[name], rounding[name], checked, case.dtype)
         else:
@@ -447,6 +470,12 @@ def _lse_error(got: torch.Tensor, right: torch.Tensor, allowed_HR: torch.Tensor,
     gave = explain.gave(got[head, row]) + (", not -infinity," if right[head, row] == -math.inf else "")
     hint = explain.lse_looks_like(got, right, float(allowed_HR.max()))
     return replace(_described(found, gave, (error > allowed_HR).T, tokens), hint=hint)
+
+
+def _sinks_error(got_H: torch.Tensor, right_H: torch.Tensor, allowed_H: torch.Tensor) -> Error:
+    error = (got_H - right_H).abs().nan_to_num_(nan=math.inf, posinf=math.inf)
+    head = int((error / allowed_H.clamp_min(1e-38)).argmax())
+    return Error(float(error[head]), float(allowed_H[head]), f"head {head}", explain.gave(got_H[head]))
 
 
 def _described(error: Error, gave: str, wrong_TH: torch.Tensor, tokens: explain.Tokens) -> Error:

@@ -12,17 +12,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from longca.bench.check.sampled_rows import FIRST_SHARP, LOUD, SHARP, SHARP_EVERY, Ints, SampledRows, sample_rows
+from longca.bench.check.sampled_rows import FIRST_SHARP, LOUD, SHARP, SHARP_EVERY, Ints, SampledRows, sample_rows, seen_keys
 from longca.kernels.base import Case, Layout
-from longca.kernels.inputs import DTYPES, WHICH, Inputs, make, tokens
+from longca.kernels.inputs import DTYPES, WHICH, Inputs, make, make_sinks, tokens
 from longca.kernels.lower import Visibility
 from longca.masks import AnyMask
 
 DATA_SETS = ("plain", "loud")
-TENSORS = ("out", "lse", "dq", "dk", "dv")
 CHUNK_PAIRS = {"cpu": 1 << 22, "cuda": 1 << 28}
 # times the working precision and the sum of all terms' sizes: the rms error of adding them one by one. In fp64 the reference makes it too
 ADDING = {"fp32": 1.0, "fp64": 2.0}
+# the relative error of tanh in kernels for bf16 and fp16 (2^-11 for tanh.approx.f32 of PTX); others compute it to the last digit
+TANH = {"bf16": 2.0**-11, "fp16": 2.0**-11}
 
 Values = dict[str, torch.Tensor]
 
@@ -31,7 +32,8 @@ Values = dict[str, torch.Tensor]
 class Reference:
     """Per data set the right values, and the rounding error (rms over the head size) per token and head.
 
-    out, dq: the sampled rows; dk, dv: all keys; lse: [heads, rows]. fp32 is enough: what is left out is far below any tolerance.
+    out, dq: the sampled rows; dk, dv: all keys; lse: [heads, rows]; dsinks: [heads]. fp32 is enough: what is left out is far below any
+    tolerance.
     """
 
     sampled: SampledRows
@@ -54,6 +56,8 @@ class Reference:
         of_rows, of_keys = torch.from_numpy(np.flatnonzero(mine)), torch.from_numpy(tokens)
 
         def part(name: str, value: torch.Tensor) -> torch.Tensor:
+            if name == "dsinks":
+                return value  # the sum over all shards
             if name == "lse":
                 return value[slice(*heads) if heads else slice(None)][:, of_rows.to(value.device)]
             return value[(of_rows if name in ("out", "dq") else of_keys).to(value.device)]
@@ -78,7 +82,8 @@ def data(
     if ranges is None:
         inputs = make(case, number, layout)
     else:
-        inputs = Inputs(*(tokens(name, case, ranges, number, layout) for name in WHICH))
+        q, k, v, dout = (tokens(name, case, ranges, number, layout) for name in WHICH)
+        inputs = Inputs(q, k, v, dout, make_sinks(case, number))
     inputs.dout[~_among(points.with_gradient(data_set), case.seqlen_q, ranges).to(case.device)] = 0
     if data_set == "loud":
         keys = _among(points.loud_keys, case.seqlen_k, ranges).to(case.device)
@@ -99,15 +104,26 @@ def reference(mask: AnyMask, case: Case, seed: int = 0) -> Reference:
     """Computed on the case's device, in chunks: nothing of size seqlen_q x seqlen_k is ever held."""
     sampled = sample_rows(mask, seed)
     values, rounding = {}, {}
-    lowered, keep = DTYPES[case.dtype], torch.float64 if case.dtype == "fp64" else torch.float32
     for data_set in DATA_SETS:
-        inputs = data(case, sampled, data_set, seed)
-        expected = ExpectedErrors(case, len(sampled.rows))
-        exact = _attend(mask, case, sampled, inputs, torch.float64, lambda x: x, expected)
-        rounded = _attend(mask, case, sampled, inputs, keep, lambda x, to=lowered: x.to(to).to(x.dtype))
-        values[data_set] = {name: value.to(keep) for name, value in exact.items()}
-        rounding[data_set] = {name: expected.with_rounded(name, exact[name], rounded[name]).to(keep) for name in exact}
+        values[data_set], rounding[data_set] = _of_data(mask, case, sampled, data(case, sampled, data_set, seed))
     return Reference(sampled, values, rounding)
+
+
+def _of_data(mask: AnyMask, case: Case, sampled: SampledRows, inputs: Inputs, of_keys: bool = True) -> tuple[Values, Values]:
+    """The right values and the rounding errors."""
+    lowered, keep = DTYPES[case.dtype], torch.float64 if case.dtype == "fp64" else torch.float32
+    expected = ExpectedErrors(case, len(sampled.rows))
+    exact = _attend(mask, case, sampled, inputs, torch.float64, lambda x: x, expected, of_keys)
+    rounded = _attend(mask, case, sampled, inputs, keep, lambda x: x.to(lowered).to(x.dtype), None, of_keys)
+    values = {name: value.to(keep) for name, value in exact.items()}
+    return values, {name: expected.with_rounded(name, exact[name], rounded[name]).to(keep) for name in exact}
+
+
+def reference_of_rows(mask: AnyMask, case: Case, inputs: Inputs, rows: Ints) -> Reference:
+    """The plain data set alone, in these rows of these inputs: out, lse and dq, as dk and dv depend on dout of all rows."""
+    sampled = SampledRows(rows, rows, np.zeros(0, np.int64), seen_keys(mask, rows))
+    values, rounding = _of_data(mask, case, sampled, inputs, of_keys=False)
+    return Reference(sampled, {"plain": values}, {"plain": rounding})
 
 
 class ExpectedErrors:
@@ -122,16 +138,19 @@ class ExpectedErrors:
         self.tiny = torch.finfo(DTYPES[case.dtype]).smallest_normal * torch.finfo(DTYPES[case.dtype]).eps  # smaller values are rounded to 0
         self.work = torch.finfo(torch.float64 if case.dtype == "fp64" else torch.float32).eps
         self.adding = ADDING.get(case.dtype, 0.0) * self.work  # in lower precisions adding costs nothing beside rounding
-        shapes = {"out": (rows, case.heads_q), "dq": (rows, case.heads_q), "lse": (case.heads_q, rows)}
-        shapes |= dict.fromkeys(("dk", "dv"), (case.seqlen_k, case.heads_kv))
+        shapes: dict[str, tuple[int, ...]] = {"out": (rows, case.heads_q), "dq": (rows, case.heads_q), "lse": (case.heads_q, rows)}
+        shapes |= dict.fromkeys(("dk", "dv"), (case.seqlen_k, case.heads_kv)) | {"dsinks": (case.heads_q,)}
         self.squares = {name: torch.zeros(shape, dtype=torch.float64, device=case.device) for name, shape in shapes.items()}
-        self.scale = case.softmax_scale
+        self.scale, self.tanh = case.softmax_scale, TANH.get(case.dtype, self.work) if case.softcap else 0.0
 
-    def score_error(self, q_GLD: torch.Tensor, k_LD: torch.Tensor, lse_GL: torch.Tensor) -> torch.Tensor:
-        """The expected error of a row's scores and lse, [group, rows, 1]: also the relative error of its probabilities."""
+    def score_error(self, q_GLD: torch.Tensor, k_LD: torch.Tensor, lse_GL: torch.Tensor, largest_GL: torch.Tensor | float) -> torch.Tensor:
+        """The expected error of a row's scores and lse, [group, rows, 1]: also the relative error of its probabilities.
+
+        `largest_GL` is the largest capped score of each row, 0 where scores are not capped.
+        """
         length: torch.Tensor = q_GLD.norm(dim=-1) * k_LD.norm(dim=-1).square().mean().sqrt() * abs(self.scale)
         size = torch.where(lse_GL.isfinite(), lse_GL.abs(), 0.0)
-        error: torch.Tensor = self.work * (1 + length + size) / 2
+        error: torch.Tensor = self.work * (1 + length + size) / 2 + self.tanh * largest_GL
         return error[..., None]
 
     def forward(self, p: torch.Tensor, v_LD: torch.Tensor, score: torch.Tensor, chunk: slice, heads: slice) -> None:
@@ -143,15 +162,19 @@ class ExpectedErrors:
 
     def backward(
         self, p: torch.Tensor, sizes: torch.Tensor, q_GLD: torch.Tensor, k_LD: torch.Tensor, dout_GLD: torch.Tensor,
-        score: torch.Tensor, chunk: slice, keys: slice, heads: slice, kv_head: int,
+        score: torch.Tensor, chunk: slice, keys: slice, heads: slice, kv_head: int, steep: torch.Tensor | None,
     ) -> None:  # fmt: skip
-        """`sizes` are the sizes of the score gradients before what cancels in them."""
+        """`sizes` are the sizes of the score gradients before what cancels in them; `steep` is how much of them the cap takes away."""
         relative = self.step**2 + score.square()
         dout, k, q = (x.square().mean(-1, keepdim=True) for x in (dout_GLD, k_LD, q_GLD))
         self.squares["dv"][keys, kv_head] += (p.square().transpose(-1, -2) @ (relative * dout)).sum((0, 2))
         squares = sizes.square()
         dq = relative * (squares @ k)
         dk = squares.transpose(-1, -2) @ (relative * q)
+        if steep is not None:  # the slope 1 - tanh² has twice the error of tanh²
+            squares = (2 * self.tanh * steep).square()
+            dq += squares @ k
+            dk += squares.transpose(-1, -2) @ q
         if self.adding:
             squares = (self.adding * torch.maximum(p * sizes.sum(-1, keepdim=True), _until_larger(p, sizes))).square()
             dq += squares @ k
@@ -162,11 +185,16 @@ class ExpectedErrors:
         self.squares["dq"][chunk, heads] = dq.squeeze(2).T
         self.squares["dk"][keys, kv_head] += dk.sum((0, 2))
 
+    def sinks(self, weight: torch.Tensor, delta: torch.Tensor, spread: torch.Tensor, score: torch.Tensor, heads: slice) -> None:
+        """`weight` is the probability of the sink in each row, and `spread` what the rounding of out acts on in delta."""
+        terms = weight.square() * ((self.step * spread).square() + (score * delta).square())
+        self.squares["dsinks"][heads] += terms.sum((1, 2)) + (self.work * (weight * spread).sum((1, 2))).square()
+
     def with_rounded(self, name: str, exact: torch.Tensor, rounded: torch.Tensor) -> torch.Tensor:
         """The rms error per token and head: what the rounded run is off, and, where luck made that small, what is expected."""
-        if name == "lse":
+        if name in ("lse", "dsinks"):
             off = torch.where(exact.isfinite(), exact - rounded.double(), 0.0)
-            return (off.square() + self.squares["lse"]).sqrt()
+            return (off.square() + self.squares[name]).sqrt()
         off = (exact - rounded.double()).square().mean(2) + (self.step * exact).square().mean(2) + self.tiny**2
         return (off + self.squares[name]).sqrt()
 
@@ -191,20 +219,23 @@ def _attend(
     work: torch.dtype,
     low: Callable[..., torch.Tensor],
     expected: ExpectedErrors | None = None,
+    of_keys: bool = True,
 ) -> Values:
-    """Forward and backward of the sampled rows. `low` rounds what a kernel of the tested precision would round."""
+    """Forward and backward of the sampled rows; dk and dv only where wanted. `low` rounds what a kernel of the tested precision would."""
     visible, scale, group = Visibility(mask, case.device), case.softmax_scale, case.group
     all_rows = torch.from_numpy(sampled.rows).to(case.device)
-    n, keys_total = len(all_rows), case.seqlen_k
+    n, keys_total, of_keys = len(all_rows), case.seqlen_k, of_keys and case.backward
 
     def zeros(*shape: int) -> torch.Tensor:
         return torch.zeros(*shape, dtype=work, device=case.device)
 
-    out, lse = zeros(n, case.heads_q, case.head_dim_v), zeros(case.heads_q, n).fill_(float("-inf"))
-    dq, dk, dv = (
+    sinks = zeros(case.heads_q).fill_(float("-inf")) if inputs.sinks is None else inputs.sinks.to(work)
+    out, lse = zeros(n, case.heads_q, case.head_dim_v), sinks[:, None].repeat(1, n)
+    dq, dk, dv, dsinks = (
         zeros(n, case.heads_q, case.head_dim),
-        zeros(keys_total, case.heads_kv, case.head_dim),
-        zeros(keys_total, case.heads_kv, case.head_dim_v),
+        zeros(keys_total * of_keys, case.heads_kv, case.head_dim),
+        zeros(keys_total * of_keys, case.heads_kv, case.head_dim_v),
+        zeros(case.heads_q),
     )
     step = max(1, CHUNK_PAIRS[case.device] // max(1, keys_total * group))
     chunks = [slice(start, min(start + step, n)) for start in range(0, n, step)]
@@ -217,25 +248,45 @@ def _attend(
             rows, keys = all_rows[chunk], slice(first, last)
             k_LD, v_LD = inputs.k[keys, head].to(work), inputs.v[keys, head].to(work)
             q_GLD, dout_GLD = (x[rows][:, mine].transpose(0, 1).to(work) for x in (inputs.q, inputs.dout))
-            scores = (q_GLD @ k_LD.T).mul_(scale).masked_fill_(~visible(rows, first, last, head), float("-inf"))
-            row_lse = scores.logsumexp(-1)
+            hidden = ~visible(rows, first, last, head)
+            scores, bent = _capped((q_GLD @ k_LD.T).mul_(scale), case.softcap)
+            largest = scores.masked_fill(hidden, 0.0).abs().amax(-1) if case.softcap else 0.0
+            row_lse = torch.logaddexp(scores.masked_fill_(hidden, float("-inf")).logsumexp(-1), sinks[mine, None])
             p = scores.sub_(row_lse.clamp_min(-1e30)[..., None]).exp_()
             row_out = low(low(p) @ v_LD)
             out[chunk, mine], lse[mine, chunk] = row_out.transpose(0, 1), row_lse
             if expected is not None:
-                score_error = expected.score_error(q_GLD, k_LD, row_lse)
+                score_error = expected.score_error(q_GLD, k_LD, row_lse, largest)
                 expected.forward(p, v_LD, score_error, chunk, mine)
             if not case.backward:
                 continue
             dp = dout_GLD @ v_LD.T
             delta = (dout_GLD * row_out).sum(-1, keepdim=True)
-            dv[keys, head] += (low(p).transpose(-1, -2) @ dout_GLD).sum(0)
+            of_sink = (sinks[mine, None] - row_lse).nan_to_num_(nan=-torch.inf, neginf=-torch.inf).exp()[..., None]
+            dsinks[mine] -= (of_sink * delta).sum((1, 2))
+            if of_keys:
+                dv[keys, head] += (low(p).transpose(-1, -2) @ dout_GLD).sum(0)
             if expected is not None:
                 # what the rounding of out, and of the probabilities in it, acts on; their sum, delta, may cancel
                 spread = torch.hypot((dout_GLD * row_out).norm(dim=-1, keepdim=True), (p * dp).norm(dim=-1, keepdim=True))
                 sizes = (p * (dp.abs() + spread)).mul_(abs(scale))
-                expected.backward(p, sizes, q_GLD, k_LD, dout_GLD, score_error, chunk, keys, mine, head)
-            dscores = low(p.mul_(dp.sub_(delta)).mul_(scale))
+                steep = None if bent is None else sizes * bent
+                straight = sizes if steep is None else sizes - steep
+                expected.backward(p, straight, q_GLD, k_LD, dout_GLD, score_error, chunk, keys, mine, head, steep)
+                expected.sinks(of_sink, delta, spread, score_error, mine)
+            dscores = p.mul_(dp.sub_(delta)).mul_(scale)
+            dscores = low(dscores if bent is None else dscores.mul_(1 - bent))
             dq[chunk, mine] = low(dscores @ k_LD).transpose(0, 1)
-            dk[keys, head] += (dscores.transpose(-1, -2) @ q_GLD).sum(0)
-    return {"out": out, "lse": lse} | ({"dq": dq, "dk": low(dk), "dv": low(dv)} if case.backward else {})
+            if of_keys:
+                dk[keys, head] += (dscores.transpose(-1, -2) @ q_GLD).sum(0)
+    gradients = ({"dq": dq} if case.backward else {}) | ({"dk": low(dk), "dv": low(dv)} if of_keys else {})
+    gradients |= {"dsinks": dsinks} if of_keys and inputs.sinks is not None else {}
+    return {"out": out, "lse": lse} | gradients
+
+
+def _capped(scores: torch.Tensor, softcap: float) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The capped scores, and tanh² of each: what the cap takes away of its gradient. Without a cap the scores as they are, and None."""
+    if not softcap:
+        return scores, None
+    tangent = scores.div_(softcap).tanh_()
+    return tangent * softcap, tangent.square()

@@ -40,7 +40,7 @@ class SampledRows:
     rows: Ints  # that are looked at, sorted
     few: Ints  # those of them that have a gradient in the plain data set: not all, as rows without one are looked at too
     loud_keys: Ints  # sorted
-    seen: Ints  # [intervals, 2, rows]: first and last + 1 of the keys that each of the rows sees; no intervals where blocks are seen
+    seen: Ints  # what each of the rows sees, see `seen_keys`
 
     def with_gradient(self, data_set: str) -> Ints:
         """The rows whose dout is not 0 in a data set."""
@@ -55,7 +55,7 @@ def sample_rows(mask: AnyMask, seed: int = 0) -> SampledRows:
     few = np.unique(np.concatenate([spread, ends]))
     rows = np.arange(mask.seqlen_q) if short else few
     loud_rows = np.unique(np.concatenate([_spaced(spread, MOST_LOUD_ROWS // 2), _spaced(ends, MOST_LOUD_ROWS // 2)]))
-    return SampledRows(rows, few, _edges_of(mask, loud_rows), _seen(mask, rows))
+    return SampledRows(rows, few, _edges_of(mask, loud_rows), seen_keys(mask, rows))
 
 
 def _anywhere(length: int, rng: Random) -> Ints:
@@ -102,14 +102,15 @@ def _edges_of(mask: AnyMask, rows: Ints) -> Ints:
         of_band = [] if mask.band is None else [_edges_of(mask.band, rows)]
         keys = np.concatenate([edges - 1, edges, *of_band])
     else:
-        seen = _seen(mask, rows)
+        seen = seen_keys(mask, rows)
         starts, ends = seen[:, 0].ravel(), seen[:, 1].ravel()
         starts, ends = starts[ends > starts], ends[ends > starts]
         keys = np.concatenate([starts - 1, starts, ends - 1, ends])
     return np.unique(keys[(keys >= 0) & (keys < mask.seqlen_k)]).astype(np.int64)
 
 
-def _seen(mask: AnyMask, rows: Ints) -> Ints:
+def seen_keys(mask: AnyMask, rows: Ints) -> Ints:
+    """[intervals, 2, rows]: first and last + 1 of the keys that each of these rows sees; no intervals where blocks are seen."""
     if isinstance(mask, BlockMask):
         return np.zeros((0, 2, len(rows)), np.int64)
     return np.stack([bound[:, rows] for bound in mask.row_intervals()], 1).astype(np.int64)

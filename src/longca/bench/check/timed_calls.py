@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 
 from longca.bench.check import explain
-from longca.bench.check.check import Verdict
+from longca.bench.check.check import Verdict, refuse_outputs
 from longca.bench.check.expected import Expected
 from longca.kernels.inputs import Inputs
 from longca.results.record import Check, Pass
@@ -17,6 +17,7 @@ from longca.results.record import Check, Pass
 FLUCTUATION = 0.05  # of the size of a group of tokens: the sums of two calls differ by less in all orders of adding
 GROUP = 128  # tokens whose outputs are summed, to compare calls with each other
 LAST_WRONG = "right at first, but wrong in the last timed call"
+DRAWN_WRONG = "right in the rows that the check samples, but wrong in others"
 OTHER_WRONG = "right at first, but wrong once its inputs hold other numbers in the same memory"
 
 
@@ -24,6 +25,10 @@ class TimedCalls(Protocol):
     """What was timed (calls.Calls)."""
 
     sums: list[dict[str, torch.Tensor]]
+    kinds: set[type]
+
+    @property
+    def outputs(self) -> tuple[object, ...]: ...
 
     def last(self, pass_: Pass) -> dict[str, torch.Tensor]: ...
 
@@ -41,15 +46,24 @@ class AfterClock:
 
 def check_timed(calls: TimedCalls, pass_: Pass, expected: Expected) -> AfterClock:
     """Compares the outputs of the last timed call with the reference, and those of all timed calls with each other."""
-    verdict, tensors = Verdict(), calls.last(pass_)
-    if pass_ is Pass.FWD:
-        expected.compare(tensors, "plain", verdict)
-    else:
-        expected.compare_dq(tensors["dq"], verdict)
+    verdict, step = Verdict(), "forward" if pass_ is Pass.FWD else "backward"
+    refuse_outputs(step, calls.outputs, expected.case, verdict, expected.lse_shape, expected.needs_lse)
+    if strange := calls.kinds - {torch.Tensor, type(None)}:
+        verdict.problems.append(f"timed calls return values of the type {strange.pop().__name__}, not plain torch.Tensors")
+    if not verdict.problems:
+        tensors = calls.last(pass_)
+        expected.compare_timed(tensors, verdict)
     if not verdict.ok:
         return AfterClock(f"{LAST_WRONG}: {verdict.reason}", verdict.tensor_errors)
     differ, problem = compare_calls(calls.sums, tensors, expected.tokens)
     return AfterClock(problem, nondeterministic=differ)
+
+
+def check_drawn_rows(calls: TimedCalls, pass_: Pass, drawn: Expected) -> AfterClock:
+    """Compares rows of the last timed call that were drawn after it: nobody could know them before."""
+    verdict = Verdict()
+    drawn.compare_timed(calls.last(pass_), verdict)
+    return AfterClock() if verdict.ok else AfterClock(f"{DRAWN_WRONG}: {verdict.reason}", verdict.tensor_errors)
 
 
 def check_other(calls: TimedCalls, inputs: Inputs, backward: bool, expected: Expected) -> AfterClock:
@@ -88,7 +102,10 @@ def _size(x: torch.Tensor) -> torch.Tensor:
 
 
 def group_sums(x: torch.Tensor) -> torch.Tensor:
-    """Sums over groups of tokens, [groups, heads], in fp32 or better; of an lse [heads, tokens] without what is -inf."""
+    """Sums over groups of tokens, [groups, heads], in fp32 or better; of an lse [heads, tokens] without what is -inf; dsinks [heads] are
+    one group."""
+    if x.dim() == 1:
+        return x[None]
     if x.dim() == 2:
         x = x.nan_to_num(nan=math.nan, posinf=math.inf, neginf=0.0).T[..., None]
     whole = len(x) // GROUP * GROUP

@@ -11,10 +11,15 @@ class TrialName(StrEnum):
     """What is tried once per kernel besides its masks."""
 
     SCALE = "another scale"
+    SOFTCAP = "capped scores"
+    SINKS = "attention sinks"
     BLIND_ROWS = "rows without keys"
     RING = "out and lse of all ring steps"
     STRIDED = "strided inputs"
     STREAM = "another stream"
+
+
+OPTIONAL = (TrialName.SOFTCAP, TrialName.SINKS)  # a kernel without them is none the worse, so a refusal is not reported
 
 
 def trials_on(device: str) -> list[TrialName]:

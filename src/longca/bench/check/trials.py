@@ -1,6 +1,7 @@
 """Trials of a kernel at a short length: what no mask at the default settings shows, and what rings and users rely on.
 
 - another scale than 1/sqrt(head size);
+- a softcap, and attention sinks;
 - rows without visible keys, whose out and gradients are 0 and whose lse is -inf;
 - a backward that gets the out and lse of all steps of a ring, not those of its own forward;
 - inputs that are not contiguous, through `longca.attention`: it copies them to the kernel's layout, and so kernels need not take them.
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -27,9 +29,11 @@ from longca.kernels import registry
 from longca.kernels.base import Attention, Case, Kernel
 from longca.kernels.functional import attention
 from longca.kernels.inputs import Inputs, in_layout
+from longca.kernels.sinks import gradient as sink_gradient
 from longca.masks import AnyMask, Mask
 
 OTHER_SCALE = 0.4  # times the default
+SOFTCAP = 3.0  # scores of plain data reach 4, so that it bends some of them
 DELAY = 20_000_000  # cycles: about 10 ms
 MERGED_ROUNDING = 1.5  # times the expected error: what two ring steps give is rounded before it is added up
 
@@ -92,6 +96,14 @@ def _another_scale(asked: Asked) -> Tried:
     return _plainly(asked, asked.masks, scale=OTHER_SCALE * asked.case.head_dim**-0.5)
 
 
+def _softcap(asked: Asked) -> Tried:
+    return _plainly(asked, asked.masks, softcap=SOFTCAP)
+
+
+def _sinks(asked: Asked) -> Tried:
+    return _plainly(asked, asked.masks, sinks=True)
+
+
 def _rows_without_keys(asked: Asked) -> Tried:
     """Causal with a gap of blind rows; or, for kernels that know no such mask, causal with fewer keys than queries."""
     tokens, keys = TRIAL_TOKENS, TRIAL_TOKENS * 5 // 8
@@ -134,7 +146,7 @@ class _Step:
     @staticmethod
     def of(asked: Asked, mask: AnyMask, span: tuple[int, int]) -> _Step:
         part = mask.cols([span])
-        case = asked.case_of(part, backward=True, partial_backward=True)
+        case = asked.case_of(part, backward=True, partial_backward=True, sinks=False)  # the merge adds them
         kernel = registry.choose(asked.label, part, case)
         if not kernel.lse_in(case):
             raise Refused(f"{kernel.label} gives no lse, without which steps of a ring cannot be merged.")
@@ -155,6 +167,8 @@ class _RingSubject:
         parts = [step.attention.forward(inputs.q, step.cut(inputs.k), step.cut(inputs.v)) for step in self._steps]
         lse_of = torch.stack([lse for _, lse in parts if lse is not None])
         self._lse = lse_of.logsumexp(0)
+        if inputs.sinks is not None:
+            self._lse = torch.logaddexp(self._lse, inputs.sinks[:, None])
         weights = (lse_of - self._lse.clamp_min(-1e30)).exp().mT[..., None]  # [steps, tokens, heads, 1]
         merged = sum(weight * out.to(weight.dtype) for weight, (out, _) in zip(weights, parts, strict=True))
         assert isinstance(merged, torch.Tensor)
@@ -162,10 +176,11 @@ class _RingSubject:
         return self._out, self._lse
 
     def backward(self, inputs: Inputs) -> object:
-        q, k, v, dout = inputs
+        (q, k, v, dout), sinks = inputs, inputs.sinks
         parts = [step.attention.backward(dout, q, step.cut(k), step.cut(v), self._out, self._lse) for step in self._steps]
         dq = torch.stack([part[0].to(self._lse.dtype) for part in parts]).sum(0).to(q.dtype)
-        return dq, torch.cat([part[1] for part in parts]), torch.cat([part[2] for part in parts])
+        gradients = dq, torch.cat([part[1] for part in parts]), torch.cat([part[2] for part in parts])
+        return gradients if sinks is None else (*gradients, sink_gradient(dout, self._out, self._lse, sinks))
 
 
 def _strided(asked: Asked) -> Tried:
@@ -179,19 +194,22 @@ class _StridedSubject:
 
     def __init__(self, kernel: Kernel, mask: AnyMask, case: Case) -> None:
         self._kernel, self._mask, self._case = kernel, mask, case
-        self._qkv: tuple[torch.Tensor, ...] = ()
+        self._given: tuple[torch.Tensor, ...] = ()
         self._out = torch.empty(0)
 
     def forward(self, inputs: Inputs) -> object:
         case = self._case
-        q, k, v = self._qkv = tuple(_every_second(x).requires_grad_(case.backward) for x in inputs[:3])
+        q, k, v = (_every_second(x).requires_grad_(case.backward) for x in inputs[:3])
+        sinks = None if inputs.sinks is None else inputs.sinks.detach().requires_grad_(case.backward)
+        self._given = (q, k, v) if sinks is None else (q, k, v, sinks)
+        options: dict[str, Any] = {"scale": case.scale, "softcap": case.softcap, "deterministic": case.deterministic}
         with _other_device(case.device):
-            self._out = attention(q, k, v, self._mask, kernel=self._kernel, scale=case.scale, deterministic=case.deterministic)
+            self._out = attention(q, k, v, self._mask, kernel=self._kernel, sinks=sinks, **options)
         return self._out.detach(), None
 
     def backward(self, inputs: Inputs) -> object:
         with _other_device(self._case.device):
-            return torch.autograd.grad(self._out, self._qkv, _every_second(inputs.dout))
+            return torch.autograd.grad(self._out, self._given, _every_second(inputs.dout))
 
 
 def _every_second(x: torch.Tensor) -> torch.Tensor:
@@ -226,7 +244,8 @@ class _DelayedSubject:
         self._late: Inputs | None = None
 
     def forward(self, inputs: Inputs) -> object:
-        self._late = Inputs(*(torch.empty_like(x) for x in inputs))
+        q, k, v, dout = (torch.empty_like(x) for x in inputs)
+        self._late = Inputs(q, k, v, dout, inputs.sinks)
         _arrive_late(self._late[:3], inputs[:3])
         return self._subject.forward(self._late)
 
@@ -257,6 +276,8 @@ def _check(subject: Subject, kernel: Kernel, case: Case, wanted: Reference, seed
 
 _TRIALS: dict[TrialName, Callable[[Asked], Tried]] = {
     TrialName.SCALE: _another_scale,
+    TrialName.SOFTCAP: _softcap,
+    TrialName.SINKS: _sinks,
     TrialName.BLIND_ROWS: _rows_without_keys,
     TrialName.RING: _ring,
     TrialName.STRIDED: _strided,

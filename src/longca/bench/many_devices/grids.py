@@ -53,7 +53,7 @@ def settle(suite: Suite, methods: Sequence[str], device: str, nproc: int | None,
 def ringless(suite: Suite, methods: Sequence[str], ranks: int, ranks_per_node: int) -> list[str]:
     """What to say where heads suffice for all ranks, so that methods which could have a ring do what ulysses does."""
     cases = [Case(1, 1, *parse_heads(text), 1, 1) for text in map(str, suite.heads)]
-    choosing = [method for method in map(registry.get, methods) if has_a_choice(method)]
+    choosing = [method for method in map(registry.get, methods) if has_a_choice(method) and method.splits_heads]
     same = [method.name for method in choosing if any(method.default_grid(case, ranks, ranks_per_node).ring == 1 for case in cases)]
     if ranks == 1 or not same:
         return []
@@ -73,25 +73,26 @@ def crowded(ranks: int, cores: int) -> list[str]:
 
 
 def has_a_choice(method: Method) -> bool:
-    """Between splitting heads and a ring; all others have one grid for every number of ranks."""
-    return method.splits_heads and method.has_ring
+    """Between the two numbers of a grid, or of the windows; all others have one grid for every number of ranks."""
+    return method.has_ring and (method.has_columns or method.has_windows)
 
 
 def grid_of(method: Method, methods: Sequence[Method], suite: Suite, case: Case, ranks: int) -> str:
-    """A grid goes to the methods that have a choice, or to all where none has. One with windows goes to the methods that have them; the
-    others take it without, but not where there is no method with windows: then it is refused."""
+    """A grid goes to the methods that have a choice, or to all where none has, windows first to those that have them.
+
+    Methods that cannot use it as it is take it without its windows, or keep their own, if another method can; if none can, it is refused.
+    """
     launch = joining.launched()
     default = method.default_grid(case, ranks, launch.ranks_per_node) if launch else method.default_grid(case, ranks)
     choosing = [other for other in methods if has_a_choice(other)] or methods
     if not suite.grid or method not in choosing:
         return str(default)
-    given = parse_list(suite.grid)
-    windowed = [text for text in given if text.count("x") == 2]
-    plain = [text for text in given if text not in windowed]
-    if method.has_windows:
-        chosen = (windowed or plain)[0]
-    elif plain or not any(other.has_windows for other in choosing):
-        chosen = (plain or windowed)[0]
-    else:
-        chosen = windowed[0].rpartition("x")[0]
-    return str(Grid.parse(chosen))  # however it was written
+    given = sorted(map(Grid.parse, parse_list(suite.grid)), key=lambda grid: grid.windows, reverse=method.has_windows)
+    usable = [grid for grid in given if _fits(method, grid)]
+    if not usable and any(_fits(other, grid) for other in choosing for grid in given):
+        usable = [plain for grid in given if _fits(method, plain := Grid(grid.heads, grid.ring))] or [default]
+    return str((usable or given)[0])  # however it was written
+
+
+def _fits(method: Method, grid: Grid) -> bool:
+    return (grid.heads == 1 or method.has_columns) and (grid.windows == 1 or method.has_windows)

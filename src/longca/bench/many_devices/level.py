@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from longca.bench.many_devices.grids import grid_of, ranks_of, settle
 from longca.bench.many_devices.memory import refuse_what_does_not_fit
+from longca.bench.many_devices.options import options_of, refuse_options
 from longca.bench.many_devices.plan import plan_of
 from longca.bench.many_devices.plugins import load_carefully
 from longca.bench.many_devices.ranks import Ranks
@@ -19,10 +20,11 @@ from longca.bench.plan.suite import Suite
 from longca.bench.plan.versions import kernel_versions, method_versions
 from longca.bench.plan.workload import Step
 from longca.bench.run.level import Level
-from longca.errors import Refused
+from longca.errors import Refused, Unavailable
 from longca.kernels import registry as kernels
 from longca.masks import AnyMask
 from longca.parallel import registry
+from longca.parallel.grid import Grid
 from longca.text import parse_list, parse_size
 
 
@@ -44,6 +46,7 @@ class ManyDevices(Level):
         for path in plugins:
             load_carefully(path, suite.limits.start_s)
         methods = methods_of(suite)
+        refuse_options(suite, methods)
         suite, self.notes = settle(suite, methods, device, nproc, grid)
         self._named = methods_named or grid is not None
         super().__init__(suite, device, _catalogue(suite, plugins, device, methods))
@@ -58,7 +61,8 @@ class ManyDevices(Level):
         for cell in make_cells(suite, self.catalogue.for_all_masks, device, steps):
             case = cell.case(mask_of(cell.problem))
             for method in methods:
-                split.append(replace(cell, split=Split(method.name, ranks, grid_of(method, methods, suite, case, ranks))))
+                grid = Grid.parse(grid_of(method, methods, suite, case, ranks))
+                split += [replace(cell, split=Split(method.name, ranks, *settled)) for settled in options_of(method, grid, suite)]
         return split
 
     def executor(self, device_model: str, cache: Path, full: bool) -> Ranks:
@@ -70,12 +74,12 @@ class ManyDevices(Level):
         Of several methods those that cannot say so in their records, as long as another one can: for the same problem, where they were
         named, and in the grid that was.
         """
-        answers: dict[Cell, Refused | None] = {}
+        answers: dict[Cell, Refused | Unavailable | None] = {}
         for entry in planned:
             mask = mask_of(entry.cell.problem)
             if entry.cell.job not in answers:
                 answers[entry.cell.job] = self._refusal(entry.cell, mask)
-        together: dict[object, list[Refused | None]] = {"all": list(answers.values())}
+        together: dict[object, list[Refused | Unavailable | None]] = {"all": list(answers.values())}
         for job, answer in answers.items() if self._named else ():
             in_grid = job.split is not None and job.split.grid in parse_list(self.suite.grid)
             for group in (job.problem, "grid") if in_grid else (job.problem,):
@@ -85,12 +89,21 @@ class ManyDevices(Level):
             if refused and len(refused) == len(alike):
                 raise refused[0]
 
-    def _refusal(self, cell: Cell, mask: AnyMask) -> Refused | None:
+    def details(self, planned: Sequence[Planned]) -> list[str]:
+        """How tokens and documents are shared where that is uneven."""
+        lines = []
+        for job in dict.fromkeys(entry.cell.job for entry in planned):
+            mask = mask_of(job.problem)
+            if self._refusal(job, mask) is None and (about := plan_of(job, mask, job.grad).describe()):
+                lines += [f"{job.title} on {job.mask_title}, {job.seqlen} tokens:", *(f"  {line}" for line in about)]
+        return lines
+
+    def _refusal(self, cell: Cell, mask: AnyMask) -> Refused | Unavailable | None:
         try:
             plan = plan_of(cell, mask, cell.grad)
             if self.device == "cuda":
                 refuse_what_does_not_fit(cell, plan)
-        except Refused as error:
+        except (Refused, Unavailable) as error:
             return error
         return None
 
@@ -105,8 +118,11 @@ def _catalogue(suite: Suite, plugins: Sequence[str], device: str, methods: Seque
 
 
 def methods_of(suite: Suite) -> list[str]:
-    """The methods of a suite; refuses unknown names."""
-    names = [name for given in suite.methods for name in (registry.names() if given == "all" else [given])]
+    """The methods of a suite; refuses unknown names. `peers` stands for other projects' methods that are installed."""
+    groups = {"all": registry.names(), "peers": [name for name in registry.peers() if registry.get(name).available()]}
+    names = [name for given in suite.methods for name in groups.get(given, [given])]
+    if not names:
+        raise Unavailable(f"none of the peers is installed; `longca ls cp` says how to install {', '.join(registry.peers())}.")
     for name in names:
         registry.get(name)
     return list(dict.fromkeys(names))

@@ -14,9 +14,13 @@ from longca.results.metrics import BYTES, GIB
 
 
 def refuse_what_does_not_fit(cell: Cell, plan: Plan) -> None:
-    """Raises Refused with the estimate. What a kernel itself takes for its work comes on top and is not known here."""
+    """Raises Refused with the estimate. What a kernel itself takes for its work comes on top and is not known here; of other projects'
+    methods nothing is."""
     memory = _gpu_bytes()
-    if memory is None or _under_a_full_mask(type(plan.method), plan.case, plan.ranks, str(plan.grid), plan.kernel) <= memory:
+    if memory is None or plan.method.peer:
+        return
+    plan_key = (plan.case, plan.ranks, str(plan.grid), plan.kernel, tuple(plan.options.items()))
+    if _is_even(plan) and _under_a_full_mask(type(plan.method), *plan_key) <= memory:
         return
     needed = least_bytes(plan)
     if needed > memory:
@@ -49,12 +53,17 @@ def least_bytes(plan: Plan) -> int:
     return token * length + max(comm.recording.peak_bytes(), token * case.seqlen_q)
 
 
+def _is_even(plan: Plan) -> bool:
+    """Whether no rank has more tokens than under a full mask; a method that refuses that one is asked about each mask."""
+    return plan.method.takes_every_mask and max(map(count, plan.shards)) <= 1.01 * plan.case.seqlen_q / plan.ranks + 2
+
+
 @lru_cache(maxsize=256)
-def _under_a_full_mask(method: type[Method], case: Case, ranks: int, grid: str, kernel: str) -> int:
-    """No mask needs more than this one, and it is the same for all masks of a suite."""
+def _under_a_full_mask(method: type[Method], case: Case, ranks: int, grid: str, kernel: str, options: tuple[tuple[str, int], ...]) -> int:
+    """No mask needs more than this one where tokens are even, and it is the same for all masks of a suite."""
     from longca.parallel.grid import Grid
 
-    return least_bytes(make_plan(method(), masks.full(case.seqlen_q), case, ranks, Grid.parse(grid), kernel))
+    return least_bytes(make_plan(method(), masks.full(case.seqlen_q), case, ranks, Grid.parse(grid), kernel, options=dict(options)))
 
 
 def _gpu_bytes() -> int | None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from longca.bench.plan.cell import Cell
 from longca.masks import AnyMask
-from longca.parallel import registry
+from longca.parallel import options, registry
 from longca.parallel.method import Plan
 
 
@@ -14,4 +14,5 @@ def plan_of(cell: Cell, mask: AnyMask, backward: bool) -> Plan:
     """What the ranks will do; raises Refused."""
     assert cell.split is not None
     case = replace(cell.case(mask), backward=backward)
-    return registry.plan(cell.split.method, mask, case, cell.split.ranks, cell.split.grid, cell.kernel)
+    split = cell.split
+    return registry.plan(split.method, mask, case, split.ranks, split.grid, cell.kernel, options=options.parse(split.options))

@@ -32,10 +32,11 @@ from longca.bench.one_device.compiled_code import CompiledGraphs
 from longca.bench.plan.cell import Cell
 from longca.bench.run.outcomes import to_message
 from longca.kernels import registry as kernels
-from longca.kernels.base import Layout
-from longca.kernels.inputs import WHICH, Inputs, tokens
+from longca.kernels.base import Case, Layout
+from longca.kernels.inputs import WHICH, Inputs, make_sinks, tokens
 from longca.parallel.comm.base import Comm
 from longca.parallel.comm.null import NullComm
+from longca.parallel.functional import whole_heads
 from longca.parallel.method import Plan
 from longca.parallel.primitives.program import Kept, Program
 from longca.parallel.ranges import Ranges
@@ -71,7 +72,7 @@ class Timed(msgspec.Struct):
     clock_mhz: float | None
     watts: float | None
     without_transfers_ms: float | None
-    bytes_sent: int
+    bytes_sent: int | None  # None: another project's method, whose transfers are not counted
     peak_bytes: int | None
     reason: str = ""  # why what the timed calls returned on this rank is wrong
     errors: Check = {}
@@ -85,20 +86,38 @@ class Timed(msgspec.Struct):
 class ProgramSubject:
     """One rank's program, for the check."""
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
+    def __init__(self, program: Program, comm: Comm) -> None:
+        self._program, self._comm = program, comm
         self._kept: Kept | None = None
 
     def forward(self, inputs: Inputs) -> object:
-        out, self._kept = self._program.forward(*inputs[:3])
+        out, self._kept = self._program.forward(*arguments(inputs))
         return out, self._kept.lse
 
     def backward(self, inputs: Inputs) -> object:
+        """The gradients of this rank's tokens, and the sum of all ranks' dsinks."""
         assert self._kept is not None
-        return self._program.backward(inputs.dout, self._kept)
+        gradients = self._program.backward(inputs.dout, self._kept)
+        if inputs.sinks is None:
+            return gradients
+        own = whole_heads(self._program, gradients[3], inputs.sinks)
+        parts = [torch.empty_like(own) for _ in range(self._comm.size)]
+        self._comm.all_gather([own], [[part] for part in parts]).wait()
+        return *gradients[:3], torch.stack(parts).sum(0)
 
     def release(self) -> None:
         self._kept = None
+
+
+def inputs_of(case: Case, own: list[tuple[int, int]], seed: int, layout: Layout) -> Inputs:
+    """A rank's tokens, and sinks where the case has them."""
+    q, k, v, dout = (tokens(name, case, own, seed, layout) for name in WHICH)
+    return Inputs(q, k, v, dout, make_sinks(case, seed))
+
+
+def arguments(inputs: Inputs) -> tuple[torch.Tensor, ...]:
+    """What the forward of a program takes."""
+    return (*inputs[:3], *(() if inputs.sinks is None else (inputs.sinks,)))
 
 
 @dataclass
@@ -108,6 +127,7 @@ class CurrentCell:
     plan: Plan
     seed: int
     program: Program
+    comm: Comm
     layout: Layout
     own: list[tuple[int, int]]
     inputs: Inputs
@@ -116,7 +136,7 @@ class CurrentCell:
 
     @cached_property
     def calls(self) -> Calls:
-        return Calls(ProgramSubject(self.program), self.inputs, self.plan.case, self.seed)
+        return Calls(ProgramSubject(self.program, self.comm), self.inputs, self.plan.case, self.seed)
 
     def data(self, data_set: str) -> Inputs:
         """This rank's tokens of a data set of the check."""
@@ -125,7 +145,7 @@ class CurrentCell:
 
     def plain(self) -> Inputs:
         """This rank's tokens as they are timed."""
-        return Inputs(*(tokens(name, self.plan.case, self.own, self.seed, self.layout) for name in WHICH))
+        return inputs_of(self.plan.case, self.own, self.seed, self.layout)
 
 
 class RankSession:
@@ -158,11 +178,11 @@ class RankSession:
         self._synchronize()
         prepared = time.perf_counter()
         layout, own = kernels.choices(plan.kernel)[0].layout, _ranges(plan.rows(comm.rank))
-        inputs = Inputs(*(tokens(name, plan.case, own, wanted.seed, layout) for name in WHICH))
-        self._current = CurrentCell(plan, wanted.seed, program, layout, own, inputs)
+        inputs = inputs_of(plan.case, own, wanted.seed, layout)
+        self._current = CurrentCell(plan, wanted.seed, program, comm, layout, own, inputs)
         first_ms = {pass_.value: self._first_ms(pass_) for pass_ in ((Pass.FWD, Pass.BWD) if backward else (Pass.FWD,))}
         kinds = sorted(program.kernel.backward_kinds) if hasattr(program, "kernel") else []
-        work = plan.pairs(program.rows, program.heads)
+        work = program.work(plan)
         return Prepared((built - start) * 1e3, (prepared - built) * 1e3, first_ms, work, kinds)
 
     def reference(self, cache: str, grad: bool) -> None:
@@ -176,10 +196,11 @@ class RankSession:
         whole = self._reference(cache, grad)
         own, computed = _tokens(current.own), _tokens(_ranges(program.rows))
         local = replace(current.plan.case, seqlen_q=len(own), seqlen_k=len(own))
-        expected = Expected(whole.cut(own), whole.cut(computed, program.heads), local)
-        current.sampled, current.expected = whole.sampled, expected.to("cpu")
         lse_shape = (program.heads[1] - program.heads[0], len(computed))
-        verdict = checks.check(ProgramSubject(program), local, current.data, expected.compare, lse_shape=lse_shape)
+        expected = Expected(whole.cut(own), whole.cut(computed, program.heads), local, lse_shape)
+        current.sampled = whole.sampled
+        verdict = checks.check(ProgramSubject(program, self._comm), local, current.data, expected.compare, lse_shape=lse_shape)
+        current.expected = replace(expected.to("cpu"), needs_lse="lse" in verdict.errors)
         return Checked("" if verdict.ok else verdict.reason, verdict.tensor_errors)
 
     def clock(self, pass_: str, settings: dict[str, Any]) -> Timed:
@@ -192,7 +213,7 @@ class RankSession:
         calls.keep(which)
         comm.traffic.reset()
         peak = self._peak_bytes(calls.of(which))
-        sent = comm.traffic.sent_bytes
+        sent = None if current.plan.method.peer else comm.traffic.sent_bytes
         timing = measure(calls.of(which), RanksTimer(comm, self._timer), rules, self._telemetry, before=partial(calls.change, which))
         after = self._after_clock(which)
         calls.release()  # or what it saved would lie beside what the program without transfers makes
@@ -246,8 +267,11 @@ class RankSession:
         return first_ms
 
     def _without_transfers(self, pass_: Pass, rules: ClockSettings) -> float | None:
-        """The median of the same program where nothing is sent; None on all ranks where it fails on one, such as for its memory."""
+        """The median of the same program where nothing is sent; None on all ranks where it fails on one, such as for its memory, and for
+        other projects' methods, which send by themselves."""
         assert self._timer is not None
+        if self.current.plan.method.peer:
+            return None
         ranks = RanksTimer(self._comm, self._timer)
         silent = NullComm(self._comm.rank, self._comm.size, self._comm.device)
         trial = Trial(lambda: self._silent_call(pass_, silent))
@@ -258,7 +282,7 @@ class RankSession:
         return median if ranks.all_agree(trial.works) else None
 
     def _silent_call(self, pass_: Pass, silent: NullComm) -> Callable[[], object]:
-        subject = ProgramSubject(self.current.plan.program(silent))
+        subject = ProgramSubject(self.current.plan.program(silent), silent)
         if pass_ is Pass.BWD:
             subject.forward(self.current.inputs)
         return call_of(subject, self.current.inputs, pass_)

@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
@@ -21,6 +21,7 @@ from longca.bench.plan.suite import Suite
 from longca.bench.run.figures import timed_outcome
 from longca.bench.run.outcomes import CellFailed, failure, status_of
 from longca.bench.run.retry import Strikes, Suspect
+from longca.masks import AnyMask
 from longca.parallel import joining
 from longca.processes import host_memory
 from longca.processes.pool import Pool
@@ -28,6 +29,9 @@ from longca.processes.ranks import RankFailed
 from longca.results.metrics import GIB
 from longca.results.record import Check, Outcome, Pass, Status
 from longca.text import short
+
+if TYPE_CHECKING:
+    from longca.bench.many_devices.rank_job import Prepared
 
 STATUS = {"died": Status.ERROR, "timeout": Status.TIMEOUT, "oom": Status.OOM}
 STATUS |= {"refused": Status.UNSUPPORTED, "unavailable": Status.UNAVAILABLE}
@@ -97,19 +101,12 @@ class Ranks:
             yield from ((pass_, failed) for pass_ in left)
 
     def _measure(self, job: Job) -> Iterator[tuple[Pass, Outcome]]:
-        from longca.bench.many_devices.rank_job import Prepared, Timed
+        from longca.bench.many_devices.rank_job import Timed
 
         cell, limits = job.cell, self._suite.limits
         assert cell.split is not None
         mask, ranks = mask_of(cell.problem), cell.split.ranks
-        try:
-            plan = plan_of(cell, mask, cell.grad)
-            if self._device == "cuda":
-                refuse_what_does_not_fit(cell, plan)
-        except Exception as error:
-            raise CellFailed(*status_of(error)) from error
-        given = {"cell": msgspec.to_builtins(cell), "digest": mask.digest, "backward": cell.grad, "plugins": self._plugins}
-        prepared = self._ask(cell, "prepare", limits.build_s, given, Prepared)
+        prepared = self._prepare(cell, mask)
         known: dict[str, Any] = {"grad": cell.grad, "backward_kind": least_backward(prepared), "check": self._check(job)}
         known |= {name: max(getattr(answer, name) for answer in prepared) for name in ("build_ms", "plan_ms")}
         known["imbalance"] = imbalance([answer.work for answer in prepared])
@@ -121,7 +118,9 @@ class Ranks:
                 continue
             timing = answers[0].timing
             first = max(sum(answer.first_ms[part] for part in pass_.parts) for answer in prepared)
-            figures: dict[str, Any] = {"compile_ms": max(0.0, first - timing.median), "bytes_sent": [a.bytes_sent for a in answers]}
+            figures: dict[str, Any] = {"compile_ms": max(0.0, first - timing.median)}
+            sent = [answer.bytes_sent for answer in answers if answer.bytes_sent is not None]
+            figures["bytes_sent"] = sent if len(sent) == len(answers) else None
             figures |= over_ranks(timing.samples, timing.means)
             figures["nondeterministic"] = any(answer.nondeterministic for answer in answers)
             if (alone_ms := answers[0].without_transfers_ms) is not None:
@@ -130,6 +129,19 @@ class Ranks:
             if peaks:
                 figures |= {"peak_gib_ranks": peaks, "peak_gib": max(peaks)}
             yield pass_, timed_outcome(timing, mask, cell.case(mask), pass_, self._model, ranks, **known, **figures)
+
+    def _prepare(self, cell: Cell, mask: AnyMask) -> list[Prepared]:
+        """Has every rank plan the cell, prepare its kernels and call each pass once."""
+        from longca.bench.many_devices.rank_job import Prepared
+
+        try:
+            plan = plan_of(cell, mask, cell.grad)
+            if self._device == "cuda":
+                refuse_what_does_not_fit(cell, plan)
+        except Exception as error:
+            raise CellFailed(*status_of(error)) from error
+        given = {"cell": msgspec.to_builtins(cell), "digest": mask.digest, "backward": cell.grad, "plugins": self._plugins}
+        return self._ask(cell, "prepare", self._suite.limits.build_s, given, Prepared)
 
     def _check(self, job: Job) -> Check:
         """The worst error of each tensor over all ranks."""
@@ -148,9 +160,7 @@ class Ranks:
         assert cell.split is not None
         start = time.perf_counter()
         try:
-            if self._group is None:
-                self._group = self._begin(cell.split.ranks)
-            answers = self._group.run(STEP, {"name": step, "args": args}, seconds)
+            answers = self.group(cell.split.ranks).run(STEP, {"name": step, "args": args}, seconds)
             return msgspec.convert(answers, list[kind])  # type: ignore[valid-type]
         except RankFailed as failed:
             raised = RanksBroke if failed.kind in BROKEN else CellFailed
@@ -159,6 +169,12 @@ class Ranks:
             raise CellFailed(Status.ERROR, f"a rank gave a malformed answer during {step}: {error}") from error
         finally:
             self.spent_s[PHASES.get(step, step)] += time.perf_counter() - start
+
+    def group(self, ranks: int) -> Group:
+        """The group of ranks, which starts when it is first asked for."""
+        if self._group is None:
+            self._group = self._begin(ranks)
+        return self._group
 
     def _begin(self, ranks: int) -> Group:
         backend, launch, limits = "nccl" if self._device == "cuda" else "gloo", joining.launched(), self._suite.limits

@@ -66,12 +66,12 @@ def run(job: WorkerJob, session: Session) -> Iterator[Chosen | Answer]:
     from longca.kernels.inputs import make
 
     calls = Calls(KernelSubject(kernel, attention, case), make(case, cell.seed, kernel.layout), case, cell.seed)
-    expected, first_ms = Expected.of_kernel(reference, case), {**first_ms, "tuning": tuning_ms}
+    expected, first_ms = Expected.of_kernel(reference, case, "lse" in check), {**first_ms, "tuning": tuning_ms}
     timer, timed = PassTimer(session, calls, mask, case, expected, prepared_bytes, first_ms, known), dict[Pass, Outcome]()
     for pass_ in (cell.pass_ for cell in job.cells):
         session.phase("time")
         timed[pass_] = timer.outcome(pass_)
-    failed = timer.wrong_on_other_numbers(data(case, reference.sampled, "loud", cell.seed, kernel.layout))
+    failed = timer.failed_on_other_numbers(data(case, reference.sampled, "loud", cell.seed, kernel.layout))
     yield from (Answer(pass_, failed if failed and outcome.status is Status.OK else outcome) for pass_, outcome in timed.items())
 
 
@@ -93,39 +93,57 @@ class PassTimer:
         try:
             return self._timed(pass_)
         except Exception as error:
-            self.calls.release()
-            self.session.after_error(error)
-            if self.session.device_lost:
-                raise
             return self._failed(error)
 
-    def wrong_on_other_numbers(self, inputs: Inputs) -> Outcome | None:
-        """The outcome of a kernel that is wrong on other numbers in the memory of the timed inputs; None where it is right."""
+    def failed_on_other_numbers(self, inputs: Inputs) -> Outcome | None:
+        """The outcome of a kernel that fails on other numbers in the memory of the timed inputs; None where it is right."""
         from longca.bench.check.timed_calls import check_other
 
-        after = check_other(self.calls, inputs, self.case.backward, self.expected)
+        try:
+            after = check_other(self.calls, inputs, self.case.backward, self.expected)
+        except Exception as error:
+            return self._failed(error)
         return self._failed(self._wrong(after)) if after.reason else None
 
     def _timed(self, pass_: Pass) -> Outcome:
-        from longca.bench.check.timed_calls import check_timed
-
         calls, session, case = self.calls, self.session, self.case
         kept_bytes = calls.keep(pass_, session.allocated, session.synchronize)
         peak_bytes, timing = session.time(calls.of(pass_), partial(calls.change, pass_))
-        after = check_timed(calls, pass_, self.expected)
-        if after.reason:
-            raise self._wrong(after)
-        figures: dict[str, Any] = {"joules": session.joules(calls.of(pass_)), "nondeterministic": after.nondeterministic}
+        nondeterministic = self._check(pass_)
+        figures: dict[str, Any] = {"joules": session.joules(calls.of(pass_)), "nondeterministic": nondeterministic}
         calls.release()
         first, steady = sum(self.first_ms[part] for part in pass_.parts), timing.median if case.device == "cuda" else timing.call_ms
         figures["compile_ms"] = self.first_ms["tuning"] + max(0.0, first - steady)
         figures["peak_gib"] = None if peak_bytes is None else max(0, self.prepared_bytes + kept_bytes + peak_bytes) / GIB
         return timed_outcome(timing, self.mask, case, pass_, session.device_model, **self.known, **figures)
 
+    def _check(self, pass_: Pass) -> bool:
+        """Whether the timed calls gave different bits; raises where they are wrong."""
+        from longca.bench.check.balance import unbalanced
+        from longca.bench.check.expected import Expected
+        from longca.bench.check.timed_calls import LAST_WRONG, AfterClock, check_drawn_rows, check_timed
+
+        calls, case, session = self.calls, replace(self.case, backward=pass_ is not Pass.FWD), self.session
+        after = check_timed(calls, pass_, self.expected)
+        if not after.reason and not self.expected.of_all_rows:
+            inputs = calls.plain_inputs()
+            drawn = check_drawn_rows(calls, pass_, Expected.of_kernel(session.drawn_rows(self.mask, case, inputs), case))
+            problem = unbalanced(self.mask, case, inputs, calls.last(pass_)) if case.backward else ""
+            after = drawn if drawn.reason else AfterClock(f"{LAST_WRONG}: {problem}") if problem else after
+        if after.reason:
+            raise self._wrong(after)
+        return after.nondeterministic
+
     def _wrong(self, after: AfterClock) -> CellFailed:
         return CellFailed(Status.WRONG, after.reason, self.known["check"] | after.errors)
 
     def _failed(self, error: Exception) -> Outcome:
+        """The outcome for what was raised; raises it again where the device is lost."""
+        self.calls.release()
+        if not isinstance(error, CellFailed):
+            self.session.after_error(error)
+        if self.session.device_lost:
+            raise error
         return failure(error, grad=self.known["grad"], build_ms=self.known["build_ms"])
 
 

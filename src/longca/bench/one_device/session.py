@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from longca.bench.check.reference import Reference
     from longca.bench.check.reference_store import ReferenceStore
     from longca.bench.one_device.torch_state import TorchState
+    from longca.kernels.inputs import Inputs
+
+DRAWN_ROWS = 16  # per timed pass: a kernel that leaves out every tenth row is found with 81 % in one cell
 
 
 class Session:
@@ -135,6 +138,18 @@ class Session:
                 return self._references.get(mask, case, seed, self._cache)
             except OSError:  # somebody removed the cache: this worker computes the reference for itself
                 return self._references.get(mask, case, seed, None)
+
+    def drawn_rows(self, mask: AnyMask, case: Case, inputs: Inputs) -> Reference:
+        """The reference of rows that nobody could know before they are drawn."""
+        from numpy.random import default_rng
+
+        from longca.bench.check.reference import reference_of_rows
+
+        assert self._usual is not None
+        rows = default_rng().choice(case.seqlen_q, min(DRAWN_ROWS, case.seqlen_q), replace=False)
+        rows.sort()
+        with self._usual.instead():
+            return reference_of_rows(mask, case, inputs, rows)
 
     def after_error(self, error: BaseException) -> None:
         """Frees memory, and sees whether the device still answers. A refusal broke nothing, and what it held goes with its frames."""

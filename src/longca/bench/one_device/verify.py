@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import msgspec
 
 from longca import masks
-from longca.bench.check.trial_names import TRIAL_TOKENS, TrialName, trials_on
+from longca.bench.check.trial_names import OPTIONAL, TRIAL_TOKENS, TrialName, trials_on
 from longca.bench.one_device.workers import Start, Workers, start_worker
 from longca.bench.plan.catalogue import Catalogue
 from longca.bench.plan.cell import Cell
@@ -127,7 +127,9 @@ def verify(
                     rmtree(reference, ignore_errors=True)
             for job in right.values() if trials else ():
                 for name in trials_on(device):
-                    yield trial_finding(job, name, workers)
+                    tried = trial_finding(job, name, workers)
+                    if tried.status is not Status.UNSUPPORTED or name not in OPTIONAL:
+                        yield tried
         finally:
             workers.close()
 
@@ -139,20 +141,23 @@ def subject(cell: Cell) -> Subject:
 
 
 class CaseCount:
-    """How many findings `verify` will have, as far as is known: kernels that are right on no mask get no trials."""
+    """How many findings `verify` will have, as far as is known: kernels that are right on no mask get no trials, and optional trials are
+    counted as they come."""
 
     def __init__(self, planned: Sequence[Planned], suite: Suite, device: str, trials: bool = True) -> None:
         self._coming = [subject(job.cell) for job in make_jobs(distinct(planned), suite.limits.workers)]
-        self._jobs, self._trials, self._right = len(self._coming), len(trials_on(device)) if trials else 0, set[Subject]()
+        required = [name for name in trials_on(device) if trials and name not in OPTIONAL]
+        self._jobs, self._trials, self._right, self._tried = len(self._coming), len(required), set[Subject](), 0
 
     def add(self, finding: Finding) -> None:
         """Counts a finding; they come in the order of the jobs, and trials last."""
+        self._tried += not self._coming
         if self._coming and (tried := self._coming.pop(0)) and finding.status is Status.OK:
             self._right.add(tried)
 
     @property
     def total(self) -> int:
-        return self._jobs + len(self._right.union(self._coming)) * self._trials
+        return self._jobs + max(len(self._right.union(self._coming)) * self._trials, self._tried)
 
 
 def distinct(planned: Sequence[Planned]) -> list[Planned]:

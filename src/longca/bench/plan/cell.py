@@ -15,13 +15,16 @@ from longca.kernels.base import Case
 from longca.masks import AnyMask
 from longca.results.record import SCHEMA, LevelName, Pass
 
+LATER_FIELDS = ("softcap", "sinks", "scale")  # that cells did not have when schema 2 began
 
-class Split(msgspec.Struct, frozen=True):
-    """How context parallelism splits a cell."""
+
+class Split(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How context parallelism splits a cell. Keys of cells without options do not depend on that field."""
 
     method: str
     ranks: int
     grid: str
+    options: str = ""  # of the method, where they differ from its defaults: stages=4
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +50,9 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     level: LevelName = LevelName.KERNEL
     source: str = "random"  # where a block pattern comes from
     split: Split | None = None
+    softcap: float = 0.0  # scores s become softcap * tanh(s / softcap); 0: they stay
+    sinks: bool = False
+    scale: float = 0.0  # 0: 1/sqrt(head_dim)
 
     def build_mask(self) -> AnyMask:
         params = dict(self.params)
@@ -74,9 +80,12 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
             self.head_dim_v,
             self.dtype,
             self.device,
+            self.scale,
             backward=self.grad,
             deterministic=self.deterministic,
             numbers=block_selection.numbers_of(self.source),
+            softcap=self.softcap,
+            sinks=self.sinks,
         )
 
     @property
@@ -120,5 +129,10 @@ def fingerprint(*parts: Any) -> str:
 
 
 def key(cell: Cell, digest: str, device_model: str, versions: Mapping[str, str]) -> str:
-    """What makes two measurements the same. Host and commit are not part of it, so that journals of many machines can be joined."""
-    return fingerprint(SCHEMA, cell, digest, device_model, dict(versions))
+    """What makes two measurements the same. Host and commit are not part of it, so that journals of many machines can be joined.
+
+    A field that cells got later is part of it only where it is not the default: cells of older journals keep their keys.
+    """
+    usual = {field.name: field.default for field in msgspec.structs.fields(Cell) if field.name in LATER_FIELDS}
+    fields = {name: value for name, value in msgspec.to_builtins(cell).items() if name not in usual or value != usual[name]}
+    return fingerprint(SCHEMA, fields, digest, device_model, dict(versions))

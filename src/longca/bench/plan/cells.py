@@ -50,6 +50,9 @@ def make_cells(suite: Suite, kernels: Sequence[str], device: str, steps: Sequenc
                 "level": level,
                 "source": suite.source if pattern else "random",
                 "deterministic": suite.deterministic,
+                "softcap": suite.softcap,
+                "sinks": suite.sinks,
+                "scale": suite.scale,
             }
             for kernel, pass_ in product(labels, suite.passes):
                 cells[Cell(kernel=kernel, pass_=pass_, grad=grad, device=device, **shape, **options, **fields)] = None

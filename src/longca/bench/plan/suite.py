@@ -46,14 +46,18 @@ class Suite(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     passes: tuple[Pass, ...] = (Pass.FWD, Pass.BWD)
     seeds: tuple[Seed, ...] | Annotated[int, Meta(ge=1, le=MOST_SEEDS)] = (0,)  # which, or how many
     deterministic: bool = False
+    softcap: Annotated[float, Meta(ge=0, le=1e6)] = 0.0  # scores s become softcap * tanh(s / softcap); 0: they stay
+    sinks: bool = False  # one learned logit per query head in the softmax's denominator
+    scale: Annotated[float, Meta(ge=-1e6, le=1e6)] = 0.0  # of scores; 0: 1/sqrt(head size)
     distribution: str = ""
     packing: str = ""
     documents: str | tuple[Annotated[int, Meta(ge=1)], ...] = ""  # lengths instead of drawn ones, or a file with them
     source: str = "random"  # of block patterns: random scores, or a rule that selects blocks by q and k
     level: LevelName = LevelName.KERNEL
-    methods: tuple[str, ...] = ("all",)  # of the level cp, like the next three
+    methods: tuple[str, ...] = ("all",)  # of the level cp, like the next four
     nproc: Annotated[int, Meta(ge=0, le=1 << 20)] = 0  # ranks; 0: one per GPU, or as many as the launched job has
     grid: str = ""  # UxR or UxRxW, or both with a comma between; empty: each method's own
+    options: dict[str, int | list[int]] = {}  # of the methods that have them; a list of values is one more axis
     per_rank: bool = False  # whether seqlens are tokens of each rank
     params: dict[str, dict[str, Number | list[Number]]] = {}  # per mask; a list of values is one more axis
     clock: ClockSettings = ClockSettings()
@@ -138,6 +142,16 @@ def with_params(suite: Suite, given: Mapping[str, Sequence[Number]]) -> Suite:
     return suite.changed(params=params)
 
 
+def with_options(suite: Suite, given: Mapping[str, Sequence[Number]]) -> Suite:
+    """The suite with these options of methods, as a user typed them."""
+    for name, values in given.items():
+        for value in values:
+            if not isinstance(value, int):
+                raise BadInput(f"the option {name} must be a whole number, not {value}.")
+    options = {name: list(values) if len(values) > 1 else values[0] for name, values in given.items()}
+    return suite.changed(options=suite.options | options)
+
+
 def with_clock(suite: Suite, given: Mapping[str, Number]) -> Suite:
     """The suite with these clock settings, as a user typed them."""
     return suite.changed(clock=convert(asdict(suite.clock) | dict(given), ClockSettings, "--clock"))
@@ -165,6 +179,9 @@ def check(suite: Suite) -> None:
     for text in suite.head_dims:
         parse_dims(str(text))
     _check_grids(suite.grid)
+    for name, values in suite.options.items():
+        if values == []:
+            raise BadInput(f"options: {name} has no values; give one, or a list of some.")
     if suite.distribution:
         lengths.find(suite.distribution)
     if suite.packing and suite.packing not in PACKERS:
@@ -207,7 +224,7 @@ def _check_grids(text: str) -> None:
 def to_toml(suite: Suite) -> str:
     """The suite as a file that `longca run FILE` takes."""
     settings = msgspec.to_builtins(suite)
-    tables = {name: settings.pop(name) for name in ("clock", "limits")}
+    tables = {name: settings.pop(name) for name in ("clock", "limits", "options")}
     tables |= {f"params.{_key(mask)}": values for mask, values in settings.pop("params").items()}
     lines = [f"{name} = {_toml(value)}" for name, value in settings.items()]
     for name, table in tables.items():

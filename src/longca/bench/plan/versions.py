@@ -40,4 +40,7 @@ def plugin_versions(path: str) -> dict[str, str]:
 
 
 def method_versions(name: str) -> dict[str, str]:
-    return {METHOD_CODE: methods.code_version(name)}
+    """The code version of a method; of another project's method also the version of its package."""
+    package = methods.classes()[name].package.partition(">")[0]
+    theirs = {package: installed(package) or ""} if package and package != "torch" else {}
+    return {METHOD_CODE: methods.code_version(name)} | theirs

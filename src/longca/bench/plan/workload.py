@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -74,12 +75,28 @@ def _step(line: str, where: str) -> Step:
 
 
 class Model(Struct, frozen=True, forbid_unknown_fields=True):
-    """The attention of a well-known model."""
+    """The attention of a well-known model, as its published configuration has it."""
 
     about: str
     heads: str
     head_dim: str
-    window: Count | None = None  # keys that a token sees, its own included
+    layers: Count
+    pattern: str = "global"  # one word per layer, repeated: local layers have the window, global ones do not
+    window: Count | None = None  # keys that a token of a local layer sees, its own included
+    softcap: Annotated[float, Meta(ge=0)] = 0.0
+    sinks: bool = False
+    scale: float = 0.0  # 0: 1/sqrt(head size)
+
+    @property
+    def mask_params(self) -> dict[str, dict[str, int | float]]:
+        """Parameters by mask: models count a token's own key in the window, the parameter w does not."""
+        return {} if self.window is None else {mask: {"w": self.window - 1} for mask in ("sliding_window", "sliding_window_causal")}
+
+    @property
+    def layer_pattern(self) -> str:
+        """The pattern in words, such as '5 local, 1 global'."""
+        words = [f"{len(list(same))} {word}" for word, same in groupby(self.pattern.split())]
+        return f"all {self.pattern}" if len(words) == 1 else ", ".join(words)
 
 
 def model(name: str) -> Model:
@@ -89,10 +106,7 @@ def model(name: str) -> Model:
 
 
 def with_model(suite: Suite, name: str) -> Suite:
-    """The suite in the shape of a model: its heads, head sizes and, where it has one, its sliding window."""
+    """The suite in the shape of a model: its heads, head sizes, softcap, sinks, scale and, where it has one, its sliding window."""
     shape = model(name)
-    params = dict(suite.params)
-    if shape.window is not None:  # models count a token's own key; the parameter w does not
-        for mask in ("sliding_window", "sliding_window_causal"):
-            params[mask] = {"w": shape.window - 1}
-    return suite.changed(heads=(shape.heads,), head_dims=(shape.head_dim,), params=params)
+    extras: dict[str, Any] = {"softcap": shape.softcap, "sinks": shape.sinks, "scale": shape.scale}
+    return suite.changed(heads=(shape.heads,), head_dims=(shape.head_dim,), params=suite.params | shape.mask_params, **extras)

@@ -29,6 +29,10 @@ class Level(ABC):
     def admit(self, planned: Sequence[Planned]) -> None:
         """Raises where the planned cells make no sense together."""
 
+    def details(self, planned: Sequence[Planned]) -> list[str]:
+        """Lines of a dry run about what the plans of cells decided."""
+        return []
+
     @abstractmethod
     def executor(self, device_model: str, cache: Path, full: bool) -> Executor:
         """Who runs the jobs; raises where nothing could be measured on this machine."""

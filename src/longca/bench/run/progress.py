@@ -27,7 +27,7 @@ def result(record: Record) -> str:
 
 def cell_names(record: Record) -> tuple[str, str, str, str]:
     """Kernel or method, mask, length and pass."""
-    line = f"{record.method} {record.grid} {record.label}" if record.method else record.label
+    line = f"{record.split_name} {record.label}" if record.method else record.label
     return line, mask_title(record) if is_pattern(record) else record.mask, format_size(record.seqlen), record.pass_.value
 
 

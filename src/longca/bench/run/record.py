@@ -21,7 +21,7 @@ def make_record(planned: Planned, outcome: Outcome, environment: str) -> Record:
     if outcome.status is not Status.OK:
         fields |= dict.fromkeys(MEASURED)
     fields["variant"] = outcome.variant or variant or None
-    split = {} if cell.split is None else asdict(cell.split)
+    split = {} if cell.split is None else asdict(cell.split) | {"options": cell.split.options or None}
     return Record(
         **fields,
         **split,
@@ -45,6 +45,9 @@ def make_record(planned: Planned, outcome: Outcome, environment: str) -> Record:
         head_dim_v=cell.head_dim_v,
         dtype=cell.dtype,
         deterministic=cell.deterministic,
+        softcap=cell.softcap,
+        sinks=cell.sinks,
+        scale=cell.scale,
         pass_=cell.pass_,
         given=given(cell),
         area=mask.area,

@@ -20,7 +20,7 @@ class TorchKernel(Kernel):
     devices = ("cpu", "cuda")
     capability = (0, 0)
     variants = ("plain", "chunked")
-    takes_negative_scale = takes_empty = True
+    takes_negative_scale = takes_empty = takes_softcap = True
     tested = "CPU, H200"
 
     def __init__(self, variant: str = "") -> None:
@@ -41,6 +41,16 @@ class TorchKernel(Kernel):
         return _Plain(mask, case) if self.variant == "plain" else _Chunked(mask, case)
 
 
+def capped(scores: Tensor, softcap: float) -> Tensor:
+    """Returns softcap * tanh(scores / softcap), or the scores where softcap is 0."""
+    return (scores / softcap).tanh_() * softcap if softcap else scores
+
+
+def slope(capped_scores: Tensor, softcap: float) -> Tensor | float:
+    """Returns the derivative of `capped` from its result."""
+    return 1 - (capped_scores / softcap).square() if softcap else 1.0
+
+
 class _Plain(Attention):
     """Computes all scores of all heads at once, in fp32 or fp64. Inner tensors are [KV head, query head of its group, ...], so that no KV
     head is repeated."""
@@ -59,8 +69,8 @@ class _Plain(Attention):
         self.work = torch.float64 if case.dtype == "fp64" else torch.float32
 
     def _probabilities(self, q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        scores = q.to(self.work) @ k.to(self.work).transpose(-1, -2)
-        scores = (scores * self.case.softmax_scale).masked_fill_(self.hidden_HLL, float("-inf"))
+        scores = capped(q.to(self.work) @ k.to(self.work).transpose(-1, -2) * self.case.softmax_scale, self.case.softcap)
+        scores = scores.masked_fill_(self.hidden_HLL, float("-inf"))
         lse = scores.logsumexp(-1)
         return (scores - lse.clamp_min(-1e30)[..., None]).exp(), lse
 
@@ -82,11 +92,11 @@ class _Plain(Attention):
         q, k, v = self._grouped(q_LHD, group), self._grouped(k_LHD, 1), self._grouped(v_LHD, 1)
         dout, out = self._grouped(dout_LHD, group), self._grouped(out_LHD, group)
         lse = lse_HL.view(self.case.heads_kv, group, -1, 1)
-        scores = q.to(self.work) @ k.to(self.work).transpose(-1, -2) * self.case.softmax_scale
+        scores = capped(q.to(self.work) @ k.to(self.work).transpose(-1, -2) * self.case.softmax_scale, self.case.softcap)
         p = (scores - lse.clamp_min(-1e30)).exp_().masked_fill_(self.hidden_HLL, 0)
         delta = (dout.to(self.work) * out).sum(-1, keepdim=True)
         dp = dout.to(self.work) @ v.to(self.work).transpose(-1, -2)
-        dscores = (p * (dp - delta) * self.case.softmax_scale).to(q.dtype)
+        dscores = (p * (dp - delta) * self.case.softmax_scale * slope(scores, self.case.softcap)).to(q.dtype)
         dv = (p.to(v.dtype).transpose(-1, -2) @ dout).sum(1, keepdim=True)
         dk = (dscores.transpose(-1, -2) @ q).sum(1, keepdim=True)
         return self._flat(dscores @ k), self._flat(dk), self._flat(dv)
@@ -117,8 +127,8 @@ class _Chunked(Attention):
         ]
 
     def _scores(self, q_GLD: torch.Tensor, k_LD: torch.Tensor, rows: torch.Tensor, keys: slice, head: int) -> torch.Tensor:
-        seen = self.visible(rows, keys.start, keys.stop, head)
-        return (q_GLD @ k_LD.T * self.case.softmax_scale).masked_fill_(~seen, float("-inf"))
+        scores = capped(q_GLD @ k_LD.T * self.case.softmax_scale, self.case.softcap)
+        return scores.masked_fill_(~self.visible(rows, keys.start, keys.stop, head), float("-inf"))
 
     def _heads(self) -> list[tuple[int, slice]]:
         return [(head, slice(head * self.case.group, (head + 1) * self.case.group)) for head in range(self.case.heads_kv)]
@@ -149,9 +159,12 @@ class _Chunked(Attention):
             for rows, chunk, keys in self.chunks:
                 q, dout, out = (x[chunk, group].transpose(0, 1).to(self.work) for x in (q_LHD, dout_LHD, out_LHD))
                 lse = lse_HL[group, chunk].to(self.work).clamp_min(-1e30)[..., None]
-                p = (self._scores(q, k_LD[keys], rows, keys, head) - lse).exp_()
+                scores = self._scores(q, k_LD[keys], rows, keys, head)
+                p = (scores - lse).exp_()
                 delta = (dout * out).sum(-1, keepdim=True)
                 dscores = p * (dout @ v_LD[keys].T - delta) * self.case.softmax_scale
+                if self.case.softcap:  # p is 0 at hidden keys, where the score is -inf
+                    dscores *= slope(scores.masked_fill_(scores.isinf(), 0.0), self.case.softcap)
                 dq[chunk, group] = (dscores @ k_LD[keys]).transpose(0, 1)
                 dk[keys, head] += (dscores.transpose(-1, -2) @ q).sum(0)
                 dv[keys, head] += (p.transpose(-1, -2) @ dout).sum(0)

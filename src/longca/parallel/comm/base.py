@@ -67,6 +67,16 @@ class Transfer:
         return Transfer(both)
 
 
+def all_of(transfers: Sequence[Transfer]) -> Transfer:
+    """Several transfers as one: `wait` waits for each of them in turn."""
+
+    def wait() -> None:
+        for transfer in transfers:
+            transfer.wait()
+
+    return Transfer(wait)
+
+
 class Comm(ABC):
     """Rank `rank` of `size` ranks; `members` are their numbers in the whole job."""
 
@@ -108,9 +118,12 @@ class Comm(ABC):
             self.note_work("copy", 2 * size_of(tensor))
         sends = [send for send in sends if send[0] != self.rank]
         receives = [receive for receive in receives if receive[0] != self.rank]
+        self._count(sends)
+        return self._post(operation, sends, receives) if sends or receives else Transfer()
+
+    def _count(self, sends: Sequence[Message]) -> None:
         self.traffic.sent_bytes += sum(size_of(tensor) for _, tensor in sends)
         self.traffic.messages += len(sends)
-        return self._post(operation, sends, receives) if sends or receives else Transfer()
 
     def all_to_all(self, sends: Sequence[Sequence[torch.Tensor]], receives: Sequence[Sequence[torch.Tensor]]) -> Transfer:
         """sends[r] go to rank r, receives[r] come from it; shapes may differ from rank to rank."""
@@ -121,7 +134,7 @@ class Comm(ABC):
         return self.exchange(_by_rank([tensors] * self.size), _by_rank(receives), "all_gather")
 
     def reduce_scatter(self, parts: Sequence[Sequence[torch.Tensor]], totals: Sequence[torch.Tensor]) -> Transfer:
-        """totals = the sum of what all ranks have for this one; parts[r] go to rank r. Summed in the totals' own type, in rank order.
+        """totals = the sum of what all ranks have for this one; parts[r] go to rank r. Summed in the totals' own type.
 
         Each part travels once in its own type, so that nothing is rounded on the way, however many ranks there are.
         """

@@ -13,16 +13,32 @@ from longca.parallel.comm.base import Comm, Message, Operation, Traffic, Transfe
 
 TAGS = 1 << 20  # gloo's tags are small numbers; so many messages between two ranks are never under way at once
 LETTER_BYTES = 512 << 10  # up to here gloo's time for a message hardly depends on its size
+# torch 2.13 gives them new names
+_ALL_GATHER = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_REDUCE_SCATTER = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
 class TorchComm(Comm):
-    """Everything is built from pairs of sends and receives: they may be uneven, gloo and NCCL both have them, and they overlap."""
+    """Nearly everything is built from pairs of sends and receives: they may be uneven, gloo and NCCL both have them, and they overlap.
 
-    def __init__(self, group: Any = None, device: str | torch.device = "cpu", traffic: Traffic | None = None, label: str = "") -> None:
+    Even all-gathers, and even reduce-scatters of fp32, are the backend's own collectives, which know the nodes: on 64 GPUs pairs would
+    send 56 times between nodes what a ring sends 8 times. gloo's own are slower than pairs, so it keeps these.
+    """
+
+    def __init__(
+        self,
+        group: Any = None,
+        device: str | torch.device = "cpu",
+        traffic: Traffic | None = None,
+        label: str = "",
+        own_collectives: bool | None = None,
+    ) -> None:
+        """`own_collectives`: whether the backend's are used; None: unless it is gloo."""
         self.group = group if group is not None else dist.group.WORLD
         members = dist.get_process_group_ranks(self.group)
         super().__init__(members, members.index(dist.get_rank()), torch.device(device), traffic or Traffic())
         self.batches = dist.get_backend(self.group) != "gloo"
+        self.own_collectives = self.batches if own_collectives is None else own_collectives
         if self.batches and self.size > 1:
             # NCCL connects at the first call, for which it wants all ranks; a ring's first hop may have no work for some of them
             dist.all_reduce(torch.zeros(1, device=self.device), group=self.group)
@@ -37,7 +53,7 @@ class TorchComm(Comm):
             return self
         if (members, label) not in self._subs:
             group = dist.new_group(list(members), use_local_synchronization=True, group_desc=label or "longca")
-            self._subs[members, label] = TorchComm(group, self.device, self.traffic, label)
+            self._subs[members, label] = TorchComm(group, self.device, self.traffic, label, self.own_collectives)
         return self._subs[members, label]
 
     def _post(self, operation: Operation, sends: Sequence[Message], receives: Sequence[Message]) -> Transfer:
@@ -66,6 +82,44 @@ class TorchComm(Comm):
 
         return Transfer(wait) if works else Transfer()
 
+    def all_gather(self, tensors: Sequence[torch.Tensor], receives: Sequence[Sequence[torch.Tensor]]) -> Transfer:
+        if not self.own_collectives or not _even(receives):
+            return super().all_gather(tensors, receives)
+        self._count([(rank, tensor) for rank in range(self.size) if rank != self.rank for tensor in tensors])
+        wholes = [_Whole(buffers) for buffers in zip(*receives, strict=True)]
+        own = [tensor.contiguous() for tensor in tensors]
+        works = [
+            _ALL_GATHER(whole.memory, tensor.view(-1), group=self.group, async_op=True) for whole, tensor in zip(wholes, own, strict=True)
+        ]
+
+        def finish() -> None:
+            _wait(works)
+            for whole in wholes:
+                whole.unpack()
+            own.clear()
+
+        return Transfer(finish)
+
+    def reduce_scatter(self, parts: Sequence[Sequence[torch.Tensor]], totals: Sequence[torch.Tensor]) -> Transfer:
+        """Parts that would be rounded on the way, such as bf16, travel in pairs."""
+        exact = all(
+            part.dtype == total.dtype in (torch.float32, torch.float64) for mine in parts for part, total in zip(mine, totals, strict=True)
+        )
+        if not self.own_collectives or not exact or not _even(parts):
+            return super().reduce_scatter(parts, totals)
+        self._count([(rank, part) for rank, mine in enumerate(parts) if rank != self.rank for part in mine])
+        wholes = [_Whole(of_all, filled=True) for of_all in zip(*parts, strict=True)]
+        works = [
+            _REDUCE_SCATTER(total.view(-1), whole.memory, group=self.group, async_op=True)
+            for total, whole in zip(totals, wholes, strict=True)
+        ]
+
+        def finish() -> None:
+            _wait(works)
+            wholes.clear()
+
+        return Transfer(finish)
+
     def _batch(self, sends: Sequence[Message], receives: Sequence[Message]) -> list[Any]:
         """All at once, as NCCL wants it: one after the other they would wait for each other."""
         operations = [dist.P2POp(dist.isend, tensor, self.members[rank], self.group) for rank, tensor in sends]
@@ -77,6 +131,38 @@ class TorchComm(Comm):
         number = self._tags[is_send, rank]
         self._tags[is_send, rank] = (number + 1) % TAGS
         return number
+
+
+def _even(tensors: Sequence[Sequence[torch.Tensor]]) -> bool:
+    """Whether all ranks have the same: decided by shapes alone, which every rank knows."""
+    first = [(tensor.shape, tensor.dtype) for tensor in tensors[0]]
+    same = all([(tensor.shape, tensor.dtype) for tensor in several] == first for several in tensors)
+    return len(tensors) > 1 and same and all(shape.numel() for shape, _ in first)
+
+
+def _wait(works: list[Any]) -> None:
+    for work in works:
+        work.wait()
+    works.clear()
+
+
+class _Whole:
+    """Tensors of all ranks as one run of memory: theirs, where they lie one after the other, or a copy."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor], filled: bool = False) -> None:
+        first, size = tensors[0], tensors[0].numel()
+        apart = [rank for rank, tensor in enumerate(tensors) if tensor.data_ptr() != first.data_ptr() + rank * size_of(first)]
+        self.tensors = tensors if apart or len({tensor.untyped_storage().data_ptr() for tensor in tensors}) > 1 else ()
+        if not self.tensors:
+            self.memory = first.as_strided((len(tensors) * size,), (1,))
+        elif filled:
+            self.memory = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        else:
+            self.memory = first.new_empty(len(tensors) * size)
+
+    def unpack(self) -> None:
+        for tensor, part in zip(self.tensors, self.memory.split(self.tensors[0].numel()) if self.tensors else (), strict=True):
+            tensor.view(-1).copy_(part)
 
 
 def _letters(messages: Sequence[Message], pack: bool) -> tuple[list[Message], list[tuple[torch.Tensor, list[torch.Tensor]]]]:

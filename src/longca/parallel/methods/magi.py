@@ -1,14 +1,15 @@
-"""magi: chunks given to ranks by the work they make, and every rank gets exactly the keys its rows see."""
+"""magi: equal tokens and even work for every rank, and every rank receives exactly the keys that its rows see."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from longca.masks import AnyMask, Mask
+from longca.parallel.balance import balanced
 from longca.parallel.grid import Grid
 from longca.parallel.method import Method, Plan
+from longca.parallel.options import STAGES
 from longca.parallel.ranges import Shards
-from longca.parallel.sharding import balanced
 
 if TYPE_CHECKING:
     from longca.parallel.comm.base import Comm
@@ -17,16 +18,19 @@ if TYPE_CHECKING:
 
 class Magi(Method):
     name = "magi"
-    about = "chunks balanced by mask area; each rank receives the keys its rows see and returns their gradients, in stages"
+    about = "tokens and work even, few keys to send; each rank receives the keys its rows see and returns their gradients, in stages"
     needs = "nothing of heads; any number of ranks"
     order = 60
+    options = (STAGES,)
+    takes_sinks = True
     no_blocks = "it sends each rank the keys that its rows see as a few ranges, and scattered blocks are not that"
 
     def shards(self, mask: AnyMask, grid: Grid) -> Shards:
+        assert isinstance(mask, Mask)  # block patterns are refused
         return balanced(mask, grid.ranks)
 
     def program(self, plan: Plan, comm: Comm) -> Program:
         from longca.parallel.primitives.group_cast import GroupCast
 
         assert isinstance(plan.mask, Mask)  # block patterns are refused
-        return GroupCast(plan.local_kernel(comm), comm, plan.mask, plan.shards, (0, plan.case.heads_q))
+        return GroupCast(plan.local_kernel(comm), comm, plan.mask, plan.shards, (0, plan.case.heads_q), plan.options["stages"])

@@ -20,7 +20,7 @@ class RingAllgather(Method):
     about = "all-gather K and V, one attention; backward gathers again and reduce-scatters dK and dV"
     needs = "nothing of heads; memory for the keys of all ranks"
     order = 30
-    merges, no_blocks = False, ""
+    merges, takes_sinks, no_blocks = False, True, ""
 
     def shards(self, mask: AnyMask, grid: Grid) -> Shards:
         return zigzag(mask, grid.ring)

@@ -20,7 +20,7 @@ class RingP2P(Method):
     about = "keys travel a ring, their transfer beside the attention of the step before; results are merged online"
     needs = "nothing of heads; any number of ranks"
     order = 20
-    has_ring, no_blocks = True, IN_STEPS
+    has_ring, takes_sinks, no_blocks = True, True, IN_STEPS
 
     def shards(self, mask: AnyMask, grid: Grid) -> Shards:
         return zigzag(mask, grid.ring)

@@ -21,7 +21,7 @@ class Usp(Method):
     needs = "a grid UxR with U·R ranks and at least U query heads; U inside a node"
     order = 40
     splits_heads = True
-    has_ring, no_blocks = True, IN_STEPS
+    has_ring, takes_sinks, no_blocks = True, True, IN_STEPS
 
     def shards(self, mask: AnyMask, grid: Grid) -> Shards:
         return split_each(zigzag(mask, grid.ring), grid.heads)

@@ -11,50 +11,66 @@ from longca.masks import AnyMask
 from longca.parallel.comm.base import Comm
 from longca.parallel.primitives.local import LocalKernel
 from longca.parallel.primitives.merge import Merger, Total
-from longca.parallel.primitives.program import Gradients, Kept, Program
+from longca.parallel.primitives.program import Gradients, Kept, Program, with_sinks
 from longca.parallel.primitives.rows import take_rows
 from longca.parallel.ranges import Shards, as_array, count, cut, tokens
+
+
+class Together:
+    """The tokens of all ranks of a group on each of them, in global order; and the sums of what all ranks have for a token, back to its
+    owner."""
+
+    def __init__(self, kernel: LocalKernel, comm: Comm, shards: Shards) -> None:
+        self.kernel, self.comm = kernel, comm
+        edges = np.append(0, np.cumsum([count(shard) for shard in shards]))
+        self.spans = [slice(int(first), int(last)) for first, last in itertools.pairwise(edges)]
+        owned = np.concatenate([tokens(shard) for shard in shards])
+        place_of = np.argsort(owned, kind="stable")  # where the tokens stand, in order
+        self.place_of, self.token_of = (torch.from_numpy(index).to(comm.device) for index in (place_of, np.argsort(place_of)))
+        self.in_order = bool((owned[1:] > owned[:-1]).all())
+
+    def gathered(self, *own: torch.Tensor) -> list[torch.Tensor]:
+        """Tensors of all ranks' tokens, in order. They travel as [L, ...], so that pieces of any length lie one after the other."""
+        wholes = [self.comm.empty((self.spans[-1].stop, *x.shape[1:]), x.dtype, "gathered") for x in own]
+        self.comm.all_gather([x.contiguous() for x in own], [[whole[span] for whole in wholes] for span in self.spans]).wait()
+        index = None if self.in_order else self.place_of
+        return [take_rows(self.comm, whole, index, self.kernel.layout if whole.dim() == 3 else "LHD") for whole in wholes]
+
+    def by_rank(self, whole: torch.Tensor) -> list[torch.Tensor]:
+        """The tokens of each rank, each one run of memory."""
+        taken = take_rows(self.comm, whole, None if self.in_order else self.token_of, "LHD")
+        return [taken[span] for span in self.spans]
+
+    def scattered(self, *wholes: torch.Tensor) -> list[torch.Tensor]:
+        """The sums over all ranks of my tokens, each part rounded once."""
+        parts = [self.by_rank(whole) for whole in wholes]
+        totals = [self.comm.empty(part[self.comm.rank].shape, self.kernel.accumulate, "total") for part in parts]
+        self.comm.reduce_scatter([list(of_rank) for of_rank in zip(*parts, strict=True)], totals).wait()
+        return [take_rows(self.comm, total.to(self.kernel.dtype), None, self.kernel.layout) for total in totals]
 
 
 class Gather(Program):
     def __init__(self, kernel: LocalKernel, comm: Comm, mask: AnyMask, shards: Shards, heads: tuple[int, int]) -> None:
         self.kernel, self.comm, self.rows, self.heads = kernel, comm, shards[comm.rank], heads
-        edges = np.append(0, np.cumsum([count(shard) for shard in shards]))
-        self.spans = [slice(int(first), int(last)) for first, last in itertools.pairwise(edges)]
         self.piece = kernel.over(cut(mask, self.rows, as_array([(0, mask.seqlen_k)])))
-        owned = np.concatenate([tokens(shard) for shard in shards])
-        self.token_of = torch.from_numpy(owned).to(comm.device)  # what stands where in the gathered keys
-        self.place_of = torch.from_numpy(np.argsort(owned, kind="stable")).to(comm.device)
-        self.in_order = bool((owned[1:] > owned[:-1]).all())
+        self.together = Together(kernel, comm, shards)
 
-    def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, Kept]:
+    def forward(
+        self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, Kept]:
         merger = Merger(self.kernel, q_LHD, v_LHD)
-        k, v = self.gathered(k_LHD, v_LHD)
+        k, v = self.together.gathered(k_LHD, v_LHD)
         if self.piece is not None:
             merger.add(self.piece.rows, *self.piece.forward(q_LHD, k, v))
-        out, lse = merger.result()
-        return out, Kept(q_LHD, k_LHD, v_LHD, out, lse)
+        sinks = self.own_sinks(sinks_H)
+        out, lse = merger.result(sinks)
+        return out, Kept(q_LHD, k_LHD, v_LHD, out, lse, sinks)
 
     def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
-        k, v = self.gathered(kept.k, kept.v)
+        k, v = self.together.gathered(kept.k, kept.v)
         dq, dk, dv = (Total(self.kernel, x.shape) for x in (kept.q, k, v))
         if self.piece is not None:
             parts = self.piece.backward(dout_LHD, kept.q, k, v, kept.out, kept.lse)
             for total, part, where in zip((dq, dk, dv), parts, (self.piece.rows, self.piece.keys, self.piece.keys), strict=True):
                 total.add(where, part)
-        return dq.result(), *self.scattered(dk.result(), dv.result())
-
-    def gathered(self, *own: torch.Tensor) -> list[torch.Tensor]:
-        """K and V of all ranks, in global order. They travel as [L, H, D], so that pieces of any length lie one after the other."""
-        wholes = [self.comm.empty((self.spans[-1].stop, *x.shape[1:]), x.dtype, "gathered") for x in own]
-        self.comm.all_gather([x.contiguous() for x in own], [[whole[span] for whole in wholes] for span in self.spans]).wait()
-        return [take_rows(self.comm, whole, None if self.in_order else self.place_of, self.kernel.layout) for whole in wholes]
-
-    def scattered(self, *wholes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The sums of dK and dV of my tokens over all ranks, each part rounded once."""
-        by_rank = [take_rows(self.comm, whole, None if self.in_order else self.token_of, "LHD") for whole in wholes]
-        length = self.spans[self.comm.rank].stop - self.spans[self.comm.rank].start
-        totals = [self.comm.empty((length, *whole.shape[1:]), self.kernel.accumulate, "total") for whole in wholes]
-        self.comm.reduce_scatter([[whole[span] for whole in by_rank] for span in self.spans], totals).wait()
-        dk, dv = (take_rows(self.comm, total.to(self.kernel.dtype), None, self.kernel.layout) for total in totals)
-        return dk, dv
+        return with_sinks((dq.result(), *self.together.scattered(dk.result(), dv.result())), dout_LHD, kept)

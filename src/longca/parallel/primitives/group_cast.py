@@ -10,62 +10,70 @@ import numpy as np
 import torch
 
 from longca.masks import Mask
-from longca.parallel.comm.base import Comm, Message, Transfer, size_of
+from longca.parallel.comm.base import Comm, Message, Transfer, all_of, size_of
 from longca.parallel.primitives.local import LocalKernel, Piece
 from longca.parallel.primitives.merge import Merger, Total
-from longca.parallel.primitives.program import Gradients, Kept, Program
+from longca.parallel.primitives.program import Gradients, Kept, Program, with_sinks
 from longca.parallel.primitives.rows import take_rows
-from longca.parallel.ranges import Ranges, Shards, common, count, joined, positions, seen_keys
+from longca.parallel.ranges import Ranges, Shards, count, joined, positions
+from longca.parallel.transfers import Needs, Round, in_stages, rounds
 
-STAGES = 2  # parts in which remote keys come, each beside the attention over the part before
+JOIN_BYTES = 1 << 20  # rounds of messages that are smaller together are posted at once
+
+
+@dataclass(frozen=True)
+class Post:
+    """What this rank sends and receives at once: of one round, or of several small ones."""
+
+    wanted_by: dict[int, torch.Tensor]  # which of my keys each rank wants
+    spans: dict[int, slice]  # where each rank's keys land
 
 
 @dataclass(frozen=True)
 class Stage:
     """What moves in one stage. Remote keys land rank after rank; `order` brings them into global order, `back` the other way."""
 
-    wanted_by: dict[int, torch.Tensor]  # which of my keys each rank wants
-    spans: dict[int, slice]  # where each rank's keys land
+    posts: list[Post]
     length: int
     order: torch.Tensor
     back: torch.Tensor
     piece: Piece | None
 
 
-class Plan:
-    """Who needs which keys of whom: needed[rank][owner]."""
-
-    def __init__(self, mask: Mask, shards: Shards) -> None:
-        seen = [seen_keys(mask, shard) for shard in shards]
-        self.needed = [[common(keys, shard) for shard in shards] for keys in seen]
-        self.ranks = len(shards)
-
-    def stage_of(self, rank: int, owner: int) -> int:
-        """Near owners first; both ends find the same stage from their distance."""
-        return ((rank - owner) % self.ranks - 1) * STAGES // max(1, self.ranks - 1)
-
-
 class GroupCast(Program):
-    def __init__(self, kernel: LocalKernel, comm: Comm, mask: Mask, shards: Shards, heads: tuple[int, int]) -> None:
+    """`stages`: in how many parts remote keys come, each beside the attention over the part before. Each part comes in rounds in which a
+    rank sends to one rank and receives from one."""
+
+    def __init__(self, kernel: LocalKernel, comm: Comm, mask: Mask, shards: Shards, heads: tuple[int, int], stages: int = 2) -> None:
         self.kernel, self.comm, self.rows, self.heads = kernel, comm, shards[comm.rank], heads
-        plan = Plan(mask, shards)
+        needs, case = Needs(mask, shards), kernel.case
+        key_bytes = case.heads_kv * (case.head_dim + case.head_dim_v) * kernel.dtype.itemsize
+        plan = in_stages(rounds(needs.sizes), needs.sizes, stages, JOIN_BYTES // key_bytes)
         rows = mask.rows(self.rows)  # type: ignore[arg-type]  # arrays are ranges too
         self.own = kernel.over(rows.cols(self.rows))  # type: ignore[arg-type]
-        self.stages = [self._stage(plan, shards, rows, number) for number in range(min(STAGES, comm.size - 1))]
+        self.stages = [self._stage(needs, posts, rows) for posts in plan]
         self.returns = comm.sub(range(comm.size), "gradients")
 
-    def _stage(self, plan: Plan, shards: Shards, rows: Mask, number: int) -> Stage:
+    def _stage(self, needs: Needs, posts: list[list[Round]], rows: Mask) -> Stage:
         me = self.comm.rank
-        others = [rank for rank in range(self.comm.size) if rank != me]
-        wanted = {rank: plan.needed[rank][me] for rank in others if plan.stage_of(rank, me) == number}
-        coming = {owner: plan.needed[me][owner] for owner in others if plan.stage_of(me, owner) == number}
-        coming = {owner: ranges for owner, ranges in coming.items() if len(ranges)}
-        keys = joined(np.concatenate([np.zeros((0, 2), np.int64), *coming.values()]))
-        edges = np.append(0, np.cumsum([count(ranges) for ranges in coming.values()], dtype=np.int64)).tolist()
-        place = np.concatenate([np.zeros(0, np.int64), *(positions(ranges, keys) for ranges in coming.values())])
+        coming = [[(turn[me], needs.keys(me, turn[me])) for turn in post if me in turn] for post in posts]
+        pieces = [keys for post in coming for _, keys in post]
+        keys = joined(np.concatenate([np.zeros((0, 2), np.int64), *pieces]))
+        edges = itertools.pairwise(np.append(0, np.cumsum([count(piece) for piece in pieces], dtype=np.int64)).tolist())
+        place = np.concatenate([np.zeros(0, np.int64), *(positions(piece, keys) for piece in pieces)])
         return Stage(
-            {rank: self._index(positions(ranges, shards[me])) for rank, ranges in wanted.items() if len(ranges)},
-            {owner: slice(*span) for owner, span in zip(coming, itertools.pairwise(edges), strict=True)},
+            [
+                Post(
+                    {
+                        rank: self._index(positions(needs.keys(rank, me), self.rows))
+                        for turn in post
+                        for rank, owner in turn.items()
+                        if owner == me
+                    },
+                    {owner: slice(*next(edges)) for owner, _ in mine},
+                )
+                for post, mine in zip(posts, coming, strict=True)
+            ],
             count(keys),
             self._index(np.argsort(place, kind="stable")),
             self._index(place),
@@ -75,7 +83,9 @@ class GroupCast(Program):
     def _index(self, numbers: Ranges) -> torch.Tensor:
         return torch.from_numpy(numbers).to(self.comm.device)
 
-    def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, Kept]:
+    def forward(
+        self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, Kept]:
         merger = Merger(self.kernel, q_LHD, v_LHD)
         coming = self.cast(0, k_LHD, v_LHD)
         if self.own is not None:
@@ -85,14 +95,15 @@ class GroupCast(Program):
             coming = self.cast(number + 1, k_LHD, v_LHD)
             if stage.piece is not None:
                 merger.add(stage.piece.rows, *stage.piece.forward(q_LHD, k, v))
-        out, lse = merger.result()
-        return out, Kept(q_LHD, k_LHD, v_LHD, out, lse)
+        sinks = self.own_sinks(sinks_H)
+        out, lse = merger.result(sinks)
+        return out, Kept(q_LHD, k_LHD, v_LHD, out, lse, sinks)
 
     def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
         dq, dk, dv = (Total(self.kernel, x.shape) for x in kept[:3])
         coming = self.cast(0, kept.k, kept.v)
         if self.own is not None:
-            parts = self.own.backward(dout_LHD, *kept)
+            parts = self.own.backward(dout_LHD, *kept[:5])
             for total, part, where in zip((dq, dk, dv), parts, (self.own.rows, self.own.keys, self.own.keys), strict=True):
                 total.add(where, part)
         returning = Transfer()
@@ -108,31 +119,37 @@ class GroupCast(Program):
             returning.wait()
             returning = self.give_back(stage, [total.result() for total in grads], (dk, dv))
         returning.wait()
-        return dq.result(), dk.result(), dv.result()
+        return with_sinks((dq.result(), dk.result(), dv.result()), dout_LHD, kept)
 
     def cast(self, number: int, *own: torch.Tensor) -> tuple[Transfer, list[torch.Tensor]]:
-        """Post the keys of a stage: send what others want of mine, receive what I want of theirs."""
+        """Posts the keys of a stage, round after round: sends what others want of mine, receives what I want of theirs."""
         if number >= len(self.stages):
             return Transfer(), []
         stage = self.stages[number]
-        sends = [(rank, take_rows(self.comm, x, index, "LHD")) for rank, index in stage.wanted_by.items() for x in own]
         buffers = [self.comm.empty((stage.length, *x.shape[1:]), x.dtype, "cast") for x in own]
-        receives = [(owner, buffer[span]) for owner, span in stage.spans.items() for buffer in buffers]
-        return self.comm.exchange(sends, receives), buffers
+        transfers = []
+        for post in stage.posts:
+            sends = [(rank, take_rows(self.comm, x, index, "LHD")) for rank, index in post.wanted_by.items() for x in own]
+            receives = [(owner, buffer[span]) for owner, span in post.spans.items() for buffer in buffers]
+            transfers.append(self.comm.exchange(sends, receives))
+        return all_of(transfers), buffers
 
     def landed(self, stage: Stage, coming: tuple[Transfer, list[torch.Tensor]]) -> list[torch.Tensor]:
-        """The keys of a stage in global order."""
+        """Returns the keys of a stage in global order."""
         transfer, buffers = coming
         transfer.wait()
         return [take_rows(self.comm, buffer, stage.order, self.kernel.layout) for buffer in buffers]
 
     def give_back(self, stage: Stage, grads: Sequence[torch.Tensor], totals: Sequence[Total]) -> Transfer:
-        """Return dK and dV of a stage to their owners; what comes back for my keys is added in fp32."""
+        """Returns dK and dV of a stage to their owners, round after round; what comes back for my keys is added in fp32."""
         going = [take_rows(self.comm, grad, stage.back, "LHD") for grad in grads]
-        sends: list[Message] = [(owner, part[span]) for owner, span in stage.spans.items() for part in going]
+        return all_of([self._return(post, going, totals) for post in stage.posts])
+
+    def _return(self, post: Post, going: Sequence[torch.Tensor], totals: Sequence[Total]) -> Transfer:
+        sends: list[Message] = [(owner, part[span]) for owner, span in post.spans.items() for part in going]
         buffers = {
-            rank: [self.comm.empty((len(index), *grad.shape[1:]), grad.dtype, "returned") for grad in grads]
-            for rank, index in stage.wanted_by.items()
+            rank: [self.comm.empty((len(index), *grad.shape[1:]), grad.dtype, "returned") for grad in going]
+            for rank, index in post.wanted_by.items()
         }
         receives: list[Message] = [(rank, buffer) for rank, pair in buffers.items() for buffer in pair]
 
@@ -140,7 +157,7 @@ class GroupCast(Program):
             for rank, pair in buffers.items():
                 for total, part in zip(totals, pair, strict=True):
                     into = total.buffer()
-                    into.index_add_(0, stage.wanted_by[rank], part.to(into.dtype))
+                    into.index_add_(0, post.wanted_by[rank], part.to(into.dtype))
                     self.comm.note_work("merge", 2 * size_of(part) + size_of(part))
             buffers.clear()
 

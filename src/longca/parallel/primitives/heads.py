@@ -27,17 +27,26 @@ class Heads(Program):
         self.length, self.total = lengths[comm.rank], sum(lengths)
         self.rows, self.heads = inner.rows, inner.heads
 
-    def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, Kept]:
+    def forward(
+        self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, Kept]:
         queries, keys = self.split.queries, self.split.keys
-        inner, kept = self.inner.forward(*self.to_heads((q_LHD, queries), (k_LHD, keys), (v_LHD, keys)))
+        q_LHD, k_LHD, v_LHD = self.to_heads((q_LHD, queries), (k_LHD, keys), (v_LHD, keys))
+        inner, kept = self.inner.forward(q_LHD, k_LHD, v_LHD, sinks_H)
         (out,) = self.to_tokens((inner, queries))
         return out, kept
 
     def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
         (dout,) = self.to_heads((dout_LHD, self.split.queries))
-        dq, dk, dv = self.inner.backward(dout, kept)
+        dq, dk, dv, *dsinks = self.inner.backward(dout, kept)
         dq, dk, dv = self.to_tokens((dq, self.split.queries), (dk, self.split.keys), (dv, self.split.keys))
-        return dq, dk, dv
+        return dq, dk, dv, *dsinks
+
+    def own_lse(self, kept: Kept) -> torch.Tensor | None:
+        if kept.lse is None:
+            return None
+        (lse_LH1,) = self.to_tokens((kept.lse.T.unsqueeze(-1), self.split.queries))
+        return lse_LH1.squeeze(-1).T
 
     def to_heads(self, *tensors: tuple[torch.Tensor, HeadRanges]) -> list[torch.Tensor]:
         """All heads of my tokens become my heads of all tokens."""
@@ -55,7 +64,7 @@ class Heads(Program):
         sends, receives, sums, own = [], [], list[_SharedHeads](), []
         for x_LHD, heads in tensors:
             count = heads[-1][1]
-            own.append(self.kernel.empty((self.length, count, x_LHD.shape[2]), what="joined"))
+            own.append(self.kernel.empty((self.length, count, x_LHD.shape[2]), x_LHD.dtype, "joined"))
             sends += [(rank, x_LHD[span]) for rank, span in enumerate(self.spans)]
             sums.append(_SharedHeads(self.kernel, own[-1], heads))
             receives += [(rank, sums[-1].view_for(rank)) for rank in range(self.comm.size)]

@@ -14,7 +14,7 @@ from longca.kernels.inputs import DTYPES, in_layout
 from longca.masks import AnyMask
 from longca.parallel.comm.base import AttentionCall, Comm
 from longca.parallel.primitives.merge import Merger, Total
-from longca.parallel.primitives.program import Gradients, Kept, Program
+from longca.parallel.primitives.program import Gradients, Kept, Program, with_sinks
 from longca.parallel.ranges import Ranges, cut, extent
 
 
@@ -31,7 +31,7 @@ class LocalKernel:
     """
 
     def __init__(self, label: str, case: Case, comm: Comm, accumulate: torch.dtype | None = None) -> None:
-        self.label, self.comm, self.case = label, comm, case
+        self.label, self.comm, self.case = label, comm, replace(case, sinks=False)  # the merger adds them
         self.dtype = DTYPES[case.dtype]
         self.accumulate = accumulate or torch.promote_types(self.dtype, torch.float32)
         self.layout: Layout = registry.choices(label)[0].layout
@@ -93,7 +93,7 @@ class Piece:
     def backward_of_graph(self, dout: torch.Tensor, kept: Kept) -> Gradients:
         """The gradients of everything that forward was called with: its graph goes through the cuts."""
         self._note(backward=True)
-        return self.attention.backward(dout, *kept)
+        return self.attention.backward(dout, *kept[:5])
 
     def _cut(self, x_LHD: torch.Tensor, part: slice) -> torch.Tensor:
         return in_layout(x_LHD[part], self.layout)
@@ -123,7 +123,7 @@ class ShapesOnly(Attention):
         v_LHD: torch.Tensor,
         out_LHD: torch.Tensor,
         lse_HL: torch.Tensor | None,
-    ) -> Gradients:
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         dq, dk, dv = (self.kernel.empty(x.shape, what="gradient") for x in (q_LHD, k_LHD, v_LHD))
         return dq, dk, dv
 
@@ -135,26 +135,32 @@ class Local(Program):
         self.kernel, self.rows, self.heads = kernel, rows, heads
         self.piece = kernel.over(cut(mask, rows, rows))
 
-    def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, Kept]:
+    def forward(
+        self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, Kept]:
+        sinks = self.own_sinks(sinks_H)
         if self.piece is None or not self.piece.needs_graph:
-            return self._forward(q_LHD, k_LHD, v_LHD)
+            return self._forward(q_LHD, k_LHD, v_LHD, sinks)
         with torch.enable_grad():  # inside an autograd function there is no graph else
-            out, kept = self._forward(*(x.detach().requires_grad_() for x in (q_LHD, k_LHD, v_LHD)))
+            q_LHD, k_LHD, v_LHD = (x.detach().requires_grad_() for x in (q_LHD, k_LHD, v_LHD))
+            out, kept = self._forward(q_LHD, k_LHD, v_LHD, sinks)
         return out.detach(), kept if kept.lse is None else kept._replace(lse=kept.lse.detach())
 
-    def _forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, Kept]:
+    def _forward(
+        self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None
+    ) -> tuple[torch.Tensor, Kept]:
         merger = Merger(self.kernel, q_LHD, v_LHD)
         if self.piece is not None:
             merger.add(self.piece.rows, *self.piece.forward(q_LHD, k_LHD, v_LHD))
-        out, lse = merger.result()
-        return out, Kept(q_LHD, k_LHD, v_LHD, out, lse)
+        out, lse = merger.result(sinks_H)
+        return out, Kept(q_LHD, k_LHD, v_LHD, out, lse, sinks_H)
 
     def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
         if self.piece is not None and self.piece.needs_graph:
-            return self.piece.backward_of_graph(dout_LHD, kept)
+            return with_sinks(self.piece.backward_of_graph(dout_LHD, kept), dout_LHD, kept)
         dq, dk, dv = (Total(self.kernel, x.shape) for x in kept[:3])
         if self.piece is not None:
-            parts = self.piece.backward(dout_LHD, *kept)
+            parts = self.piece.backward(dout_LHD, *kept[:5])
             for total, part, where in zip((dq, dk, dv), parts, (self.piece.rows, self.piece.keys, self.piece.keys), strict=True):
                 total.add(where, part)
-        return dq.result(), dk.result(), dv.result()
+        return with_sinks((dq.result(), dk.result(), dv.result()), dout_LHD, kept)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from longca.errors import Refused
+from longca.kernels import sinks
 from longca.parallel.comm.base import size_of
 
 if TYPE_CHECKING:
@@ -56,10 +57,16 @@ class Merger:
         lse_HL = self.kernel.comm.empty((heads, length), self.lse_type, "lse").fill_(float("-inf"))
         return self.kernel.empty(self.shape, dtype, "out").zero_(), lse_HL
 
-    def result(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def result(self, sinks_H: torch.Tensor | None = None, dtype: torch.dtype | None = None) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Out and lse; out in the kernel's type, unless it is still going to be merged with others. Sinks are added here, once."""
         if self.out is None:
-            return self._nothing(self.kernel.dtype)
-        return self.out.to(self.kernel.dtype), self.lse
+            self.out, self.lse = self._nothing(dtype or self.kernel.dtype)
+        if sinks_H is not None:
+            if self.lse is None:
+                raise Refused(f"{self.kernel.label} gives no lse, without which attention sinks cannot be added.")
+            self.out, self.lse = sinks.add(self.out, self.lse, sinks_H)
+            self.kernel.comm.note_work("merge", 2 * size_of(self.out))
+        return self.out.to(dtype or self.kernel.dtype), self.lse
 
 
 class Total:
@@ -84,7 +91,8 @@ class Total:
             self.sum = self.sum.to(self.kernel.accumulate)
         return self.sum
 
-    def result(self) -> torch.Tensor:
+    def result(self, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """The sum in the kernel's type, unless it is still going to be added to others."""
         if self.sum is None:
-            self.sum = self.kernel.empty(self.shape, what="total").zero_()
-        return self.sum.to(self.kernel.dtype)
+            self.sum = self.kernel.empty(self.shape, dtype, "total").zero_()
+        return self.sum.to(dtype or self.kernel.dtype)

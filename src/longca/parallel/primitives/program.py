@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from longca.kernels import sinks
 from longca.parallel.ranges import Ranges
+
+if TYPE_CHECKING:
+    from longca.parallel.method import Plan
 
 
 class Kept(NamedTuple):
@@ -22,9 +26,17 @@ class Kept(NamedTuple):
     v: torch.Tensor
     out: torch.Tensor
     lse: torch.Tensor | None  # None: the kernel gives none, and nothing had to be put together
+    sinks: torch.Tensor | None = None  # of the program's heads; out and lse include them
 
 
-Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+Gradients = tuple[torch.Tensor, ...]  # dq, dk, dv, and with sinks dsinks of the program's heads
+
+
+def with_sinks(gradients: Gradients, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
+    """Returns dq, dk and dv, and behind them dsinks where there are sinks."""
+    if kept.sinks is None or kept.lse is None:
+        return gradients
+    return *gradients, sinks.gradient(dout_LHD, kept.out, kept.lse, kept.sinks)
 
 
 class Program(ABC):
@@ -34,9 +46,23 @@ class Program(ABC):
     heads: tuple[int, int]  # and the query heads
 
     @abstractmethod
-    def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, Kept]:
-        """The rank's own rows of the result, and what backward needs."""
+    def forward(
+        self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, Kept]:
+        """The rank's own rows of the result, and what backward needs. `sinks_H` are those of all query heads."""
+
+    def work(self, plan: Plan) -> int:
+        """The visible pairs that this rank computes, in all of its heads."""
+        return plan.pairs(self.rows, self.heads)
 
     @abstractmethod
     def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
-        """dq, dk, dv of the rank's own tokens."""
+        """dq, dk, dv of the rank's own tokens; and its part of dsinks, of the program's heads, where there are sinks."""
+
+    def own_lse(self, kept: Kept) -> torch.Tensor | None:
+        """The lse of the rank's own tokens, all query heads."""
+        return kept.lse
+
+    def own_sinks(self, sinks_H: torch.Tensor | None) -> torch.Tensor | None:
+        """The sinks of the program's heads."""
+        return None if sinks_H is None else sinks_H[slice(*self.heads)]

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
 
 from longca.masks import AnyMask
 from longca.parallel.comm.base import Comm, Message, Transfer, size_of
-from longca.parallel.primitives.local import LocalKernel
+from longca.parallel.primitives.local import LocalKernel, Piece
 from longca.parallel.primitives.merge import Merger, Total
-from longca.parallel.primitives.program import Gradients, Kept, Program
-from longca.parallel.primitives.ring_schedule import NOBODY, GradientHop, Hop, schedule
+from longca.parallel.primitives.program import Gradients, Kept, Program, with_sinks
+from longca.parallel.primitives.ring_schedule import NOBODY, GradientHop, Hop, Visit, schedule
 from longca.parallel.primitives.wire import in_order
-from longca.parallel.ranges import Shards, count
+from longca.parallel.ranges import Shards, count, joined
+
+if TYPE_CHECKING:
+    from longca.parallel.method import Plan
 
 
 class Block(NamedTuple):
-    """K and V of a rank, or their gradients, and the one run of memory that both lie in, which is what travels."""
+    """Tensors of a rank's tokens, such as K and V, and the memory that they lie in, one run per dtype, which is what travels."""
 
-    k: torch.Tensor
-    v: torch.Tensor
-    memory: torch.Tensor
+    parts: tuple[torch.Tensor, ...]
+    memory: tuple[torch.Tensor, ...]
+
+
+MakeBlock = Callable[[int], Block]  # an empty block for so many tokens
 
 
 class Arriving:
@@ -39,84 +45,119 @@ class Arriving:
 
 
 class DoubleRing(Program):
-    """The ranks of `comm` in windows; each owns the tokens of one shard. With one window it is a plain ring."""
+    """The ranks of `comm` in windows; each owns the keys of one shard, and its queries unless `rows` are others. With one window it is a
+    plain ring. Where `rows` are others, out and dq are parts of what their owners get: they stay in fp32 if they are sums."""
 
-    def __init__(self, kernel: LocalKernel, comm: Comm, mask: AnyMask, shards: Shards, heads: tuple[int, int], windows: int = 1) -> None:
-        self.kernel, self.comm, self.rows, self.heads = kernel, comm, shards[comm.rank], heads
-        self.lengths = [count(shard) for shard in shards]
-        areas = mask.pair_areas(shards, shards)  # type: ignore[arg-type]  # arrays are ranges too
+    def __init__(
+        self,
+        kernel: LocalKernel,
+        comm: Comm,
+        mask: AnyMask,
+        shards: Shards,
+        heads: tuple[int, int],
+        windows: int = 1,
+        rows: Shards | None = None,
+    ) -> None:
+        rows_of = rows or shards
+        self.result_type = kernel.dtype if rows is None or comm.size == 1 else kernel.accumulate  # of out and dq
+        self.kernel, self.comm, self.rows, self.heads = kernel, comm, rows_of[comm.rank], heads
+        self.lengths, self.all_keys = [count(shard) for shard in shards], joined(np.concatenate(shards))
+        areas = mask.pair_areas(rows_of, shards)  # type: ignore[arg-type]  # arrays are ranges too
         self.visits = schedule(areas, comm.rank, windows)
-        rows = mask.rows(self.rows)  # type: ignore[arg-type]
-        self.pieces = [kernel.over(rows.cols(shards[visit.owner])) for visit in self.visits]  # type: ignore[arg-type]
+        own = mask.rows(self.rows)  # type: ignore[arg-type]
+        self.pieces = [kernel.over(own.cols(shards[visit.owner])) for visit in self.visits]  # type: ignore[arg-type]
         everybody = range(comm.size)
         self.inside, self.gradients = comm.sub(everybody, "keys"), comm.sub(everybody, "gradients")
         self.between = comm.sub(everybody, "windows") if windows > 1 else self.inside
 
-    def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, Kept]:
+    def forward(
+        self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, Kept]:
         merger = Merger(self.kernel, q_LHD, v_LHD)
-        block = self.packed(k_LHD, v_LHD)
-        outer = Arriving(Transfer(), None)
-        for visit, piece in zip(self.visits, self.pieces, strict=True):
-            if visit.outer != Hop():
-                outer = self.post(self.between, visit.outer, block)
-            inner = self.post(self.inside, visit.inner, block)
+        for _, piece, block in self.travel(self.visits, self.pieces, self.packed(k_LHD, v_LHD), self.keys):
             if piece is not None and block is not None:
-                merger.add(piece.rows, *piece.forward(q_LHD, block.k, block.v))
-            block = outer.wait() if visit.ends_round else inner.wait()
-        out, lse = merger.result()
-        return out, Kept(q_LHD, k_LHD, v_LHD, out, lse)
+                merger.add(piece.rows, *piece.forward(q_LHD, *block.parts))
+            del block  # or three would be alive
+        sinks = self.own_sinks(sinks_H)
+        out, lse = merger.result(sinks, self.result_type)
+        return out, Kept(q_LHD, k_LHD, v_LHD, out, lse, sinks)
 
     def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
         dq, dk, dv = (Total(self.kernel, x.shape) for x in kept[:3])
-        block = self.packed(kept.k, kept.v)
-        outer = Arriving(Transfer(), None)
-        travelling = Travelling(self, dk, dv)
-        for visit, piece in zip(self.visits, self.pieces, strict=True):
-            if visit.outer != Hop():
-                outer = self.post(self.between, visit.outer, block)
-            inner = self.post(self.inside, visit.inner, block)
+        travelling = Travelling(self, (dk, dv), self.key_gradients)
+        for visit, piece, block in self.travel(self.visits, self.pieces, self.packed(kept.k, kept.v), self.keys):
             if piece is not None and block is not None:
-                dq_part, *parts = piece.backward(dout_LHD, kept.q, block.k, block.v, kept.out, kept.lse)
+                k, v = block.parts
+                dq_part, *parts = piece.backward(dout_LHD, kept.q, k, v, kept.out, kept.lse)
                 dq.add(piece.rows, dq_part)
-                travelling.arrive()
                 travelling.add(visit.owner, piece.keys, parts)
-                del dq_part, parts
-            travelling.arrive()
+                del k, v, dq_part, parts
             travelling.leave(visit.gradient)
-            block = outer.wait() if visit.ends_round else inner.wait()
+            del block
         travelling.arrive()
-        return dq.result(), dk.result(), dv.result()
+        return with_sinks((dq.result(self.result_type), dk.result(), dv.result()), dout_LHD, kept)
 
-    def post(self, comm: Comm, hop: Hop, block: Block | None) -> Arriving:
+    def work(self, plan: Plan) -> int:
+        return plan.pairs(self.rows, self.heads, self.all_keys)
+
+    def travel(
+        self, visits: Sequence[Visit], pieces: Sequence[Piece | None], block: Block | None, empty: MakeBlock
+    ) -> Iterator[tuple[Visit, Piece | None, Block | None]]:
+        """Each visit with its attention and the block that is here then; meanwhile it is sent on and the next one is received."""
+        outer = Arriving(Transfer(), None)
+        for visit, piece in zip(visits, pieces, strict=True):
+            if visit.outer != Hop():
+                outer = self.post(self.between, visit.outer, block, empty)
+            inner = self.post(self.inside, visit.inner, block, empty)
+            yield visit, piece, block
+            block = outer.wait() if visit.ends_round else inner.wait()
+
+    def post(self, comm: Comm, hop: Hop, block: Block | None, empty: MakeBlock) -> Arriving:
         """Send the block on and receive the next one, without waiting."""
-        coming = self.empty_block(self.lengths[hop.owner]) if hop.source != NOBODY else None
-        sends: list[Message] = [(hop.to, block.memory)] if block is not None and hop.to != NOBODY else []
-        return Arriving(comm.exchange(sends, [(hop.source, coming.memory)] if coming is not None else []), coming)
+        coming = empty(self.lengths[hop.owner]) if hop.source != NOBODY else None
+        sends: list[Message] = [(hop.to, run) for run in block.memory] if block is not None and hop.to != NOBODY else []
+        receives: list[Message] = [(hop.source, run) for run in coming.memory] if coming is not None else []
+        return Arriving(comm.exchange(sends, receives), coming)
 
-    def packed(self, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> Block | None:
-        """This rank's own block, copied together where it is going to travel."""
-        if all(visit.inner.to == visit.outer.to == NOBODY for visit in self.visits):
-            return Block(k_LHD, v_LHD, k_LHD)
-        block = self.empty_block(len(k_LHD))
-        block.k.copy_(k_LHD)
-        block.v.copy_(v_LHD)
-        self.comm.note_work("copy", 2 * size_of(block.memory))
+    def packed(self, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> Block:
+        """This rank's own keys, copied together where they are going to travel."""
+        return self.filled(self.keys, k_LHD, v_LHD) if travels(self.visits) else Block((k_LHD, v_LHD), ())
+
+    def filled(self, empty: MakeBlock, *parts: torch.Tensor) -> Block:
+        """A block with copies of these tensors."""
+        block = empty(self.lengths[self.comm.rank])
+        for into, part in zip(block.parts, parts, strict=True):
+            into.copy_(part)
+        self.comm.note_work("copy", 2 * sum(map(size_of, block.memory)))
         return block
 
-    def empty_block(self, length: int, dtype: torch.dtype | None = None, what: str = "kv") -> Block:
-        case, layout = self.kernel.case, self.kernel.layout
-        tokens = (length, case.heads_kv) if layout == "LHD" else (case.heads_kv, length)
-        shapes = [(*tokens, size) for size in (case.head_dim, case.head_dim_v)]
-        flat = self.comm.empty((sum(map(prod, shapes)),), dtype or self.kernel.dtype, what)
-        k, v = (x.view(shape) for x, shape in zip(flat.split([prod(shape) for shape in shapes]), shapes, strict=True))
-        return Block(in_order(k, layout), in_order(v, layout), flat)
+    def keys(self, length: int) -> Block:
+        case = self.kernel.case
+        return self.empty_block(length, [(case.heads_kv, case.head_dim), (case.heads_kv, case.head_dim_v)], self.kernel.dtype, "kv")
+
+    def key_gradients(self, length: int) -> Block:
+        case, dtype = self.kernel.case, self.kernel.accumulate
+        return self.empty_block(length, [(case.heads_kv, case.head_dim), (case.heads_kv, case.head_dim_v)], dtype, "dkv")
+
+    def empty_block(self, length: int, sizes: Sequence[tuple[int, int]], dtype: torch.dtype, what: str) -> Block:
+        """Room for tensors of so many heads and head sizes, in one run of memory."""
+        layout = self.kernel.layout
+        shapes = [(length, *size) if layout == "LHD" else (size[0], length, size[1]) for size in sizes]
+        flat = self.comm.empty((sum(map(prod, shapes)),), dtype, what)
+        views = zip(flat.split([prod(shape) for shape in shapes]), shapes, strict=True)
+        return Block(tuple(in_order(x.view(shape), layout) for x, shape in views), (flat,))
+
+
+def travels(visits: Sequence[Visit]) -> bool:
+    """Whether anything is sent during these visits."""
+    return any(visit.inner.to != NOBODY or visit.outer.to != NOBODY for visit in visits)
 
 
 class Travelling:
-    """The gradients of keys on their way round: each rank adds its part, the last one sends the sum home. All in fp32."""
+    """The gradients of blocks on their way round: each rank adds its part, the last one sends the sum home. All in fp32."""
 
-    def __init__(self, ring: DoubleRing, dk: Total, dv: Total) -> None:
-        self.ring, self.own = ring, (dk, dv)
+    def __init__(self, ring: DoubleRing, own: tuple[Total, ...], empty: MakeBlock) -> None:
+        self.ring, self.own, self.empty = ring, own, empty
         self.held: Block | None = None  # what this visit adds to
         self.coming: Block | None = None
         self.home: Block | None = None
@@ -128,32 +169,35 @@ class Travelling:
         self.held, self.coming = self.coming or self.held, None
         home, self.home = self.home, None
         if home is not None:
-            for total, part in zip(self.own, home[:2], strict=True):
+            for total, part in zip(self.own, home.parts, strict=True):
                 total.add(slice(None), part)
 
-    def add(self, owner: int, keys: slice, parts: Sequence[torch.Tensor]) -> None:
+    def add(self, owner: int, where: slice, parts: Sequence[torch.Tensor]) -> None:
+        self.arrive()
         if owner == self.ring.comm.rank:
             for total, part in zip(self.own, parts, strict=True):
-                total.add(keys, part)
+                total.add(where, part)
             return
         if self.held is None:
-            self.held = self.ring.empty_block(self.ring.lengths[owner], self.ring.kernel.accumulate, "dkv")
-            self.held.memory.zero_()
-        for into, part in zip(self.held[:2], parts, strict=True):
-            into[keys] += part.to(into.dtype)
-            self.ring.comm.note_work("merge", size_of(part) + 2 * size_of(into[keys]))
+            self.held = self.empty(self.ring.lengths[owner])
+            for run in self.held.memory:
+                run.zero_()
+        for into, part in zip(self.held.parts, parts, strict=True):
+            into[where] += part.to(into.dtype)
+            self.ring.comm.note_work("merge", size_of(part) + 2 * size_of(into[where]))
 
     def leave(self, hop: GradientHop) -> None:
         """Send on what is held, and receive what the next visit adds to; my own sum may come home at the same time."""
-        ring, dtype = self.ring, self.ring.kernel.accumulate
-        sends: list[Message] = [(hop.to, self.held.memory)] if self.held is not None and hop.to != NOBODY else []
+        self.arrive()
+        ring = self.ring
+        sends: list[Message] = [(hop.to, run) for run in self.held.memory] if self.held is not None and hop.to != NOBODY else []
         receives: list[Message] = []
         if hop.source != NOBODY:
-            self.coming = ring.empty_block(ring.lengths[hop.owner], dtype, "dkv")
-            receives.append((hop.source, self.coming.memory))
+            self.coming = self.empty(ring.lengths[hop.owner])
+            receives += [(hop.source, run) for run in self.coming.memory]
         if hop.home_from != NOBODY:
-            self.home = ring.empty_block(ring.lengths[ring.comm.rank], dtype, "dkv")
-            receives.append((hop.home_from, self.home.memory))
+            self.home = self.empty(ring.lengths[ring.comm.rank])
+            receives += [(hop.home_from, run) for run in self.home.memory]
         self.held = None
         self.transfer = ring.gradients.exchange(sends, receives)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from longca.kernels.backends.fa4._bands import Tuning
-    from longca.kernels.base import Gradients
+    from longca.kernels.base import Gradients, GradientsWithSinks
     from longca.masks import AnyMask
 
 BLOCK, HALF_BLOCK = 128, 64  # queries and keys of a tile; forward tiles may be half as large
@@ -36,6 +36,8 @@ class Fa4(Kernel):
     def __init__(self, variant: str = "", tuning: Tuning | None = None) -> None:
         super().__init__(variant)
         self.tuning = tuning
+        documents = variant in ("native", "varlen")
+        self.takes_softcap, self.sinks = documents, "native" if documents else "after"
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
         refusal = refuse_hopper_shapes(case)
@@ -111,6 +113,8 @@ class Fa4Documents(DocumentAttention):
             window_size_left=None if self.left < 0 else self.left,
             window_size_right=None if self.right < 0 or self.causal else self.right,
         )
+        if case.softcap:
+            self.options["softcap"] = case.softcap
         if self.packed:
             self.options |= dict(cu_seqlens_q=self.cu_q, cu_seqlens_k=self.cu_k, max_seqlen_q=self.max_q, max_seqlen_k=self.max_k)
 
@@ -124,6 +128,24 @@ class Fa4Documents(DocumentAttention):
         tensors = self.batched(q_LHD, k_LHD, v_LHD, out_LHD, dout_LHD, lse_HL)
         dq, dk, dv = self.unbatched(*self.library._flash_attn_bwd(*tensors, deterministic=self.case.deterministic, **self.options))
         return dq, dk, dv
+
+    def forward_with_sinks(self, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, sinks_H: Tensor) -> tuple[Tensor, Tensor]:
+        tensors = self.batched(q_LHD, k_LHD, v_LHD)
+        out, lse, *_ = self.library._flash_attn_fwd(*tensors, return_lse=True, learnable_sink=sinks_H, **self.options)
+        out_LHD, lse_HL = self.blind.after_forward(*self.unbatched(out, lse))
+        if self.blind.rows is not None:
+            lse_HL[:, self.blind.rows] = sinks_H[:, None]
+        return out_LHD, lse_HL
+
+    def backward_with_sinks(
+        self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None, sinks_H: Tensor
+    ) -> GradientsWithSinks:
+        dout_LHD, lse_HL = self.blind.before_backward(dout_LHD, lse_HL)
+        tensors = self.batched(q_LHD, k_LHD, v_LHD, out_LHD, dout_LHD, lse_HL)
+        options = dict(learnable_sink=sinks_H, deterministic=self.case.deterministic, **self.options)
+        *gradients, dsinks = self.library._flash_attn_bwd(*tensors, **options)
+        dq, dk, dv = self.unbatched(*gradients)
+        return dq, dk, dv, dsinks
 
 
 _COMPILED: set[tuple[Any, Case]] = set()
@@ -153,6 +175,13 @@ def compile_ahead(attention: Attention, case: Case) -> None:
         q_LHD = torch.empty(case.seqlen_q, case.heads_q, case.head_dim, dtype=dtype, device=case.device)
         k_LHD = torch.empty(case.seqlen_k, case.heads_kv, case.head_dim, dtype=dtype, device=case.device)
         v_LHD = torch.empty(case.seqlen_k, case.heads_kv, case.head_dim_v, dtype=dtype, device=case.device)
+        both = case.backward and not case.deterministic  # FA4 wants real semaphores to compile the deterministic backward
+        if case.sinks:
+            sinks_H = torch.empty(case.heads_q, device=case.device)
+            out_LHD, lse_HL = attention.forward_with_sinks(q_LHD, k_LHD, v_LHD, sinks_H)
+            if both:
+                attention.backward_with_sinks(torch.empty_like(out_LHD), q_LHD, k_LHD, v_LHD, out_LHD, lse_HL, sinks_H)
+            return
         out_LHD, lse_HL = attention.forward(q_LHD, k_LHD, v_LHD)
-        if case.backward and not case.deterministic:  # FA4 wants real semaphores to compile the deterministic backward
+        if both:
             attention.backward(torch.empty_like(out_LHD), q_LHD, k_LHD, v_LHD, out_LHD, lse_HL)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch.nn.attention.flex_attention import BlockMask as FlexBlocks
 
 from longca.kernels.base import Case
 from longca.kernels.block_lists import block_size, tile_lists
-from longca.kernels.lower import padded, upload
+from longca.kernels.lower import padded
 from longca.masks import BlockMask
 
 TILE = 128  # of the lists for variable blocks
@@ -72,7 +70,7 @@ def block_mask(mask: BlockMask, case: Case) -> FlexBlocks:
         full_count[None],
         full_index[None],
         BLOCK_SIZE=size,
-        mask_mod=_mask_mod(mask, case),
+        mask_mod=mask.mask_mod(case.device, case.heads_q),
         seq_lengths=(mask.seqlen_q, mask.seqlen_k),
     )
 
@@ -84,21 +82,3 @@ def _cut_tiles(mask: BlockMask, device: str) -> list[torch.Tensor]:
     pairs = (by_row.partial_ptr, by_row.partial_idx), (by_row.full_ptr, by_row.full_idx)
     flat = [tensor for ptr, idx in pairs for tensor in padded(ptr, idx, device, width=columns)]
     return [tensor.unflatten(0, (mask.heads, -1)) for tensor in flat]
-
-
-def _mask_mod(mask: BlockMask, case: Case) -> Callable[..., torch.Tensor]:
-    kept, heads_per_pattern = upload(mask.kept, case.device), case.heads_q // mask.heads
-    edges = (mask.row_edges, mask.col_edges)
-    row_block, key_block = (upload(np.repeat(np.arange(len(e) - 1, dtype=np.int32), np.diff(e)), case.device) for e in edges)
-
-    def kept_blocks(batch: Any, head: Any, row: Any, key: Any) -> torch.Tensor:
-        return kept[head // heads_per_pattern, row_block[row], key_block[key]]
-
-    if mask.band is None:
-        return kept_blocks
-    on_top = mask.band.mask_mod(case.device)
-
-    def kept_and_shown(batch: Any, head: Any, row: Any, key: Any) -> torch.Tensor:
-        return kept_blocks(batch, head, row, key) & on_top(batch, head, row, key)
-
-    return kept_and_shown

@@ -30,6 +30,8 @@ class FlexKernel(Kernel):
     about = "torch FlexAttention, compiled, block mask from bands"
     devices = ("cpu", "cuda")
     backward = "autograd"
+    takes_softcap = True
+    sinks = "after"
     preference = Preference(cuda=70)
     tested = "CPU, H200"
 
@@ -71,6 +73,8 @@ class _Flex(AutogradAttention):
             self.block_mask = mask.block_mask(case.device, BLOCK)
         self.with_lse = case.device != "cpu"
         self.options |= dict(scale=case.softmax_scale, enable_gqa=case.group > 1, return_lse=self.with_lse)
+        if case.softcap:
+            self.options["score_mod"] = softcap_function(case.softcap)
 
     def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         q, k, v = (x.transpose(0, 1)[None] for x in (q_LHD, k_LHD, v_LHD))
@@ -102,3 +106,14 @@ def _compiled() -> Callable[..., Any]:
             raise LongcaError(f"flex was compiled {MOST_COMPILATIONS} times in one process and would now run uncompiled.") from error
 
     return call
+
+
+@cache
+def softcap_function(softcap: float) -> Callable[..., torch.Tensor]:
+    """Returns FlexAttention's score_mod: softcap * tanh(score / softcap), for scores that are scaled already."""
+    import torch
+
+    def cap(score: Any, batch: Any, head: Any, row: Any, key: Any) -> torch.Tensor:
+        return softcap * torch.tanh(score / softcap)
+
+    return cap

@@ -1,0 +1,188 @@
+"""Checking methods without timing them, and measuring the transfers between their ranks: what a new cluster is tried with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+
+from longca.bench.many_devices.grids import ranks_of
+from longca.bench.many_devices.level import ManyDevices
+from longca.bench.many_devices.ranks import Ranks
+from longca.bench.many_devices.transfers import RankFacts, RankPlace, TransferTime, measure_transfers, places
+from longca.bench.one_device.verify import FAILED, finding, make_step
+from longca.bench.plan.cells import mask_of, plan
+from longca.bench.plan.jobs import Job, make_jobs
+from longca.bench.plan.mask_plugins import load_masks
+from longca.bench.plan.suite import Suite, check
+from longca.bench.plan.workload import Step
+from longca.bench.run.environment import device_model
+from longca.bench.run.retry import outcomes
+from longca.errors import LongcaError
+from longca.parallel.grid import default_windows, divisors
+from longca.processes.ranks import RankFailed
+from longca.results.record import Check, LevelName, Outcome, Pass, Status
+from longca.results.settings import Limits
+from longca.text import parse_heads, parse_list, parse_size, plural
+
+ODD_MASKS = ("causal", "share_question", "block_causal_document")  # those that are checked at a length that divides by nothing, too
+TOKENS_PER_RANK = {"cpu": 64, "cuda": 1024}
+SHAPES = {"cpu": ("8:4", "32", "fp32"), "cuda": ("64:8", "128", "bf16")}  # heads, head size, dtype
+
+
+@dataclass(frozen=True)
+class CpRequest:
+    """What to check; None means the usual."""
+
+    device: str
+    methods: str | None = None
+    kernels: str | None = None
+    masks: str | None = None
+    seqlens: str | None = None
+    heads: str | None = None
+    head_dims: str | None = None
+    dtypes: str | None = None
+    documents: str | None = None
+    nproc: int | None = None
+    seed: int = 0
+    deadline: float | None = None
+    settings: Mapping[str, int | float] | None = None
+    plugins: Sequence[str] = ()
+
+
+class CpFinding(msgspec.Struct):
+    """A method on a mask: its status, and per tensor the worst error of any rank and the tolerance there."""
+
+    method: str
+    grid: str
+    kernel: str
+    mask: str
+    seqlen: int
+    ranks: int
+    status: Status
+    reason: str
+    errors: Check
+
+    @property
+    def worst(self) -> float:
+        """The largest error over its tolerance."""
+        return max((error.share for error in self.errors.values()), default=0.0)
+
+
+def make_level(request: CpRequest) -> ManyDevices:
+    """The level with every method of LongCA and all peers that are installed, or the named ones."""
+    load_masks(request.plugins)
+    heads, dim, dtype = SHAPES[request.device]
+    suite = Suite(
+        level=LevelName.CP,
+        methods=tuple(parse_list(request.methods or "all,peers")),
+        kernels=tuple(parse_list(request.kernels or "all")),
+        masks=tuple(parse_list(request.masks or "all")),
+        heads=tuple(parse_list(request.heads or heads)),
+        head_dims=tuple(parse_list(request.head_dims or dim)),
+        dtypes=tuple(parse_list(request.dtypes or dtype)),
+        documents=request.documents or "",
+        seeds=(request.seed,),
+        nproc=request.nproc or 0,
+        limits=Limits().with_deadline(request.deadline),
+    )
+    check(suite)
+    suite = suite.changed(grid=_grids(ranks_of(suite, request.device), parse_heads(str(suite.heads[0]))[0]))
+    return ManyDevices(suite, request.device, request.plugins, nproc=request.nproc, methods_named=request.methods is not None)
+
+
+def _grids(ranks: int, heads: int) -> str:
+    """A grid with a ring of two ranks or more, and one whose ring has windows, where the ranks divide so: by default heads alone would be
+    split."""
+    rings = [ring for ring in divisors(ranks) if ring > 1 and ranks // ring <= heads]
+    plain = [f"{ranks // ring}x{ring}" for ring in rings[:1]]
+    windowed = [f"{ranks // ring}x{ring}x{default_windows(ring)}" for ring in rings if default_windows(ring) > 1]
+    return ",".join(plain + windowed[:1])
+
+
+def make_steps(request: CpRequest, suite: Suite, ranks: int) -> list[Step]:
+    """Every mask at a length that peers take, and some at one that divides by nothing; or the lengths asked for."""
+    documents = suite.document_lengths if suite.documents else ()
+    even = TOKENS_PER_RANK[request.device] * ranks
+    odd = even - 2 * ranks - 1
+    lengths = [parse_size(length) for length in parse_list(request.seqlens)] if request.seqlens else [even]
+    asked = [(name, length) for length in lengths for name in suite.mask_names]
+    asked += [(name, odd) for name in suite.mask_names if name in ODD_MASKS and not request.seqlens]
+    return [make_step(name, length, request.seed, request.settings or {}, documents) for name, length in asked]
+
+
+class CheckingRanks(Ranks):
+    """Ranks that check a cell and time nothing."""
+
+    def _measure(self, job: Job) -> Iterator[tuple[Pass, Outcome]]:
+        self._prepare(job.cell, mask_of(job.cell.problem))
+        errors = self._check(job)
+        for pass_ in job.passes:
+            yield pass_, Outcome(status=Status.OK, grad=job.cell.grad, check=errors)
+
+
+@dataclass
+class Verification:
+    """What was found so far; `broken` says why it ended early."""
+
+    ranks: int
+    places: list[RankPlace]
+    findings: list[CpFinding]
+    transfers: list[TransferTime]
+    cases: int = 0
+    broken: str = ""
+    stopped: bool = False  # by Ctrl-C, or by SIGTERM
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.broken) or any(finding.status in FAILED for finding in self.findings)
+
+    def place(self, rank: int) -> str:
+        """A rank with its node, where there are several."""
+        several = len({place.node for place in self.places}) > 1
+        return f"rank {rank}" + (f" (node {self.places[rank].node}, {self.places[rank].facts.host})" if several else "")
+
+
+def verify(level: ManyDevices, steps: Sequence[Step], tell: Callable[[Verification], None]) -> Verification:
+    """Checks every method on every mask, then measures transfers. `tell` is called after each case, with all that is known."""
+    model = device_model(level.device)
+    planned = plan(level.cells(steps), model, level.catalogue.versions)
+    jobs = make_jobs(planned, "one")
+    number = jobs[0].cell.split.ranks if jobs and jobs[0].cell.split else 0
+    done = Verification(number, [], [], [], len(jobs))
+    deadline = level.suite.limits.time_s
+    with TemporaryDirectory(prefix="longca-verify-") as folder:
+        ranks = CheckingRanks(level.suite, level.catalogue, level.device, model, Path(folder))
+        try:
+            facts = ranks.group(number).run("longca.bench.many_devices.transfers:facts", {}, level.suite.limits.start_s)
+            done.places = places(msgspec.convert(facts, list[RankFacts]))
+            for job in jobs:
+                done.findings.append(_finding(job, dict(outcomes(job, ranks))))
+                tell(done)
+                if ranks.lost:
+                    left = plural(len(jobs) - len(done.findings), "case")
+                    done.broken = f"the ranks of this job broke on {done.findings[-1].method}; {left} not checked"
+                    return done
+            for line in measure_transfers(ranks.group(number).run, done.places, level.device, deadline):
+                done.transfers.append(line)
+        except RankFailed as failed:
+            where = done.place(failed.rank) if done.places else f"rank {failed.rank}"
+            words = f"; its last words: {failed.last_words}" if failed.last_words else ""
+            done.broken = f"{where} {failed.message.rstrip('.')}{words}"
+        except LongcaError as error:
+            done.broken = str(error).rstrip(".")
+        except KeyboardInterrupt:
+            done.stopped = True
+            done.broken = f"stopped; {plural(len(jobs) - len(done.findings), 'case')} not checked"
+        finally:
+            ranks.close()
+    return done
+
+
+def _finding(job: Job, found: Mapping[Pass, Outcome]) -> CpFinding:
+    one, split = finding(job, found), job.cell.split
+    assert split is not None
+    return CpFinding(split.method, split.grid, job.cell.kernel, one.mask, one.seqlen, split.ranks, one.status, one.reason, one.errors)

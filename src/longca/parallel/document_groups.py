@@ -1,0 +1,97 @@
+"""Which ranks share which documents: groups whose sizes are powers of two, or all ranks, so that all ranks have the same work.
+
+Groups of one size begin at multiples of it, so they are disjoint: they are one round. A rank takes part in one group of each size at most.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from longca.masks import Mask
+from longca.masks.bands import Ints
+from longca.parallel.ranges import Ranges, Shards
+from longca.parallel.sharding import zigzag_documents
+
+SLACK = 0.05  # the share over the mean that a rank may have before a document gets a larger group
+
+
+@dataclass(frozen=True)
+class Group:
+    """Ranks first .. first+size-1 and what each of them owns of the group's documents."""
+
+    first: int
+    size: int
+    documents: tuple[int, ...]
+    shards: Shards
+
+    @property
+    def ranks(self) -> range:
+        return range(self.first, self.first + self.size)
+
+
+def documents_of(mask: Mask) -> tuple[Ranges, Ints]:
+    """The finest cut of the tokens into ranges that see nothing of each other, and the visible pairs of each."""
+    bands = mask.bands
+    start, end = np.minimum(bands.q0, bands.lo), np.maximum(bands.q1, bands.hi_last)
+    order = np.argsort(start, kind="stable")
+    reach = np.maximum.accumulate(end[order])
+    opens = np.append(True, start[order][1:] >= reach[:-1])[: len(order)]
+    edges = np.unique(np.concatenate([[0], start[order][opens], reach[np.append(opens[1:], True)[: len(order)]], [mask.seqlen_q]]))
+    height, width = bands.height, bands.hi - bands.lo
+    pairs = height * width + (bands.b - bands.a) * (height * (height - 1) // 2)
+    work = np.zeros(max(0, len(edges) - 1), np.int64)
+    np.add.at(work, np.searchsorted(edges, bands.q0, side="right") - 1, pairs)
+    return np.stack([edges[:-1], edges[1:]], 1), work
+
+
+def groups_of(mask: Mask, ranks: int) -> tuple[Group, ...]:
+    """The groups in the order in which they work: the largest first, so that ranks which wait for each other begin together."""
+    return _groups(mask, mask.documents or (mask.seqlen_q,), ranks)
+
+
+@lru_cache(maxsize=16)
+def _groups(mask: Mask, named: tuple[int, ...], ranks: int) -> tuple[Group, ...]:
+    """`named` are the lengths of the mask's documents: one that sees another is dealt out by itself all the same, as in a plain ring."""
+    documents, work = documents_of(mask)
+    edges = np.unique(np.concatenate([documents.ravel(), np.cumsum(named)]))
+    parts = np.stack([edges[:-1], edges[1:]], 1)
+    whole = np.searchsorted(documents[:, 0], parts[:, 0], side="right") - 1  # the document of each part
+    groups = []
+    for (size, first), numbers in _assigned(work, documents[:, 1] - documents[:, 0], ranks).items():
+        own = parts[np.isin(whole, numbers)]
+        groups.append(Group(first, size, tuple(sorted(numbers)), zigzag_documents(own[:, 0], own[:, 1] - own[:, 0], size)))
+    return tuple(groups)
+
+
+def _assigned(work: Ints, length: Ints, ranks: int) -> dict[tuple[int, int], list[int]]:
+    """The documents of each group (size, first rank), the largest group first. The document with the most work is the first to get one:
+    the smallest group with time for it.
+
+    A document with less work than the slack always finds one rank alone, as the least busy rank has at most the mean.
+    """
+    sizes = [*(1 << power for power in range(ranks.bit_length()) if 1 << power < ranks), ranks]
+    mean = int(work.sum()) / ranks
+    busy = np.zeros(ranks)
+    groups: dict[tuple[int, int], list[int]] = {}
+    order = np.lexsort((-length, -work)).tolist()
+    long = [number for number in order if work[number] > SLACK * mean]
+    for number in long:
+        ends = []  # when it would end in the least busy group of each size
+        for size in sizes:
+            starts = busy[: ranks // size * size].reshape(-1, size).max(1)
+            place = int(starts.argmin())
+            ends.append((float(starts[place]) + work[number] / size, size, place * size))
+        end, size, first = next((ending for ending in ends if ending[0] <= (1 + SLACK) * mean), min(ends))
+        busy[first : first + size] = end
+        groups.setdefault((size, first), []).append(number)
+    least = [(float(busy[rank]), 0, rank) for rank in range(ranks)]
+    heapq.heapify(least)
+    for number in order[len(long) :]:
+        time, tokens, rank = heapq.heappop(least)
+        heapq.heappush(least, (time + int(work[number]), tokens + int(length[number]), rank))
+        groups.setdefault((1, rank), []).append(number)
+    return dict(sorted(groups.items(), key=lambda item: (-item[0][0], item[0][1])))

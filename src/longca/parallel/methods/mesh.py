@@ -1,0 +1,58 @@
+"""mesh: N = a·b ranks; a ranks gather their queries, a ring of b ranks passes keys round, and results are merged over a."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from longca.kernels.base import Case
+from longca.masks import AnyMask
+from longca.parallel.grid import Grid, divisors
+from longca.parallel.method import IN_STEPS, RANKS_PER_NODE, Method, Plan
+from longca.parallel.ranges import Shards, joined
+from longca.parallel.sharding import zigzag
+
+if TYPE_CHECKING:
+    from longca.parallel.comm.base import Comm
+    from longca.parallel.primitives.program import Program
+
+BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}
+
+
+class Mesh(Method):
+    name = "mesh"
+    about = "a grid of ranks: queries are gathered along one side, keys travel a ring along the other, results are merged by lse"
+    needs = "nothing of heads; a grid AxB with A·B ranks, by default the one that sends the fewest bytes"
+    order = 90
+    takes_sinks = True
+    gathers_queries, has_ring, no_blocks = True, True, IN_STEPS
+
+    def default_grid(self, case: Case, ranks: int, ranks_per_node: int = RANKS_PER_NODE) -> Grid:
+        grids = [Grid(a, ranks // a) for a in divisors(ranks)]
+        return min(grids, key=lambda grid: sum(sent_bytes(case, grid)[: 1 + case.backward]))
+
+    def shards(self, mask: AnyMask, grid: Grid) -> Shards:
+        return zigzag(mask, grid.ranks)
+
+    def program(self, plan: Plan, comm: Comm) -> Program:
+        from longca.parallel.primitives.queries import Queries
+        from longca.parallel.primitives.ring import DoubleRing
+
+        kernel, grid, heads = plan.local_kernel(comm), plan.grid, (0, plan.case.heads_q)
+        side, around = grid.head_group(comm.rank), grid.ring_group(comm.rank)
+        rows = tuple(joined(np.concatenate([plan.shards[other] for other in grid.head_group(rank)])) for rank in around)
+        keys = tuple(plan.shards[rank] for rank in around)
+        ring = DoubleRing(kernel, comm.sub(around, "ring"), plan.mask, keys, heads, rows=rows)
+        return ring if grid.heads == 1 else Queries(ring, kernel, comm.sub(side, "queries"), tuple(plan.shards[rank] for rank in side))
+
+
+def sent_bytes(case: Case, grid: Grid) -> tuple[int, int]:
+    """What a rank sends for each of its tokens under a full mask, forward and backward. lse, delta and sums over steps are fp32."""
+    size, both = BYTES[case.dtype], case.head_dim + case.head_dim_v
+    sums = max(size, 4)
+    part = sums if grid.ring > 1 else size  # of out and dq
+    queries, keys = (grid.heads - 1) * case.heads_q, (grid.ring - 1) * case.heads_kv
+    forward = queries * (case.head_dim * size + case.head_dim_v * part + sums) + keys * both * size  # q, out, lse; k, v
+    backward = queries * (both * size + case.head_dim * part + 2 * sums) + keys * both * (size + sums)  # q, dout, dq, lse, delta; k .. dv
+    return forward, backward

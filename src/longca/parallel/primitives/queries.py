@@ -1,0 +1,65 @@
+"""Queries: ranks gather their queries, attend with all of them to some of the keys, and give results back, merged by lse."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from longca.parallel.comm.base import Comm
+from longca.parallel.primitives.delta import delta_of, out_of
+from longca.parallel.primitives.gather import Together
+from longca.parallel.primitives.local import LocalKernel
+from longca.parallel.primitives.merge import Merger
+from longca.parallel.primitives.program import Gradients, Kept, Program, with_sinks
+from longca.parallel.primitives.rows import take_rows
+from longca.parallel.ranges import Shards
+
+if TYPE_CHECKING:
+    from longca.parallel.method import Plan
+
+
+class Queries(Program):
+    """`shards` are the queries of each rank of `comm`; the inner program has all of them, in order, and the ranks of `comm` together have
+    all keys."""
+
+    def __init__(self, inner: Program, kernel: LocalKernel, comm: Comm, shards: Shards) -> None:
+        self.inner, self.kernel, self.comm = inner, kernel, comm
+        self.rows, self.heads = shards[comm.rank], inner.heads
+        self.together = Together(kernel, comm, shards)
+        self.row_type = torch.promote_types(kernel.dtype, torch.float32)  # of lse and delta
+
+    def forward(
+        self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, Kept]:
+        (q,) = self.together.gathered(q_LHD)
+        part, kept = self.inner.forward(q, k_LHD, v_LHD)
+        sinks = self.own_sinks(sinks_H)
+        out, lse = self.merged(part, kept, Merger(self.kernel, q_LHD, v_LHD), sinks)
+        return out, Kept(q_LHD, k_LHD, v_LHD, out, lse, sinks)
+
+    def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
+        assert kept.lse is not None  # kernels without it are refused
+        delta_HL = delta_of(self.comm, kept.out, dout_LHD, self.row_type)
+        q, dout, lse, delta = self.together.gathered(kept.q, dout_LHD, kept.lse.T, delta_HL.T)
+        whole = Kept(q, kept.k, kept.v, out_of(self.comm, dout, delta.T), lse.T.contiguous())
+        dq, dk, dv = self.inner.backward(dout, whole)
+        (dq_own,) = self.together.scattered(dq)
+        return with_sinks((dq_own, dk, dv), dout_LHD, kept)
+
+    def merged(
+        self, part_LHD: torch.Tensor, kept: Kept, merger: Merger, sinks: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """My rows of the result, from every rank's attention over its keys. They are merged in fp32."""
+        assert kept.lse is not None
+        outs, lses = self.together.by_rank(part_LHD), self.together.by_rank(kept.lse.T)
+        mine = outs[self.comm.rank].shape, lses[self.comm.rank].shape
+        buffers = [[self.comm.empty(mine[0], part_LHD.dtype, "parts"), self.comm.empty(mine[1], self.row_type, "parts")] for _ in outs]
+        self.comm.all_to_all([list(pair) for pair in zip(outs, lses, strict=True)], buffers).wait()
+        for out, lse in buffers:
+            merger.add(slice(0, len(out)), out, lse.T.contiguous())
+        out, merged_lse = merger.result(sinks)
+        return take_rows(self.comm, out, None, self.kernel.layout), merged_lse
+
+    def work(self, plan: Plan) -> int:
+        return self.inner.work(plan)

@@ -1,0 +1,105 @@
+"""Options of methods: from the command line and the suite to cells, records and the command that measures them again."""
+
+from pathlib import Path
+
+import pytest
+
+import longca
+from longca.bench.many_devices.level import ManyDevices
+from longca.bench.plan import suite as suites
+from longca.bench.plan.cell import Split, fingerprint
+from longca.cli import main
+from longca.errors import BadInput
+from longca.results import reproduce
+from longca.results.reading import read
+from longca.results.record import LevelName, Pass
+
+SHAPE = ["--masks", "causal", "--seqlens", "64", "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--device", "cpu"]
+PLAIN = suites.Suite(
+    level=LevelName.CP,
+    kernels=("torch:chunked",),
+    masks=("causal",),
+    seqlens=("64",),
+    heads=("4:2",),
+    head_dims=("16",),
+    passes=(Pass.FWD,),
+)
+
+
+@pytest.fixture(autouse=True)
+def _this_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(longca.__file__).parents[1]))
+
+
+def splits(**given: object) -> list[tuple[str, str, str]]:
+    cells = ManyDevices(PLAIN.changed(nproc=8, **given), "cpu").cells([])
+    return [(cell.split.method, cell.split.grid, cell.split.options) for cell in cells if cell.split]
+
+
+def test_options_go_to_the_methods_that_have_them_and_windows_into_the_grid() -> None:
+    given = splits(methods=("ring_p2p", "magi", "burst"), options={"stages": [1, 2, 4], "windows": 4})
+    assert given == [
+        ("ring_p2p", "1x8", ""),
+        *(("magi", "1x8", options) for options in ("stages=1", "", "stages=4")),  # two is what it does anyway
+        ("burst", "1x8x4", ""),
+    ]
+    assert splits(methods=("loongtrain",), grid="2x4", options={"windows": [1, 2, 4]}) == [
+        ("loongtrain", grid, "") for grid in ("2x4", "2x4x2", "2x4x4")
+    ]
+
+
+def test_keys_of_cells_without_options_are_those_of_before() -> None:
+    assert fingerprint(Split("magi", 8, "1x8")) == fingerprint({"method": "magi", "ranks": 8, "grid": "1x8"})
+    assert fingerprint(Split("magi", 8, "1x8", "stages=4")) != fingerprint(Split("magi", 8, "1x8"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (["--methods", "ring_p2p", "--option", "stages=4"], "none of these methods has an option 'stages'; they have none"),
+        (["--methods", "magi,burst", "--option", "stage=4"], "an option 'stage'; they have stages, windows, and `longca ls cp` shows"),
+        (["--methods", "magi", "--option", "stages=0"], "stages (parts in which remote keys come"),
+        (["--methods", "magi", "--option", "stages=1.5"], "the option stages must be a whole number, not 1.5"),
+        (["--methods", "magi", "--option", "stages"], "is no setting"),
+        (["--methods", "burst", "--option", "windows=3"], "3 windows do not divide a ring of 4; use windows=1 or 2 or 4."),
+        (["--methods", "burst", "--option", "windows=4", "--grid", "1x4x2"], "both say the windows; give one of them"),
+        (["--kernels", "torch", "--option", "stages=4"], "--option is for context parallelism; add --level cp, or leave out"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_before_anything_starts(
+    asked: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ranks = [] if "--kernels" in asked else ["--nproc", "4"]
+    assert main(["run", *asked, *SHAPE, *ranks, "--out", str(tmp_path / "out")]) == 2
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_suite_has_options_and_is_written_with_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["run", "quick-cp", "--methods", "magi", "--option", "stages=1,4", "--device", "cpu"]
+    assert main([*asked, "--print-config"]) == 0
+    (tmp_path / "mine.toml").write_text(capsys.readouterr().out)
+    assert suites.find(str(tmp_path / "mine.toml")).options == {"stages": [1, 4]}
+    assert main(["run", str(tmp_path / "mine.toml"), "--masks", "causal", "--passes", "fwd", "--device", "cpu", "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert "1x4 stages=1" in shown
+    assert "1x4 stages=4" in shown
+    with pytest.raises(BadInput, match="stages has no values"):
+        suites.check(PLAIN.changed(options={"stages": []}))
+
+
+def test_records_have_options_and_so_has_the_command_that_measures_them_again(tmp_path: Path) -> None:
+    asked = ["run", "--methods", "magi", *SHAPE, "--option", "stages=1,2", "--passes", "fwd", "--nproc", "2", "--budget", "0.02"]
+    assert main([*asked, "--out", str(tmp_path)]) == 0
+    results = read(tmp_path)
+    by_options = {record.options: record for record in results.records}
+    assert set(by_options) == {"stages=1", None}
+    record = by_options["stages=1"]
+    assert record.status == "ok", record.reason
+    assert record.split_name == "magi 1x2 stages=1"
+    command = reproduce.command(record, results.environment(record), results.masks)
+    assert "--grid 1x2 --option stages=1 " in command
+    assert "--option" not in reproduce.command(by_options[None], results.environment(record), results.masks)
+    again = command.split()[2:] if command.startswith("OMP") else command.split()[1:]
+    assert main([*again, "--out", str(tmp_path)]) == 0  # the same key: nothing is measured twice
+    assert len(read(tmp_path).records) == 2

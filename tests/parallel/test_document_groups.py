@@ -1,0 +1,102 @@
+"""Groups of ranks for documents: every document once, rounds of disjoint groups, even work, and what they send."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longca import masks, parallel
+from longca.masks import Mask
+from longca.parallel import ranges
+from longca.parallel.document_groups import SLACK, documents_of, groups_of
+from parallel.running import case_of, mask_of, plan_of, trace
+from parallel.test_traffic import sent
+
+LENGTHS = st.lists(st.integers(1, 200), min_size=1, max_size=30)
+
+
+@given(LENGTHS, st.integers(1, 12))
+def test_every_document_has_one_group_and_groups_of_a_round_are_disjoint(lengths: list[int], ranks: int) -> None:
+    mask = masks.causal_document(sum(lengths), documents=lengths)
+    groups = groups_of(mask, ranks)
+    documents, _ = documents_of(mask)
+    assert sorted(number for group in groups for number in group.documents) == list(range(len(documents)))
+    for group in groups:
+        assert group.size == ranks or group.size & (group.size - 1) == 0
+        owned = ranges.joined(np.concatenate(group.shards))
+        assert ranges.tokens(owned).tolist() == ranges.tokens(documents[list(group.documents)]).tolist()
+    for size in {group.size for group in groups}:
+        members = [rank for group in groups if group.size == size for rank in group.ranks]
+        assert len(members) == len(set(members))
+    assert [group.size for group in groups] == sorted((group.size for group in groups), reverse=True)
+
+
+@given(LENGTHS, st.integers(1, 12))
+def test_short_documents_have_one_rank_alone(lengths: list[int], ranks: int) -> None:
+    mask = masks.full_document(sum(lengths), documents=lengths)
+    _, work = documents_of(mask)
+    for group in groups_of(mask, ranks):
+        assert group.size == 1 or min(work[list(group.documents)]) > SLACK * work.sum() / ranks
+
+
+@given(LENGTHS)
+def test_documents_are_found_in_the_pairs_of_any_mask(lengths: list[int]) -> None:
+    """Against the dense mask: no pair crosses an edge, and the pairs of each are counted. Neighbours of one token may stay together."""
+    mask = masks.causal_document(sum(lengths), documents=lengths)
+    documents, work = documents_of(Mask.of(mask.seqlen_q, mask.seqlen_k, mask.bands))
+    dense = mask.dense()
+    assert documents[0, 0] == 0
+    assert documents[-1, 1] == mask.seqlen_q
+    for (first, last), pairs in zip(documents, work, strict=True):
+        assert dense[first:last, first:last].sum() == dense[first:last].sum() == dense[:, first:last].sum() == pairs
+    assert len(documents) >= sum(length > 1 for length in lengths)
+
+
+@pytest.mark.parametrize("name", ["causal_document", "full_document", "prefix_lm_document", "block_causal_document"])
+@pytest.mark.parametrize("ranks", [4, 6, 8, 64])
+def test_ranks_have_the_same_work_at_8k_tokens_each(name: str, ranks: int) -> None:
+    for seed in range(3):
+        mask = masks.build(name, 8192 * ranks, seed=seed)
+        plan = plan_of("hybrid_dcp", mask, case_of(mask.seqlen_q), ranks)
+        work = mask.pair_areas(plan.shards, [[(0, mask.seqlen_k)]])[:, 0]  # type: ignore[arg-type]  # arrays are ranges too
+        assert work.max() <= 1.06 * work.mean()
+
+
+@pytest.mark.parametrize("name", ["full", "causal", "share_question", "causal_blockwise", "global_sliding_window", "sliding_window"])
+def test_what_does_not_fall_apart_is_one_plain_ring(name: str) -> None:
+    ring, hybrid = (plan_of(method, mask_of(name), case_of(197), 6) for method in ("ring_p2p", "hybrid_dcp"))
+    assert all((mine == other).all() for mine, other in zip(hybrid.shards, ring.shards, strict=True))
+    for rank in range(6):
+        (own, turn), (other, other_turn) = trace(hybrid, rank), trace(ring, rank)
+        assert (sent(own.events[:turn]), sent(own.events[turn:])) == (sent(other.events[:other_turn]), sent(other.events[other_turn:]))
+
+
+def test_each_group_sends_as_a_ring_of_its_tokens() -> None:
+    """(g-1)/g of the keys of its documents, twice as much backward; documents of one rank send nothing."""
+    lengths = [480, 240, 240, 120, 120, 120, 120, *[24] * 20]
+    mask = masks.full_document(sum(lengths), documents=lengths)
+    plan = plan_of("hybrid_dcp", mask, case_of(mask.seqlen_q, (4, 2)), 8)
+    groups = groups_of(mask, 8)
+    assert len({group.size for group in groups}) >= 3
+    for rank in range(8):
+        comm, turn = trace(plan, rank)
+        tokens = sum(sum(map(ranges.count, group.shards)) * (group.size - 1) // group.size for group in groups if rank in group.ranks)
+        assert (sent(comm.events[:turn]), sent(comm.events[turn:])) == (tokens * 2 * 2 * 8 * 4, 2 * tokens * 2 * 2 * 8 * 4)
+
+
+def test_uneven_shards_are_cut_gathered_and_shown() -> None:
+    mask = masks.causal_document(400, documents=[100, 300])
+    owned = parallel.shards(mask, 4, method="hybrid_dcp", ranks=4)
+    whole = torch.arange(400)
+    pieces = [parallel.shard(whole, owned, rank) for rank in range(4)]
+    assert torch.equal(parallel.unshard(pieces, owned), whole)
+    documents = [100, *[10] * 30]
+    plan = plan_of("hybrid_dcp", masks.causal_document(400, documents=documents), case_of(400), 4)
+    own = [ranges.count(shard) for shard in plan.shards]
+    assert max(own) > min(own) + 2
+    lines = plan.describe()
+    assert lines[0] == f"tokens of each rank: {', '.join(map(str, own))}"
+    assert sum(int(line.split()[-2]) for line in lines[1:]) == 400
