@@ -26,6 +26,12 @@ class Asked:
         """The names, and those of the objects."""
         return [*self.names, *map(registry.label_of, self.objects)]
 
+    def refuse_limits(self, **limits: object) -> None:
+        """Raises BadInput for limits of processes where kernels are objects, which run in this one."""
+        if self.objects and (given := [name for name, value in limits.items() if value is not None]):
+            here = "it runs in this process; give its file, or leave it out"
+            raise BadInput(f"{given[0]} has no effect on a kernel that is a Python object: {here}.")
+
     @property
     def own(self) -> list[str]:
         """The names of the objects without their variants."""

@@ -206,6 +206,7 @@ def run(
     >>> longca.run(kernels=["torch", "sdpa"], masks=["causal", "share_question"], seqlens="1K", heads="8:2", dtypes="fp32")
     """
     given = asked(kernels) if kernels is not None else Asked()
+    given.refuse_limits(deadline=deadline, memory=memory, workers=workers)
     files = [*given.files, *(texts("plugins", plugins) if plugins else [])]
     folder = journal_folder(out, suite, many=methods is not None or level == LevelName.CP)
     named = name_masks(masks, seqlens, folder / "masks")

@@ -318,6 +318,7 @@ def verify(
     >>> longca.verify("sdpa", masks=["causal", "share_question"], seqlens=[509, "1K"], dtypes="fp32").ok
     """
     given = asked(kernel) if kernel is not None else Asked()
+    given.refuse_limits(deadline=deadline)
     labels = given.labels
     files = [*given.files, *(texts("plugins", plugins) if plugins else [])]
     with TemporaryDirectory(prefix="longca-masks-") as folder, registry.lent(given.objects):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from longca.bench.one_device.in_process import start_in_process
@@ -26,7 +27,7 @@ class OneDevice(Level):
         """With `only_named` the kernels of plugins are measured only where the suite names them; with `in_process` this process is the
         worker."""
         self.start: Start = start_in_process if in_process else start_worker
-        offered = offered_by(plugins, device, suite.limits)
+        offered = offered_by(plugins, device, suite.limits, self.start)
         super().__init__(suite, device, make_catalogue(suite, offered, device, only_named))
 
     def admit(self, planned: Sequence[Planned]) -> None:
@@ -49,14 +50,14 @@ class OneDevice(Level):
             raise Unavailable(f"none of the kernels runs here: {'; '.join(f'{label}: {why}' for label, why in missing.items())}.")
 
 
-def offered_by(paths: Sequence[str], device: str, limits: Limits) -> Offered:
-    """The kernels of plugins. A worker loads each file, never the run itself: importing one may do anything."""
+def offered_by(paths: Sequence[str], device: str, limits: Limits, start: Start = start_worker) -> Offered:
+    """The kernels of plugins. A worker loads each file, and no run does that has other processes: importing one may do anything."""
     kernels, failed = dict[str, Entry](), dict[str, Entry]()
     for path in paths:
         if not Path(path).is_file():
             raise BadInput(f"there is no plugin file {path}; give the path of a Python file with a kernel in it.")
         try:
-            with start_worker(limits, Hello(device, plugin=path)) as worker:
+            with closing(start(limits, Hello(device, plugin=path))) as worker:
                 versions = worker.wait_ready()
         except ChildLost as lost:
             taken = [*registry.names(), *(entry.label for entry in failed.values())]
