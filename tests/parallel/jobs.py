@@ -88,6 +88,18 @@ def own_collectives(comm: TorchComm) -> dict[str, Any]:
     return {"pairs": answers[0], "own": answers[1], "asked": asked}
 
 
+def uneven_groups(comm: TorchComm) -> list[int]:
+    """Some ranks make more groups than others before all make one together; each sums the ranks of all its groups."""
+    sums = []
+    for members in ([0, 1], [1, 2], [0, 1, 2], list(range(comm.size)), [2, 3]):
+        if comm.rank in members:
+            group = comm.sub(members, "uneven")
+            received = [torch.zeros(1) for _ in members]
+            group.all_gather([torch.full((1,), float(comm.rank))], [[x] for x in received]).wait()
+            sums.append(int(sum(received)))
+    return sums
+
+
 def die(comm: Comm, rank: int) -> str:
     if comm.rank == rank:
         print("the disk is full", file=sys.stderr, flush=True)

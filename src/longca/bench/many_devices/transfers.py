@@ -104,11 +104,9 @@ def facts(comm: Comm) -> dict[str, Any]:
 
 def sample(comm: Comm, op: str, members: list[int], sizes: list[int]) -> list[list[float]]:
     """A job: seconds of each sample at each size on this rank; nothing on ranks that take no part."""
-    # torch names a group by its ranks and by how many groups this process has, so those that take no part make one of their own
-    others = [rank for rank in range(comm.size) if rank not in members]
-    group = comm.sub(members if comm.rank in members else others, "transfers")
-    if comm.rank in others:
+    if comm.rank not in members:
         return []
+    group = comm.sub(members, "transfers")
     return [[_once(group, op, size) for _ in range(WARM_UPS + SAMPLES)][WARM_UPS:] for size in sizes]
 
 

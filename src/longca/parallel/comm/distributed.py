@@ -52,9 +52,19 @@ class TorchComm(Comm):
         if members == self.members and label == self._label:
             return self
         if (members, label) not in self._subs:
+            self._count_alike([rank for rank in ranks if rank != self.rank])
             group = dist.new_group(list(members), use_local_synchronization=True, group_desc=label or "longca")
             self._subs[members, label] = TorchComm(group, self.device, self.traffic, label, self.own_collectives)
         return self._subs[members, label]
+
+    def _count_alike(self, others: Sequence[int]) -> None:
+        """Makes groups of this rank alone until it has as many as each of the others. Torch names a group by its ranks and by how many
+        groups the process has: members that have made different numbers of groups would wait for each other under different names."""
+        mine = torch.tensor([len(dist.distributed_c10d._world.pg_names)], device=self.device)
+        theirs = [torch.empty_like(mine) for _ in others]
+        self._post("exchange", [(rank, mine) for rank in others], list(zip(others, theirs, strict=True))).wait()
+        for _ in range(max(map(int, theirs), default=0) - int(mine)):
+            dist.new_group([dist.get_rank()], use_local_synchronization=True)
 
     def _post(self, operation: Operation, sends: Sequence[Message], receives: Sequence[Message]) -> Transfer:
         sends = [(rank, tensor) for rank, tensor in sends if tensor.numel()]
