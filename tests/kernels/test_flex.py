@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -11,7 +13,7 @@ from longca.bench.check.reference import reference
 from longca.errors import LongcaError
 from longca.kernels import registry
 from longca.kernels.backends.flex import kernel as flex
-from longca.kernels.base import Case
+from longca.kernels.base import Case, No
 from longca.kernels.inputs import make
 from longca.masks import Mask
 
@@ -66,3 +68,12 @@ def test_more_than_two_intervals() -> None:
     from torch.nn.attention.flex_attention import create_mask
 
     assert torch.equal(create_mask(made.mask_mod, 1, 1, 300, 300, device="cpu")[0, 0], torch.from_numpy(mask.dense()))
+
+
+def test_a_softcap_is_right_and_sinks_need_an_lse() -> None:
+    mask, kernel = masks.sliding_window_causal(300, w=40), registry.get("flex")
+    case = replace(CASE, softcap=3.0)
+    verdict = check_kernel(kernel, registry.prepare(kernel, mask, case), case, reference(mask, case))
+    assert verdict.ok, verdict.reason
+    refusal = No("gives no lse on cpu, without which attention sinks cannot be added")
+    assert registry.supports(kernel, mask, replace(CASE, sinks=True)) == refusal

@@ -124,7 +124,8 @@ def test_a_class_that_is_no_whole_kernel_is_one_sentence() -> None:
 
 
 def test_what_there_is_can_be_listed() -> None:
-    assert {"attention", "kernel", "best", "masks", "__version__"} <= set(dir(longca))
+    assert {"attention", "kernel", "best", "masks", "parallel", "__version__"} <= set(dir(longca))
+    assert callable(longca.parallel.attention)
 
 
 def test_lengths_of_documents_are_called_documents() -> None:

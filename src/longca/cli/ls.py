@@ -97,7 +97,11 @@ def methods() -> list[dict[str, Any]]:
 
 # what can be listed; a room that has more to offer adds its line here
 LISTINGS = {
-    "kernels": Listing("kernels, what runs here, and which masks each can do", ("kernel", "here", "backward", "gqa", "tested"), kernels),
+    "kernels": Listing(
+        "kernels, what runs here, and which masks each can do",
+        ("kernel", "here", "backward", "gqa", "softcap", "sinks", "tested"),
+        kernels,
+    ),
     "masks": Listing("the static and dynamic masks", ("name", "group", "params", "about"), masks),
     "cp": Listing(
         "context parallel methods, what each needs, which take block patterns",

@@ -41,7 +41,7 @@ def _blocks(name: str) -> list[Sample]:
 
 def _broken(name: str, why: str) -> dict[str, Any]:
     """Returns the entry of an installed kernel that cannot be loaded."""
-    unknown = dict.fromkeys(("needs", "backward", "gqa", "tested", "about"), "")
+    unknown = dict.fromkeys(("needs", "backward", "gqa", "softcap", "sinks", "tested", "about"), "")
     return {"kernel": name, "available": False, "here": why, **unknown, "masks": {}}
 
 
@@ -56,6 +56,8 @@ def _entry(kernel: Kernel, device: str, samples: list[list[Sample]]) -> dict[str
         "needs": kernel.needs,
         "backward": kernel.backward,
         "gqa": kernel.gqa,
+        "softcap": kernel.takes_softcap,
+        "sinks": kernel.sink_support,
         "tested": _tested(kernel),
         "about": kernel.about,
         "masks": answers,

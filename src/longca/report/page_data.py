@@ -21,7 +21,7 @@ from longca.results.record import NEVER_RAN, Environment, Pass
 from longca.results.reproduce import Commands
 from longca.results.statuses import LETTERS, LETTERS_EXPLAINED, WORDS
 from longca.results.summary import HEADLINE_COLUMNS, Headline, counts, headlines
-from longca.text import format_heads
+from longca.text import format_extras, format_heads
 
 PASS_WORDS = {Pass.FWD: "forward", Pass.BWD: "backward", Pass.BOTH: "forward and backward"}
 LEFT_OUT = ("schema", "key", "torch", "commit")  # of no use to a reader, or shown with the environment
@@ -86,7 +86,7 @@ def _names(results: Results, rows: Sequence[Row]) -> dict[str, list[Any]]:
 
 def _heads(setting: Any) -> str:
     own = "" if setting.head_dim == setting.head_dim_v else f"/{setting.head_dim_v}"
-    return f"{format_heads(setting._asdict())}×{setting.head_dim}{own}"
+    return " ".join([f"{format_heads(setting._asdict())}×{setting.head_dim}{own}", *format_extras(setting._asdict())])
 
 
 def _looks(rows: Sequence[Row]) -> list[tuple[str, int, int, bool]]:
