@@ -31,7 +31,7 @@ RUN_FLAGS = [
         "--budget",
     ),
     *("--energy", "--clock", "--memory", "--deadline", "--workers", "--stop-after", "--fail-on", "--level", "--device", "--retry"),
-    *("--baseline", "--threshold"),
+    *("--baseline", "--threshold", "--softcap", "--scale", "--option"),
 ]
 MASK_FLAGS = [
     "--seqlen",

@@ -55,7 +55,7 @@ def test_the_documented_workload_is_one(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "steps.jsonl").write_text("\n".join(steps))
     assert main(["run", *SMALL, "--workload", str(tmp_path / "steps.jsonl"), "--passes", "fwd"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[1] for line in lines[1:-1]] == ["causal_document", "sliding_window_causal", "share_question"]
+    assert [line.split()[1] for line in lines[1:-1]] == ["causal_document", "sliding_window_causal", "share_question", "causal_document"]
 
 
 def test_a_dry_run_ends_with_how_many_and_how_long(capsys: pytest.CaptureFixture[str]) -> None:
