@@ -299,6 +299,17 @@ def test_recorded_bytes_are_those_that_ranks_really_send() -> None:
         assert [comm.traffic.sent_bytes for comm in comms] == [trace(plan, rank)[0].traffic.sent_bytes for rank in range(4)]
 
 
+def test_recordings_keep_the_operations() -> None:
+    """A collective is one post, whatever the backend makes of it."""
+    for method, grid, forward, backward in (
+        ("ring_allgather", "", ["all_gather"], ["all_gather", "reduce_scatter"]),
+        ("mesh", "4x1", ["all_gather", "all_to_all"], ["all_gather", "reduce_scatter"]),
+    ):
+        comm, turn = trace(plan_of(method, FULL, case_of(SEQLEN), 4, grid), 1)
+        posts = [[event.what for event in part if event.kind == "post"] for part in (comm.events[:turn], comm.events[turn:])]
+        assert posts == [forward, backward]
+
+
 def test_running_changes_nothing_of_the_plan() -> None:
     plan = plan_of("magi", mask_of("causal"), case_of(197), 2)
     first, second = run_local(plan), run_local(plan)

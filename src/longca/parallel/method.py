@@ -135,10 +135,10 @@ class Plan:
         return self.shards[rank]
 
     def describe(self) -> list[str]:
-        """Lines for people: the tokens of each rank where they differ by more than a chunk of a zigzag, and what the method decided."""
-        own = [count(shard) for shard in self.shards]
-        uneven = [f"tokens of each rank: {', '.join(map(str, own))}"] if max(own) - min(own) > 2 else []
-        return uneven + self.method.describe(self)
+        """Lines for people: what the method decided, and the tokens of each rank where that or a quarter more on one makes them uneven."""
+        own, lines = [count(shard) for shard in self.shards], self.method.describe(self)
+        uneven = max(own) - min(own) > 2 and (lines or 4 * self.ranks * max(own) > 5 * sum(own))
+        return [f"tokens of each rank: {', '.join(map(str, own))}", *lines] if uneven else lines
 
     def mask_of(self, heads: tuple[int, int]) -> AnyMask:
         """What these query heads see, of one group or of whole groups: of a block pattern, the patterns of their KV heads."""

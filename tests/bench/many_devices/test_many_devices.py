@@ -292,7 +292,10 @@ def test_a_dry_run_shows_who_owns_what_where_that_is_uneven(tmp_path: Path, caps
     asked = ["run", "--methods", "ring_p2p,hybrid_dcp", "--workload", str(tmp_path / "steps.jsonl"), "--nproc", "4", "--dry-run"]
     assert main([*asked, "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--passes", "fwd", "--device", "cpu"]) == 0
     shown = capsys.readouterr().out
-    assert "hybrid_dcp on causal_document, 400 tokens:\n  ranks 0 to 3: 1 document, 240 tokens\n  rank 0: 1 document, 40 tokens" in shown
+    assert (
+        "hybrid_dcp on causal_document, 400 tokens:\n  ranks 0 to 3: 1 document, 240 tokens\n  one rank each: 4 documents, 160 tokens"
+        in shown
+    )
     assert "ring_p2p on" not in shown
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from longca.masks import AnyMask, Mask
-from longca.parallel.document_groups import groups_of
+from longca.parallel.document_groups import Group, groups_of
 from longca.parallel.grid import Grid
 from longca.parallel.method import IN_STEPS, Method, Plan
-from longca.parallel.ranges import Shards, as_array, joined
+from longca.parallel.ranges import Shards, as_array, count, joined
 from longca.text import plural
 
 if TYPE_CHECKING:
@@ -49,9 +50,14 @@ class HybridDcp(Method):
 
     def describe(self, plan: Plan) -> list[str]:
         assert isinstance(plan.mask, Mask)
-        lines = []
-        for group in groups_of(plan.mask, plan.ranks):
-            ranks = f"ranks {group.first} to {group.first + group.size - 1}" if group.size > 1 else f"rank {group.first}"
-            tokens = sum(int((shard[:, 1] - shard[:, 0]).sum()) for shard in group.shards)
-            lines.append(f"{ranks}: {plural(len(group.documents), 'document')}, {tokens} tokens")
-        return lines
+        groups = groups_of(plan.mask, plan.ranks)
+        if len(groups) == 1:
+            return []
+        lines = [f"ranks {group.first} to {group.ranks[-1]}: {_size([group])}" for group in groups if group.size > 1]
+        alone = [group for group in groups if group.size == 1]
+        return lines + ([f"one rank each: {_size(alone)}"] if alone else [])
+
+
+def _size(groups: Sequence[Group]) -> str:
+    documents = sum(len(group.documents) for group in groups)
+    return f"{plural(documents, 'document')}, {sum(count(shard) for group in groups for shard in group.shards)} tokens"
