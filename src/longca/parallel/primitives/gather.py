@@ -3,29 +3,51 @@
 from __future__ import annotations
 
 import itertools
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from longca.masks import AnyMask
 from longca.parallel.comm.base import Comm
+from longca.parallel.cuts import once_for_all_ranks
 from longca.parallel.primitives.local import LocalKernel
 from longca.parallel.primitives.merge import Merger, Total
 from longca.parallel.primitives.program import Gradients, Kept, Program
 from longca.parallel.primitives.rows import take_rows
-from longca.parallel.ranges import Shards, as_array, count, cut, tokens
+from longca.parallel.ranges import Shards, as_array, count, tokens
+
+
+class Order(NamedTuple):
+    """Where the tokens of all ranks stand when they are gathered rank after rank."""
+
+    spans: list[slice]  # of each rank
+    token_of: NDArray[np.int64]  # what stands where
+    place_of: NDArray[np.int64]
+    in_order: bool
+
+
+@once_for_all_ranks
+def order_of(shards: Shards) -> Order:
+    edges = np.append(0, np.cumsum([count(shard) for shard in shards]))
+    owned = np.concatenate([tokens(shard) for shard in shards])
+    spans = [slice(int(first), int(last)) for first, last in itertools.pairwise(edges)]
+    return Order(spans, owned, np.argsort(owned, kind="stable"), bool((owned[1:] > owned[:-1]).all()))
+
+
+@once_for_all_ranks
+def all_keys(mask: AnyMask) -> Shards:
+    return (as_array([(0, mask.seqlen_k)]),)
 
 
 class Gather(Program):
     def __init__(self, kernel: LocalKernel, comm: Comm, mask: AnyMask, shards: Shards, heads: tuple[int, int]) -> None:
         self.kernel, self.comm, self.rows, self.heads = kernel, comm, shards[comm.rank], heads
-        edges = np.append(0, np.cumsum([count(shard) for shard in shards]))
-        self.spans = [slice(int(first), int(last)) for first, last in itertools.pairwise(edges)]
-        self.piece = kernel.over(cut(mask, self.rows, as_array([(0, mask.seqlen_k)])))
-        owned = np.concatenate([tokens(shard) for shard in shards])
-        self.token_of = torch.from_numpy(owned).to(comm.device)  # what stands where in the gathered keys
-        self.place_of = torch.from_numpy(np.argsort(owned, kind="stable")).to(comm.device)
-        self.in_order = bool((owned[1:] > owned[:-1]).all())
+        order = order_of(shards)
+        self.spans, self.in_order = order.spans, order.in_order
+        (self.piece,) = kernel.over_shards(mask, shards, comm.rank, all_keys(mask), [0])
+        self.token_of, self.place_of = (torch.from_numpy(index).to(comm.device) for index in (order.token_of, order.place_of))
 
     def forward(self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor) -> tuple[torch.Tensor, Kept]:
         merger = Merger(self.kernel, q_LHD, v_LHD)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from longca.masks import Mask
+from longca.masks.bands import spread
 from longca.parallel.comm.base import Comm, Message, Transfer, size_of
+from longca.parallel.cuts import once_for_all_ranks
 from longca.parallel.primitives.local import LocalKernel, Piece
 from longca.parallel.primitives.merge import Merger, Total
 from longca.parallel.primitives.program import Gradients, Kept, Program
 from longca.parallel.primitives.rows import take_rows
-from longca.parallel.ranges import Ranges, Shards, common, count, joined, positions, seen_keys
+from longca.parallel.ranges import Ranges, Shards, count, joined, positions, seen_keys
 
 STAGES = 2  # parts in which remote keys come, each beside the attention over the part before
 
@@ -33,11 +35,18 @@ class Stage:
 
 
 class Plan:
-    """Who needs which keys of whom: needed[rank][owner]."""
+    """Who needs which keys of whom: needed[rank][owner], and the same by owner: wanted[owner][rank]. Nothing is listed for nobody."""
 
     def __init__(self, mask: Mask, shards: Shards) -> None:
-        seen = [seen_keys(mask, shard) for shard in shards]
-        self.needed = [[common(keys, shard) for shard in shards] for keys in seen]
+        everything = np.concatenate(shards)
+        owner = np.repeat(np.arange(len(shards)), [len(shard) for shard in shards])
+        order = np.argsort(everything[:, 0], kind="stable")
+        everything, owner = everything[order], owner[order]
+        self.needed = [_by_owner(seen_keys(mask, shard), everything, owner) for shard in shards]
+        self.wanted: list[dict[int, Ranges]] = [{} for _ in shards]
+        for rank, needed in enumerate(self.needed):
+            for source, ranges in needed.items():
+                self.wanted[source][rank] = ranges
         self.ranks = len(shards)
 
     def stage_of(self, rank: int, owner: int) -> int:
@@ -45,10 +54,26 @@ class Plan:
         return ((rank - owner) % self.ranks - 1) * STAGES // max(1, self.ranks - 1)
 
 
+plan_of: Callable[[Mask, Shards], Plan] = once_for_all_ranks(Plan)
+
+
+def _by_owner(keys: Ranges, owned: Ranges, owner: Ranges) -> dict[int, Ranges]:
+    """The keys by the rank that owns them; `owned` are the ranges of all ranks in order, `owner` the rank of each."""
+    first = np.searchsorted(owned[:, 1], keys[:, 0], side="right")
+    last = np.searchsorted(owned[:, 0], keys[:, 1], side="left")
+    mine, theirs = spread(first, last)
+    ranges = np.stack([np.maximum(keys[mine, 0], owned[theirs, 0]), np.minimum(keys[mine, 1], owned[theirs, 1])], 1)
+    order = np.argsort(owner[theirs], kind="stable")
+    ranks, starts = np.unique(owner[theirs][order], return_index=True)
+    edges = np.append(starts, len(order)).tolist()
+    ranges = ranges[order]
+    return {rank: ranges[first:last] for rank, first, last in zip(ranks.tolist(), edges, edges[1:], strict=False)}
+
+
 class GroupCast(Program):
     def __init__(self, kernel: LocalKernel, comm: Comm, mask: Mask, shards: Shards, heads: tuple[int, int]) -> None:
         self.kernel, self.comm, self.rows, self.heads = kernel, comm, shards[comm.rank], heads
-        plan = Plan(mask, shards)
+        plan = plan_of(mask, shards)
         rows = mask.rows(self.rows)  # type: ignore[arg-type]  # arrays are ranges too
         self.own = kernel.over(rows.cols(self.rows))  # type: ignore[arg-type]
         self.stages = [self._stage(plan, shards, rows, number) for number in range(min(STAGES, comm.size - 1))]
@@ -56,21 +81,29 @@ class GroupCast(Program):
 
     def _stage(self, plan: Plan, shards: Shards, rows: Mask, number: int) -> Stage:
         me = self.comm.rank
-        others = [rank for rank in range(self.comm.size) if rank != me]
-        wanted = {rank: plan.needed[rank][me] for rank in others if plan.stage_of(rank, me) == number}
-        coming = {owner: plan.needed[me][owner] for owner in others if plan.stage_of(me, owner) == number}
-        coming = {owner: ranges for owner, ranges in coming.items() if len(ranges)}
+        wanted = {rank: ranges for rank, ranges in plan.wanted[me].items() if rank != me and plan.stage_of(rank, me) == number}
+        coming = {owner: ranges for owner, ranges in plan.needed[me].items() if owner != me and plan.stage_of(me, owner) == number}
         keys = joined(np.concatenate([np.zeros((0, 2), np.int64), *coming.values()]))
         edges = np.append(0, np.cumsum([count(ranges) for ranges in coming.values()], dtype=np.int64)).tolist()
-        place = np.concatenate([np.zeros(0, np.int64), *(positions(ranges, keys) for ranges in coming.values())])
+        if self.comm.shapes_only:
+            order = back = self._places(keys, keys)
+        else:
+            place = np.concatenate([np.zeros(0, np.int64), *(positions(ranges, keys) for ranges in coming.values())])
+            order, back = self._index(np.argsort(place, kind="stable")), self._index(place)
         return Stage(
-            {rank: self._index(positions(ranges, shards[me])) for rank, ranges in wanted.items() if len(ranges)},
+            {rank: self._places(ranges, shards[me]) for rank, ranges in wanted.items()},
             {owner: slice(*span) for owner, span in zip(coming, itertools.pairwise(edges), strict=True)},
             count(keys),
-            self._index(np.argsort(place, kind="stable")),
-            self._index(place),
+            order,
+            back,
             self.kernel.over(rows.cols(keys)),  # type: ignore[arg-type]
         )
+
+    def _places(self, ranges: Ranges, of: Ranges) -> torch.Tensor:
+        """Where tokens stand among others; of shapes only their number is asked for."""
+        if self.comm.shapes_only:
+            return torch.empty(count(ranges), dtype=torch.int64, device=self.comm.device)
+        return self._index(positions(ranges, of))
 
     def _index(self, numbers: Ranges) -> torch.Tensor:
         return torch.from_numpy(numbers).to(self.comm.device)

@@ -13,7 +13,7 @@ from longca.parallel.comm.base import Comm, Message, Transfer, size_of
 from longca.parallel.primitives.local import LocalKernel
 from longca.parallel.primitives.merge import Merger, Total
 from longca.parallel.primitives.program import Gradients, Kept, Program
-from longca.parallel.primitives.ring_schedule import NOBODY, GradientHop, Hop, schedule
+from longca.parallel.primitives.ring_schedule import NOBODY, GradientHop, Hop, rounds_of
 from longca.parallel.primitives.wire import in_order
 from longca.parallel.ranges import Shards, count
 
@@ -44,10 +44,8 @@ class DoubleRing(Program):
     def __init__(self, kernel: LocalKernel, comm: Comm, mask: AnyMask, shards: Shards, heads: tuple[int, int], windows: int = 1) -> None:
         self.kernel, self.comm, self.rows, self.heads = kernel, comm, shards[comm.rank], heads
         self.lengths = [count(shard) for shard in shards]
-        areas = mask.pair_areas(shards, shards)  # type: ignore[arg-type]  # arrays are ranges too
-        self.visits = schedule(areas, comm.rank, windows)
-        rows = mask.rows(self.rows)  # type: ignore[arg-type]
-        self.pieces = [kernel.over(rows.cols(shards[visit.owner])) for visit in self.visits]  # type: ignore[arg-type]
+        self.visits = rounds_of(mask, shards, windows).visits(comm.rank)
+        self.pieces = kernel.over_shards(mask, shards, comm.rank, shards, [visit.owner for visit in self.visits])
         everybody = range(comm.size)
         self.inside, self.gradients = comm.sub(everybody, "keys"), comm.sub(everybody, "gradients")
         self.between = comm.sub(everybody, "windows") if windows > 1 else self.inside
