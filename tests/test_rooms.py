@@ -19,6 +19,7 @@ ROOMS = [
     {"results"},
     {"processes"},
     {"bench"},
+    {"simulate"},
     {"compare", "recommend"},
     {"report"},
     {"cli"},
