@@ -249,4 +249,4 @@ def fair_rates_of_many(links: NDArray[np.int64], limit: NDArray[np.float64], cap
         used[none] = 0
         room = np.maximum(room - used, 0.0)
         waiting = waiting[~settled]
-    return np.asarray(np.maximum(rate, 1.0))
+    return np.asarray(np.maximum(rate, 1e-6))

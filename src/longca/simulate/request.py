@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from msgspec.structs import replace
 
@@ -42,7 +43,7 @@ class Request:
             if not 1 <= number <= MOST_GPUS:
                 raise BadInput(f"--gpus must be from 1 to {MOST_GPUS}, not {number}.")
 
-    @property
+    @cached_property
     def methods(self) -> list[Method]:
         return [registry.get(name) for name in methods_of(self.suite)]
 
