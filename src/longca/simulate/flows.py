@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 SMALL = 40  # connected flows up to which plain loops are faster than arrays
-TOGETHER = 0.02  # part of its duration by which one of many flows may end early, beside another one
-LEVELS = 24  # links that are filled one after the other before the rest of many flows gets what is free on each of its links
+TOGETHER = 0.04  # part of its duration by which one of many flows may end early, beside another one
+LEVELS = 10  # links that are filled one after the other before the rest of many flows gets what is free on each of its links
 LINKS = 6  # of one flow at most
 
 

@@ -28,6 +28,10 @@ from longca.simulate.flows import Flow, Flows
 from longca.simulate.links import Links
 
 
+MANY = 64  # ranks; beyond it flows that begin within a small part of the time so far of each other begin together
+TOGETHER = 0.001
+
+
 class Span(NamedTuple):
     """Something that a rank did, for timelines: kind is attention, memory, transfer, or waiting."""
 
@@ -108,6 +112,9 @@ class Replay:
         self.waiting: dict[tuple[str, int, int], deque[tuple[Post, int]]] = {}  # by channel, sender, receiver
         self.collectives: dict[tuple[str, str, int], Collective] = {}
         self.counts: dict[tuple[str, str, int], int] = {}
+        self.starting: list[Flow] = []  # flows that begin at `start_at`, together
+        self.start_at = 0.0
+        self.together = TOGETHER if len(events) > MANY else 0.0
         self.host_s = cluster.compute.host_us * 1e-6
         self.slowness = [cluster.slowness(rank) for rank in range(len(events))]
 
@@ -116,7 +123,11 @@ class Replay:
             self._advance(rank)
         while True:
             flow_end = self.flows.next_end()
-            if self.heap and self.heap[0][0] <= flow_end:
+            event = self.heap[0][0] if self.heap else float("inf")
+            if self.starting and self.start_at <= min(event, flow_end):
+                flows, self.starting = self.starting, []
+                self.flows.start(self.start_at, flows)
+            elif event <= flow_end and event < float("inf"):
                 self._next_event()
             elif flow_end < float("inf"):
                 for flow in self.flows.end(flow_end):
@@ -138,11 +149,9 @@ class Replay:
             if queue[0] is what:
                 self._activate(what, now)
             return
-        flows = list(what)
-        while self.heap and self.heap[0][0] <= now and isinstance(others := self.heap[0][2], list):
-            heapq.heappop(self.heap)
-            flows += others
-        self.flows.start(now, flows)
+        if not self.starting:
+            self.start_at = now * (1 + self.together)
+        self.starting += what
 
     # -- one rank ----------------------------------------------------------------------------------------------------------------
 
