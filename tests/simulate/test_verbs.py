@@ -122,3 +122,23 @@ def test_calibrate_writes_a_cluster(tmp_path: Path, capsys: Captured) -> None:
 def test_what_makes_no_sense_is_refused(arguments: list[str], message: str, capsys: Captured) -> None:
     assert main(["simulate", *SMALL, *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_measured_records_are_compared_with_their_simulation(tmp_path: Path, capsys: Captured) -> None:
+    """Records that say what the simulation says have no error; others have theirs."""
+    command = ["simulate", *SMALL, "--gpus", "4", "--methods", "ring_p2p,usp", "--out", str(tmp_path)]
+    assert main(command) == 0
+    path = tmp_path / "results.jsonl"
+    records = [json.loads(line) | {"simulated": None, "check": {}} for line in path.read_text().splitlines()]
+    records[0]["ms"] |= {name: records[0]["ms"][name] * 2 for name in ("median", "p20", "p80")} | {
+        "samples": [records[0]["ms"]["median"] * 2]
+    }
+    records[0]["tflops"] /= 2
+    assert all(record["status"] == "ok" for record in records)
+    for record in records:
+        record["check"] = {"out": {"error": 0.0, "allowed": 1.0}}
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    capsys.readouterr()
+    assert main(["simulate", "--against", str(tmp_path), "--json"]) == 0
+    assert [line["error"] for line in lines(capsys)] == pytest.approx([-0.5, 0.0, 0.0, 0.0], abs=1e-6)
+    assert main(["simulate", "--against", str(tmp_path / "none")]) == 2

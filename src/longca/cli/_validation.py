@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from longca.cli._tables import show_table
@@ -45,6 +46,26 @@ def show_validation(name: str, cluster: Cluster, as_json: bool) -> int:
     print("\nDeviations over 20 %, and why:")
     for method, reason in validate.explanations(points, figures).items():
         print(f"* {method}: {reason}")
+    return 0
+
+
+def show_against(place: Path, name: str, cluster: Cluster, as_json: bool) -> int:
+    from longca.simulate.against import against, errors
+
+    pairs = against(place, cluster)
+    typical, most = errors(pairs)
+    fields = ("method", "grid", "ranks", "mask", "seqlen", "pass_")
+    if as_json:
+        for pair in pairs:
+            names = {field.strip("_"): getattr(pair.record, field) for field in fields}
+            print(json.dumps({**names, "measured_ms": pair.record.times.median, "simulated_ms": pair.ms, "error": pair.error}))
+    else:
+        rows = [
+            (*(getattr(pair.record, field) for field in fields), f"{pair.record.times.median:.4g}", f"{pair.ms:.4g}", f"{pair.error:+.0%}")
+            for pair in pairs
+        ]
+        show_table(("method", "grid", "ranks", "mask", "tokens", "pass", "measured ms", "simulated ms", "error"), rows)
+        print(f"\n{len(pairs)} records against {name}: median error {typical:.1%}, nine in ten within {most:.1%}.")
     return 0
 
 

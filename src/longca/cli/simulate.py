@@ -51,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeline", metavar="FILE.png", help="draw the timelines of ranks; one method and pass")
     parser.add_argument("--ranks", metavar="A,B", help="the ranks of --trace and --timeline (default: the first 8)")
     parser.add_argument("--validate", action="store_true", help="compare with published figures of H100 clusters, and print the errors")
+    parser.add_argument("--against", metavar="DIR", help="compare with measured records of the level cp, and print the errors")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -62,6 +63,10 @@ def run(args: argparse.Namespace) -> int:
         from longca.cli._validation import show_validation
 
         return show_validation(name, cluster, as_json=args.json)
+    if args.against:
+        from longca.cli._validation import show_against
+
+        return show_against(Path(args.against), name, cluster, as_json=args.json)
     return _simulate(args, name, cluster)
 
 
@@ -115,7 +120,7 @@ def _show(results: list[Simulated], name: str, cluster: Cluster) -> None:
         assert cell.split is not None
         names = (cell.split.method, cell.split.grid, cell.split.ranks, cell.mask_title, format_size(cell.seqlen), cell.pass_.value)
         if found is None:
-            refused.append(f"{' '.join(map(str, names[:4]))} {names[5]}: {result.outcome.reason}")
+            refused.append(f"{cell.split.method} {cell.split.grid} on {cell.split.ranks} GPUs, {cell.mask_title}: {result.outcome.reason}")
             continue
         shares = (found.compute_share, found.exposed_share, found.late_share, found.host_share, found.hidden_share)
         figures = (f"{found.ms:.4g}", f"{found.tflops:.0f}", *(f"{share:.0%}" for share in shares), format_memory(max(found.peaks)))

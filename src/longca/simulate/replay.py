@@ -27,7 +27,6 @@ from longca.simulate.costs import attention_s, memory_s
 from longca.simulate.flows import Flow, Flows
 from longca.simulate.links import Links
 
-
 MANY = 64  # ranks; beyond it flows that begin within a small part of the time so far of each other begin together
 TOGETHER = 0.001
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -86,15 +86,18 @@ def every_grid(method: Method, case: Case, ranks: int) -> list[Grid]:
     return grids
 
 
-def plans(cells: Sequence[Cell]) -> Iterator[tuple[list[Cell], AnyMask, Plan | Refused]]:
-    """The cells of each job (its passes), their mask, and the plan or why there is none."""
+def jobs_of(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """The cells of each job: the passes of one plan."""
     jobs: dict[Cell, list[Cell]] = {}
     for cell in cells:
         jobs.setdefault(cell.job, []).append(cell)
-    for together in jobs.values():
-        mask = mask_of(together[0].problem)
-        try:
-            plan: Plan | Refused = plan_of(together[0], mask, together[0].grad)
-        except Refused as error:
-            plan = error
-        yield together, mask, plan
+    return list(jobs.values())
+
+
+def plan_job(cells: Sequence[Cell]) -> tuple[AnyMask, Plan | Refused]:
+    """The mask of a job, and its plan or why there is none."""
+    mask = mask_of(cells[0].problem)
+    try:
+        return mask, plan_of(cells[0], mask, cells[0].grad)
+    except Refused as error:
+        return mask, error

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from multiprocessing import get_context
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -22,10 +25,12 @@ from longca.results.record import Environment, Outcome, Record, Status, Times
 from longca.simulate.cluster import Cluster
 from longca.simulate.predict import Prediction, predict
 from longca.simulate.programs import Programs
-from longca.simulate.request import Request, plans
+from longca.simulate.request import Request, jobs_of, plan_job
 
 VERSION = "simulator"  # the name under which a record's versions have the model
 MODEL = "1"  # raise it when predictions change
+MANY_RANKS = 100  # of all plans together, from which on it is worth to start processes
+Job = tuple[list[Cell], Cluster, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -38,20 +43,35 @@ class Simulated:
 
 
 def simulate(request: Request, cluster: Cluster, watched: Sequence[int] = ()) -> Iterator[Simulated]:
-    """Every cell of the request, cells of one plan one after the other."""
-    for cells, _, planned in plans(request.cells()):
-        if isinstance(planned, Refused):
-            yield from (Simulated(cell, Outcome(status=Status.UNSUPPORTED, reason=str(planned)), None) for cell in cells)
+    """Every cell of the request, cells of one plan one after the other. Large requests run in as many processes as there are cores."""
+    jobs: list[Job] = [(cells, cluster, tuple(watched)) for cells in jobs_of(request.cells())]
+    ranks = sum(cells[0].split.ranks for cells, _, _ in jobs if cells[0].split is not None)
+    workers = min(len(os.sched_getaffinity(0)), len(jobs))
+    if ranks < MANY_RANKS or workers < 2:
+        for job in jobs:
+            yield from simulate_job(job)
+        return
+    with ProcessPoolExecutor(workers, get_context("fork")) as pool:  # forked: plugins and masks are there
+        for results in pool.map(simulate_job, jobs):
+            yield from results
+
+
+def simulate_job(job: Job) -> list[Simulated]:
+    """The passes of one plan."""
+    cells, cluster, watched = job
+    _, plan = plan_job(cells)
+    if isinstance(plan, Refused):
+        return [Simulated(cell, Outcome(status=Status.UNSUPPORTED, reason=str(plan)), None) for cell in cells]
+    programs, results = Programs.of(plan), []
+    for cell in cells:
+        most = max(programs.peaks(cell.pass_))
+        if most > cluster.memory_gib * GIB:
+            reason = f"a rank holds {most / GIB:.1f} GiB, and a GPU has {cluster.memory_gib:g}"
+            results.append(Simulated(cell, Outcome(status=Status.OOM, reason=reason), None))
             continue
-        programs = Programs.of(planned)
-        for cell in cells:
-            most = max(programs.peaks(cell.pass_))
-            if most > cluster.memory_gib * GIB:
-                reason = f"a rank holds {most / GIB:.1f} GiB, and a GPU has {cluster.memory_gib:g}"
-                yield Simulated(cell, Outcome(status=Status.OOM, reason=reason), None)
-                continue
-            prediction = predict(programs, cluster, cell.pass_, watched)
-            yield Simulated(cell, _outcome(prediction, cluster, cell), prediction)
+        prediction = predict(programs, cluster, cell.pass_, watched)
+        results.append(Simulated(cell, _outcome(prediction, cluster, cell), prediction))
+    return results
 
 
 def _outcome(prediction: Prediction, cluster: Cluster, cell: Cell) -> Outcome:

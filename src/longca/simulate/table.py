@@ -10,7 +10,7 @@ from longca.bench.plan.cell import Cell
 from longca.errors import Refused
 from longca.results.record import Pass
 from longca.simulate.programs import Programs, imbalance, messages, pairs, sent_by_link
-from longca.simulate.request import Request, plans
+from longca.simulate.request import Request, jobs_of, plan_job
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ class Row:
 
 
 def rows(request: Request) -> Iterator[Row]:
-    for cells, _, plan in plans(request.cells()):
+    for cells in jobs_of(request.cells()):
+        _, plan = plan_job(cells)
         if isinstance(plan, Refused):
             yield from (Row(*_names(cell), refusal=str(plan)) for cell in cells)
             continue

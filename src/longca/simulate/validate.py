@@ -15,7 +15,7 @@ from longca.results.record import LevelName, Pass
 from longca.simulate.cluster import Cluster
 from longca.simulate.predict import Prediction, predict
 from longca.simulate.programs import Programs
-from longca.simulate.request import Request, plans
+from longca.simulate.request import Request, jobs_of, plan_job
 
 PLAIN = ("full", "causal")
 DOCUMENTS = ("full_document", "causal_document")
@@ -85,7 +85,8 @@ def recordings(figures: Published, masks: Sequence[str] = (*PLAIN, *DOCUMENTS)) 
             distribution=figures.distribution if mask in DOCUMENTS else "",
             passes=(Pass.FWD, Pass.BWD),
         )
-        for cells, _, plan in plans(Request(suite, tuple(figures.gpus), 8).cells()):
+        for cells in jobs_of(Request(suite, tuple(figures.gpus), 8).cells()):
+            _, plan = plan_job(cells)
             split = cells[0].split
             assert split is not None
             assert not isinstance(plan, Exception), plan
