@@ -36,7 +36,8 @@ class LocalKernel:
         self.needs_lse = merges or case.backward
         self.dtype = DTYPES[case.dtype]
         self.accumulate = accumulate or torch.promote_types(self.dtype, torch.float32)
-        self.layout: Layout = registry.choices(label)[0].layout
+        self.chosen = registry.choices(label)[0]  # whose layout and workspace all that the label may stand for share
+        self.layout: Layout = self.chosen.layout
         self._prepared: dict[tuple[str, Case], Prepared] = {}
 
     @property
@@ -145,6 +146,8 @@ class ShapesOnly(Attention):
         lse_HL: torch.Tensor | None,
     ) -> Gradients:
         dq, dk, dv = (self.kernel.empty(x.shape, what="gradient") for x in (q_LHD, k_LHD, v_LHD))
+        case = replace(self.kernel.case, seqlen_q=len(q_LHD), seqlen_k=len(k_LHD))
+        self.kernel.comm.empty((self.kernel.chosen.workspace(case),), torch.uint8, "workspace")  # alive for this moment
         return dq, dk, dv
 
 
