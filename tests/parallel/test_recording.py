@@ -128,7 +128,7 @@ def test_an_attention_call_knows_its_mask() -> None:
 
 
 def test_a_kernel_states_the_sums_of_its_backward() -> None:
-    """fp32 sums of dq with two numbers per row and head, of dk and dv only where query heads share a KV head; nothing where none is stated."""
+    """fp32 sums of dq with two numbers per row and head, of dk and dv only where query heads share a KV head."""
     case = case_of(100, (4, 2), "bf16", 8, 16)
     assert kernels.get("fa4").workspace(case) == 4 * 100 * (4 * (8 + 2) + 2 * (8 + 16))
     assert kernels.get("fa4").workspace(case_of(100, (4, 4), "bf16", 8, 16)) == 4 * 100 * 4 * (8 + 2)

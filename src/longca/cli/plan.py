@@ -40,9 +40,7 @@ def run(args: argparse.Namespace) -> int:
         shown.append((*names, *sent, row.messages, format_memory(row.peak_bytes), work, f"{row.imbalance:.2f}"))
     if shown:
         show_table(COLUMNS, shown)
-        print(
-            "\nPer GPU: the one with the most. Memory is the most that is alive at once: inputs, results, buffers, and the fp32 sums of a kernel that states them."
-        )
+        print("\nPer GPU: the one with the most. Memory is the most that is alive at once: inputs, results, buffers, stated fp32 sums.")
     for (method, grid, gpus, mask), reason in refused.items():
         print(f"{method} {grid} on {gpus} GPUs, {mask}: {reason}")
     return 0
