@@ -20,6 +20,7 @@ ROOMS = [
     {"results"},
     {"processes"},
     {"bench"},
+    {"simulate"},
     {"compare", "recommend"},
     {"report"},
     {"api"},

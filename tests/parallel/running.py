@@ -151,7 +151,7 @@ def trace(plan: Plan, rank: int) -> tuple[TraceComm, int]:
         (case.heads_kv, case.head_dim_v),
         (case.heads_q, case.head_dim_v),
     ]
-    q, k, v, dout = (torch.empty(length, *shape, dtype=dtype, device="meta") for shape in shapes)
+    q, k, v, dout = (comm.empty((length, *shape), dtype) for shape in shapes)
     _, kept = program.forward(q, k, v)
     turn = len(comm.events)
     program.backward(dout, kept)

@@ -76,7 +76,7 @@ def test_needs_are_the_seen_keys_by_owner(name: str, ranks: int) -> None:
 def test_magi_is_right_in_rounds_that_are_not_joined(name: str, stages: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_cast, "JOIN_BYTES", 0)
     mask, case = mask_of(name), case_of(197)
-    plan = make_plan(Magi(stages), mask, case, 5)
+    plan = make_plan(Magi(), mask, case, 5, options={"stages": stages})
     assert_right(run_local(plan), reference(mask, case))
 
 
@@ -98,14 +98,14 @@ def test_small_transfers_are_posted_at_once() -> None:
 def test_stages_are_attention_calls(stages: int, calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """One over the rank's own keys, and one for each stage; no more than there are rounds."""
     monkeypatch.setattr(group_cast, "JOIN_BYTES", 0)
-    plan = make_plan(Magi(stages), masks.full(64), case_of(64), 8)
+    plan = make_plan(Magi(), masks.full(64), case_of(64), 8, options={"stages": stages})
     comm, turn = trace(plan, 0)
     assert sum(event.kind == "attention" for event in comm.events[:turn]) == calls
 
 
 def test_the_next_stage_travels_beside_the_attention_over_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_cast, "JOIN_BYTES", 0)
-    comm, turn = trace(make_plan(Magi(7), masks.full(64), case_of(64), 8), 0)
+    comm, turn = trace(make_plan(Magi(), masks.full(64), case_of(64), 8, options={"stages": 7}), 0)
     kinds = [event.kind for event in comm.events[:turn] if event.kind in ("post", "wait", "attention")]
     assert kinds == ["post", "attention", *["wait", "post", "attention"] * 6, "wait", "attention"]
 

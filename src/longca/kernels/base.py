@@ -189,6 +189,7 @@ class Kernel(ABC):
     layout: Layout = "LHD"
     gives_lse: bool = True  # where the backend cannot, forward returns None for lse
     backward: BackwardKind = "functional"
+    fp32_sums: tuple[str, ...] = ()  # the gradients that a backward sums up in memory of its own, in fp32
     gqa: str = "native"  # or "expands": the adapter repeats KV heads
     takes_negative_scale: bool = False  # most libraries take the maximum of the scores before they scale them
     takes_empty: bool = False  # masks without queries or without keys
@@ -219,6 +220,13 @@ class Kernel(ABC):
     @property
     def label(self) -> str:
         return f"{self.name}:{self.variant}" if self.variant else self.name
+
+    def workspace(self, case: Case) -> int:
+        """Bytes that a backward holds beside inputs and results: its fp32 sums, with two numbers for each query row and head."""
+        rows, keys = case.seqlen_q * case.heads_q, case.seqlen_k * case.heads_kv
+        sizes = {"dq": rows * (case.head_dim + 2), "dk": keys * case.head_dim, "dv": keys * case.head_dim_v}
+        grouped = case.heads_q > case.heads_kv  # sums over the query heads of a group; without groups dk and dv are results at once
+        return 4 * sum(sizes[name] for name in self.fp32_sums if name == "dq" or grouped)
 
     def lse_in(self, case: Case) -> bool:
         """Whether forward returns the lse in this case; merging partial results needs it."""

@@ -86,7 +86,7 @@ def _lists(runs: Runs, rows: int) -> TileLists:
 
 
 def find_runs(bands: Bands, seqlen_q: int, seqlen_k: int, rows_per_tile: int, keys_per_tile: int) -> Runs:
-    pieces, row_tile = _per_row_tile(bands, rows_per_tile)
+    pieces, row_tile = per_row_tile(bands, rows_per_tile)
     size = keys_per_tile
     touched, touched_end = pieces.lo // size, (pieces.hi_last - 1) // size + 1
     whole = np.minimum(-(-pieces.lo_last // size), touched_end)
@@ -121,7 +121,8 @@ def find_runs(bands: Bands, seqlen_q: int, seqlen_k: int, rows_per_tile: int, ke
     return _joined(Runs(row, start, end, level == tile_rows * tile_keys))
 
 
-def _per_row_tile(bands: Bands, rows_per_tile: int) -> tuple[Bands, Ints]:
+def per_row_tile(bands: Bands, rows_per_tile: int) -> tuple[Bands, Ints]:
+    """The bands cut at the edges of row tiles, and the row tile of each piece."""
     which, tile = spread(bands.q0 // rows_per_tile, (bands.q1 - 1) // rows_per_tile + 1)
     start = np.maximum(bands.q0[which], tile * rows_per_tile)
     end = np.minimum(bands.q1[which], (tile + 1) * rows_per_tile)

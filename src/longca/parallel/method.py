@@ -160,7 +160,7 @@ class Plan:
     def local_kernel(self, comm: Comm, case: Case | None = None) -> LocalKernel:
         from longca.parallel.primitives.local import LocalKernel
 
-        return LocalKernel(self.kernel, case or self.case, comm, self.accumulate)
+        return LocalKernel(self.kernel, case or self.case, comm, self.accumulate, self.method.merges)
 
 
 def make_plan(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -17,6 +18,7 @@ def contiguous(length: int, ranks: int) -> Shards:
     return tuple(joined(as_array([(edges[rank], edges[rank + 1])])) for rank in range(ranks))
 
 
+@lru_cache(maxsize=16)
 def zigzag(mask: AnyMask, ranks: int) -> Shards:
     """Each document in 2R chunks, of which rank r owns the r-th from the front and the r-th from behind: causal work is even.
 

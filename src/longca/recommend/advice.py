@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from longca.masks.by_name import plugins_of
@@ -14,6 +15,7 @@ from longca.results.record import Environment, Record
 from longca.text import format_shape, format_size, parse_size, shape_options
 
 FOLDER = "out/recommend"
+CLUSTER = "h100-ib"  # whose simulation is named to somebody who names none
 KINDS = ("cpu", "cuda")  # of devices, as `longca run --device` takes them
 
 
@@ -44,7 +46,11 @@ def advice(question: Question, others: Sequence[Near], matching: Sequence[Enviro
         return [*sentences, f"or to measure it{where}: {run_command(question)}", f"then: {ask_command(question)}"]
     kind = "cpu" if on_cpu else question.device.lower()
     run = run_command(question) + (f" --device {kind}" if question.device and kind in KINDS else "")
-    return [*sentences, f"to measure it{_where(question)}: {run}", f"then: {ask_command(question)}"]
+    sentences += [f"to measure it{_where(question)}: {run}", f"then: {ask_command(question)}"]
+    if not question.device and (command := simulate_command(question)):
+        sentences.append(f"without the GPUs, to simulate it: {command}")
+        sentences.append(f"then: {ask_command(replace(question, cluster=CLUSTER))}")
+    return sentences
 
 
 def _nearby(question: Question, others: Sequence[Near]) -> list[str]:
@@ -112,6 +118,16 @@ def run_command(question: Question) -> str:
     return shlex.join([*words, "--out", FOLDER])
 
 
+def simulate_command(question: Question) -> str:
+    """The `longca simulate` whose records answer the question; empty where no simulation does."""
+    if question.gpus < 2 or question.is_pattern or question.own_documents or question.deterministic:
+        return ""
+    passes = ",".join(part.value for part in question.pass_.parts)
+    words = ["longca", "simulate", "--cluster", question.cluster or CLUSTER, "--gpus", str(question.gpus)]
+    words += ["--seqlen", format_size(question.seqlen), "--masks", question.mask, *_common(question), "--passes", passes]
+    return shlex.join([*words, "--out", FOLDER])
+
+
 def ask_command(question: Question) -> str:
     """The command that asks the question again, of the records of that run."""
     words = ["longca", "recommend", "--mask", question.mask, "--seqlen", format_size(question.seqlen), *_common(question)]
@@ -120,4 +136,5 @@ def ask_command(question: Question) -> str:
     words += ["--pass", question.pass_.value] + (["--gpus", str(question.gpus)] if question.gpus > 1 else [])
     words += ["--memory", f"{question.memory_gib:.10g}GiB"] if question.memory_gib is not None else []
     words += ["--device", question.device] if question.device else []
+    words += ["--cluster", question.cluster] if question.cluster else []
     return shlex.join([*words, "--results", FOLDER])

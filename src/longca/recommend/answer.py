@@ -11,7 +11,7 @@ from msgspec.structs import replace as replace_fields
 
 from longca.errors import BadInput, LongcaError
 from longca.kernels import registry
-from longca.recommend.advice import Near, advice
+from longca.recommend.advice import Near, advice, ask_command, simulate_command
 from longca.recommend.matching import differences
 from longca.recommend.question import Question
 from longca.recommend.unmeasured import unmeasured
@@ -225,18 +225,18 @@ def _source(record: Record, results: Results) -> Source:
 
 
 def _without_cluster(question: Question, results: Results) -> list[str]:
-    """What to say where no record was simulated for the cluster: no run of LongCA makes such records, so none is advised."""
+    """What to say where no record was simulated for the cluster."""
     clusters = sorted({record.simulated for record in results.records if record.simulated})
     available = f"simulated records have {', '.join(clusters)}" if clusters else "no record here is a simulated one"
     lacking = f"there is no simulated record of this for the cluster {question.cluster}"
     lacking += "." if question.cluster in clusters else f"; {available}."
-    split = f" --level cp --nproc {question.gpus}" if question.gpus > 1 else ""
-    measuring = f"LongCA simulates nothing itself: `longca run{split}` measures, and its records answer without --cluster."
+    simulation = simulate_command(question)
+    simulating = [f"to simulate it: {simulation}", f"then: {ask_command(question)}"] if simulation else []
     try:
         best = recommend(replace(question, cluster=None), results).best
     except BadInput as error:  # records of several devices
-        return [lacking, measuring, f"without --cluster {error}"]
+        return [lacking, *simulating, f"without --cluster {error}"]
     if best is None:
-        return [lacking, measuring, "without --cluster no measured record answers, either."]
+        return [lacking, *simulating, "without --cluster no measured record answers, either."]
     speed = f"{best.tflops:.3g} TFLOP/s{' per GPU' if best.method else ''}, {best.ms:.4g} ms"
-    return [lacking, measuring, f"without --cluster measured records say: use {best.name} ({speed})."]
+    return [lacking, *simulating, f"without --cluster measured records say: use {best.name} ({speed})."]

@@ -1,8 +1,8 @@
 """What holds for the gradients of any attention, whatever dout is.
 
 The check knows dk and dv of a dout that is 0 in most rows. Timed calls have another one, of which it knows dq in some rows. Two sums tell
-whether dk and dv belong to it too: the rows of the probabilities sum up to 1, so dv of all keys is dout of all rows that see a key; and
-both <dk, k> over all keys and <dq, q> over all rows are the sum of all scores times their gradients.
+whether dk and dv belong to it too: without sinks the rows of the probabilities sum up to 1, so dv of all keys is dout of all rows that
+see a key; and both <dk, k> over all keys and <dq, q> over all rows are the sum of all scores times their gradients.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def unbalanced(mask: AnyMask, case: Case, inputs: Inputs, gradients: dict[str, t
     dv, dv_squares = _sums(gradients["dv"], case)
     (dk_k, dk_sizes), (dq_q, dq_sizes) = (_products(gradients[name], x, case) for name, x in (("dk", inputs.k), ("dq", inputs.q)))
     problem = _worst("dk", "the sum of dk · k is not that of dq · q", share, dk_k, dq_q, dk_sizes + dq_sizes)
-    if isinstance(mask, BlockMask):
+    if isinstance(mask, BlockMask) or case.sinks:  # a sink takes a part of each row, so its probabilities sum up to less
         return problem
     seen = seen_keys(mask, np.arange(mask.seqlen_q))
     dout, dout_squares = _sums(inputs.dout, case, torch.from_numpy((seen[:, 1] > seen[:, 0]).any(0)).to(inputs.dout.device))

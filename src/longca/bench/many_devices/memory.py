@@ -32,25 +32,14 @@ def refuse_what_does_not_fit(cell: Cell, plan: Plan) -> None:
 
 
 def least_bytes(plan: Plan) -> int:
-    """Inputs of the rank with the most tokens, and whichever is more: all that its program holds at once, results and gradients
-    included, or all tokens, from which the first rank makes the reference of the check."""
-    import torch
-
-    from longca.kernels.inputs import DTYPES
-    from longca.parallel.comm.trace import TraceComm
+    """Whichever is more of the rank with the most tokens: all that its program holds at once, inputs, results and gradients included,
+    or its inputs and all tokens, from which the first rank makes the reference of the check."""
+    from longca.parallel.recording import record
 
     case = plan.case
     rank = max(range(plan.ranks), key=lambda rank: count(plan.shards[rank]))
-    length = count(plan.shards[rank])
-    comm = TraceComm(rank, plan.ranks)
-    program = plan.program(comm)
-    shapes = [(heads, size) for heads in (case.heads_q, case.heads_kv) for size in (case.head_dim, case.head_dim_v)]  # q, dout, k, v
-    q, dout, k, v = (torch.empty(length, *shape, dtype=DTYPES[case.dtype], device="meta") for shape in shapes)
-    _, kept = program.forward(q, k, v)
-    if case.backward:
-        program.backward(dout, kept)
-    token = sum(heads * size for heads, size in shapes) * BYTES[case.dtype]
-    return token * length + max(comm.recording.peak_bytes(), token * case.seqlen_q)
+    token = (case.heads_q + case.heads_kv) * (case.head_dim + case.head_dim_v) * BYTES[case.dtype]  # q, k, v, dout
+    return max(record(plan, rank).peak, token * (count(plan.shards[rank]) + case.seqlen_q))
 
 
 def _is_even(plan: Plan) -> bool:

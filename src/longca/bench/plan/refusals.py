@@ -55,8 +55,7 @@ def _refusal(error: msgspec.ValidationError, values: Any, kind: type[Any], where
         return BadInput(f"{where}: {message['words']}.")
     name, value = _find(values, message["place"] or "", message["got"])
     if message["wanted"] is None:
-        field = get_type_hints(kind).get(re.split(r"[.\[]", name)[0])
-        known = [entry.value for enum in _enums(field) for entry in enum]
+        known = [entry.value for enum in _enums(_annotation(kind, re.split(r"[.\[]", name))) for entry in enum]
         return BadInput(f"{where}: {unknown(f'value of {name}:', str(value), known)}")
     return BadInput(f"{where}: {name or 'it'} must be {_wanted(message)}, not {_shown(value)}.")
 
@@ -81,6 +80,14 @@ def _candidates(values: Any, steps: list[str], name: str) -> Iterator[tuple[str,
             yield from _candidates(values[key], steps[1:], f"{name}.{key}" if name else str(key))
     elif isinstance(values, list | tuple) and steps[0].isdecimal() and int(steps[0]) < len(values):
         yield from _candidates(values[int(steps[0])], steps[1:], f"{name}[{steps[0]}]")
+
+
+def _annotation(kind: type[Any], names: list[str]) -> Any:
+    """The type of a field, or of a field of the struct in it."""
+    field = get_type_hints(kind).get(names[0])
+    if isinstance(field, type) and issubclass(field, msgspec.Struct) and len(names) > 1:
+        return _annotation(field, names[1:])
+    return field
 
 
 def _enums(annotation: Any) -> Iterator[type[Enum]]:

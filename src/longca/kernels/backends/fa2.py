@@ -26,6 +26,7 @@ class Fa2(Kernel):
     about = "FlashAttention-2 with documents and windows: torch's own build, or the flash-attn package"
     variants = ("torch", "package")
     preference = Preference(cuda=50)
+    fp32_sums = ("dq",)
 
     def __init__(self, variant: str = "") -> None:
         super().__init__(variant)

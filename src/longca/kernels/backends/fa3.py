@@ -71,6 +71,7 @@ class Fa3(Kernel):
     capability = (9, 0)
     tested = "H200"
     preference = Preference(cuda=30)
+    fp32_sums = ("dq", "dk", "dv")
     tuning = Tuning()
 
     def present(self) -> Answer:

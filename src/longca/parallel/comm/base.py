@@ -13,6 +13,8 @@ from typing import Literal
 
 import torch
 
+from longca.masks import AnyMask, Mask
+
 Message = tuple[int, torch.Tensor]  # a rank of this Comm, and what it gets or where its message goes: contiguous
 Operation = Literal["exchange", "all_to_all", "all_gather", "reduce_scatter"]
 Work = Literal["copy", "merge"]
@@ -44,6 +46,20 @@ class AttentionCall:
     head_dim: int
     head_dim_v: int
     dtype: str
+    tiles: int  # of 128 x 128 pairs with a visible one; of a block pattern the mean over its heads
+    kernel: str
+    lse: bool  # whether the caller merges by lse, so that the kernel must give it
+    make_mask: Callable[[], AnyMask] = field(compare=False, repr=False)
+
+    @property
+    def bands(self) -> int:
+        """How many bands the mask of this call has; the mask is cut to count them."""
+        mask = self.make_mask()
+        return len(mask.bands.q0) if isinstance(mask, Mask) else 0
+
+    @property
+    def mask_digest(self) -> str:
+        return self.make_mask().digest
 
 
 class Transfer:
@@ -105,7 +121,7 @@ class Comm(ABC):
         self.traffic.worked_bytes[work] += size
 
     def note_attention(self, call: AttentionCall) -> None:
-        """The local kernel is about to be called. Only recorders care."""
+        """The local kernel is about to be called. Only recorders are told."""
         return
 
     # -- what methods call ------------------------------------------------------------------------------------------------------

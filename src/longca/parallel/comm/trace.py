@@ -2,111 +2,128 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import lru_cache
+from typing import Literal, cast
 
+import msgspec
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
-from longca.parallel.comm.base import AttentionCall, Comm, Message, Operation, Traffic, Transfer, Work, size_of
+from longca.parallel.comm.base import AttentionCall, Comm, Message, Operation, Traffic, Transfer, size_of
+from longca.parallel.comm.shapes import META, Shape
 
-Kind = Literal["post", "wait", "attention", "copy", "merge", "alloc", "free"]
+Kind = Literal["post", "wait", "attention", "memory"]
+Messages = tuple[tuple[int, int], ...]  # ranks of the whole job, and bytes
 
 
-@dataclass(frozen=True)
-class Event:
-    """`number` ties a wait to its post and a free to its alloc. Peers are numbers in the whole job, with the bytes of each message."""
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """One step of a rank's program. `number` ties a wait to its post. Peers are numbers in the whole job."""
 
     kind: Kind
     number: int = -1
-    bytes: int = 0
-    what: str = ""  # the operation of a post, what a buffer is for
+    bytes: int = 0  # sent by a post; read and written by operations on memory
+    calls: int = 1  # operations on memory that follow one another are one event
+    what: str = ""  # the operation of a post
     channel: str = ""  # posts on one channel follow one another; channels are independent
     members: tuple[int, ...] = ()
-    sends: tuple[tuple[int, int], ...] = ()
-    receives: tuple[tuple[int, int], ...] = ()
+    sends: Messages = ()
+    receives: Messages = ()
     call: AttentionCall | None = None
+    alive: int = 0  # bytes of all storages at this time
 
 
 @dataclass
 class Recording:
-    """The events of one rank. A buffer is free when nothing refers to its memory any more; that is looked up at every event."""
+    """The events of one rank, and the storages of its tensors as far as they were made while it was recorded."""
 
     events: list[Event] = field(default_factory=list)
-    live: dict[int, tuple[StorageWeakRef, int, str]] = field(default_factory=dict)
     numbers: int = 0
+    alive: int = 0
+    peak: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    most: dict[str, int] = field(default_factory=dict)
+    waiting_bytes: int = 0
+    waiting_calls: int = 0
 
     def next_number(self) -> int:
         self.numbers += 1
         return self.numbers
 
     def add(self, event: Event) -> None:
-        for number, (reference, size, what) in list(self.live.items()):
-            if reference.expired():
-                del self.live[number]
-                self.events.append(Event("free", number, size, what))
+        self.flush()
         self.events.append(event)
+
+    def flush(self) -> None:
+        """Operations on memory become an event when something else follows them."""
+        if self.waiting_calls:
+            self.events.append(Event("memory", bytes=self.waiting_bytes, calls=self.waiting_calls, alive=self.alive))
+            self.waiting_bytes = self.waiting_calls = 0
+
+    def allocated(self, size: int, what: str) -> None:
+        self.alive += size
+        self.peak = max(self.peak, self.alive)
+        self.counts[what] += 1
+        self.most[what] = max(self.most.get(what, 0), self.counts[what])
+
+    def freed(self, size: int, what: str) -> None:
+        self.alive -= size
+        self.counts[what] -= 1
+
+    def worked(self, size: int) -> None:
+        self.waiting_bytes += size
+        self.waiting_calls += 1
 
     def most_alive(self, what: str) -> int:
         """How many buffers of one kind were alive at the same time."""
-        alive = most = 0
-        for event in self.events:
-            if event.what == what and event.kind in ("alloc", "free"):
-                alive += 1 if event.kind == "alloc" else -1
-                most = max(most, alive)
-        return most
+        return self.most.get(what, 0)
 
     def peak_bytes(self) -> int:
-        alive = most = 0
-        for event in self.events:
-            if event.kind in ("alloc", "free"):
-                alive += event.bytes if event.kind == "alloc" else -event.bytes
-                most = max(most, alive)
-        return most
+        """The most bytes that were alive at the same time: inputs made with `TraceComm.empty`, buffers, results, copies, workspaces."""
+        return self.peak
+
+
+@lru_cache(maxsize=1024)
+def _channel(label: str, members: tuple[int, ...]) -> str:
+    return f"{label or 'all'}:{','.join(map(str, members))}"
 
 
 class TraceComm(Comm):
     shapes_only = True
 
     def __init__(self, rank: int, size: int, members: Sequence[int] = (), recording: Recording | None = None, label: str = "") -> None:
-        super().__init__(members or range(size), rank, torch.device("meta"), Traffic())
+        super().__init__(members or range(size), rank, META, Traffic())
         self.recording = recording or Recording()
-        self.channel = f"{label or 'all'}:{','.join(map(str, self.members))}"
+        self.channel = _channel(label, self.members)
 
     @property
     def events(self) -> list[Event]:
+        self.recording.flush()
         return self.recording.events
 
     def _post(self, operation: Operation, sends: Sequence[Message], receives: Sequence[Message]) -> Transfer:
-        number = self.recording.next_number()
+        recording = self.recording
+        number = recording.next_number()
         sent, received = (tuple((self.members[rank], size_of(tensor)) for rank, tensor in messages) for messages in (sends, receives))
         size = sum(size for _, size in sent)
-        self.recording.add(Event("post", number, size, operation, self.channel, self.members, sent, received))
+        recording.add(Event("post", number, size, len(sent), operation, self.channel, self.members, sent, received, alive=recording.alive))
         held = [*sends, *receives]  # as long as they are under way
 
         def wait() -> None:
             held.clear()
-            self.recording.add(Event("wait", number))
+            recording.add(Event("wait", number, alive=recording.alive))
 
         return Transfer(wait)
 
     def sub(self, ranks: Sequence[int], label: str = "") -> TraceComm:
-        members = [self.members[rank] for rank in ranks]
-        found = TraceComm(members.index(self.members[self.rank]), len(members), members, self.recording, label)
-        found.traffic = self.traffic
-        return found
+        members = tuple(self.members[rank] for rank in ranks)
+        group = TraceComm(members.index(self.members[self.rank]), len(members), members, self.recording, label)
+        group.traffic = self.traffic
+        return group
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype, what: str = "") -> torch.Tensor:
-        buffer = super().empty(shape, dtype)
-        number = self.recording.next_number()
-        self.recording.add(Event("alloc", number, size_of(buffer), what))
-        self.recording.live[number] = (StorageWeakRef(buffer.untyped_storage()), size_of(buffer), what)
-        return buffer
-
-    def note_work(self, work: Work, size: int) -> None:
-        super().note_work(work, size)
-        self.recording.add(Event(work, bytes=size))
+        return cast(torch.Tensor, Shape.empty(self.recording, shape, dtype, what))
 
     def note_attention(self, call: AttentionCall) -> None:
-        self.recording.add(Event("attention", call=call))
+        self.recording.add(Event("attention", call=call, alive=self.recording.alive))

@@ -3,17 +3,43 @@
 from __future__ import annotations
 
 import itertools
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from longca.masks import AnyMask
 from longca.parallel.comm.base import Comm
+from longca.parallel.cuts import once_for_all_ranks
 from longca.parallel.primitives.local import LocalKernel
 from longca.parallel.primitives.merge import Merger, Total
 from longca.parallel.primitives.program import Gradients, Kept, Program, with_sinks
 from longca.parallel.primitives.rows import take_rows
-from longca.parallel.ranges import Shards, as_array, count, cut, tokens
+from longca.parallel.ranges import Shards, as_array, count, tokens
+
+
+class Order(NamedTuple):
+    """Where the tokens of all ranks stand when they are gathered rank after rank."""
+
+    spans: list[slice]  # of each rank
+    place_of: NDArray[np.int64]  # where the tokens stand, in order
+    token_of: NDArray[np.int64]  # which of them, counted in order, stands where
+    in_order: bool
+
+
+@once_for_all_ranks
+def order_of(shards: Shards) -> Order:
+    edges = np.append(0, np.cumsum([count(shard) for shard in shards]))
+    owned = np.concatenate([tokens(shard) for shard in shards])
+    spans = [slice(int(first), int(last)) for first, last in itertools.pairwise(edges)]
+    place_of = np.argsort(owned, kind="stable")
+    return Order(spans, place_of, np.argsort(place_of), bool((owned[1:] > owned[:-1]).all()))
+
+
+@once_for_all_ranks
+def all_keys(mask: AnyMask) -> Shards:
+    return (as_array([(0, mask.seqlen_k)]),)
 
 
 class Together:
@@ -22,12 +48,9 @@ class Together:
 
     def __init__(self, kernel: LocalKernel, comm: Comm, shards: Shards) -> None:
         self.kernel, self.comm = kernel, comm
-        edges = np.append(0, np.cumsum([count(shard) for shard in shards]))
-        self.spans = [slice(int(first), int(last)) for first, last in itertools.pairwise(edges)]
-        owned = np.concatenate([tokens(shard) for shard in shards])
-        place_of = np.argsort(owned, kind="stable")  # where the tokens stand, in order
-        self.place_of, self.token_of = (torch.from_numpy(index).to(comm.device) for index in (place_of, np.argsort(place_of)))
-        self.in_order = bool((owned[1:] > owned[:-1]).all())
+        order = order_of(shards)
+        self.spans, self.in_order = order.spans, order.in_order
+        self.place_of, self.token_of = (torch.from_numpy(index).to(comm.device) for index in (order.place_of, order.token_of))
 
     def gathered(self, *own: torch.Tensor) -> list[torch.Tensor]:
         """Tensors of all ranks' tokens, in order. They travel as [L, ...], so that pieces of any length lie one after the other."""
@@ -52,7 +75,7 @@ class Together:
 class Gather(Program):
     def __init__(self, kernel: LocalKernel, comm: Comm, mask: AnyMask, shards: Shards, heads: tuple[int, int]) -> None:
         self.kernel, self.comm, self.rows, self.heads = kernel, comm, shards[comm.rank], heads
-        self.piece = kernel.over(cut(mask, self.rows, as_array([(0, mask.seqlen_k)])))
+        (self.piece,) = kernel.over_shards(mask, shards, comm.rank, all_keys(mask), [0])
         self.together = Together(kernel, comm, shards)
 
     def forward(

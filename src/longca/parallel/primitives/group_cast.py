@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
 
 from longca.masks import Mask
 from longca.parallel.comm.base import Comm, Message, Transfer, all_of, size_of
+from longca.parallel.cuts import once_for_all_ranks
 from longca.parallel.primitives.local import LocalKernel, Piece
 from longca.parallel.primitives.merge import Merger, Total
 from longca.parallel.primitives.program import Gradients, Kept, Program, with_sinks
@@ -40,45 +42,68 @@ class Stage:
     piece: Piece | None
 
 
+@lru_cache(maxsize=8)
+def staged(needs: Needs, stages: int, small: int) -> list[list[list[Turn]]]:
+    """The posts of each stage, the same on all ranks."""
+    return [[[Turn(turn) for turn in post] for post in stage] for stage in in_stages(rounds(needs.sizes), needs.sizes, stages, small)]
+
+
+class Turn:
+    """A round, as its receivers and as its senders see it."""
+
+    def __init__(self, turn: Round) -> None:
+        self.sender = turn  # by receiver
+        self.receiver = {sender: receiver for receiver, sender in turn.items()}
+
+
+needs_of: Callable[[Mask, Shards], Needs] = once_for_all_ranks(Needs)
+
+
 class GroupCast(Program):
     """`stages`: in how many parts remote keys come, each beside the attention over the part before. Each part comes in rounds in which a
     rank sends to one rank and receives from one."""
 
     def __init__(self, kernel: LocalKernel, comm: Comm, mask: Mask, shards: Shards, heads: tuple[int, int], stages: int = 2) -> None:
         self.kernel, self.comm, self.rows, self.heads = kernel, comm, shards[comm.rank], heads
-        needs, case = Needs(mask, shards), kernel.case
+        needs, case = needs_of(mask, shards), kernel.case
         key_bytes = case.heads_kv * (case.head_dim + case.head_dim_v) * kernel.dtype.itemsize
-        plan = in_stages(rounds(needs.sizes), needs.sizes, stages, JOIN_BYTES // key_bytes)
+        plan = staged(needs, stages, JOIN_BYTES // key_bytes)
         rows = mask.rows(self.rows)  # type: ignore[arg-type]  # arrays are ranges too
         self.own = kernel.over(rows.cols(self.rows))  # type: ignore[arg-type]
         self.stages = [self._stage(needs, posts, rows) for posts in plan]
         self.returns = comm.sub(range(comm.size), "gradients")
 
-    def _stage(self, needs: Needs, posts: list[list[Round]], rows: Mask) -> Stage:
+    def _stage(self, needs: Needs, posts: list[list[Turn]], rows: Mask) -> Stage:
         me = self.comm.rank
-        coming = [[(turn[me], needs.keys(me, turn[me])) for turn in post if me in turn] for post in posts]
+        coming = [[(owner, needs.keys(me, owner)) for turn in post if (owner := turn.sender.get(me)) is not None] for post in posts]
+        wanted = [[rank for turn in post if (rank := turn.receiver.get(me)) is not None] for post in posts]
         pieces = [keys for post in coming for _, keys in post]
         keys = joined(np.concatenate([np.zeros((0, 2), np.int64), *pieces]))
         edges = itertools.pairwise(np.append(0, np.cumsum([count(piece) for piece in pieces], dtype=np.int64)).tolist())
-        place = np.concatenate([np.zeros(0, np.int64), *(positions(piece, keys) for piece in pieces)])
+        if self.comm.shapes_only:
+            order = back = self._places(keys, keys)
+        else:
+            place = np.concatenate([np.zeros(0, np.int64), *(positions(piece, keys) for piece in pieces)])
+            order, back = self._index(np.argsort(place, kind="stable")), self._index(place)
         return Stage(
             [
                 Post(
-                    {
-                        rank: self._index(positions(needs.keys(rank, me), self.rows))
-                        for turn in post
-                        for rank, owner in turn.items()
-                        if owner == me
-                    },
+                    {rank: self._places(needs.keys(rank, me), self.rows) for rank in ranks},
                     {owner: slice(*next(edges)) for owner, _ in mine},
                 )
-                for post, mine in zip(posts, coming, strict=True)
+                for ranks, mine in zip(wanted, coming, strict=True)
             ],
             count(keys),
-            self._index(np.argsort(place, kind="stable")),
-            self._index(place),
+            order,
+            back,
             self.kernel.over(rows.cols(keys)),  # type: ignore[arg-type]
         )
+
+    def _places(self, ranges: Ranges, of: Ranges) -> torch.Tensor:
+        """Where tokens stand among others; of shapes only their number is asked for."""
+        if self.comm.shapes_only:
+            return torch.empty(count(ranges), dtype=torch.int64, device=self.comm.device)
+        return self._index(positions(ranges, of))
 
     def _index(self, numbers: Ranges) -> torch.Tensor:
         return torch.from_numpy(numbers).to(self.comm.device)

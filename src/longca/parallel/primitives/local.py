@@ -11,11 +11,12 @@ import torch
 from longca.kernels import registry
 from longca.kernels.base import Attention, BackwardKind, Case, Layout
 from longca.kernels.inputs import DTYPES, in_layout
-from longca.masks import AnyMask
+from longca.masks import AnyMask, Mask
 from longca.parallel.comm.base import AttentionCall, Comm
+from longca.parallel.cuts import Cut, cuts_of, tiles_touched
 from longca.parallel.primitives.merge import Merger, Total
 from longca.parallel.primitives.program import Gradients, Kept, Program, with_sinks
-from longca.parallel.ranges import Ranges, cut, extent
+from longca.parallel.ranges import Ranges, Shards, cut, extent
 
 
 class Prepared(NamedTuple):
@@ -30,11 +31,13 @@ class LocalKernel:
     `accumulate` is the type in which partial results are added up: fp32, except where a test shows what happens otherwise.
     """
 
-    def __init__(self, label: str, case: Case, comm: Comm, accumulate: torch.dtype | None = None) -> None:
+    def __init__(self, label: str, case: Case, comm: Comm, accumulate: torch.dtype | None = None, merges: bool = True) -> None:
         self.label, self.comm, self.case = label, comm, replace(case, sinks=False)  # the merger adds them
+        self.needs_lse = merges or case.backward
         self.dtype = DTYPES[case.dtype]
         self.accumulate = accumulate or torch.promote_types(self.dtype, torch.float32)
-        self.layout: Layout = registry.choices(label)[0].layout
+        self.chosen = registry.choices(label)[0]  # whose layout and workspace all that the label may stand for share
+        self.layout: Layout = self.chosen.layout
         self._prepared: dict[tuple[str, Case], Prepared] = {}
 
     @property
@@ -47,13 +50,36 @@ class LocalKernel:
         rows, keys = extent(mask)
         if rows.stop == rows.start:
             return None
-        seen = mask.rows([(rows.start, rows.stop)]).cols([(keys.start, keys.stop)])
-        return Piece(self, seen, rows, keys, whole_rows=seen.seqlen_q == mask.seqlen_q)
 
-    def prepare(self, mask: AnyMask) -> Prepared:
-        case = replace(self.case, seqlen_q=mask.seqlen_q, seqlen_k=mask.seqlen_k)
+        def make() -> AnyMask:
+            return mask.rows([(rows.start, rows.stop)]).cols([(keys.start, keys.stop)])
+
+        tiles = tiles_touched(mask) if self.comm.shapes_only else 0
+        return Piece(self, Cut(mask.area // mask.heads, tiles, rows, keys, mask.seqlen_q, make))
+
+    def over_shards(self, mask: AnyMask, rows: Shards, row_shard: int, keys: Shards, key_shards: Sequence[int]) -> list[Piece | None]:
+        """`over` of the rows of one shard and the keys of several others, one by one. For shapes all ranks share one table of the cuts."""
+        if self.comm.shapes_only and isinstance(mask, Mask):
+            table = cuts_of(mask, rows, keys)
+            return [None if (part := table.cut(row_shard, number)).is_empty else Piece(self, part) for number in key_shards]
+        own = mask.rows(rows[row_shard])  # type: ignore[arg-type]  # arrays are ranges too
+        return [self.over(own.cols(keys[number])) for number in key_shards]  # type: ignore[arg-type]
+
+    def rows_over(self, mask: AnyMask, shards: Shards, row_shards: Sequence[int], key_shard: int) -> list[Piece | None]:
+        """`over` of the rows of several shards, one by one, and the keys of one."""
+        if self.comm.shapes_only and isinstance(mask, Mask):
+            table = cuts_of(mask, shards, shards)
+            return [None if (part := table.cut(number, key_shard)).is_empty else Piece(self, part) for number in row_shards]
+        return [self.over(cut(mask, shards[number], shards[key_shard])) for number in row_shards]
+
+    def prepare(self, cut: Cut) -> Prepared:
         if self.comm.shapes_only:
             return Prepared(self.layout, ShapesOnly(self), "functional")
+        return self.prepare_mask(cut.make())
+
+    def prepare_mask(self, mask: AnyMask) -> Prepared:
+        """The kernel prepared for a mask; one that was prepared before is kept."""
+        case = replace(self.case, seqlen_q=mask.seqlen_q, seqlen_k=mask.seqlen_k)
         key = (mask.digest, case)
         if key not in self._prepared:
             chosen = registry.choose(self.label, mask, case)
@@ -71,10 +97,11 @@ class LocalKernel:
 class Piece:
     """Attention of some rows over some keys, both a slice of what the caller has."""
 
-    def __init__(self, kernel: LocalKernel, mask: AnyMask, rows: slice, keys: slice, whole_rows: bool) -> None:
-        self.rows, self.keys, self.area, self.whole_rows = rows, keys, mask.area // mask.heads, whole_rows
+    def __init__(self, kernel: LocalKernel, cut: Cut) -> None:
+        self.kernel, self.cut, self.rows, self.keys = kernel, cut, cut.rows, cut.keys
+        self.whole_rows = cut.rows.stop - cut.rows.start == cut.length
         self.comm, self.case = kernel.comm, kernel.case
-        self.layout, self.attention, kind = kernel.prepare(mask)
+        self.layout, self.attention, kind = kernel.prepare(cut)
         self.needs_graph = kind == "autograd" and self.case.backward
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -99,9 +126,13 @@ class Piece:
         return in_layout(x_LHD[part], self.layout)
 
     def _note(self, backward: bool) -> None:
-        case, rows, keys = self.case, self.rows.stop - self.rows.start, self.keys.stop - self.keys.start
+        if not self.comm.shapes_only:
+            return
+        case, cut, rows, keys = self.case, self.cut, self.rows.stop - self.rows.start, self.keys.stop - self.keys.start
         shape = (case.heads_q, case.heads_kv, case.head_dim, case.head_dim_v, case.dtype)
-        self.comm.note_attention(AttentionCall(backward, self.area, rows, keys, *shape))
+        self.comm.note_attention(
+            AttentionCall(backward, cut.area, rows, keys, *shape, cut.tiles, self.kernel.label, self.kernel.needs_lse, cut.make)
+        )
 
 
 class ShapesOnly(Attention):
@@ -125,6 +156,8 @@ class ShapesOnly(Attention):
         lse_HL: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         dq, dk, dv = (self.kernel.empty(x.shape, what="gradient") for x in (q_LHD, k_LHD, v_LHD))
+        case = replace(self.kernel.case, seqlen_q=len(q_LHD), seqlen_k=len(k_LHD))
+        self.kernel.comm.empty((self.kernel.chosen.workspace(case),), torch.uint8, "workspace")  # alive for this moment
         return dq, dk, dv
 
 

@@ -36,7 +36,7 @@ class StepKernel:
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> tuple[torch.Tensor, torch.Tensor]:
         """out [1, L, H, D] and lse [1, H, L]."""
-        prepared = self.kernel.prepare(self._mask(q.shape[1], k.shape[1], causal))
+        prepared = self.kernel.prepare_mask(self._mask(q.shape[1], k.shape[1], causal))
         out, lse = prepared.attention.forward(*(in_layout(x[0], prepared.layout) for x in (q, k, v)))
         assert lse is not None  # kernels without lse are refused
         return out[None], lse[None]
@@ -52,7 +52,7 @@ class StepKernel:
         causal: bool,
     ) -> Tensors:
         """dq, dk and dv as [1, L, H, D]."""
-        prepared = self.kernel.prepare(self._mask(q.shape[1], k.shape[1], causal))
+        prepared = self.kernel.prepare_mask(self._mask(q.shape[1], k.shape[1], causal))
         dout, q, k, v, out = (in_layout(x[0], prepared.layout) for x in (dout, q, k, v, out))
         return tuple(x[None] for x in prepared.attention.backward(dout, q, k, v, out, lse[0].contiguous()))
 

@@ -11,8 +11,8 @@ from longca.parallel.primitives.local import LocalKernel
 from longca.parallel.primitives.merge import Total
 from longca.parallel.primitives.program import Gradients, Kept, with_sinks
 from longca.parallel.primitives.ring import Block, DoubleRing, Travelling, travels
-from longca.parallel.primitives.ring_schedule import schedule
-from longca.parallel.ranges import Shards, cut
+from longca.parallel.primitives.ring_schedule import query_rounds_of
+from longca.parallel.ranges import Shards
 
 
 class QueryRing(DoubleRing):
@@ -20,9 +20,8 @@ class QueryRing(DoubleRing):
 
     def __init__(self, kernel: LocalKernel, comm: Comm, mask: AnyMask, shards: Shards, heads: tuple[int, int], windows: int = 1) -> None:
         super().__init__(kernel, comm, mask, shards, heads, windows)
-        areas = mask.pair_areas(shards, shards)  # type: ignore[arg-type]  # arrays are ranges too
-        self.query_visits = schedule(areas.T, comm.rank, windows)
-        self.query_pieces = [kernel.over(cut(mask, shards[visit.owner], self.rows)) for visit in self.query_visits]
+        self.query_visits = query_rounds_of(mask, shards, windows).visits(comm.rank)
+        self.query_pieces = kernel.rows_over(mask, shards, [visit.owner for visit in self.query_visits], comm.rank)
         self.row_type = torch.promote_types(kernel.dtype, torch.float32)  # of lse and delta
 
     def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:

@@ -14,7 +14,7 @@ from longca.parallel.comm.base import Comm, Message, Transfer, size_of
 from longca.parallel.primitives.local import LocalKernel, Piece
 from longca.parallel.primitives.merge import Merger, Total
 from longca.parallel.primitives.program import Gradients, Kept, Program, with_sinks
-from longca.parallel.primitives.ring_schedule import NOBODY, GradientHop, Hop, Visit, schedule
+from longca.parallel.primitives.ring_schedule import NOBODY, GradientHop, Hop, Visit, rounds_of
 from longca.parallel.primitives.wire import in_order
 from longca.parallel.ranges import Shards, count, joined
 
@@ -62,10 +62,8 @@ class DoubleRing(Program):
         self.result_type = kernel.dtype if rows is None or comm.size == 1 else kernel.accumulate  # of out and dq
         self.kernel, self.comm, self.rows, self.heads = kernel, comm, rows_of[comm.rank], heads
         self.lengths, self.all_keys = [count(shard) for shard in shards], joined(np.concatenate(shards))
-        areas = mask.pair_areas(rows_of, shards)  # type: ignore[arg-type]  # arrays are ranges too
-        self.visits = schedule(areas, comm.rank, windows)
-        own = mask.rows(self.rows)  # type: ignore[arg-type]
-        self.pieces = [kernel.over(own.cols(shards[visit.owner])) for visit in self.visits]  # type: ignore[arg-type]
+        self.visits = rounds_of(mask, rows_of, shards, windows).visits(comm.rank)
+        self.pieces = kernel.over_shards(mask, rows_of, comm.rank, shards, [visit.owner for visit in self.visits])
         everybody = range(comm.size)
         self.inside, self.gradients = comm.sub(everybody, "keys"), comm.sub(everybody, "gradients")
         self.between = comm.sub(everybody, "windows") if windows > 1 else self.inside

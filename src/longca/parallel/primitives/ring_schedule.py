@@ -7,12 +7,15 @@ on when nobody further down sees them, and their gradient goes straight home fro
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from longca.masks import AnyMask
+from longca.parallel.cuts import areas_of, once_for_all_ranks
+from longca.parallel.ranges import Shards
 
 NOBODY = -1
 
@@ -44,69 +47,74 @@ class Visit:
 
 
 class Rounds:
-    """The paths of all blocks; visits are numbered a * (R/W) + b."""
+    """The paths of all blocks; visits are numbered a * (R/W) + b. areas[r, o] is what rank r's queries see of rank o's keys."""
 
-    def __init__(self, areas: NDArray[np.int64], windows: int) -> None:
+    def __init__(self, areas: NDArray[np.int64], windows: int = 1) -> None:
         self.size, self.windows = len(areas), windows
         self.window = self.size // windows
-        self.seen = np.array([[areas[self.holder(owner, visit), owner] > 0 for visit in range(self.size)] for owner in range(self.size)])
+        owner, visit = np.ogrid[: self.size, : self.size]
+        holders = self._moved(owner, visit, 1)
+        seen = areas[holders, owner] > 0
+        self.holders: list[list[int]] = holders.tolist()  # [owner][visit]
+        self.owners: list[list[int]] = self._moved(owner, visit, -1).tolist()  # [holder][visit]
+        later = np.logical_or.accumulate(seen[:, ::-1], 1)[:, ::-1]
+        in_rounds = seen.reshape(self.size, windows, self.window)
+        later_in_round = np.logical_or.accumulate(in_rounds[:, :, ::-1], 2)[:, :, ::-1]
+        # whether a block is moved into the window of a visit, the first of a round; and on inside its window, to a visit of this round
+        self.goes_outside: list[list[bool]] = later.tolist()
+        self.goes_inside: list[list[bool]] = later_in_round.reshape(self.size, self.size).tolist()
+        others = seen & (visit > 0)  # after the owner's own visit
+        some = others.any(1)
+        first, last = others.argmax(1), self.size - 1 - others[:, ::-1].argmax(1)
+        # the first and the last visit that add to the gradient of a block; (1, 0) where none does
+        self.adders: list[tuple[int, int]] = list(zip(np.where(some, first, 1).tolist(), np.where(some, last, 0).tolist(), strict=True))
 
-    def holder(self, owner: int, visit: int) -> int:
-        (x, y), (a, b) = divmod(owner, self.window), divmod(visit, self.window)
-        return (x + a) % self.windows * self.window + (y + b) % self.window
-
-    def owner(self, holder: int, visit: int) -> int:
-        (x, y), (a, b) = divmod(holder, self.window), divmod(visit, self.window)
-        return (x - a) % self.windows * self.window + (y - b) % self.window
-
-    def goes_inside(self, owner: int, visit: int) -> bool:
-        """Whether a block is moved on inside its window to this visit: somebody from here to the end of the round sees it."""
-        end = (visit // self.window + 1) * self.window
-        return bool(self.seen[owner, visit:end].any())
-
-    def goes_outside(self, owner: int, visit: int) -> bool:
-        """Whether a block is moved into the window of this visit, the first of a round."""
-        return bool(self.seen[owner, visit:].any())
-
-    def adders(self, owner: int) -> tuple[int, int]:
-        """The first and the last visit, after the owner's own, that add to the gradient of a block; (1, 0) where none does."""
-        visits = np.flatnonzero(self.seen[owner, 1:]) + 1
-        return (int(visits[0]), int(visits[-1])) if len(visits) else (1, 0)
+    def _moved(self, rank: NDArray[np.int64], visit: NDArray[np.int64], sign: int) -> NDArray[np.int64]:
+        """The rank that is as far away as a block moves until this visit."""
+        x, y = (rank // self.window + sign * (visit // self.window)), (rank % self.window + sign * (visit % self.window))
+        return x % self.windows * self.window + y % self.window
 
     def carried(self, owner: int, visit: int) -> bool:
         """Whether a gradient passes from this visit to the next one."""
-        first, last = self.adders(owner)
+        first, last = self.adders[owner]
         return first <= visit < last
 
+    def visits(self, rank: int) -> list[Visit]:
+        """The visits of one rank, in order."""
+        visits = []
+        for visit in range(self.size):
+            ends_round = (visit + 1) % self.window == 0
+            opens_round = visit % self.window == 0 and visit + self.window < self.size
+            inner = Hop() if ends_round else self._hop(rank, visit, visit + 1, self.goes_inside)
+            outer = self._hop(rank, visit, visit + self.window, self.goes_outside) if opens_round else Hop()
+            visits.append(Visit(self.owners[rank][visit], inner, outer, ends_round, self._gradient(rank, visit)))
+        return visits
 
-def schedule(areas: NDArray[np.int64], rank: int, windows: int = 1) -> list[Visit]:
-    """The visits of one rank, in order. areas[r, o] is what rank r's queries see of rank o's keys."""
-    rounds = Rounds(areas, windows)
-    visits = []
-    for visit in range(rounds.size):
-        ends_round = (visit + 1) % rounds.window == 0
-        opens_round = visit % rounds.window == 0 and visit + rounds.window < rounds.size
-        inner = Hop() if ends_round else _hop(rounds, rank, visit, visit + 1, rounds.goes_inside)
-        outer = _hop(rounds, rank, visit, visit + rounds.window, rounds.goes_outside) if opens_round else Hop()
-        visits.append(Visit(rounds.owner(rank, visit), inner, outer, ends_round, _gradient(rounds, rank, visit)))
-    return visits
+    def _hop(self, rank: int, now: int, then: int, goes: list[list[bool]]) -> Hop:
+        mine, next_owner = self.owners[rank][now], self.owners[rank][then]
+        to = self.holders[mine][then] if goes[mine][then] else NOBODY
+        if not goes[next_owner][then]:
+            return Hop(to)
+        return Hop(to, self.holders[next_owner][now], next_owner)
+
+    def _gradient(self, rank: int, visit: int) -> GradientHop:
+        if visit == 0:  # the owner's own part stays with the owner
+            return GradientHop()
+        owner = self.owners[rank][visit]
+        to = owner if visit == self.adders[owner][1] else self.holders[owner][visit + 1] if self.carried(owner, visit) else NOBODY
+        home_from = self.holders[rank][visit] if self.adders[rank][1] == visit else NOBODY
+        if visit + 1 < self.size and self.carried(coming := self.owners[rank][visit + 1], visit):
+            return GradientHop(to, self.holders[coming][visit], coming, home_from)
+        return GradientHop(to, home_from=home_from)
 
 
-def _hop(rounds: Rounds, rank: int, now: int, then: int, goes: Callable[[int, int], bool]) -> Hop:
-    mine, next_owner = rounds.owner(rank, now), rounds.owner(rank, then)
-    to = rounds.holder(mine, then) if goes(mine, then) else NOBODY
-    if not goes(next_owner, then):
-        return Hop(to)
-    return Hop(to, rounds.holder(next_owner, now), next_owner)
+@once_for_all_ranks
+def rounds_of(mask: AnyMask, rows: Shards, keys: Shards, windows: int) -> Rounds:
+    """The paths of keys that visit the rows that see them."""
+    return Rounds(areas_of(mask, rows, keys), windows)
 
 
-def _gradient(rounds: Rounds, rank: int, visit: int) -> GradientHop:
-    if visit == 0:  # the owner's own part stays with the owner
-        return GradientHop()
-    owner = rounds.owner(rank, visit)
-    _, last = rounds.adders(owner)
-    to = owner if visit == last else rounds.holder(owner, visit + 1) if rounds.carried(owner, visit) else NOBODY
-    home_from = rounds.holder(rank, visit) if rounds.adders(rank)[1] == visit else NOBODY
-    if visit + 1 < rounds.size and rounds.carried(coming := rounds.owner(rank, visit + 1), visit):
-        return GradientHop(to, rounds.holder(coming, visit), coming, home_from)
-    return GradientHop(to, home_from=home_from)
+@once_for_all_ranks
+def query_rounds_of(mask: AnyMask, shards: Shards, windows: int) -> Rounds:
+    """The paths of queries that visit the keys that they see."""
+    return Rounds(areas_of(mask, shards, shards).T, windows)

@@ -30,6 +30,7 @@ class Fa4(Kernel):
     variants = ("native", "varlen", "bands", "blocks")
     tested = "H200"
     preference = Preference(cuda=10)
+    fp32_sums = ("dq", "dk", "dv")
     default_for_methods = ("cuda",)
     compile_cache = CompileCache("FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED", "FLASH_ATTENTION_CUTE_DSL_CACHE_DIR")
 

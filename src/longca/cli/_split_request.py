@@ -1,0 +1,63 @@
+"""The arguments that `longca plan` and `longca simulate` share, and the request that they make."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from longca.errors import BadInput
+from longca.text import parse_axes, parse_list
+
+if TYPE_CHECKING:
+    from longca.simulate.request import Request
+
+LISTS = ("kernels", "masks", "seqlens", "heads", "head_dims", "dtypes", "methods")
+
+
+def add_request_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--gpus", metavar="N,N", help="how many GPUs share the sequence (default 8)")
+    parser.add_argument("--seqlen", dest="seqlens", metavar="S,S", help="tokens of all GPUs together, such as 512K")
+    parser.add_argument("--per-gpu", metavar="S", help="tokens of each GPU instead, such as 8K (the default)")
+    parser.add_argument("--masks", metavar="A,B", help="names, or all (default causal)")
+    parser.add_argument("--methods", metavar="A,B", help="context parallel methods, or all (default)")
+    parser.add_argument("--kernels", metavar="NAME", help="the kernel that every rank runs (default: the usual one of methods)")
+    parser.add_argument("--heads", metavar="Q:KV", help="query and KV heads (default 64:8)")
+    parser.add_argument("--head-dim", dest="head_dims", metavar="D", help="head size (default 128)")
+    parser.add_argument("--dtype", dest="dtypes", metavar="T", help="bf16 (default), fp16 or fp32")
+    parser.add_argument("--model", metavar="NAME", help="the heads and head sizes of a model from `longca ls models`")
+    parser.add_argument("--passes", metavar="P,P", help="fwd, bwd, fwd+bwd (default fwd,bwd)")
+    parser.add_argument("--grid", metavar="UxR[xW]", help="the grid of methods that have a choice (default: each method's own)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="what documents are drawn with (default 0)")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=V", help="a parameter of the masks that have it; repeatable")
+    parser.add_argument("--distribution", metavar="NAME|FILE", help="what document lengths are drawn from")
+    parser.add_argument("--packing", metavar="NAME", help="draw, mixed or chunked")
+    parser.add_argument("--plugin", action="append", default=[], metavar="FILE", help="your own methods; repeatable")
+
+
+def request_of(args: argparse.Namespace, per_node: int, device: str = "cuda", all_grids: bool = False) -> Request:
+    from longca.bench.plan import suite as suites
+    from longca.bench.plan.workload import with_model
+    from longca.parallel.registry import load_plugin
+    from longca.results.record import LevelName, Pass, parse_pass
+    from longca.simulate.request import Request
+
+    for path in args.plugin:
+        load_plugin(path)
+    if args.seqlens and args.per_gpu:
+        raise BadInput("--seqlen and --per-gpu both say how long the sequence is; give one of them.")
+    suite = suites.Suite(masks=("causal",), level=LevelName.CP, seqlens=("8K",), per_rank=args.seqlens is None)
+    if args.model:
+        suite = with_model(suite, args.model)
+    lists: dict[str, Any] = {name: tuple(parse_list(getattr(args, name))) for name in LISTS if getattr(args, name) is not None}
+    if args.per_gpu:
+        lists["seqlens"] = tuple(parse_list(args.per_gpu))
+    passes = tuple(map(parse_pass, parse_list(args.passes))) if args.passes else (Pass.FWD, Pass.BWD)
+    suite = suite.changed(**lists, passes=passes, seeds=(args.seed,), grid=args.grid, distribution=args.distribution, packing=args.packing)
+    return Request(suites.with_params(suite, parse_axes(args.set)), _numbers(args.gpus), per_node, device, all_grids)
+
+
+def _numbers(text: str | None) -> tuple[int, ...]:
+    entries = parse_list(text or "8")
+    if not all(entry.isdecimal() and len(entry) < 9 for entry in entries):
+        raise BadInput(f"--gpus must be numbers such as 8,16,64, not {text}.")
+    return tuple(dict.fromkeys(map(int, entries)))

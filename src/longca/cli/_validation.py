@@ -1,0 +1,73 @@
+"""Prints how well simulations agree with published figures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from longca.cli._tables import show_table
+
+if TYPE_CHECKING:
+    from longca.simulate.cluster import Cluster
+    from longca.simulate.validate import Point
+
+
+def show_validation(name: str, cluster: Cluster, as_json: bool) -> int:
+    from longca.simulate import validate
+
+    figures = validate.published()
+    points = validate.compare(figures, cluster, validate.recordings(figures))
+    summary = validate.summary(points, figures)
+    if as_json:
+        print(json.dumps({"cluster": name, **summary, "points": [_plain(point) for point in points]}))
+        return 0
+    print(f"{figures.about}; {figures.source}.\nPublished, predicted and error, for {', '.join(map(str, figures.gpus))} GPUs:\n")
+    lines: dict[tuple[str, str, str], list[Point]] = {}
+    for point in points:
+        lines.setdefault((point.mask, point.pass_.value, point.method), []).append(point)
+    columns = ("mask", "pass", "method", *(f"{gpus} GPUs" for gpus in figures.gpus))
+    rows = [
+        (*names, *(f"{point.published:.0f} {point.predicted:.0f} {point.error:+.0%}" for point in line)) for names, line in lines.items()
+    ]
+    show_table(columns, rows)
+    plain, documents = summary["plain"], summary["documents"]
+    print(f"\nConstants of {name}: {', '.join(f'{constant} {validate.constant(cluster, constant):g}' for constant in validate.CONSTANTS)}.")
+    first = f"'the same as at {figures.gpus[0]} GPUs'"
+    print(f"full and causal: median error {plain['error']:.1%}, worst {plain['worst']:.0%}; {first} {plain['same_as_first']:.1%}.")
+    print(
+        f"documents: median error {documents['error']:.1%}; of the scaling from {figures.gpus[0]} GPUs {documents['scaling_error']:.1%}; "
+        f"{first} {documents['same_as_first']:.1%}."
+    )
+    within, total = documents["scaling_within_25"], documents["scaling_rows"]
+    print(f"documents: the ratio of 64 to 8 GPUs is within 25 % in {within} of {total} rows.")
+    worst = sorted(documents["rank_correlation"].items(), key=lambda item: item[1])
+    print(f"documents: rank correlation of methods, lowest first: {', '.join(f'{what} {value:.2f}' for what, value in worst)}.")
+    print("\nDeviations over 20 %, and why:")
+    for method, reason in validate.explanations(points, figures).items():
+        print(f"* {method}: {reason}")
+    return 0
+
+
+def show_against(place: Path, name: str, cluster: Cluster, as_json: bool) -> int:
+    from longca.simulate.against import against, errors
+
+    pairs = against(place, cluster)
+    typical, most = errors(pairs)
+    fields = ("method", "grid", "ranks", "mask", "seqlen", "pass_")
+    if as_json:
+        for pair in pairs:
+            names = {field.strip("_"): getattr(pair.record, field) for field in fields}
+            print(json.dumps({**names, "measured_ms": pair.record.times.median, "simulated_ms": pair.ms, "error": pair.error}))
+    else:
+        rows = [
+            (*(getattr(pair.record, field) for field in fields), f"{pair.record.times.median:.4g}", f"{pair.ms:.4g}", f"{pair.error:+.0%}")
+            for pair in pairs
+        ]
+        show_table(("method", "grid", "ranks", "mask", "tokens", "pass", "measured ms", "simulated ms", "error"), rows)
+        print(f"\n{len(pairs)} records against {name}: median error {typical:.1%}, nine in ten within {most:.1%}.")
+    return 0
+
+
+def _plain(point: Point) -> dict[str, object]:
+    return {**point._asdict(), "pass_": point.pass_.value, "error": point.error}

@@ -1,0 +1,46 @@
+"""`longca plan`: what each context parallel method sends, holds and computes on so many GPUs; exact, and no GPU is needed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from longca.cli._split_request import add_request_arguments, request_of
+from longca.cli._tables import show_table
+
+HELP = "say what each method sends, holds and computes per GPU, exactly, before anything runs"
+COLUMNS = ("method", "grid", "GPUs", "mask", "tokens", "pass", "sent in node", "to others", "messages", "memory", "work", "imbalance")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_request_arguments(parser)
+    parser.add_argument("--per-node", type=int, default=8, metavar="N", help="GPUs of a node (default 8)")
+    parser.add_argument("--all-grids", action="store_true", help="every grid of methods that have a choice")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per row instead of a table")
+
+
+def run(args: argparse.Namespace) -> int:
+    from longca.errors import BadInput
+    from longca.simulate.table import rows
+    from longca.text import format_memory, format_size
+
+    if args.per_node < 1:
+        raise BadInput(f"--per-node must be 1 or more, not {args.per_node}.")
+    shown, refused = [], {}
+    for row in rows(request_of(args, args.per_node, all_grids=args.all_grids)):
+        if args.json:
+            print(json.dumps(row.as_dict()), flush=True)
+            continue
+        if row.refusal:
+            refused[(row.method, row.grid, row.gpus, row.mask)] = row.refusal
+            continue
+        names = (row.method, row.grid, row.gpus, row.mask, format_size(row.seqlen), row.pass_)
+        sent = (format_memory(row.inside_bytes), format_memory(row.between_bytes))
+        work = f"{row.pairs:.3g} pairs in {row.attention_calls} calls"
+        shown.append((*names, *sent, row.messages, format_memory(row.peak_bytes), work, f"{row.imbalance:.2f}"))
+    if shown:
+        show_table(COLUMNS, shown)
+        print("\nPer GPU: the one with the most. Memory is the most that is alive at once: inputs, results, buffers, stated fp32 sums.")
+    for (method, grid, gpus, mask), reason in refused.items():
+        print(f"{method} {grid} on {gpus} GPUs, {mask}: {reason}")
+    return 0

@@ -1,0 +1,158 @@
+"""`longca simulate`: how long context parallel methods take on a cluster, from their recorded programs and a model of the cluster."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from longca.cli._split_request import add_request_arguments, request_of
+from longca.cli._tables import show_table
+from longca.errors import BadInput
+from longca.text import format_memory, format_size, parse_list, parse_settings
+
+if TYPE_CHECKING:
+    from longca.simulate.cluster import Cluster
+    from longca.simulate.run import Simulated
+
+HELP = "predict how long methods take on 8 to a thousand GPUs, from their recorded programs and a model of the cluster"
+COLUMNS = (
+    "method",
+    "grid",
+    "GPUs",
+    "mask",
+    "tokens",
+    "pass",
+    "ms",
+    "TFLOP/s",
+    "compute",
+    "transfers",
+    "others",
+    "host",
+    "hidden",
+    "memory",
+)
+LEGEND = (
+    "Shares of the time, means over ranks: compute; waiting for transfers that nothing hides; waiting for other ranks; for the host. "
+    "hidden: the share of transfers that runs beside compute."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--cluster", default="h100-ib", metavar="NAME|FILE", help="a cluster of the package, or your own TOML file")
+    add_request_arguments(parser)
+    parser.add_argument("--constant", action="append", default=[], metavar="NAME=V", help="another constant, such as between.gb_s=100")
+    parser.add_argument("--best", action="store_true", help="try every grid, and say which method and grid is best and why")
+    parser.add_argument("--out", metavar="DIR", help="add records to a journal there, for report, compare and recommend --cluster")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per result instead of a table")
+    parser.add_argument("--trace", metavar="FILE", help="write the timelines of ranks for Perfetto (ui.perfetto.dev); one method and pass")
+    parser.add_argument("--timeline", metavar="FILE.png", help="draw the timelines of ranks; one method and pass")
+    parser.add_argument("--ranks", metavar="A,B", help="the ranks of --trace and --timeline (default: the first 8)")
+    parser.add_argument("--validate", action="store_true", help="compare with published figures of H100 clusters, and print the errors")
+    parser.add_argument("--against", metavar="DIR", help="compare with measured records of the level cp, and print the errors")
+
+
+def run(args: argparse.Namespace) -> int:
+    from longca.simulate import cluster as clusters
+
+    name, cluster = clusters.find(args.cluster)
+    cluster = clusters.changed(cluster, _constants(args.constant))
+    if args.validate:
+        from longca.cli._validation import show_validation
+
+        return show_validation(name, cluster, as_json=args.json)
+    if args.against:
+        from longca.cli._validation import show_against
+
+        return show_against(Path(args.against), name, cluster, as_json=args.json)
+    return _simulate(args, name, cluster)
+
+
+def _constants(entries: list[str]) -> dict[str, float]:
+    """Settings whose names have dots."""
+    settings = {}
+    for entry in (part for text in entries for part in parse_list(text)):
+        name, _, value = entry.partition("=")
+        settings[name.strip()] = float(parse_settings([f"value={value}"])["value"])
+    return settings
+
+
+def _simulate(args: argparse.Namespace, name: str, cluster: Cluster) -> int:
+    from longca.simulate import best, run
+
+    request = request_of(args, cluster.per_node, "cpu" if cluster.cores else "cuda", all_grids=args.best)
+    watched = _watched(args)
+    results = []
+    for result in run.simulate(request, cluster, watched):
+        results.append(result)
+        if args.json:
+            print(json.dumps(_as_dict(result, name, cluster)), flush=True)
+    if not args.json:
+        _show(results, name, cluster)
+        if args.best:
+            print("\n" + "\n".join(best.explain(group) for group in best.contests(results)))
+    if args.trace or args.timeline:
+        _write_timelines(args, results, watched)
+    if args.out:
+        records = run.write(request, name, cluster, results, Path(args.out), lambda text: print(f"longca: {text}", file=sys.stderr))
+        print(f"{len(records)} simulated records are in {args.out}.", file=sys.stderr)
+    return 0
+
+
+def _as_dict(result: Simulated, name: str, cluster: Cluster) -> dict[str, Any]:
+    cell, found = result.cell, result.prediction
+    assert cell.split is not None
+    names = {"cluster": name, "method": cell.split.method, "grid": cell.split.grid, "gpus": cell.split.ranks, "mask": cell.mask_title}
+    base = {**names, "seqlen": cell.seqlen, "pass": cell.pass_.value, "status": result.outcome.status.value}
+    if found is None:
+        return {**base, "reason": result.outcome.reason}
+    fields = ("ms", "mean_ms", "tflops", "compute_share", "exposed_share", "late_share", "host_share", "hidden_share", "imbalance")
+    numbers = {field: getattr(found, field) for field in fields}
+    return {**base, **numbers, "error": cluster.error or None, "peak_bytes": max(found.peaks), "sent_bytes": max(found.sent_bytes)}
+
+
+def _show(results: list[Simulated], name: str, cluster: Cluster) -> None:
+    rows, refused = [], []
+    for result in results:
+        cell, found = result.cell, result.prediction
+        assert cell.split is not None
+        names = (cell.split.method, cell.split.grid, cell.split.ranks, cell.mask_title, format_size(cell.seqlen), cell.pass_.value)
+        if found is None:
+            refused.append(f"{cell.split.method} {cell.split.grid} on {cell.split.ranks} GPUs, {cell.mask_title}: {result.outcome.reason}")
+            continue
+        shares = (found.compute_share, found.exposed_share, found.late_share, found.host_share, found.hidden_share)
+        figures = (f"{found.ms:.4g}", f"{found.tflops:.0f}", *(f"{share:.0%}" for share in shares), format_memory(max(found.peaks)))
+        rows.append((*names, *figures))
+    if rows:
+        show_table(COLUMNS, rows)
+        print(f"\nSIMULATED on {name} ({cluster.about}), not measured. {LEGEND}")
+        if cluster.error:
+            print(f"Times are known to ±{cluster.error:.0%} (longca simulate --validate).")
+    for text in dict.fromkeys(refused):
+        print(text)
+
+
+def _watched(args: argparse.Namespace) -> list[int]:
+    if not (args.trace or args.timeline):
+        return []
+    entries = parse_list(args.ranks or "0,1,2,3,4,5,6,7")
+    if not all(entry.isdecimal() for entry in entries):
+        raise BadInput(f"--ranks must be numbers of ranks such as 0,1,8, not {args.ranks}.")
+    return list(map(int, entries))
+
+
+def _write_timelines(args: argparse.Namespace, results: list[Simulated], watched: list[int]) -> None:
+    from longca.simulate import best, timeline
+
+    timed = [result for result in results if result.prediction is not None]
+    if len(timed) != 1:
+        raise BadInput(f"a timeline is of one method, mask and pass, and there are {len(timed)}; name one with --methods, --passes.")
+    found, cell = timed[0].prediction, timed[0].cell
+    assert found is not None
+    times = timeline.of_ranks(found.ranks, watched)
+    if args.trace:
+        timeline.write_trace(times, Path(args.trace))
+    if args.timeline:
+        timeline.draw(times, f"{best.name(cell)} on {args.cluster} (simulated): {best.title(cell)}", Path(args.timeline))

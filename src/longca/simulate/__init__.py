@@ -1,0 +1,1 @@
+"""Replays the recorded programs of all ranks on a model of a cluster."""

@@ -1,0 +1,167 @@
+"""Makes a cluster file from measurements: compute constants from records of kernels, constants of links from measured transfers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Annotated, NamedTuple
+
+import msgspec
+import numpy as np
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from longca import masks
+from longca.errors import BadInput
+from longca.masks import Mask
+from longca.parallel.cuts import TILE, tiles_touched
+from longca.results.metrics import BYTES, flops_of
+from longca.results.reading import Results, read_all
+from longca.results.record import MaskEntry, Pass, Record
+from longca.simulate.cluster import Cluster, Compute, Links
+from longca.simulate.costs import BACKWARD_BYTES, BACKWARD_VALUES
+
+TRANSFERS = "transfers.jsonl"
+FEWEST = 4  # records of a pass, or transfers of a kind, from which constants are taken
+
+
+class Measured(Struct, frozen=True):
+    """One line of transfers.jsonl: an operation among ranks, of which each sent so many bytes."""
+
+    op: str
+    ranks: int
+    nodes: int
+    bytes: Annotated[int, Meta(ge=0)]
+    seconds: Annotated[float, Meta(gt=0)]
+    backend: str = ""
+    device: str = ""
+
+
+class Fit(NamedTuple):
+    """A constant, how many measurements it comes from, and the median error of the fit."""
+
+    name: str
+    value: float
+    measurements: int
+    error: float
+
+
+def calibrate(folder: Path, cluster: Cluster, kernel: str = "") -> tuple[Cluster, list[Fit]]:
+    """The cluster with the constants that the folder's measurements give; all others stay. Of several kernels the one with most records
+    counts, where none is named."""
+    fits: list[Fit] = []
+    results = _results(folder)
+    if results is not None:
+        compute, fits = _compute(results, cluster.compute, kernel)
+        cluster = replace(cluster, compute=compute)
+    transfers = read_transfers(folder / TRANSFERS) if (folder / TRANSFERS).exists() else []
+    for name, chosen in (("inside", [t for t in transfers if t.nodes == 1]), ("between", [t for t in transfers if t.nodes > 1])):
+        if len(chosen) >= FEWEST:
+            links, own = fit_links(name, getattr(cluster, name), chosen)
+            cluster, fits = replace(cluster, **{name: links}), fits + own
+    if not fits:
+        raise BadInput(
+            f"{folder} has no {FEWEST} records of a kernel with a forward or backward, and no {FEWEST} lines in {TRANSFERS}; "
+            "measure with `longca run`, and transfers with `longca verify --level cp`."
+        )
+    return cluster, fits
+
+
+def _results(folder: Path) -> Results | None:
+    from longca.results.files import journals_below
+
+    folders = journals_below(folder)
+    return read_all(tuple(folders)) if folders else None
+
+
+def read_transfers(path: Path) -> list[Measured]:
+    """The lines of a file of measured transfers; what is not one is refused with its line."""
+    transfers = []
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        if line.strip():
+            try:
+                transfers.append(msgspec.json.decode(line, type=Measured))
+            except msgspec.MsgspecError as error:
+                raise BadInput(f"{path} line {number} is no measured transfer: {error}.") from error
+    return transfers
+
+
+def _compute(results: Results, compute: Compute, kernel: str) -> tuple[Compute, list[Fit]]:
+    records = [record for record in results.records if record.ok and record.method is None and not record.simulated]
+    labels = sorted({record.label for record in records})
+    if kernel and not any(label == kernel or label.partition(":")[0] == kernel for label in labels):
+        raise BadInput(f"no record is of the kernel {kernel}; records have {', '.join(labels) or 'none'}.")
+    chosen = [record for record in records if not kernel or record.label == kernel or record.kernel == kernel]
+    fits: list[Fit] = []
+    for pass_, field in ((Pass.FWD, "forward_tflops"), (Pass.BWD, "backward_tflops")):
+        best = _fastest([record for record in chosen if record.pass_ is pass_])
+        features = [(record, tiles) for record in best if (tiles := _tiles(record, results)) is not None]
+        if len(features) < FEWEST:
+            continue
+        speed, memory, error = _fit_pass(features, pass_)
+        compute = replace(compute, **{field: speed})
+        fits.append(Fit(f"compute.{field}", speed, len(features), error))
+        if memory:
+            compute = replace(compute, memory_gb_s=memory)
+            fits.append(Fit("compute.memory_gb_s", memory, len(features), error))
+    return compute, fits
+
+
+def _fastest(records: Iterable[Record]) -> list[Record]:
+    """Of each mask, length and shape the fastest record: methods run the kernel that is best for a mask."""
+    best: dict[tuple[object, ...], Record] = {}
+    for record in records:
+        key = (record.mask_digest, record.seqlen, record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype)
+        if key not in best or record.times.median < best[key].times.median:
+            best[key] = record
+    return list(best.values())
+
+
+def _tiles(record: Record, results: Results) -> int | None:
+    """The tiles that the mask of a record touches; None for block patterns and masks that the journal does not hold."""
+    if record.mask in masks.block_names():
+        return None
+    entry = results.masks.get((record.mask_digest, record.mask))
+    if not isinstance(entry, MaskEntry) or not entry.bands:
+        return None
+    return tiles_touched(Mask.of(entry.seqlen_q, entry.seqlen_k, entry.bands))
+
+
+def _fit_pass(features: Sequence[tuple[Record, int]], pass_: Pass) -> tuple[float, float | None, float]:
+    """TFLOP/s over touched tiles and, of a backward, GB/s of what it moves for each row and head: least squares of relative errors."""
+    seconds = np.array([record.times.median * 1e-3 for record, _ in features])
+    work = np.array([flops_of(tiles * TILE * TILE * r.heads_q, r.head_dim, r.head_dim_v, pass_) for r, tiles in features], float)
+    columns = [work / 1e12]
+    if pass_ is Pass.BWD:
+        columns.append(np.array([_moved(record) / 1e9 for record, _ in features]))
+    matrix = np.stack(columns, 1) / seconds[:, None]
+    solution, *_ = np.linalg.lstsq(matrix, np.ones(len(seconds)), rcond=None)
+    if len(solution) > 1 and solution[1] <= 0:  # rows cost nothing that can be told from the tiles
+        matrix = matrix[:, :1]
+        solution, *_ = np.linalg.lstsq(matrix, np.ones(len(seconds)), rcond=None)
+    error = float(median(np.abs(matrix @ solution - 1).tolist()))
+    return _round(1 / solution[0]), _round(1 / solution[1]) if len(solution) > 1 else None, error
+
+
+def _moved(record: Record) -> float:
+    size = BACKWARD_VALUES * BYTES[record.dtype] + BACKWARD_BYTES
+    return float((record.seqlen_q or record.seqlen) * record.heads_q * record.head_dim * size)
+
+
+def fit_links(name: str, links: Links, transfers: Sequence[Measured]) -> tuple[Links, list[Fit]]:
+    """Seconds = latency + bytes that one rank sends / bandwidth: least squares of relative errors."""
+    seconds = np.array([transfer.seconds for transfer in transfers])
+    matrix = np.array([(1.0, transfer.bytes) for transfer in transfers]) / seconds[:, None]
+    (latency, per_byte), *_ = np.linalg.lstsq(matrix, np.ones(len(seconds)), rcond=None)
+    if per_byte <= 0:
+        raise BadInput(f"transfers {name} nodes take no longer with more bytes, so they give no bandwidth; measure larger ones too.")
+    latency = max(0.0, float(latency))
+    error = float(median(np.abs(matrix @ np.array([latency, per_byte]) - 1).tolist()))
+    fitted = Links(gb_s=_round(1e-9 / per_byte), efficiency=1.0, latency_us=_round(latency * 1e6))
+    count = len(transfers)
+    return fitted, [Fit(f"{name}.gb_s", fitted.gb_s, count, error), Fit(f"{name}.latency_us", fitted.latency_us, count, error)]
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.4g}")

@@ -1,0 +1,32 @@
+"""What the events of a program cost on a device, in seconds."""
+
+from __future__ import annotations
+
+from longca.parallel.comm.base import AttentionCall
+from longca.parallel.cuts import TILE
+from longca.results.metrics import BYTES, flops_of
+from longca.results.record import Pass
+from longca.simulate.cluster import Compute
+
+# Bytes that a backward moves per query row, head and unit of head size beside its tiles: reads out and dout for delta (2 values), clears
+# the fp32 sum of dq (4 bytes), reads it again and writes dq (4 bytes and 1 value).
+BACKWARD_VALUES, BACKWARD_BYTES = 3, 8
+
+
+def attention_s(call: AttentionCall, compute: Compute) -> float:
+    """Whole tiles at the device's speed; a backward moves bytes for each query row and head as well, whatever the mask shows."""
+    pairs = call.tiles * TILE * TILE * call.heads_q
+    pass_ = Pass.BWD if call.backward else Pass.FWD
+    speed = compute.backward_tflops if call.backward else compute.forward_tflops
+    seconds = flops_of(pairs, call.head_dim, call.head_dim_v, pass_) / (speed * 1e12)
+    if compute.half_rows:
+        seconds *= 1 + compute.half_rows / max(1, call.rows)
+    if call.backward:
+        size = BACKWARD_VALUES * BYTES[call.dtype] + BACKWARD_BYTES
+        seconds += call.rows * call.heads_q * call.head_dim * size / (compute.memory_gb_s * 1e9)
+    return seconds + compute.launch_us * 1e-6
+
+
+def memory_s(size: int, calls: int, compute: Compute) -> float:
+    """Operations that read and write memory, one after the other."""
+    return size / (compute.memory_gb_s * 1e9) + calls * compute.launch_us * 1e-6

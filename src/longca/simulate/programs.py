@@ -1,0 +1,65 @@
+"""The programs of all ranks of a plan, recorded and made ready for replay: what each event costs is decided later, by the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from longca.parallel.comm.trace import Event
+from longca.parallel.method import Plan
+from longca.parallel.recording import RankProgram, record
+from longca.results.record import Pass
+
+
+@dataclass(frozen=True)
+class Programs:
+    """What all ranks of one plan do. Nothing in it depends on a cluster."""
+
+    plan: Plan
+    ranks: list[RankProgram]
+
+    @classmethod
+    def of(cls, plan: Plan) -> Programs:
+        return cls(plan, [record(plan, rank) for rank in range(plan.ranks)])
+
+    def events(self, pass_: Pass) -> list[list[Event]]:
+        """The events of each rank in a pass."""
+        if pass_ is Pass.FWD:
+            return [rank.forward for rank in self.ranks]
+        if pass_ is Pass.BWD:
+            return [rank.backward for rank in self.ranks]
+        return [rank.forward + rank.backward for rank in self.ranks]
+
+    def peaks(self, pass_: Pass) -> list[int]:
+        """Bytes that each rank holds at most, inputs included."""
+        return [rank.forward_peak if pass_ is Pass.FWD else rank.peak for rank in self.ranks]
+
+
+def sent(events: Iterable[Event]) -> int:
+    return sum(event.bytes for event in events if event.kind == "post")
+
+
+def messages(events: Iterable[Event]) -> int:
+    return sum(len(event.sends) for event in events if event.kind == "post")
+
+
+def pairs(events: Iterable[Event]) -> int:
+    """Visible pairs of all query heads that attention calls compute."""
+    return sum(event.call.area * event.call.heads_q for event in events if event.call is not None)
+
+
+def sent_by_link(events: Iterable[Event], node: int, per_node: int) -> tuple[int, int]:
+    """Bytes that a rank of a node sends inside its node, and to other nodes."""
+    inside = between = 0
+    for event in events:
+        for peer, size in event.sends:
+            if peer // per_node == node:
+                inside += size
+            else:
+                between += size
+    return inside, between
+
+
+def imbalance(work: Sequence[float]) -> float:
+    """The most over the mean."""
+    return max(work) * len(work) / sum(work) if sum(work) else 1.0

@@ -1,0 +1,103 @@
+"""What to plan or simulate: a suite of the level cp, for several numbers of GPUs, with one grid or all grids of each method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from msgspec.structs import replace
+
+from longca.bench.many_devices.grids import grid_of
+from longca.bench.many_devices.level import methods_of
+from longca.bench.many_devices.plan import plan_of
+from longca.bench.plan.cell import Cell, Split
+from longca.bench.plan.cells import make_cells, mask_of
+from longca.bench.plan.suite import Suite, check
+from longca.errors import BadInput, Refused
+from longca.kernels import registry as kernels
+from longca.kernels.base import Case
+from longca.masks import AnyMask
+from longca.parallel import registry
+from longca.parallel.grid import Grid, divisors
+from longca.parallel.method import Method, Plan
+from longca.results.record import LevelName
+from longca.text import parse_size
+
+MOST_GPUS = 4096
+
+
+@dataclass(frozen=True)
+class Request:
+    """`suite.seqlens` are tokens of all GPUs together, or of each where `suite.per_rank` says so."""
+
+    suite: Suite
+    gpus: tuple[int, ...]
+    per_node: int
+    device: str = "cuda"  # cpu: the cluster has no GPUs
+    all_grids: bool = False
+
+    def __post_init__(self) -> None:
+        check(self.suite)
+        for number in self.gpus:
+            if not 1 <= number <= MOST_GPUS:
+                raise BadInput(f"--gpus must be from 1 to {MOST_GPUS}, not {number}.")
+
+    @cached_property
+    def methods(self) -> list[Method]:
+        return [registry.get(name) for name in methods_of(self.suite)]
+
+    @property
+    def kernel(self) -> str:
+        """Methods are compared on one kernel."""
+        named = [label for label in self.suite.kernels if label != "all"]
+        return named[0] if named else kernels.default_for_methods(self.device)
+
+    def cells(self) -> list[Cell]:
+        """Every mask, length and pass with every method, for each number of GPUs."""
+        cells = []
+        for ranks in self.gpus:
+            suite = self.suite.changed(level=LevelName.CP, nproc=ranks)
+            if suite.per_rank:
+                suite = suite.changed(seqlens=tuple(parse_size(str(size)) * ranks for size in suite.seqlens))
+            for cell in make_cells(suite, [self.kernel], self.device):
+                case = cell.case(mask_of(cell.problem))
+                for method in self.methods:
+                    cells += [replace(cell, split=Split(method.name, ranks, grid)) for grid in self._grids(method, suite, case, ranks)]
+        return cells
+
+    def _grids(self, method: Method, suite: Suite, case: Case, ranks: int) -> list[str]:
+        if self.all_grids:
+            return [str(grid) for grid in every_grid(method, case, ranks)]
+        if suite.grid:
+            return [grid_of(method, self.methods, suite, case, ranks)]
+        return [str(method.default_grid(case, ranks, self.per_node))]
+
+
+def every_grid(method: Method, case: Case, ranks: int) -> list[Grid]:
+    """The grids that a method has a choice between; its default where there is none."""
+    if not (method.splits_heads and method.has_ring):
+        return [method.default_grid(case, ranks)]
+    grids = []
+    for heads in divisors(ranks):
+        ring = ranks // heads
+        windows = [number for number in divisors(ring) if number < ring or ring == 1] if method.has_windows else [1]
+        grids += [Grid(heads, ring, number) for number in windows if heads <= case.heads_q]
+    return grids
+
+
+def jobs_of(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """The cells of each job: the passes of one plan."""
+    jobs: dict[Cell, list[Cell]] = {}
+    for cell in cells:
+        jobs.setdefault(cell.job, []).append(cell)
+    return list(jobs.values())
+
+
+def plan_job(cells: Sequence[Cell]) -> tuple[AnyMask, Plan | Refused]:
+    """The mask of a job, and its plan or why there is none."""
+    mask = mask_of(cells[0].problem)
+    try:
+        return mask, plan_of(cells[0], mask, cells[0].grad)
+    except Refused as error:
+        return mask, error

@@ -1,0 +1,133 @@
+"""Simulates all cells of a request and makes records of them."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from multiprocessing import get_context
+from pathlib import Path
+
+from msgspec.structs import replace
+
+import longca
+from longca.bench.plan.cell import Cell, fingerprint
+from longca.bench.plan.cells import Planned, plan
+from longca.bench.plan.versions import kernel_versions, method_versions
+from longca.bench.run.record import make_record
+from longca.errors import Refused
+from longca.results.journal import Journal
+from longca.results.metrics import GIB, peak
+from longca.results.record import Environment, Outcome, Record, Status, Times
+from longca.simulate.cluster import Cluster
+from longca.simulate.predict import Prediction, predict
+from longca.simulate.programs import Programs
+from longca.simulate.request import Request, jobs_of, plan_job
+
+VERSION = "simulator"  # the name under which a record's versions have the model
+MODEL = "1"  # raise it when predictions change
+MANY_RANKS = 100  # of all plans together, from which on it is worth to start processes
+Job = tuple[list[Cell], Cluster, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A cell and what the simulation says about it; no prediction where it is refused or does not fit."""
+
+    cell: Cell
+    outcome: Outcome
+    prediction: Prediction | None
+
+
+def simulate(request: Request, cluster: Cluster, watched: Sequence[int] = ()) -> Iterator[Simulated]:
+    """Every cell of the request, cells of one plan one after the other. Large requests run in as many processes as there are cores."""
+    jobs: list[Job] = [(cells, cluster, tuple(watched)) for cells in jobs_of(request.cells())]
+    ranks = sum(cells[0].split.ranks for cells, _, _ in jobs if cells[0].split is not None)
+    workers = min(len(os.sched_getaffinity(0)), len(jobs))
+    if ranks < MANY_RANKS or workers < 2:
+        for job in jobs:
+            yield from simulate_job(job)
+        return
+    with ProcessPoolExecutor(workers, get_context("fork")) as pool:  # forked: plugins and masks are there
+        for results in pool.map(simulate_job, jobs):
+            yield from results
+
+
+def simulate_job(job: Job) -> list[Simulated]:
+    """The passes of one plan."""
+    cells, cluster, watched = job
+    _, plan = plan_job(cells)
+    if isinstance(plan, Refused):
+        return [Simulated(cell, Outcome(status=Status.UNSUPPORTED, reason=str(plan)), None) for cell in cells]
+    programs, results = Programs.of(plan), []
+    for cell in cells:
+        most = max(programs.peaks(cell.pass_))
+        if most > cluster.memory_gib * GIB:
+            reason = f"a rank holds {most / GIB:.1f} GiB, and a GPU has {cluster.memory_gib:g}"
+            results.append(Simulated(cell, Outcome(status=Status.OOM, reason=reason), None))
+            continue
+        prediction = predict(programs, cluster, cell.pass_, watched)
+        results.append(Simulated(cell, _outcome(prediction, cluster, cell), prediction))
+    return results
+
+
+def _outcome(prediction: Prediction, cluster: Cluster, cell: Cell) -> Outcome:
+    ms, error = prediction.ms, cluster.error
+    limit = peak(cluster.device, cell.dtype)
+    peaks = [size / GIB for size in prediction.peaks]
+    return Outcome(
+        status=Status.OK,
+        ms=Times(ms, ms / (1 + error), ms * (1 + error), [ms], 1, error or None, "simulated"),
+        tflops=prediction.tflops,
+        mfu=None if limit is None else prediction.tflops / limit,
+        peak_gib=max(peaks),
+        imbalance=prediction.imbalance,
+        mean_ms=prediction.mean_ms,
+        imbalance_ms=ms / prediction.mean_ms if prediction.mean_ms else 1.0,
+        bytes_sent=prediction.sent_bytes,
+        peak_gib_ranks=peaks,
+        wait_share=min(1.0, prediction.exposed_share + prediction.late_share),
+    )
+
+
+def environment(cluster: Cluster, request: Request) -> Environment:
+    return Environment(
+        device=cluster.device,
+        device_kind=request.device,
+        gpus=max(request.gpus),
+        gpu_memory_mib=round(cluster.memory_gib * 1024),
+        longca=longca.__version__,
+        date=datetime.now(UTC).date().isoformat(),
+    )
+
+
+def planned(request: Request, name: str, cluster: Cluster) -> dict[Cell, Planned]:
+    """The cells with their keys: another model, other constants or other code are another key."""
+    versions = {request.kernel: kernel_versions(request.kernel) | {VERSION: f"{MODEL}-{fingerprint(cluster)[:8]}"}}
+    versions |= {method.name: method_versions(method.name) for method in request.methods}
+    return {entry.cell: entry for entry in plan(request.cells(), f"simulated {name}", versions)}
+
+
+def write(
+    request: Request, name: str, cluster: Cluster, results: Sequence[Simulated], out: Path, say: Callable[[str], None] = lambda text: None
+) -> list[Record]:
+    """Adds the records to a journal and returns them; what another model of this cluster wrote there before stays beside them."""
+    entries, setting = planned(request, name, cluster), environment(cluster, request)
+    label = fingerprint(replace(setting, date=None))[:10]
+    records = []
+    with Journal(out, say) as journal:
+        journal.add_environment(label, setting)
+        for result in results:
+            if entry := entries.get(result.cell):
+                journal.add_mask(entry.mask)
+                records.append(replace(make_record(entry, result.outcome, label), simulated=name))
+                journal.add(records[-1])
+    return records
+
+
+def interval(ms: float, error: float) -> tuple[float, float]:
+    """The times between which the truth is expected, from the errors of validation."""
+    return (ms / (1 + error), ms * (1 + error)) if error else (math.nan, math.nan)

@@ -1,0 +1,77 @@
+"""The exact plan of each method: bytes, messages, memory and work of its ranks, from their recorded programs. No cluster is modelled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from longca.bench.plan.cell import Cell
+from longca.errors import Refused
+from longca.results.record import Pass
+from longca.simulate.programs import Programs, imbalance, messages, pairs, sent_by_link
+from longca.simulate.request import Request, jobs_of, plan_job
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method, grid, mask and pass on some GPUs. Bytes and messages are of the rank with the most, and the mean over ranks."""
+
+    method: str
+    grid: str
+    gpus: int
+    mask: str
+    seqlen: int
+    pass_: str
+    refusal: str = ""
+    inside_bytes: int = 0
+    between_bytes: int = 0
+    mean_bytes: float = 0.0
+    messages: int = 0
+    peak_bytes: int = 0
+    attention_calls: int = 0
+    pairs: int = 0  # visible pairs of all its heads, of the rank with the most
+    tiles: int = 0  # 128 x 128 tiles of all its heads, of the rank with the most
+    imbalance: float = 1.0  # of pairs: most over mean
+    tile_imbalance: float = 1.0
+
+    def as_dict(self) -> dict[str, Any]:
+        values = asdict(self)
+        return {"pass" if name == "pass_" else name: value for name, value in values.items()}
+
+
+def rows(request: Request) -> Iterator[Row]:
+    for cells in jobs_of(request.cells()):
+        _, plan = plan_job(cells)
+        if isinstance(plan, Refused):
+            yield from (Row(*_names(cell), refusal=str(plan)) for cell in cells)
+            continue
+        programs = Programs.of(plan)
+        for cell in cells:
+            yield _row(cell, programs, request.per_node)
+
+
+def _names(cell: Cell) -> tuple[str, str, int, str, int, str]:
+    assert cell.split is not None
+    return cell.split.method, cell.split.grid, cell.split.ranks, cell.mask_title, cell.seqlen, cell.pass_.value
+
+
+def _row(cell: Cell, programs: Programs, per_node: int) -> Row:
+    events = programs.events(Pass(cell.pass_))
+    links = [sent_by_link(rank, number // per_node, per_node) for number, rank in enumerate(events)]
+    calls = [[event.call for event in rank if event.call is not None] for rank in events]
+    tiles = [sum(call.tiles * call.heads_q for call in rank) for rank in calls]
+    work = [pairs(rank) for rank in events]
+    return Row(
+        *_names(cell),
+        inside_bytes=max(inside for inside, _ in links),
+        between_bytes=max(between for _, between in links),
+        mean_bytes=sum(map(sum, links)) / len(links),
+        messages=max(map(messages, events)),
+        peak_bytes=max(programs.peaks(cell.pass_)),
+        attention_calls=max(map(len, calls)),
+        pairs=max(work),
+        tiles=max(tiles),
+        imbalance=imbalance(work),
+        tile_imbalance=imbalance(tiles),
+    )

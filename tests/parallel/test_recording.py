@@ -1,0 +1,140 @@
+"""Recordings on shapes against the same programs on meta tensors, watched by torch's own dispatch mode; and cuts against cut masks."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
+
+from longca import masks
+from longca.kernels import registry as kernels
+from longca.kernels.inputs import DTYPES
+from longca.parallel import registry
+from longca.parallel.comm.base import Transfer
+from longca.parallel.comm.null import NullComm
+from longca.parallel.cuts import TILE, Cuts
+from longca.parallel.method import Plan
+from longca.parallel.primitives import local
+from longca.parallel.ranges import count, extent
+from longca.parallel.recording import record
+from longca.parallel.sharding import balanced, contiguous, zigzag
+from parallel.running import case_of, mask_of, plan_of
+
+RANKS = 4
+
+
+class Watch(TorchDispatchMode):
+    """Bytes of all storages that operations made and that are alive, and bytes that operations which are no views read and write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.live: dict[int, Any] = {}
+        self.peak = self.calls = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        results = function(*args, **(kwargs or {}))
+        for x in tree_flatten(results)[0]:
+            if isinstance(x, torch.Tensor):
+                storage = x.untyped_storage()
+                self.live[storage._cdata] = (torch.multiprocessing.reductions.StorageWeakRef(storage), storage.nbytes())
+        self.live = {key: entry for key, entry in self.live.items() if not entry[0].expired()}
+        self.peak = max(self.peak, sum(size for _, size in self.live.values()))
+        if "empty" not in str(function) and "promote_types" not in str(function) and not function.is_view:
+            self.calls += 1
+        return results
+
+
+class MetaComm(NullComm):
+    """Torch's own meta tensors, where a recording has shapes."""
+
+    shapes_only = True
+
+    def __init__(self, rank: int, size: int, members: Any = ()) -> None:
+        super().__init__(rank, size, "meta", members)
+
+    def _post(self, operation: Any, sends: Any, receives: Any) -> Transfer:
+        held = [*sends, *receives]  # until they have arrived
+        return Transfer(held.clear)
+
+    def sub(self, ranks: Any, label: str = "") -> MetaComm:
+        members = [self.members[rank] for rank in ranks]
+        return MetaComm(members.index(self.members[self.rank]), len(members), members)
+
+
+def on_meta_tensors(plan: Plan, rank: int) -> Watch:
+    program = plan.program(MetaComm(rank, plan.ranks))
+    case, length, layout = plan.case, count(plan.rows(rank)), kernels.choices(plan.kernel)[0].layout
+    gc.collect()
+    with Watch() as watch:
+
+        def born(heads: int, size: int) -> torch.Tensor:
+            shape = (length, heads, size) if layout == "LHD" else (heads, length, size)
+            made = torch.empty(shape, dtype=DTYPES[case.dtype], device="meta")
+            return made if layout == "LHD" else made.transpose(0, 1)
+
+        q, k, v = born(case.heads_q, case.head_dim), born(case.heads_kv, case.head_dim), born(case.heads_kv, case.head_dim_v)
+        _, kept = program.forward(q, k, v)
+        program.backward(born(case.heads_q, case.head_dim_v), kept)
+    return watch
+
+
+@pytest.mark.parametrize("kernel", ["torch:chunked", "fa4"])
+@pytest.mark.parametrize("name", ["causal_document", "sliding_window"])
+@pytest.mark.parametrize("method", registry.names())
+def test_a_recording_holds_as_much_memory_and_makes_as_many_operations_as_meta_tensors(method: str, name: str, kernel: str) -> None:
+    plan = plan_of(method, mask_of(name), case_of(197, (4, 2), "bf16"), RANKS, "2x2" if method in ("usp", "loongtrain") else "", kernel)
+    for rank in (0, RANKS - 1):
+        watch, recorded = on_meta_tensors(plan, rank), record(plan, rank)
+        events = recorded.forward + recorded.backward
+        assert recorded.peak == watch.peak
+        assert sum(event.calls for event in events if event.kind == "memory") == watch.calls
+        assert {event.number for event in events if event.kind == "post"} == {event.number for event in events if event.kind == "wait"}
+
+
+SHARDINGS = {"zigzag": zigzag, "balanced": balanced, "contiguous": lambda mask, ranks: contiguous(mask.seqlen_q, ranks)}
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(masks.names()), st.integers(1, 900), st.integers(1, 4), *[st.sampled_from(sorted(SHARDINGS))] * 2)
+def test_cuts_are_what_cutting_gives(name: str, seqlen: int, ranks: int, rows: str, keys: str) -> None:
+    mask = masks.build(name, seqlen, seed=seqlen)
+    row_shards, key_shards = SHARDINGS[rows](mask, ranks), SHARDINGS[keys](mask, ranks)
+    cuts = Cuts(mask, row_shards, key_shards)
+    for r in range(ranks):
+        for k in range(ranks):
+            right, cut = mask.rows(row_shards[r]).cols(key_shards[k]), cuts.cut(r, k)
+            tiles = right.tiles(TILE, TILE)
+            assert (cut.area, cut.tiles, cut.length) == (right.area, tiles.full + tiles.partial, right.seqlen_q)
+            if right.area:
+                assert (cut.rows, cut.keys) == extent(right)
+                assert cut.make().area == right.area
+
+
+def test_an_attention_call_knows_its_mask() -> None:
+    plan = plan_of("ring_p2p", mask_of("causal_document"), case_of(197), RANKS)
+    calls = [event.call for event in record(plan, 1).forward if event.call is not None]
+    own = mask_of("causal_document").rows(plan.rows(1)).cols(plan.rows(1))
+    assert calls[0].mask_digest == local.LocalKernel("torch:chunked", plan.case, NullComm(1, RANKS)).over(own).cut.make().digest
+    assert calls[0].bands == len(own.bands.q0) > 1
+    assert (calls[0].kernel, calls[0].lse) == ("torch:chunked", True)
+    assert np.sum([call.area for call in calls]) == mask_of("causal_document").pair_areas([plan.rows(1)], [[(0, 197)]])[0, 0]
+
+
+def test_a_kernel_states_the_sums_of_its_backward() -> None:
+    """fp32 sums of dq with two numbers per row and head, of dk and dv only where query heads share a KV head."""
+    case = case_of(100, (4, 2), "bf16", 8, 16)
+    assert kernels.get("fa4").workspace(case) == 4 * 100 * (4 * (8 + 2) + 2 * (8 + 16))
+    assert kernels.get("fa4").workspace(case_of(100, (4, 4), "bf16", 8, 16)) == 4 * 100 * 4 * (8 + 2)
+    assert kernels.get("torch:chunked").workspace(case) == 0
+    with_sums, without = (
+        record(plan_of("ulysses", mask_of("causal"), case_of(197, (4, 2), "bf16"), 2, kernel=name), 0).peak
+        for name in ("fa4", "torch:chunked")
+    )
+    assert with_sums > without

@@ -1,0 +1,57 @@
+"""Constants come back from times that were made with them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from longca.errors import BadInput
+from longca.simulate.calibrate import calibrate, fit_links, read_transfers
+from longca.simulate.cluster import Links, find
+
+H200 = Path(__file__).parents[2] / "results" / "h200" / "paper-kernel"
+
+
+def write(path: Path, nodes: int, latency: float, bandwidth: float) -> None:
+    sizes = [1 << shift for shift in range(10, 28, 2)]
+    common = {"op": "exchange", "ranks": 8, "nodes": nodes, "backend": "nccl", "device": "H100"}
+    lines = [json.dumps({**common, "bytes": size, "seconds": latency + size / bandwidth}) for size in sizes]
+    with path.open("a") as file:
+        file.write("\n".join(lines) + "\n")
+
+
+def test_links_come_from_transfers(tmp_path: Path) -> None:
+    write(tmp_path / "transfers.jsonl", 1, 12e-6, 280e9)
+    write(tmp_path / "transfers.jsonl", 2, 25e-6, 44e9)
+    cluster, fits = calibrate(tmp_path, find("h100-ib")[1])
+    assert cluster.inside == Links(gb_s=280.0, efficiency=1.0, latency_us=12.0)
+    assert cluster.between == Links(gb_s=44.0, efficiency=1.0, latency_us=25.0)
+    assert all(fit.error < 1e-6 and fit.measurements == 9 for fit in fits)
+    assert cluster.compute == find("h100-ib")[1].compute
+
+
+def test_compute_comes_from_records_of_kernels() -> None:
+    cluster, fits = calibrate(H200, find("h200-ib")[1])
+    error = {fit.name: fit.error for fit in fits}
+    assert 500 < cluster.compute.forward_tflops < 700
+    assert 550 < cluster.compute.backward_tflops < 700
+    assert 1000 < cluster.compute.memory_gb_s < 4800
+    assert error["compute.forward_tflops"] < 0.10
+    assert error["compute.backward_tflops"] < 0.05  # by tiles, rows and heads; by area alone it is over 20 %
+
+
+def test_nothing_to_calibrate_from(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"transfers\.jsonl"):
+        calibrate(tmp_path, find("h100-ib")[1])
+    (tmp_path / "transfers.jsonl").write_text('{"op": "exchange"}\n')
+    with pytest.raises(BadInput, match="line 1"):
+        read_transfers(tmp_path / "transfers.jsonl")
+
+
+def test_transfers_that_say_nothing_about_bandwidth() -> None:
+    from longca.simulate.calibrate import Measured
+
+    with pytest.raises(BadInput, match="measure larger ones"):
+        fit_links("inside", Links(gb_s=1), [Measured("exchange", 2, 1, size, 1.0 / size) for size in (1, 2, 4, 8)])

@@ -1,0 +1,144 @@
+"""`longca plan`, `simulate` and `calibrate` from the command line, and records that other verbs read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from longca.cli import main
+from longca.results.reading import read_all
+
+Captured = pytest.CaptureFixture[str]
+SMALL = ["--per-gpu", "1K", "--heads", "8:4", "--head-dim", "64", "--masks", "causal_document"]
+
+
+def lines(capsys: Captured) -> list[dict[str, object]]:
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_plan_says_what_formulas_say(capsys: Captured) -> None:
+    """Full mask, 8 ranks of 1K tokens: (N-1)/N² t D (2 Hq + 2 max(Hkv, N)) for ulysses, (N-1)/N t 2 Hkv D for rings; 2 bytes each."""
+    full = ["--per-gpu", "1K", "--heads", "8:4", "--head-dim", "64", "--masks", "full", "--gpus", "8", "--passes", "fwd"]
+    assert main(["plan", *full, "--methods", "ulysses,ring_p2p", "--per-node", "4", "--json"]) == 0
+    ulysses, ring = lines(capsys)
+    assert ulysses["inside_bytes"] + ulysses["between_bytes"] == 7 * 8192 * 64 * (16 + 16) * 2 // 64
+    assert ulysses["inside_bytes"] * 4 == ulysses["between_bytes"] * 3  # 3 of 7 others are in the node
+    assert ring["inside_bytes"] == ring["between_bytes"] == 7 * 1024 * 2 * 4 * 64 * 2  # a ring's neighbour is in the node or not
+    assert ulysses["pairs"] == ring["pairs"] == 8192 * 8192
+    assert ring["tiles"] == 8192 * 8192 // 128**2
+    assert (ring["attention_calls"], ring["messages"], ring["imbalance"]) == (8, 7, 1.0)
+
+
+def test_plan_lists_what_is_refused(capsys: Captured) -> None:
+    assert main(["plan", *SMALL, "--gpus", "16", "--methods", "ulysses,magi"]) == 0
+    shown = capsys.readouterr().out
+    assert "ulysses 16x1 on 16 GPUs, causal_document: ulysses cannot do this: 16 ranks cannot share 8 query heads" in shown
+    assert "magi " in shown
+
+
+def test_simulate_writes_records_that_others_read(tmp_path: Path, capsys: Captured) -> None:
+    command = ["simulate", *SMALL, "--gpus", "8", "--methods", "ulysses,ring_p2p", "--out", str(tmp_path / "sim")]
+    assert main(command) == 0
+    assert "SIMULATED on h100-ib" in capsys.readouterr().out
+    assert main(command) == 0  # again: the same keys
+    records = read_all((tmp_path / "sim",)).records
+    assert [(record.method, record.pass_.value, record.simulated, record.ok) for record in records] == [
+        (method, pass_, "h100-ib", True) for method in ("ulysses", "ring_p2p") for pass_ in ("fwd", "bwd")
+    ]
+    capsys.readouterr()
+    question = ["--mask", "causal_document", "--seqlen", "8K", "--heads", "8:4", "--head-dim", "64", "--gpus", "8", "--cluster", "h100-ib"]
+    assert main(["recommend", *question, "--results", str(tmp_path / "sim")]) == 0
+    assert "use ulysses" in (answer := capsys.readouterr().out)
+    assert "SIMULATED" in answer
+    assert main(["report", str(tmp_path / "sim"), "--out", str(tmp_path / "page")]) == 0
+
+
+def test_recommend_names_the_simulation_that_would_answer(tmp_path: Path, capsys: Captured) -> None:
+    assert main(["simulate", *SMALL, "--gpus", "8", "--methods", "ulysses", "--out", str(tmp_path)]) == 0
+    capsys.readouterr()
+    question = ["--mask", "causal", "--seqlen", "512K", "--gpus", "64", "--cluster", "h100-ib", "--results", str(tmp_path)]
+    assert main(["recommend", *question]) == 4
+    assert "longca simulate --cluster h100-ib --gpus 64 --seqlen 512K --masks causal" in capsys.readouterr().out
+
+
+def test_the_best_grid_is_explained(capsys: Captured) -> None:
+    assert main(["simulate", *SMALL, "--gpus", "16", "--methods", "usp,ring_p2p", "--passes", "fwd", "--best"]) == 0
+    shown = capsys.readouterr().out
+    assert {line.split()[1] for line in shown.splitlines() if line.startswith("usp ")} == {"1x16", "2x8", "4x4", "8x2"}
+    assert "causal_document, 16K tokens on 16 GPUs, fwd: use usp" in shown
+    assert "longer: " in shown
+
+
+def test_timelines_and_json(tmp_path: Path, capsys: Captured) -> None:
+    one = ["simulate", *SMALL, "--gpus", "8", "--methods", "ring_p2p", "--passes", "bwd"]
+    assert main([*one, "--json", "--trace", str(tmp_path / "t.json"), "--timeline", str(tmp_path / "t.png"), "--ranks", "0,5"]) == 0
+    (result,) = lines(capsys)
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert {event["pid"] for event in events} == {0, 5}
+    assert max(event["ts"] + event["dur"] for event in events if event["ph"] == "X") <= result["ms"] * 1e3 * (1 + 1e-9)
+    assert (tmp_path / "t.png").stat().st_size > 1000
+    assert main([*one[:-1], "fwd,bwd", "--trace", str(tmp_path / "t.json")]) == 2
+    assert "a timeline is of one method" in capsys.readouterr().err
+
+
+def test_a_faster_network_is_never_slower(capsys: Captured) -> None:
+    speeds = []
+    for bandwidth in (10, 50, 400):
+        constant = ["--constant", f"between.gb_s={bandwidth}"]
+        assert main(["simulate", *SMALL, "--gpus", "16", "--methods", "ring_allgather", "--json", *constant]) == 0
+        speeds.append([line["ms"] for line in lines(capsys)])
+    assert all(slow >= fast for slow, fast in zip(speeds[0], speeds[1], strict=True))
+    assert all(slow >= fast for slow, fast in zip(speeds[1], speeds[2], strict=True))
+
+
+def test_what_does_not_fit_is_out_of_memory(capsys: Captured) -> None:
+    assert main(["simulate", *SMALL, "--gpus", "8", "--methods", "ulysses", "--json", "--constant", "memory_gib=0.001"]) == 0
+    assert {line["status"] for line in lines(capsys)} == {"oom"}
+
+
+def test_calibrate_writes_a_cluster(tmp_path: Path, capsys: Captured) -> None:
+    sizes = [1 << shift for shift in range(10, 28, 2)]
+    transfers = [{"op": "exchange", "ranks": 2, "nodes": 1, "bytes": size, "seconds": 1e-5 + size / 2e11} for size in sizes]
+    (tmp_path / "transfers.jsonl").write_text("\n".join(map(json.dumps, transfers)))
+    assert main(["calibrate", str(tmp_path), "--out", str(tmp_path / "mine.toml")]) == 0
+    assert "inside.gb_s = 200 from 9 measurements" in capsys.readouterr().err
+    assert main(["simulate", *SMALL, "--gpus", "8", "--methods", "ulysses", "--cluster", str(tmp_path / "mine.toml"), "--json"]) == 0
+    assert {line["cluster"] for line in lines(capsys)} == {"mine"}
+    assert main(["calibrate", str(tmp_path / "none")]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--gpus", "many"], "--gpus must be numbers such as 8,16,64"),
+        (["--gpus", "9999"], "--gpus must be from 1 to 4096"),
+        (["--seqlen", "1K"], "give one of them"),
+        (["--cluster", "h1000"], "h100-ib"),
+        (["--constant", "between.speed=2"], "is no constant of a cluster"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments: list[str], message: str, capsys: Captured) -> None:
+    assert main(["simulate", *SMALL, *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_measured_records_are_compared_with_their_simulation(tmp_path: Path, capsys: Captured) -> None:
+    """Records that say what the simulation says have no error; others have theirs."""
+    command = ["simulate", *SMALL, "--gpus", "4", "--methods", "ring_p2p,usp", "--out", str(tmp_path)]
+    assert main(command) == 0
+    path = tmp_path / "results.jsonl"
+    records = [json.loads(line) | {"simulated": None, "check": {}} for line in path.read_text().splitlines()]
+    records[0]["ms"] |= {name: records[0]["ms"][name] * 2 for name in ("median", "p20", "p80")} | {
+        "samples": [records[0]["ms"]["median"] * 2]
+    }
+    records[0]["tflops"] /= 2
+    assert all(record["status"] == "ok" for record in records)
+    for record in records:
+        record["check"] = {"out": {"error": 0.0, "allowed": 1.0}}
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    capsys.readouterr()
+    assert main(["simulate", "--against", str(tmp_path), "--json"]) == 0
+    assert [line["error"] for line in lines(capsys)] == pytest.approx([-0.5, 0.0, 0.0, 0.0], abs=1e-6)
+    assert main(["simulate", "--against", str(tmp_path / "none")]) == 2
