@@ -9,6 +9,8 @@ and a learned sink per head, as gpt-oss has.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from transformers import GptOssConfig, GptOssForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
@@ -30,10 +32,10 @@ def gpt_oss_like(attention: str) -> PreTrainedModel:
     return GptOssForCausalLM(GptOssConfig(**SHAPE, **experts, sliding_window=16, rope_parameters=rope, attn_implementation=attention))
 
 
-def train(make_model: object, attention: str) -> list[float]:
+def train(make_model: Callable[[str], PreTrainedModel], attention: str) -> list[float]:
     """Returns the loss of each step; the same weights and tokens whatever the attention."""
     torch.manual_seed(0)
-    model = make_model(attention).train()  # type: ignore[operator]
+    model = make_model(attention).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, eps=1e-5)  # a larger eps: noise of the last digit stays that small
     positions = torch.cat([torch.arange(length) for length in LENGTHS])[None]
     losses = []

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from longca.errors import BadInput
+from longca.errors import BadInput, Refused
 from longca.kernels import batches
 from longca.kernels.base import Attention, Kernel
 from longca.kernels.functional import (
@@ -21,6 +21,7 @@ from longca.kernels.functional import (
     checked_sinks,
     lse_dtype,
     make_case,
+    no_autocast,
     prepared_for,
     refuse_lengths,
     refuse_tensors,
@@ -89,20 +90,18 @@ def _forward(
     softcap: float, deterministic: bool, backward: bool, return_lse: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """Returns out and lse of the kernel; contiguous, as the compiler expects them."""
-    with torch.cuda.device_of(q):
+    with torch.cuda.device_of(q), no_autocast(q):
         chosen, prepared = _prepared(q, k, v, sinks, masks, kernel, scale, softcap, deterministic, backward, return_lse)
         q_LHD, k_LHD, v_LHD = _flat(chosen, q, k, v)
         out, lse = run_forward(prepared, q_LHD, k_LHD, v_LHD, checked_sinks(sinks, q))
     out_shape, lse_shape = _shapes(q, v)
     if lse is None:
+        if return_lse:
+            raise Refused(f"{chosen.label} gives no lse here; take another kernel, or leave out return_lse.")
         lse = torch.full(lse_shape, float("nan"), dtype=lse_dtype(q), device=q.device)
     elif q.dim() == 4:
         lse = lse.unflatten(1, (q.shape[0], -1)).transpose(0, 1)
-    return _fresh(out.reshape(out_shape)), _fresh(lse)
-
-
-def _fresh(x: torch.Tensor) -> torch.Tensor:
-    return x.contiguous()
+    return out.reshape(out_shape).contiguous(), lse.contiguous()
 
 
 def _shapes(q: torch.Tensor, v: torch.Tensor) -> tuple[list[int], list[int]]:
@@ -129,13 +128,13 @@ def _backward(
     return_lse: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     """Returns dq, dk, dv and dsinks, which is empty where there are no sinks."""
-    with torch.cuda.device_of(q):
+    with torch.cuda.device_of(q), no_autocast(q):
         chosen, prepared = _prepared(q, k, v, sinks, masks, kernel, scale, softcap, deterministic, backward, return_lse)
         dout_LHD, q_LHD, k_LHD, v_LHD, out_LHD = _flat(chosen, dout, q, k, v, out)
         lse_HL = lse.transpose(0, 1).flatten(1) if q.dim() == 4 else lse
         given = checked_sinks(sinks, q)
         dq, dk, dv, *dsinks = run_backward(prepared, dout_LHD, q_LHD, k_LHD, v_LHD, out_LHD, lse_HL.contiguous(), given)
-    gradients = (_fresh(gradient.reshape(x.shape)) for gradient, x in zip((dq, dk, dv), (q, k, v), strict=True))
+    gradients = (gradient.reshape(x.shape).contiguous() for gradient, x in zip((dq, dk, dv), (q, k, v), strict=True))
     return *gradients, dsinks[0].to(sinks.dtype) if sinks is not None else q.new_empty(0)  # type: ignore[return-value]
 
 
