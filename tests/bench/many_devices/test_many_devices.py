@@ -204,7 +204,7 @@ def test_all_methods_are_asked_and_those_that_refuse_a_mask_say_so_in_their_reco
     assert main(asked) == 0
     found = by_method(tmp_path)
     refused = {method: record.reason for method, record in found.items() if record.status == "unsupported"}
-    assert set(refused) == {"ring_p2p", "usp", "loongtrain", "magi"}
+    assert set(refused) == {name for name in registry.names() if registry.get(name).no_blocks}
     assert all(reason.endswith("use ulysses or ring_allgather") for reason in refused.values()), refused
     assert [found[method].status for method in ("ulysses", "ring_allgather")] == ["ok", "ok"]
 
