@@ -242,7 +242,8 @@ class SilentRank:
 
 
 def current_cell(rank: SilentRank) -> CurrentCell:
-    cell_plan: Any = SimpleNamespace(program=lambda comm: rank.without_transfers(), case=SimpleNamespace(device="cpu"))
+    plain = SimpleNamespace(peer=False)
+    cell_plan: Any = SimpleNamespace(program=lambda comm: rank.without_transfers(), case=SimpleNamespace(device="cpu"), method=plain)
     program: Any = rank.sending
     return CurrentCell(cell_plan, 0, program, "LHD", [], NO_TOKENS)
 
