@@ -261,7 +261,8 @@ class SilentRank:
 
 
 def current_cell(rank: SilentRank) -> CurrentCell:
-    cell_plan: Any = SimpleNamespace(program=lambda comm: rank.without_transfers(), case=NothingExpected.case)
+    plain = SimpleNamespace(peer=False)
+    cell_plan: Any = SimpleNamespace(program=lambda comm: rank.without_transfers(), case=NothingExpected.case, method=plain)
     program: Any = rank.sending
     expected: Any = NothingExpected()
     return CurrentCell(cell_plan, 0, program, "LHD", [(0, 1)], ONE_TOKEN, expected, sample_rows(masks.causal(1)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 from longca.bench.many_devices.kit import FILES
 from longca.bench.many_devices.transfers import SIZES, RankFacts, groups, places
 from longca.bench.many_devices.verify import CpRequest, make_level, make_steps
-from longca.cli import main
+from longca.cli import INTERRUPTED, main
 from longca.parallel import registry
 
 FAST = ["--masks", "causal", "--seqlens", "64", "--heads", "4:2", "--head-dim", "16"]
@@ -141,3 +142,18 @@ def test_nothing_checked_is_no_success(tmp_path: Path, capsys: pytest.CaptureFix
     asked = verify("--masks", "full", "--methods", "torch_cp", "--nproc", "2", "--out", str(tmp_path / "kit"))
     assert main(asked) not in (0, 1)
     assert "nothing was checked" in capsys.readouterr().err
+
+
+def test_what_was_found_before_a_signal_is_written(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "longca", *verify("--methods", "ulysses", "--nproc", "2", "--out", str(tmp_path / "kit"))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("[1/"):
+                break
+        process.send_signal(signal.SIGTERM)
+        _, after = process.communicate(timeout=60)
+    assert process.returncode == INTERRUPTED
+    assert "stopped; " in after
+    assert (tmp_path / "kit.tar.gz").exists()
+    assert (tmp_path / "kit" / "findings.jsonl").read_text().count("ulysses") >= 1
