@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 SMALL = 40  # connected flows up to which plain loops are faster than arrays
 TOGETHER = 0.04  # part of its duration by which one of many flows may end early, beside another one
 LEVELS = 10  # links that are filled one after the other before the rest of many flows gets what is free on each of its links
-LINKS = 6  # of one flow at most
+LINKS = 4  # of one flow at most
 
 
 class Flow:
@@ -53,23 +53,26 @@ class Few:
 class Many:
     """Connected flows in arrays."""
 
-    def __init__(self, flows: list[Flow], now: float, capacities: NDArray[np.float64]) -> None:
+    def __init__(self, flows: list[Flow], now: float, capacities: NDArray[np.float64], shared: bool = True) -> None:
         self.capacities = capacities  # the last one is infinite: it stands where a flow has fewer links
         self.flows: NDArray[Any] = np.array(flows, object)
         self.left = np.array([max(0.0, flow.left - flow.rate * (now - flow.changed)) for flow in flows])
         self.limit = np.array([flow.limit for flow in flows])
         none = len(capacities) - 1
         self.links = np.array([flow.links + (none,) * (LINKS - len(flow.links)) for flow in flows])
+        self.all_links = {link for flow in flows for link in flow.links}  # of flows that have ended, too
         self.rate = np.zeros(len(flows))
         self.started = np.full(len(flows), now)
-        self.changed = now
-        self.share()
+        self.changed = self.next = now
+        if shared:
+            self.share()
 
     def add(self, others: Sequence[Many], now: float) -> None:
         """Takes in the flows of others."""
         self.move(now)
         for other in others:
             other.move(now)
+            self.all_links |= other.all_links
         together = [self, *others]
         self.flows, self.left, self.limit, self.links, self.started, self.rate = (
             np.concatenate([getattr(part, name) for part in together]) for name in ("flows", "left", "limit", "links", "started", "rate")
@@ -143,15 +146,16 @@ class Flows:
             few = [flow for group in groups if isinstance(group, Few) for flow in group.flows]
             many = [group for group in groups if isinstance(group, Many)]
             for group in groups:
-                self._forget(group, [])
+                if group not in many[:1]:
+                    self._forget(group, [])
             if not many and len(part) + len(few) <= SMALL:
                 self._few(part + few, now)
                 continue
-            whole = Many(part + few, now, self.array)
+            whole = new = Many(part + few, now, self.array, shared=not many)
             if many:
-                many[0].add([whole, *many[1:]], now)
                 whole = many[0]
-            for link in np.unique(whole.links).tolist():
+                whole.add([new, *many[1:]], now)
+            for link in set[int]().union(new.all_links, *(other.all_links for other in many[1:])):
                 self.group_of[link] = whole
             self._schedule(whole)
 
@@ -170,14 +174,9 @@ class Flows:
     def _forget(self, group: Group, ended: list[Flow]) -> None:
         """No link belongs to this group any more."""
         self.current.pop(group, None)
-        links = (np.unique(group.links).tolist() if isinstance(group, Many) else [link for flow in group.flows for link in flow.links]) + [
-            link for flow in ended for link in flow.links
-        ]
+        links = group.all_links if isinstance(group, Many) else {link for flow in (*group.flows, *ended) for link in flow.links}
         for link in links:
             if self.group_of.get(link) is group:
-                del self.group_of[link]
-        if isinstance(group, Many):  # links of flows that ended earlier
-            for link in [link for link, owner in self.group_of.items() if owner is group]:
                 del self.group_of[link]
 
 
@@ -237,15 +236,17 @@ def fair_rates_of_many(links: NDArray[np.int64], limit: NDArray[np.float64], cap
     for turn in range(LEVELS + 1):
         if not len(waiting):
             break
-        own = links[waiting]
+        own = links[waiting].T  # a row for the first link of all flows, and so on
         users = np.bincount(own.ravel(), minlength=len(room)).astype(float)
         users[none] = 0
         share = np.divide(room, users, out=np.full(len(room), np.inf), where=users > 0)
-        best = np.minimum(share[own].min(1), limit[waiting])
+        best = limit[waiting]
+        for row in own:
+            best = np.minimum(best, share[row])
         level = best.min()
         settled = best <= level * (1 + 1e-9) if turn < LEVELS else np.ones(len(waiting), bool)
         rate[waiting[settled]] = best[settled]
-        used = np.bincount(own[settled].ravel(), np.repeat(best[settled], links.shape[1]), minlength=len(room))
+        used = np.bincount(own[:, settled].ravel(), np.tile(best[settled], len(own)), minlength=len(room))
         used[none] = 0
         room = np.maximum(room - used, 0.0)
         waiting = waiting[~settled]

@@ -28,7 +28,7 @@ from longca.simulate.flows import Flow, Flows
 from longca.simulate.links import Links
 
 MANY = 64  # ranks; beyond it flows that begin within a small part of the time so far of each other begin together
-TOGETHER = 0.001
+TOGETHER = 0.003
 
 
 class Span(NamedTuple):

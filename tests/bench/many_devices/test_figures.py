@@ -27,6 +27,7 @@ from longca.bench.run.record import make_record
 from longca.bench.run.retry import outcomes
 from longca.kernels.base import Case
 from longca.kernels.inputs import Inputs
+from longca.parallel.comm.base import Comm
 from longca.parallel.comm.local import World
 from longca.processes.ranks import RankFailed
 from longca.results.record import LevelName, Pass, Record, Status, TensorError
@@ -260,12 +261,12 @@ class SilentRank:
         return self.made
 
 
-def current_cell(rank: SilentRank) -> CurrentCell:
+def current_cell(rank: SilentRank, comm: Comm) -> CurrentCell:
     plain = SimpleNamespace(peer=False)
     cell_plan: Any = SimpleNamespace(program=lambda comm: rank.without_transfers(), case=NothingExpected.case, method=plain)
     program: Any = rank.sending
     expected: Any = NothingExpected()
-    return CurrentCell(cell_plan, 0, program, "LHD", [(0, 1)], ONE_TOKEN, expected, sample_rows(masks.causal(1)))
+    return CurrentCell(cell_plan, 0, program, comm, "LHD", [(0, 1)], ONE_TOKEN, expected, sample_rows(masks.causal(1)))
 
 
 def clocked(ranks: list[SilentRank], *passes: Pass) -> list[list[Timed]]:
@@ -276,7 +277,7 @@ def clocked(ranks: list[SilentRank], *passes: Pass) -> list[list[Timed]]:
 
     def session(rank: int) -> list[Timed]:
         own = RankSession(comms[rank])
-        own._current = current_cell(ranks[rank])
+        own._current = current_cell(ranks[rank], comms[rank])
         return [own.clock(pass_.value, settings) for pass_ in passes]
 
     return world.run(session)
