@@ -220,6 +220,11 @@ def run(
         clock=clock, memory=memory, deadline=deadline, workers=workers, stop_after=stop_after, baseline=baseline,
         renew_baseline=renew_baseline, threshold=threshold,
     )  # fmt: skip
+    return _measure(request, given, folder, progress)
+
+
+def _measure(request: RunRequest, given: Asked, folder: Path, progress: bool) -> Run:
+    """Measures a request; raises KeyboardInterrupt after an interrupt, when the journal is closed and handlers are restored."""
     settings, device = settle(request)
     if settings.level is LevelName.CP and joining.launched() is not None:
         raise Refused("this process is a rank of a launched job; there use the command, `torchrun ... -m longca run --level cp`.")
