@@ -28,7 +28,7 @@ def versions():
     code_version.imports_of.cache_clear()
     labels = [label for name in registry.names() for label in registry.labels(name)]
     kernels = {label: registry.versions(registry.get(label))["code"] for label in labels}
-    return kernels | {name: methods.code_version(name) for name in methods.names()}
+    return kernels | {name: methods.code_version(name) for name in methods.names() + methods.peers()}
 def after_edit(file):
     path = Path(code_version.__file__).parent / file
     text = path.read_text()
@@ -59,8 +59,10 @@ EDITS = {  # file: the kernels and methods whose versions change
     "parallel/primitives/group_cast.py": {"magi"},
     "parallel/balance.py": {"magi"},
     "parallel/transfers.py": {"magi"},
-    "parallel/head_split.py": {"ulysses", "usp", "loongtrain"},
-    "parallel/sharding.py": set(ALL_METHODS),
+    "parallel/head_split.py": {"ulysses", "usp", "loongtrain", "yunchang_ulysses", "yunchang_usp", "deepspeed_ulysses"},
+    "parallel/sharding.py": {*ALL_METHODS, *methods.peers()},
+    "parallel/peers.py": set(methods.peers()),
+    "parallel/methods/torch_cp.py": {"torch_cp"},
     **{file: set() for file in FRAMEWORK},
 }
 SHARED = ("kernels/lower.py", "kernels/shared.py", "kernels/block_lists.py")  # counted where a kernel imports them
@@ -126,7 +128,7 @@ def test_shared_lowering_is_part_of_the_kernels_that_use_it(file: str, answer: t
 def test_versions_do_not_depend_on_where_files_lie_and_differ(answer: tuple[dict[str, str], dict[str, list[str]]]) -> None:
     assert answer[0] == own_versions()
     by_file = {label.partition(":")[0]: version for label, version in own_versions().items()}
-    shared_files = 1  # vsa and vsa_triton lie in one file
+    shared_files = 2  # vsa and vsa_triton lie in one file, and yunchang's two methods
     assert len(set(by_file.values())) == len(by_file) - shared_files
 
 
