@@ -33,17 +33,18 @@ def show_validation(name: str, cluster: Cluster, as_json: bool) -> int:
     show_table(columns, rows)
     plain, documents = summary["plain"], summary["documents"]
     print(f"\nConstants of {name}: {', '.join(f'{constant} {validate.constant(cluster, constant):g}' for constant in validate.CONSTANTS)}.")
-    first = f"'the same as at {figures.gpus[0]} GPUs'"
-    print(f"full and causal: median error {plain['error']:.1%}, worst {plain['worst']:.0%}; {first} {plain['same_as_first']:.1%}.")
-    print(
-        f"documents: median error {documents['error']:.1%}; of the scaling from {figures.gpus[0]} GPUs {documents['scaling_error']:.1%}; "
-        f"{first} {documents['same_as_first']:.1%}."
-    )
+    for what, figure in (("full and causal", plain), ("documents", documents)):
+        print(
+            f"{what}: median error {figure['error']:.1%}; beyond {figures.gpus[0]} GPUs {figure['later_error']:.1%}, "
+            f"where 'the same as at {figures.gpus[0]} GPUs' has {figure['same_as_first']:.1%}."
+        )
+    scaling = documents["scaling_error"]
+    print(f"full and causal: worst {plain['worst']:.0%}; documents: of the scaling from {figures.gpus[0]} GPUs {scaling:.1%}.")
     within, total = documents["scaling_within_25"], documents["scaling_rows"]
     print(f"documents: the ratio of 64 to 8 GPUs is within 25 % in {within} of {total} rows.")
     worst = sorted(documents["rank_correlation"].items(), key=lambda item: item[1])
     print(f"documents: rank correlation of methods, lowest first: {', '.join(f'{what} {value:.2f}' for what, value in worst)}.")
-    print("\nDeviations over 20 %, and why:")
+    print("\nDeviations over 20 %, and what may explain them:")
     for method, reason in validate.explanations(points, figures).items():
         print(f"* {method}: {reason}")
     return 0

@@ -28,7 +28,8 @@ from longca.simulate.flows import Flow, Flows
 from longca.simulate.links import Links
 
 MANY = 64  # ranks; beyond it flows that begin within a small part of the time so far of each other begin together
-TOGETHER = 0.003
+TOGETHER = 0.001
+FEW = 8  # flows of one post that begin exactly when they may
 
 
 class Span(NamedTuple):
@@ -147,6 +148,9 @@ class Replay:
             queue = self.ranks[what.rank].channels[what.event.channel]
             if queue[0] is what:
                 self._activate(what, now)
+            return
+        if len(what) <= FEW:  # of a ring: short, and what follows waits for them
+            self.flows.start(now, what)
             return
         if not self.starting:
             self.start_at = now * (1 + self.together)

@@ -141,10 +141,12 @@ def summary(points: Sequence[Point], figures: Published) -> dict[str, Any]:
         "plain": {
             "error": typical(point.error for point in plain),
             "worst": max((abs(point.error) for point in plain), default=None),
+            "later_error": typical(point.error for point in later if point.mask in PLAIN),  # beside the next, of the same figures
             "same_as_first": typical(point.flat_error for point in later if point.mask in PLAIN),
         },
         "documents": {
             "error": typical(point.error for point in documents),
+            "later_error": typical(point.error for point in later if point.mask in DOCUMENTS),
             "same_as_first": typical(point.flat_error for point in later if point.mask in DOCUMENTS),
             "scaling_error": typical(point.scaling_error for point in later if point.mask in DOCUMENTS),
             "scaling_within_25": sum(abs(point.scaling_error) <= 0.25 for point in last),
