@@ -20,10 +20,10 @@ import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from longca.errors import BadInput, Refused, Unavailable
-from longca.integrations.visibility import LONGEST_DENSE, Rule, from_visible, segments, segments_mask
+from longca.integrations.visibility import LONGEST_DENSE, Rule, segments, segments_mask
 from longca.kernels.base import Kernel
 from longca.kernels.functional import attention
-from longca.masks import Mask
+from longca.masks import Mask, from_dense
 
 Masks = tuple[Mask, ...]  # one per batch entry
 MOST_REMEMBERED = 8  # masks made of one tensor: kinds of layers, and changes in place
@@ -110,7 +110,7 @@ def _from_rule(rule: Rule, batch: int, total: int, padding: torch.Tensor | None)
     for entry in range(batch):
         edges = segments(rule, entry, total, None if padding is None else padding[entry])
         if edges is None or (rule.window is not None and not rule.causal):  # padding with holes, a window without causality
-            masks.append(from_visible(rule.visible(entry, total, padding)))
+            masks.append(from_dense(rule.visible(entry, total, padding)))
             continue
         key = tuple(map(tuple, edges))
         if key not in made:
@@ -130,7 +130,7 @@ def _evaluated(function: Callable[..., Any], batch: int, total: int, padding: to
     masks = []
     for entry in range(batch):
         visible = torch.as_tensor(function(torch.tensor(entry), torch.tensor(0), index[:, None], index[None, :])).expand(total, total).cpu()
-        masks.append(from_visible(visible if padding is None else visible & padding[entry]))
+        masks.append(from_dense(visible if padding is None else visible & padding[entry]))
     return tuple(masks)
 
 
@@ -218,6 +218,6 @@ def _of_tensor(given: torch.Tensor, shape: tuple[int, int, int]) -> Masks:
             raise Refused("longca.attention adds no bias to scores: a mask may hold 0 and the least number of its dtype, nothing else.")
         if max(queries, keys) > LONGEST_DENSE:
             raise Refused(f"a mask as a tensor is taken up to {LONGEST_DENSE} tokens, not {max(queries, keys)}; leave it to the model.")
-        return tuple(from_visible(entry[0, -queries:, :keys].cpu()) for entry in visible.expand(batch, -1, -1, -1))
+        return tuple(from_dense(entry[0, -queries:, :keys].cpu()) for entry in visible.expand(batch, -1, -1, -1))
 
     return _remembered(given, shape, make)

@@ -1,4 +1,4 @@
-"""From rules of visibility to masks: causal or not, inside documents or chunks, within a window; and from every pair as a bool."""
+"""From rules of visibility to masks: causal or not, inside documents or chunks, within a window."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from longca.masks import Mask
-from longca.masks.bands import Bands, bands
+from longca.masks.bands import bands
 
 LONGEST_DENSE = 8192  # tokens whose pairs are looked at one by one: 64 MiB of bools
 
@@ -84,13 +84,3 @@ def segments_mask(edges: Sequence[tuple[int, int]], total: int, rule: Rule) -> M
     moving = wide < end
     narrow = (wide[moving], end[moving], start[moving] + 1, 1, wide[moving] + 1, 1)
     return Mask.of(total, total, bands((start, wide, start, 0, start + 1, 1), narrow))
-
-
-def from_visible(visible: torch.Tensor) -> Mask:
-    """Returns the mask that shows exactly these pairs, a bool [queries, keys]: each run of visible keys of a row is a band, then joined."""
-    seen = visible.numpy()
-    edge = np.zeros((len(seen), 1), bool)
-    change = np.diff(np.concatenate([edge, seen, edge], 1).astype(np.int8), axis=1)
-    (row, start), (_, end) = np.nonzero(change == 1), np.nonzero(change == -1)
-    zeros = np.zeros_like(row)
-    return Mask.of(seen.shape[0], seen.shape[1], Bands(*(x.astype(np.int64) for x in (row, row + 1, start, zeros, end, zeros))))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -126,8 +125,3 @@ def write(
                 records.append(replace(make_record(entry, result.outcome, label), simulated=name))
                 journal.add(records[-1])
     return records
-
-
-def interval(ms: float, error: float) -> tuple[float, float]:
-    """The times between which the truth is expected, from the errors of validation."""
-    return (ms / (1 + error), ms * (1 + error)) if error else (math.nan, math.nan)
