@@ -91,7 +91,8 @@ def compare(before: str | Path, after: str | Path, threshold: float = PRACTICAL,
         raise BadInput(f"{before} and {after} have no cell in common; compare two runs of the same suite.")
     differences = find_differences(matches.pairs, a, b)
     if differences and not force:
-        raise BadInput(f"{before} and {after} differ in {'; and in '.join(differences)}; --force compares them all the same.")
+        apart = "; and in ".join(differences)
+        raise BadInput(f"{before} and {after} differ in {apart}; `longca compare --force` compares them all the same.")
     busy = [sentence for folder, side in ((before, a), (after, b)) if (sentence := busy_sentence(folder, side))]
     cells = judge(matches.pairs, threshold, bool(busy))
     return Comparison(threshold, cells, matches.only_before, matches.only_after, differences, busy)
