@@ -136,6 +136,9 @@ def find_differences(pairs: Sequence[tuple[Record, Record]], a: Results, b: Resu
             known, other = (getattr(side, name) for side in sides)
             unknown = name in MAY_BE_UNKNOWN and (known is None or other is None)
             if known != other and not unknown:  # 1 and 1.0 are equal
+                if isinstance(known, dict) and isinstance(other, dict):  # what is equal in both says nothing
+                    same = known.items() & other.items()
+                    known, other = ({key: value for key, value in one.items() if (key, value) not in same} for one in (known, other))
                 values.setdefault(title, set()).add((_text(known), _text(other)))
     return [f"{title} ({', '.join(f'{one} and {other}' for one, other in sorted(both))})" for title, both in values.items()]
 
