@@ -71,6 +71,20 @@ def test_a_cell_that_is_not_measured_any_more_fails(write: Write) -> None:
     assert not against(write("one", [make_record(samples(1.0))])).ok
 
 
+def test_a_run_that_cannot_be_compared_says_so_and_is_shown(commits: list[Path], write: Write) -> None:
+    against(commits[0])
+    other = against(write("other", [make_record(samples(1.0), seqlen=4096)]))
+    assert not other.ok
+    assert other.sentence.startswith("baseline main: baselines/main and ")
+    assert other.sentence.endswith(
+        "have no cell in common; compare two runs of the same suite. --renew-baseline makes this run the baseline."
+    )
+    against(write("held", [make_record(samples(1.0))], {"power_limit_w": 700.0}), "held")
+    capped = against(write("capped", [make_record(samples(1.0))], {"power_limit_w": 400.0}), "held")
+    assert not capped.ok
+    assert "; `longca compare --force` compares them all the same. --renew-baseline" in capped.sentence
+
+
 def test_a_run_that_is_not_complete_is_neither_compared_nor_kept(commits: list[Path]) -> None:
     assert not against(commits[0], left=3).ok
     assert not Path("baselines").exists()

@@ -37,6 +37,11 @@ BAD = [
 ]
 
 
+def test_a_dry_run_shows_the_whole_shape(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *CAUSAL, "--head-dim", "32/16", "--softcap", "50", "--sinks"]) == 0
+    assert "32/16, softcap 50, sinks" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("flags", "sentence"), BAD, ids=[" ".join(flags[5:]) for flags, _ in BAD])
 def test_what_contradicts_itself_is_refused(
     flags: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -213,6 +213,7 @@ def test_exit_codes(write: Write, after: list[list[float] | None], arguments: li
     [
         ({"device": "NVIDIA H100"}, {}, "the device (NVIDIA H200 and NVIDIA H100)"),
         ({"clock": {"target": 0.05}}, {}, "the clock's settings"),
+        ({"clock": {**ENVIRONMENT["clock"], "target": 0.05}}, {}, "the clock's settings (target 0.02 and target 0.05)"),
         ({"threads": 4}, {}, "the number of threads (not recorded and 4)"),
         ({"power_limit_w": 500.0}, {}, "the power limit in W (700 and 500)"),
         ({"application_sm_mhz": 1410.0}, {}, "the application clock of the SMs in MHz (1980 and 1410)"),

@@ -154,11 +154,21 @@ def test_many_workers_make_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> 
     assert torch.equal(tokens("q", case, ranges), alone)
 
 
-@pytest.mark.parametrize("mask", ["causal", None, 40])
-def test_a_mask_that_is_none_is_one_sentence(mask: Any) -> None:
+@pytest.mark.parametrize(
+    ("mask", "given"),
+    [
+        ("causal", "'causal'; longca.masks.build(text, length) makes one of a text."),
+        (torch.ones(40, 40, dtype=torch.bool), "Tensor [40, 40]; longca.masks.from_dense makes one of a bool matrix."),
+        (None, "None."),
+        (40, "40."),
+    ],
+)
+def test_a_mask_that_is_none_is_one_sentence(mask: Any, given: str) -> None:
     q, k, v, _ = make(Case(40, 40, 4, 2, 16, 16, "fp32"))
-    with pytest.raises(longca.BadInput, match=re.escape(f"must be one of longca.masks, such as longca.masks.causal(8192), not {mask!r}.")):
+    with pytest.raises(longca.BadInput, match=re.escape(f"must be one of longca.masks, such as longca.masks.causal(8192), not {given}")):
         longca.attention(q, k, v, mask)
+    with pytest.raises(longca.BadInput, match=r"the tensors have 4 and 2; tokens come before heads"):
+        longca.attention(q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1), masks.causal(40))
     with pytest.raises(longca.BadInput, match=r"k must be a torch\.Tensor, not ndarray"):
         longca.attention(q, k.numpy(), v, masks.causal(40))  # type: ignore[arg-type]
 

@@ -76,6 +76,9 @@ def test_a_cluster_that_nobody_simulated(write: Write, capsys: Captured) -> None
     assert "there is no simulated record of this for the cluster h100-ib.\n" in said
     assert "simulated lengths are 8K; nothing is known about others." in said
     assert "to measure it" not in said
+    both = [split("usp", 1.0, simulated="h100-ib", **{"pass": pass_}) for pass_ in ("fwd", "bwd")]
+    assert asked(write("passes", both), "--gpus", "64", "--cluster", "h100-ib", "--pass", "fwd+bwd") == 0
+    assert "the sum of a forward and a backward that were simulated apart (all of them)." in capsys.readouterr().out
 
 
 def test_a_device_without_records_is_where_to_measure(write: Write, capsys: Captured) -> None:

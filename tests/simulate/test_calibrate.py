@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from longca.bench.many_devices.transfers import TransferTime
 from longca.errors import BadInput
 from longca.simulate.calibrate import calibrate, fit_links, read_transfers
 from longca.simulate.cluster import Links, find
@@ -16,8 +17,12 @@ H200 = Path(__file__).parents[2] / "results" / "h200" / "paper-kernel"
 
 def write(path: Path, nodes: int, latency: float, bandwidth: float) -> None:
     sizes = [1 << shift for shift in range(10, 28, 2)]
-    common = {"op": "exchange", "ranks": 8, "nodes": nodes, "backend": "nccl", "device": "H100"}
-    lines = [json.dumps({**common, "bytes": size, "seconds": latency + size / bandwidth}) for size in sizes]
+    common = {"ranks": 8, "nodes": nodes, "backend": "nccl", "device": "cuda"}
+    lines = []
+    for size in sizes:
+        seconds = latency + size / bandwidth
+        lines.append(json.dumps({**common, "op": "p2p", "bytes": size, "seconds": [seconds, 9 * seconds, 0.9 * seconds]}))
+        lines.append(json.dumps({**common, "op": "all_to_all", "bytes": size, "seconds": [7 * seconds]}))  # seven at once: not a link
     with path.open("a") as file:
         file.write("\n".join(lines) + "\n")
 
@@ -45,13 +50,13 @@ def test_compute_comes_from_records_of_kernels() -> None:
 def test_nothing_to_calibrate_from(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"transfers\.jsonl"):
         calibrate(tmp_path, find("h100-ib")[1])
-    (tmp_path / "transfers.jsonl").write_text('{"op": "exchange"}\n')
+    with pytest.raises(BadInput, match="there is no folder"):
+        calibrate(tmp_path / "none", find("h100-ib")[1])
+    (tmp_path / "transfers.jsonl").write_text('{"op": "p2p"}\n')
     with pytest.raises(BadInput, match="line 1"):
         read_transfers(tmp_path / "transfers.jsonl")
 
 
 def test_transfers_that_say_nothing_about_bandwidth() -> None:
-    from longca.simulate.calibrate import Measured
-
     with pytest.raises(BadInput, match="measure larger ones"):
-        fit_links("inside", Links(gb_s=1), [Measured("exchange", 2, 1, size, 1.0 / size) for size in (1, 2, 4, 8)])
+        fit_links("inside", Links(gb_s=1), [TransferTime("p2p", 2, 1, size, [1.0 / size], "gloo", "cpu") for size in (1, 2, 4, 8)])

@@ -51,7 +51,7 @@ def baseline_folder(name: str | Path) -> Path:
 
 
 def hold_against(
-    run: Path, records: Sequence[Record], left: int, name: str | Path, *, renew: bool = False, threshold: float | str, force: bool = False
+    run: Path, records: Sequence[Record], left: int, name: str | Path, *, renew: bool = False, threshold: float | str
 ) -> Against:
     """Compares the journal of a run with the baseline; makes it the baseline where there is none, or where `renew` asks for it."""
     folder, limit = baseline_folder(name), parse_threshold(threshold)
@@ -60,7 +60,10 @@ def hold_against(
         return Against(f"baseline {name}: {plural(left, 'cell')} of this run are left, so it is not compared yet.", ok=False)
     faults = [record for record in records if record.status in AT_FAULT]
     if known and not renew:
-        compared = Compared(journals.compare(folder, run, limit, force))
+        try:
+            compared = Compared(journals.compare(folder, run, limit))
+        except BadInput as error:  # the run itself stands, and is shown
+            return Against(f"baseline {name}: {error} --renew-baseline makes this run the baseline.", ok=False)
         return Against(
             f"against the baseline {name} ({folder}), with a threshold of {100 * limit:g} %:", compared, not compared.fails(ALSO)
         )

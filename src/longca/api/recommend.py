@@ -129,7 +129,8 @@ def _remarks(answer: Answer, best: Choice) -> list[str]:
         remarks.append(f"these figures come from a simulation of the cluster {best.simulated}; nothing of it was measured.")
     if best.summed:
         summed = _names(answer, [choice for choice in answer.choices if choice.summed])
-        remarks.append(f"fwd+bwd is the sum of a forward and a backward that were measured apart ({summed}).")
+        how = "simulated" if best.simulated else "measured"
+        remarks.append(f"fwd+bwd is the sum of a forward and a backward that were {how} apart ({summed}).")
     if answer.masks > 1:
         seeds = ", ".join(map(str, answer.seeds))
         remarks.append(f"median and worst over the masks of {len(answer.seeds)} seeds ({seeds}), the same for all.")

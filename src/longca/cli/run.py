@@ -155,9 +155,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _dry_run(plan: RunPlan) -> int:
+    from msgspec.structs import asdict
+
     from longca.bench.plan.estimate import estimates_s, refuse_hopeless
     from longca.cli._tables import show_table
-    from longca.text import format_duration, format_size
+    from longca.text import format_dims, format_duration, format_extras, format_heads, format_size
 
     planned, suite = plan.planned, plan.level.suite
     _say(plan.empty_shard)
@@ -166,7 +168,8 @@ def _dry_run(plan: RunPlan) -> int:
     rows = []
     for cell in (entry.cell for entry in planned):
         names = (cell.split.method, cell.split.ranks, f"{cell.split.grid} {cell.split.options}".strip()) if cell.split else ()
-        shape = (f"{cell.heads_q}:{cell.heads_kv}", cell.head_dim, cell.dtype, cell.pass_.value, cell.seed)
+        fields = asdict(cell)
+        shape = (format_heads(fields), ", ".join([format_dims(fields), *format_extras(fields)]), cell.dtype, cell.pass_.value, cell.seed)
         rows.append((*names, cell.kernel, cell.mask_title, format_size(cell.seqlen), *shape))
     show_table(columns, rows)
     for line in plan.level.details(planned):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from longca.cli._split_request import add_request_arguments, request_of
 from longca.cli._tables import show_table
 from longca.errors import BadInput
-from longca.text import format_memory, format_size, parse_list, parse_settings
+from longca.text import format_memory, format_size, parse_list, parse_number
 
 if TYPE_CHECKING:
     from longca.simulate.cluster import Cluster
@@ -74,8 +74,10 @@ def _constants(entries: list[str]) -> dict[str, float]:
     """Settings whose names have dots."""
     settings = {}
     for entry in (part for text in entries for part in parse_list(text)):
-        name, _, value = entry.partition("=")
-        settings[name.strip()] = float(parse_settings([f"value={value}"])["value"])
+        name, _, value = (part.strip() for part in entry.partition("="))
+        if not (name and value):
+            raise BadInput(f"{entry!r} gives no constant a value; write a constant such as between.gb_s=100.")
+        settings[name] = float(parse_number(value))
     return settings
 
 

@@ -91,7 +91,8 @@ def compare(before: str | Path, after: str | Path, threshold: float = PRACTICAL,
         raise BadInput(f"{before} and {after} have no cell in common; compare two runs of the same suite.")
     differences = find_differences(matches.pairs, a, b)
     if differences and not force:
-        raise BadInput(f"{before} and {after} differ in {'; and in '.join(differences)}; --force compares them all the same.")
+        apart = "; and in ".join(differences)
+        raise BadInput(f"{before} and {after} differ in {apart}; `longca compare --force` compares them all the same.")
     busy = [sentence for folder, side in ((before, a), (after, b)) if (sentence := busy_sentence(folder, side))]
     cells = judge(matches.pairs, threshold, bool(busy))
     return Comparison(threshold, cells, matches.only_before, matches.only_after, differences, busy)
@@ -135,6 +136,9 @@ def find_differences(pairs: Sequence[tuple[Record, Record]], a: Results, b: Resu
             known, other = (getattr(side, name) for side in sides)
             unknown = name in MAY_BE_UNKNOWN and (known is None or other is None)
             if known != other and not unknown:  # 1 and 1.0 are equal
+                if isinstance(known, dict) and isinstance(other, dict):  # what is equal in both says nothing
+                    same = known.items() & other.items()
+                    known, other = ({key: value for key, value in one.items() if (key, value) not in same} for one in (known, other))
                 values.setdefault(title, set()).add((_text(known), _text(other)))
     return [f"{title} ({', '.join(f'{one} and {other}' for one, other in sorted(both))})" for title, both in values.items()]
 

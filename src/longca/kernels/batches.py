@@ -19,7 +19,12 @@ def masks_of(given: AnyMask | Sequence[AnyMask], batch: int | None) -> tuple[Any
     masks = tuple(given) if isinstance(given, list | tuple) else (given,)
     for mask in masks:
         if not isinstance(mask, Mask | BlockMask):
-            raise BadInput(f"the mask must be one of longca.masks, such as longca.masks.causal(8192), not {mask!r}.")
+            name, hint = repr(mask), ""
+            if isinstance(mask, str):
+                hint = "; longca.masks.build(text, length) makes one of a text"
+            elif hasattr(mask, "shape"):
+                name, hint = f"{type(mask).__name__} {list(mask.shape)}", "; longca.masks.from_dense makes one of a bool matrix"
+            raise BadInput(f"the mask must be one of longca.masks, such as longca.masks.causal(8192), not {name}{hint}.")
     if batch is None:
         if several:
             raise BadInput(f"a list of {len(masks)} masks is for a batch [B, L, H, D]; give one mask for [L, H, D].")

@@ -152,8 +152,10 @@ def refuse_lengths(q: torch.Tensor, k: torch.Tensor, masks: Sequence[AnyMask]) -
     lengths = q.shape[-3], k.shape[-3]
     for mask in masks:
         if lengths != (mask.seqlen_q, mask.seqlen_k):
+            swapped = (q.shape[-2], k.shape[-2]) == (mask.seqlen_q, mask.seqlen_k)
             raise BadInput(
-                f"the mask is for {mask.seqlen_q} queries and {mask.seqlen_k} keys, the tensors have {lengths[0]} and {lengths[1]}."
+                f"the mask is for {mask.seqlen_q} queries and {mask.seqlen_k} keys, the tensors have {lengths[0]} and {lengths[1]}"
+                + ("; tokens come before heads, as in [L, H, D]: transpose them." if swapped else ".")
             )
 
 

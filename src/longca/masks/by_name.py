@@ -62,7 +62,7 @@ def find(text: str) -> Named:
         return _plain(text)
     if text.endswith(SUFFIX) and (Path(text).is_file() or not set(text) & SIGNS):
         return mask_file(text)
-    if not set(text) & {*SIGNS, "-"}:
+    if not set(text) & {*SIGNS, *"-+*/, "}:  # signs of arithmetic and words apart are refused as expressions
         return _plain(text)
     return parse(text, _part)
 

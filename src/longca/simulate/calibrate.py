@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from longca import masks
+from longca.bench.many_devices.transfers import TransferTime
 from longca.errors import BadInput
 from longca.masks import Mask
 from longca.parallel.cuts import TILE, tiles_touched
@@ -23,19 +23,8 @@ from longca.simulate.cluster import Cluster, Compute, Links
 from longca.simulate.costs import BACKWARD_BYTES, BACKWARD_VALUES
 
 TRANSFERS = "transfers.jsonl"
-FEWEST = 4  # records of a pass, or transfers of a kind, from which constants are taken
-
-
-class Measured(Struct, frozen=True):
-    """One line of transfers.jsonl: an operation among ranks, of which each sent so many bytes."""
-
-    op: str
-    ranks: int
-    nodes: int
-    bytes: Annotated[int, Meta(ge=0)]
-    seconds: Annotated[float, Meta(gt=0)]
-    backend: str = ""
-    device: str = ""
+POINT_TO_POINT = "p2p"
+FEWEST = 4  # cells of a pass, or sizes of a transfer, from which constants are taken
 
 
 class Fit(NamedTuple):
@@ -49,21 +38,24 @@ class Fit(NamedTuple):
 
 def calibrate(folder: Path, cluster: Cluster, kernel: str = "") -> tuple[Cluster, list[Fit]]:
     """The cluster with the constants that the folder's measurements give; all others stay. Of several kernels the one with most records
-    counts, where none is named."""
+    counts, where none is named. Links come from transfers point to point: a collective shares links, as the simulation knows."""
+    if not folder.exists():
+        raise BadInput(f"there is no folder {folder}; give one that `longca run` or `longca verify --level cp` wrote.")
     fits: list[Fit] = []
     results = _results(folder)
     if results is not None:
         compute, fits = _compute(results, cluster.compute, kernel)
         cluster = replace(cluster, compute=compute)
     transfers = read_transfers(folder / TRANSFERS) if (folder / TRANSFERS).exists() else []
-    for name, chosen in (("inside", [t for t in transfers if t.nodes == 1]), ("between", [t for t in transfers if t.nodes > 1])):
+    pairs = [transfer for transfer in transfers if transfer.op == POINT_TO_POINT]
+    for name, chosen in (("inside", [t for t in pairs if t.nodes == 1]), ("between", [t for t in pairs if t.nodes > 1])):
         if len(chosen) >= FEWEST:
             links, own = fit_links(name, getattr(cluster, name), chosen)
             cluster, fits = replace(cluster, **{name: links}), fits + own
     if not fits:
         raise BadInput(
-            f"{folder} has no {FEWEST} records of a kernel with a forward or backward, and no {FEWEST} lines in {TRANSFERS}; "
-            "measure with `longca run`, and transfers with `longca verify --level cp`."
+            f"{folder} has fewer than {FEWEST} masks or lengths with a time of a kernel, and fewer than {FEWEST} sizes of p2p in "
+            f"{TRANSFERS}; measure more with `longca run`, and transfers with `longca verify --level cp`."
         )
     return cluster, fits
 
@@ -75,13 +67,13 @@ def _results(folder: Path) -> Results | None:
     return read_all(tuple(folders)) if folders else None
 
 
-def read_transfers(path: Path) -> list[Measured]:
+def read_transfers(path: Path) -> list[TransferTime]:
     """The lines of a file of measured transfers; what is not one is refused with its line."""
     transfers = []
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         if line.strip():
             try:
-                transfers.append(msgspec.json.decode(line, type=Measured))
+                transfers.append(msgspec.json.decode(line, type=TransferTime))
             except msgspec.MsgspecError as error:
                 raise BadInput(f"{path} line {number} is no measured transfer: {error}.") from error
     return transfers
@@ -149,9 +141,9 @@ def _moved(record: Record) -> float:
     return float((record.seqlen_q or record.seqlen) * record.heads_q * record.head_dim * size)
 
 
-def fit_links(name: str, links: Links, transfers: Sequence[Measured]) -> tuple[Links, list[Fit]]:
-    """Seconds = latency + bytes that one rank sends / bandwidth: least squares of relative errors."""
-    seconds = np.array([transfer.seconds for transfer in transfers])
+def fit_links(name: str, links: Links, transfers: Sequence[TransferTime]) -> tuple[Links, list[Fit]]:
+    """Seconds (the median sample) = latency + bytes / bandwidth: least squares of relative errors."""
+    seconds = np.array([median(transfer.seconds) for transfer in transfers])
     matrix = np.array([(1.0, transfer.bytes) for transfer in transfers]) / seconds[:, None]
     (latency, per_byte), *_ = np.linalg.lstsq(matrix, np.ones(len(seconds)), rcond=None)
     if per_byte <= 0:

@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
+from longca.bench.plan.refusals import convert
 from longca.bench.plan.suite import folder, names, read_toml
 from longca.errors import BadInput, unknown
 
@@ -130,8 +131,8 @@ def changed(cluster: Cluster, settings: dict[str, float]) -> Cluster:
             table = table.get(part, {}) if isinstance(table, dict) else {}
         if not isinstance(table, dict) or last not in table:
             raise BadInput(f"{name} is no constant of a cluster; write one such as between.gb_s or compute.host_us.")
-        table[last] = value
-    return msgspec.convert(values, Cluster)
+        table[last] = int(value) if float(value).is_integer() else value
+    return convert(values, Cluster, "the cluster with these constants")
 
 
 def to_toml(cluster: Cluster) -> str:
