@@ -17,7 +17,7 @@ from transformers import masking_utils as hf
 
 from longca.errors import BadInput, Refused
 from longca.integrations import transformers as longca_hf
-from longca.integrations.visibility import LONGEST_DENSE, Rule, from_visible, segments_mask
+from longca.integrations.visibility import LONGEST_DENSE
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "huggingface.py"
 SHAPE: dict[str, Any] = {
@@ -158,11 +158,6 @@ def test_rows_behind_a_cache_see_what_is_in_it() -> None:
     (mask,) = longca_hf.make_masks(1, 2, 30, q_offset=28, mask_function=hf.sliding_window_causal_mask_function(5))
     assert (mask.seqlen_q, mask.seqlen_k) == (2, 30)
     assert [row.nonzero()[0].tolist() for row in mask.dense()] == [[24, 25, 26, 27, 28], [25, 26, 27, 28, 29]]
-
-
-def test_bands_are_found_in_a_dense_mask() -> None:
-    mask = segments_mask([(0, 10), (10, 30)], 30, Rule(window=4))
-    assert from_visible(torch.from_numpy(mask.dense())) == mask
 
 
 def test_what_cannot_be_done_is_one_sentence() -> None:
