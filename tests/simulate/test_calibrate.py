@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from longca.bench.many_devices.transfers import TransferTime
 from longca.errors import BadInput
 from longca.simulate.calibrate import calibrate, fit_links, read_transfers
 from longca.simulate.cluster import Links, find
@@ -16,8 +18,12 @@ H200 = Path(__file__).parents[2] / "results" / "h200" / "paper-kernel"
 
 def write(path: Path, nodes: int, latency: float, bandwidth: float) -> None:
     sizes = [1 << shift for shift in range(10, 28, 2)]
-    common = {"op": "exchange", "ranks": 8, "nodes": nodes, "backend": "nccl", "device": "H100"}
-    lines = [json.dumps({**common, "bytes": size, "seconds": latency + size / bandwidth}) for size in sizes]
+    lines = []
+    for op, ranks, peers in (("p2p", 2, 1), ("all_gather", 8 * nodes, 7 if nodes == 1 else 8 * (nodes - 1))):
+        common = {"op": op, "ranks": ranks, "nodes": nodes, "backend": "nccl", "device": "H100"}
+        for size in sizes:
+            seconds = latency + size * peers / bandwidth
+            lines.append(json.dumps({**common, "bytes": size, "seconds": [seconds, 9 * seconds, seconds]}))
     with path.open("a") as file:
         file.write("\n".join(lines) + "\n")
 
@@ -28,7 +34,7 @@ def test_links_come_from_transfers(tmp_path: Path) -> None:
     cluster, fits = calibrate(tmp_path, find("h100-ib")[1])
     assert cluster.inside == Links(gb_s=280.0, efficiency=1.0, latency_us=12.0)
     assert cluster.between == Links(gb_s=44.0, efficiency=1.0, latency_us=25.0)
-    assert all(fit.error < 1e-6 and fit.measurements == 9 for fit in fits)
+    assert all(fit.error < 1e-6 and fit.measurements == 18 for fit in fits)
     assert cluster.compute == find("h100-ib")[1].compute
 
 
@@ -45,13 +51,19 @@ def test_compute_comes_from_records_of_kernels() -> None:
 def test_nothing_to_calibrate_from(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"transfers\.jsonl"):
         calibrate(tmp_path, find("h100-ib")[1])
-    (tmp_path / "transfers.jsonl").write_text('{"op": "exchange"}\n')
+    (tmp_path / "transfers.jsonl").write_text('{"op": "p2p"}\n')
     with pytest.raises(BadInput, match="line 1"):
         read_transfers(tmp_path / "transfers.jsonl")
 
 
 def test_transfers_that_say_nothing_about_bandwidth() -> None:
-    from longca.simulate.calibrate import Measured
-
     with pytest.raises(BadInput, match="measure larger ones"):
-        fit_links("inside", Links(gb_s=1), [Measured("exchange", 2, 1, size, 1.0 / size) for size in (1, 2, 4, 8)])
+        fit_links("inside", [TransferTime("p2p", 2, 1, size, [1.0 / size], "gloo", "cpu") for size in (1, 2, 4, 8)])
+
+
+def test_it_reads_what_verify_writes(tmp_path: Path) -> None:
+    """Every field of the kit's lines, as `longca verify --level cp` encodes them."""
+    lines = [TransferTime("all_to_all", 4, 1, 4**power, [1e-5 + 3 * 4**power / 1e9] * 7, "gloo", "cpu") for power in range(5, 12)]
+    (tmp_path / "transfers.jsonl").write_bytes(b"\n".join(map(msgspec.json.encode, lines)))
+    assert read_transfers(tmp_path / "transfers.jsonl") == lines
+    assert calibrate(tmp_path, find("cpu-gloo")[1])[0].inside == Links(gb_s=1.0, efficiency=1.0, latency_us=10.0)

@@ -100,7 +100,8 @@ def test_what_does_not_fit_is_out_of_memory(capsys: Captured) -> None:
 
 def test_calibrate_writes_a_cluster(tmp_path: Path, capsys: Captured) -> None:
     sizes = [1 << shift for shift in range(10, 28, 2)]
-    transfers = [{"op": "exchange", "ranks": 2, "nodes": 1, "bytes": size, "seconds": 1e-5 + size / 2e11} for size in sizes]
+    common = {"op": "p2p", "ranks": 2, "nodes": 1, "backend": "nccl", "device": "cuda"}
+    transfers = [{**common, "bytes": size, "seconds": [1e-5 + size / 2e11]} for size in sizes]
     (tmp_path / "transfers.jsonl").write_text("\n".join(map(json.dumps, transfers)))
     assert main(["calibrate", str(tmp_path), "--out", str(tmp_path / "mine.toml")]) == 0
     assert "inside.gb_s = 200 from 9 measurements" in capsys.readouterr().err

@@ -103,13 +103,10 @@ def _export_table(args: argparse.Namespace) -> int:
 def _write(target: str, answers: list[Answer]) -> None:
     import json
     import sys
-    from pathlib import Path
 
+    from longca.api.files import write_text
     from longca.recommend.best import exported
     from longca.text import plural
 
-    try:
-        Path(target).write_text(json.dumps(exported(answers), indent=1, allow_nan=False) + "\n")
-    except OSError as error:
-        raise BadInput(f"cannot write {target}: {error.strerror}; give another file.") from error
+    write_text(target, json.dumps(exported(answers), indent=1, allow_nan=False) + "\n")
     print(f"wrote {plural(len(answers), 'answer')} to {target}", file=sys.stderr)

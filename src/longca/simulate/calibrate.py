@@ -5,37 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from longca import masks
+from longca.bench.many_devices.transfers import TransferTime
 from longca.errors import BadInput
 from longca.masks import Mask
 from longca.parallel.cuts import TILE, tiles_touched
 from longca.results.metrics import BYTES, flops_of
 from longca.results.reading import Results, read_all
-from longca.results.record import MaskEntry, Pass, Record
+from longca.results.record import Pass, Record
 from longca.simulate.cluster import Cluster, Compute, Links
 from longca.simulate.costs import BACKWARD_BYTES, BACKWARD_VALUES
 
 TRANSFERS = "transfers.jsonl"
 FEWEST = 4  # records of a pass, or transfers of a kind, from which constants are taken
-
-
-class Measured(Struct, frozen=True):
-    """One line of transfers.jsonl: an operation among ranks, of which each sent so many bytes."""
-
-    op: str
-    ranks: int
-    nodes: int
-    bytes: Annotated[int, Meta(ge=0)]
-    seconds: Annotated[float, Meta(gt=0)]
-    backend: str = ""
-    device: str = ""
 
 
 class Fit(NamedTuple):
@@ -48,8 +35,8 @@ class Fit(NamedTuple):
 
 
 def calibrate(folder: Path, cluster: Cluster, kernel: str = "") -> tuple[Cluster, list[Fit]]:
-    """The cluster with the constants that the folder's measurements give; all others stay. Of several kernels the one with most records
-    counts, where none is named."""
+    """The cluster with the constants that the folder's measurements give; all others stay. Where no kernel is named, the fastest one
+    for each mask and shape counts."""
     fits: list[Fit] = []
     results = _results(folder)
     if results is not None:
@@ -58,7 +45,7 @@ def calibrate(folder: Path, cluster: Cluster, kernel: str = "") -> tuple[Cluster
     transfers = read_transfers(folder / TRANSFERS) if (folder / TRANSFERS).exists() else []
     for name, chosen in (("inside", [t for t in transfers if t.nodes == 1]), ("between", [t for t in transfers if t.nodes > 1])):
         if len(chosen) >= FEWEST:
-            links, own = fit_links(name, getattr(cluster, name), chosen)
+            links, own = fit_links(name, chosen)
             cluster, fits = replace(cluster, **{name: links}), fits + own
     if not fits:
         raise BadInput(
@@ -75,15 +62,18 @@ def _results(folder: Path) -> Results | None:
     return read_all(tuple(folders)) if folders else None
 
 
-def read_transfers(path: Path) -> list[Measured]:
-    """The lines of a file of measured transfers; what is not one is refused with its line."""
+def read_transfers(path: Path) -> list[TransferTime]:
+    """The lines of the file that `longca verify --level cp` writes; what is not one is refused with its line."""
     transfers = []
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         if line.strip():
             try:
-                transfers.append(msgspec.json.decode(line, type=Measured))
+                transfer = msgspec.json.decode(line, type=TransferTime)
             except msgspec.MsgspecError as error:
                 raise BadInput(f"{path} line {number} is no measured transfer: {error}.") from error
+            if not transfer.seconds or min(transfer.seconds) <= 0:
+                raise BadInput(f"{path} line {number} has no times over 0: {transfer.seconds}; measure again.")
+            transfers.append(transfer)
     return transfers
 
 
@@ -120,10 +110,8 @@ def _fastest(records: Iterable[Record]) -> list[Record]:
 
 def _tiles(record: Record, results: Results) -> int | None:
     """The tiles that the mask of a record touches; None for block patterns and masks that the journal does not hold."""
-    if record.mask in masks.block_names():
-        return None
     entry = results.masks.get((record.mask_digest, record.mask))
-    if not isinstance(entry, MaskEntry) or not entry.bands:
+    if entry is None or not entry.bands:
         return None
     return tiles_touched(Mask.of(entry.seqlen_q, entry.seqlen_k, entry.bands))
 
@@ -149,10 +137,10 @@ def _moved(record: Record) -> float:
     return float((record.seqlen_q or record.seqlen) * record.heads_q * record.head_dim * size)
 
 
-def fit_links(name: str, links: Links, transfers: Sequence[Measured]) -> tuple[Links, list[Fit]]:
+def fit_links(name: str, transfers: Sequence[TransferTime]) -> tuple[Links, list[Fit]]:
     """Seconds = latency + bytes that one rank sends / bandwidth: least squares of relative errors."""
-    seconds = np.array([transfer.seconds for transfer in transfers])
-    matrix = np.array([(1.0, transfer.bytes) for transfer in transfers]) / seconds[:, None]
+    seconds = np.array([median(transfer.seconds) for transfer in transfers])
+    matrix = np.array([(1.0, _sent(transfer)) for transfer in transfers]) / seconds[:, None]
     (latency, per_byte), *_ = np.linalg.lstsq(matrix, np.ones(len(seconds)), rcond=None)
     if per_byte <= 0:
         raise BadInput(f"transfers {name} nodes take no longer with more bytes, so they give no bandwidth; measure larger ones too.")
@@ -161,6 +149,12 @@ def fit_links(name: str, links: Links, transfers: Sequence[Measured]) -> tuple[L
     fitted = Links(gb_s=_round(1e-9 / per_byte), efficiency=1.0, latency_us=_round(latency * 1e6))
     count = len(transfers)
     return fitted, [Fit(f"{name}.gb_s", fitted.gb_s, count, error), Fit(f"{name}.latency_us", fitted.latency_us, count, error)]
+
+
+def _sent(transfer: TransferTime) -> int:
+    """Bytes that one rank sends over the links of these transfers: on several nodes only what goes to other nodes."""
+    peers = transfer.ranks - (1 if transfer.nodes == 1 else transfer.ranks // transfer.nodes)
+    return transfer.bytes * peers
 
 
 def _round(value: float) -> float:
