@@ -19,6 +19,7 @@ class Row:
 
     method: str
     grid: str
+    options: str
     gpus: int
     mask: str
     seqlen: int
@@ -51,9 +52,9 @@ def rows(request: Request) -> Iterator[Row]:
             yield _row(cell, programs, request.per_node)
 
 
-def _names(cell: Cell) -> tuple[str, str, int, str, int, str]:
+def _names(cell: Cell) -> tuple[str, str, str, int, str, int, str]:
     assert cell.split is not None
-    return cell.split.method, cell.split.grid, cell.split.ranks, cell.mask_title, cell.seqlen, cell.pass_.value
+    return cell.split.method, cell.split.grid, cell.split.options, cell.split.ranks, cell.mask_title, cell.seqlen, cell.pass_.value
 
 
 def _row(cell: Cell, programs: Programs, per_node: int) -> Row:
