@@ -50,6 +50,11 @@ def test_plan_lists_what_is_refused(capsys: Captured) -> None:
     shown = capsys.readouterr().out
     assert "ulysses 16x1 on 16 GPUs, causal_document: ulysses cannot do this: 16 ranks cannot share 8 query heads" in shown
     assert "magi " in shown
+    assert main(["plan", *SMALL[:-1], "causal", "--gpus", "4", "--methods", "torch_cp,yunchang_usp,ring_p2p"]) == 0
+    shown = capsys.readouterr().out
+    assert "torch_cp calls torch.distributed itself" in shown or "torch_cp is not available here" in shown
+    assert "yunchang_usp on 4 GPUs" in shown.replace(" 4x1", "").replace(" 2x2", "")
+    assert "ring_p2p " in shown
 
 
 def test_simulate_writes_records_that_others_read(tmp_path: Path, capsys: Captured) -> None:

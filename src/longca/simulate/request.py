@@ -15,7 +15,7 @@ from longca.bench.many_devices.plan import plan_of
 from longca.bench.plan.cell import Cell, Split
 from longca.bench.plan.cells import make_cells, mask_of
 from longca.bench.plan.suite import Suite, check
-from longca.errors import BadInput, Refused
+from longca.errors import BadInput, Refused, Unavailable
 from longca.kernels import registry as kernels
 from longca.kernels.base import Case
 from longca.masks import AnyMask
@@ -102,6 +102,9 @@ def plan_job(cells: Sequence[Cell]) -> tuple[AnyMask, Plan | Refused]:
     """The mask of a job, and its plan or why there is none."""
     mask = mask_of(cells[0].problem)
     try:
-        return mask, plan_of(cells[0], mask, cells[0].grad)
-    except Refused as error:
-        return mask, error
+        plan = plan_of(cells[0], mask, cells[0].grad)
+    except (Refused, Unavailable) as error:
+        return mask, Refused(str(error))
+    if plan.method.peer:
+        return mask, Refused(f"{plan.method.name} calls torch.distributed itself, so what it sends cannot be recorded.")
+    return mask, plan

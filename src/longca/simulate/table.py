@@ -8,8 +8,9 @@ from typing import Any
 
 from longca.bench.plan.cell import Cell
 from longca.errors import Refused
+from longca.results.metrics import imbalance
 from longca.results.record import Pass
-from longca.simulate.programs import Programs, imbalance, messages, pairs, sent_by_link
+from longca.simulate.programs import Programs, messages, pairs, sent_by_link
 from longca.simulate.request import Request, jobs_of, plan_job
 
 
