@@ -134,6 +134,14 @@ def test_another_head_size_for_v(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", registry.names())
+@pytest.mark.parametrize("heads", [(8, 1), (8, 8)])
+def test_results_have_the_dtype_of_the_inputs(method: str, heads: tuple[int, int]) -> None:
+    """In bf16, where sums are fp32 on the way; with one KV head a mesh is a ring."""
+    mask, case = mask_of("sliding_window_causal"), case_of(SEQLEN, heads, "bf16")
+    assert_right(run_local(plan_of(method, mask, case, 4)), reference(mask, case), tolerance=0.05)
+
+
+@pytest.mark.parametrize("method", registry.names())
 def test_other_kernels_serve_as_well(method: str) -> None:
     """sdpa wants another memory order than torch:chunked."""
     check(method, mask_of("causal_document"), (4, 2), 4, kernel="sdpa:flash")

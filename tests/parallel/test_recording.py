@@ -17,6 +17,7 @@ from longca import masks
 from longca.kernels import registry as kernels
 from longca.kernels.inputs import DTYPES
 from longca.parallel import registry
+from longca.parallel.balance import balanced
 from longca.parallel.comm.base import Transfer
 from longca.parallel.comm.null import NullComm
 from longca.parallel.cuts import TILE, Cuts
@@ -24,7 +25,7 @@ from longca.parallel.method import Plan
 from longca.parallel.primitives import local
 from longca.parallel.ranges import count, extent
 from longca.parallel.recording import record
-from longca.parallel.sharding import balanced, contiguous, zigzag
+from longca.parallel.sharding import contiguous, zigzag
 from parallel.running import case_of, mask_of, plan_of
 
 RANKS = 4

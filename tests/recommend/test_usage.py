@@ -32,6 +32,17 @@ def test_the_code_for_block_patterns_runs(write: Write, capsys: pytest.CaptureFi
     assert getattr(scope["mask"], "source", "random") in (source, "")
 
 
+def test_the_code_has_softcap_and_scale_of_the_model(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    """A record of another scale answers, as times do not depend on it."""
+    shape = {"heads_q": 32, "heads_kv": 16, "head_dim": 128, "head_dim_v": 128, "softcap": 50.0, "seqlen": 8192}
+    folder = write("made", [kernel("torch:chunked", around(1.0), mask="causal", **shape)], {})
+    question = ["--mask", "causal", "--seqlen", "8K", "--model", "gemma2-27b", "--results", str(folder)]
+    assert main(["recommend", *question, "--code"]) == 0
+    assert f'kernel="torch:chunked", scale={1 / 12!r}, softcap=50.0)' in capsys.readouterr().out
+    assert main(["recommend", *question[:3], "4K", *question[4:]]) == 4
+    assert "--softcap 50.0 --scale 0.0833" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("methods", "mask"),

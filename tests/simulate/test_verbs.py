@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,19 @@ SMALL = ["--per-gpu", "1K", "--heads", "8:4", "--head-dim", "64", "--masks", "ca
 
 def lines(capsys: Captured) -> list[dict[str, object]]:
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def measured(folder: Path, slower: int = 1) -> None:
+    """Simulated records become measured ones, the first of them so many times as slow."""
+    path = folder / "results.jsonl"
+    records = [json.loads(line) | {"simulated": None} for line in path.read_text().splitlines()]
+    times = records[0]["ms"]
+    times |= {name: times[name] * slower for name in ("median", "p20", "p80")} | {"samples": [times["median"] * slower]}
+    records[0]["tflops"] /= slower
+    assert all(record["status"] == "ok" for record in records)
+    for record in records:
+        record["check"] = {"out": {"error": 0.0, "allowed": 1.0}}
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
 def test_plan_says_what_formulas_say(capsys: Captured) -> None:
@@ -36,6 +50,11 @@ def test_plan_lists_what_is_refused(capsys: Captured) -> None:
     shown = capsys.readouterr().out
     assert "ulysses 16x1 on 16 GPUs, causal_document: ulysses cannot do this: 16 ranks cannot share 8 query heads" in shown
     assert "magi " in shown
+    assert main(["plan", *SMALL[:-1], "causal", "--gpus", "4", "--methods", "torch_cp,yunchang_usp,ring_p2p"]) == 0
+    shown = capsys.readouterr().out
+    assert "torch_cp calls torch.distributed itself" in shown or "torch_cp is not available here" in shown
+    assert "yunchang_usp on 4 GPUs" in shown.replace(" 4x1", "").replace(" 2x2", "")
+    assert "ring_p2p " in shown
 
 
 def test_simulate_writes_records_that_others_read(tmp_path: Path, capsys: Captured) -> None:
@@ -69,6 +88,38 @@ def test_the_best_grid_is_explained(capsys: Captured) -> None:
     assert {line.split()[1] for line in shown.splitlines() if line.startswith("usp ")} == {"1x16", "2x8", "4x4", "8x2"}
     assert "causal_document, 16K tokens on 16 GPUs, fwd: use usp" in shown
     assert "longer: " in shown
+
+
+def test_every_grid_of_every_method_that_has_a_choice(capsys: Captured) -> None:
+    assert main(["plan", *SMALL, "--gpus", "4", "--methods", "burst,mesh,ring_p2p", "--passes", "fwd", "--all-grids", "--json"]) == 0
+    grids = [(row["method"], row["grid"]) for row in lines(capsys)]
+    assert grids == [("burst", "1x4"), ("burst", "1x4x2"), ("mesh", "1x4"), ("mesh", "2x2"), ("mesh", "4x1"), ("ring_p2p", "1x4")]
+
+
+def test_options_of_methods(tmp_path: Path, capsys: Captured) -> None:
+    """More stages are more calls; records say their options, and are compared with the simulation of the same."""
+    stages = [*SMALL, "--gpus", "4", "--methods", "magi", "--masks", "causal", "--option", "stages=1,4"]
+    assert main(["plan", *stages, "--passes", "fwd", "--json"]) == 0
+    assert [(row["options"], row["attention_calls"]) for row in lines(capsys)] == [("stages=1", 2), ("stages=4", 4)]
+    assert main(["simulate", *stages, "--out", str(tmp_path)]) == 0
+    assert "magi    1x4 stages=4" in capsys.readouterr().out
+    assert {record.options for record in read_all((tmp_path,)).records} == {"stages=1", "stages=4"}
+    measured(tmp_path)
+    assert main(["simulate", "--against", str(tmp_path), "--json"]) == 0
+    assert [line["error"] for line in lines(capsys)] == pytest.approx([0.0] * 4, abs=1e-6)
+    assert main(["plan", *SMALL, "--methods", "ulysses", "--option", "stages=4"]) == 2
+    assert "none of these methods has an option 'stages'" in capsys.readouterr().err
+
+
+def test_softcap_and_sinks_as_recommend_names_them(tmp_path: Path, capsys: Captured) -> None:
+    question = ["--mask", "causal", "--seqlen", "4K", "--heads", "8:4", "--head-dim", "64", "--gpus", "4", "--softcap", "50", "--sinks"]
+    results = ["--results", str(tmp_path)]
+    assert main(["simulate", *SMALL, "--gpus", "4", "--methods", "ulysses", "--out", str(tmp_path)]) == 0
+    capsys.readouterr()
+    assert main(["recommend", *question, *results]) == 4
+    (command,) = (line.partition("longca simulate ")[2] for line in capsys.readouterr().out.splitlines() if "longca simulate" in line)
+    assert main(["simulate", *shlex.split(command), "--methods", "ulysses", "--out", str(tmp_path)]) == 0
+    assert main(["recommend", *question, "--cluster", "h100-ib", *results]) == 0
 
 
 def test_timelines_and_json(tmp_path: Path, capsys: Captured) -> None:
@@ -132,16 +183,7 @@ def test_measured_records_are_compared_with_their_simulation(tmp_path: Path, cap
     """Records that say what the simulation says have no error; others have theirs."""
     command = ["simulate", *SMALL, "--gpus", "4", "--methods", "ring_p2p,usp", "--out", str(tmp_path)]
     assert main(command) == 0
-    path = tmp_path / "results.jsonl"
-    records = [json.loads(line) | {"simulated": None, "check": {}} for line in path.read_text().splitlines()]
-    records[0]["ms"] |= {name: records[0]["ms"][name] * 2 for name in ("median", "p20", "p80")} | {
-        "samples": [records[0]["ms"]["median"] * 2]
-    }
-    records[0]["tflops"] /= 2
-    assert all(record["status"] == "ok" for record in records)
-    for record in records:
-        record["check"] = {"out": {"error": 0.0, "allowed": 1.0}}
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    measured(tmp_path, slower=2)
     capsys.readouterr()
     assert main(["simulate", "--against", str(tmp_path), "--json"]) == 0
     assert [line["error"] for line in lines(capsys)] == pytest.approx([-0.5, 0.0, 0.0, 0.0], abs=1e-6)

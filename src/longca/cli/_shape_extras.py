@@ -1,4 +1,4 @@
-"""Flags for what some models have beside heads and head sizes; `run` and `verify` share them."""
+"""Flags for what some models have beside heads and head sizes; `run`, `verify`, `plan` and `simulate` share them."""
 
 from __future__ import annotations
 

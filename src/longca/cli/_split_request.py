@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from longca.cli._shape_extras import add_shape_extras
 from longca.errors import BadInput
 from longca.text import parse_axes, parse_list
 
@@ -24,9 +25,16 @@ def add_request_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--heads", metavar="Q:KV", help="query and KV heads (default 64:8)")
     parser.add_argument("--head-dim", dest="head_dims", metavar="D", help="head size (default 128)")
     parser.add_argument("--dtype", dest="dtypes", metavar="T", help="bf16 (default), fp16 or fp32")
-    parser.add_argument("--model", metavar="NAME", help="the heads and head sizes of a model from `longca ls models`")
+    add_shape_extras(parser)
     parser.add_argument("--passes", metavar="P,P", help="fwd, bwd, fwd+bwd (default fwd,bwd)")
     parser.add_argument("--grid", metavar="UxR[xW]", help="the grid of methods that have a choice (default: each method's own)")
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=V,V",
+        help="an option of the methods that have it, such as stages=4 (`longca ls cp`); repeatable",
+    )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="what documents are drawn with (default 0)")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=V", help="a parameter of the masks that have it; repeatable")
     parser.add_argument("--distribution", metavar="NAME|FILE", help="what document lengths are drawn from")
@@ -53,7 +61,9 @@ def request_of(args: argparse.Namespace, per_node: int, device: str = "cuda", al
         lists["seqlens"] = tuple(parse_list(args.per_gpu))
     passes = tuple(map(parse_pass, parse_list(args.passes))) if args.passes else (Pass.FWD, Pass.BWD)
     suite = suite.changed(**lists, passes=passes, seeds=(args.seed,), grid=args.grid, distribution=args.distribution, packing=args.packing)
-    return Request(suites.with_params(suite, parse_axes(args.set)), _numbers(args.gpus), per_node, device, all_grids)
+    suite = suite.changed(softcap=args.softcap, sinks=args.sinks, scale=args.scale)
+    suite = suites.with_options(suites.with_params(suite, parse_axes(args.set)), parse_axes(args.option))
+    return Request(suite, _numbers(args.gpus), per_node, device, all_grids)
 
 
 def _numbers(text: str | None) -> tuple[int, ...]:

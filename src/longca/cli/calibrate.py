@@ -6,8 +6,6 @@ import argparse
 import sys
 from pathlib import Path
 
-from longca.errors import BadInput
-
 HELP = "make a cluster file for `longca simulate` from measured records and transfers"
 
 
@@ -22,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from msgspec.structs import replace
 
+    from longca.api.files import write_text
     from longca.simulate import cluster as clusters
     from longca.simulate.calibrate import calibrate
 
@@ -34,9 +33,6 @@ def run(args: argparse.Namespace) -> int:
     if not args.out:
         print(text, end="")
         return 0
-    try:
-        Path(args.out).write_text(text)
-    except OSError as error:
-        raise BadInput(f"cannot write {args.out}: {error.strerror}; give another file.") from error
+    write_text(args.out, text)
     print(f"longca simulate --cluster {args.out} uses it.", file=sys.stderr)
     return 0

@@ -31,10 +31,11 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             print(json.dumps(row.as_dict()), flush=True)
             continue
+        grid = f"{row.grid} {row.options}".strip()
         if row.refusal:
-            refused[(row.method, row.grid, row.gpus, row.mask)] = row.refusal
+            refused[(row.method, grid, row.gpus, row.mask)] = row.refusal
             continue
-        names = (row.method, row.grid, row.gpus, row.mask, format_size(row.seqlen), row.pass_)
+        names = (row.method, grid, row.gpus, row.mask, format_size(row.seqlen), row.pass_)
         sent = (format_memory(row.inside_bytes), format_memory(row.between_bytes))
         work = f"{row.pairs:.3g} pairs in {row.attention_calls} calls"
         shown.append((*names, *sent, row.messages, format_memory(row.peak_bytes), work, f"{row.imbalance:.2f}"))

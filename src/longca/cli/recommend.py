@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 HELP = "say which kernel (or which split over many GPUs) to use, from measured records; exit code 4 if none answers"
 FIELDS = (
     *("mask", "seqlen", "heads", "head_dim", "dtype", "pass_", "source", "distribution", "packing", "own_documents", "deterministic"),
-    *("softcap", "sinks", "gpus", "cluster", "memory", "device"),
+    *("softcap", "sinks", "scale", "gpus", "cluster", "memory", "device"),
 )
 
 
@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--deterministic", action="store_true", default=None, help="records of deterministic backwards")
     parser.add_argument("--softcap", type=float, metavar="C", help="records of capped scores")
     parser.add_argument("--sinks", action="store_true", default=None, help="records of attention with sinks")
+    parser.add_argument("--scale", type=float, metavar="X", help="of scores, for the code that is printed; records of any scale answer")
     parser.add_argument("--model", metavar="NAME", help="heads, head size, window, softcap and sinks of a well-known model")
     parser.add_argument("--gpus", type=int, metavar="N", help="GPUs that share the sequence (default 1)")
     parser.add_argument("--cluster", metavar="NAME", help="records simulated for this cluster, instead of measured ones")
@@ -82,7 +83,7 @@ def _typed(args: argparse.Namespace) -> dict[str, Any]:
     from longca.bench.plan.workload import model
 
     shape = model(args.model)
-    usual: dict[str, Any] = {"heads": shape.heads, "head_dim": shape.head_dim, "softcap": shape.softcap, "sinks": shape.sinks}
+    usual = {name: getattr(shape, name) for name in ("heads", "head_dim", "softcap", "sinks", "scale")}
     given = {name: value for name, value in typed.items() if value is not None}
     return typed | usual | given | {"params": shape.mask_params.get(args.mask, {}) | typed["params"]}
 
@@ -103,13 +104,10 @@ def _export_table(args: argparse.Namespace) -> int:
 def _write(target: str, answers: list[Answer]) -> None:
     import json
     import sys
-    from pathlib import Path
 
+    from longca.api.files import write_text
     from longca.recommend.best import exported
     from longca.text import plural
 
-    try:
-        Path(target).write_text(json.dumps(exported(answers), indent=1, allow_nan=False) + "\n")
-    except OSError as error:
-        raise BadInput(f"cannot write {target}: {error.strerror}; give another file.") from error
+    write_text(target, json.dumps(exported(answers), indent=1, allow_nan=False) + "\n")
     print(f"wrote {plural(len(answers), 'answer')} to {target}", file=sys.stderr)

@@ -94,6 +94,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--renew-baseline", action="store_true", help="this run becomes the baseline")
     parser.add_argument("--threshold", metavar="PART", help="of the baseline: a smaller change does not matter (default 3%%)")
+    _add_limits(parser)
+    parser.add_argument("--dry-run", action="store_true", help="list the cells and guess the time, measure nothing")
+    parser.add_argument("--print-config", action="store_true", help="print the settings as a TOML file that `longca run` takes")
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    """Flags for the clock, for what a run may take, and for parts of a run."""
     parser.add_argument("--full", action="store_true", help="run kernels with O(S²) memory at any length")
     parser.add_argument("--shard", metavar="I/N", help="only the I-th of N parts; `longca merge` joins them")
     parser.add_argument("--budget", type=float, metavar="S", help="seconds of sampling per cell")
@@ -111,8 +118,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stop-after", type=float, metavar="S", help="begin nothing new after S seconds: exit code 3, and the same command goes on"
     )
-    parser.add_argument("--dry-run", action="store_true", help="list the cells and guess the time, measure nothing")
-    parser.add_argument("--print-config", action="store_true", help="print the settings as a TOML file that `longca run` takes")
 
 
 def request_of(args: argparse.Namespace) -> RunRequest:
@@ -167,7 +172,7 @@ def _dry_run(plan: RunPlan) -> int:
     columns = (*(("method", "ranks", "grid") if split else ()), "kernel", "mask", "length", "heads", "head size", "dtype", "pass", "seed")
     rows = []
     for cell in (entry.cell for entry in planned):
-        names = (cell.split.method, cell.split.ranks, f"{cell.split.grid} {cell.split.options}".strip()) if cell.split else ()
+        names = (cell.split.method, cell.split.ranks, cell.split.shape) if cell.split else ()
         fields = asdict(cell)
         shape = (format_heads(fields), ", ".join([format_dims(fields), *format_extras(fields)]), cell.dtype, cell.pass_.value, cell.seed)
         rows.append((*names, cell.kernel, cell.mask_title, format_size(cell.seqlen), *shape))

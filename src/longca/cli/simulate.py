@@ -106,8 +106,15 @@ def _simulate(args: argparse.Namespace, name: str, cluster: Cluster) -> int:
 def _as_dict(result: Simulated, name: str, cluster: Cluster) -> dict[str, Any]:
     cell, found = result.cell, result.prediction
     assert cell.split is not None
-    names = {"cluster": name, "method": cell.split.method, "grid": cell.split.grid, "gpus": cell.split.ranks, "mask": cell.mask_title}
-    base = {**names, "seqlen": cell.seqlen, "pass": cell.pass_.value, "status": result.outcome.status.value}
+    split = {"method": cell.split.method, "grid": cell.split.grid, "options": cell.split.options, "gpus": cell.split.ranks}
+    base = {
+        "cluster": name,
+        **split,
+        "mask": cell.mask_title,
+        "seqlen": cell.seqlen,
+        "pass": cell.pass_.value,
+        "status": result.outcome.status.value,
+    }
     if found is None:
         return {**base, "reason": result.outcome.reason}
     fields = ("ms", "mean_ms", "tflops", "compute_share", "exposed_share", "late_share", "host_share", "hidden_share", "imbalance")
@@ -116,13 +123,15 @@ def _as_dict(result: Simulated, name: str, cluster: Cluster) -> dict[str, Any]:
 
 
 def _show(results: list[Simulated], name: str, cluster: Cluster) -> None:
+    from longca.simulate import best
+
     rows, refused = [], []
     for result in results:
         cell, found = result.cell, result.prediction
         assert cell.split is not None
-        names = (cell.split.method, cell.split.grid, cell.split.ranks, cell.mask_title, format_size(cell.seqlen), cell.pass_.value)
+        names = (cell.split.method, cell.split.shape, cell.split.ranks, cell.mask_title, format_size(cell.seqlen), cell.pass_.value)
         if found is None:
-            refused.append(f"{cell.split.method} {cell.split.grid} on {cell.split.ranks} GPUs, {cell.mask_title}: {result.outcome.reason}")
+            refused.append(f"{best.name(cell)} on {cell.split.ranks} GPUs, {cell.mask_title}: {result.outcome.reason}")
             continue
         shares = (found.compute_share, found.exposed_share, found.late_share, found.host_share, found.hidden_share)
         figures = (f"{found.ms:.4g}", f"{found.tflops:.0f}", *(f"{share:.0%}" for share in shares), format_memory(max(found.peaks)))

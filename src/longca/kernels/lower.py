@@ -19,10 +19,10 @@ def intervals(mask: Mask, device: str) -> tuple[torch.Tensor, torch.Tensor]:
     return upload(starts, device), upload(ends, device)
 
 
-def padded(ptr: NDArray[np.int32], idx: NDArray[np.int32], device: str, width: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns lists of tiles as (count [T], index [T, N]), N = the longest list or `width`; places behind a list hold 0."""
+def padded(ptr: NDArray[np.int32], idx: NDArray[np.int32], device: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns lists of tiles as (count [T], index [T, N]), N = the longest list; places behind a list hold 0."""
     count = np.diff(ptr)
-    width = max(int(count.max(initial=0)), width, 1)
+    width = max(int(count.max(initial=0)), 1)
     index = np.zeros((len(count), width), np.int32)
     if len(idx):
         if int(count.min()) == width:

@@ -45,6 +45,7 @@ def best(
     deterministic: bool = False,
     softcap: float = 0.0,
     sinks: bool = False,
+    scale: float = 0.0,
     results: str | Path | Sequence[str | Path] | None = None,
     params: Mapping[str, int | float] | None = None,
     **more_params: int | float,
@@ -58,7 +59,7 @@ def best(
     question = Question.parse(
         mask, seqlen, heads=heads, head_dim=head_dim, dtype=dtype, pass_=pass_, gpus=gpus, cluster=cluster, memory=memory, device=device,
         source=source, distribution=distribution, packing=packing, own_documents=own_documents, deterministic=deterministic,
-        softcap=softcap, sinks=sinks, params={**(params or {}), **more_params},
+        softcap=softcap, sinks=sinks, scale=scale, params={**(params or {}), **more_params},
     )  # fmt: skip
     answer = recommend(question, shipped.load(results))
     if answer.best is None:
@@ -69,10 +70,10 @@ def best(
 
 def table(results: Results, wanted: Mapping[str, Any] | None = None) -> list[Answer]:
     """An answer for every mask, length, shape, pass and number of GPUs that the records hold, if it has the `wanted` fields of a question.
-    `memory_gib` limits all of them."""
+    `memory_gib` limits all of them; records of any `scale` answer."""
     filters = dict(wanted or {})
     _check_filters(filters)
-    memory, device = filters.pop("memory_gib", None), filters.pop("device", "")
+    memory, device, scale = filters.pop("memory_gib", None), filters.pop("device", ""), filters.pop("scale", 0.0)
     by_mask: dict[str, list[Record]] = {}
     for record in results.records:
         if is_device(device, results.environment(record)):
@@ -84,7 +85,7 @@ def table(results: Results, wanted: Mapping[str, Any] | None = None) -> list[Ans
         group = replace(results, records=records)
         for question in dict.fromkeys(_questions(group)):
             if all(_has(question, field, value) for field, value in filters.items()):
-                answers.append(recommend(replace(question, memory_gib=memory), group))
+                answers.append(recommend(replace(question, memory_gib=memory, scale=scale), group))
     return [answer for answer in answers if answer.choices or answer.out]
 
 

@@ -41,6 +41,7 @@ class Question:
     deterministic: bool = False
     softcap: float = 0.0
     sinks: bool = False
+    scale: float = 0.0  # of scores; 0: 1/sqrt(head size). Times do not depend on it, so records of any scale answer
     gpus: int = 1
     cluster: str | None = None  # only records simulated for this cluster; None: only measured records
     memory_gib: float | None = None  # per GPU, inputs included
@@ -54,6 +55,8 @@ class Question:
         check_seqlen(self.seqlen)
         if not (isfinite(self.softcap) and self.softcap >= 0):
             raise BadInput(f"a softcap must be a positive number, or 0 for none, not {self.softcap}.")
+        if not isfinite(self.scale):
+            raise BadInput(f"a scale must be a finite number, or 0 for 1/sqrt(head size), not {self.scale}.")
         if self.gpus < 1:
             raise BadInput(f"a question needs at least one GPU, not {self.gpus}.")
 

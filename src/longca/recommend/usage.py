@@ -71,8 +71,9 @@ def _selected(question: Question) -> list[str]:
 
 
 def _extras(question: Question) -> str:
-    """The arguments for softcap and sinks, where the question has them."""
-    return (f", softcap={question.softcap!r}" if question.softcap else "") + (", sinks=sinks" if question.sinks else "")
+    """The arguments for scale, softcap and sinks, where the question has them."""
+    numbers = "".join(f", {name}={value!r}" for name in ("scale", "softcap") if (value := getattr(question, name)))
+    return numbers + (", sinks=sinks" if question.sinks else "")
 
 
 def _one_device(question: Question, choice: Choice, kind: str) -> list[str]:

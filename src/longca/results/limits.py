@@ -67,7 +67,8 @@ def standings(results: Results) -> list[Standing]:
 
 
 def _group(record: Record) -> Group:
-    return record.env, record.pass_, record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype
+    shape = (record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype, record.softcap, record.sinks)
+    return record.env, record.pass_, *shape, record.deterministic
 
 
 def _standing(record: Record, results: Results, dense: float) -> Standing | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -16,6 +16,11 @@ GIB = 1 << 30
 
 # dense bf16/fp16 matrix peak by datasheet, TFLOP/s: a kernel that claims more is invalid
 PEAK_TFLOPS = {"H200": 989.0, "H100": 989.0, "H800": 989.0, "H20": 148.0, "A100": 312.0, "A800": 312.0, "B200": 2250.0, "L40S": 362.0}
+
+
+def imbalance(work: Sequence[float]) -> float:
+    """The most work of a rank over the mean: 1 is even."""
+    return max(work) * len(work) / sum(work) if sum(work) else 1.0
 
 
 def pairs(mask: AnyMask, case: Case) -> int:

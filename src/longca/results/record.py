@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
@@ -299,4 +299,3 @@ class Environment(Struct, kw_only=True):
 
 Masks = Mapping[tuple[str, str], MaskEntry]  # by digest and name: masks that show the same may be made otherwise
 Environments = Mapping[str, Environment]
-Plain = dict[str, Any]  # a record as JSON has it

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from longca.errors import BadInput, Refused
 from longca.kernels.base import Case
 from longca.masks import Mask
-from longca.parallel import registry
+from longca.parallel import options, registry
 from longca.parallel.method import Plan
 from longca.results.files import journals_below
 from longca.results.reading import Results, read_all
@@ -40,7 +40,8 @@ def against(place: Path, cluster: Cluster) -> list[Pair]:
     measured = [record for record in results.records if record.ok and record.method and not record.simulated]
     pairs, known = [], dict[tuple[object, ...], Programs]()
     for record in measured:
-        key = (record.method, record.grid, record.ranks, record.kernel, record.mask_digest, record.heads_q, record.heads_kv, record.dtype)
+        split = (record.method, record.grid, record.ranks, record.options, record.asked, record.grad)
+        key = (*split, record.mask_digest, record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype)
         if key not in known:
             plan = _plan(record, results)
             if plan is None:
@@ -62,7 +63,8 @@ def _plan(record: Record, results: Results) -> Plan | None:
     environment = results.environment(record)
     case = Case(mask.seqlen_q, mask.seqlen_k, *shape, "cpu" if environment.on_cpu else "cuda", backward=record.grad)
     try:
-        return registry.plan(record.method, mask, case, record.ranks or 1, record.grid or "", record.asked)
+        split = (record.ranks or 1, record.grid or "", record.asked)
+        return registry.plan(record.method, mask, case, *split, options=options.parse(record.options or ""))
     except Refused:
         return None
 

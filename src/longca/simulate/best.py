@@ -34,7 +34,7 @@ def title(cell: Cell) -> str:
 
 def name(cell: Cell) -> str:
     assert cell.split is not None
-    return f"{cell.split.method} {cell.split.grid}"
+    return f"{cell.split.method} {cell.split.shape}"
 
 
 def explain(group: Sequence[Simulated]) -> str:

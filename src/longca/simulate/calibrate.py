@@ -11,14 +11,13 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from longca import masks
 from longca.bench.many_devices.transfers import TransferTime
 from longca.errors import BadInput
 from longca.masks import Mask
 from longca.parallel.cuts import TILE, tiles_touched
 from longca.results.metrics import BYTES, flops_of
 from longca.results.reading import Results, read_all
-from longca.results.record import MaskEntry, Pass, Record
+from longca.results.record import Pass, Record
 from longca.simulate.cluster import Cluster, Compute, Links
 from longca.simulate.costs import BACKWARD_BYTES, BACKWARD_VALUES
 
@@ -37,8 +36,8 @@ class Fit(NamedTuple):
 
 
 def calibrate(folder: Path, cluster: Cluster, kernel: str = "") -> tuple[Cluster, list[Fit]]:
-    """The cluster with the constants that the folder's measurements give; all others stay. Of several kernels the one with most records
-    counts, where none is named. Links come from transfers point to point: a collective shares links, as the simulation knows."""
+    """The cluster with the constants that the folder's measurements give; all others stay. Where no kernel is named, the fastest one for
+    each mask and shape counts. Links come from transfers point to point: a collective shares links, as the simulation knows."""
     if not folder.exists():
         raise BadInput(f"there is no folder {folder}; give one that `longca run` or `longca verify --level cp` wrote.")
     fits: list[Fit] = []
@@ -50,7 +49,7 @@ def calibrate(folder: Path, cluster: Cluster, kernel: str = "") -> tuple[Cluster
     pairs = [transfer for transfer in transfers if transfer.op == POINT_TO_POINT]
     for name, chosen in (("inside", [t for t in pairs if t.nodes == 1]), ("between", [t for t in pairs if t.nodes > 1])):
         if len(chosen) >= FEWEST:
-            links, own = fit_links(name, getattr(cluster, name), chosen)
+            links, own = fit_links(name, chosen)
             cluster, fits = replace(cluster, **{name: links}), fits + own
     if not fits:
         raise BadInput(
@@ -68,14 +67,17 @@ def _results(folder: Path) -> Results | None:
 
 
 def read_transfers(path: Path) -> list[TransferTime]:
-    """The lines of a file of measured transfers; what is not one is refused with its line."""
+    """The lines of the file that `longca verify --level cp` writes; what is not one is refused with its line."""
     transfers = []
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         if line.strip():
             try:
-                transfers.append(msgspec.json.decode(line, type=TransferTime))
+                transfer = msgspec.json.decode(line, type=TransferTime)
             except msgspec.MsgspecError as error:
                 raise BadInput(f"{path} line {number} is no measured transfer: {error}.") from error
+            if not transfer.seconds or min(transfer.seconds) <= 0:
+                raise BadInput(f"{path} line {number} has no times over 0: {transfer.seconds}; measure again.")
+            transfers.append(transfer)
     return transfers
 
 
@@ -112,10 +114,8 @@ def _fastest(records: Iterable[Record]) -> list[Record]:
 
 def _tiles(record: Record, results: Results) -> int | None:
     """The tiles that the mask of a record touches; None for block patterns and masks that the journal does not hold."""
-    if record.mask in masks.block_names():
-        return None
     entry = results.masks.get((record.mask_digest, record.mask))
-    if not isinstance(entry, MaskEntry) or not entry.bands:
+    if entry is None or not entry.bands:
         return None
     return tiles_touched(Mask.of(entry.seqlen_q, entry.seqlen_k, entry.bands))
 
@@ -141,7 +141,7 @@ def _moved(record: Record) -> float:
     return float((record.seqlen_q or record.seqlen) * record.heads_q * record.head_dim * size)
 
 
-def fit_links(name: str, links: Links, transfers: Sequence[TransferTime]) -> tuple[Links, list[Fit]]:
+def fit_links(name: str, transfers: Sequence[TransferTime]) -> tuple[Links, list[Fit]]:
     """Seconds (the median sample) = latency + bytes / bandwidth: least squares of relative errors."""
     seconds = np.array([median(transfer.seconds) for transfer in transfers])
     matrix = np.array([(1.0, transfer.bytes) for transfer in transfers]) / seconds[:, None]

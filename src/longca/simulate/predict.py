@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from longca.results.metrics import flops, tflops
+from longca.results.metrics import flops, imbalance, tflops
 from longca.results.record import Pass
 from longca.simulate import programs as recorded
 from longca.simulate.cluster import Cluster
-from longca.simulate.programs import Programs, imbalance, pairs
+from longca.simulate.programs import Programs, pairs
 from longca.simulate.replay import RankTimes, replay
 
 

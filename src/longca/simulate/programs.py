@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from longca.parallel.comm.trace import Event
@@ -58,8 +58,3 @@ def sent_by_link(events: Iterable[Event], node: int, per_node: int) -> tuple[int
             else:
                 between += size
     return inside, between
-
-
-def imbalance(work: Sequence[float]) -> float:
-    """The most over the mean."""
-    return max(work) * len(work) / sum(work) if sum(work) else 1.0

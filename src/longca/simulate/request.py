@@ -8,13 +8,14 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from longca.bench.many_devices.grids import grid_of
+from longca.bench.many_devices.grids import grid_of, has_a_choice
 from longca.bench.many_devices.level import methods_of
+from longca.bench.many_devices.options import options_of, refuse_options
 from longca.bench.many_devices.plan import plan_of
 from longca.bench.plan.cell import Cell, Split
 from longca.bench.plan.cells import make_cells, mask_of
 from longca.bench.plan.suite import Suite, check
-from longca.errors import BadInput, Refused
+from longca.errors import BadInput, Refused, Unavailable
 from longca.kernels import registry as kernels
 from longca.kernels.base import Case
 from longca.masks import AnyMask
@@ -39,6 +40,7 @@ class Request:
 
     def __post_init__(self) -> None:
         check(self.suite)
+        refuse_options(self.suite, methods_of(self.suite))
         for number in self.gpus:
             if not 1 <= number <= MOST_GPUS:
                 raise BadInput(f"--gpus must be from 1 to {MOST_GPUS}, not {number}.")
@@ -63,7 +65,9 @@ class Request:
             for cell in make_cells(suite, [self.kernel], self.device):
                 case = cell.case(mask_of(cell.problem))
                 for method in self.methods:
-                    cells += [replace(cell, split=Split(method.name, ranks, grid)) for grid in self._grids(method, suite, case, ranks)]
+                    grids = [Grid.parse(grid) for grid in self._grids(method, suite, case, ranks)]
+                    settled = dict.fromkeys(each for grid in grids for each in options_of(method, grid, suite))
+                    cells += [replace(cell, split=Split(method.name, ranks, *each)) for each in settled]
         return cells
 
     def _grids(self, method: Method, suite: Suite, case: Case, ranks: int) -> list[str]:
@@ -76,13 +80,13 @@ class Request:
 
 def every_grid(method: Method, case: Case, ranks: int) -> list[Grid]:
     """The grids that a method has a choice between; its default where there is none."""
-    if not (method.splits_heads and method.has_ring):
+    if not has_a_choice(method):
         return [method.default_grid(case, ranks)]
     grids = []
-    for heads in divisors(ranks):
+    for heads in divisors(ranks) if method.has_columns else [1]:
         ring = ranks // heads
         windows = [number for number in divisors(ring) if number < ring or ring == 1] if method.has_windows else [1]
-        grids += [Grid(heads, ring, number) for number in windows if heads <= case.heads_q]
+        grids += [Grid(heads, ring, number) for number in windows if heads <= case.heads_q or not method.splits_heads]
     return grids
 
 
@@ -98,6 +102,9 @@ def plan_job(cells: Sequence[Cell]) -> tuple[AnyMask, Plan | Refused]:
     """The mask of a job, and its plan or why there is none."""
     mask = mask_of(cells[0].problem)
     try:
-        return mask, plan_of(cells[0], mask, cells[0].grad)
-    except Refused as error:
-        return mask, error
+        plan = plan_of(cells[0], mask, cells[0].grad)
+    except (Refused, Unavailable) as error:
+        return mask, Refused(str(error))
+    if plan.method.peer:
+        return mask, Refused(f"{plan.method.name} calls torch.distributed itself, so what it sends cannot be recorded.")
+    return mask, plan

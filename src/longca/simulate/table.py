@@ -8,8 +8,9 @@ from typing import Any
 
 from longca.bench.plan.cell import Cell
 from longca.errors import Refused
+from longca.results.metrics import imbalance
 from longca.results.record import Pass
-from longca.simulate.programs import Programs, imbalance, messages, pairs, sent_by_link
+from longca.simulate.programs import Programs, messages, pairs, sent_by_link
 from longca.simulate.request import Request, jobs_of, plan_job
 
 
@@ -19,6 +20,7 @@ class Row:
 
     method: str
     grid: str
+    options: str
     gpus: int
     mask: str
     seqlen: int
@@ -51,9 +53,9 @@ def rows(request: Request) -> Iterator[Row]:
             yield _row(cell, programs, request.per_node)
 
 
-def _names(cell: Cell) -> tuple[str, str, int, str, int, str]:
+def _names(cell: Cell) -> tuple[str, str, str, int, str, int, str]:
     assert cell.split is not None
-    return cell.split.method, cell.split.grid, cell.split.ranks, cell.mask_title, cell.seqlen, cell.pass_.value
+    return cell.split.method, cell.split.grid, cell.split.options, cell.split.ranks, cell.mask_title, cell.seqlen, cell.pass_.value
 
 
 def _row(cell: Cell, programs: Programs, per_node: int) -> Row:

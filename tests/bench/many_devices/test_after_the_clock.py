@@ -100,6 +100,22 @@ def test_own_methods_pass_in_every_pass(method: str, dtype: str, measure: Any) -
 
 
 @pytest.mark.parametrize(
+    ("method", "grid", "dtype"), [("burst", "1x4x2", "fp16"), ("mesh", "2x2", "bf16"), ("hybrid_dcp", "", "bf16"), ("halo", "", "fp32")]
+)
+def test_and_with_softcap_and_sinks(method: str, grid: str, dtype: str, measure: Any) -> None:
+    """Equal heads: the backward of burst moves queries."""
+    model = {"softcap": 20.0, "sinks": True, "heads": ("4:4",), "dtypes": (dtype,)}
+    masks = ("sliding_window_causal",) if method == "halo" else ("causal_document",)
+    found = measure(
+        method, ranks=4, clock=SHORT, seqlens=("150",), grid=grid, masks=masks, params={"sliding_window_causal": {"w": 20}}, **model
+    )
+    assert {pass_: (outcome.status, outcome.nondeterministic) for pass_, outcome in found.items()} == dict.fromkeys(
+        PASSES, (Status.OK, False)
+    ), found
+    assert "dsinks" in found[Pass.BWD].check
+
+
+@pytest.mark.parametrize(
     ("method", "pass_", "words"),
     [
         ("caches_by_pointer", Pass.FWD, f"rank 0: {LAST_WRONG}: out is off by"),

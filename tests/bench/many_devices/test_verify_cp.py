@@ -52,6 +52,21 @@ def test_every_method_is_checked_and_transfers_are_measured(tmp_path: Path, caps
     assert all(f"{name} " in table for name in (*registry.names(), "point to point", "all-gather", "all-to-all"))
 
 
+def test_softcap_and_sinks_are_checked_too(tmp_path: Path) -> None:
+    out, extras = tmp_path / "kit", ["--softcap", "30", "--sinks", "--scale", "0.5"]
+    assert main(verify(*FAST, *extras, "--nproc", "2", "--methods", "burst,mesh,hybrid_dcp", "--out", str(out))) == 0
+    findings = [json.loads(line) for line in (out / "findings.jsonl").read_text().splitlines()]
+    assert [(finding["status"], "dsinks" in finding["errors"]) for finding in findings] == [("ok", True)] * 3
+
+
+def test_a_model_gives_the_shape_that_flags_do_not() -> None:
+    request = CpRequest("cpu", nproc=2, masks="sliding_window_causal,causal", model="gpt-oss-20b", heads="8:2", softcap=3.0)
+    level = make_level(request)
+    cells = level.cells(make_steps(request, level.suite, 2))
+    assert {(cell.heads_q, cell.heads_kv, cell.head_dim, cell.sinks, cell.softcap) for cell in cells} == {(8, 2, 64, True, 3.0)}
+    assert {cell.params for cell in cells if cell.mask == "sliding_window_causal"} == {(("w", 127),)}
+
+
 def test_the_file_holds_the_folder_and_no_name_of_a_host(tmp_path: Path) -> None:
     out = tmp_path / "kit"
     assert main(verify(*FAST, "--nproc", "2", "--methods", "ulysses", "--out", str(out))) == 0

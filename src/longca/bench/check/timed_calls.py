@@ -89,11 +89,13 @@ def compare_calls(
         if float(worst.max()) > 1:
             group, head = divmod(int(worst.argmax()), worst.shape[1])
             call = int((stack[:, group, head] - stack[0, group, head]).abs().nan_to_num_(nan=math.inf).argmax())
-            where = (
-                f"{name} of tokens {explain.group_tokens(group, tensor.shape[name == 'lse'], GROUP, explain.Tokens(tokens))}, head {head}"
-            )
-            return True, f"its timed calls disagree: {where} differs in call {call + 1} of {len(stack)}"
+            where = name if tensor.dim() == 1 else f"{name} of tokens {_group_tokens(group, name, tensor, tokens)}"
+            return True, f"its timed calls disagree: {where}, head {head} differs in call {call + 1} of {len(stack)}"
     return differ, ""
+
+
+def _group_tokens(group: int, name: str, tensor: torch.Tensor, tokens: torch.Tensor | None) -> str:
+    return explain.group_tokens(group, tensor.shape[name == "lse"], GROUP, explain.Tokens(tokens))
 
 
 def _size(x: torch.Tensor) -> torch.Tensor:

@@ -26,7 +26,7 @@ from longca.parallel import joining
 from longca.processes import host_memory
 from longca.processes.pool import Pool
 from longca.processes.ranks import RankFailed
-from longca.results.metrics import GIB
+from longca.results.metrics import GIB, imbalance
 from longca.results.record import Check, Outcome, Pass, Status
 from longca.text import short
 
@@ -232,8 +232,3 @@ def over_ranks(slowest: Sequence[float], means: Sequence[float]) -> dict[str, fl
     """Medians over iterations: of the mean time of all ranks, and of the slowest rank's time over it."""
     shares = [most / mean if mean else 1.0 for most, mean in zip(slowest, means, strict=True)]
     return {"mean_ms": statistics.median(means), "imbalance_ms": statistics.median(shares)}
-
-
-def imbalance(work: Sequence[int]) -> float:
-    """The largest share of the pairs that a rank computes, over the mean share: 1 is even."""
-    return max(work) * len(work) / sum(work) if sum(work) else 1.0

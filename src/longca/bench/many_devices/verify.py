@@ -18,7 +18,8 @@ from longca.bench.plan.cells import mask_of, plan
 from longca.bench.plan.jobs import Job, make_jobs
 from longca.bench.plan.mask_plugins import load_masks
 from longca.bench.plan.suite import Suite, check
-from longca.bench.plan.workload import Step
+from longca.bench.plan.workload import Step, with_model
+from longca.bench.plan.workload import model as find_model
 from longca.bench.run.environment import device_model
 from longca.bench.run.retry import outcomes
 from longca.errors import LongcaError
@@ -46,6 +47,10 @@ class CpRequest:
     head_dims: str | None = None
     dtypes: str | None = None
     documents: str | None = None
+    model: str | None = None
+    softcap: float | None = None
+    sinks: bool | None = None
+    scale: float | None = None
     nproc: int | None = None
     seed: int = 0
     deadline: float | None = None
@@ -81,14 +86,17 @@ def make_level(request: CpRequest) -> ManyDevices:
         methods=tuple(parse_list(request.methods or "all,peers")),
         kernels=tuple(parse_list(request.kernels or "all")),
         masks=tuple(parse_list(request.masks or "all")),
-        heads=tuple(parse_list(request.heads or heads)),
-        head_dims=tuple(parse_list(request.head_dims or dim)),
+        heads=(heads,),
+        head_dims=(dim,),
         dtypes=tuple(parse_list(request.dtypes or dtype)),
         documents=request.documents or "",
         seeds=(request.seed,),
         nproc=request.nproc or 0,
         limits=Limits().with_deadline(request.deadline),
     )
+    suite = with_model(suite, request.model) if request.model else suite
+    lists = {name: tuple(parse_list(text)) for name in ("heads", "head_dims") if (text := getattr(request, name)) is not None}
+    suite = suite.changed(**lists, softcap=request.softcap, sinks=request.sinks, scale=request.scale)
     check(suite)
     suite = suite.changed(grid=_grids(ranks_of(suite, request.device), parse_heads(str(suite.heads[0]))[0]))
     return ManyDevices(suite, request.device, request.plugins, nproc=request.nproc, methods_named=request.methods is not None)
@@ -111,7 +119,9 @@ def make_steps(request: CpRequest, suite: Suite, ranks: int) -> list[Step]:
     lengths = [parse_size(length) for length in parse_list(request.seqlens)] if request.seqlens else [even]
     asked = [(name, length) for length in lengths for name in suite.mask_names]
     asked += [(name, odd) for name in suite.mask_names if name in ODD_MASKS and not request.seqlens]
-    return [make_step(name, length, request.seed, request.settings or {}, documents) for name, length in asked]
+    windows = {} if request.model is None else find_model(request.model).mask_params
+    settings = dict(request.settings or {})
+    return [make_step(name, length, request.seed, windows.get(name, {}) | settings, documents) for name, length in asked]
 
 
 class CheckingRanks(Ranks):

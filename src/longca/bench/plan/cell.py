@@ -26,6 +26,11 @@ class Split(msgspec.Struct, frozen=True, omit_defaults=True):
     grid: str
     options: str = ""  # of the method, where they differ from its defaults: stages=4
 
+    @property
+    def shape(self) -> str:
+        """The grid and the options, as people read them."""
+        return f"{self.grid} {self.options}".strip()
+
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """One kernel, mask, length, shape, dtype, pass and seed."""

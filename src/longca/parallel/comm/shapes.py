@@ -205,7 +205,8 @@ class Shape:
             if isinstance(other, Shape):
                 shape = _broadcast(shape, other.shape)
                 dtype = dtype if other.dtype == dtype else torch.promote_types(dtype, other.dtype)
-        return self._new(shape, dtype, self, *others)
+        whole = next((x for x in (self, *others) if isinstance(x, Shape) and x.shape == shape), None)  # whose order of axes is kept
+        return self._new(shape, dtype, self, *others, strides=None if whole is None else _dense(whole))
 
     __add__ = __sub__ = __mul__ = __truediv__ = __neg__ = __radd__ = __rsub__ = __rmul__ = __rtruediv__ = _combined
 
@@ -283,4 +284,6 @@ def _through_meta(function: Any, args: Sequence[Any], options: dict[str, Any]) -
     storages = {id(owner.storage) for owner in owners.values()}
     if in_place or any(id(shape.storage) not in storages for shape in made):
         listener.worked(sum(owner.bytes for owner in owners.values()) + sum(shape.bytes for shape in made))
+    owners.clear()  # the functions above refer to themselves: what they hold would live until the next garbage collection
+    made.clear()
     return lifted_results

@@ -37,14 +37,16 @@ class Mesh(Method):
 
     def program(self, plan: Plan, comm: Comm) -> Program:
         from longca.parallel.primitives.queries import Queries
-        from longca.parallel.primitives.ring import DoubleRing
+        from longca.parallel.primitives.ring import DoubleRing, Ring
 
         kernel, grid, heads = plan.local_kernel(comm), plan.grid, (0, plan.case.heads_q)
         side, around = grid.head_group(comm.rank), grid.ring_group(comm.rank)
-        rows = tuple(joined(np.concatenate([plan.shards[other] for other in grid.head_group(rank)])) for rank in around)
         keys = tuple(plan.shards[rank] for rank in around)
+        if grid.heads == 1:
+            return Ring(kernel, comm, plan.mask, keys, heads)
+        rows = tuple(joined(np.concatenate([plan.shards[other] for other in grid.head_group(rank)])) for rank in around)
         ring = DoubleRing(kernel, comm.sub(around, "ring"), plan.mask, keys, heads, rows=rows)
-        return ring if grid.heads == 1 else Queries(ring, kernel, comm.sub(side, "queries"), tuple(plan.shards[rank] for rank in side))
+        return Queries(ring, kernel, comm.sub(side, "queries"), tuple(plan.shards[rank] for rank in side))
 
 
 def sent_bytes(case: Case, grid: Grid) -> tuple[int, int]:

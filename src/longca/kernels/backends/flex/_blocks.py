@@ -9,7 +9,6 @@ from torch.nn.attention.flex_attention import BlockMask as FlexBlocks
 
 from longca.kernels.base import Case
 from longca.kernels.block_lists import block_size, tile_lists
-from longca.kernels.lower import padded
 from longca.masks import BlockMask
 
 TILE = 128  # of the lists for variable blocks
@@ -62,7 +61,10 @@ def block_mask(mask: BlockMask, case: Case) -> FlexBlocks:
     """Returns FlexAttention's mask, with lists per query head: it shares them between heads only where there is one pattern for all.
     Lists are as wide as there are tiles, so that all patterns of one length share one compiled kernel."""
     size = own_block(mask)
-    lists = tile_lists(mask, case.device, (size, size), wide=True) if size == block_size(mask) else _cut_tiles(mask, case.device)
+    if size != block_size(mask):  # its blocks end inside tiles
+        tiled: FlexBlocks = mask.block_mask(case.device, TILE, case.heads_q)
+        return tiled
+    lists = tile_lists(mask, case.device, (size, size), wide=True)
     partial_count, partial_index, full_count, full_index = (x.repeat_interleave(case.heads_q // mask.heads, 0) for x in lists)
     return FlexBlocks.from_kv_blocks(
         partial_count[None],
@@ -73,12 +75,3 @@ def block_mask(mask: BlockMask, case: Case) -> FlexBlocks:
         mask_mod=mask.mask_mod(case.device, case.heads_q),
         seq_lengths=(mask.seqlen_q, mask.seqlen_k),
     )
-
-
-def _cut_tiles(mask: BlockMask, device: str) -> list[torch.Tensor]:
-    """Returns tile lists for blocks that end inside tiles, from the host's exact lists."""
-    by_row = mask.tiles(TILE, TILE).by_row()
-    columns = -(-mask.seqlen_k // TILE)
-    pairs = (by_row.partial_ptr, by_row.partial_idx), (by_row.full_ptr, by_row.full_idx)
-    flat = [tensor for ptr, idx in pairs for tensor in padded(ptr, idx, device, width=columns)]
-    return [tensor.unflatten(0, (mask.heads, -1)) for tensor in flat]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from longca.kernels.base import Gradients
+    from longca.kernels.base import Gradients, GradientsWithSinks
 
 BLOCK = 128
 MOST_COMPILATIONS = 64  # shapes in one process; more would mean that something recompiles for every call
@@ -86,6 +86,12 @@ class _Flex(AutogradAttention):
     def backward(self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None) -> Gradients:
         with self.compiling:  # torch may put off compiling the backward until now
             return super().backward(dout_LHD, q_LHD, k_LHD, v_LHD, out_LHD, lse_HL)
+
+    def backward_with_sinks(
+        self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None, sinks_H: Tensor
+    ) -> GradientsWithSinks:
+        with self.compiling:
+            return super().backward_with_sinks(dout_LHD, q_LHD, k_LHD, v_LHD, out_LHD, lse_HL, sinks_H)
 
 
 @cache
