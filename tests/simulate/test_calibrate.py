@@ -18,12 +18,12 @@ H200 = Path(__file__).parents[2] / "results" / "h200" / "paper-kernel"
 
 def write(path: Path, nodes: int, latency: float, bandwidth: float) -> None:
     sizes = [1 << shift for shift in range(10, 28, 2)]
+    common = {"ranks": 8, "nodes": nodes, "backend": "nccl", "device": "cuda"}
     lines = []
-    for op, ranks, peers in (("p2p", 2, 1), ("all_gather", 8 * nodes, 7 if nodes == 1 else 8 * (nodes - 1))):
-        common = {"op": op, "ranks": ranks, "nodes": nodes, "backend": "nccl", "device": "H100"}
-        for size in sizes:
-            seconds = latency + size * peers / bandwidth
-            lines.append(json.dumps({**common, "bytes": size, "seconds": [seconds, 9 * seconds, seconds]}))
+    for size in sizes:
+        seconds = latency + size / bandwidth
+        lines.append(json.dumps({**common, "op": "p2p", "bytes": size, "seconds": [seconds, 9 * seconds, 0.9 * seconds]}))
+        lines.append(json.dumps({**common, "op": "all_to_all", "bytes": size, "seconds": [7 * seconds]}))  # seven at once: not a link
     with path.open("a") as file:
         file.write("\n".join(lines) + "\n")
 
@@ -51,6 +51,8 @@ def test_compute_comes_from_records_of_kernels() -> None:
 def test_nothing_to_calibrate_from(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"transfers\.jsonl"):
         calibrate(tmp_path, find("h100-ib")[1])
+    with pytest.raises(BadInput, match="there is no folder"):
+        calibrate(tmp_path / "none", find("h100-ib")[1])
     (tmp_path / "transfers.jsonl").write_text('{"op": "p2p"}\n')
     with pytest.raises(BadInput, match="line 1"):
         read_transfers(tmp_path / "transfers.jsonl")
@@ -63,7 +65,7 @@ def test_transfers_that_say_nothing_about_bandwidth() -> None:
 
 def test_it_reads_what_verify_writes(tmp_path: Path) -> None:
     """Every field of the kit's lines, as `longca verify --level cp` encodes them."""
-    lines = [TransferTime("all_to_all", 4, 1, 4**power, [1e-5 + 3 * 4**power / 1e9] * 7, "gloo", "cpu") for power in range(5, 12)]
+    lines = [TransferTime("p2p", 2, 1, 4**power, [1e-5 + 4**power / 1e9] * 7, "gloo", "cpu") for power in range(5, 12)]
     (tmp_path / "transfers.jsonl").write_bytes(b"\n".join(map(msgspec.json.encode, lines)))
     assert read_transfers(tmp_path / "transfers.jsonl") == lines
     assert calibrate(tmp_path, find("cpu-gloo")[1])[0].inside == Links(gb_s=1.0, efficiency=1.0, latency_us=10.0)

@@ -22,7 +22,8 @@ from longca.simulate.cluster import Cluster, Compute, Links
 from longca.simulate.costs import BACKWARD_BYTES, BACKWARD_VALUES
 
 TRANSFERS = "transfers.jsonl"
-FEWEST = 4  # records of a pass, or transfers of a kind, from which constants are taken
+POINT_TO_POINT = "p2p"
+FEWEST = 4  # cells of a pass, or sizes of a transfer, from which constants are taken
 
 
 class Fit(NamedTuple):
@@ -35,22 +36,25 @@ class Fit(NamedTuple):
 
 
 def calibrate(folder: Path, cluster: Cluster, kernel: str = "") -> tuple[Cluster, list[Fit]]:
-    """The cluster with the constants that the folder's measurements give; all others stay. Where no kernel is named, the fastest one
-    for each mask and shape counts."""
+    """The cluster with the constants that the folder's measurements give; all others stay. Where no kernel is named, the fastest one for
+    each mask and shape counts. Links come from transfers point to point: a collective shares links, as the simulation knows."""
+    if not folder.exists():
+        raise BadInput(f"there is no folder {folder}; give one that `longca run` or `longca verify --level cp` wrote.")
     fits: list[Fit] = []
     results = _results(folder)
     if results is not None:
         compute, fits = _compute(results, cluster.compute, kernel)
         cluster = replace(cluster, compute=compute)
     transfers = read_transfers(folder / TRANSFERS) if (folder / TRANSFERS).exists() else []
-    for name, chosen in (("inside", [t for t in transfers if t.nodes == 1]), ("between", [t for t in transfers if t.nodes > 1])):
+    pairs = [transfer for transfer in transfers if transfer.op == POINT_TO_POINT]
+    for name, chosen in (("inside", [t for t in pairs if t.nodes == 1]), ("between", [t for t in pairs if t.nodes > 1])):
         if len(chosen) >= FEWEST:
             links, own = fit_links(name, chosen)
             cluster, fits = replace(cluster, **{name: links}), fits + own
     if not fits:
         raise BadInput(
-            f"{folder} has no {FEWEST} records of a kernel with a forward or backward, and no {FEWEST} lines in {TRANSFERS}; "
-            "measure with `longca run`, and transfers with `longca verify --level cp`."
+            f"{folder} has fewer than {FEWEST} masks or lengths with a time of a kernel, and fewer than {FEWEST} sizes of p2p in "
+            f"{TRANSFERS}; measure more with `longca run`, and transfers with `longca verify --level cp`."
         )
     return cluster, fits
 
@@ -138,9 +142,9 @@ def _moved(record: Record) -> float:
 
 
 def fit_links(name: str, transfers: Sequence[TransferTime]) -> tuple[Links, list[Fit]]:
-    """Seconds = latency + bytes that one rank sends / bandwidth: least squares of relative errors."""
+    """Seconds (the median sample) = latency + bytes / bandwidth: least squares of relative errors."""
     seconds = np.array([median(transfer.seconds) for transfer in transfers])
-    matrix = np.array([(1.0, _sent(transfer)) for transfer in transfers]) / seconds[:, None]
+    matrix = np.array([(1.0, transfer.bytes) for transfer in transfers]) / seconds[:, None]
     (latency, per_byte), *_ = np.linalg.lstsq(matrix, np.ones(len(seconds)), rcond=None)
     if per_byte <= 0:
         raise BadInput(f"transfers {name} nodes take no longer with more bytes, so they give no bandwidth; measure larger ones too.")
@@ -149,12 +153,6 @@ def fit_links(name: str, transfers: Sequence[TransferTime]) -> tuple[Links, list
     fitted = Links(gb_s=_round(1e-9 / per_byte), efficiency=1.0, latency_us=_round(latency * 1e6))
     count = len(transfers)
     return fitted, [Fit(f"{name}.gb_s", fitted.gb_s, count, error), Fit(f"{name}.latency_us", fitted.latency_us, count, error)]
-
-
-def _sent(transfer: TransferTime) -> int:
-    """Bytes that one rank sends over the links of these transfers: on several nodes only what goes to other nodes."""
-    peers = transfer.ranks - (1 if transfer.nodes == 1 else transfer.ranks // transfer.nodes)
-    return transfer.bytes * peers
 
 
 def _round(value: float) -> float:

@@ -11,9 +11,10 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from longca.parallel.comm.base import Comm, Transfer
 
@@ -30,8 +31,8 @@ class TransferTime(msgspec.Struct):
     op: str
     ranks: int
     nodes: int
-    bytes: int
-    seconds: list[float]
+    bytes: Annotated[int, Meta(ge=0)]
+    seconds: Annotated[list[Annotated[float, Meta(gt=0)]], Meta(min_length=1)]
     backend: str
     device: str
 
