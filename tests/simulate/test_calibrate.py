@@ -34,7 +34,7 @@ def test_links_come_from_transfers(tmp_path: Path) -> None:
     cluster, fits = calibrate(tmp_path, find("h100-ib")[1])
     assert cluster.inside == Links(gb_s=280.0, efficiency=1.0, latency_us=12.0)
     assert cluster.between == Links(gb_s=44.0, efficiency=1.0, latency_us=25.0)
-    assert all(fit.error < 1e-6 and fit.measurements == 18 for fit in fits)
+    assert all(fit.error < 1e-6 and fit.measurements == 9 for fit in fits)
     assert cluster.compute == find("h100-ib")[1].compute
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from typing import Any
 
@@ -13,7 +12,7 @@ from longca.bench.plan.cell import LATER_FIELDS, Cell, Split, fingerprint, key
 from longca.bench.plan.cells import make_cells
 from longca.bench.plan.suite import Suite, check, names, to_toml
 from longca.bench.plan.workload import model, with_model
-from longca.cli import ls, main
+from longca.cli import main
 from longca.errors import BadInput
 from longca.recommend.question import Question
 from longca.results.naming import Setting
@@ -79,7 +78,7 @@ def test_models_with_more_than_heads() -> None:
 
 
 def test_models_are_listed_with_what_they_have(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ls.run(argparse.Namespace(what="models", json=True, plugin=[])) == 0
+    assert main(["ls", "models", "--json"]) == 0
     listed = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
     assert listed["gemma2-27b"]["softcap"] == 50
     assert listed["gpt-oss-120b"]["sinks"] is True
