@@ -3,6 +3,7 @@
 from typing import Any
 
 from longca.parallel.method import Method
+from longca.parallel.primitives.program import Program
 from longca.parallel.sharding import contiguous
 
 RIGHT_CALLS = 6  # more than a preparation and a check make
@@ -14,7 +15,7 @@ def ring(plan: Any, comm: Any) -> Any:
     return Ring(plan.local_kernel(comm), comm, plan.mask, plan.shards, (0, plan.case.heads_q))
 
 
-class Wrapped:
+class Wrapped(Program):
     """A program that asks another one, and counts forwards and backwards."""
 
     def __init__(self, inner: Any, comm: Any) -> None:
