@@ -65,9 +65,7 @@ def workers_and_jobs(cache: Path, *entries: Entry, suite: Suite = SUITE) -> tupl
     catalogue = Catalogue()
     catalogue.add(*(entries or [Entry("kk", {})]))
     cells = make_cells(suite, list(catalogue.entries), "cpu")
-    return Workers(suite, catalogue, "cpu", "a CPU", cache, full=False, start=workers_module.start_worker), make_jobs(
-        plan(cells, "a CPU", catalogue.versions)
-    )
+    return Workers(suite, catalogue, "cpu", "a CPU", cache, full=False), make_jobs(plan(cells, "a CPU", catalogue.versions))
 
 
 def measured(job: WorkerJob, label: str = "kk") -> Iterator[Reply]:
@@ -183,19 +181,20 @@ def test_a_plugin_that_cannot_be_loaded_gives_its_cells_the_reason(tmp_path: Pat
     assert fake.started == 0
 
 
-def test_kernels_share_a_worker_unless_one_is_a_plugins(tmp_path: Path) -> None:
+def test_kernels_share_a_worker_unless_one_is_a_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hellos = list[Hello]()
 
     def start(limits: object, hello: Hello) -> FakeChild:
         hellos.append(hello)
         return type("Fresh", (FakeChild,), {"started": 0, "jobs": [], "behaviour": staticmethod(measured)})()
 
+    monkeypatch.setattr(workers_module, "start_worker", start)
     suite = SUITE.changed(limits=msgspec.structs.replace(SUITE.limits, workers="one"))
     entries = [Entry("torch", {}), Entry("sdpa", {}), Entry("mine", {}, "mine.py")]
     catalogue = Catalogue()
     catalogue.add(*entries)
     cells = make_cells(suite, list(catalogue.entries), "cpu")
-    workers = Workers(suite, catalogue, "cpu", "a CPU", tmp_path, full=False, start=start)
+    workers = Workers(suite, catalogue, "cpu", "a CPU", tmp_path, full=False)
     for job in make_jobs(plan(cells, "a CPU", catalogue.versions), "one"):
         assert {outcome.status for _, outcome in outcomes(job, workers)} == {Status.OK}
     assert [hello.plugin for hello in hellos] == [None, "mine.py"]
@@ -208,6 +207,6 @@ def test_full_lifts_the_limit_for_quadratic_memory(tmp_path: Path, fake: type[Fa
     _, (job, *_) = workers_and_jobs(tmp_path)
     catalogue = Catalogue()
     catalogue.add(Entry("kk", {}))
-    dict(outcomes(job, Workers(SUITE, catalogue, "cpu", "a CPU", tmp_path, full=full, start=workers_module.start_worker)))
+    dict(outcomes(job, Workers(SUITE, catalogue, "cpu", "a CPU", tmp_path, full=full)))
     assert [job.quadratic for job in fake.jobs] == [longest]
     assert fake.jobs[0].digest == job.planned[0].mask.digest

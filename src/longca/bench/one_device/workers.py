@@ -76,10 +76,11 @@ class Workers:
         timed: bool = True,
         repeats: int = 1,
         show_output: Callable[[str, str], None] | None = None,
-        start: Start = start_worker,
+        start: Start | None = None,
     ) -> None:
-        """`show_output` gets the name of a kernel of a plugin, and what it printed during a job; `start` starts a worker."""
-        self._repeats, self._show_output, self._start = repeats, show_output, start
+        """`show_output` gets the name of a kernel of a plugin, and what it printed during a job; `start` starts a worker, in a process
+        of its own where it is not given."""
+        self._repeats, self._show_output, self._start = repeats, show_output, start or start_worker
         self._suite, self._catalogue, self._device, self._model, self._timed = suite, catalogue, device, device_model, timed
         self._quadratic = None if full else suite.quadratic_length
         # a worker that does everything itself keeps references in memory: nobody would read them from the disk
