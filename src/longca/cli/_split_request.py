@@ -19,7 +19,7 @@ def add_request_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpus", metavar="N,N", help="how many GPUs share the sequence (default 8)")
     parser.add_argument("--seqlen", dest="seqlens", metavar="S,S", help="tokens of all GPUs together, such as 512K")
     parser.add_argument("--per-gpu", metavar="S", help="tokens of each GPU instead, such as 8K (the default)")
-    parser.add_argument("--masks", metavar="A,B", help="names, or all (default causal)")
+    parser.add_argument("--masks", metavar="A,B", help="names, files or expressions, as in `longca run` (default causal)")
     parser.add_argument("--methods", metavar="A,B", help="context parallel methods, or all (default)")
     parser.add_argument("--kernels", metavar="NAME", help="the kernel that every rank runs (default: the usual one of methods)")
     parser.add_argument("--heads", metavar="Q:KV", help="query and KV heads (default 64:8)")
@@ -39,18 +39,23 @@ def add_request_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="NAME=V", help="a parameter of the masks that have it; repeatable")
     parser.add_argument("--distribution", metavar="NAME|FILE", help="what document lengths are drawn from")
     parser.add_argument("--packing", metavar="NAME", help="draw, mixed or chunked")
-    parser.add_argument("--plugin", action="append", default=[], metavar="FILE", help="your own methods; repeatable")
+    parser.add_argument(
+        "--plugin", action="append", default=[], metavar="FILE", help="a Python file with methods or masks of your own; repeatable"
+    )
 
 
 def request_of(args: argparse.Namespace, per_node: int, device: str = "cuda", all_grids: bool = False) -> Request:
+    from longca.bench.many_devices.plugins import load_carefully
     from longca.bench.plan import suite as suites
+    from longca.bench.plan.mask_plugins import load_masks
     from longca.bench.plan.workload import with_model
-    from longca.parallel.registry import load_plugin
     from longca.results.record import LevelName, Pass, parse_pass
+    from longca.results.settings import Limits
     from longca.simulate.request import Request
 
+    load_masks(args.plugin)
     for path in args.plugin:
-        load_plugin(path)
+        load_carefully(path, Limits().start_s)
     if args.seqlens and args.per_gpu:
         raise BadInput("--seqlen and --per-gpu both say how long the sequence is; give one of them.")
     suite = suites.Suite(masks=("causal",), level=LevelName.CP, seqlens=("8K",), per_rank=args.seqlens is None)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from longca.cli import INTERRUPTED
+from longca.cli._findings import tell
 from longca.cli._tables import show_table, write_over
 from longca.errors import BadInput, Unavailable
 from longca.text import parse_axes
@@ -59,7 +60,12 @@ def run(args: argparse.Namespace) -> int:
         from longca.results.tables import plain_table
 
         ranks = ranks_of(level.suite, request.device)
-        done = verify(level, make_steps(request, level.suite, ranks), lambda so_far: _tell(so_far, args.json))
+
+        def show(so_far: Verification) -> None:
+            finding = so_far.findings[-1]
+            tell(finding.method, finding, f"{len(so_far.findings)}/{so_far.cases}", args.json)
+
+        done = verify(level, make_steps(request, level.suite, ranks), show)
         rows = table(done)
         packed = write(done, level, Path(args.out or f"longca-cp-{ranks}"), plain_table(COLUMNS, rows))
         write_over("")
@@ -91,14 +97,3 @@ def _request(args: argparse.Namespace) -> CpRequest:
         keep_on_disk()
     typed = {field.name: getattr(args, field.name) for field in fields(CpRequest) if hasattr(args, field.name)}
     return CpRequest(**typed | {"device": device, "settings": mask_settings(parse_axes(args.set)), "plugins": args.plugin})
-
-
-def _tell(done: Verification, as_json: bool) -> None:
-    finding = done.findings[-1]
-    line = f"[{len(done.findings)}/{done.cases}] {finding.method} on {finding.mask}, {finding.seqlen} tokens: {finding.status}"
-    if as_json:
-        print(msgspec.json.encode(finding).decode(), flush=True)
-    elif sys.stderr.isatty():
-        write_over(line)
-    else:
-        print(line + (f": {finding.reason}" if finding.reason else ""), file=sys.stderr, flush=True)

@@ -140,7 +140,9 @@ def _show(results: list[Simulated], name: str, cluster: Cluster) -> None:
         show_table(COLUMNS, rows)
         print(f"\nSIMULATED on {name} ({cluster.about}), not measured. {LEGEND}")
         if cluster.error:
-            print(f"Times are known to ±{cluster.error:.0%} (longca simulate --validate).")
+            print(
+                f"Half of the published times on documents are within ±{cluster.error:.0%} of the prediction (longca simulate --validate)."
+            )
     for text in dict.fromkeys(refused):
         print(text)
 

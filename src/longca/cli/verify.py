@@ -11,9 +11,8 @@ from contextlib import closing, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from longca.cli import INTERRUPTED, _verify_cp
+from longca.cli._findings import tell
 from longca.cli._shape_extras import add_shape_extras
 from longca.cli._tables import write_over
 from longca.errors import Unavailable
@@ -105,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
             for finding in coming:
                 findings.append(finding)
                 cases.add(finding)
-                _tell(finding, f"{len(findings)}/{cases.total}", args.json)
+                tell(finding.kernel, finding, f"{len(findings)}/{cases.total}", args.json)
     except KeyboardInterrupt:
         stopped = True  # what was found so far is worth as much as before
     verification = plan.verification(findings)
@@ -139,17 +138,6 @@ def _signals_stop() -> Iterator[None]:
         for number, handler in before.items():
             if signal.getsignal(number) is stop:
                 signal.signal(number, handler)
-
-
-def _tell(finding: Finding, count: str, as_json: bool) -> None:
-    """At once, whoever reads it: a log shows what came before a job was ended."""
-    line = f"[{count}] {finding.kernel} on {finding.mask}, {finding.seqlen} tokens: {finding.status}"
-    if as_json:
-        print(msgspec.json.encode(finding).decode(), flush=True)
-    elif sys.stderr.isatty():
-        write_over(line)
-    else:
-        print(line + (f": {finding.reason}" if finding.reason else ""), file=sys.stderr, flush=True)
 
 
 class OutputPrinter:

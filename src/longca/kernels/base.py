@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 BackwardKind = Literal["functional", "autograd", "none"]
 Layout = Literal["LHD", "HLD"]
 SinkSupport = Literal["no", "after", "native"]
+BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}  # of one value
 FORWARD_ONLY = 'a kernel without a backward declares it, with @longca.kernel(differentiable=False), or backward = "none" in a class'
 
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from longca import masks
 from longca.kernels.base import Answer, Case, No, Yes
 from longca.masks import AnyMask
 from longca.parallel.grid import Grid, divisors
-from longca.parallel.method import RANKS_PER_NODE, Method
-from longca.parallel.ranges import Shards
-from longca.parallel.sharding import split_each, zigzag
+from longca.parallel.method import RANKS_PER_NODE, Method, Plan
+from longca.parallel.ranges import Shards, as_array
+from longca.parallel.sharding import contiguous, split_each, zigzag
+
+if TYPE_CHECKING:
+    import torch
+
+    from longca.parallel.comm.base import Comm
+    from longca.parallel.primitives.program import Program
 
 
 class Peer(Method):
@@ -38,6 +46,36 @@ class Peer(Method):
         if self.wrong_in_fp32 and case.dtype in ("fp32", "fp64"):
             return No(f"{self.wrong_in_fp32}; use bf16")
         return Yes()
+
+
+class UlyssesPeer(Peer):
+    """Whole attention of some heads on every rank, over all tokens."""
+
+    splits_heads = True
+    merges, own_backward = False, True
+
+    def shards(self, mask: AnyMask, grid: Grid) -> Shards:
+        return contiguous(mask.seqlen_q, grid.ranks)
+
+    def program(self, plan: Plan, comm: Comm) -> Program:
+        from longca.parallel.functional import through
+        from longca.parallel.head_split import HeadSplit
+        from longca.parallel.primitives.local import Local
+        from longca.parallel.primitives.peer import DifferentiableLayer, process_group
+
+        group, split = process_group(comm, self.name), HeadSplit.of(plan.case, comm.size)
+        kernel, heads = plan.local_kernel(comm, split.case(plan.case, comm.rank)), split.queries[comm.rank]
+        everything = as_array([(0, plan.mask.seqlen_q)])
+        local = Local(kernel, plan.mask_of(heads), everything, heads)
+
+        def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **_: Any) -> torch.Tensor:
+            return through(local, plan.kernel, q[0], k[0], v[0])[0][None].contiguous()
+
+        return DifferentiableLayer(self.layer(group, comm.device.type, attend), kernel, everything, heads)
+
+    @abstractmethod
+    def layer(self, group: Any, device: str, attend: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        """The library's function of q, k, v as [1, L, H, D] that moves heads and calls `attend`."""
 
 
 class ZigzagPeer(Peer):

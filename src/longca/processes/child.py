@@ -25,7 +25,7 @@ from longca.text import format_memory, short
 KEPT_OUTPUT = 16 << 10  # bytes: the end of what a child prints
 READ_SIZE, LONGEST_LINE = 1 << 20, 16 << 20
 LOOK_S = 0.5  # between two looks at a child's memory
-EXIT_S = 2.0  # for a child that has closed its channel to end by itself: its exit code says more than our SIGKILL
+EXIT_S = 10.0  # for a child that has closed its channel to end with all it started: its exit code says more than our SIGKILL
 BURY_S = 20.0  # for a killed child to be gone: a driver may hold it for ever, and nobody should wait for that
 GUARD = str(Path(__file__).with_name("guard.py"))
 

@@ -11,9 +11,10 @@ from typing import Any
 
 from longca import lengths, masks
 from longca.errors import BadInput, unknown
+from longca.kernels.base import BYTES
 from longca.lengths.packers import PACKERS
 from longca.masks.pattern import check_seqlen, refuse_documents
-from longca.results.metrics import BYTES, DTYPES, GIB
+from longca.results.metrics import DTYPES, GIB
 from longca.results.record import Pass
 from longca.text import format_extras, format_shape, format_size, parse_dims, parse_heads, parse_memory, parse_size
 

@@ -6,11 +6,10 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
-from longca.kernels.base import Case
+from longca.kernels.base import BYTES, Case
 from longca.masks import AnyMask
 from longca.results.record import Pass
 
-BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}  # of one value
 DTYPES = tuple(BYTES)
 GIB = 1 << 30
 

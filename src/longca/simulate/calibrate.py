@@ -13,9 +13,10 @@ from msgspec.structs import replace
 
 from longca.bench.many_devices.transfers import TransferTime
 from longca.errors import BadInput
+from longca.kernels.base import BYTES
 from longca.masks import Mask
 from longca.parallel.cuts import TILE, tiles_touched
-from longca.results.metrics import BYTES, flops_of
+from longca.results.metrics import flops_of
 from longca.results.reading import Results, read_all
 from longca.results.record import Pass, Record
 from longca.simulate.cluster import Cluster, Compute, Links

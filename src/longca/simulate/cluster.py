@@ -91,7 +91,9 @@ class Cluster(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     wait_holds_host: bool = False  # gloo: a wait stops the host, not only the stream of the device
     cores: NotNegative = 0.0  # of a node, shared by all its ranks; 0: every rank has a device of its own
     slow: dict[str, Positive] = {}  # ranks ("3", or "8-15") whose compute takes so many times as long
-    error: NotNegative = 0.0  # relative half width of the interval that answers carry; 0: not known
+    error: NotNegative = (
+        0.0  # relative half width of the interval that answers carry, in which half of the validated figures lie; 0: not known
+    )
     source: str = ""  # where the constants come from
 
     def __post_init__(self) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from longca.kernels.base import BYTES
 from longca.parallel.comm.base import AttentionCall
 from longca.parallel.cuts import TILE
-from longca.results.metrics import BYTES, flops_of
+from longca.results.metrics import flops_of
 from longca.results.record import Pass
 from longca.simulate.cluster import Compute
 

@@ -7,10 +7,10 @@ from functools import lru_cache
 from longca import devices, masks
 from longca.bench.plan.cell import Cell
 from longca.errors import Refused
-from longca.kernels.base import Case
+from longca.kernels.base import BYTES, Case
 from longca.parallel.method import Method, Plan, make_plan
 from longca.parallel.ranges import count
-from longca.results.metrics import BYTES, GIB
+from longca.results.metrics import GIB
 
 
 def refuse_what_does_not_fit(cell: Cell, plan: Plan) -> None:

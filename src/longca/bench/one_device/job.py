@@ -13,9 +13,8 @@ from longca.bench.one_device.messages import Answer, Chosen, WorkerJob
 from longca.bench.run.figures import timed_outcome
 from longca.bench.run.outcomes import CellFailed, failure
 from longca.kernels import registry
-from longca.kernels.base import Attention, Case, Kernel, Yes
+from longca.kernels.base import BYTES, Attention, Case, Kernel, Yes
 from longca.masks import AnyMask
-from longca.results import metrics
 from longca.results.metrics import GIB
 from longca.results.record import Check, Outcome, Pass, Status
 from longca.text import format_memory, plural, short
@@ -211,7 +210,7 @@ def refuse_quadratic(kernel: Kernel, mask: AnyMask, case: Case, longest: int | N
     if not (isinstance(answer, Yes) and answer.quadratic):
         return
     heads = case.heads_q if answer.per_head else 1
-    need = format_memory(case.seqlen_q * case.seqlen_k * metrics.BYTES[case.dtype] * heads)
+    need = format_memory(case.seqlen_q * case.seqlen_k * BYTES[case.dtype] * heads)
     what = f"the scores of {plural(heads, 'head')}" if answer.per_head else "a dense mask"
     reason = f"O(S²) memory, {need} for {what} at {case.seqlen_q} tokens: skipped beyond {longest} tokens; --full runs it"
     raise CellFailed(Status.SKIPPED, reason)

@@ -23,9 +23,8 @@ from longca.bench.plan.suite import Suite
 from longca.bench.plan.workload import Step
 from longca.bench.run.retry import outcomes
 from longca.errors import BadInput
-from longca.kernels.base import Case
+from longca.kernels.base import BYTES, Case
 from longca.masks.own import GROUP as OWN
-from longca.results.metrics import BYTES
 from longca.results.record import Check, Outcome, Params, Pass, Status
 from longca.results.settings import Limits
 from longca.text import format_dims, format_heads, format_memory

@@ -17,7 +17,6 @@ from longca.masks import AnyMask, Mask
 
 Message = tuple[int, torch.Tensor]  # a rank of this Comm, and what it gets or where its message goes: contiguous
 Operation = Literal["exchange", "all_to_all", "all_gather", "reduce_scatter"]
-Work = Literal["copy", "merge"]
 
 
 @dataclass
@@ -26,11 +25,9 @@ class Traffic:
 
     sent_bytes: int = 0
     messages: int = 0
-    worked_bytes: dict[Work, int] = field(default_factory=lambda: {"copy": 0, "merge": 0})
 
     def reset(self) -> None:
         self.sent_bytes = self.messages = 0
-        self.worked_bytes = {"copy": 0, "merge": 0}
 
 
 @dataclass(frozen=True)
@@ -116,10 +113,6 @@ class Comm(ABC):
         """An uninitialised buffer; `what` says what for."""
         return torch.empty(tuple(shape), dtype=dtype, device=self.device)
 
-    def note_work(self, work: Work, size: int) -> None:
-        """A copy or a merge read and wrote so many bytes."""
-        self.traffic.worked_bytes[work] += size
-
     def note_attention(self, call: AttentionCall) -> None:
         """The local kernel is about to be called. Only recorders are told."""
         return
@@ -131,7 +124,6 @@ class Comm(ABC):
         own = [buffer for rank, buffer in receives if rank == self.rank]
         for (_, tensor), buffer in zip([send for send in sends if send[0] == self.rank], own, strict=True):
             buffer.copy_(tensor)
-            self.note_work("copy", 2 * size_of(tensor))
         sends = [send for send in sends if send[0] != self.rank]
         receives = [receive for receive in receives if receive[0] != self.rank]
         self._count(sends)
@@ -168,7 +160,6 @@ class Comm(ABC):
                 total.copy_(buffers[0][index])
                 for part in buffers[1:]:
                     total.add_(part[index])
-                self.note_work("merge", len(buffers) * (size_of(buffers[0][index]) + 2 * size_of(total)))
 
         return self.exchange(sends, receives, "reduce_scatter").then(add)
 

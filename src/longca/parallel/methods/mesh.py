@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from longca.kernels.base import Case
+from longca.kernels.base import BYTES, Case
 from longca.masks import AnyMask
 from longca.parallel.grid import Grid, divisors
 from longca.parallel.method import IN_STEPS, RANKS_PER_NODE, Method, Plan
@@ -16,8 +16,6 @@ from longca.parallel.sharding import zigzag
 if TYPE_CHECKING:
     from longca.parallel.comm.base import Comm
     from longca.parallel.primitives.program import Program
-
-BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}
 
 
 class Mesh(Method):

@@ -5,13 +5,10 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from longca.masks import AnyMask
-from longca.parallel.grid import Grid
-from longca.parallel.peers import Peer, ZigzagPeer
-from longca.parallel.ranges import Shards, as_array
-from longca.parallel.sharding import contiguous, zigzag
+from longca.parallel.peers import UlyssesPeer, ZigzagPeer
+from longca.parallel.sharding import zigzag
 
 if TYPE_CHECKING:
     import torch
@@ -22,31 +19,17 @@ if TYPE_CHECKING:
     from longca.parallel.primitives.program import Program
 
 
-class YunchangUlysses(Peer):
+class YunchangUlysses(UlyssesPeer):
     name = "yunchang_ulysses"
     about = "yunchang's UlyssesAttention, with the kernel of the plan"
     needs = "yunchang; tokens and heads that divide by the ranks"
     modules, package = ("yunchang",), "yunchang"
-    splits_heads = True
-    merges, own_backward = False, True
 
-    def shards(self, mask: AnyMask, grid: Grid) -> Shards:
-        return contiguous(mask.seqlen_q, grid.ranks)
-
-    def program(self, plan: Plan, comm: Comm) -> Program:
-        from longca.parallel.functional import through
-        from longca.parallel.head_split import HeadSplit
-        from longca.parallel.primitives.local import Local
-        from longca.parallel.primitives.peer import DifferentiableLayer, process_group
-
-        group, split = process_group(comm, self.name), HeadSplit.of(plan.case, comm.size)
-        kernel, heads = plan.local_kernel(comm, split.case(plan.case, comm.rank)), split.queries[comm.rank]
-        everything = as_array([(0, plan.mask.seqlen_q)])
-        local = Local(kernel, plan.mask_of(heads), everything, heads)
+    def layer(self, group: Any, device: str, attend: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         library = importlib.import_module("yunchang")
-        layer = library.UlyssesAttention(group, attn_type=library.kernels.AttnType.TORCH_FLASH)
-        layer.attn_fn = lambda q, k, v, **_: through(local, plan.kernel, q[0], k[0], v[0])[0][None].contiguous()
-        return DifferentiableLayer(layer, kernel, everything, heads)
+        moved: Any = library.UlyssesAttention(group, attn_type=library.kernels.AttnType.TORCH_FLASH)
+        moved.attn_fn = attend
+        return cast("Callable[..., torch.Tensor]", moved)
 
 
 class YunchangUsp(ZigzagPeer):

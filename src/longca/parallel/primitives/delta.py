@@ -7,20 +7,16 @@ from __future__ import annotations
 
 import torch
 
-from longca.parallel.comm.base import Comm, size_of
 
-
-def delta_of(comm: Comm, out_LHD: torch.Tensor, dout_LHD: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def delta_of(out_LHD: torch.Tensor, dout_LHD: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """delta [H, L]."""
-    comm.note_work("merge", size_of(out_LHD) + size_of(dout_LHD))
     return (out_LHD.to(dtype) * dout_LHD.to(dtype)).sum(-1).T
 
 
-def out_of(comm: Comm, dout_LHD: torch.Tensor, delta_HL: torch.Tensor) -> torch.Tensor:
+def out_of(dout_LHD: torch.Tensor, delta_HL: torch.Tensor) -> torch.Tensor:
     """The shortest out with this delta: a multiple of dout, 0 where dout is. It is no longer than the real one, so it rounds no worse."""
     dout = dout_LHD.to(delta_HL.dtype)
     largest = dout.abs().amax(-1, keepdim=True).clamp_min(torch.finfo(dout.dtype).tiny)  # the squares of tiny numbers would be 0
     unit = dout / largest
     share_LH1 = delta_HL.T.unsqueeze(-1) / largest / unit.square().sum(-1, keepdim=True)
-    comm.note_work("merge", 2 * size_of(dout_LHD))
     return (unit * share_LH1.nan_to_num(0.0, 0.0, 0.0)).to(dout_LHD.dtype)

@@ -57,11 +57,11 @@ class Together:
         wholes = [self.comm.empty((self.spans[-1].stop, *x.shape[1:]), x.dtype, "gathered") for x in own]
         self.comm.all_gather([x.contiguous() for x in own], [[whole[span] for whole in wholes] for span in self.spans]).wait()
         index = None if self.in_order else self.place_of
-        return [take_rows(self.comm, whole, index, self.kernel.layout if whole.dim() == 3 else "LHD") for whole in wholes]
+        return [take_rows(whole, index, self.kernel.layout if whole.dim() == 3 else "LHD") for whole in wholes]
 
     def by_rank(self, whole: torch.Tensor) -> list[torch.Tensor]:
         """The tokens of each rank, each one run of memory."""
-        taken = take_rows(self.comm, whole, None if self.in_order else self.token_of, "LHD")
+        taken = take_rows(whole, None if self.in_order else self.token_of, "LHD")
         return [taken[span] for span in self.spans]
 
     def scattered(self, *wholes: torch.Tensor) -> list[torch.Tensor]:
@@ -69,7 +69,7 @@ class Together:
         parts = [self.by_rank(whole) for whole in wholes]
         totals = [self.comm.empty(part[self.comm.rank].shape, self.kernel.accumulate, "total") for part in parts]
         self.comm.reduce_scatter([list(of_rank) for of_rank in zip(*parts, strict=True)], totals).wait()
-        return [take_rows(self.comm, total.to(self.kernel.dtype), None, self.kernel.layout) for total in totals]
+        return [take_rows(total.to(self.kernel.dtype), None, self.kernel.layout) for total in totals]
 
 
 class Gather(Program):

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from longca.masks import Mask
-from longca.parallel.comm.base import Comm, Message, Transfer, all_of, size_of
+from longca.parallel.comm.base import Comm, Message, Transfer, all_of
 from longca.parallel.cuts import once_for_all_ranks
 from longca.parallel.primitives.local import LocalKernel, Piece
 from longca.parallel.primitives.merge import Merger, Total
@@ -154,7 +154,7 @@ class GroupCast(Program):
         buffers = [self.comm.empty((stage.length, *x.shape[1:]), x.dtype, "cast") for x in own]
         transfers = []
         for post in stage.posts:
-            sends = [(rank, take_rows(self.comm, x, index, "LHD")) for rank, index in post.wanted_by.items() for x in own]
+            sends = [(rank, take_rows(x, index, "LHD")) for rank, index in post.wanted_by.items() for x in own]
             receives = [(owner, buffer[span]) for owner, span in post.spans.items() for buffer in buffers]
             transfers.append(self.comm.exchange(sends, receives))
         return all_of(transfers), buffers
@@ -163,11 +163,11 @@ class GroupCast(Program):
         """Returns the keys of a stage in global order."""
         transfer, buffers = coming
         transfer.wait()
-        return [take_rows(self.comm, buffer, stage.order, self.kernel.layout) for buffer in buffers]
+        return [take_rows(buffer, stage.order, self.kernel.layout) for buffer in buffers]
 
     def give_back(self, stage: Stage, grads: Sequence[torch.Tensor], totals: Sequence[Total]) -> Transfer:
         """Returns dK and dV of a stage to their owners, round after round; what comes back for my keys is added in fp32."""
-        going = [take_rows(self.comm, grad, stage.back, "LHD") for grad in grads]
+        going = [take_rows(grad, stage.back, "LHD") for grad in grads]
         return all_of([self._return(post, going, totals) for post in stage.posts])
 
     def _return(self, post: Post, going: Sequence[torch.Tensor], totals: Sequence[Total]) -> Transfer:
@@ -183,7 +183,6 @@ class GroupCast(Program):
                 for total, part in zip(totals, pair, strict=True):
                     into = total.buffer()
                     into.index_add_(0, post.wanted_by[rank], part.to(into.dtype))
-                    self.comm.note_work("merge", 2 * size_of(part) + size_of(part))
             buffers.clear()
 
         return self.returns.exchange(sends, receives).then(add)

@@ -7,7 +7,7 @@ import itertools
 import torch
 
 from longca.kernels.base import Layout
-from longca.parallel.comm.base import Comm, Transfer, size_of
+from longca.parallel.comm.base import Comm, Transfer
 from longca.parallel.head_split import HeadSplit
 from longca.parallel.primitives.local import LocalKernel
 from longca.parallel.primitives.program import Gradients, Kept, Program
@@ -96,5 +96,4 @@ class _SharedHeads:
             for rank, part in self.extra.items():
                 if self.heads[rank] == head:
                     total = total + part.to(total.dtype)
-                    self.kernel.comm.note_work("merge", 2 * size_of(total) + size_of(part))
             into.copy_(total)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from longca.parallel.comm.base import Comm, size_of
+from longca.parallel.comm.base import Comm
 from longca.parallel.primitives.local import LocalKernel
 from longca.parallel.primitives.program import Gradients, Kept, Program, with_sinks
 from longca.parallel.primitives.rows import take_rows
@@ -44,8 +44,7 @@ class InTurn(Program):
         return with_sinks((dq, dk, dv), dout_LHD, kept)
 
     def taken(self, index: torch.Tensor, *wholes: torch.Tensor) -> list[torch.Tensor]:
-        return [take_rows(self.comm, whole, index, self.kernel.layout) for whole in wholes]
+        return [take_rows(whole, index, self.kernel.layout) for whole in wholes]
 
     def put(self, index: torch.Tensor, whole: torch.Tensor, part: torch.Tensor) -> None:
         whole.index_copy_(0, index, part)
-        self.comm.note_work("copy", 2 * size_of(part))

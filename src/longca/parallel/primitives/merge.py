@@ -9,7 +9,6 @@ import torch
 
 from longca.errors import Refused
 from longca.kernels import sinks
-from longca.parallel.comm.base import size_of
 
 if TYPE_CHECKING:
     from longca.parallel.primitives.local import LocalKernel
@@ -40,7 +39,6 @@ class Merger:
         new, old = (torch.sigmoid(x).nan_to_num_(0.0).to(out.dtype) for x in (ahead_LH1, -ahead_LH1))
         out.mul_(old).addcmul_(out_LHD.to(out.dtype), new)
         lse.copy_(torch.logaddexp(lse, lse_HL))
-        self.kernel.comm.note_work("merge", 4 * size_of(out) + size_of(out_LHD))
 
     def _first(self, rows: slice, out_LHD: torch.Tensor, lse_HL: torch.Tensor | None) -> None:
         if len(out_LHD) == self.shape[0]:
@@ -65,7 +63,6 @@ class Merger:
             if self.lse is None:
                 raise Refused(f"{self.kernel.label} gives no lse, without which attention sinks cannot be added.")
             self.out, self.lse = sinks.add(self.out, self.lse, sinks_H)
-            self.kernel.comm.note_work("merge", 2 * size_of(self.out))
         return self.out.to(dtype or self.kernel.dtype), self.lse
 
 
@@ -81,7 +78,6 @@ class Total:
             return
         into = self.buffer()[where]
         into += part_LHD.to(into.dtype)
-        self.kernel.comm.note_work("merge", 2 * size_of(into) + size_of(part_LHD))
 
     def buffer(self) -> torch.Tensor:
         """The sum in the type of accumulation, zero at first; it may be sent, received into and added to."""

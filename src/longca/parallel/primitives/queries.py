@@ -40,9 +40,9 @@ class Queries(Program):
 
     def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
         assert kept.lse is not None  # kernels without it are refused
-        delta_HL = delta_of(self.comm, kept.out, dout_LHD, self.row_type)
+        delta_HL = delta_of(kept.out, dout_LHD, self.row_type)
         q, dout, lse, delta = self.together.gathered(kept.q, dout_LHD, kept.lse.T, delta_HL.T)
-        whole = Kept(q, kept.k, kept.v, out_of(self.comm, dout, delta.T), lse.T.contiguous())
+        whole = Kept(q, kept.k, kept.v, out_of(dout, delta.T), lse.T.contiguous())
         dq, dk, dv = self.inner.backward(dout, whole)
         (dq_own,) = self.together.scattered(dq)
         return with_sinks((dq_own, dk, dv), dout_LHD, kept)
@@ -59,7 +59,7 @@ class Queries(Program):
         for out, lse in buffers:
             merger.add(slice(0, len(out)), out, lse.T.contiguous())
         out, merged_lse = merger.result(sinks)
-        return take_rows(self.comm, out, None, self.kernel.layout), merged_lse
+        return take_rows(out, None, self.kernel.layout), merged_lse
 
     def work(self, plan: Plan) -> int:
         return self.inner.work(plan)

@@ -30,7 +30,7 @@ class QueryRing(DoubleRing):
         for visit, piece, block in self.travel(self.query_visits, self.query_pieces, self.packed_queries(dout_LHD, kept), self.queries):
             if piece is not None and block is not None:
                 q, dout, lse, delta = block.parts
-                out = kept.out if visit.owner == self.comm.rank else out_of(self.comm, dout, delta)
+                out = kept.out if visit.owner == self.comm.rank else out_of(dout, delta)
                 dq_part, *parts = piece.backward(dout, q, kept.k, kept.v, out, lse)
                 for total, part in zip((dk, dv), parts, strict=True):
                     total.add(piece.keys, part)
@@ -46,7 +46,7 @@ class QueryRing(DoubleRing):
         assert kept.lse is not None  # kernels without it are refused
         if not travels(self.query_visits):
             return Block((kept.q, dout_LHD, kept.lse, kept.lse), ())
-        return self.filled(self.queries, kept.q, dout_LHD, kept.lse, delta_of(self.comm, kept.out, dout_LHD, self.row_type))
+        return self.filled(self.queries, kept.q, dout_LHD, kept.lse, delta_of(kept.out, dout_LHD, self.row_type))
 
     def queries(self, length: int) -> Block:
         case = self.kernel.case

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from longca.masks import AnyMask
-from longca.parallel.comm.base import Comm, Message, Transfer, size_of
+from longca.parallel.comm.base import Comm, Message, Transfer
 from longca.parallel.primitives.local import LocalKernel, Piece
 from longca.parallel.primitives.merge import Merger, Total
 from longca.parallel.primitives.program import Gradients, Kept, Program, with_sinks
@@ -126,7 +126,6 @@ class DoubleRing(Program):
         block = empty(self.lengths[self.comm.rank])
         for into, part in zip(block.parts, parts, strict=True):
             into.copy_(part)
-        self.comm.note_work("copy", 2 * sum(map(size_of, block.memory)))
         return block
 
     def keys(self, length: int) -> Block:
@@ -182,7 +181,6 @@ class Travelling:
                 run.zero_()
         for into, part in zip(self.held.parts, parts, strict=True):
             into[where] += part.to(into.dtype)
-            self.ring.comm.note_work("merge", size_of(part) + 2 * size_of(into[where]))
 
     def leave(self, hop: GradientHop) -> None:
         """Send on what is held, and receive what the next visit adds to; my own sum may come home at the same time."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from longca.kernels.base import Layout
-from longca.parallel.comm.base import Comm, Message, Operation, Transfer, size_of
+from longca.parallel.comm.base import Comm, Message, Operation, Transfer
 
 
 def in_order(x_LHD: torch.Tensor, layout: Layout) -> torch.Tensor:
@@ -20,7 +20,6 @@ def swap(comm: Comm, layout: Layout, sends: list[Message], receives: list[Messag
     own = [view for rank, view in receives if rank == comm.rank]
     for (_, part), view in zip([send for send in sends if send[0] == comm.rank], own, strict=True):
         view.copy_(part)
-        comm.note_work("copy", 2 * size_of(part))
     going = [(rank, _run(comm, in_order(part, layout))) for rank, part in sends if rank != comm.rank]
     coming, unpack = list[Message](), list[Callable[[], None]]()
     for rank, view in ((rank, in_order(view, layout)) for rank, view in receives if rank != comm.rank):
@@ -29,7 +28,7 @@ def swap(comm: Comm, layout: Layout, sends: list[Message], receives: list[Messag
         else:
             buffer = comm.empty(view.shape, view.dtype, "landing")
             coming.append((rank, buffer))
-            unpack.append(lambda view=view, buffer=buffer: _copy(comm, view, buffer))  # type: ignore[misc]
+            unpack.append(lambda view=view, buffer=buffer: view.copy_(buffer))  # type: ignore[misc]
     return comm.exchange(going, coming, operation).then(lambda: _all(unpack))
 
 
@@ -37,13 +36,8 @@ def _run(comm: Comm, part: torch.Tensor) -> torch.Tensor:
     if part.is_contiguous():
         return part
     packed = comm.empty(part.shape, part.dtype, "packed")
-    _copy(comm, packed, part)
+    packed.copy_(part)
     return packed
-
-
-def _copy(comm: Comm, target: torch.Tensor, source: torch.Tensor) -> None:
-    target.copy_(source)
-    comm.note_work("copy", 2 * size_of(source))
 
 
 def _all(calls: list[Callable[[], None]]) -> None:

@@ -1,0 +1,25 @@
+"""Findings of a verification, told while it goes on."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from longca.cli._tables import write_over
+
+if TYPE_CHECKING:
+    from longca.bench.many_devices.verify import CpFinding
+    from longca.bench.one_device.verify import Finding
+
+
+def tell(name: str, finding: Finding | CpFinding, count: str, as_json: bool) -> None:
+    """Prints a finding of the kernel or method `name` at once: a log shows what came before a job was ended."""
+    line = f"[{count}] {name} on {finding.mask}, {finding.seqlen} tokens: {finding.status}"
+    if as_json:
+        print(msgspec.json.encode(finding).decode(), flush=True)
+    elif sys.stderr.isatty():
+        write_over(line)
+    else:
+        print(line + (f": {finding.reason}" if finding.reason else ""), file=sys.stderr, flush=True)
