@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 
 from longca.simulate import validate
+from longca.simulate.against import against, errors
+from longca.simulate.calibrate import calibrate
 from longca.simulate.cluster import find
+
+GLOO = Path(__file__).parents[2] / "results" / "cpu" / "gloo"
 
 
 def test_full_and_causal_on_few_gpus() -> None:
@@ -39,3 +45,35 @@ def test_rank_correlation() -> None:
 def test_eight_constants_and_no_more() -> None:
     assert len(validate.CONSTANTS) == 8
     assert all(validate.constant(find("h100-ib")[1], name) > 0 for name in validate.CONSTANTS)
+
+
+def test_gloo_ranks_on_shared_cores() -> None:
+    """Constants come from the kernel alone, from transfers, and from two ranks; three and four ranks had no part in them."""
+    pairs = against(GLOO, find("cpu-gloo")[1])
+    assert {pair.record.ranks for pair in pairs} == {2, 3, 4}
+    assert len({pair.record.method for pair in pairs}) >= 10
+    assert len(pairs) > 400
+    typical, most = errors(pairs)
+    assert typical < 0.15
+    assert most < 0.30
+    typical, most = errors(pair for pair in pairs if pair.record.ranks != 2)
+    assert typical < 0.15
+    assert most < 0.30
+
+
+def test_the_gloo_cluster_is_what_calibrate_makes_of_the_records() -> None:
+    shipped = find("cpu-gloo")[1]
+    made, _ = calibrate(GLOO, replace(shipped, cores=2.0))
+    assert made == shipped
+
+
+@pytest.mark.slow
+def test_measure_gloo(tmp_path: Path) -> None:
+    from longca.api.gloo import measure_gloo
+
+    measure_gloo(tmp_path, ranks=(2,), tokens=(64,), masks=("causal", "full"), methods="ulysses,ring_p2p", progress=False)
+    cluster, fits = calibrate(tmp_path, find("cpu-gloo")[1])
+    assert {fit.name for fit in fits} >= {"compute.forward_tflops", "compute.backward_tflops", "inside.gb_s", "cores"}
+    pairs = against(tmp_path, cluster)
+    assert len(pairs) == 8
+    assert all(pair.ms > 0 for pair in pairs)

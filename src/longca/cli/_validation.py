@@ -1,4 +1,4 @@
-"""Prints how well simulations agree with published figures."""
+"""Prints how well simulations agree with published figures, and with times of gloo ranks."""
 
 from __future__ import annotations
 
@@ -7,10 +7,45 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from longca.cli._tables import show_table
+from longca.errors import BadInput
 
 if TYPE_CHECKING:
     from longca.simulate.cluster import Cluster
     from longca.simulate.validate import Point
+
+
+GLOO = "cpu-gloo"  # the cluster that models ranks on the cores of one machine
+
+
+def show_all(name: str, cluster: Cluster, as_json: bool) -> int:
+    """Published figures of H100 clusters, then the gloo records that come with LongCA. A cluster whose ranks share cores has the second
+    alone."""
+    from longca.recommend.shipped import shipped
+    from longca.simulate.cluster import find
+
+    if not cluster.cores:
+        show_validation(name, cluster, as_json)
+        name, cluster = find(GLOO)
+    records = next((folder for folder in shipped() if folder.parts[-2:] == ("cpu", "gloo")), None)
+    if records is None:
+        raise BadInput("the measured gloo records are missing from this installation; `longca simulate --validate --measure` makes others.")
+    if not as_json:
+        print(f"\nMeasured on two cores with gloo, and predicted with {name}:")
+    return show_against(records, name, cluster, as_json, rows=False)
+
+
+def show_measured(folder: Path, as_json: bool) -> int:
+    """Measures gloo ranks here, makes a cluster file from it, and compares."""
+    from longca.api.files import write_text
+    from longca.api.gloo import measure_gloo
+    from longca.simulate import calibrate
+    from longca.simulate.cluster import find, to_toml
+
+    measure_gloo(folder)
+    cluster, _ = calibrate.calibrate(folder, find(GLOO)[1])
+    file = folder / "cluster.toml"
+    write_text(str(file), to_toml(cluster))
+    return show_against(folder, str(file), cluster, as_json)
 
 
 def show_validation(name: str, cluster: Cluster, as_json: bool) -> int:
@@ -50,23 +85,31 @@ def show_validation(name: str, cluster: Cluster, as_json: bool) -> int:
     return 0
 
 
-def show_against(place: Path, name: str, cluster: Cluster, as_json: bool) -> int:
+def show_against(place: Path, name: str, cluster: Cluster, as_json: bool, rows: bool = True) -> int:
+    """The errors against measured records: of each where `rows` are wanted, of each number of ranks, and of all."""
     from longca.simulate.against import against, errors
 
     pairs = against(place, cluster)
-    typical, most = errors(pairs)
     fields = ("method", "grid", "ranks", "mask", "seqlen", "pass_")
     if as_json:
         for pair in pairs:
             names = {field.strip("_"): getattr(pair.record, field) for field in fields}
             print(json.dumps({**names, "measured_ms": pair.record.times.median, "simulated_ms": pair.ms, "error": pair.error}))
-    else:
-        rows = [
+        return 0
+    if rows:
+        cells = [
             (*(getattr(pair.record, field) for field in fields), f"{pair.record.times.median:.4g}", f"{pair.ms:.4g}", f"{pair.error:+.0%}")
             for pair in pairs
         ]
-        show_table(("method", "grid", "ranks", "mask", "tokens", "pass", "measured ms", "simulated ms", "error"), rows)
-        print(f"\n{len(pairs)} records against {name}: median error {typical:.1%}, nine in ten within {most:.1%}.")
+        show_table(("method", "grid", "ranks", "mask", "tokens", "pass", "measured ms", "simulated ms", "error"), cells)
+    print()
+    counts = sorted({pair.record.ranks or 1 for pair in pairs})
+    for count in counts if len(counts) > 1 else []:
+        own = [pair for pair in pairs if pair.record.ranks == count]
+        typical, most = errors(own)
+        print(f"{count} ranks: {len(own)} records, median error {typical:.1%}, nine in ten within {most:.1%}.")
+    typical, most = errors(pairs)
+    print(f"{len(pairs)} records against {name}: median error {typical:.1%}, nine in ten within {most:.1%}.")
     return 0
 
 

@@ -50,7 +50,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trace", metavar="FILE", help="write the timelines of ranks for Perfetto (ui.perfetto.dev); one method and pass")
     parser.add_argument("--timeline", metavar="FILE.png", help="draw the timelines of ranks; one method and pass")
     parser.add_argument("--ranks", metavar="A,B", help="the ranks of --trace and --timeline (default: the first 8)")
-    parser.add_argument("--validate", action="store_true", help="compare with published figures of H100 clusters, and print the errors")
+    parser.add_argument(
+        "--validate",
+        action="store_true",
+        help="compare with published figures of H100 clusters and with gloo records: the errors",
+    )
+    parser.add_argument(
+        "--measure", action="store_true", help="with --validate: measure gloo ranks on this machine into --out (out/gloo), and compare"
+    )
     parser.add_argument("--against", metavar="DIR", help="compare with measured records of the level cp, and print the errors")
 
 
@@ -60,9 +67,13 @@ def run(args: argparse.Namespace) -> int:
     name, cluster = clusters.find(args.cluster)
     cluster = clusters.changed(cluster, _constants(args.constant))
     if args.validate:
-        from longca.cli._validation import show_validation
+        from longca.cli._validation import show_all, show_measured
 
-        return show_validation(name, cluster, as_json=args.json)
+        if args.measure:
+            return show_measured(Path(args.out or "out/gloo"), as_json=args.json)
+        return show_all(name, cluster, as_json=args.json)
+    if args.measure:
+        raise BadInput("--measure is for --validate; write `longca simulate --validate --measure`.")
     if args.against:
         from longca.cli._validation import show_against
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -37,9 +37,21 @@ def against(place: Path, cluster: Cluster) -> list[Pair]:
     if not folders:
         raise BadInput(f"{place} holds no journal; give a folder that `longca run --level cp` wrote.")
     results = read_all(tuple(folders))
-    measured = [record for record in results.records if record.ok and record.method and not record.simulated]
-    pairs, known = [], dict[tuple[object, ...], Programs]()
-    for record in measured:
+    pairs = [Pair(record, predict(programs, cluster, record.pass_).ms) for record, programs in recorded(results, measured(results))]
+    if not pairs:
+        raise BadInput(f"no record in {place} is of a method and mask that can be simulated; give measured records of the level cp.")
+    return pairs
+
+
+def measured(results: Results) -> list[Record]:
+    """The records of context parallelism that were measured."""
+    return [record for record in results.records if record.ok and record.method and not record.simulated]
+
+
+def recorded(results: Results, records: Sequence[Record]) -> Iterator[tuple[Record, Programs]]:
+    """Each record with the programs of its ranks, where they can be recorded."""
+    known = dict[tuple[object, ...], Programs]()
+    for record in records:
         split = (record.method, record.grid, record.ranks, record.options, record.asked, record.grad)
         key = (*split, record.mask_digest, record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype)
         if key not in known:
@@ -48,10 +60,7 @@ def against(place: Path, cluster: Cluster) -> list[Pair]:
                 continue
             known.clear()  # passes of one plan follow one another
             known[key] = Programs.of(plan)
-        pairs.append(Pair(record, predict(known[key], cluster, record.pass_).ms))
-    if not pairs:
-        raise BadInput(f"no record in {place} is of a method and mask that can be simulated; give measured records of the level cp.")
-    return pairs
+        yield record, known[key]
 
 
 def _plan(record: Record, results: Results) -> Plan | None:

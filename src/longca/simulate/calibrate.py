@@ -19,11 +19,14 @@ from longca.parallel.cuts import TILE, tiles_touched
 from longca.results.metrics import flops_of
 from longca.results.reading import Results, read_all
 from longca.results.record import Pass, Record
+from longca.simulate.against import measured, recorded
 from longca.simulate.cluster import Cluster, Compute, Links
 from longca.simulate.costs import BACKWARD_BYTES, BACKWARD_VALUES
+from longca.simulate.predict import predict
 
 TRANSFERS = "transfers.jsonl"
 POINT_TO_POINT = "p2p"
+HALVINGS = 8  # of the range in which the number of cores is looked for
 FEWEST = 4  # cells of a pass, or sizes of a transfer, from which constants are taken
 
 
@@ -38,7 +41,8 @@ class Fit(NamedTuple):
 
 def calibrate(folder: Path, cluster: Cluster, kernel: str = "") -> tuple[Cluster, list[Fit]]:
     """The cluster with the constants that the folder's measurements give; all others stay. Where no kernel is named, the fastest one for
-    each mask and shape counts. Links come from transfers point to point: a collective shares links, as the simulation knows."""
+    each mask and shape counts. Links come from transfers point to point: a collective shares links, as the simulation knows. Where ranks
+    share cores, how many they are worth comes from records of methods on the fewest ranks."""
     if not folder.exists():
         raise BadInput(f"there is no folder {folder}; give one that `longca run` or `longca verify --level cp` wrote.")
     fits: list[Fit] = []
@@ -52,6 +56,9 @@ def calibrate(folder: Path, cluster: Cluster, kernel: str = "") -> tuple[Cluster
         if len(chosen) >= FEWEST:
             links, own = fit_links(name, chosen)
             cluster, fits = replace(cluster, **{name: links}), fits + own
+    if results is not None and cluster.cores:
+        cluster, own = _fit_cores(results, cluster)
+        fits += own
     if not fits:
         raise BadInput(
             f"{folder} has fewer than {FEWEST} masks or lengths with a time of a kernel, and fewer than {FEWEST} sizes of p2p in "
@@ -91,7 +98,7 @@ def _compute(results: Results, compute: Compute, kernel: str) -> tuple[Compute, 
     fits: list[Fit] = []
     for pass_, field in ((Pass.FWD, "forward_tflops"), (Pass.BWD, "backward_tflops")):
         best = _fastest([record for record in chosen if record.pass_ is pass_])
-        features = [(record, tiles) for record in best if (tiles := _tiles(record, results)) is not None]
+        features = [(record, pairs) for record in best if (pairs := _pairs(record, results, compute)) is not None]
         if len(features) < FEWEST:
             continue
         speed, memory, error = _fit_pass(features, pass_)
@@ -113,18 +120,20 @@ def _fastest(records: Iterable[Record]) -> list[Record]:
     return list(best.values())
 
 
-def _tiles(record: Record, results: Results) -> int | None:
-    """The tiles that the mask of a record touches; None for block patterns and masks that the journal does not hold."""
+def _pairs(record: Record, results: Results, compute: Compute) -> int | None:
+    """The pairs of one head that a record's kernel computes; None for block patterns and masks that the journal does not hold."""
     entry = results.masks.get((record.mask_digest, record.mask))
     if entry is None or not entry.bands:
         return None
-    return tiles_touched(Mask.of(entry.seqlen_q, entry.seqlen_k, entry.bands))
+    if not compute.skips_tiles:
+        return entry.seqlen_q * entry.seqlen_k
+    return tiles_touched(Mask.of(entry.seqlen_q, entry.seqlen_k, entry.bands)) * TILE * TILE
 
 
 def _fit_pass(features: Sequence[tuple[Record, int]], pass_: Pass) -> tuple[float, float | None, float]:
-    """TFLOP/s over touched tiles and, of a backward, GB/s of what it moves for each row and head: least squares of relative errors."""
+    """TFLOP/s over computed pairs and, of a backward, GB/s of what it moves for each row and head: least squares of relative errors."""
     seconds = np.array([record.times.median * 1e-3 for record, _ in features])
-    work = np.array([flops_of(tiles * TILE * TILE * r.heads_q, r.head_dim, r.head_dim_v, pass_) for r, tiles in features], float)
+    work = np.array([flops_of(pairs * r.heads_q, r.head_dim, r.head_dim_v, pass_) for r, pairs in features], float)
     columns = [work / 1e12]
     if pass_ is Pass.BWD:
         columns.append(np.array([_moved(record) / 1e9 for record, _ in features]))
@@ -154,6 +163,27 @@ def fit_links(name: str, transfers: Sequence[TransferTime]) -> tuple[Links, list
     fitted = Links(gb_s=_round(1e-9 / per_byte), efficiency=1.0, latency_us=_round(latency * 1e6))
     count = len(transfers)
     return fitted, [Fit(f"{name}.gb_s", fitted.gb_s, count, error), Fit(f"{name}.latency_us", fitted.latency_us, count, error)]
+
+
+def _fit_cores(results: Results, cluster: Cluster) -> tuple[Cluster, list[Fit]]:
+    """Two busy cores are worth less than two, because they share memory and clocks: so many that the median error of records on the
+    fewest ranks is 0, between one core and the cores of the machine."""
+    records = measured(results)
+    fewest = min((record.ranks or 1 for record in records), default=0)
+    chosen = list(recorded(results, [record for record in records if record.ranks == fewest]))
+    if len(chosen) < FEWEST:
+        return cluster, []
+
+    def errors(cores: float) -> list[float]:
+        tried = replace(cluster, cores=cores)
+        return [predict(programs, tried, record.pass_).ms / record.times.median - 1 for record, programs in chosen]
+
+    low, high = 1.0, max(1.0, *(float(results.environment(record).cores or 1) for record, _ in chosen))
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if median(errors(middle)) > 0 else (low, middle)
+    cores = _round(high)
+    return replace(cluster, cores=cores), [Fit("cores", cores, len(chosen), median(map(abs, errors(cores))))]
 
 
 def _round(value: float) -> float:

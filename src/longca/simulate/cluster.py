@@ -30,7 +30,8 @@ class Algorithm(StrEnum):
 
 
 class Compute(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What attention and memory cost on one device. `forward_tflops` and `backward_tflops` count whole tiles of 128 x 128."""
+    """What attention and memory cost on one device. `forward_tflops` and `backward_tflops` count whole tiles of 128 x 128, or
+    all pairs of a call where no tile is skipped."""
 
     forward_tflops: Positive
     backward_tflops: Positive
@@ -38,6 +39,7 @@ class Compute(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     host_us: NotNegative  # of the host for each operation, post and wait
     launch_us: NotNegative = 0.0  # of the device for each operation
     half_rows: NotNegative = 0.0  # rows of a call at which it reaches half the speed of long ones
+    skips_tiles: bool = True  # false: attention computes every pair of a call's rows and keys, as torch:chunked does
 
 
 class Links(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -16,7 +16,7 @@ BACKWARD_VALUES, BACKWARD_BYTES = 3, 8
 
 def attention_s(call: AttentionCall, compute: Compute) -> float:
     """Whole tiles at the device's speed; a backward moves bytes for each query row and head as well, whatever the mask shows."""
-    pairs = call.tiles * TILE * TILE * call.heads_q
+    pairs = (call.tiles * TILE * TILE if compute.skips_tiles else call.rows * call.keys) * call.heads_q
     pass_ = Pass.BWD if call.backward else Pass.FWD
     speed = compute.backward_tflops if call.backward else compute.forward_tflops
     seconds = flops_of(pairs, call.head_dim, call.head_dim_v, pass_) / (speed * 1e12)
