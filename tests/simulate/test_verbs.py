@@ -90,6 +90,17 @@ def test_the_best_grid_is_explained(capsys: Captured) -> None:
     assert "longer: " in shown
 
 
+def test_the_best_number_of_stages_is_looked_for(capsys: Captured) -> None:
+    common = ["simulate", *SMALL, "--gpus", "4", "--methods", "magi", "--passes", "fwd", "--best"]
+    assert main(common) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("magi ")]
+    assert len(rows) == 3
+    assert sum("stages=1" in row for row in rows) == sum("stages=4" in row for row in rows) == 1
+    assert main([*common, "--option", "stages=3"]) == 0
+    assert "stages=3" in (shown := capsys.readouterr().out)
+    assert "stages=1" not in shown
+
+
 def test_every_grid_of_every_method_that_has_a_choice(capsys: Captured) -> None:
     assert main(["plan", *SMALL, "--gpus", "4", "--methods", "burst,mesh,ring_p2p", "--passes", "fwd", "--all-grids", "--json"]) == 0
     grids = [(row["method"], row["grid"]) for row in lines(capsys)]

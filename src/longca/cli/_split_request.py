@@ -44,7 +44,9 @@ def add_request_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def request_of(args: argparse.Namespace, per_node: int, device: str = "cuda", all_grids: bool = False) -> Request:
+def request_of(
+    args: argparse.Namespace, per_node: int, device: str = "cuda", all_grids: bool = False, all_options: bool = False
+) -> Request:
     from longca.bench.many_devices.plugins import load_carefully
     from longca.bench.plan import suite as suites
     from longca.bench.plan.mask_plugins import load_masks
@@ -68,7 +70,7 @@ def request_of(args: argparse.Namespace, per_node: int, device: str = "cuda", al
     suite = suite.changed(**lists, passes=passes, seeds=(args.seed,), grid=args.grid, distribution=args.distribution, packing=args.packing)
     suite = suite.changed(softcap=args.softcap, sinks=args.sinks, scale=args.scale)
     suite = suites.with_options(suites.with_params(suite, parse_axes(args.set)), parse_axes(args.option))
-    return Request(suite, _numbers(args.gpus), per_node, device, all_grids)
+    return Request(suite, _numbers(args.gpus), per_node, device, all_grids, all_options)
 
 
 def _numbers(text: str | None) -> tuple[int, ...]:

@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cluster", default="h100-ib", metavar="NAME|FILE", help="a cluster of the package, or your own TOML file")
     add_request_arguments(parser)
     parser.add_argument("--constant", action="append", default=[], metavar="NAME=V", help="another constant, such as between.gb_s=100")
-    parser.add_argument("--best", action="store_true", help="try every grid, and say which method and grid is best and why")
+    parser.add_argument("--best", action="store_true", help="try every grid, windows and stages, and say which is best and why")
     parser.add_argument("--out", metavar="DIR", help="add records to a journal there, for report, compare and recommend --cluster")
     parser.add_argument("--json", action="store_true", help="print one JSON object per result instead of a table")
     parser.add_argument("--trace", metavar="FILE", help="write the timelines of ranks for Perfetto (ui.perfetto.dev); one method and pass")
@@ -95,7 +95,7 @@ def _constants(entries: list[str]) -> dict[str, float]:
 def _simulate(args: argparse.Namespace, name: str, cluster: Cluster) -> int:
     from longca.simulate import best, run
 
-    request = request_of(args, cluster.per_node, "cpu" if cluster.cores else "cuda", all_grids=args.best)
+    request = request_of(args, cluster.per_node, "cpu" if cluster.cores else "cuda", all_grids=args.best, all_options=args.best)
     watched = _watched(args)
     results = []
     for result in run.simulate(request, cluster, watched):

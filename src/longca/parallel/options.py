@@ -18,15 +18,16 @@ MOST = 1 << 16
 
 @dataclass(frozen=True)
 class Option:
-    """A whole number from 1 on. `default` is None where the grid says it."""
+    """A whole number from 1 on. `default` is None where the grid says it; `choices` are the values that a search for the best tries."""
 
     name: str
     default: int | None
     about: str
+    choices: tuple[int, ...] = ()
 
 
 WINDOWS = Option("windows", None, "windows of the ring, the third number of the grid")
-STAGES = Option("stages", 2, "parts in which remote keys come, each beside the attention over the part before")
+STAGES = Option("stages", 2, "parts in which remote keys come, each beside the attention over the part before", (1, 2, 4))
 
 
 def settle(method: Method, grid: Grid, given: Options) -> tuple[Grid, dict[str, int]]:

@@ -37,6 +37,7 @@ class Request:
     per_node: int
     device: str = "cuda"  # cpu: the cluster has no GPUs
     all_grids: bool = False
+    all_options: bool = False  # every value that a search tries of options that the suite does not give
 
     def __post_init__(self) -> None:
         check(self.suite)
@@ -66,9 +67,14 @@ class Request:
                 case = cell.case(mask_of(cell.problem))
                 for method in self.methods:
                     grids = [Grid.parse(grid) for grid in self._grids(method, suite, case, ranks)]
-                    settled = dict.fromkeys(each for grid in grids for each in options_of(method, grid, suite))
+                    settled = dict.fromkeys(each for grid in grids for each in options_of(method, grid, self._with_choices(method, suite)))
                     cells += [replace(cell, split=Split(method.name, ranks, *each)) for each in settled]
         return cells
+
+    def _with_choices(self, method: Method, suite: Suite) -> Suite:
+        if not self.all_options:
+            return suite
+        return suite.changed(options={option.name: list(option.choices) for option in method.options if option.choices} | suite.options)
 
     def _grids(self, method: Method, suite: Suite, case: Case, ranks: int) -> list[str]:
         if self.all_grids:
