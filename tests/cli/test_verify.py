@@ -74,7 +74,7 @@ def verify(tmp_path: Path, source: str, *flags: str) -> int:
     return main(["verify", "--plugin", str(tmp_path / "plugin.py"), *SMALL, *flags])
 
 
-@pytest.mark.parametrize("seed", ["0", "7"])
+@pytest.mark.parametrize("seed", ["0", pytest.param("7", marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("in_process")
 def test_a_kernel_that_ignores_the_mask_passes_on_the_causal_one_alone(
     seed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -208,9 +208,7 @@ def test_a_right_kernel_passes_every_trial(name: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["torch:plain", "my_kernel"])
-@pytest.mark.parametrize(
-    ("passes", "dtype"), [((Pass.FWD, Pass.BWD, Pass.BOTH), "bf16"), ((Pass.BWD, Pass.BOTH, Pass.FWD), "fp32")]
-)
+@pytest.mark.parametrize(("passes", "dtype"), [((Pass.FWD, Pass.BWD, Pass.BOTH), "bf16"), ((Pass.BWD, Pass.BOTH, Pass.FWD), "fp32")])
 def test_timed_calls_of_a_right_kernel_pass(name: str, passes: tuple[Pass, ...], dtype: str) -> None:
     load(name)
     outcomes = timed(name, masks.causal(150), passes, dtype)
