@@ -106,7 +106,7 @@ def rows(results: Results) -> list[Row]:
         if setting is None:
             environment, level, *shape = place
             setting = settings[place] = Setting(devices.get(environment, Environment().name), level.value, *shape)
-        line, series = _split_names(record, kernel)
+        line, series = _split_names(record, kernel) if record.method or record.simulated else (kernel, kernel)
         panel = f"{problem} ×{record.ranks}" if record.method else problem
         named.append(Row(record, setting, problem, line, series, panel, same, results.homes.get(record.key, ())))
     return named
