@@ -81,6 +81,7 @@ def test_several_shapes_and_dtypes() -> None:
     assert "heads  head_dim  dtype  status" in repr(found)
 
 
+@pytest.mark.usefixtures("in_process")
 def test_the_command_takes_lists_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = []
     for name in ("one", "two"):

@@ -148,7 +148,11 @@ def test_settings_lengths_and_distributions_reach_the_mask(capsys: pytest.Captur
 
     assert facts("global_sliding_window", "--set", "w=16", "--set", "g=4")["params"] == {"g": 4, "w": 16}
     (tmp_path / "lengths.txt").write_text("500 500 500")
-    assert facts("causal_document", "--seqlen", "1200", "--lengths", str(tmp_path / "lengths.txt"))["documents"] == [500, 500, 200]
+    assert facts("causal_document", "--seqlen", "1500", "--lengths", str(tmp_path / "lengths.txt"))["documents"] == [500, 500, 500]
+    assert main(["mask", "causal_document", "--seqlen", "1200", "--lengths", str(tmp_path / "lengths.txt"), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["documents"] == [500, 500, 200]
+    assert err == "note: the given documents hold 1500 tokens, and what is beyond the sequence (1200 tokens) is cut off.\n"
     (tmp_path / "tiny.csv").write_text("4,1\n")
     tiny = facts("full_document", "--seqlen", "100", "--distribution", str(tmp_path / "tiny.csv"))["documents"]
     assert max(tiny) <= 4  # type: ignore[call-overload]

@@ -33,6 +33,8 @@ BAD = [
     ([*CAUSAL, "--clock", "least=7,most=6"], "the clock needs least <= most, not least=7 and most=6."),
     ([*CAUSAL, "--clock", "budget_s=1", "--budget", "1"], "budget_s is set twice, by --budget and by --clock; give it once."),
     ([*CAUSAL, "--head-dim", "64/"], "'64/' is not understood"),
+    ([*CAUSAL, "--softcap", "-1"], "longca: softcap must be a number of 0 or more, not -1"),
+    ([*CAUSAL, "--scale", "1e9"], "longca: scale must be a number of 1000000 or less, not 1"),
     ([*CAUSAL, "--heads", "8:"], "'8:' is not understood"),
 ]
 

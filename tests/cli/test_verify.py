@@ -74,7 +74,7 @@ def verify(tmp_path: Path, source: str, *flags: str) -> int:
     return main(["verify", "--plugin", str(tmp_path / "plugin.py"), *SMALL, *flags])
 
 
-@pytest.mark.parametrize("seed", ["0", "7"])
+@pytest.mark.parametrize("seed", ["0", pytest.param("7", marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("in_process")
 def test_a_kernel_that_ignores_the_mask_passes_on_the_causal_one_alone(
     seed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -126,6 +126,7 @@ def test_what_cannot_be_checked_is_refused_at_once(flags: list[str], message: st
     assert err.startswith(f"longca: {message}")
 
 
+@pytest.mark.usefixtures("in_process")
 def test_memory_for_every_pair_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "--kernels", "torch:plain", "--masks", "causal", *SMALL, "--seqlens", "64,8M"]) == 1  # one of two is checked
     said = capsys.readouterr().out
@@ -157,6 +158,7 @@ def test_what_is_no_number_is_null_in_json_and_inf_in_the_table(tmp_path: Path, 
     assert " inf/" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("in_process")
 def test_the_device_that_is_named_is_the_one_that_is_used(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "gpus", lambda: [{"name": "A GPU", "compute_cap": "9.0", "memory.total": "1024"}])
     assert main(["verify", "--kernels", "torch:plain", "--masks", "causal", "--seqlens", "64", *SMALL]) == 0

@@ -163,6 +163,21 @@ def test_the_decorator_needs_no_parentheses(decorator: str, tmp_path: Path) -> N
     assert main(["verify", "--plugin", str(tmp_path / "plugin.py"), *SMALL]) == 0
 
 
+@pytest.mark.parametrize(
+    ("arguments", "misfit"),
+    [
+        ("q, k, v", r"\(q, k, v\), which do not fit \(too many positional arguments\)"),
+        ("q, k, v, mask, scale, dropout", "missing a required argument: 'dropout'"),
+        ("q, k, v, mask, softcap", "multiple values for argument 'softcap'"),
+        ("q, k, v, mask, scale, sinks", "missing a required argument: 'sinks'"),
+    ],
+)
+def test_a_function_with_other_arguments_is_refused_with_those_it_must_have(arguments: str, misfit: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(f"import longca\n@longca.kernel\ndef mine({arguments}): return q\n")
+    with pytest.raises(BadInput, match=rf"the kernel 'mine' .*{misfit}.* write def mine\(q, k, v, mask, scale\), with softcap=0.0 or"):
+        registry.load_plugin(tmp_path / "mine.py")
+
+
 def test_the_decorator_takes_a_name_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "plugin.py").write_text(f"import torch, longca\n@longca.kernel('mine')\ndef bare(q, k, v, mask, scale):{RIGHT}")
     assert main(["verify", "--plugin", str(tmp_path / "plugin.py"), *SMALL]) == 2

@@ -5,6 +5,7 @@ from typing import Any
 from longca.report.terminal import fastest_tables, summary_tables
 from longca.results import naming
 from longca.results.export import to_markdown
+from longca.results.ranking import rank_rows
 from report.made import make_record, results_of
 
 Record = dict[str, Any]
@@ -70,6 +71,14 @@ def test_selected_blocks_are_rows_of_their_own_and_compare_with_the_causal_mask(
         ["uniform_block b=64 ratio=0.2", "a 250 2.5x"],
         ["uniform_block nsa b=64 ratio=0.2", "a 250 1.25x"],
     ]
+
+
+def test_of_methods_that_are_exactly_as_fast_the_simpler_is_named_first() -> None:
+    """As `longca ls cp` orders them; one that is not known here comes last."""
+    split = {"level": "cp", "ranks": 8, "grid": "8x1"}
+    made = [record("k", "x", 200.0, method=method, **split) for method in ("another", "loongtrain", "usp", "ulysses")]
+    (ranking,) = (rank_rows(own) for own in naming.contests(naming.rows(results_of(made))).values())
+    assert [standing.line.split()[0] for standing in ranking.standings] == ["ulysses", "usp", "loongtrain", "another"]
 
 
 def test_kernels_that_are_as_fast_are_named() -> None:

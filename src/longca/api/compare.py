@@ -139,7 +139,9 @@ def _standing(folder: str, kernel: str) -> list[Table]:
 
 
 def _time(record: Record) -> str:
-    return f"{record.times.median:.4g} ms{' unsteady' if is_unsteady(record) else ''}" if record.ok else record.status.value
+    if not record.ok:
+        return record.status.value
+    return f"{record.times.median:.4g} ms unsteady" if record.noisy and is_unsteady(record) else f"{record.times.median:.4g} ms"
 
 
 def parse_threshold(threshold: float | str) -> float:

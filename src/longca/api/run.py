@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from longca import devices
+from longca import devices, lengths
 from longca.api.baseline import Against, hold_against
 from longca.api.journals import folder_of
 from longca.api.kernels import Asked, asked
@@ -106,9 +106,11 @@ class RunPlan:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences on what is left out, and on masks that are equal."""
+        """Sentences on what is left out, on documents that are cut, and on masks that are equal."""
         equal = [f"note: {note}, and each is measured" for note in equal_masks(self.planned)]
-        return [*self.left_out, *equal]
+        suite = self.level.suite
+        cut = lengths.cut_note(suite.document_lengths, suite.lengths) if suite.documents else []
+        return [*self.left_out, *(f"note: {note}" for note in cut), *equal]
 
     @property
     def left_out(self) -> list[str]:

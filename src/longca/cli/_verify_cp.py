@@ -57,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
         from longca.bench.many_devices.grids import ranks_of
         from longca.bench.many_devices.kit import COLUMNS, table, write
         from longca.bench.many_devices.verify import make_steps, verify
+        from longca.lengths import cut_note
         from longca.results.tables import plain_table
 
         ranks = ranks_of(level.suite, request.device)
@@ -65,7 +66,10 @@ def run(args: argparse.Namespace) -> int:
             finding = so_far.findings[-1]
             tell(finding.method, finding, f"{len(so_far.findings)}/{so_far.cases}", args.json)
 
-        done = verify(level, make_steps(request, level.suite, ranks), show)
+        steps = make_steps(request, level.suite, ranks)
+        for note in cut_note(level.suite.document_lengths, (step.seqlen for step in steps)) if level.suite.documents else []:
+            print(f"note: {note}", file=sys.stderr)
+        done = verify(level, steps, show)
         rows = table(done)
         packed = write(done, level, Path(args.out or f"longca-cp-{ranks}"), plain_table(COLUMNS, rows))
         write_over("")

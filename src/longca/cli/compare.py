@@ -48,8 +48,8 @@ def run(args: argparse.Namespace) -> int:
         if getattr(args, name):
             raise BadInput(f"--{name.replace('_', '-')} is for two folders; leave it out with --kernel.")
     say_lacks([folder for folder in (args.before, args.after) if folder is not None])
-    with collector_paused():
-        compared = compare(args.before, args.after, kernel=args.kernel, threshold=threshold, force=args.force)
+    with collector_paused() as keep:
+        compared = keep(compare(args.before, args.after, kernel=args.kernel, threshold=threshold, force=args.force))
         if isinstance(compared, Standing):
             show_parts(compared.parts(), args.md)
             return 0

@@ -98,7 +98,7 @@ def _gallery(args: argparse.Namespace) -> int:
 def _build(args: argparse.Namespace) -> AnyMask:
     from longca import masks
     from longca.kernels import block_selection
-    from longca.lengths import read_lengths
+    from longca.lengths import cut_note, read_lengths
 
     params = parse_settings(args.set)
     for path in args.plugin:
@@ -116,13 +116,16 @@ def _build(args: argparse.Namespace) -> AnyMask:
         seqlen = named.seqlen
     if masks.has_blocks(args.name):
         _warn_of_size(args.name, params, seqlen)
+    documents = None if args.lengths is None else read_lengths(args.lengths)
+    for note in cut_note(documents, [seqlen]) if documents else []:
+        print(f"note: {note}.", file=sys.stderr)
     return block_selection.build(
         args.name,
         seqlen,
         args.source or "random",
         block_selection.Heads(*heads, parse_dims(args.head_dim or "128")[0]),
         seed=args.seed,
-        documents=None if args.lengths is None else read_lengths(args.lengths),
+        documents=documents,
         distribution=args.distribution,
         packing=args.packing,
         **params,

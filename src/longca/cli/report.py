@@ -24,8 +24,8 @@ def run(args: argparse.Namespace) -> int:
     from longca.api.report import Report
 
     say_lacks(args.folders)
-    with collector_paused():
-        report = Report(args.folders, args.title)
+    with collector_paused() as keep:
+        report = keep(Report(args.folders, args.title))
         text = report.html
     write_text(args.out, text, "; open it in a browser, it needs no network")
     if args.md:

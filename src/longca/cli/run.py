@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from longca.cli import INTERRUPTED
@@ -16,7 +16,7 @@ from longca.text import parse_axes, parse_list, parse_settings, plural
 if TYPE_CHECKING:
     from longca.api.request import RunRequest
     from longca.api.run import RunPlan
-    from longca.results.record import Status
+    from longca.results.record import Record, Status
 
 HELP = "measure a suite of cells, or resume one"
 MORE_TO_DO = 3  # the exit code where --stop-after left cells
@@ -205,8 +205,22 @@ def _measure(args: argparse.Namespace, plan: RunPlan, failing: Collection[Status
     if done.left:
         print(f"stopped with {plural(done.left, 'cell')} left; to go on: {args.command_line}")
         return INTERRUPTED if done.finished.interrupted else MORE_TO_DO
+    if remark := nothing_ran(done.records):
+        print(remark)
+        return 1
     slower = done.against is not None and not done.against.ok
     return 1 if slower or any(done.statuses.get(status) for status in failing) else 0
+
+
+def nothing_ran(records: Sequence[Record]) -> str:
+    """One line where no cell of a run was even tried, which is exit code 1: who asked for figures has none. Empty where one was."""
+    from longca.results.record import NEVER_RAN
+
+    if not records or any(record.status not in NEVER_RAN for record in records):
+        return ""
+    first, kinds = records[0], " or ".join(dict.fromkeys(record.status for record in records))
+    cells = "the only cell is" if len(records) == 1 else f"all {len(records)} cells are"
+    return f"nothing was measured, so the exit code is 1: {cells} {kinds}; {first.asked}: {first.reason.rstrip('.')}."
 
 
 def failing_statuses(text: str | None) -> frozenset[Status]:

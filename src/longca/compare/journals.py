@@ -99,13 +99,10 @@ def compare(before: str | Path, after: str | Path, threshold: float = PRACTICAL,
 
 
 def read_journal(folder: str | Path) -> Results:
-    """A journal in less memory: without the errors of checks, which its reader has judged, and with one object for equal versions."""
+    """A journal in less memory: without the errors of checks, which its reader has judged."""
     results = read(folder)
-    versions: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
     for record in results.records:
         record.check = None
-        if record.versions is not None:
-            record.versions = versions.setdefault(tuple(record.versions.items()), record.versions)
     return results
 
 

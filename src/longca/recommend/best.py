@@ -64,7 +64,7 @@ def best(
     answer = recommend(question, shipped.load(results))
     if answer.best is None:
         reasons = [f"{out.line}: {out.reason}" for out in answer.out]
-        raise NoRecord(" ".join([f"no record recommends anything for {question.describe()}.", *reasons, *answer.advice]))
+        raise NoRecord("\n".join([f"no record recommends anything for {question.describe()}.", *reasons, *answer.advice]))
     return answer.best
 
 

@@ -44,7 +44,7 @@ def page_data(results: Results, rows: Sequence[Row], title: str, folders: Sequen
         "passes": list(PASS_WORDS.items()),
         "headlineColumns": HEADLINE_COLUMNS,
         "headlines": [headline_data(line, place[line.contest.setting]) for line in headlines(rows)],
-        "fields": [[name, *column(values)] for name, values in fields.items() if any(value is not None for value in values)],
+        "fields": [[name, *column(values)] for name, values in fields.items() if values.count(None) < len(values)],
         "names": [[name, *column(values)] for name, values in _names(results, rows).items()],
         "looks": _looks(rows),
         "settings": [sections.setting_data(setting.title, group, rows, records) for setting, group in settings.items()],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Sequence
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
@@ -28,7 +28,6 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first letters that make a spreadsh
 NESTED = ("ms", "check")
 AS_JSON = ("params", "given", "versions")
 TIMES = ("median", "p20", "p80", "n", "spread", "stop")
-NO_TIMES, NO_CHECK = (None,) * len(TIMES), (None,) * len(TENSORS)
 IDENTIFYING = (  # what tells cells of one name apart in PyTorch's format
     *("level", "asked", "kernel", "variant", "mask", "mask_digest", "source", "seed", "seqlen", "heads_q", "heads_kv", "head_dim"),
     *(
@@ -61,16 +60,19 @@ def raw_columns(results: Results, without: Container[str] = ()) -> dict[str, Col
     records = results.records
     table: dict[str, Column] = {}
     fields = [field.encode_name for field in msgspec.structs.fields(Record)]
-    for name, values in _transposed(fields, map(msgspec.structs.astuple, records)):
-        if name not in NESTED:
+    transposed = zip(*map(msgspec.structs.astuple, records), strict=True)  # looking at each record once is faster than at each column
+    for name, values in zip(fields, transposed if records else [()] * len(fields), strict=True):
+        if name not in NESTED and name not in without:
             table[name] = _as_json(values) if name in AS_JSON else list(values)
-    times = attrgetter(*TIMES)
-    for name, values in _transposed(TIMES, (NO_TIMES if record.ms is None else times(record.ms) for record in records)):
-        table[f"ms_{name}"] = list(values)
+    times = [record.ms for record in records]
+    for name in TIMES:
+        value = attrgetter(name)
+        table[f"ms_{name}"] = [None if own is None else value(own) for own in times]
     table["tokens_s"] = [None if record.ms is None else tokens_s(record.seqlen, record.ms.median) for record in records]
     table["older"] = [record.ok and is_older(record) for record in records]
-    checks = (NO_CHECK if record.check is None else map(record.check.get, TENSORS) for record in records)
-    for tensor, errors in _transposed(TENSORS, checks):
+    checks = [record.check or {} for record in records]
+    for tensor in TENSORS:
+        errors = [check.get(tensor) for check in checks]
         table[f"check_{tensor}_error"] = [None if error is None else error.error for error in errors]
         table[f"check_{tensor}_allowed"] = [None if error is None else error.allowed for error in errors]
     environments = [results.environment(record) for record in records]
@@ -78,12 +80,6 @@ def raw_columns(results: Results, without: Container[str] = ()) -> dict[str, Col
     table["torch"] = [environment.packages.get("torch") for environment in environments]
     table["commit"] = [environment.commit for environment in environments]
     return {name: values for name, values in table.items() if name not in without}
-
-
-def _transposed(names: Sequence[str], tuples: Iterable[Iterable[Any]]) -> Iterable[tuple[str, Sequence[Any]]]:
-    """Names of columns with their values, from one tuple per record. Looking at each record once is faster than at each column."""
-    columns = list(zip(*tuples, strict=True)) or [()] * len(names)
-    return zip(names, columns, strict=True)
 
 
 def _printable(values: Column) -> Column:
@@ -95,9 +91,11 @@ def _printable(values: Column) -> Column:
     return [texts.get(value, value) for value in values] if changed else values
 
 
-def _as_json(values: Iterable[Any]) -> Column:
+def _as_json(values: Sequence[Any]) -> Column:
+    """The values as JSON. What a reader shares among records is encoded once."""
     encode = msgspec.json.Encoder(order="sorted").encode
-    return [None if value is None else encode(value).decode() for value in values]
+    texts = {id(value): None if value is None else encode(value).decode() for value in {id(value): value for value in values}.values()}
+    return [texts[id(value)] for value in values]
 
 
 def to_csv(results: Results) -> str:

@@ -7,8 +7,10 @@ on most masks their times differ by no more than `PRACTICAL`, or by little more 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from longca.results import metrics
 from longca.results.metrics import median
@@ -194,7 +196,7 @@ def rank(candidates: Iterable[Entry]) -> Ranking:
     compared = [entry for entry in everyone if entry.out is None and shared <= entry.figures.keys()]
     unshared = [_unshared(entry, shared) for entry in everyone if entry.out is None and not shared <= entry.figures.keys()]
     out = [entry.out for entry in [*everyone, *unshared] if entry.out is not None]
-    ordered = sorted(compared, key=lambda entry: (-_speed(entry, shared), entry.line))
+    ordered = sorted(compared, key=lambda entry: (-_speed(entry, shared), _complexity(entry.records[0].method), entry.line))
     standings = [_standing(entry, ordered[0], shared) for entry in ordered]
     last = max((place for place, standing in enumerate(standings) if standing.equal), default=0)
     standings = [replace(standing, equal=place <= last) for place, standing in enumerate(standings)]  # faster than an equal one is equal
@@ -214,6 +216,17 @@ def _unshared(entry: Entry, shared: frozenset[str]) -> Entry:
 
 def _speed(entry: Entry, shared: Iterable[str]) -> float:
     return median(entry.figures[digest].tflops for digest in shared)
+
+
+@cache
+def _complexity(method: str | None) -> float:
+    """The place of a method in `longca ls cp`, which names the simplest first: of two that are exactly as fast, the simpler is named first.
+    A method that is not known here comes last."""
+    if method is None:
+        return 0.0
+    from longca.parallel import registry
+
+    return registry.get(method).order if method in registry.names() else math.inf
 
 
 def _standing(entry: Entry, best: Entry, shared: frozenset[str]) -> Standing:

@@ -33,7 +33,7 @@ def plain_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Columns that are as wide as their longest cell, two spaces apart."""
     lines = [list(columns), *map(list, rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines)
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

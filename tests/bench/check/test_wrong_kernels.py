@@ -182,8 +182,13 @@ def test_the_forward_of_flex_passes(dtype: str) -> None:
     assert max(shares(verdict)) < 0.8
 
 
-@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
-@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *((name, "bf16") for name in RIGHT),
+        *(pytest.param(name, "fp32", marks=() if name in ("torch:chunked", "my_kernel") else pytest.mark.slow) for name in RIGHT),
+    ],
+)
 def test_a_right_kernel_passes_every_trial(name: str, dtype: str) -> None:
     load(name)
     asked = Asked(name, Case(100, 100, 2, 1, 16, 16, dtype), masks.causal(100), 0)
@@ -203,8 +208,7 @@ def test_a_right_kernel_passes_every_trial(name: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["torch:plain", "my_kernel"])
-@pytest.mark.parametrize("passes", [(Pass.FWD, Pass.BWD, Pass.BOTH), (Pass.BWD, Pass.BOTH, Pass.FWD)])
-@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+@pytest.mark.parametrize(("passes", "dtype"), [((Pass.FWD, Pass.BWD, Pass.BOTH), "bf16"), ((Pass.BWD, Pass.BOTH, Pass.FWD), "fp32")])
 def test_timed_calls_of_a_right_kernel_pass(name: str, passes: tuple[Pass, ...], dtype: str) -> None:
     load(name)
     outcomes = timed(name, masks.causal(150), passes, dtype)

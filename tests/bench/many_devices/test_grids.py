@@ -91,11 +91,11 @@ def test_ranks_that_share_cores_are_told_and_too_many_refused(capsys: pytest.Cap
     cores = len(os.sched_getaffinity(0))
     assert main(["run", "--methods", "ring_p2p", *SHAPE, "--nproc", str(2 * cores), "--dry-run"]) == 0
     assert f"note: {2 * cores} ranks share {cores} core" in capsys.readouterr().err
-    assert main(["run", "--methods", "ring_p2p", *SHAPE, "--nproc", str(65 * cores), "--dry-run"]) == 2
-    assert capsys.readouterr().err.endswith(f"ask for --nproc {64 * cores} at most.\n")
+    assert main(["run", "--methods", "ring_p2p", *SHAPE, "--nproc", str(17 * cores), "--dry-run"]) == 2
+    assert capsys.readouterr().err.endswith(f"ask for --nproc {16 * cores} at most.\n")
     assert crowded(4, 4) == []
-    with pytest.raises(Refused, match="129 ranks are too many for 2 cores"):
-        crowded(129, 2)
+    with pytest.raises(Refused, match="33 ranks are too many for 2 cores"):
+        crowded(33, 2)
 
 
 @pytest.mark.parametrize("asked", [["run", "--methods", "all", *SHAPE, "--dry-run"], ["ls", "cp"], ["ls", "kernels"]])
