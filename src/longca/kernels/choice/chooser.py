@@ -101,8 +101,8 @@ def choose(mask: AnyMask, case: Case, without: Collection[str] = ()) -> Choice:
     with _lock:
         if (choice := remembered(asked)) is not None:
             return choice
-        if _is_capturing(case.device):
-            return _by_preference(asked, "nothing can be timed while a CUDA graph is captured")
+        if obstacle := _obstacle(case.device):
+            return _by_preference(asked, f"nothing can be timed {obstacle}")
         with kept.locked():
             choice = kept.read(asked.key) or _try(asked, mask, case)
         _made[_text(asked.key)] = choice
@@ -209,10 +209,13 @@ def _processor() -> str:
     return models[0] if models else platform.processor() or platform.machine() or os.name
 
 
-def _is_capturing(device: str) -> bool:
+def _obstacle(device: str) -> str:
+    """Returns what makes a trial impossible now; empty where nothing does."""
     import torch
 
-    return device == "cuda" and torch.cuda.is_current_stream_capturing()
+    if device == "cuda" and torch.cuda.is_current_stream_capturing():
+        return "while a CUDA graph is captured"
+    return "inside torch.func" if torch._C._are_functorch_transforms_active() else ""
 
 
 def _text(key: Mapping[str, Any]) -> str:
