@@ -231,7 +231,7 @@ class Trial:
             return
         for number in range(MOST):
             least = min((entrant.median for entrant in entrants if entrant.samples), default=0.0)
-            for entrant in entrants:
+            for entrant in entrants if number % 2 == 0 else reversed(entrants):  # so that none always follows the same
                 if not entrant.samples or entrant.median <= HOPELESS * least:
                     entrant.samples.append(self.clock.sample(entrant.call))
             now, medians = self.clock.now(), sorted(entrant.median for entrant in entrants)
