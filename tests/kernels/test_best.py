@@ -330,3 +330,12 @@ def test_classes_of_masks() -> None:
     assert mask_class(masks.build("uniform_block", long, heads=2, b=128)).startswith("blocks of 128 per head")
     assert mask_class(masks.full(8).rows([])) == "empty"
     assert [length_class(n) for n in (0, 1, 5, 6, 8000, 11000, 12000, 1 << 17)] == [0, 1, 4, 8, 8192, 8192, 16384, 1 << 17]
+
+
+@pytest.mark.parametrize("method", ["ring_p2p", "ulysses"])
+def test_every_step_of_a_method_may_have_its_own_kernel(method: str) -> None:
+    from parallel.running import assert_right, case_of, mask_of, plan_of, reference, run_local
+
+    mask = mask_of("causal_document")
+    case = case_of(mask.seqlen_q, (4, 2))
+    assert_right(run_local(plan_of(method, mask, case, 2, "", "best")), reference(mask, case))
