@@ -144,8 +144,10 @@ def _try(asked: Contest, mask: AnyMask, case: Case) -> Choice:
     try:
         choice = run_trial(asked.contenders, mask, case, clock_for(case.device))
     except torch.OutOfMemoryError:
-        torch.cuda.empty_cache()
         return _by_preference(asked, "there is no memory for the inputs of a trial")
+    finally:
+        if case.device == "cuda":
+            torch.cuda.empty_cache()  # the caller may have little memory left
     kept.write(asked.key, choice)
     return choice
 
