@@ -33,8 +33,9 @@ from longca.text import short
 BUDGET_S = {"cpu": 0.5, "cuda": 40.0}  # of one pass; on a GPU kernels compile for seconds
 SAMPLING_S = {"cpu": 0.1, "cuda": 0.3}  # of the samples in it
 MOST_FLOPS = 2e9  # of a forward on a CPU
-FEWEST, MOST = 3, 25  # samples of each kernel
-HOPELESS, CLEAR = 2.0, 1.1  # times the fastest: such a kernel is not sampled again; where all are so far behind, few samples do
+FEWEST, MOST = 5, 25  # samples of each kernel
+HOPELESS = 2.0  # times the fastest: after `TWICE` samples such a kernel is not sampled again
+CLEAR, TWICE = 1.1, 2  # times the fastest: where all others are so far behind, and no samples overlap, few samples do
 LEAST_TIE, MOST_TIE = 0.01, 0.05  # relative differences that always, and that never, count as a tie
 
 
@@ -232,10 +233,10 @@ class Trial:
         for number in range(MOST):
             least = min((entrant.median for entrant in entrants if entrant.samples), default=0.0)
             for entrant in entrants if number % 2 == 0 else reversed(entrants):  # so that none always follows the same
-                if not entrant.samples or entrant.median <= HOPELESS * least:
+                if len(entrant.samples) < TWICE or min(entrant.samples) <= HOPELESS * least:
                     entrant.samples.append(self.clock.sample(entrant.call))
-            now, medians = self.clock.now(), sorted(entrant.median for entrant in entrants)
-            is_enough = now - begun > SAMPLING_S[self.case.device] or medians[1] > CLEAR * medians[0]
+            now = self.clock.now()
+            is_enough = now - begun > SAMPLING_S[self.case.device] or _is_clear(entrants)
             if now > self.ends or (number + 1 >= FEWEST and is_enough):
                 return
 
@@ -260,6 +261,12 @@ def is_tie(entrant: Entrant, least: Entrant) -> bool:
     """Whether a kernel is as fast as the fastest, as far as the samples can tell."""
     margin = min(MOST_TIE, max(LEAST_TIE, entrant.spread, least.spread))
     return entrant.median <= least.median * (1 + margin)
+
+
+def _is_clear(entrants: Sequence[Entrant]) -> bool:
+    """Whether one kernel is far ahead of all others, in every sample."""
+    first, *others = sorted(entrants, key=lambda entrant: entrant.median)
+    return all(other.median > CLEAR * first.median and min(other.samples) > max(first.samples) for other in others)
 
 
 def explain(chosen: Entrant, entrants: Sequence[Entrant]) -> str:
