@@ -28,7 +28,7 @@ def unmeasured(question: Question, matching: Sequence[Record], device: str) -> t
     case = Case(sample.seqlen_q, sample.seqlen_k, *shape, device, backward=backward, **extras)
     if question.gpus > 1:
         return _methods({record.method for record in matching}, sample, case, question.gpus)
-    names = sorted(set(registry.names()) - {record.kernel for record in matching})
+    names = sorted(set(registry.compared_names()) - {record.kernel for record in matching})
     return tuple(name for name in names if any(_takes(kernel, sample, case) for kernel in registry.choices(name)))
 
 

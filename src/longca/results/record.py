@@ -135,6 +135,7 @@ class Outcome(Struct, kw_only=True):
     reason: str = ""
     variant: str | None = None
     backward_kind: str | None = None
+    chose: str | None = None  # by a kernel that chooses: which kernel runs, or the forward's + the backward's
     grad: bool = True
     check: Check | None = None
     build_ms: NotNegative | None = None
