@@ -1,5 +1,7 @@
-"""The answer: which kernel, or which method on many GPUs, to use. Where no record answers exactly, the nearest answer is marked as such, and
-the run that would tell is named."""
+"""The answer: which kernel, or which method on many GPUs, to use.
+
+Where no record answers exactly, there is a nearest answer, marked as such, with the run that would tell.
+"""
 
 from __future__ import annotations
 
@@ -139,7 +141,7 @@ class Answer:
 
 
 def recommend(question: Question, results: Results) -> Answer:
-    """The answer of the records, or else the nearest one; where there is neither, its `choices` are empty and its `advice` says what to run."""
+    """The answer of the records, or else the nearest one; without either `choices` are empty and `advice` says what to run."""
     matching, others = _sorted_out(question, results)
     devices = sorted({results.environment(record).name for record in matching})
     if len(devices) > 1:

@@ -48,8 +48,9 @@ class Nearest:
 
 
 def nearest(question: Question, others: Iterable[Near], results: Results) -> Nearest | None:
-    """The prediction from the records that come nearest; None where none is near enough, no kernel ran there, or the mask cannot be built."""
-    near = [one for one in others if one.differences.keys() <= set(VARYING) and not one.record.method and not _is_other_problem(question, one)]
+    """The prediction from the nearest records; None where none is near enough, no kernel ran there, or the mask cannot be built."""
+    scaled = [one for one in others if one.differences.keys() <= set(VARYING) and not one.record.method]
+    near = [one for one in scaled if not _is_other_problem(question, one)]
     if not near or not _can_build(question):
         return None
     devices = sorted({one.environment.name for one in near})

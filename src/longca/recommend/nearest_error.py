@@ -1,7 +1,7 @@
 """How far off nearest answers are, measured: cells with a time are predicted from neighbours as far away as those of the question.
 
-The error is that of the results at hand, per kernel: on the mask that is asked for, or else on all masks, or else of all kernels. Where too
-few pairs of records differ as the question differs from its neighbours, the error is unknown.
+The error is that of the results at hand, per kernel: on masks that have documents as the one asked for, or have none as it; or else on all
+masks; or else of all kernels. Where too few records differ as the question differs from its neighbours, the error is unknown.
 """
 
 from __future__ import annotations
@@ -9,10 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import permutations
 from operator import attrgetter
+
 from typing import NamedTuple
 
+from longca import masks
+from longca.errors import LongcaError
 from longca.recommend.geometry import Geometry
 from longca.results.reading import Results
 from longca.results.record import Record
@@ -20,6 +24,7 @@ from longca.results.tile_work import TileWork
 
 COVERED = 0.9  # of the predictions lie in a range
 LEAST = 10  # predictions behind a range
+FEW = 40  # predictions, of which a range holds all: their outer twentieths are one or two
 SIMILAR = 8  # times shorter neighbours tell nothing about longer ones: at short lengths kernels do not fill the device
 VARYING = ("--seqlen", "--heads", "--head-dim", "--set")  # differences over which times are scaled
 
@@ -71,17 +76,27 @@ class Errors:
         on_mask = [made for made in self._made[flag] if made.record.mask == self._mask]
         every = on_mask if flag == "--set" else self._made[flag]  # parameters of another mask mean something else
         own = [made for made in every if made.record.label == kernel]
-        for made in ([one for one in own if one.record.mask == self._mask], own, every):
+        for made in ([one for one in own if _has_documents(one.record.mask) == _has_documents(self._mask)], own, every):
             if len(made) >= LEAST:
                 return [one.ratio for one in made]
         return []
 
 
 def quantiles(ratios: Iterable[float]) -> tuple[float, float]:
-    """The ends of the middle nine tenths."""
+    """The ends of the middle nine tenths; of few ratios the least and the greatest."""
     ordered = sorted(ratios)
+    if len(ordered) < FEW:
+        return ordered[0], ordered[-1]
     cut = (1 - COVERED) / 2 * (len(ordered) - 1)
     return ordered[math.floor(cut)], ordered[math.ceil(len(ordered) - 1 - cut)]
+
+
+@cache
+def _has_documents(mask: str) -> bool:
+    try:
+        return masks.find(mask).has_documents
+    except LongcaError:  # a mask of a plugin or a file that is not here
+        return False
 
 
 def _similar(geometry: Geometry, predictions: Iterable[Prediction]) -> list[Prediction]:
