@@ -39,7 +39,9 @@ def table(results: Results) -> str:
     columns = ["distance", "documents", "answers", "time off, median", "9 of 10 within", "in the range", "best or as good"]
     columns += ["regret, 9 of 10", "regret, most"]
     rows = [
-        [name, "yes" if documents else "no", *_row(results, keep, documents)] for name, keep in DISTANCES.items() for documents in (False, True)
+        [name, "yes" if documents else "no", *_row(results, keep, documents)]
+        for name, keep in DISTANCES.items()
+        for documents in (False, True)
     ]
     return markdown_table(columns, rows)
 

@@ -177,7 +177,8 @@ def test_what_was_measured_is_sorted_by_size(write: Write, capsys: Captured) -> 
     said = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("measured of causal are: "))
     shown = [place.split(" heads")[0] for place in said.partition(": ")[2].split("; ")]
     assert shown == ["1K, 8:8", "1K, 64:8", "2K, 8:8", "2K, 64:8", "16K, 8:8", "16K, 64:8"]
-    assert main(["recommend", *"--mask causal --seqlen 16K --heads 16:8 --exact --results".split(), str(folder)]) == NO_RECORD
+    words = ["--mask", "causal", "--seqlen", "16K", "--heads", "16:8", "--exact"]
+    assert main(["recommend", *words, "--results", str(folder)]) == NO_RECORD
     assert "records answer with --heads 8:8 or with --heads 64:8." in capsys.readouterr().out
 
 

@@ -184,7 +184,9 @@ def test_quantiles_hold_nine_of_ten() -> None:
     assert 90 <= sum(low <= ratio <= high for ratio in ratios) <= 93
 
 
-@pytest.mark.parametrize(("mask", "seqlen", "heads"), [("causal", "128K", "32:8"), ("causal_document", "96K", "64:8"), ("full", "20K", "40:8")])
+@pytest.mark.parametrize(
+    ("mask", "seqlen", "heads"), [("causal", "128K", "32:8"), ("causal_document", "96K", "64:8"), ("full", "20K", "40:8")]
+)
 def test_the_shipped_results_answer_with_the_nearest(mask: str, seqlen: str, heads: str) -> None:
     found = recommend(Question.parse(mask, seqlen, heads=heads), load(ROOT / "results" / "h200"))
     assert found.nearest is not None

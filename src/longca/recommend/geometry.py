@@ -58,11 +58,11 @@ class Geometry(NamedTuple):
         if len(nearest) == 2:
             low, high = values[self.below], values[self.above]
             part = math.log(self.seqlen / self.below) / math.log(self.above / self.below)
-            return low ** (1 - part) * high**part
+            return math.exp((1 - part) * math.log(low) + part * math.log(high))
         value, slope = values[nearest[0]], 0.0
         if self.far in values and self.far not in nearest:
             slope = math.log(value / values[self.far]) / math.log(nearest[0] / self.far)
-        return value * (self.seqlen / nearest[0]) ** (slope if slope < FALLING else 0.0)
+        return value * math.pow(self.seqlen / nearest[0], slope if slope < FALLING else 0.0)
 
     def at(self, seqlen: int, measured: Collection[int]) -> Geometry | None:
         """The same around another length: neighbours on the same sides, each as far away or farther; None where there are none."""

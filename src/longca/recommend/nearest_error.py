@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import permutations
 from operator import attrgetter
-
 from typing import NamedTuple
 
 from longca import masks

@@ -13,6 +13,8 @@ from longca.results.limits import covered, tile_rows
 from longca.results.metrics import flops_of, pairs
 from longca.results.record import Masks, Pass, Record
 
+_SHARES: dict[tuple[str, int], float] = {}  # by the digest of a mask, which says all that it shows, and the rows of a tile
+
 
 class TileWork:
     """Work of records, and of masks that were not measured. The tiles of each mask are counted once.
@@ -23,7 +25,6 @@ class TileWork:
     def __init__(self, entries: Masks, records: Iterable[Record]) -> None:
         self._masks = {digest: entry for (digest, _), entry in entries.items()}  # the same under any name
         self._by_tiles = all(record.mask_digest in self._masks for record in records)
-        self._shares: dict[tuple[str, int], float] = {}
 
     def of_record(self, record: Record) -> float:
         """The work of a record whose status is ok."""
@@ -44,11 +45,11 @@ class TileWork:
     def _share_of_digest(self, digest: str, rows: int) -> float:
         if not self._by_tiles:
             return 1.0
-        if (digest, rows) not in self._shares:
+        if (digest, rows) not in _SHARES:
             entry = self._masks[digest]
             mask = None if entry.bands is None else Mask.of(entry.seqlen_q, entry.seqlen_k, entry.bands)
-            self._shares[digest, rows] = 1.0 if mask is None else covered(mask, rows)
-        return self._shares[digest, rows]
+            _SHARES[digest, rows] = 1.0 if mask is None else covered(mask, rows)
+        return _SHARES[digest, rows]
 
     def _share(self, mask: AnyMask, rows: int) -> float:
         """The visible part of the touched tiles; 1 for block patterns, whose blocks are whole tiles."""
