@@ -14,14 +14,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from longca.recommend.answer import Choice, recommend
-from longca.recommend.nearest_error import quantiles
 from longca.recommend.question import Question
 from longca.results.metrics import median
 from longca.results.reading import Results, read_some
 from longca.results.record import Pass
 from longca.results.tables import markdown_table
 
-SHORTEST = 4096  # of the lengths that are asked for
+SHORTEST = 8192  # of the lengths that are asked for
 DISTANCES: dict[str, Callable[[int, int], bool]] = {
     "between": lambda length, asked: length != asked,
     "next": lambda length, asked: length < asked,
@@ -63,7 +62,8 @@ def _row(results: Results, keep: Callable[[int, int], bool], documents: bool) ->
             measured = truth[found.best.name]
             regrets.append(measured.ms / fastest - 1)
             good += measured.as_good or measured is next(iter(truth.values()))
-    low, high = quantiles(ratios)
+    ordered = sorted(ratios)
+    low, high = (ordered[round(part * (len(ordered) - 1))] for part in (0.05, 0.95))
     worst = sorted(regrets)[int(0.9 * (len(regrets) - 1))]
     off = f"{100 * median(abs(ratio - 1) for ratio in ratios):.1f} %"
     within = f"{100 * (low - 1):+.0f} to {100 * (high - 1):+.0f} %"

@@ -24,7 +24,6 @@ LONG = 32768
 PUBLISHED = ("fa2", "fa3", "cudnn", "flex", "flashmask", "sdpa", "ffa")
 OURS = {"fa2": "fa2:torch", "flashmask": "", "sdpa": "sdpa:cudnn", "ffa": ""}  # by the published name; empty: not in the journal
 BEYOND = ("fa4:native", "fa4:varlen", "fa4:bands", "cudnn_flex:rows", "cudnn_flex:documents")
-GPUS = (8, 16, 32, 64, 96)
 
 
 @cache
@@ -156,19 +155,20 @@ def energy() -> str:
 
 
 def methods() -> str:
-    """The fastest method per mask and number of GPUs, simulated."""
+    """The fastest methods per mask and number of GPUs, simulated."""
     table = []
     named_rows = named("simulated/h100-ib")
+    numbers = sorted({row.record.ranks for row in named_rows if row.record.ranks})
     for mask in _masks("simulated/h100-ib"):
         for pass_ in (*PASSES, Pass.BOTH):
             cells = []
-            for gpus in GPUS:
+            for gpus in numbers:
                 here = [row for row in named_rows if row.record.mask == mask and row.record.ranks == gpus]
                 best = rank(entries(here, pass_)).equals
-                name = "" if not best else best[0].line.partition(", simulated")[0].rpartition(" ")[0]
-                cells.append(f"{name}{f', {len(best) - 1} more' if len(best) > 1 else ''} {best[0].tflops:.0f}" if best else "")
+                names = sorted({standing.records[0].method or "" for standing in best})
+                cells.append(f"{', '.join(names)}: {best[0].tflops:.0f}" if best else "")
             table.append([mask, pass_.value, *cells])
-    return markdown_table(["mask", "pass", *(f"{gpus} GPUs" for gpus in GPUS)], table)
+    return markdown_table(["mask", "pass", *(f"{gpus} GPUs" for gpus in numbers)], table)
 
 
 def simulation_error() -> str:

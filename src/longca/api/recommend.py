@@ -181,7 +181,10 @@ def _scaled(answer: Answer) -> list[str]:
     if answer.nearest.unknown:
         flags = " and ".join(answer.nearest.unknown)
         return [*sentences, f"how far off that is, these results do not tell: too few of their records differ in {flags} alone."]
-    return [*sentences, "the range holds 9 of 10 of the measured cells of the same kernel that were predicted from neighbours as far away."]
+    return [
+        *sentences,
+        "the range is that of measured cells of the same kernel, of which 9 in 10 were predicted as well from neighbours as far away.",
+    ]
 
 
 def _planning(answer: Answer, best: Choice) -> list[str]:

@@ -23,7 +23,7 @@ from longca.results.tile_work import TileWork
 
 COVERED = 0.9  # of the predictions lie in a range
 LEAST = 10  # predictions behind a range
-FEW = 40  # predictions, of which a range holds all: their outer twentieths are one or two
+FEW = 40  # predictions, of which a range holds all
 SIMILAR = 8  # times shorter neighbours tell nothing about longer ones: at short lengths kernels do not fill the device
 VARYING = ("--seqlen", "--heads", "--head-dim", "--set")  # differences over which times are scaled
 
@@ -67,8 +67,8 @@ class Errors:
         ratios = [self._chosen(flag, kernel) for flag in self._made]
         if not ratios or any(len(own) < LEAST for own in ratios):
             return UNKNOWN
-        lows, highs = zip(*map(quantiles, ratios), strict=True)
-        return Error((math.prod(lows), math.prod(highs)), min(map(len, ratios)))
+        factor = math.prod(map(off_by, ratios))
+        return Error((1 / factor, factor), min(map(len, ratios)))
 
     def _chosen(self, flag: str, kernel: str) -> list[float]:
         """The ratios that tell most about the kernel: enough of them, and those most like the question."""
@@ -81,13 +81,10 @@ class Errors:
         return []
 
 
-def quantiles(ratios: Iterable[float]) -> tuple[float, float]:
-    """The ends of the middle nine tenths; of few ratios the least and the greatest."""
-    ordered = sorted(ratios)
-    if len(ordered) < FEW:
-        return ordered[0], ordered[-1]
-    cut = (1 - COVERED) / 2 * (len(ordered) - 1)
-    return ordered[math.floor(cut)], ordered[math.ceil(len(ordered) - 1 - cut)]
+def off_by(ratios: Iterable[float]) -> float:
+    """The factor by which nine of ten predictions are off at most, in either direction; of few predictions the largest."""
+    ordered = sorted(abs(math.log(ratio)) for ratio in ratios)
+    return math.exp(ordered[-1] if len(ordered) < FEW else ordered[math.ceil(COVERED * (len(ordered) - 1))])
 
 
 @cache
