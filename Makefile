@@ -6,7 +6,7 @@ OUT ?= out
 # the tests run two at a time; more threads in each would only get in each other's way
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all lint pictures screenshots clean
+.PHONY: demo test test-all lint figures pictures screenshots clean
 
 demo: $(READY)  ## the main job on a CPU with small sizes; ends by naming the files it wrote
 	$(BIN)/longca ls masks
@@ -29,6 +29,11 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+figures: $(READY)  ## the tables of README and docs, and figures for papers in $(OUT)/figures, from the journals below results/
+	$(BIN)/python tools/doc_tables.py
+	$(BIN)/longca report results/h200/paper-kernel results/h200/paper-sparse results/simulated -o $(OUT)/results.html \
+	  --figures $(OUT)/figures --latex $(OUT)/results.tex
 
 pictures: $(READY)  ## the picture of the masks in the README
 	$(BIN)/longca mask --gallery docs/images --seqlen 8K --seed 42

@@ -258,7 +258,7 @@ def test_where_no_record_answers_it_says_what_would(
     folder = write("made", [kernel("fa4", around(1.0)), kernel("fa4", around(1.0), mask="sliding_window", params={"w": 64})])
     words = {"--mask": "causal", "--seqlen": "8K"} | dict(zip(arguments[::2], arguments[1::2], strict=False))
     given = [word for pair in words.items() for word in pair] + arguments[len(arguments) // 2 * 2 :]
-    assert main(["recommend", *given, "--results", str(folder)]) == NO_RECORD
+    assert main(["recommend", *given, "--exact", "--results", str(folder)]) == NO_RECORD
     out = capsys.readouterr().out
     assert said in out
     assert "no record answers this." in out
@@ -331,7 +331,7 @@ def test_one_pattern_for_all_heads_is_another_problem(write: Write, capsys: pyte
     assert "heads=1)" in capsys.readouterr().out
     assert main([*words, "--set", "heads=2"]) == NO_RECORD
     assert "records answer with --set heads=1 or with --set heads=8." in capsys.readouterr().out
-    assert main([*words, "--heads", "64:64"]) == NO_RECORD
+    assert main([*words, "--heads", "64:64", "--exact"]) == NO_RECORD
     assert "records answer with --heads 64:8." in capsys.readouterr().out
     answers = table(load([folder]), {"pass_": "fwd+bwd"})
     assert {tuple(found.question.params.items()): found.best and found.best.kernel for found in answers} == {

@@ -90,7 +90,7 @@ def test_a_device_without_records_is_where_to_measure(write: Write, capsys: Capt
 
 def test_a_cpu_is_asked_for_by_its_name(write: Write, capsys: Captured) -> None:
     folder = write("made", [kernel("torch", around(1.0))], {"device": "AMD EPYC", "device_kind": "cpu"})  # as a CPU is named
-    assert asked(folder, "--device", "AMD EPYC", "--seqlen", "4K") == NO_RECORD
+    assert asked(folder, "--device", "AMD EPYC", "--seqlen", "1K") == NO_RECORD
     assert " --out out/recommend --device cpu\n" in capsys.readouterr().out
     assert asked(folder, "--device", "CPU") == 0
     assert asked(folder, "--device", "cuda") == NO_RECORD
@@ -121,11 +121,13 @@ def test_memory_is_counted_on_gpus_only(write: Write, capsys: Captured) -> None:
 def test_the_first_line_names_all_that_are_as_good(write: Write, capsys: Captured) -> None:
     made = [kernel(name, around(ms)) for name, ms in (("fa4:bands", 1.0), ("fa3", 1.001), ("flex", 1.002), ("torch:plain", 9.0))]
     assert asked(write("three", made)) == 0
-    assert "\nuse fa4:bands, or one of fa3, flex: as good within the noise or 3 %\n" in capsys.readouterr().out
+    assert capsys.readouterr().out.startswith("use fa4:bands or one of fa3, flex (as good within the noise or 3 %) for causal, 8K tokens, ")
     assert asked(write("two", [made[0], made[1]])) == 0
-    assert "\nuse fa4:bands, or fa3: as good within the noise or 3 %\n" in capsys.readouterr().out
+    assert capsys.readouterr().out.startswith("use fa4:bands or fa3 (as good within the noise or 3 %) for causal, ")
     assert asked(write("one", [made[0], made[3]])) == 0
-    assert "\nuse fa4:bands\n" in capsys.readouterr().out
+    assert capsys.readouterr().out.startswith(
+        "use fa4:bands for causal, 8K tokens, 64:8 heads of 128, bf16, fwd+bwd, NVIDIA H200: 11 TFLOP/s, 1 ms.\n"
+    )
 
 
 @pytest.mark.parametrize(("slower", "as_good"), [(1.029, True), (1.031, False)])
@@ -175,7 +177,8 @@ def test_what_was_measured_is_sorted_by_size(write: Write, capsys: Captured) -> 
     said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("measured of causal: ")]
     shown = [line.partition(": ")[2].split(" heads")[0] for line in said]
     assert shown == ["1K, 2K, 16K with 8:8", "1K, 2K, 16K with 64:8"]  # a line for each shape
-    assert asked(folder, "--seqlen", "16K", "--heads", "16:8") == NO_RECORD
+    words = ["--mask", "causal", "--seqlen", "16K", "--heads", "16:8", "--exact"]
+    assert main(["recommend", *words, "--results", str(folder)]) == NO_RECORD
     assert "records answer with --heads 8:8 or with --heads 64:8." in capsys.readouterr().out
 
 

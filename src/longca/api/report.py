@@ -61,12 +61,19 @@ class Report(Shown):
 
         return markdown.render(self.results, self._named, self.title)
 
+    @cached_property
+    def latex(self) -> str:
+        """Tables for papers, with booktabs."""
+        from longca.report import latex
+
+        return latex.render(self._named, self.title)
+
     def save(self, path: str | Path) -> Path:
         """Writes the page."""
         return write_text(path, self.html)
 
     def save_figures(self, folder: str | Path) -> Iterator[Path]:
-        """Writes figures for papers as PNG and PDF, and yields the path of each."""
+        """Writes figures for papers as PNG, PDF and SVG, and yields the path of each."""
         from longca.report import figures  # with matplotlib, which takes a second
 
         return figures.write_figures(self._named, str(folder))

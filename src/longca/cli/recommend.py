@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 HELP = "say which kernel (or which split over many GPUs) to use, from measured records; exit code 4 if none answers"
 FIELDS = (
     *("mask", "seqlen", "heads", "head_dim", "dtype", "pass_", "source", "distribution", "packing", "own_documents", "deterministic"),
-    *("softcap", "sinks", "scale", "gpus", "cluster", "memory", "device"),
+    *("softcap", "sinks", "scale", "gpus", "cluster", "memory", "device", "calls_per_plan", "exact"),
 )
 
 
@@ -39,6 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="NAME", help="heads, head size, window, softcap and sinks of a well-known model")
     parser.add_argument("--gpus", type=int, metavar="N", help="GPUs that share the sequence (default 1)")
     parser.add_argument("--cluster", metavar="NAME", help="records simulated for this cluster, instead of measured ones")
+    parser.add_argument(
+        "--calls-per-plan", type=int, metavar="N", help="count planning, which serves N calls: 1 where every call has a new mask"
+    )
+    parser.add_argument("--exact", action="store_true", default=None, help="only what was measured: no nearest answer")
     parser.add_argument("--memory", metavar="SIZE", help="the memory of a GPU with its unit, such as 80GiB; inputs count too")
     parser.add_argument("--device", metavar="NAME", help="words of the device's name, or cpu or cuda, where records have several")
     parser.add_argument(

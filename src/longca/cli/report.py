@@ -16,7 +16,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folders", nargs="+", metavar="DIR", help="folders that `longca run` wrote, or that hold such folders")
     parser.add_argument("-o", "--out", default="report.html", metavar="FILE", help="the page (default report.html)")
     parser.add_argument("--md", metavar="FILE", help="the tables as Markdown, too")
-    parser.add_argument("--figures", metavar="DIR", help="figures for papers as PNG and PDF, too")
+    parser.add_argument("--latex", metavar="FILE", help="headlines and speeds as LaTeX tables (booktabs), too")
+    parser.add_argument("--figures", metavar="DIR", help="figures for papers as PNG, PDF and SVG, too")
     parser.add_argument("--title", default="LongCA results", help="the title of the page")
 
 
@@ -30,6 +31,8 @@ def run(args: argparse.Namespace) -> int:
     write_text(args.out, text, "; open it in a browser, it needs no network")
     if args.md:
         write_text(args.md, report.markdown)
+    if args.latex:
+        write_text(args.latex, report.latex)
     if args.figures:
         count = 0
         for count, path in enumerate(report.save_figures(args.figures), 1):

@@ -101,7 +101,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
     """Flags for the clock, for what a run may take, and for parts of a run."""
-    parser.add_argument("--full", action="store_true", help="run kernels with O(S²) memory at any length")
+    parser.add_argument(
+        "--full",
+        action="store_true",
+        help="run what is skipped by rule: O(S²) memory at long lengths, kernels three times slower at two lengths",
+    )
     parser.add_argument("--shard", metavar="I/N", help="only the I-th of N parts; `longca merge` joins them")
     parser.add_argument("--budget", type=float, metavar="S", help="seconds of sampling per cell")
     parser.add_argument("--energy", type=float, metavar="S", help="repeat each call for S seconds (1 or more) to measure its energy")
