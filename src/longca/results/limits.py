@@ -49,32 +49,59 @@ def covered(mask: Mask, rows_per_tile: int, keys_per_tile: int = TILE_KEYS) -> f
     return mask.area / touched if touched else 1.0
 
 
+class Limits:
+    """The speeds that tiles allow, for the records of one or several journals. The dense speed of a pass is the highest of any kernel on
+    the mask `full`, at any length; a pass without one has no limit."""
+
+    def __init__(self, results: Results) -> None:
+        self._masks = results.masks
+        self._built: dict[str, Mask | None] = {}
+        self._covered: dict[tuple[str, int], float | None] = {}
+        self._dense: dict[Group, float] = {}
+        for record in results.records:
+            if record.mask == DENSE and is_limited(record):
+                group = _group(record)
+                self._dense[group] = max(self._dense.get(group, 0.0), record.speed)
+
+    def of(self, record: Record) -> float | None:
+        """The limit of a timed record in TFLOP/s; None where it has none."""
+        dense = self._dense.get(_group(record)) if is_limited(record) else None
+        share = None if dense is None else self._share(record)
+        return None if dense is None or share is None else dense * share
+
+    def _share(self, record: Record) -> float | None:
+        rows = tile_rows(record.pass_, record.heads_q, record.heads_kv)
+        place = record.mask_digest, rows
+        if place not in self._covered:
+            mask = self._mask(record)
+            self._covered[place] = None if mask is None else covered(mask, rows)
+        return self._covered[place]
+
+    def _mask(self, record: Record) -> Mask | None:
+        if record.mask_digest not in self._built:
+            entry = self._masks.get((record.mask_digest, record.mask))
+            bands = None if entry is None else entry.bands
+            self._built[record.mask_digest] = None if entry is None or bands is None else Mask.of(entry.seqlen_q, entry.seqlen_k, bands)
+        return self._built[record.mask_digest]
+
+
+def is_limited(record: Record) -> bool:
+    """Whether a record is one kernel's time on one device."""
+    return record.ok and record.pass_ in LIMITED and record.ranks is None
+
+
 def standings(results: Results) -> list[Standing]:
-    """The fastest kernel on every static mask, length and pass of one device, beside the limit. The dense speed of a pass is the highest
-    of any kernel on the mask `full`, at any length; a pass without one has no standing."""
-    timed = [record for record in results.records if record.ok and record.pass_ in LIMITED and record.ranks is None]
-    dense: dict[Group, float] = {}
+    """The fastest kernel on every static mask, length and pass of one device, beside the limit."""
+    limits = Limits(results)
     best: dict[tuple[Group, str], Record] = {}
-    for record in timed:
-        group = _group(record)
-        if record.mask == DENSE:
-            dense[group] = max(dense.get(group, 0.0), record.speed)
-        key = group, record.mask_digest
+    for record in filter(is_limited, results.records):
+        key = _group(record), record.mask_digest
         if key not in best or record.speed > best[key].speed:
             best[key] = record
-    found = [_standing(record, results, dense[group]) for (group, _), record in best.items() if group in dense]
-    return [standing for standing in found if standing is not None]
+    found = [(record, limits.of(record)) for record in best.values()]
+    return [Standing(record.mask, record.seqlen, record.pass_, limit, record) for record, limit in found if limit is not None]
 
 
 def _group(record: Record) -> Group:
     shape = (record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype, record.softcap, record.sinks)
     return record.env, record.pass_, *shape, record.deterministic
-
-
-def _standing(record: Record, results: Results, dense: float) -> Standing | None:
-    entry = results.masks.get((record.mask_digest, record.mask))
-    if entry is None or entry.bands is None:
-        return None
-    mask = Mask.of(entry.seqlen_q, entry.seqlen_k, entry.bands)
-    limit = dense * covered(mask, tile_rows(record.pass_, record.heads_q, record.heads_kv))
-    return Standing(record.mask, record.seqlen, record.pass_, limit, record)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from longca.results.metrics import median
 from longca.results.naming import Row
-from longca.results.record import Record
+from longca.results.record import Pass, Record
 from longca.results.statuses import explaining
 
 Key = TypeVar("Key", bound=Hashable)
@@ -115,6 +116,12 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
     for item in items:
         groups[key(item)].append(item)
     return dict(groups)
+
+
+def by_pass(items: Iterable[Item], pass_of: Callable[[Item], Pass] = attrgetter("record.pass_")) -> dict[Pass, list[Item]]:
+    """Rows, or whatever has a pass, by pass: forward first."""
+    groups = grouped(items, pass_of)
+    return {pass_: groups[pass_] for pass_ in Pass if pass_ in groups}
 
 
 def timed_lines(rows: Iterable[Row], series: Names = line_of) -> list[str]:

@@ -20,7 +20,7 @@ function matching(word) {
   return (record) => columns.some(({ at, fits }) => fits[at[record]]);
 }
 
-function update() {
+function updateTable() {
   const wanted = document.getElementById("filter").value.toLowerCase().split(/\s+/).filter(Boolean).map(matching);
   view.rows = ALL.filter((record) => wanted.every((matches) => matches(record)));
   if (view.sorted) {
@@ -51,23 +51,12 @@ function showRows() {
     line.tabIndex = 0;
     line.append(...COLUMNS.map(([name]) => (NUMBERS.has(name) ? element("td", cellText(record, name), "number") : breakable(cellText(record, name), "td"))));
     if (get(record, "reason")) line.title = get(record, "reason");
-    line.addEventListener("click", () => showDetail(record));
-    line.addEventListener("keydown", (event) => { if (event.key === "Enter") showDetail(record); });
+    line.addEventListener("click", () => showReceipts([record]));
+    line.addEventListener("keydown", (event) => { if (event.key === "Enter") showReceipts([record]); });
     return line;
   }));
   document.getElementById("shown").textContent = `${view.rows.length} of ${COUNT} records`;
   document.getElementById("more").hidden = view.rows.length <= view.shown;
-}
-
-function showDetail(record) {
-  const box = document.getElementById("detail"), command = commandOf(record), simulated = get(record, "simulated");
-  const parts = [element("h3", `${get(record, "line")} · ${get(record, "mask")} · ${sizeText(get(record, "seqlen"))} · ${get(record, "pass")}`), fieldList(fieldsOf(record))];
-  if (command) parts.push(element("p", get(record, "ranks") > 1 ? "To measure it again (on several nodes under torchrun or srun):" : "To measure it again:"), element("pre", command));
-  else parts.push(element("p", simulated ? `Simulated on ${simulated}: nobody measured it.` : "The journal does not have its document lengths, so no command makes the same mask."));
-  box.replaceChildren(...parts);
-  box.hidden = false;
-  box.focus();
-  box.scrollIntoView({ block: "nearest" });
 }
 
 function csvText(records) {
@@ -80,11 +69,9 @@ function csvText(records) {
 }
 
 function download() {
-  const link = element("a");
-  link.href = URL.createObjectURL(new Blob([csvText(view.rows)], { type: "text/csv" }));
-  link.download = "longca.csv";
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  const url = URL.createObjectURL(new Blob([csvText(view.rows)], { type: "text/csv" }));
+  saveAs(url, "longca.csv");
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
 function setUpTable() {
@@ -98,7 +85,7 @@ function setUpTable() {
       for (const other of head.children) other.removeAttribute("aria-sort");
       cell.setAttribute("aria-sort", view.down ? "descending" : "ascending");
       for (const [i, [, text]] of COLUMNS.entries()) head.children[i].firstChild.textContent = text + (COLUMNS[i][0] === name ? (view.down ? " ▼" : " ▲") : "");
-      update();
+      updateTable();
     });
     cell.append(button);
     head.append(cell);
@@ -106,8 +93,9 @@ function setUpTable() {
   document.querySelector("#table thead").append(head);
   const same = SHOWN.filter((field) => !COLUMNS.includes(field)).map(([name, title]) => `${title} ${cellText(0, name)}`);
   document.getElementById("once").textContent = same.length ? `All of them: ${same.join(", ")}.` : "";
-  document.getElementById("filter").addEventListener("input", () => { view.shown = PAGE; update(); });
+  document.getElementById("filter").value = state.filter;
+  document.getElementById("filter").addEventListener("input", (event) => { view.shown = PAGE; setState({ filter: event.target.value }); updateTable(); });
   document.getElementById("more").addEventListener("click", () => { view.shown += 5 * PAGE; showRows(); });
   document.getElementById("csv").addEventListener("click", download);
-  update();
+  updateTable();
 }

@@ -1,0 +1,20 @@
+"""What changed within the journals of one page: cells that were measured again, with other code or versions, or in another folder."""
+
+from __future__ import annotations
+
+from longca.compare.verdicts import Cell, judge
+from longca.results.ranking import PRACTICAL
+from longca.results.reading import Identity, Results, as_planned, identity
+from longca.results.record import Record
+
+
+def changes(results: Results) -> list[Cell]:
+    """Cells that have an earlier record, with the verdict of `longca compare`; the worst first."""
+    if not results.replaced and len(results.folders) < 2:
+        return []
+    written = dict[Identity, list[Record]]()
+    for record in [*results.replaced, *results.records]:
+        written.setdefault(identity(as_planned(record), results.environments), []).append(record)
+    counting = set(map(id, results.records))
+    pairs = [(own[-2], own[-1]) for own in written.values() if len(own) > 1 and id(own[-1]) in counting]
+    return judge(pairs, PRACTICAL, busy=False)
