@@ -80,7 +80,8 @@ class Report(Shown):
 def report(*journals: Any, title: str = "LongCA results", out: str | Path | None = None, traces: Sequence[str | Path] = ()) -> Report:
     """Reads journals (folders, folders of such folders, or what `longca.run` returned) and returns a report of them.
 
-    `traces` are files that `longca simulate --trace` wrote: the page shows their timelines. `out` writes the page there. In a notebook the report shows itself.
+    `traces` are files that `longca simulate --trace` wrote: the page shows their timelines. `out` writes the page
+    there. In a notebook the report shows itself.
 
     >>> longca.report("out/mine", out="report.html")
     """

@@ -13,14 +13,23 @@ from longca.results.naming import Row
 from longca.results.reading import Results
 
 SCRIPTS = (  # what others need comes first
-    *("echarts.min.js", "data.js", "state.js", "looks.js", "measures.js", "receipts.js", "answer.js", "notes.js", "tooltip.js", "charts.js"),
+    *(
+        "echarts.min.js",
+        "data.js",
+        "state.js",
+        "looks.js",
+        "measures.js",
+        "receipts.js",
+        "answer.js",
+        "notes.js",
+        "tooltip.js",
+        "charts.js",
+    ),
     *("multiples.js", "enlarged.js", "board.js", "parallel.js", "table.js", "page.js"),
 )
 
 
-def render(
-    results: Results, rows: Sequence[Row], folders: Sequence[str | Path], title: str, timelines: Sequence[Timeline] = ()
-) -> str:
+def render(results: Results, rows: Sequence[Row], folders: Sequence[str | Path], title: str, timelines: Sequence[Timeline] = ()) -> str:
     """The page as text; of the folders it shows the names only."""
     data = page_data(results, rows, title, [Path(folder).resolve().name for folder in folders], timelines)
     parts = {

@@ -45,16 +45,32 @@ def cells_of(setting: int, frame: Frame, found: Iterable[Answer], limits: Limits
     cells: dict[tuple[object, ...], PageCell] = {}
     for answer in found:
         shares, (panel, x) = shares_of_best(answer.ranking), frame.place(answer.first)
+        known = _Limits(limits)
         for entry in answer.entries:
             rows = answer.rows[entry.line]
             place = setting, panel, frame.line(rows[0]), answer.contest.pass_.value, x
-            cell = PageCell(*place, *_figures(entry, limits, records), shares.get(entry.line), *_error(rows, answer, records))
+            figures, error = _figures(entry, known, records), _error(rows, answer, records)
+            cell = PageCell._make((*place, *figures, shares.get(entry.line), *error))
             if place not in cells or (cell.tflops or 0.0) > (cells[place].tflops or 0.0):
                 cells[place] = cell
     return list(cells.values())
 
 
-def _figures(entry: Entry, limits: Limits, records: Numbers) -> tuple[Any, ...]:
+class _Limits:
+    """The limits of the records of one contest: they differ by journal, mask and pass alone."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._known: dict[tuple[str, str, str], float | None] = {}
+
+    def of(self, record: Record) -> float | None:
+        place = record.env, record.mask_digest, record.pass_
+        if place not in self._known:
+            self._known[place] = self._limits.of(record)
+        return self._known[place]
+
+
+def _figures(entry: Entry, limits: _Limits, records: Numbers) -> tuple[Any, ...]:
     """Records, how many masks have a time, the medians of speed and time, and the share of the limit."""
     failed = NONE if entry.failed is None else records[id(entry.failed)]
     if not entry.figures:
@@ -69,7 +85,7 @@ def _figures(entry: Entry, limits: Limits, records: Numbers) -> tuple[Any, ...]:
     return first, second[0] if second else NONE, failed, len(figures), speed, ms, share_of_limit(nearest, limits)
 
 
-def share_of_limit(figure: Figure, limits: Limits) -> float | None:
+def share_of_limit(figure: Figure, limits: Limits | _Limits) -> float | None:
     """The time that tiles allow over the time that was measured; both add up over passes."""
     total = 0.0
     for record in figure.records:
@@ -82,7 +98,8 @@ def share_of_limit(figure: Figure, limits: Limits) -> float | None:
 
 def _error(rows: Sequence[Row], answer: Answer, records: Numbers) -> tuple[float | None, str | None, int]:
     """The worst error of records of this very pass."""
-    worst = worst_error(row for row in rows if row.record.pass_ is answer.contest.pass_)
+    pass_ = answer.contest.pass_
+    worst = worst_error([row for row in rows if row.record.pass_ is pass_])
     return (None, None, NONE) if worst is None else (worst.share, worst.tensor, records[id(worst.row.record)])
 
 

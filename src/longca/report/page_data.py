@@ -33,6 +33,7 @@ from longca.text import format_extras, format_heads, printable
 PASS_WORDS = {Pass.FWD: "forward", Pass.BWD: "backward", Pass.BOTH: "forward and backward"}
 LEFT_OUT = ("schema", "key", "torch", "commit")  # of no use to a reader, or shown with the environment
 COMMAND_PARTS = 5
+CHANGED = (Verdict.BROKEN, Verdict.SLOWER, Verdict.FASTER, Verdict.MENDED)
 MOST_CHANGES = 200  # cells that are listed; the rest is counted
 
 
@@ -77,9 +78,9 @@ def _start(groups: dict[Setting, list[Row]], rows: Sequence[Row]) -> int:
 
 
 def _changes(results: Results, records: dict[int, int]) -> dict[str, Any]:
-    """How many cells got which verdict, and those that changed: [verdict, record, time before, time after over it, why, versions before]."""
+    """How many cells got which verdict, and those that changed: [verdict, record, time before, ratio of times, why, versions]."""
     found = changes(results)
-    listed = [cell for cell in found if cell.verdict not in (Verdict.SAME, Verdict.UNMEASURED)]
+    listed = [cell for cell in found if cell.verdict in CHANGED]
     return {
         "counts": [[verdict.lower(), len(own)] for verdict, own in grouped(found, lambda cell: cell.verdict.value).items()],
         "cells": [

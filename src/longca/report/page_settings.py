@@ -8,6 +8,7 @@ from typing import Any
 
 from longca.report.encoding import rounded
 from longca.report.frames import Frame, frame_of
+from longca.report.looks import SIMULATED
 from longca.report.page_cells import NONE, Numbers, PageCell, cells_of, share_of_limit
 from longca.results.answers import Answer, answers, closeness, shares_of_best
 from longca.results.coverage import Coverage, coverage
@@ -41,6 +42,7 @@ def setting_data(
         "panels": [[panel, panels[panel].problem] for panel in order],
         "passes": [pass_ for pass_ in Pass if any(answer.contest.pass_ is pass_ for answer in found)],
         "peak": _peak(rows),
+        "suffix": _suffix(rows),
         "at": _start(rows, frame),
         "matrix": [_matrix_cell(answer, frame, limits, records) for answer in found if answer.ranking.best],
         "order": [[pass_, _order(own, frame)] for pass_, own in grouped(found, lambda answer: answer.contest.pass_).items()],
@@ -62,6 +64,13 @@ def _peak(rows: Iterable[Row]) -> float | None:
     """TFLOP/s that the device can do at most; None where it is not known."""
     known = next((row.record for row in rows if row.record.ok and row.record.mfu), None)
     return None if known is None or known.mfu is None else rounded(known.speed / known.mfu)
+
+
+def _suffix(rows: Iterable[Row]) -> str:
+    """What the names of all lines end with, where everything was simulated on one cluster."""
+    clusters = {row.record.simulated for row in rows}
+    (cluster, *others) = clusters
+    return f"{SIMULATED}{cluster}" if cluster and not others else ""
 
 
 def _matrix_cell(answer: Answer, frame: Frame, limits: Limits, records: Numbers) -> Data:
@@ -119,9 +128,11 @@ def _board(rows: Sequence[Row], cells: Iterable[PageCell], frame: Frame) -> list
     for (line, panel, pass_), own in grouped(rows, lambda row: (frame.line(row), frame.place(row)[0], row.record.pass_)).items():
         counted = [row for row in own if row.same is None or not row.record.ok] or own
         state = STATES.index(coverage(row.record for row in counted))
-        cell = worst.get((line, panel, pass_.value))
-        error = [rounded(cell.error), cell.tensor, cell.worst] if cell else [None, None, NONE]
-        board.append([line, panel, pass_, state, timed.get((line, panel, pass_.value), 0), len({frame.place(row)[1] for row in own}), *error])
+        found = worst.get((line, panel, pass_.value))
+        error = [rounded(found.error), found.tensor, found.worst] if found else [None, None, NONE]
+        board.append(
+            [line, panel, pass_, state, timed.get((line, panel, pass_.value), 0), len({frame.place(row)[1] for row in own}), *error]
+        )
     return board
 
 
@@ -162,5 +173,3 @@ def _dense(rows: Sequence[Row], everything: Sequence[Row], frame: Frame, records
         for (panel, pass_), group in groups.items()
         for name, own in dense_lines(group, everything, MOST_DENSE).items()
     ]
-
-

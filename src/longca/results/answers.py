@@ -57,15 +57,16 @@ def _answer(contest: Contest, rows: Sequence[Row]) -> Answer:
 
 
 class Closeness(NamedTuple):
-    """How close one kernel is to the fastest over many contests: the mean share of its speed, and a curve over `STEPS`."""
+    """How close one kernel is to the fastest over many contests: the mean share of its speed, and a curve over `STEPS`,
+    whose last point is the share of contests that it wins or ties."""
 
     mean: float
     curve: list[float]
 
 
 def closeness(found: Sequence[Mapping[str, float]]) -> dict[str, Closeness]:
-    """By kernel, the closest first: in what share of the contests its speed is at least each step of the fastest speed. A contest in which
-    a kernel has no rank counts as 0. `found` has a mapping per contest: shares of the fastest speed by kernel."""
+    """By kernel, the one that is fastest most often first: in what share of the contests its speed is at least each step of the fastest
+    speed. A contest in which a kernel has no rank counts as 0. `found` has a mapping per contest: shares of the fastest speed by kernel."""
     shares: dict[str, list[float]] = {}
     for contest in found:
         for name, share in contest.items():
@@ -74,7 +75,7 @@ def closeness(found: Sequence[Mapping[str, float]]) -> dict[str, Closeness]:
     curves = {
         name: Closeness(sum(own) / count, [sum(share >= step for share in own) / count for step in STEPS]) for name, own in shares.items()
     }
-    return dict(sorted(curves.items(), key=lambda entry: (-entry[1].mean, entry[0])))
+    return dict(sorted(curves.items(), key=lambda entry: (-entry[1].curve[-1], -entry[1].mean, entry[0])))
 
 
 def shares_of_best(ranking: Ranking) -> dict[str, float]:

@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from longca.masks.mask import Mask
+from longca.masks.bands import Bands
+from longca.masks.bands import bands as make_bands
+from longca.masks.tiles import per_row_tile
 from longca.results.reading import Results
 from longca.results.record import Pass, Record
 
@@ -40,13 +42,20 @@ def tile_rows(pass_: Pass, heads_q: int, heads_kv: int) -> int:
     return BACKWARD_ROWS if pass_ is Pass.BWD else max(1, TILE_ROWS * heads_kv // heads_q)
 
 
-def covered(mask: Mask, rows_per_tile: int, keys_per_tile: int = TILE_KEYS) -> float:
-    """The share of the touched tiles' area that the mask shows: 1 where no tile is cut. Tiles end where the sequence does."""
-    runs = mask.tiles(rows_per_tile, keys_per_tile).runs
-    rows = np.minimum((runs.row + 1) * rows_per_tile, mask.seqlen_q) - runs.row * rows_per_tile
-    keys = np.minimum(runs.end * keys_per_tile, mask.seqlen_k) - runs.start * keys_per_tile
+def covered(bands: Bands, area: int, seqlen_q: int, seqlen_k: int, rows_per_tile: int, keys_per_tile: int = TILE_KEYS) -> float:
+    """The share of the touched tiles' area that a mask shows: 1 where no tile is cut. Tiles end where the sequence does."""
+    pieces, tile = per_row_tile(bands, rows_per_tile)
+    columns = -(-seqlen_k // keys_per_tile) + 1  # one more than there are: tiles of two rows do not touch
+    first = tile * columns
+    start, end = first + pieces.lo // keys_per_tile, first + (pieces.hi_last - 1) // keys_per_tile + 1
+    order = np.argsort(start, kind="stable")
+    start, end, first, tile = start[order], end[order], first[order], tile[order]
+    reach = np.maximum.accumulate(np.append(0, end[:-1])) if len(end) else end
+    start = np.minimum(np.maximum(start, reach), end)  # what an earlier piece touches counts once
+    keys = np.minimum((end - first) * keys_per_tile, seqlen_k) - np.minimum((start - first) * keys_per_tile, seqlen_k)
+    rows = np.minimum((tile + 1) * rows_per_tile, seqlen_q) - tile * rows_per_tile
     touched = int((rows * keys).sum())
-    return mask.area / touched if touched else 1.0
+    return area / touched if touched else 1.0
 
 
 class Limits:
@@ -55,7 +64,7 @@ class Limits:
 
     def __init__(self, results: Results) -> None:
         self._masks = results.masks
-        self._built: dict[str, Mask | None] = {}
+        self._bands: dict[str, Bands] = {}
         self._covered: dict[tuple[str, int], float | None] = {}
         self._dense: dict[Group, float] = {}
         for record in results.records:
@@ -73,16 +82,16 @@ class Limits:
         rows = tile_rows(record.pass_, record.heads_q, record.heads_kv)
         place = record.mask_digest, rows
         if place not in self._covered:
-            mask = self._mask(record)
-            self._covered[place] = None if mask is None else covered(mask, rows)
+            self._covered[place] = self._covered_share(record, rows)
         return self._covered[place]
 
-    def _mask(self, record: Record) -> Mask | None:
-        if record.mask_digest not in self._built:
-            entry = self._masks.get((record.mask_digest, record.mask))
-            bands = None if entry is None else entry.bands
-            self._built[record.mask_digest] = None if entry is None or bands is None else Mask.of(entry.seqlen_q, entry.seqlen_k, bands)
-        return self._built[record.mask_digest]
+    def _covered_share(self, record: Record, rows: int) -> float | None:
+        entry = self._masks.get((record.mask_digest, record.mask))
+        if entry is None or entry.bands is None:
+            return None
+        if record.mask_digest not in self._bands:
+            self._bands[record.mask_digest] = make_bands(*entry.bands)
+        return covered(self._bands[record.mask_digest], entry.area, entry.seqlen_q, entry.seqlen_k, rows)
 
 
 def is_limited(record: Record) -> bool:

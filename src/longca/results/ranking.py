@@ -159,13 +159,17 @@ def _entry(line: str, records: list[Record], pass_: Pass) -> Entry:
         if other is None or _rank_of(record, pass_) >= _rank_of(other, pass_):  # of one kind the last counts
             passes[record.pass_] = record
     figures, failed, missing = dict[str, Figure](), list[Record](), set[str]()
+    parts = pass_.parts
     for digest, passes in by_mask.items():
-        parts = (pass_,) if pass_ in passes else pass_.parts
-        chosen = [passes[part] for part in parts if part in passes]
-        failed += [record for record in chosen if not record.ok][:1]
-        missing.update(part for part in parts if part not in passes)
-        if len(chosen) == len(parts) and all(record.ok for record in chosen):
+        whole = passes.get(pass_)
+        chosen = [whole] if whole is not None else [passes[part] for part in parts if part in passes]
+        bad = next((record for record in chosen if not record.ok), None)
+        if bad is not None:
+            failed.append(bad)
+        elif whole is not None or len(chosen) == len(parts):
             figures[digest] = figure(chosen)
+        if whole is None:
+            missing.update(part for part in parts if part not in passes)
     if failed:
         return Entry(line, figures, Out(line, failed[0].status.value, _reason(failed, len(by_mask))), failed[0])
     if not figures:

@@ -8,18 +8,18 @@ function strength(entry) {
   return entry.ahead === null ? 0 : Math.min(1, (entry.ahead - 1) / 1);
 }
 
+const aheadText = ({ ahead }) => `${ahead.toFixed(ahead < 1.1 ? 3 : 2)}×`; // 1.03 would look like 3 %
+
 function leadWords(entry) {
   if (entry.ahead === null) return entry.ranked > 1 ? "no other is slower" : "the only one";
-  return `${entry.ahead.toFixed(entry.ahead < 1.1 ? 3 : 2)}× ${entry.next}`; // 1.03 would look like 3 %
+  return `${aheadText(entry)} ${nameText(entry.next)}`;
 }
 
 function answerCell(entry) {
   const cell = element("td"), made = button(null, () => showReceipts(entry.records, answerWords(entry)), "answer");
-  const [best, ...equal] = entry.fastest, lines = [entry.limit === null ? null : `${shareText(entry.limit)} of limit`, entry.same ? `same as ${entry.same}` : null].filter(Boolean);
-  made.append(breakable(best + (entry.noisy ? " ~" : ""), "b"), element("span", figureText(entry.tflops), "figure"));
-  if (equal.length) made.append(element("small", `= ${equal.length === 1 ? equal[0] : `${equal.length} others`}`));
-  made.append(element("small", leadWords(entry), "lead"));
-  if (lines.length) made.append(element("small", lines.join(", ")));
+  const [best, ...equal] = entry.fastest, figures = element("span", null, "figures");
+  figures.append(element("span", figureText(entry.tflops), "figure"), element("small", entry.same ? `as ${entry.same}` : entry.limit === null ? "" : shareText(entry.limit)));
+  made.append(breakable(nameText(best) + (entry.noisy ? " ~" : ""), "b"), figures, element("small", equal.length ? `= ${equal.length === 1 ? nameText(equal[0]) : `${equal.length} others`}` : leadWords(entry), "lead"));
   made.title = answerWords(entry);
   if (state.tint === "kernel") made.style.setProperty("--c", lookOf(entry.colour).colour);
   else made.style.setProperty("--c", "var(--heat)");
@@ -32,10 +32,10 @@ function answerCell(entry) {
 
 function answerWords(entry) {
   const [best, ...equal] = entry.fastest;
-  const also = equal.length ? `, as fast: ${equal.join(", ")}` : "";
-  const lead = entry.ahead === null ? "" : `; ${entry.ahead.toFixed(entry.ahead < 1.1 ? 3 : 2)} times as fast as ${entry.next}`;
+  const also = equal.length ? `, as fast: ${equal.map(nameText).join(", ")}` : "";
+  const lead = entry.ahead === null ? "" : `; ${aheadText(entry)} the speed of ${nameText(entry.next)}`;
   const limit = entry.limit === null ? "" : `; ${shareText(entry.limit)} of the speed that tiles allow`;
-  return `${entry.panel}, ${placeText(setting().axis, entry.x)}: ${best}${also}, ${figureText(entry.tflops)} TFLOP/s${lead}${limit}.`;
+  return `${entry.panel}, ${placeText(setting().axis, entry.x)}: ${nameText(best)}${also}, ${figureText(entry.tflops)} TFLOP/s${lead}${limit}.`;
 }
 
 function winners() {
@@ -45,7 +45,7 @@ function winners() {
   const place = document.getElementById("winners");
   place.replaceChildren(...best.map(([name, share], i) => {
     const entry = element("span", null, "winner");
-    entry.append(swatch(name), element("b", name), ` ${i ? "in" : "is fastest or as fast in"} ${shareText(share)}${i ? "" : ` of ${count} cells`}`);
+    entry.append(swatch(name), element("b", nameText(name)), ` ${i ? "in" : "is fastest or as fast in"} ${shareText(share)}${i ? "" : ` of ${count} cells`}`);
     return entry;
   }));
 }
@@ -55,7 +55,7 @@ function drawAnswer() {
   const places = unique(own.map(({ x }) => x)).sort((a, b) => a - b), made = element("table", null, "answers");
   const head = element("tr");
   head.append(element("th", "mask"), ...places.map((x) => element("th", placeText(axis, x))));
-  made.append(element("caption", `${AXIS_TITLES[axis]} across; TFLOP/s${axis === "ranks" ? " per GPU" : ""}, ${PASS_WORDS.get(passNow())}`), element("thead"), element("tbody"));
+  made.append(element("caption", `${AXIS_TITLES[axis]} across; in each cell the fastest kernel, TFLOP/s${axis === "ranks" ? " per GPU" : ""}, ${own.some(({ limit }) => limit !== null) ? "share of the limit, " : ""}and its lead over the next or who is as fast (=)${setting().suffix ? `; everything was${setting().suffix.slice(1)}, nothing was measured` : ""}`), element("thead"), element("tbody"));
   made.tHead.append(head);
   const rows = groupBy(own, ({ panel, simulated }) => JSON.stringify([panels.findIndex(([name]) => name === panel), simulated]));
   for (const key of [...rows.keys()].sort((a, b) => JSON.parse(a)[0] - JSON.parse(b)[0])) {
@@ -63,7 +63,7 @@ function drawAnswer() {
     const row = element("tr"), name = element("th");
     name.scope = "row";
     const link = button(null, () => setState({ panel }), "panel-name");
-    link.append(...[maskPicture(mask), breakable(panel + (simulated ? `, simulated on ${simulated}` : ""))].filter(Boolean));
+    link.append(...[maskPicture(mask), breakable(panel + (simulated && !setting().suffix ? `, simulated on ${simulated}` : ""))].filter(Boolean));
     link.title = `${maskWords(mask)}. Click for the chart.`;
     name.append(link);
     row.append(name, ...places.map((x) => (entries.has(x) ? answerCell(entries.get(x)) : element("td", "–", "empty"))));

@@ -59,7 +59,7 @@ function drawBoard() {
   for (const line of lines) {
     const row = element("tr"), name = element("th");
     name.scope = "row";
-    name.append(swatch(line), breakable(line));
+    name.append(swatch(line), breakable(nameText(line)));
     row.append(name, ...panels.map(([panel]) => boardCell(found.get(key(line, panel)), here.get(key(line, panel)))));
     made.tBodies[0].append(row);
   }
@@ -88,7 +88,7 @@ function drawCurve() {
   const tip = (x) => {
     const step = DATA.steps.indexOf(nearest(DATA.steps, x)), box = element("div", null, "tip"), rows = element("table");
     box.append(element("strong", `at least ${percent(DATA.steps[step])} of the fastest speed in`));
-    for (const [name, , curve] of [...curves].sort((a, b) => b[2][step] - a[2][step])) { const row = element("tr"), title = element("td"); title.append(swatch(name), name); row.append(title, element("td", percent(curve[step]), "number")); rows.append(row); }
+    for (const [name, , curve] of [...curves].sort((a, b) => b[2][step] - a[2][step])) { const row = element("tr"), title = element("td"); title.append(swatch(name), nameText(name)); row.append(title, element("td", percent(curve[step]), "number")); rows.append(row); }
     box.append(rows);
     return box;
   };

@@ -18,7 +18,7 @@ function niceEnd(value) {
 function valueAxis({ measure, ends, log }, name = true) {
   const { quiet, line } = theme();
   const text = (value) => (measure.share ? `${Number((100 * value).toPrecision(3))}` : value >= 1e6 ? `${Number((value / 1e6).toPrecision(3))}M` : value >= 1e4 ? `${Number((value / 1e3).toPrecision(3))}k` : String(Number(value.toPrecision(3))));
-  const base = { name: name ? unitOf(measure) : "", nameLocation: "end", nameGap: 8, nameTextStyle: { color: quiet, align: "left", padding: [0, 0, 0, -34] }, axisLabel: { color: quiet, formatter: text, hideOverlap: true }, splitLine: { lineStyle: { color: line } }, axisLine: { show: false }, axisTick: { show: false } };
+  const base = { name: name ? unitOf(measure) : "", nameLocation: "end", nameGap: 12, nameTextStyle: { color: quiet, align: "left", padding: [0, 0, 0, -38] }, axisLabel: { color: quiet, formatter: text, hideOverlap: true }, splitLine: { lineStyle: { color: line } }, axisLine: { show: false }, axisTick: { show: false } };
   if (log) return { ...base, type: "log", logBase: 10, min: ends[0] * 0.85, max: ends[1] * 1.15, axisLabel: { ...base.axisLabel, customValues: logMarks(ends[0] * 0.85, ends[1] * 1.15) }, axisTick: { show: false } };
   return { ...base, type: "value", min: 0, max: niceEnd(ends[1] || 1), splitNumber: 4 };
 }
@@ -70,8 +70,8 @@ function lineOption(frame, panel, big = false) {
   const series = names.map((name) => lineSeries(frame, name, lines.get(name), big));
   if (big) series.push(...names.filter((name) => modeOf(name, frame.order) === "colour").map((name) => spreadSeries(frame, name, lines.get(name))));
   series.push(...denseSeries(frame, panel));
-  const zoom = big ? [{ type: "inside", filterMode: "none" }, { type: "slider", height: 18, bottom: 6, filterMode: "none", labelFormatter: (x) => placeText(frame.axis, Math.round(x)), textStyle: { color: theme().quiet } }] : [];
-  return { animation: false, grid: { left: 46, right: 14, top: 26, bottom: big ? 78 : 42 }, xAxis: placeAxis(frame, big), yAxis: valueAxis(frame), series, dataZoom: zoom,
+  const zoom = big ? [{ type: "inside", filterMode: "none" }, { type: "slider", height: 18, bottom: 6, showDataShadow: false, filterMode: "none", labelFormatter: (x) => placeText(frame.axis, Math.round(x)), textStyle: { color: theme().quiet } }] : [];
+  return { animation: false, grid: { left: 46, right: 14, top: 30, bottom: big ? 78 : 42 }, xAxis: placeAxis(frame, big), yAxis: valueAxis(frame), series, dataZoom: zoom,
     tooltip: { trigger: "axis", axisPointer: { type: "line", snap: true, lineStyle: { color: theme().quiet } }, ...tooltipStyle(), appendTo: big ? undefined : "body", order: "seriesAsc",
       formatter: (hit) => { const x = nearest(frame.places, (hit[0] ?? hit).value[0]); return tooltipText(own.filter((cell) => cell.x === x), frame.measure, `${panel}, ${placeText(frame.axis, x)} ${frame.axis === "seqlen" ? "tokens" : AXIS_TITLES[frame.axis]}`); } } };
 }
@@ -82,9 +82,9 @@ function barOption(frame, panel, x, big = false) {
   const own = (frame.byPanel.get(panel) ?? []).filter((cell) => cell.x === x), { quiet, faint, ink, paper } = theme(), { measure } = frame;
   const bars = own.filter((cell) => measure.value(cell) !== null && modeOf(cell.line, frame.order) !== "hidden").sort((a, b) => (measure.high ? -1 : 1) * (measure.value(a) - measure.value(b)));
   const item = (cell) => { const { colour, hollow } = lookOf(cell.line), own = modeOf(cell.line, frame.order) === "grey" ? faint : colour; return hollow ? { color: paper, borderColor: own, borderWidth: 1.5 } : { color: own }; };
-  return { animation: false, grid: { left: 8, right: 64, top: 8, bottom: 40, containLabel: true },
+  return { animation: false, grid: { left: 8, right: 46, top: 6, bottom: 24, containLabel: true },
     xAxis: { ...valueAxis(frame, false), name: unitOf(measure), nameLocation: "middle", nameGap: 26, nameTextStyle: { color: quiet } },
-    yAxis: { type: "category", inverse: true, data: bars.map(({ line }) => line), axisLabel: { color: ink, width: big ? 260 : 130, overflow: "truncate" }, axisTick: { show: false }, axisLine: { lineStyle: { color: quiet } } },
+    yAxis: { type: "category", inverse: true, data: bars.map(({ line }) => nameText(line)), axisLabel: { color: ink, width: big ? 260 : 130, overflow: "truncate" }, axisTick: { show: false }, axisLine: { lineStyle: { color: quiet } } },
     series: [{ type: "bar", barMaxWidth: 20, label: { show: true, position: "right", color: ink, fontSize: 11, formatter: ({ data }) => valueText({ ...measure, unit: "" }, data.value) }, data: bars.map((cell) => ({ value: measure.value(cell), itemStyle: item(cell), cell })) }],
     tooltip: { trigger: "axis", axisPointer: { type: "shadow" }, ...tooltipStyle(), appendTo: big ? undefined : "body", formatter: () => tooltipText(own, measure, `${panel}, ${placeText(frame.axis, x)}`) } };
 }

@@ -10,7 +10,7 @@ function panelTable(frame, panel) {
   for (const name of unique([...frame.order, ...lines.keys()]).filter((line) => lines.has(line))) {
     const row = element("tr"), title = element("th"), cells = new Map(lines.get(name).map((cell) => [cell.x, cell]));
     title.scope = "row";
-    title.append(swatch(name), breakable(name));
+    title.append(swatch(name), breakable(nameText(name)));
     row.append(title, ...places.map((x) => valueCell(frame.measure, cells.get(x))));
     made.tBodies[0].append(row);
   }
@@ -20,9 +20,9 @@ function panelTable(frame, panel) {
 function valueCell(measure, cell) {
   const made = element("td", null, "number");
   if (!cell) return made;
-  const value = measure.value(cell), words = value !== null ? valueText({ ...measure, unit: "" }, value) : cell.failed >= 0 ? statusOf(cell.failed).words : "";
+  const value = measure.value(cell), words = value !== null ? valueText({ ...measure, unit: "" }, value) : cell.failed < 0 ? "" : statusOf(cell.failed).never ? "–" : statusOf(cell.failed).words;
   const link = button(words, () => showCell(cell), value === null ? "link quiet" : "link");
-  if (cell.failed >= 0) link.title = get(cell.failed, "reason");
+  if (cell.failed >= 0) link.title = `${statusOf(cell.failed).words}: ${get(cell.failed, "reason")}`;
   made.append(link);
   return made;
 }
@@ -45,6 +45,7 @@ function drawEnlarged() {
   document.getElementById("enlarged-title").replaceChildren(...[maskPicture(mask), breakable(panel)].filter(Boolean));
   document.getElementById("enlarged-words").textContent = [maskWords(mask), `${PASS_WORDS.get(passNow())}, ${unitOf(frame.measure)}. Bars on points span the 20th to the 80th percentile. Click a point or a number for its receipt.`].filter(Boolean).join("; ");
   forget([...box.children]);
+  drawLegend(frame, "enlarged-legend");
   const place = plot(chartWords(frame, panel));
   box.replaceChildren(place);
   pending.set(place, asBars(frame) ? barOption(frame, panel, barPlace(frame), true) : lineOption(frame, panel, true));

@@ -27,6 +27,9 @@ function modeOf(name, order) {
   return coloured.includes(name) ? "colour" : "grey";
 }
 
+// Where everything was simulated on one cluster, that is said once and not in every name.
+const nameText = (name) => (setting().suffix && name.endsWith(setting().suffix) ? name.slice(0, -setting().suffix.length) : name);
+
 function swatch(name) {
   const { colour, symbol, hollow } = lookOf(name), made = element("span", null, `swatch ${symbol}`);
   made.style.setProperty("--c", colour);

@@ -20,7 +20,7 @@ const MEASURES = [
   { key: "joules", label: "Energy", unit: "J", value: joined("joules", sum) },
   { key: "memory", label: "Peak memory", unit: "GiB", value: positive(joined("peak_gib", most)) },
   { key: "error", label: "Error", unit: "% of the tolerance", share: true, value: (cell) => cell.error },
-  { key: "wait", label: "Waiting (communication exposed)", unit: "% of the time", share: true, value: joined("wait_share", most) },
+  { key: "wait", label: "Waiting for transfers and others", unit: "% of the time", share: true, value: joined("wait_share", most) },
   { key: "exposed", label: "Transfers exposed", unit: "% of the time", share: true, value: joined("exposed_share", most) },
   { key: "hidden", label: "Transfers hidden", unit: "% of the transfers", share: true, high: true, value: joined("hidden_share", most) },
   { key: "imbalance", label: "Imbalance of the work", unit: "most over mean", value: joined("imbalance", most) },
@@ -44,7 +44,7 @@ const measureNow = (cells) => offered(cells).find(({ key }) => key === state.mea
 
 const unitOf = (measure) => {
   const each = measure.key === "tflops" && setting().axis === "ranks" ? " per GPU" : "";
-  return measure.key === "speedup" ? `× the speed of ${baseNow()}` : measure.unit + each;
+  return measure.key === "speedup" ? `× the speed of ${nameText(baseNow())}` : measure.unit + each;
 };
 
 function valueText(measure, value) {

@@ -79,8 +79,8 @@ function card(frame, [panel, mask]) {
   return [box, place, asBars(frame) ? barOption(frame, panel, barPlace(frame)) : lineOption(frame, panel)];
 }
 
-function drawLegend(frame) {
-  const box = document.getElementById("legend");
+function drawLegend(frame, id = "legend") {
+  const box = document.getElementById(id);
   const choose = (name, alone) => {
     const coloured = state.show ?? frame.order.slice(0, BEST_FEW), mode = modeOf(name, frame.order), others = frame.order.filter((other) => other !== name);
     if (alone) return setState(others.every((other) => state.hide.includes(other)) ? { show: null, hide: [] } : { show: [name], hide: others });
@@ -89,7 +89,7 @@ function drawLegend(frame) {
   };
   box.replaceChildren(...frame.order.map((name) => {
     const mode = modeOf(name, frame.order), made = button(null, (event) => choose(name, event.shiftKey || event.detail === 2), `chip ${mode}`); // detail: the second of two clicks
-    made.append(swatch(name), name);
+    made.append(swatch(name), nameText(name));
     made.setAttribute("aria-pressed", String(mode === "colour"));
     made.title = `${{ colour: "Shown. Click to hide", grey: "Grey. Click to colour", hidden: "Hidden. Click to show" }[mode]}; double-click or Shift+click shows it alone.`;
     return made;
@@ -117,5 +117,5 @@ function drawMultiples() {
   place.replaceChildren(...(cards.length ? cards.map(([box]) => box) : [element("p", "There is nothing to draw: no kernel has a time here, or all are hidden.", "note")]));
   for (const [, plotted, made] of cards) plan(plotted, made);
   const without = unique(cellsNow().map(({ line }) => line)).filter((line) => !frame.order.includes(line));
-  document.getElementById("untimed").textContent = without.length ? `Without any time here: ${without.join(", ")}.` : "";
+  document.getElementById("untimed").textContent = without.length ? `Without any time here: ${without.map(nameText).join(", ")}.` : "";
 }

@@ -37,7 +37,7 @@ function failureEntry({ status, words, reason, lengths, kernels, masks, count, q
   const entry = element("li", null, quiet ? "quiet" : "");
   const where = element("small", ` ${count} ${count === 1 ? "record" : "records"}; ${few(masks)}${lengths ? `; ${lengths}` : ""}`);
   where.title = masks.join(", ");
-  entry.append(element("b", words, `status ${status}`), " ", breakable(few(kernels)), `: ${reason}`, where);
+  entry.append(element("b", words, `status ${status}`), " ", breakable(few(kernels.map(nameText))), `: ${reason}`, where);
   return entry;
 }
 

@@ -69,7 +69,7 @@ function start() {
   onState(["measure", "base", "scale", "chart", "at", "show", "hide"], drawMultiples);
   onState(["show", "hide"], drawCurve);
   onState(["board", "place"], drawBoard);
-  onState(["panel"], drawEnlarged);
+  onState(["panel", "measure", "base", "scale", "chart", "at", "show", "hide"], drawEnlarged);
   drawSetting();
   drawChanges();
   drawTimelines();

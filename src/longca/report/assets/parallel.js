@@ -1,6 +1,6 @@
 "use strict";
 // Timelines of ranks, as `longca simulate --trace` wrote them: compute above, transfers below, waiting in red.
-const KIND_COLOURS = new Map([["attention", "--s0"], ["memory", "--s5"], ["transfer", "--s1"], ["waiting", "--bad"]]);
+const KIND_COLOURS = new Map([["attention", "--attention"], ["memory", "--memory"], ["transfer", "--transfer"], ["waiting", "--waiting"]]);
 
 function timelineOption({ kinds, names, spans }) {
   const ranks = unique(spans.map(([rank]) => rank)), { quiet, line } = theme(), colours = kinds.map((kind) => css(KIND_COLOURS.get(kind) ?? "--s8"));

@@ -27,7 +27,8 @@ function clockLine(record) {
 function versionLine(record) {
   const own = JSON.parse(get(record, "versions") || "{}"), environment = ENVIRONMENTS.get(get(record, "env"));
   const facts = ["driver", "python", "longca", "date"].filter((name) => environment?.facts.get(name)).map((name) => `${name} ${environment.facts.get(name)}`);
-  return [...Object.entries(own).map(([name, version]) => `${name} ${version}`), ...facts].join(", ") || "not recorded";
+  const packages = [...(environment?.facts ?? [])].filter(([name]) => name.startsWith("packages.")).map(([name, version]) => `${name.slice(9)} ${version}`);
+  return unique([...Object.entries(own).map(([name, version]) => `${name} ${version}`), ...packages, ...facts]).join(", ") || "not recorded";
 }
 
 const copied = (text, place) => navigator.clipboard?.writeText(text).then(() => { place.textContent = "Copied"; }, () => { place.textContent = "Select the text and copy it"; });

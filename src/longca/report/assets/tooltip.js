@@ -9,7 +9,7 @@ function tooltipText(cells, measure, title) {
   box.append(element("strong", title));
   for (const cell of timed.slice(0, MOST_ROWS)) {
     const row = element("tr"), name = element("td"), value = measure.value(cell), spread = spreadOf(measure, cell);
-    name.append(swatch(cell.line), cell.line + (get(cell.record, "noisy") ? " ~" : ""));
+    name.append(swatch(cell.line), nameText(cell.line) + (get(cell.record, "noisy") ? " ~" : ""));
     const part = best && value !== best && !measure.share ? shareText(measure.high ? value / best : best / value) : "";
     row.append(name, element("td", valueText(measure, value), "number"), element("td", part, "number quiet"));
     if (spread) row.title = `${figureText(spread[0])} to ${figureText(spread[1])}`;
@@ -18,7 +18,7 @@ function tooltipText(cells, measure, title) {
   box.append(rows);
   if (timed.length > MOST_ROWS) box.append(element("small", `and ${timed.length - MOST_ROWS} more`));
   const without = groupBy(cells.filter((cell) => cell.tflops === null && cell.failed >= 0), (cell) => statusOf(cell.failed).words);
-  for (const [words, own] of without) box.append(element("small", `${words}: ${own.map(({ line }) => line).join(", ")}`, "quiet"));
+  for (const [words, own] of without) box.append(element("small", `${words}: ${own.map(({ line }) => nameText(line)).join(", ")}`, "quiet"));
   const same = cells.map((cell) => recordsOf(cell)[0]).filter((record) => record !== undefined).map((record) => get(record, "same")).find(Boolean);
   if (same) box.append(element("small", `At this length the mask is the same as ${same}.`, "quiet"));
   return box;
