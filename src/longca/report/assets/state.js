@@ -2,6 +2,7 @@
 // What the reader chose. All of it stands in the address after the #, so that a view can be sent; what is as at the start is left out.
 const START = { setting: DATA.settings[DATA.start]?.title ?? "", pass: "", measure: "tflops", base: "", scale: "linear", chart: "lines", at: "",
   tint: "kernel", board: "coverage", place: "", panel: "", section: "", filter: "" };
+const CHOICES = { scale: ["linear", "log"], chart: ["lines", "bars"], tint: ["kernel", "limit", "ahead"], board: ["coverage", "error", "peak", "limit", "close"] };
 const LISTS = ["show", "hide"]; // names of kernels; show is null where the best five are shown
 const state = { ...START, show: null, hide: [] };
 const listeners = [];
@@ -11,6 +12,7 @@ function readState() {
   for (const name of Object.keys(START)) state[name] = given.get(name) ?? START[name];
   state.show = given.has("show") ? given.getAll("show").filter(Boolean) : null;
   state.hide = given.getAll("hide");
+  for (const [name, choices] of Object.entries(CHOICES)) if (!choices.includes(state[name])) state[name] = START[name];
   if (!DATA.settings.some(({ title }) => title === state.setting)) state.setting = START.setting;
 }
 
