@@ -7,6 +7,9 @@ from typing import Any
 from longca.cli import main
 from report.browser import Browser
 
+PAINT = "for (const place of [...pending.keys()]) paint(place); "  # charts that are not in view, too
+FIRST = PAINT + "const option = drawn.get(document.querySelector('#charts .plot')).getOption(); "  # of the first chart
+
 
 def opened(browser: Browser, folder: Path | list[Path], tmp_path: Path, *more: str) -> Browser:
     folders = folder if isinstance(folder, list) else [folder]
@@ -49,8 +52,9 @@ def series(page: Browser, panel: str) -> dict[str, Any]:
     """By kernel its points [x, y] in the chart of a mask."""
     return dict(
         page.script(
-            """for (const place of [...pending.keys()]) paint(place);
-               const card = [...document.querySelectorAll('#charts article')].find((box) => box.querySelector('h3').innerText === arguments[0]);
+            PAINT
+            + """const cards = [...document.querySelectorAll('#charts article')];
+               const card = cards.find((box) => box.querySelector('h3').innerText === arguments[0]);
                return drawn.get(card.querySelector('.plot')).getOption().series.filter(({ name }) => name)
                  .map(({ name, data }) => [name, data.map((point) => point.value ?? point)])""",
             panel,

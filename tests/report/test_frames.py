@@ -1,9 +1,8 @@
 """The axis of a setting's charts."""
 
-from report.made import Record, blocks, kernel, results_of
-
 from longca.report.frames import frame_of
 from longca.results.naming import rows
+from report.made import Record, blocks, kernel, results_of
 
 
 def layout(records: list[Record]) -> tuple[str, list[tuple[str, float]]]:

@@ -19,7 +19,7 @@ from longca.results.merge import pack
 from longca.results.reading import read_all
 from report.browser import Browser
 from report.made import ENVIRONMENT, Record, make_record
-from report.opened import choose, opened, ready_after, text
+from report.opened import PAINT, choose, opened, ready_after, text
 
 Write = Callable[..., Path]
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -55,7 +55,7 @@ def test_every_part_is_drawn_without_a_complaint_or_a_request(page: Browser, siz
     for part in PARTS:
         page.script("document.querySelector(arguments[0]).scrollIntoView()", part)
         assert text(page, part).strip()
-    page.script("for (const place of [...pending.keys()]) paint(place)")
+    page.script(PAINT)
     inked = """return [...document.querySelectorAll('.plot canvas')].map((canvas) => {
         const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
         let count = 0; for (let i = 3; i < pixels.length; i += 4) count += pixels[i] > 0; return count; })"""
@@ -96,7 +96,7 @@ def test_what_failed_is_said_below(page: Browser) -> None:
 
 
 def test_a_hostile_name_stays_text(page: Browser) -> None:
-    page.script("for (const place of [...pending.keys()]) paint(place)")
+    page.script(PAINT)
     page.script("setState({ panel: 'causal' })")
     page.script("showCell(cellsNow().find(({ line }) => line === arguments[0]))", HOSTILE)
     assert page.script("return document.querySelectorAll('img').length") == 0
@@ -122,9 +122,9 @@ def test_filter_sort_csv_and_the_receipt_of_a_record(page: Browser) -> None:
 
 
 def test_a_receipt_has_time_spread_error_clock_versions_and_says_what_is_older(write: Write, browser: Browser, tmp_path: Path) -> None:
-    made = [make_record(around, versions={"torch": "2.11.0", "code": "0"}, kernel="torch", asked="torch:chunked", variant="chunked", schema=2)
-            for around in ([1.0, 1.1, 1.2],)]  # fmt: skip
-    page = opened(browser, write("receipt", made), tmp_path)
+    about = {"kernel": "torch", "asked": "torch:chunked", "variant": "chunked", "schema": 2}
+    made = make_record([1.0, 1.1, 1.2], versions={"torch": "2.11.0", "code": "0"}, **about)
+    page = opened(browser, write("receipt", [made]), tmp_path)
     page.script("document.querySelector('.answer').click()")
     words = text(page, "#receipts-text")
     for part in ("10 TFLOP/s, 1.1 ms", "3 samples", "±1.0 %", "out 1.00e-4 of 3.00e-4 (33 %)", "1980 MHz, 600 W", "target=0.02",
@@ -194,7 +194,8 @@ def test_each_block_pattern_has_its_own_picture_and_share(write: Write, browser:
     assert dark[1] == pytest.approx(3 * dark[0], rel=0.05)
     page = opened(browser, folder, tmp_path)
     cards = page.script(
-        "return [...document.querySelectorAll('#charts article')].map((card) => [card.querySelectorAll('canvas.picture').length, card.querySelector('button').title])"
+        "return [...document.querySelectorAll('#charts article')].map((card) =>"
+        " [card.querySelectorAll('canvas.picture').length, card.querySelector('button').title])"
     )
     assert [count for count, _ in cards] == [1, 0], "a pattern that q and k selected has no picture"
     assert [title.split(" %")[0] for _, title in cards] == ["25.0", f"{100 * drawn[2].density:.1f}"]

@@ -9,7 +9,7 @@ import pytest
 
 from report.browser import Browser
 from report.made import FLOPS, Record, around, kernel, make_record
-from report.opened import choose, opened, press_button, ready_after, series, text
+from report.opened import FIRST, choose, opened, press_button, ready_after, series, text
 
 Write = Callable[..., Path]
 RIGHT, ESCAPE = "\ue014", "\ue00c"
@@ -94,15 +94,13 @@ def test_passes_are_switched_and_both_is_their_sum(charts: Browser) -> None:
 
 
 def test_scale_and_kind_of_chart(charts: Browser) -> None:
-    axis = "for (const place of [...pending.keys()]) paint(place); return drawn.get(document.querySelector('#charts .plot')).getOption().yAxis[0].type"
+    axis = FIRST + "return option.yAxis[0].type"
     assert charts.script(axis) == "value"
     press_button(charts, "scale", "log")
     assert charts.script(axis) == "log"
     press_button(charts, "chart", "bars")
     assert charts.script("return document.getElementById('at').value") == "16384"
-    bars = """for (const place of [...pending.keys()]) paint(place);
-              const option = drawn.get(document.querySelector('#charts .plot')).getOption();
-              return option.yAxis[0].data.map((name, i) => [name, option.series[0].data[i].value])"""
+    bars = FIRST + """return option.yAxis[0].data.map((name, i) => [name, option.series[0].data[i].value])"""
     shown = charts.script(bars)
     assert [name for name, _ in shown[:3]] == ["fast", "mid", "k0"], "slow is unsupported there"
     choose(charts, "at", "1024")
@@ -112,8 +110,7 @@ def test_scale_and_kind_of_chart(charts: Browser) -> None:
 
 def test_one_length_alone_makes_bars(write: Write, browser: Browser, tmp_path: Path) -> None:
     page = opened(browser, write("one", [record for record in grid() if record["seqlen"] == 1024]), tmp_path)
-    types = "for (const place of [...pending.keys()]) paint(place); return drawn.get(document.querySelector('#charts .plot')).getOption().series.map(({ type }) => type)"
-    assert page.script(types) == ["bar"]
+    assert page.script(FIRST + "return option.series.map(({ type }) => type)") == ["bar"]
     assert page.script("return document.getElementById('chart').hidden")
 
 
@@ -185,7 +182,9 @@ def test_an_address_of_another_journal_does_no_harm(charts: Browser) -> None:
 
 def test_one_tooltip_has_all_kernels_the_fastest_first_and_those_without_a_time(charts: Browser) -> None:
     box = charts.script(
-        """const place = document.querySelector('#charts .plot'); place.scrollIntoView({ block: 'center' }); if (!drawn.has(place)) paint(place);
+        """const place = document.querySelector('#charts .plot');
+           place.scrollIntoView({ block: 'center' });
+           if (!drawn.has(place)) paint(place);
            const [x, y] = drawn.get(place).convertToPixel({ gridIndex: 0 }, [16384, 5]), { left, top } = place.getBoundingClientRect();
            return [left + x, top + y]"""
     )
@@ -223,15 +222,20 @@ def test_an_enlarged_chart_has_zoom_an_image_and_its_numbers(charts: Browser) ->
     assert cells[0] == ["TFLOP/s", "1K", "4K", "16K"]
     assert ["fast", "11", "11", "11"] in cells
     assert ["slow", "2.75", "2.75", "–"] in cells
-    zoom = "return drawn.get(document.querySelector('#enlarged-chart .plot')).getOption().dataZoom.map(({ type, end }) => [type, Math.round(end)])"
+    option = "return drawn.get(document.querySelector('#enlarged-chart .plot')).getOption()"
+    zoom = option + ".dataZoom.map(({ type, end }) => [type, Math.round(end)])"
     assert charts.script(zoom) == [["inside", 100], ["slider", 100]]
     charts.script("drawn.get(document.querySelector('#enlarged-chart .plot')).dispatchAction({ type: 'dataZoom', start: 0, end: 50 })")
     assert charts.script(zoom)[0] == ["inside", 50]
     press = "[...document.querySelectorAll('#enlarged-tools button')].find(({ innerText }) => innerText === arguments[0]).click()"
     charts.script(press, "Reset zoom")
     assert charts.script(zoom)[0] == ["inside", 100]
-    saved = charts.script("let saved; const { click } = HTMLAnchorElement.prototype; HTMLAnchorElement.prototype.click = function () { saved = [this.download, this.href.slice(0, 22)]; };"
-                          + press.replace("arguments[0]", "'Download image'") + "; HTMLAnchorElement.prototype.click = click; return saved")  # fmt: skip
+    saved = charts.script(
+        f"""let saved; const links = HTMLAnchorElement.prototype, {{ click }} = links;
+            links.click = function () {{ saved = [this.download, this.href.slice(0, 22)]; }};
+            {press.replace("arguments[0]", "'Download image'")};
+            links.click = click; return saved"""
+    )
     assert saved == ["full_fwd_tflops.png", "data:image/png;base64,"]
     charts.script(press, "Next mask ›")
     assert text(charts, "#enlarged-title") == "causal"
@@ -281,9 +285,8 @@ def test_methods_stand_over_gpus_and_simulated_points_are_hollow(write: Write, b
         "ring fa4:bands": [2, 4],
         "ring fa4:bands, simulated on h100-ib": [2, 64],
     }
-    hollow = page.script(
-        "return drawn.get(document.querySelector('#charts .plot')).getOption().series.map(({ itemStyle, lineStyle }) => [itemStyle.color === css('--paper'), lineStyle.type])"
-    )
+    styles = "return option.series.map(({ itemStyle, lineStyle }) => [itemStyle.color === css('--paper'), lineStyle.type])"
+    hollow = page.script(FIRST + styles)
     assert hollow == [[False, "solid"], [True, "dotted"]]
     offered = page.script("return [...document.getElementById('measure').options].map(({ value }) => value)")
     assert {"wait", "exposed", "hidden", "imbalance", "sent", "memory"} <= set(offered)

@@ -1,9 +1,11 @@
 """What single sections of the page say, in a real browser as test_page.py."""
 
 import json
+import re
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +20,7 @@ from longca.results.shares import fastest_speeds
 from longca.results.summary import headlines
 from report.browser import Browser
 from report.made import around, kernel, make_record
-from report.opened import choose, opened, press_button, text
+from report.opened import PAINT, choose, opened, press_button, text
 
 Write = Callable[..., Path]
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -68,7 +70,7 @@ def test_the_first_table_has_the_answer_of_markdown_and_of_the_terminal(write: W
 
 
 def test_the_share_of_the_limit_stands_beside_the_speed(write: Write, browser: Browser, tmp_path: Path) -> None:
-    """The limit of a causal mask at 8K: its area over that of the tiles it touches (16 tokens of 8 heads, and 128 keys), times the dense speed."""
+    """The limit of a causal mask: its area over that of the tiles it touches (16 tokens of 8 heads, 128 keys), times the dense speed."""
     digest = masks.build("causal", 8192).digest
     made = [kernel("fa3", around(1.0), "fwd", mask="full", mask_digest="full"), kernel("fa3", around(2.0), "fwd", mask_digest=digest)]
     page = opened(browser, write("limit", made), tmp_path)
@@ -120,7 +122,8 @@ def test_the_board_says_what_became_of_every_kernel_on_every_mask(write: Write, 
     made += [kernel("model", around(3.0), "fwd", mask="full", seqlen=1024, simulated="h100-ib")]
     page = opened(browser, write("board", made), tmp_path)
     found = page.script(
-        "return [...document.querySelectorAll('#board-table tbody tr')].map((row) => [row.cells[0].innerText, row.cells[1].className, row.cells[2].className])"
+        "return [...document.querySelectorAll('#board-table tbody tr')].map((row) =>"
+        " [row.cells[0].innerText, row.cells[1].className, row.cells[2].className])"
     )
     states = {name: (first.removeprefix("state "), second.removeprefix("state ")) for name, first, second in found}
     assert states == {
@@ -132,8 +135,9 @@ def test_the_board_says_what_became_of_every_kernel_on_every_mask(write: Write, 
         "big": ("failed", "not-run"),
         "model, simulated on h100-ib": ("simulated", "not-run"),
     }
-    grey = "const [r, g, b] = getComputedStyle(document.querySelector('td.state.unsupported')).backgroundColor.match(/[\\d.]+/g).map(Number); return Math.max(r, g, b) - Math.min(r, g, b)"
-    assert page.script(grey) < 12, "unsupported is quiet"
+    colour = "return getComputedStyle(document.querySelector('td.state.unsupported')).backgroundColor"
+    parts = [float(part) for part in re.findall(r"[\d.]+", page.script(colour))[:3]]
+    assert max(parts) - min(parts) < 12, "unsupported is quiet"
     shown = page.script(
         "return [...document.querySelectorAll('#board-key > span')].map((entry) => entry.innerText.trim().split('\\n').at(-1))"
     )
@@ -206,24 +210,22 @@ def test_the_curve_is_the_share_of_cells_in_which_a_kernel_is_close(write: Write
     }
     assert set(curves["a"].values()) == {1.0}
     assert {step: curves["b"][step] for step in (0.5, 0.6, 0.8, 0.9, 1.0)} == {0.5: 0.75, 0.6: 0.5, 0.8: 0.5, 0.9: 0.25, 1.0: 0.25}
-    assert (
-        page.script(
-            "for (const place of [...pending.keys()]) paint(place); return drawn.get(document.getElementById('curve')).getOption().series.length"
-        )
-        == 2
-    )
+    assert page.script(PAINT + "return drawn.get(document.getElementById('curve')).getOption().series.length") == 2
 
 
 def test_what_changed_names_versions_and_times(write: Write, browser: Browser, tmp_path: Path) -> None:
     """Steady samples of an edited kernel: it became twice as fast on one mask, and broke on another."""
     steady = [1.0 + (7 * n % 30) / 5000 for n in range(30)]
-    place = {"which": "fwd", "schema": 2}
+    place: dict[str, Any] = {"which": "fwd", "schema": 2}
     old = [
         kernel("mine", [2 * ms for ms in steady], **place, mask=mask, mask_digest=mask, versions={"code": "one"})
         for mask in ("full", "causal")
     ]
-    new = [kernel("mine", steady, **place, mask="full", mask_digest="full", versions={"code": "two"}),
-           kernel("mine", None, **place, mask="causal", mask_digest="causal", versions={"code": "two"}, status="wrong", reason="out is off")]  # fmt: skip
+    place |= {"versions": {"code": "two"}}
+    new = [
+        kernel("mine", steady, **place, mask="full", mask_digest="full"),
+        kernel("mine", None, **place, mask="causal", mask_digest="causal", status="wrong", reason="out is off"),
+    ]
     keyed = [record | {"key": f"v{number}"} for number, record in enumerate([*old, *new])]
     page = opened(browser, write("changed", keyed), tmp_path)
     words = text(page, "#changes-list")
@@ -307,7 +309,7 @@ def test_a_trace_becomes_a_timeline(write: Write, browser: Browser, tmp_path: Pa
     page = opened(browser, folder, tmp_path, "--trace", str(trace))
     spans = page.script("return DATA.timelines[0].spans")
     assert spans == [[0, 0, 0, 1.0, 1.5, 0], [1, 1, 1, 0.25, 2.0, 1024]]
-    page.script("for (const place of [...pending.keys()]) paint(place)")
+    page.script(PAINT)
     assert page.script("return drawn.get(document.querySelector('#timelines .plot')).getOption().yAxis[0].data") == ["rank 0", "rank 1"]
     assert not page.script("return document.getElementById('to-parallel').hidden")
     assert page.complaints() == []

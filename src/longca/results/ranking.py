@@ -208,7 +208,7 @@ def rank(candidates: Iterable[Entry]) -> Ranking:
     ordered = sorted(compared, key=lambda entry: (-_speed(entry, shared), entry.line))
     standings = [_standing(entry, ordered[0], shared) for entry in ordered]
     last = max((place for place, standing in enumerate(standings) if standing.equal), default=0)
-    standings = [replace(standing, equal=place <= last) for place, standing in enumerate(standings)]  # faster than an equal one is equal
+    standings[: last + 1] = [one if one.equal else replace(one, equal=True) for one in standings[: last + 1]]  # faster than an equal one
     return Ranking(tuple(standings), tuple(sorted(out, key=lambda one: one.line)), shared)
 
 
