@@ -56,7 +56,7 @@ def series(page: Browser, panel: str) -> dict[str, Any]:
             + """const cards = [...document.querySelectorAll('#charts article')];
                const card = cards.find((box) => box.querySelector('h3').innerText === arguments[0]);
                return drawn.get(card.querySelector('.plot')).getOption().series.filter(({ name }) => name)
-                 .map(({ name, data }) => [name, data.map((point) => point.value ?? point)])""",
+                 .map(({ name, data }) => [name, data.map((point) => point.value ?? point).filter(([, y]) => y !== null)])""",
             panel,
         )
     )

@@ -9,12 +9,17 @@ from longca.results.record import Record
 
 
 def changes(results: Results) -> list[Cell]:
-    """Cells that have an earlier record, with the verdict of `longca compare`; the worst first."""
+    """Cells that have an earlier record, with the verdict of `longca compare`; the worst first. Records of several folders are in the order
+    of their dates; of one date, those without versions are of an older LongCA."""
     if not results.replaced and len(results.folders) < 2:
         return []
     written = dict[Identity, list[Record]]()
     for record in [*results.replaced, *results.records]:
         written.setdefault(identity(as_planned(record), results.environments), []).append(record)
-    counting = set(map(id, results.records))
-    pairs = [(own[-2], own[-1]) for own in written.values() if len(own) > 1 and id(own[-1]) in counting]
+    replaced = set(map(id, results.replaced))
+    pairs = []
+    for several in written.values():
+        own = sorted(several, key=lambda record: (results.environment(record).date or "", record.versions is not None))
+        if len(own) > 1 and id(own[-1]) not in replaced:
+            pairs.append((own[-2], own[-1]))
     return judge(pairs, PRACTICAL, busy=False)

@@ -4,7 +4,7 @@ const TINTS = [["kernel", "fastest kernel"], ["limit", "share of the limit"], ["
 
 // 0 to 1: how strong the colour of a cell is.
 function strength(entry) {
-  if (state.tint === "limit") return entry.limit === null ? 0 : Math.min(1, entry.limit);
+  if (state.tint === "limit") return entry.limit === null ? 0 : Math.min(1, Math.max(0, (entry.limit - 0.3) / 0.7));
   return entry.ahead === null ? 0 : Math.min(1, (entry.ahead - 1) / 1);
 }
 

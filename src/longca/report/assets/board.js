@@ -25,7 +25,7 @@ function placeCell(measure, cell) {
   if (!cell) return element("td", "", "heat");
   const value = measure.value(cell), records = recordsOf(cell), same = records.length ? get(records[0], "same") : null;
   if (same) return Object.assign(element("td", `= ${same}`, "heat quiet"), { title: `At this length the mask is the same as ${same}` });
-  if (value === null) return Object.assign(element("td", cell.failed >= 0 ? statusOf(cell.failed).words : "", `heat quiet status ${cell.failed >= 0 ? get(cell.failed, "status") : ""}`), { title: cell.failed >= 0 ? get(cell.failed, "reason") : "" });
+  if (value === null) return Object.assign(element("td", cell.failed < 0 ? "" : statusOf(cell.failed).never ? "–" : statusOf(cell.failed).words, "heat quiet"), { title: cell.failed < 0 ? "" : `${statusOf(cell.failed).words}: ${get(cell.failed, "reason")}` });
   const note = measure.key === "error" ? cell.tensor : null;
   return shareCell(value, measure.key === "error" ? [cell.worst] : records, `${cell.line} on ${cell.panel}`, note);
 }

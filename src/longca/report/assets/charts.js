@@ -10,17 +10,19 @@ function chartFrame() {
   return { cells, measure, order, shown, places, axis: setting().axis, ends: [Math.min(...values), Math.max(...values)], byPanel: groupBy(cells, ({ panel }) => panel), log: state.scale === "log" };
 }
 
+// The end of an axis that begins at 0, and the distance of its marks.
 function niceEnd(value) {
-  const unit = 10 ** Math.floor(Math.log10(value)), steps = [1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10];
-  return unit * steps.find((step) => step * unit >= value * 0.999);
+  const unit = 10 ** Math.floor(Math.log10(value)), steps = [[1, 0.25], [1.5, 0.5], [2, 0.5], [2.5, 0.5], [3, 1], [4, 1], [5, 1], [6, 2], [8, 2], [10, 2.5]];
+  const [end, mark] = steps.find(([step]) => step * unit >= value * 0.999);
+  return { min: 0, max: end * unit, interval: mark * unit };
 }
 
 function valueAxis({ measure, ends, log }, name = true) {
   const { quiet, line } = theme();
   const text = (value) => (measure.share ? `${Number((100 * value).toPrecision(3))}` : value >= 1e6 ? `${Number((value / 1e6).toPrecision(3))}M` : value >= 1e4 ? `${Number((value / 1e3).toPrecision(3))}k` : String(Number(value.toPrecision(3))));
   const base = { name: name ? unitOf(measure) : "", nameLocation: "end", nameGap: 12, nameTextStyle: { color: quiet, align: "left", padding: [0, 0, 0, -38] }, axisLabel: { color: quiet, formatter: text, hideOverlap: true }, splitLine: { lineStyle: { color: line } }, axisLine: { show: false }, axisTick: { show: false } };
-  if (log) return { ...base, type: "log", logBase: 10, min: ends[0] * 0.85, max: ends[1] * 1.15, axisLabel: { ...base.axisLabel, customValues: logMarks(ends[0] * 0.85, ends[1] * 1.15) }, axisTick: { show: false } };
-  return { ...base, type: "value", min: 0, max: niceEnd(ends[1] || 1), splitNumber: 4 };
+  if (log && ends[0] > 0) return { ...base, type: "log", logBase: 10, min: ends[0] * 0.85, max: ends[1] * 1.15, axisLabel: { ...base.axisLabel, customValues: logMarks(ends[0] * 0.85, ends[1] * 1.15) }, axisTick: { show: false } };
+  return { ...base, type: "value", ...niceEnd(ends[1] > 0 && Number.isFinite(ends[1]) ? ends[1] : 1) };
 }
 
 // Powers of ten, or 1, 2 and 5 where there would be two of them at most.
@@ -38,14 +40,15 @@ function placeAxis({ axis, places }, big) {
   return { ...common, type: "value", min: Math.max(0, low - edge), max: Math.min(1, high + edge) };
 }
 
-function lineSeries(frame, name, own, big) {
+// Lines are broken where others have a time and this one has none.
+function lineSeries(frame, name, own, places, big) {
   const mode = modeOf(name, frame.order), { colour, symbol, hollow } = lookOf(name), { paper, faint } = theme(), grey = mode === "grey";
-  const points = own.filter((cell) => frame.measure.value(cell) !== null).sort((a, b) => a.x - b.x);
+  const timed = new Map(own.filter((cell) => frame.measure.value(cell) !== null).map((cell) => [cell.x, cell]));
   const ink = grey ? faint : colour;
   return { type: "line", name, z: grey ? 1 : 3, symbol, showSymbol: true, symbolSize: grey ? 3 : big ? 9 : 6, animation: false, triggerLineEvent: false, emphasis: { disabled: true },
     lineStyle: { color: ink, width: grey ? GREY_WIDTH : hollow ? 1.2 : 2, type: hollow ? "dotted" : "solid" },
     itemStyle: hollow ? { color: paper, borderColor: ink, borderWidth: 1.5 } : { color: ink },
-    data: points.map((cell) => ({ value: [cell.x, frame.measure.value(cell)], cell })) };
+    data: places.map((x) => (timed.has(x) ? { value: [x, frame.measure.value(timed.get(x))], cell: timed.get(x) } : { value: [x, null] })) };
 }
 
 // Bars from the 20th to the 80th percentile, in the enlarged chart only.
@@ -67,7 +70,7 @@ function denseSeries(frame, panel) {
 function lineOption(frame, panel, big = false) {
   const own = frame.byPanel.get(panel) ?? [], lines = groupBy(own, ({ line }) => line);
   const names = frame.order.filter((name) => lines.has(name) && modeOf(name, frame.order) !== "hidden");
-  const series = names.map((name) => lineSeries(frame, name, lines.get(name), big));
+  const series = names.map((name) => lineSeries(frame, name, lines.get(name), unique(own.map(({ x }) => x)).sort((a, b) => a - b), big));
   if (big) series.push(...names.filter((name) => modeOf(name, frame.order) === "colour").map((name) => spreadSeries(frame, name, lines.get(name))));
   series.push(...denseSeries(frame, panel));
   const zoom = big ? [{ type: "inside", filterMode: "none" }, { type: "slider", height: 18, bottom: 6, showDataShadow: false, filterMode: "none", labelFormatter: (x) => placeText(frame.axis, Math.round(x)), textStyle: { color: theme().quiet } }] : [];
