@@ -42,7 +42,8 @@ def take(browser: Browser, page: Path, shot: Shot, folder: Path) -> Path:
     browser.open(page.with_name("nothing.html"))  # another address after the # alone would not load the page again
     browser.open(page, f"#{shot.view}")
     browser.script(
-        "if ((document.documentElement.dataset.theme === 'dark') !== arguments[0]) document.getElementById('theme').click(); scrollToSection()",
+        "if ((document.documentElement.dataset.theme === 'dark') !== arguments[0]) document.getElementById('theme').click();"
+        "scrollToSection()",
         shot.dark,
     )
     time.sleep(1)  # charts are drawn when they come into view

@@ -90,8 +90,8 @@ def test_the_colour_of_a_cell_is_that_of_its_kernel(page: Browser) -> None:
 
 def test_what_failed_is_said_below(page: Browser) -> None:
     words = text(page, "#failures-list")
-    assert "wrong fa2:bands: </script><script>alert(2)</script>" in words
-    assert "out of memory fa2:bands: out of memory: 80 GiB 7 records; causal, causal_document" in words
+    assert "wrong fa2:bands, fwd: </script><script>alert(2)</script>" in words
+    assert "out of memory fa2:bands, fwd, bwd: out of memory: 80 GiB 7 records; causal, causal_document" in words
     assert page.script("return document.getElementById('changes').hidden"), "nothing was measured twice"
 
 
@@ -245,7 +245,7 @@ def test_a_page_that_cannot_be_written_is_a_sentence(write: Write, capsys: pytes
 
 def test_a_journal_without_any_time_says_why(write: Write, browser: Browser, tmp_path: Path) -> None:
     page = opened(browser, write("failed", [make_record(None, reason="no such device")]), tmp_path)
-    assert "error fa4:bands: no such device" in text(page, "#failures-list")
+    assert "error fa4:bands, fwd: no such device" in text(page, "#failures-list")
     assert "Nothing here has a time" in text(page, "#matrix")
     assert page.script("return document.querySelectorAll('#charts .plot').length") == 0
     assert page.complaints() == []

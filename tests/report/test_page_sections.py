@@ -244,7 +244,7 @@ def test_what_failed_comes_before_what_was_never_tried(write: Write, browser: Br
     made += [kernel(name, None, "fwd", seqlen=2048, status="oom", reason=f"asked for {gib} GiB") for name, gib in (("a", 80), ("b", 81))]
     page = opened(browser, write("limited", made), tmp_path)
     assert "(3 ok, 2 oom, 1 skipped, 1 unsupported)" in text(page, "#about")
-    assert text(page, "#failures-list .notes").startswith("out of memory a, b: asked for 80 GiB 2 records; causal")
+    assert text(page, "#failures-list .notes").startswith("out of memory a, b, fwd: asked for 80 GiB 2 records; causal")
     assert "2 reasons for what was not run" in text(page, "#failures-list summary")
     assert "Without any time here: old, a, b." in text(page, "#untimed")
     page.script("const f = document.getElementById('filter'); f.value = 'rule'; f.dispatchEvent(new Event('input'))")
@@ -260,7 +260,7 @@ def test_what_is_wrong_somewhere_has_no_share_in_markdown_or_in_a_figure(write: 
         folder = write(name, [record | {"mfu": record["tflops"] and peak} for record in made])
         page = opened(browser, folder, tmp_path / f"page-{name}")
         assert page.script("return document.querySelectorAll('#board-table td.wrong').length") == 1
-        assert "wrong bad: out is off" in text(page, "#failures-list")
+        assert "wrong bad, fwd: out is off" in text(page, "#failures-list")
         modes = page.script("return [...document.getElementById('board-mode').options].map(({ value }) => value)")
         assert ("peak" in modes) == (peak is not None), "there is no share of a peak that is not known"
         rows = naming.rows(read(folder))
@@ -284,7 +284,7 @@ def test_a_doubtful_record_has_its_reason_and_no_rank(write: Write, browser: Bro
     fast = kernel("fast", around(0.1), "fwd") | {"check": None}
     page = opened(browser, write("doubtful", [fast, kernel("flex", around(1.0), "fwd")]), tmp_path)
     assert answers(page)["causal"] == ["flex", "11", "the only one"]
-    assert "doubtful fast: it has a time but no check" in text(page, "#failures-list")
+    assert "doubtful fast, fwd: it has a time but no check" in text(page, "#failures-list")
     assert "1 doubtful" in text(page, "#about")
 
 

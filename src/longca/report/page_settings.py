@@ -143,7 +143,8 @@ def _failures(rows: Sequence[Row], frame: Frame) -> list[Data]:
         for failure in failures(own):
             place = failure.status, failure.pattern
             entry = entries.setdefault(place, _failure(failure))
-            entry["kernels"].setdefault(failure.lines)
+            entry["kernels"].setdefault(failure.line)
+            entry["passes"] = sorted({*entry["passes"], *failure.passes}, key=list(Pass).index)
             entry["masks"].setdefault(panel)
             entry["count"] += failure.count
     ordered = sorted(entries.values(), key=lambda entry: (entry["quiet"], -entry["count"]))
@@ -158,6 +159,7 @@ def _failure(failure: Failure) -> Data:
         "reason": printable(failure.reason),
         "lengths": failure.lengths,
         "kernels": {},
+        "passes": [],
         "masks": {},
         "count": 0,
     }

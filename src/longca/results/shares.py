@@ -106,7 +106,3 @@ def worst_error(rows: Iterable[Row]) -> WorstError | None:
                 if error is not None and error.allowed is not None and (worst is None or error.share > worst.share):
                     worst = WorstError(error.share, name, row)
     return worst
-
-
-def worst_of(errors: Iterable[WorstError | None]) -> WorstError | None:
-    return max((error for error in errors if error is not None), key=lambda error: error.share, default=None)

@@ -33,11 +33,11 @@ function few(names) {
   return names.length > 4 ? `${names.slice(0, 3).join(", ")} and ${names.length - 3} more` : names.join(", ");
 }
 
-function failureEntry({ status, words, reason, lengths, kernels, masks, count, quiet }) {
+function failureEntry({ status, words, reason, lengths, kernels, passes, masks, count, quiet }) {
   const entry = element("li", null, quiet ? "quiet" : "");
   const where = element("small", ` ${count} ${count === 1 ? "record" : "records"}; ${few(masks)}${lengths ? `; ${lengths}` : ""}`);
   where.title = masks.join(", ");
-  entry.append(element("b", words, `status ${status}`), " ", breakable(few(kernels.map(nameText))), `: ${reason}`, where);
+  entry.append(element("b", words, `status ${status}`), " ", breakable(few(kernels.map(nameText))), `, ${passes.join(", ")}: ${reason}`, where);
   return entry;
 }
 
