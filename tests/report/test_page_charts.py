@@ -83,6 +83,17 @@ def test_speed_up_is_over_the_chosen_kernel(charts: Browser) -> None:
     assert not charts.script("return document.getElementById('base-label').hidden")
 
 
+def test_slow_speeds_are_in_gflops(write: Write, browser: Browser, tmp_path: Path) -> None:
+    page = opened(
+        browser,
+        write("cpu", [kernel("torch", around(1.0), "fwd", flops=22_000_000, seqlen=n, mask_digest=str(n)) for n in LENGTHS]),
+        tmp_path,
+    )
+    assert series(page, "causal")["torch"][0] == [1024, 22.0]
+    assert text(page, "#matrix tbody td .figure") == "22"
+    assert "GFLOP/s" in text(page, "#matrix caption")
+
+
 def test_passes_are_switched_and_both_is_their_sum(charts: Browser) -> None:
     choose(charts, "measure", "ms")
     for which, factor in (("fwd", 1), ("bwd", 2), ("fwd+bwd", 3)):

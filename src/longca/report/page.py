@@ -13,19 +13,24 @@ from longca.results.naming import Row
 from longca.results.reading import Results
 
 SCRIPTS = (  # what others need comes first
-    *(
-        "echarts.min.js",
-        "data.js",
-        "state.js",
-        "looks.js",
-        "measures.js",
-        "receipts.js",
-        "answer.js",
-        "notes.js",
-        "tooltip.js",
-        "charts.js",
-    ),
-    *("multiples.js", "enlarged.js", "board.js", "parallel.js", "table.js", "page.js"),
+    "echarts.min.js",
+    "data.js",
+    "state.js",
+    "looks.js",
+    "measures.js",
+    "receipts.js",
+    "answer.js",
+    "notes.js",
+    "tooltip.js",
+    "axes.js",
+    "charts.js",
+    "multiples.js",
+    "enlarged.js",
+    "curve.js",
+    "board.js",
+    "parallel.js",
+    "table.js",
+    "page.js",
 )
 
 

@@ -2,94 +2,179 @@
 // The options of one chart. A panel is a mask; its lines are kernels. Everything is drawn by ECharts.
 const GREY_WIDTH = 1;
 
-// What all panels share: the measure, the order and the modes of kernels, and the ends of the axes.
-function chartFrame() {
-  const cells = withSpeedups(cellsNow()), measure = measureNow(cells), order = orderedLines();
-  const shown = cells.filter((cell) => measure.value(cell) !== null && modeOf(cell.line, order) !== "hidden");
-  const values = shown.map(measure.value), places = unique(cells.map(({ x }) => x)).sort((a, b) => a - b);
-  return { cells, measure, order, shown, places, axis: setting().axis, ends: [Math.min(...values), Math.max(...values)], byPanel: groupBy(cells, ({ panel }) => panel), log: state.scale === "log" };
-}
-
-// The end of an axis that begins at 0, and the distance of its marks.
-function niceEnd(value) {
-  const unit = 10 ** Math.floor(Math.log10(value)), steps = [[1, 0.25], [1.5, 0.5], [2, 0.5], [2.5, 0.5], [3, 1], [4, 1], [5, 1], [6, 2], [8, 2], [10, 2.5]];
-  const [end, mark] = steps.find(([step]) => step * unit >= value * 0.999);
-  return { min: 0, max: end * unit, interval: mark * unit };
-}
-
-function valueAxis({ measure, ends, log }, name = true) {
-  const { quiet, line } = theme();
-  const text = (value) => (measure.share ? `${Number((100 * value).toPrecision(3))}` : value >= 1e6 ? `${Number((value / 1e6).toPrecision(3))}M` : value >= 1e4 ? `${Number((value / 1e3).toPrecision(3))}k` : String(Number(value.toPrecision(3))));
-  const base = { name: name ? unitOf(measure) : "", nameLocation: "end", nameGap: 12, nameTextStyle: { color: quiet, align: "left", padding: [0, 0, 0, -38] }, axisLabel: { color: quiet, formatter: text, hideOverlap: true }, splitLine: { lineStyle: { color: line } }, axisLine: { show: false }, axisTick: { show: false } };
-  if (log && ends[0] > 0) return { ...base, type: "log", logBase: 10, min: ends[0] * 0.85, max: ends[1] * 1.15, axisLabel: { ...base.axisLabel, customValues: logMarks(ends[0] * 0.85, ends[1] * 1.15) }, axisTick: { show: false } };
-  return { ...base, type: "value", ...niceEnd(ends[1] > 0 && Number.isFinite(ends[1]) ? ends[1] : 1) };
-}
-
-// Powers of ten, or 1, 2 and 5 where there would be two of them at most.
-function logMarks(low, high) {
-  const found = (digits) => { const marks = []; for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) for (const digit of digits) { const mark = digit * 10 ** power; if (mark >= low && mark <= high) marks.push(Number(mark.toPrecision(1))); } return marks; };
-  return [[1], [1, 3], [1, 2, 5]].map(found).find((marks) => marks.length > 2) ?? found([1, 2, 3, 4, 5, 6, 7, 8, 9]);
-}
-
-function placeAxis({ axis, places }, big) {
-  const { quiet, line } = theme(), low = places[0], high = places.at(-1), log = axis !== "ratio";
-  const label = { color: quiet, hideOverlap: true, customValues: places, formatter: (x) => placeText(axis, x) };
-  const common = { name: AXIS_TITLES[axis], nameLocation: "middle", nameGap: big ? 30 : 24, nameTextStyle: { color: quiet }, axisLabel: label, axisTick: { customValues: places, lineStyle: { color: quiet } }, axisLine: { onZero: false, lineStyle: { color: quiet } }, splitLine: { show: false } };
-  if (log) return { ...common, type: "log", logBase: 2, min: low / 1.12, max: high * 1.12 };
-  const edge = Math.max(0.03, (high - low) * 0.06);
-  return { ...common, type: "value", min: Math.max(0, low - edge), max: Math.min(1, high + edge) };
-}
-
 // Lines are broken where others have a time and this one has none.
 function lineSeries(frame, name, own, places, big) {
-  const mode = modeOf(name, frame.order), { colour, symbol, hollow } = lookOf(name), { paper, faint } = theme(), grey = mode === "grey";
+  const mode = modeOf(name, frame.order),
+    { colour, symbol, hollow } = lookOf(name),
+    { paper, faint } = theme(),
+    grey = mode === "grey";
   const timed = new Map(own.filter((cell) => frame.measure.value(cell) !== null).map((cell) => [cell.x, cell]));
   const ink = grey ? faint : colour;
-  return { type: "line", name, z: grey ? 1 : 3, symbol, showSymbol: true, symbolSize: grey ? 3 : big ? 9 : 6, animation: false, triggerLineEvent: false, emphasis: { disabled: true },
+  return {
+    type: "line",
+    name,
+    z: grey ? 1 : 3,
+    symbol,
+    showSymbol: true,
+    symbolSize: grey ? 3 : big ? 9 : 6,
+    animation: false,
+    triggerLineEvent: false,
+    emphasis: { disabled: true },
     lineStyle: { color: ink, width: grey ? GREY_WIDTH : hollow ? 1.2 : 2, type: hollow ? "dotted" : "solid" },
     itemStyle: hollow ? { color: paper, borderColor: ink, borderWidth: 1.5 } : { color: ink },
-    data: places.map((x) => (timed.has(x) ? { value: [x, frame.measure.value(timed.get(x))], cell: timed.get(x) } : { value: [x, null] })) };
+    data: places.map((x) => (timed.has(x) ? { value: [x, frame.measure.value(timed.get(x))], cell: timed.get(x) } : { value: [x, null] })),
+  };
 }
 
 // Bars from the 20th to the 80th percentile, in the enlarged chart only.
 function spreadSeries(frame, name, own) {
-  const spreads = own.map((cell) => [cell.x, spreadOf(frame.measure, cell)]).filter(([, spread]) => spread), { colour } = lookOf(name);
-  return { type: "custom", silent: true, z: 2, animation: false, data: spreads.map(([x, [low, high]]) => [x, low, high]), encode: { x: 0, y: [1, 2] }, tooltip: { show: false },
-    renderItem: (_, api) => { const [x, low] = api.coord([api.value(0), api.value(1)]), high = api.coord([api.value(0), api.value(2)])[1]; return { type: "line", shape: { x1: x, y1: low, x2: x, y2: high }, style: { stroke: colour, lineWidth: 2, opacity: 0.6 } }; } };
+  const spreads = own.map((cell) => [cell.x, spreadOf(frame.measure, cell)]).filter(([, spread]) => spread),
+    { colour } = lookOf(name);
+  return {
+    type: "custom",
+    silent: true,
+    z: 2,
+    animation: false,
+    data: spreads.map(([x, [low, high]]) => [x, low, high]),
+    encode: { x: 0, y: [1, 2] },
+    tooltip: { show: false },
+    renderItem: (_, api) => {
+      const [x, low] = api.coord([api.value(0), api.value(1)]),
+        high = api.coord([api.value(0), api.value(2)])[1];
+      return { type: "line", shape: { x1: x, y1: low, x2: x, y2: high }, style: { stroke: colour, lineWidth: 2, opacity: 0.6 } };
+    },
+  };
 }
 
 // A level line: the dense mask measured in the same run, where the measure is one that both have.
 function denseSeries(frame, panel) {
   if (!["ms", "tokens", "joules"].includes(frame.measure.key)) return [];
-  return setting().dense.filter(([own, pass]) => own === panel && pass === passNow()).map(([, , name, record]) => {
-    const value = frame.measure.value({ record, second: -1, ms: get(record, "ms_median"), tflops: get(record, "tflops") });
-    return { type: "line", name, z: 2, symbol: "none", silent: true, animation: false, lineStyle: { color: theme().ink, width: 1.4, type: "dashed" }, endLabel: { show: true, formatter: "dense", color: theme().quiet, distance: -30, offset: [0, -8] }, data: [frame.places[0], frame.places.at(-1)].map((x) => [x, value]) };
-  });
+  return setting()
+    .dense.filter(([own, pass]) => own === panel && pass === passNow())
+    .map(([, , name, record]) => {
+      const value = frame.measure.value({ record, second: -1, ms: get(record, "ms_median"), tflops: get(record, "tflops") });
+      return {
+        type: "line",
+        name,
+        z: 2,
+        symbol: "none",
+        silent: true,
+        animation: false,
+        lineStyle: { color: theme().ink, width: 1.4, type: "dashed" },
+        endLabel: { show: true, formatter: "dense", color: theme().quiet, distance: -30, offset: [0, -8] },
+        data: [frame.places[0], frame.places.at(-1)].map((x) => [x, value]),
+      };
+    });
 }
 
 function lineOption(frame, panel, big = false) {
-  const own = frame.byPanel.get(panel) ?? [], lines = groupBy(own, ({ line }) => line);
+  const own = frame.byPanel.get(panel) ?? [],
+    lines = groupBy(own, ({ line }) => line);
   const names = frame.order.filter((name) => lines.has(name) && modeOf(name, frame.order) !== "hidden");
-  const series = names.map((name) => lineSeries(frame, name, lines.get(name), unique(own.map(({ x }) => x)).sort((a, b) => a - b), big));
-  if (big) series.push(...names.filter((name) => modeOf(name, frame.order) === "colour").map((name) => spreadSeries(frame, name, lines.get(name))));
+  const series = names.map((name) =>
+    lineSeries(
+      frame,
+      name,
+      lines.get(name),
+      unique(own.map(({ x }) => x)).sort((a, b) => a - b),
+      big,
+    ),
+  );
+  if (big)
+    series.push(
+      ...names.filter((name) => modeOf(name, frame.order) === "colour").map((name) => spreadSeries(frame, name, lines.get(name))),
+    );
   series.push(...denseSeries(frame, panel));
-  const zoom = big ? [{ type: "inside", filterMode: "none" }, { type: "slider", height: 18, bottom: 6, showDataShadow: false, filterMode: "none", labelFormatter: (x) => placeText(frame.axis, Math.round(x)), textStyle: { color: theme().quiet } }] : [];
-  return { animation: false, grid: { left: 46, right: 14, top: 30, bottom: big ? 78 : 42 }, xAxis: placeAxis(frame, big), yAxis: valueAxis(frame), series, dataZoom: zoom,
-    tooltip: { trigger: "axis", axisPointer: { type: "line", snap: true, lineStyle: { color: theme().quiet } }, ...tooltipStyle(), appendTo: big ? undefined : "body", order: "seriesAsc",
-      formatter: (hit) => { const x = nearest(frame.places, (hit[0] ?? hit).value[0]); return tooltipText(own.filter((cell) => cell.x === x), frame.measure, `${panel}, ${placeText(frame.axis, x)} ${frame.axis === "seqlen" ? "tokens" : AXIS_TITLES[frame.axis]}`); } } };
+  const zoom = big
+    ? [
+        { type: "inside", filterMode: "none" },
+        {
+          type: "slider",
+          height: 18,
+          bottom: 6,
+          showDataShadow: false,
+          filterMode: "none",
+          labelFormatter: (x) => placeText(frame.axis, Math.round(x)),
+          textStyle: { color: theme().quiet },
+        },
+      ]
+    : [];
+  return {
+    animation: false,
+    grid: { left: 46, right: 14, top: 30, bottom: big ? 78 : 42 },
+    xAxis: placeAxis(frame, big),
+    yAxis: valueAxis(frame),
+    series,
+    dataZoom: zoom,
+    tooltip: {
+      trigger: "axis",
+      axisPointer: { type: "line", snap: true, lineStyle: { color: theme().quiet } },
+      ...tooltipStyle(),
+      appendTo: big ? undefined : "body",
+      order: "seriesAsc",
+      formatter: (hit) => {
+        const x = nearest(frame.places, (hit[0] ?? hit).value[0]);
+        return tooltipText(
+          own.filter((cell) => cell.x === x),
+          frame.measure,
+          `${panel}, ${placeText(frame.axis, x)} ${frame.axis === "seqlen" ? "tokens" : AXIS_TITLES[frame.axis]}`,
+        );
+      },
+    },
+  };
 }
 
 const nearest = (places, x) => places.reduce((best, place) => (Math.abs(place - x) < Math.abs(best - x) ? place : best), places[0]);
 
 function barOption(frame, panel, x, big = false) {
-  const own = (frame.byPanel.get(panel) ?? []).filter((cell) => cell.x === x), { quiet, faint, ink, paper } = theme(), { measure } = frame;
-  const bars = own.filter((cell) => measure.value(cell) !== null && modeOf(cell.line, frame.order) !== "hidden").sort((a, b) => (measure.high ? -1 : 1) * (measure.value(a) - measure.value(b)));
-  const item = (cell) => { const { colour, hollow } = lookOf(cell.line), own = modeOf(cell.line, frame.order) === "grey" ? faint : colour; return hollow ? { color: paper, borderColor: own, borderWidth: 1.5 } : { color: own }; };
-  return { animation: false, grid: { left: 8, right: 46, top: 6, bottom: 24, containLabel: true },
+  const own = (frame.byPanel.get(panel) ?? []).filter((cell) => cell.x === x),
+    { quiet, faint, ink, paper } = theme(),
+    { measure } = frame;
+  const bars = own
+    .filter((cell) => measure.value(cell) !== null && modeOf(cell.line, frame.order) !== "hidden")
+    .sort((a, b) => (measure.high ? -1 : 1) * (measure.value(a) - measure.value(b)));
+  const item = (cell) => {
+    const { colour, hollow } = lookOf(cell.line),
+      own = modeOf(cell.line, frame.order) === "grey" ? faint : colour;
+    return hollow ? { color: paper, borderColor: own, borderWidth: 1.5 } : { color: own };
+  };
+  return {
+    animation: false,
+    grid: { left: 8, right: 46, top: 6, bottom: 24, containLabel: true },
     xAxis: { ...valueAxis(frame, false), name: unitOf(measure), nameLocation: "middle", nameGap: 26, nameTextStyle: { color: quiet } },
-    yAxis: { type: "category", inverse: true, data: bars.map(({ line }) => nameText(line)), axisLabel: { color: ink, width: big ? 260 : 130, overflow: "truncate" }, axisTick: { show: false }, axisLine: { lineStyle: { color: quiet } } },
-    series: [{ type: "bar", barMaxWidth: 20, label: { show: true, position: "right", color: ink, fontSize: 11, formatter: ({ data }) => valueText({ ...measure, unit: "" }, data.value) }, data: bars.map((cell) => ({ value: measure.value(cell), itemStyle: item(cell), cell })) }],
-    tooltip: { trigger: "axis", axisPointer: { type: "shadow" }, ...tooltipStyle(), appendTo: big ? undefined : "body", formatter: () => tooltipText(own, measure, `${panel}, ${placeText(frame.axis, x)}`) } };
+    yAxis: {
+      type: "category",
+      inverse: true,
+      data: bars.map(({ line }) => nameText(line)),
+      axisLabel: { color: ink, width: big ? 260 : 130, overflow: "truncate" },
+      axisTick: { show: false },
+      axisLine: { lineStyle: { color: quiet } },
+    },
+    series: [
+      {
+        type: "bar",
+        barMaxWidth: 20,
+        label: {
+          show: true,
+          position: "right",
+          color: ink,
+          fontSize: 11,
+          formatter: ({ data }) => valueText({ ...measure, unit: "" }, data.value),
+        },
+        data: bars.map((cell) => ({ value: measure.value(cell), itemStyle: item(cell), cell })),
+      },
+    ],
+    tooltip: {
+      trigger: "axis",
+      axisPointer: { type: "shadow" },
+      ...tooltipStyle(),
+      appendTo: big ? undefined : "body",
+      formatter: () => tooltipText(own, measure, `${panel}, ${placeText(frame.axis, x)}`),
+    },
+  };
 }
 
-const barCount = (frame, panel, x) => (frame.byPanel.get(panel) ?? []).filter((cell) => cell.x === x && frame.measure.value(cell) !== null && modeOf(cell.line, frame.order) !== "hidden").length;
+const barCount = (frame, panel, x) =>
+  (frame.byPanel.get(panel) ?? []).filter(
+    (cell) => cell.x === x && frame.measure.value(cell) !== null && modeOf(cell.line, frame.order) !== "hidden",
+  ).length;

@@ -1,12 +1,14 @@
 "use strict";
-// The data, which Python computed, and small helpers. Text reaches the page through textContent only; names are keys of Maps, never of objects.
+// The data, which Python computed, and small helpers. Text reaches the page through textContent only; names are keys of Maps, never of
+// objects.
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const PASS_WORDS = new Map(DATA.passes);
 const STATUS = new Map(DATA.statuses.map(([name, words, never]) => [name, { words, never }]));
 const PICTURES = new Map(DATA.pictures);
 
 function bytesOf(packed) {
-  const text = atob(packed), bytes = new Uint8Array(text.length);
+  const text = atob(packed),
+    bytes = new Uint8Array(text.length);
   for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
   return bytes.buffer;
 }
@@ -14,17 +16,30 @@ function bytesOf(packed) {
 // A column holds each value once, and for each record the number of its value.
 function decoded([name, values, packed], count) {
   if (values.length === 1) return [name, { values, at: new Uint8Array(count) }];
-  return [name, { values, at: new (values.length <= 256 ? Uint8Array : values.length <= 65536 ? Uint16Array : Uint32Array)(bytesOf(packed)) }];
+  return [
+    name,
+    { values, at: new (values.length <= 256 ? Uint8Array : values.length <= 65536 ? Uint16Array : Uint32Array)(bytesOf(packed)) },
+  ];
 }
 const COUNT = DATA.count;
-const FIELDS = new Map(DATA.fields.map((column) => decoded(column, COUNT))), NAMES = new Map(DATA.names.map((column) => decoded(column, COUNT)));
-const get = (record, name) => { const column = NAMES.get(name) || FIELDS.get(name); return column ? column.values[column.at[record]] : null; };
+const FIELDS = new Map(DATA.fields.map((column) => decoded(column, COUNT))),
+  NAMES = new Map(DATA.names.map((column) => decoded(column, COUNT)));
+const get = (record, name) => {
+  const column = NAMES.get(name) || FIELDS.get(name);
+  return column ? column.values[column.at[record]] : null;
+};
 const statusOf = (record) => STATUS.get(get(record, "status"));
 const fieldsOf = (record) => [...FIELDS.keys()].map((name) => [name, get(record, name)]);
-const commandOf = (record) => [0, 1, 2, 3, 4].map((part) => get(record, `command${part}`)).filter(Boolean).join(" ");
+const commandOf = (record) =>
+  [0, 1, 2, 3, 4]
+    .map((part) => get(record, `command${part}`))
+    .filter(Boolean)
+    .join(" ");
 
 // Cells: one per kernel, mask, pass and place on the axis. A column of records is 32-bit numbers, -1 where there is none.
-const CELLS = DATA.cells.columns.map((column) => (column.length === 2 ? [column[0], { numbers: new Int32Array(bytesOf(column[1])) }] : decoded(column, DATA.cells.count)));
+const CELLS = DATA.cells.columns.map((column) =>
+  column.length === 2 ? [column[0], { numbers: new Int32Array(bytesOf(column[1])) }] : decoded(column, DATA.cells.count),
+);
 const CELLS_OF = DATA.settings.map(() => []);
 for (let i = 0; i < DATA.cells.count; i++) {
   const cell = {};
@@ -44,7 +59,12 @@ const groupBy = (items, key) => {
 };
 
 function sizeText(n) {
-  for (const [letter, unit] of [["G", 2 ** 30], ["M", 2 ** 20], ["K", 1024]]) if (n && n % unit === 0) return n / unit + letter;
+  for (const [letter, unit] of [
+    ["G", 2 ** 30],
+    ["M", 2 ** 20],
+    ["K", 1024],
+  ])
+    if (n && n % unit === 0) return n / unit + letter;
   return String(n);
 }
 
@@ -76,7 +96,9 @@ function element(tag, text, className) {
 // Long names may break after an underscore, a colon or a comma.
 function breakable(text, tag = "span", className) {
   const made = element(tag, null, className);
-  String(text).split(/(?<=[_:,])/).forEach((part, i) => made.append(...(i ? [element("wbr"), part] : [part])));
+  String(text)
+    .split(/(?<=[_:,])/)
+    .forEach((part, i) => made.append(...(i ? [element("wbr"), part] : [part])));
   return made;
 }
 

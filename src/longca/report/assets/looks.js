@@ -6,17 +6,30 @@ const LOOKS = new Map(DATA.looks.map(([name, number, turn, simulated]) => [name,
 const BEST_FEW = 5;
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const theme = () => ({ paper: css("--paper"), ink: css("--ink"), quiet: css("--quiet"), line: css("--line"), faint: css("--faint"), panel: css("--panel") });
+const theme = () => ({
+  paper: css("--paper"),
+  ink: css("--ink"),
+  quiet: css("--quiet"),
+  line: css("--line"),
+  faint: css("--faint"),
+  panel: css("--panel"),
+});
 
 function lookOf(name) {
   const { number, turn, simulated } = LOOKS.get(name) ?? { number: 0, turn: 0, simulated: false };
-  return { colour: css(`--s${number % COLOURS}`), symbol: SYMBOLS[(Math.floor(number / COLOURS) + turn) % SYMBOLS.length], hollow: simulated };
+  return {
+    colour: css(`--s${number % COLOURS}`),
+    symbol: SYMBOLS[(Math.floor(number / COLOURS) + turn) % SYMBOLS.length],
+    hollow: simulated,
+  };
 }
 
 // The kernels of the chosen setting and pass: those with a rank, the closest to the fastest first, then all others.
 function orderedLines() {
   const ranked = (setting().order.find(([pass]) => pass === passNow())?.[1] ?? []).map(([name]) => name);
-  const timed = cellsNow().filter(({ tflops }) => tflops !== null).map(({ line }) => line);
+  const timed = cellsNow()
+    .filter(({ tflops }) => tflops !== null)
+    .map(({ line }) => line);
   return unique([...ranked, ...timed]);
 }
 
@@ -31,7 +44,8 @@ function modeOf(name, order) {
 const nameText = (name) => (setting().suffix && name.endsWith(setting().suffix) ? name.slice(0, -setting().suffix.length) : name);
 
 function swatch(name) {
-  const { colour, symbol, hollow } = lookOf(name), made = element("span", null, `swatch ${symbol}`);
+  const { colour, symbol, hollow } = lookOf(name),
+    made = element("span", null, `swatch ${symbol}`);
   made.style.setProperty("--c", colour);
   if (hollow) made.classList.add("hollow");
   return made;
@@ -47,14 +61,18 @@ function maskPicture(name) {
   canvas.setAttribute("aria-label", `The mask ${name}: queries down, keys across, dark is visible`);
   const context = canvas.getContext("2d");
   context.fillStyle = css("--ink");
-  known.shades.forEach((row, y) => [...row].forEach((digit, x) => {
-    context.globalAlpha = parseInt(digit, 16) / 15;
-    context.fillRect(x, y, 1, 1);
-  }));
+  known.shades.forEach((row, y) =>
+    [...row].forEach((digit, x) => {
+      context.globalAlpha = parseInt(digit, 16) / 15;
+      context.fillRect(x, y, 1, 1);
+    }),
+  );
   return canvas;
 }
 
 function maskWords(name) {
   const known = PICTURES.get(name);
-  return known ? `${(100 * known.density).toFixed(1)} % visible at ${sizeText(known.seqlen)}${known.params && ", " + known.params} (seed ${known.seed})` : "";
+  return known
+    ? `${(100 * known.density).toFixed(1)} % visible at ${sizeText(known.seqlen)}${known.params && ", " + known.params} (seed ${known.seed})`
+    : "";
 }

@@ -17,9 +17,20 @@ function watchOverflow() {
 
 // Another setting has other kernels, masks and places: what was chosen among them is forgotten.
 function drawHead() {
-  bindSelect("setting", "setting", DATA.settings.map(({ title }) => option(title)), setting().title);
-  document.getElementById("setting").onchange = (event) => setState({ setting: event.target.value, show: null, hide: [], panel: "", at: "", place: "", base: "" });
-  bindButtons("pass", "pass", setting().passes.map((pass) => [pass, { fwd: "Forward", bwd: "Backward" }[pass] ?? "Both"]), passNow());
+  bindSelect(
+    "setting",
+    "setting",
+    DATA.settings.map(({ title }) => option(title)),
+    setting().title,
+  );
+  document.getElementById("setting").onchange = (event) =>
+    setState({ setting: event.target.value, show: null, hide: [], panel: "", at: "", place: "", base: "" });
+  bindButtons(
+    "pass",
+    "pass",
+    setting().passes.map((pass) => [pass, { fwd: "Forward", bwd: "Backward" }[pass] ?? "Both"]),
+    passNow(),
+  );
 }
 
 function drawSetting() {
@@ -45,18 +56,29 @@ function setUp() {
     drawSetting();
     drawTimelines();
   });
-  for (const link of document.querySelectorAll("nav a")) link.addEventListener("click", (event) => {
-    event.preventDefault();
-    setState({ section: link.hash.slice(1) });
-    scrollToSection();
-  });
+  for (const link of document.querySelectorAll("nav a"))
+    link.addEventListener("click", (event) => {
+      event.preventDefault();
+      setState({ section: link.hash.slice(1) });
+      scrollToSection();
+    });
   for (const dialog of document.querySelectorAll("dialog")) {
-    dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
+    dialog.addEventListener("click", (event) => {
+      if (event.target === dialog) dialog.close();
+    });
     dialog.querySelector(".close").addEventListener("click", () => dialog.close());
   }
-  document.getElementById("enlarged").addEventListener("close", () => { if (state.panel) setState({ panel: "" }); });
+  document.getElementById("enlarged").addEventListener("close", () => {
+    if (state.panel) setState({ panel: "" });
+  });
   document.getElementById("link").addEventListener("click", (event) => copied(location.href, event.target));
-  addEventListener("hashchange", () => { readState(); drawSetting(); });
+  addEventListener("hashchange", () => {
+    readState();
+    drawSetting();
+    document.getElementById("filter").value = state.filter;
+    updateTable();
+    scrollToSection();
+  });
   addEventListener("resize", watchOverflow);
 }
 

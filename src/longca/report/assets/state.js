@@ -1,8 +1,26 @@
 "use strict";
 // What the reader chose. All of it stands in the address after the #, so that a view can be sent; what is as at the start is left out.
-const START = { setting: DATA.settings[DATA.start]?.title ?? "", pass: "", measure: "tflops", base: "", scale: "linear", chart: "lines", at: "",
-  tint: "kernel", board: "coverage", place: "", panel: "", section: "", filter: "" };
-const CHOICES = { scale: ["linear", "log"], chart: ["lines", "bars"], tint: ["kernel", "limit", "ahead"], board: ["coverage", "error", "peak", "limit", "close"] };
+const START = {
+  setting: DATA.settings[DATA.start]?.title ?? "",
+  pass: "",
+  measure: "tflops",
+  base: "",
+  scale: "linear",
+  chart: "lines",
+  at: "",
+  tint: "kernel",
+  board: "coverage",
+  place: "",
+  panel: "",
+  section: "",
+  filter: "",
+};
+const CHOICES = {
+  scale: ["linear", "log"],
+  chart: ["lines", "bars"],
+  tint: ["kernel", "limit", "ahead"],
+  board: ["coverage", "error", "peak", "limit", "close"],
+};
 const LISTS = ["show", "hide"]; // names of kernels; show is null where the best five are shown
 const state = { ...START, show: null, hide: [] };
 const listeners = [];
@@ -44,7 +62,11 @@ function setState(changes) {
 // Calls `draw` when one of these parts of the state changes; after one that draws everything no other is called.
 const onState = (names, draw, everything = false) => listeners.push([names, draw, everything]);
 
-const settingNumber = () => Math.max(0, DATA.settings.findIndex(({ title }) => title === state.setting));
+const settingNumber = () =>
+  Math.max(
+    0,
+    DATA.settings.findIndex(({ title }) => title === state.setting),
+  );
 const setting = () => DATA.settings[settingNumber()];
 const passNow = () => (setting().passes.includes(state.pass) ? state.pass : setting().passes[0]);
 const cellsNow = () => CELLS_OF[settingNumber()].filter(({ pass }) => pass === passNow());
@@ -59,10 +81,12 @@ function bindSelect(id, name, options, value) {
 
 // Buttons of which one is pressed.
 function bindButtons(id, name, entries, value) {
-  document.getElementById(id).replaceChildren(...entries.map(([key, text]) => {
-    const made = button(text, () => setState({ [name]: key }));
-    made.setAttribute("aria-pressed", String(key === value));
-    made.dataset.value = key;
-    return made;
-  }));
+  document.getElementById(id).replaceChildren(
+    ...entries.map(([key, text]) => {
+      const made = button(text, () => setState({ [name]: key }));
+      made.setAttribute("aria-pressed", String(key === value));
+      made.dataset.value = key;
+      return made;
+    }),
+  );
 }

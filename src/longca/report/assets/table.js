@@ -1,7 +1,22 @@
 "use strict";
 // The table of all records: filter, sort, more rows on demand, a record's details, and CSV.
-const SHOWN = [["line", "kernel"], ["panel", "mask"], ["seqlen", "length"], ["pass", "pass"], ["heads", "heads"], ["dtype", "dtype"], ["status", "status"],
-  ["tflops", "TFLOP/s"], ["ms_median", "ms"], ["tokens_s", "tokens/s"], ["mfu", "of peak"], ["peak_gib", "GiB"], ["compile_ms", "compile ms"], ["seed", "seed"], ["device", "device"]];
+const SHOWN = [
+  ["line", "kernel"],
+  ["panel", "mask"],
+  ["seqlen", "length"],
+  ["pass", "pass"],
+  ["heads", "heads"],
+  ["dtype", "dtype"],
+  ["status", "status"],
+  ["tflops", "TFLOP/s"],
+  ["ms_median", "ms"],
+  ["tokens_s", "tokens/s"],
+  ["mfu", "of peak"],
+  ["peak_gib", "GiB"],
+  ["compile_ms", "compile ms"],
+  ["seed", "seed"],
+  ["device", "device"],
+];
 const ONCE = new Set(["heads", "dtype", "seed", "device"]); // said above the table where all records have the same
 const NUMBERS = new Set(["seqlen", "tflops", "ms_median", "tokens_s", "mfu", "peak_gib", "compile_ms", "seed"]);
 const SEARCHED = [...SHOWN.map(([name]) => name), "mask", "kernel", "variant", "reason", "params"];
@@ -11,10 +26,15 @@ const view = { sorted: "", down: false, shown: PAGE, rows: ALL };
 const differs = (name) => (NAMES.get(name) || FIELDS.get(name))?.values.length > 1;
 const COLUMNS = SHOWN.filter(([name]) => !ONCE.has(name) || differs(name));
 
-// Every word of the filter must begin a word of the record, so that "fwd" is not found in "fwd+bwd" by "bwd". Each value of a column is looked at once.
+// Every word of the filter must begin a word of the record, so that "bwd" does not find "fwd+bwd". Each value of a column is looked at once.
 function matching(word) {
-  const begins = (text) => String(text ?? "").toLowerCase().split(/\s+/).some((own) => own.startsWith(word));
-  const columns = SEARCHED.map((name) => [name, NAMES.get(name) || FIELDS.get(name)]).filter(([, column]) => column)
+  const begins = (text) =>
+    String(text ?? "")
+      .toLowerCase()
+      .split(/\s+/)
+      .some((own) => own.startsWith(word));
+  const columns = SEARCHED.map((name) => [name, NAMES.get(name) || FIELDS.get(name)])
+    .filter(([, column]) => column)
     .map(([name, { values, at }]) => ({ at, fits: values.map((value) => begins(value) || (name === "seqlen" && begins(sizeText(value)))) }))
     .filter(({ fits }) => fits.includes(true));
   return (record) => columns.some(({ at, fits }) => fits[at[record]]);
@@ -24,7 +44,8 @@ function updateTable() {
   const wanted = document.getElementById("filter").value.toLowerCase().split(/\s+/).filter(Boolean).map(matching);
   view.rows = ALL.filter((record) => wanted.every((matches) => matches(record)));
   if (view.sorted) {
-    const sign = view.down ? -1 : 1, name = view.sorted;
+    const sign = view.down ? -1 : 1,
+      name = view.sorted;
     view.rows.sort((a, b) => {
       const [x, y] = [get(a, name), get(b, name)];
       if (x === y) return 0;
@@ -46,26 +67,37 @@ function cellText(record, name) {
 
 function showRows() {
   const body = document.querySelector("#table tbody");
-  body.replaceChildren(...view.rows.slice(0, view.shown).map((record) => {
-    const line = element("tr", null, "row");
-    line.tabIndex = 0;
-    line.append(...COLUMNS.map(([name]) => (NUMBERS.has(name) ? element("td", cellText(record, name), "number") : breakable(cellText(record, name), "td"))));
-    if (get(record, "reason")) line.title = get(record, "reason");
-    line.addEventListener("click", () => showReceipts([record]));
-    line.addEventListener("keydown", (event) => { if (event.key === "Enter") showReceipts([record]); });
-    return line;
-  }));
+  body.replaceChildren(
+    ...view.rows.slice(0, view.shown).map((record) => {
+      const line = element("tr", null, "row");
+      line.tabIndex = 0;
+      line.append(
+        ...COLUMNS.map(([name]) =>
+          NUMBERS.has(name) ? element("td", cellText(record, name), "number") : breakable(cellText(record, name), "td"),
+        ),
+      );
+      if (get(record, "reason")) line.title = get(record, "reason");
+      line.addEventListener("click", () => showReceipts([record]));
+      line.addEventListener("keydown", (event) => {
+        if (event.key === "Enter") showReceipts([record]);
+      });
+      return line;
+    }),
+  );
   document.getElementById("shown").textContent = `${view.rows.length} of ${COUNT} records`;
   document.getElementById("more").hidden = view.rows.length <= view.shown;
 }
 
 function csvText(records) {
   const quote = (value) => {
-    const text = value === null || value === undefined ? "" : typeof value === "string" && /^[=+\-@\t\r]/.test(value) ? `'${value}` : String(value); // no formula
+    const text =
+      value === null || value === undefined ? "" : typeof value === "string" && /^[=+\-@\t\r]/.test(value) ? `'${value}` : String(value); // no formula
     return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
   const names = [...FIELDS.keys()];
-  return [names, ...records.map((record) => names.map((name) => get(record, name)))].map((row) => row.map(quote).join(",")).join("\n") + "\n";
+  return (
+    [names, ...records.map((record) => names.map((name) => get(record, name)))].map((row) => row.map(quote).join(",")).join("\n") + "\n"
+  );
 }
 
 function download() {
@@ -77,14 +109,16 @@ function download() {
 function setUpTable() {
   const head = element("tr");
   for (const [name, title] of COLUMNS) {
-    const cell = element("th", null, NUMBERS.has(name) ? "number" : ""), button = element("button", title);
+    const cell = element("th", null, NUMBERS.has(name) ? "number" : ""),
+      button = element("button", title);
     button.type = "button";
     cell.scope = "col";
     button.addEventListener("click", () => {
       [view.sorted, view.down] = [name, view.sorted === name ? !view.down : NUMBERS.has(name)];
       for (const other of head.children) other.removeAttribute("aria-sort");
       cell.setAttribute("aria-sort", view.down ? "descending" : "ascending");
-      for (const [i, [, text]] of COLUMNS.entries()) head.children[i].firstChild.textContent = text + (COLUMNS[i][0] === name ? (view.down ? " ▼" : " ▲") : "");
+      for (const [i, [, text]] of COLUMNS.entries())
+        head.children[i].firstChild.textContent = text + (COLUMNS[i][0] === name ? (view.down ? " ▼" : " ▲") : "");
       updateTable();
     });
     cell.append(button);
@@ -94,8 +128,15 @@ function setUpTable() {
   const same = SHOWN.filter((field) => !COLUMNS.includes(field)).map(([name, title]) => `${title} ${cellText(0, name)}`);
   document.getElementById("once").textContent = same.length ? `All of them: ${same.join(", ")}.` : "";
   document.getElementById("filter").value = state.filter;
-  document.getElementById("filter").addEventListener("input", (event) => { view.shown = PAGE; setState({ filter: event.target.value }); updateTable(); });
-  document.getElementById("more").addEventListener("click", () => { view.shown += 5 * PAGE; showRows(); });
+  document.getElementById("filter").addEventListener("input", (event) => {
+    view.shown = PAGE;
+    setState({ filter: event.target.value });
+    updateTable();
+  });
+  document.getElementById("more").addEventListener("click", () => {
+    view.shown += 5 * PAGE;
+    showRows();
+  });
   document.getElementById("csv").addEventListener("click", download);
   updateTable();
 }
