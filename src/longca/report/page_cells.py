@@ -87,6 +87,9 @@ def _figures(entry: Entry, limits: _Limits, records: Numbers) -> tuple[Any, ...]
 
 def share_of_limit(figure: Figure, limits: Limits | _Limits) -> float | None:
     """The time that tiles allow over the time that was measured; both add up over passes."""
+    if len(figure.records) == 1:
+        limit = limits.of(figure.records[0])
+        return None if limit is None else figure.tflops / limit
     total = 0.0
     for record in figure.records:
         limit = limits.of(record)

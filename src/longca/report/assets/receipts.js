@@ -6,7 +6,7 @@ const TENSORS = ["out", "lse", "dq", "dk", "dv", "dsinks"];
 function timeLine(record) {
   if (get(record, "ms_median") === null) return `${statusOf(record).words}: ${get(record, "reason") || "no reason was given"}`;
   const [ms, p20, p80, n, spread] = ["median", "p20", "p80", "n", "spread"].map((name) => get(record, `ms_${name}`));
-  const known = spread === null ? "" : `, median known to ±${shareText(spread)}`;
+  const known = spread === null ? "" : `, median known to ${spread < 0.0005 ? "less than ±0.1 %" : `±${shareText(spread)}`}`;
   return `${figureText(get(record, "tflops"))} TFLOP/s, ${numberText(ms)} ms (20th to 80th percentile ${numberText(p20)} to ${numberText(p80)}, ${n} samples${known})`;
 }
 

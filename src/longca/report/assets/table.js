@@ -19,6 +19,7 @@ const SHOWN = [
 ];
 const ONCE = new Set(["heads", "dtype", "seed", "device"]); // said above the table where all records have the same
 const NUMBERS = new Set(["seqlen", "tflops", "ms_median", "tokens_s", "mfu", "peak_gib", "compile_ms", "seed"]);
+const BREAKABLE = new Set(["line", "panel"]);
 const SEARCHED = [...SHOWN.map(([name]) => name), "mask", "kernel", "variant", "reason", "params"];
 const PAGE = 100;
 const ALL = [...Array(COUNT).keys()];
@@ -73,7 +74,9 @@ function showRows() {
       line.tabIndex = 0;
       line.append(
         ...COLUMNS.map(([name]) =>
-          NUMBERS.has(name) ? element("td", cellText(record, name), "number") : breakable(cellText(record, name), "td"),
+          BREAKABLE.has(name)
+            ? breakable(cellText(record, name), "td")
+            : element("td", cellText(record, name), NUMBERS.has(name) ? "number" : ""),
         ),
       );
       if (get(record, "reason")) line.title = get(record, "reason");
@@ -86,6 +89,7 @@ function showRows() {
   );
   document.getElementById("shown").textContent = `${view.rows.length} of ${COUNT} records`;
   document.getElementById("more").hidden = view.rows.length <= view.shown;
+  watchOverflow();
 }
 
 function csvText(records) {
