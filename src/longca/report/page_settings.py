@@ -34,20 +34,22 @@ def setting_data(
     """All sections of one setting, and its cells."""
     frame, found = frame_of(rows), answers(rows)
     cells = cells_of(number, frame, found, limits, records)
-    panels = {frame.place(row)[0]: row for row in reversed(rows)}  # the first row of each
-    order = dict.fromkeys(frame.place(row)[0] for row in rows)
+    placed = [(row, *frame.place(row)) for row in rows]
+    panels: dict[str, list[Row]] = {}
+    for row, panel, _ in placed:
+        panels.setdefault(panel, []).append(row)
     data = {
         "title": rows[0].setting.title,
         "axis": frame.axis,
-        "panels": [[panel, panels[panel].problem] for panel in order],
+        "panels": [[panel, own[0].problem] for panel, own in panels.items()],
         "passes": [pass_ for pass_ in Pass if any(answer.contest.pass_ is pass_ for answer in found)],
         "peak": _peak(rows),
         "suffix": _suffix(rows),
         "at": _start(rows, frame),
         "matrix": [_matrix_cell(answer, frame, limits, records) for answer in found if answer.ranking.best],
         "order": [[pass_, _order(own, frame)] for pass_, own in grouped(found, lambda answer: answer.contest.pass_).items()],
-        "board": _board(rows, cells, frame),
-        "failures": _failures(rows, frame),
+        "board": _board(placed, cells, frame),
+        "failures": _failures(panels),
         "dense": _dense(rows, everything, frame, records),
     }
     return data, cells
@@ -114,7 +116,7 @@ def _order(found: Iterable[Answer], frame: Frame) -> list[list[Any]]:
     return [[name, rounded(own.mean), list(map(rounded, own.curve))] for name, own in closeness(contests).items()]
 
 
-def _board(rows: Sequence[Row], cells: Iterable[PageCell], frame: Frame) -> list[list[Any]]:
+def _board(placed: Sequence[tuple[Row, str, float]], cells: Iterable[PageCell], frame: Frame) -> list[list[Any]]:
     """[kernel, panel, pass, state, places with a time, places, worst error, its tensor, its record] per kernel, mask and pass. Of places
     where the mask shows the same as a simpler one only errors of wrong records count."""
     worst: dict[tuple[str, str, str], PageCell] = {}
@@ -124,22 +126,23 @@ def _board(rows: Sequence[Row], cells: Iterable[PageCell], frame: Frame) -> list
         timed[place] = timed.get(place, 0) + (cell.tflops is not None)
         if cell.error is not None and (place not in worst or cell.error > (worst[place].error or 0.0)):
             worst[place] = cell
+    groups: dict[tuple[str, str, Pass], list[tuple[Row, float]]] = {}
+    for row, panel, x in placed:
+        groups.setdefault((frame.line(row), panel, row.record.pass_), []).append((row, x))
     board: list[list[Any]] = []
-    for (line, panel, pass_), own in grouped(rows, lambda row: (frame.line(row), frame.place(row)[0], row.record.pass_)).items():
-        counted = [row for row in own if row.same is None or not row.record.ok] or own
+    for (line, panel, pass_), own in groups.items():
+        counted = [row for row, _ in own if row.same is None or not row.record.ok] or [row for row, _ in own]
         state = STATES.index(coverage(row.record for row in counted))
         found = worst.get((line, panel, pass_.value))
         error = [rounded(found.error), found.tensor, found.worst] if found else [None, None, NONE]
-        board.append(
-            [line, panel, pass_, state, timed.get((line, panel, pass_.value), 0), len({frame.place(row)[1] for row in own}), *error]
-        )
+        board.append([line, panel, pass_, state, timed.get((line, panel, pass_.value), 0), len({x for _, x in own}), *error])
     return board
 
 
-def _failures(rows: Sequence[Row], frame: Frame) -> list[Data]:
+def _failures(panels: Mapping[str, Sequence[Row]]) -> list[Data]:
     """Why cells have no time: one entry per reason, with its kernels and masks. What went wrong comes before what was never tried."""
     entries: dict[tuple[object, ...], Data] = {}
-    for panel, own in grouped(rows, lambda row: frame.place(row)[0]).items():
+    for panel, own in panels.items():
         for failure in failures(own):
             place = failure.status, failure.pattern
             entry = entries.setdefault(place, _failure(failure))

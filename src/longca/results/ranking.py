@@ -156,7 +156,7 @@ def _entry(line: str, records: list[Record], pass_: Pass) -> Entry:
     for record in records:
         passes = by_mask.setdefault(record.mask_digest, {})
         other = passes.get(record.pass_)
-        if other is None or _rank_of(record, pass_) >= _rank_of(other, pass_):  # of one kind the last counts
+        if other is None or _alike(record, other) or _rank_of(record, pass_) >= _rank_of(other, pass_):  # of one kind the last counts
             passes[record.pass_] = record
     figures, failed, missing = dict[str, Figure](), list[Record](), set[str]()
     parts = pass_.parts
@@ -175,6 +175,11 @@ def _entry(line: str, records: list[Record], pass_: Pass) -> Entry:
     if not figures:
         return Entry(line, {}, Out(line, NOT_MEASURED, f"there is no record of its {' and '.join(sorted(missing))}"))
     return Entry(line, figures)
+
+
+def _alike(record: Record, other: Record) -> bool:
+    """Whether both are of one version and kind: then they rank alike, and looking up versions would take long in large journals."""
+    return record.grad == other.grad and record.versions == other.versions and record.versions is not None
 
 
 def _rank_of(record: Record, pass_: Pass) -> tuple[bool, bool]:
