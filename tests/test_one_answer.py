@@ -88,7 +88,7 @@ SEEN = {(name, seed): None for name in KERNELS for seed in SEEDS} | {  # one ker
 def test_all_surfaces_give_one_answer(journal: Journal, noisy: bool) -> None:
     found = results(journal, noisy)
     named, speeds = rows(found), expected(journal)
-    page = page_data(found, named, "title")["headlines"]
+    page = [cell for setting in page_data(found, named, "title")["settings"] for cell in setting["matrix"]]
     terminal = [row for table in fastest_tables(named) for row in table.rows]
     answer = recommend(Question.parse("causal_document", 8192, pass_="fwd"), found)
     assert [choice.name for choice in answer.choices] == list(speeds)
@@ -100,7 +100,7 @@ def test_all_surfaces_give_one_answer(journal: Journal, noisy: bool) -> None:
     equal = [best, *(choice.name for choice in answer.choices if choice.as_good)]
     (headline,), (row,) = page, terminal
     assert headline["fastest"] == names(row[1]) == equal
-    assert headline["tflops"] == pytest.approx(speeds[best])
+    assert headline["tflops"] == pytest.approx(speeds[best], rel=1e-3)  # the page has four digits
     assert headline["next"] == next((name for name in others if name not in equal), None)
     assert format_figure(speeds[best]) in row[1]
     check_markdown(markdown.render(found, named, "title"), equal, speeds[best])

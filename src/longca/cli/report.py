@@ -18,6 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--md", metavar="FILE", help="the tables as Markdown, too")
     parser.add_argument("--latex", metavar="FILE", help="headlines and speeds as LaTeX tables (booktabs), too")
     parser.add_argument("--figures", metavar="DIR", help="figures for papers as PNG, PDF and SVG, too")
+    parser.add_argument("--trace", action="append", default=[], metavar="FILE", help="show a timeline that `longca simulate --trace` wrote")
     parser.add_argument("--title", default="LongCA results", help="the title of the page")
 
 
@@ -26,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
 
     say_lacks(args.folders)
     with collector_paused() as keep:
-        report = keep(Report(args.folders, args.title))
+        report = keep(Report(args.folders, args.title, args.trace))
         text = report.html
     write_text(args.out, text, "; open it in a browser, it needs no network")
     if args.md:

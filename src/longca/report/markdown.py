@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from longca.report.sections import by_pass
 from longca.report.terminal import failure_table, fastest_tables
 from longca.results.dense import only_beside
 from longca.results.export import NOISY, speed_tables
 from longca.results.metrics import median
 from longca.results.naming import Contest, Row, Setting
-from longca.results.points import grouped, timed_lines
+from longca.results.points import by_pass, grouped, timed_lines
 from longca.results.ranking import PRACTICAL
 from longca.results.reading import Results
 from longca.results.record import Environment, Status

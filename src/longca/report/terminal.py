@@ -34,9 +34,9 @@ def fastest_tables(named: Sequence[Row]) -> list[Table]:
 
 def failure_table(named: Sequence[Row]) -> Table:
     """How often each kernel gave each reason for not being measured."""
-    reasons = sorted(failures(named), key=lambda reason: (reason.lines, reason.status, reason.pattern))
+    reasons = sorted(failures(named), key=lambda reason: (reason.line, reason.status, reason.pattern))
     lines = [
-        [one.lines, one.status.value, str(one.count), one.lengths, f"{'e.g. ' if one.example else ''}{printable(one.reason)}"]
+        [one.line, one.status.value, str(one.count), one.lengths, f"{'e.g. ' if one.example else ''}{printable(one.reason)}"]
         for one in reasons
     ]
     return Table("not measured", ["kernel", "status", "cells", "lengths", "why"], lines)

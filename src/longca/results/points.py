@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from longca.results.metrics import median
 from longca.results.naming import Row
-from longca.results.record import Record, Status
+from longca.results.record import Pass, Record, Status
 from longca.results.statuses import explaining
 
 Key = TypeVar("Key", bound=Hashable)
@@ -87,33 +86,8 @@ def point(rows: Sequence[Row], measure: Measure) -> Point | None:
     return Point(joined, low, high, nearest, len(values))
 
 
-@dataclass(frozen=True)
-class Chart:
-    """Lines over places: `points[line][place]` is None where nobody asked for anything."""
-
-    lines: list[str]
-    places: list[Any]
-    points: list[list[Point | None]]
-
-    def with_values(self) -> Chart:
-        """Without lines and places where no point has a value."""
-        points = [[point if point and point.value is not None else None for point in line] for line in self.points]
-        lines = [number for number, line in enumerate(points) if any(line)]
-        places = [number for number in range(len(self.places)) if any(points[line][number] for line in lines)]
-        kept = [[points[line][place] for place in places] for line in lines]
-        return Chart([self.lines[line] for line in lines], [self.places[place] for place in places], kept)
-
-
 def line_of(row: Row) -> str:
     return row.line
-
-
-def chart(rows: Mapping[tuple[str, Any], Sequence[Row]], measure: Measure, lines: Iterable[str]) -> Chart:
-    """The points of those of the lines that have rows, over all places; `rows` are by line and place."""
-    own = {line for line, _ in rows}
-    kept, places = [line for line in lines if line in own], sorted({place for _, place in rows})
-    points = [[point(rows[line, place], measure) if (line, place) in rows else None for place in places] for line in kept]
-    return Chart(kept, places, points)
 
 
 def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
@@ -122,6 +96,12 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
     for item in items:
         groups[key(item)].append(item)
     return dict(groups)
+
+
+def by_pass(items: Iterable[Item], pass_of: Callable[[Item], Pass] = attrgetter("record.pass_")) -> dict[Pass, list[Item]]:
+    """Rows, or whatever has a pass, by pass: forward first."""
+    groups = grouped(items, pass_of)
+    return {pass_: groups[pass_] for pass_ in Pass if pass_ in groups}
 
 
 def timed_lines(rows: Iterable[Row], series: Names = line_of) -> list[str]:

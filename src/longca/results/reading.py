@@ -26,6 +26,7 @@ class Results:
     masks: dict[tuple[str, str], MaskEntry] = field(default_factory=dict)
     folders: list[Path] = field(default_factory=list)
     homes: dict[str, tuple[int, ...]] = field(default_factory=dict)  # by key the numbers of the folders that hold the record
+    replaced: list[Record] = field(default_factory=list)  # records that a later one of the same cell and folder replaced
 
     def environment(self, record: Record) -> Environment:
         """The record's environment; an empty one where its journal does not say."""
@@ -42,7 +43,10 @@ def read_all(folders: Iterable[str | Path]) -> Results:
     results, records = Results([], folders=files.journals(folders)), dict[str, Record]()
     for number, folder in enumerate(results.folders):
         environments = files.read_environments(folder)
-        own = without_doubtful(latest(history(folder), environments), environments)
+        written = history(folder)
+        counting = latest(written, environments)
+        results.replaced += without_doubtful(_left(written, counting), environments)
+        own = without_doubtful(counting, environments)
         home = (number,)
         for record in own:
             records.pop(record.key, None)  # a later record also stands later
@@ -83,6 +87,14 @@ def latest(written: Iterable[Record], environments: Environments) -> list[Record
 
 def _devices(environments: Environments) -> dict[str, str | None]:
     return {name: environment.device for name, environment in environments.items()}
+
+
+def _left(written: Sequence[Record], counting: Sequence[Record]) -> list[Record]:
+    """The records that do not count."""
+    if len(written) == len(counting):
+        return []
+    kept = set(map(id, counting))
+    return [record for record in written if id(record) not in kept]
 
 
 def replaced(written: Iterable[Record], environments: Environments, keys: Collection[str]) -> list[Record]:

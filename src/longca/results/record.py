@@ -159,6 +159,8 @@ class Outcome(Struct, kw_only=True):
     bytes_sent: list[Natural] | None = None
     peak_gib_ranks: list[Gib] | None = None
     wait_share: float | None = None
+    exposed_share: NotNegative | None = None  # of the time, that ranks wait for bytes under way
+    hidden_share: NotNegative | None = None  # of the time of transfers, that runs beside compute
 
 
 class Record(Outcome, kw_only=True):

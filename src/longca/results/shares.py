@@ -108,7 +108,3 @@ def worst_error(rows: Iterable[Row]) -> WorstError | None:
                 if error is not None and error.allowed is not None and (share := error.share) > worst_share:
                     worst, worst_share = (name, row), share
     return None if worst is None else WorstError(worst_share, *worst)
-
-
-def worst_of(errors: Iterable[WorstError | None]) -> WorstError | None:
-    return max((error for error in errors if error is not None), key=lambda error: error.share, default=None)

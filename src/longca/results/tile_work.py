@@ -48,9 +48,13 @@ class TileWork:
         if (digest, rows) not in _SHARES:
             entry = self._masks[digest]
             mask = None if entry.bands is None else Mask.of(entry.seqlen_q, entry.seqlen_k, entry.bands)
-            _SHARES[digest, rows] = 1.0 if mask is None else covered(mask, rows)
+            _SHARES[digest, rows] = 1.0 if mask is None else _covered(mask, rows)
         return _SHARES[digest, rows]
 
     def _share(self, mask: AnyMask, rows: int) -> float:
         """The visible part of the touched tiles; 1 for block patterns, whose blocks are whole tiles."""
-        return covered(mask, rows) if self._by_tiles and isinstance(mask, Mask) else 1.0
+        return _covered(mask, rows) if self._by_tiles and isinstance(mask, Mask) else 1.0
+
+
+def _covered(mask: Mask, rows: int) -> float:
+    return covered(mask.bands, mask.area, mask.seqlen_q, mask.seqlen_k, rows)

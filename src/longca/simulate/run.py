@@ -82,6 +82,8 @@ def _outcome(prediction: Prediction, cluster: Cluster, cell: Cell) -> Outcome:
         bytes_sent=prediction.sent_bytes,
         peak_gib_ranks=peaks,
         wait_share=min(1.0, prediction.exposed_share + prediction.late_share),
+        exposed_share=prediction.exposed_share,
+        hidden_share=prediction.hidden_share,
     )
 
 
