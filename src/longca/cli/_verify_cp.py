@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         else:
             show_table(COLUMNS, rows)
         if done.broken:
-            print(f"longca: {done.broken}; docs/parallel.md says what to do when a rank fails.", file=sys.stderr)
+            print(f"longca: {done.broken}; docs/cluster.md says what to do if a rank fails.", file=sys.stderr)
         print(f"wrote {packed}: send this file", file=sys.stderr if args.json else sys.stdout)
         if not done.failed and not any(finding.errors for finding in done.findings):
             raise Unavailable("nothing was checked: no method could do any of this here.")
