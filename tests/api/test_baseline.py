@@ -187,7 +187,7 @@ def test_a_history_leaves_out_what_is_not_trusted(write: Write) -> None:
         (["one", "--history", "one", "one"], "--history takes all its folders itself"),
         (["--history", "one", "other"], "one and other differ in the device"),
         (["--history", "one", "one", "--fail-on", "missing"], "--fail-on missing is for two folders"),
-        ([], "name two folders, A and B"),
+        ([], "give two folders, A and B"),
     ],
 )
 def test_bad_histories(arguments: list[str], message: str, write: Write, capsys: pytest.CaptureFixture[str]) -> None:

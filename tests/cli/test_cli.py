@@ -175,7 +175,7 @@ def test_png_and_gallery(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
 def test_a_pattern_that_takes_long_is_said_to(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(cli.verb_module("mask"), "MANY_BLOCKS", 100)
     assert main(["mask", "uniform_block", "--seqlen", "1K", "--heads", "2:1"]) == 0
-    assert capsys.readouterr().err.startswith("a pattern of 0.000256 million blocks takes a while to make; fewer heads")
+    assert capsys.readouterr().err.startswith("note: a pattern of 0.000256 million blocks takes a while to make; fewer heads")
 
 
 BAD = [
@@ -183,7 +183,7 @@ BAD = [
     (["ls", "mask"], "unknown listing 'mask'; did you mean 'masks'?"),
     (["ls", "--jsn"], "unrecognized arguments: --jsn; see `longca ls --help`."),
     (["--nothing"], "unrecognized arguments: --nothing; see `longca --help`."),
-    (["mask"], "name a mask (`longca ls masks` lists them), or give --gallery DIR for a picture of all."),
+    (["mask"], "give a mask (`longca ls masks` lists them), or --gallery DIR for a picture of all."),
     (["mask", "causl"], "unknown mask 'causl'; did you mean 'causal'?"),
     (["mask", "zzz"], "unknown mask 'zzz'; known are: " + ", ".join(masks.names() + masks.more_names() + masks.block_names()) + "."),
     (["mask", "causal", "--seqlen", "0"], "the sequence length must be a whole number of 1 or more, not 0."),
@@ -219,7 +219,7 @@ BAD = [
     (["mask", "uniform_block", "--seqlen", "1G"], "uniform_block takes 512 TiB of host memory for its blocks at 1G tokens, and "),
     (
         ["mask", "causal", "--gallery", "g"],
-        "--gallery draws every mask with its own parameters; beside it only --seqlen and --seed can be given.",
+        "--gallery draws every mask with its own parameters; it takes only --seqlen and --seed.",
     ),
 ]
 

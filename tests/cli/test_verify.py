@@ -212,6 +212,6 @@ def test_ctrl_c_shows_what_was_found_and_leaves_no_worker(name: str, tmp_path: P
             process.kill()
     assert process.returncode == 130
     assert out.splitlines()[-1] == "1 wrong"
-    assert err == f"longca: stopped; {2 + REQUIRED} of {3 + REQUIRED} cases are not checked.\n"
+    assert err == f"longca: stopped; {2 + REQUIRED} of {3 + REQUIRED} cases were not checked.\n"
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)

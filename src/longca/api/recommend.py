@@ -14,7 +14,7 @@ from longca.recommend.answer import Answer, Choice, Source
 from longca.recommend.question import Question
 from longca.results.ranking import ENOUGH_SAMPLES, PRACTICAL, SETTLED_S
 from longca.results.record import Pass
-from longca.results.tables import Table
+from longca.results.tables import Table, speed_unit
 
 SHOWN = 4  # records named below an answer; its `choices` have all
 
@@ -84,12 +84,13 @@ def _best(answer: Answer, best: Choice) -> list[Part]:
     equals = [choice.name for choice in answer.choices if choice.as_good]
     others = f", or {'one of ' if len(equals) > 1 else ''}{', '.join(equals)}: as good {_alike()}" if equals else ""
     several = answer.masks > 1
-    columns = ["", "TFLOP/s" + (f"/{answer.unit}" if best.method else ""), *(["worst"] if several else []), "ms", "GiB", "against the best"]
+    unit = speed_unit(choice.tflops for choice in answer.choices)
+    columns = ["", unit.name + (f"/{answer.unit}" if best.method else ""), *(["worst"] if several else []), "ms", "GiB", "against the best"]
     rows = []
     for choice in answer.choices:
         memory = "not counted" if choice.memory_gib is None else f"{choice.memory_gib:.3g}"
-        worst = [f"{choice.worst_tflops:.3g}"] if several else []
-        rows.append([choice.name, f"{choice.tflops:.3g}", *worst, f"{choice.ms:.4g}", memory, _against(choice, best)])
+        worst = [unit.text(choice.worst_tflops)] if several else []
+        rows.append([choice.name, unit.text(choice.tflops, choice.noisy), *worst, f"{choice.ms:.4g}", memory, _against(choice, best)])
     records = "it rests on:" if len(best.sources) <= SHOWN else f"it rests on {len(best.sources)} records, among them:"
     command = best.command(answer.seeds)
     return [

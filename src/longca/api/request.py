@@ -25,9 +25,9 @@ from longca.text import parse_list, short
 
 STEPS_SAY = ("masks", "seqlens", "seeds", "params", "documents", "distribution", "packing", "dense")  # what a workload says itself
 CP_ONLY = ("methods", "nproc", "grid", "options")
-SHAPES = {  # without a suite, by device; `verify` has the same
-    "cpu": {"heads": ["8:2"], "head_dims": ["64"], "dtypes": ["fp32"]},
-    "cuda": {"heads": ["64:8"], "head_dims": ["128"], "dtypes": ["bf16"]},
+SHAPES = {  # the defaults of `verify`, and of `run` without a suite, by device; up to 512 tokens the check compares every row
+    "cpu": {"seqlens": ["509"], "heads": ["8:2"], "head_dims": ["64"], "dtypes": ["fp32"]},
+    "cuda": {"seqlens": ["8K"], "heads": ["64:8"], "head_dims": ["128"], "dtypes": ["bf16"]},
 }
 FLAGS = {"params": "--set", "documents": "--lengths", "options": "--option"}  # of fields whose flag has another name
 MOST_S = 1e7  # seconds: four months
@@ -146,7 +146,7 @@ def _refuse_baseline(request: RunRequest) -> None:
 
 
 def _usual_shape(request: RunRequest, level: LevelName | None) -> dict[str, Any]:
-    """The shape of kernels where no suite says another: smaller on a CPU, as in `verify`."""
+    """Returns lengths and shape of kernels without a suite: smaller on a CPU, the same as in `verify`."""
     shape = SHAPES.get(request.device or devices.kind(), {}) if level is not LevelName.CP else {}
     return {name: tuple(values) for name, values in shape.items()}
 

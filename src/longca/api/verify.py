@@ -40,7 +40,6 @@ from longca.results.record import TENSORS, Pass, TensorError
 from longca.results.tables import Table
 from longca.text import format_extras, parse_dims, parse_heads, parse_size
 
-LENGTHS = {"cpu": "509", "cuda": "8K"}
 REPORTED = ("wrong", "error", "timeout", "oom", "unavailable", "unsupported")  # statuses with a sentence below the table
 
 
@@ -237,7 +236,7 @@ def _suite(request: VerifyRequest, device: str) -> tuple[Suite, dict[str, Number
         if not any(name in masks.find(mask).defaults for mask in wanted):
             raise BadInput(f"none of these masks has a parameter {name!r}; `longca ls masks` shows which they have.")
     _refuse_numbers(request)
-    lengths = texts("seqlens", LENGTHS[device] if request.seqlens is None else request.seqlens)
+    lengths = shape["seqlens"]
     longest, most_heads = max(map(parse_size, lengths)), max(parse_heads(heads)[0] for heads in shape["heads"])
     suite = Suite(
         masks=tuple(wanted),

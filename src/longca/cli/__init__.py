@@ -70,12 +70,12 @@ def _dispatch(argv: list[str]) -> int:
         args = parser.parse_args(argv[1:], argparse.Namespace(command_line=command_line))
         _refuse_empty(parser, args)
         return int(module.run(args))
-    parser = Parser(prog="longca", description="Measures attention kernels and context parallelism for long sequences.")
+    parser = Parser(prog="longca", description="Benchmarks attention kernels and context parallelism for long sequences.")
     parser.add_argument("--version", action="version", version=f"longca {__version__}")
     parser.usage = "longca [-h] [--version] COMMAND ..."
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = "\n".join(["commands:", *(f"  {name:<12}{verb_module(name).HELP}" for name in verbs())])
-    parser.epilog += "\n\n`longca COMMAND --help` explains one of them."
+    parser.epilog += "\n\n`longca COMMAND --help` shows the options of a command."
     parser.parse_args(argv)
     parser.print_help()
     return 0

@@ -17,6 +17,6 @@ def lacks(folders: Sequence[str | Path]) -> Iterable[str]:
     from longca.results.files import torn_files, without_environments
 
     for path, size in torn_files(folders).items():
-        yield f"left out the torn last line of {path} ({size} bytes); the next `longca run` there removes it"
+        yield f"skipped the incomplete last line of {path} ({size} bytes); the next `longca run` there removes it"
     for path in without_environments(folders):
-        yield f"{path} is missing, so the device and the settings of these results are unknown; put it back, or measure again"
+        yield f"{path} is missing, so the device and the settings of these results are unknown; restore it, or measure again"

@@ -1,4 +1,4 @@
-"""`longca schema`: what the files of a journal hold, for programs."""
+"""`longca schema`: the JSON schema of the files of a journal."""
 
 from __future__ import annotations
 
