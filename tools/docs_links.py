@@ -1,7 +1,7 @@
 """A hook of mkdocs: links from docs/ to other files of the repository.
 
-Such a file is not a page of the site, so its link becomes the file's name in code. A link to a missing file is a warning, and a strict build
-fails.
+Such a file is not a page of the site, so its link becomes the file's name in code. A link to a missing file is a warning, which
+fails a strict build.
 """
 
 from __future__ import annotations

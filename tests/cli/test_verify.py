@@ -99,7 +99,7 @@ def test_masks_that_are_equal_are_named_and_checked_once(tmp_path: Path, capsys:
     code = verify(tmp_path, BLIND, "--masks", "causal,sliding_window_causal,full", "--seqlens", "64", "--set", "w=64")
     assert code == 1
     note, first, second, *trials = capsys.readouterr().err.splitlines()
-    assert note == "note: causal and sliding_window_causal show the same pairs at 64 tokens: checked once"
+    assert note == "note: causal and sliding_window_causal are the same mask at 64 tokens; checked once"
     assert first == "[1/6] blind on causal = sliding_window_causal, 64 tokens: ok"
     assert second.startswith("[2/6] blind on full, 64 tokens: wrong: ")
     assert len(trials) == REQUIRED

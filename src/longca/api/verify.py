@@ -90,10 +90,10 @@ class Verification(Shown):
         """A sentence on named kernels of which nothing was checked; empty where there is none."""
         checked = {finding.kernel for finding in self.findings if finding.checked}
         if not checked:
-            return "nothing was checked: no kernel could do any of this here."
+            return "nothing was checked: no kernel supports any of this here."
         known = checked | {kernel.partition(":")[0] for kernel in checked}
         missing = [label for label in self._named if label not in known and label != "all"]
-        return f"nothing of {' and '.join(missing)} was checked, as said above; leave it out, or mend that." if missing else ""
+        return f"nothing of {' and '.join(missing)} was checked (the reason is above); leave it out, or fix that." if missing else ""
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -176,7 +176,7 @@ class VerifyPlan:
 
     @property
     def notes(self) -> list[str]:
-        return [f"{note}: checked once" for note in equal_masks(self.planned)]
+        return [f"{note}; checked once" for note in equal_masks(self.planned)]
 
     def count(self) -> CaseCount:
         """Counts the cases while they are checked."""

@@ -107,7 +107,9 @@ def _build(args: argparse.Namespace) -> AnyMask:
     named.check(params)
     given = {"--source": args.source, "--heads": args.heads, "--head-dim": args.head_dim}
     if not masks.has_blocks(args.name) and (flags := [flag for flag, value in given.items() if value is not None]):
-        raise BadInput(f"{args.name} is no block pattern, so it takes no {' and no '.join(flags)}; {' and '.join(masks.block_names())} do.")
+        raise BadInput(
+            f"{args.name} is not a block pattern, so it takes no {' and no '.join(flags)}; {' and '.join(masks.block_names())} do."
+        )
     heads = parse_heads(args.heads) if args.heads else (int(params.get("heads", 1)),) * 2
     if args.heads and "heads" in named.defaults:
         params.setdefault("heads", heads[1])

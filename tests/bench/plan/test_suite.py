@@ -112,7 +112,7 @@ def test_a_missing_or_broken_suite_file_is_refused(tmp_path: Path) -> None:
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"masks": ["causl"]}, "FILE: unknown mask 'causl'; did you mean 'causal'?"),
     ({"mask": ["causal"]}, "unknown setting in FILE: 'mask'; did you mean 'masks'?"),
-    ({"seqlens": ["8Q"]}, "FILE: '8Q' is no size; write a whole number such as 8192, 8K or 1M."),
+    ({"seqlens": ["8Q"]}, "FILE: '8Q' is not a size; write a whole number such as 8192, 8K or 1M."),
     ({"seqlens": ["0"]}, "FILE: a sequence length must be 1 or more, not 0."),
     ({"seqlens": [1.5]}, "FILE: seqlens[0] must be a whole number or a text, not 1.5."),
     ({"seqlens": [["1K"]]}, 'FILE: seqlens[0] must be a whole number or a text, not ["1K"].'),
@@ -158,7 +158,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"clock": {"least": 9, "most": 3}}, "FILE: the clock needs least <= most, not least=9 and most=3."),
     ({"limits": 3}, "FILE: limits must be a table, not 3."),
     ({"limits": {"time_s": 0}}, "FILE: limits.time_s must be a number over 0, not 0."),
-    ({"limits": {"memory": "lots"}}, "FILE: 'lots' is no size; write a whole number such as 8192, 8K or 1M."),
+    ({"limits": {"memory": "lots"}}, "FILE: 'lots' is not a size; write a whole number such as 8192, 8K or 1M."),
     ({"limits": {"memory": "1M"}}, "FILE: a worker needs 1G of memory or more, not 1M."),
     ({"limits": {"workers": "two"}}, "FILE: unknown kind of workers 'two'; known are: kernel, one."),
 ]

@@ -174,7 +174,7 @@ def test_a_second_runner_on_the_same_folder_is_refused(cheap: Any, tmp_path: Pat
     assert second.returncode == 2
     *notes, refusal = errors.splitlines()
     assert refusal == f"longca: another run is writing to {tmp_path}; wait for it, or give another folder."
-    assert all(note.startswith("note: ") and "show the same pairs" in note for note in notes)
+    assert all(note.startswith("note: ") and "are the same mask" in note for note in notes)
 
 
 def test_finished_cells_are_skipped_and_failed_ones_tried_again_when_asked(start_run: Any, tmp_path: Path, plugins: Path) -> None:

@@ -22,7 +22,7 @@ def result(record: Record) -> str:
     if not record.ok:
         return f"{record.status}: {record.reason}"
     unit = speed_unit([record.speed])
-    speed = f"{unit.text(record.speed, record.noisy)} {unit.name}"
+    speed = f"{unit.text(record.speed, bool(record.noisy))} {unit.name}"
     return f"{record.times.median:.4g} ms  {speed}{'  (host_bound)' if record.host_bound else ''}"
 
 
