@@ -62,7 +62,7 @@ def test_it_is_kept_until_somebody_renews_it(commits: list[Path], write: Write) 
     refused = against(broken, renew=True)
     assert not refused.ok
     assert refused.sentence == "baseline main: this run is not stored, because 1 cell failed; the old one is kept."
-    assert against(broken, "other").sentence.endswith("as 1 cell failed; there is none yet.")
+    assert against(broken, "other").sentence.endswith("because 1 cell failed; there is none yet.")
     assert against(commits[5]).ok
 
 
@@ -94,7 +94,7 @@ def test_names() -> None:
     assert baseline_folder("h200-main") == Path("baselines/h200-main")
     assert baseline_folder("ci/base") == Path("ci/base")
     for name in ("", "a b", "..", "/", 3):
-        with pytest.raises(longca.BadInput, match="is no name of a baseline"):
+        with pytest.raises(longca.BadInput, match="is not a valid name of a baseline"):
             baseline_folder(name)  # type: ignore[arg-type]
 
 
@@ -130,7 +130,7 @@ def test_the_command_pins_compares_and_fails(
     [
         (["--renew-baseline"], "--renew-baseline is for a baseline"),
         (["--threshold", "5%"], "--threshold is for a baseline"),
-        (["--baseline", "a b"], "'a b' is no name of a baseline"),
+        (["--baseline", "a b"], "'a b' is not a valid name of a baseline"),
         (["--baseline", "a", "--threshold", "x"], "--threshold 'x' is not understood"),
         (["--baseline", "a", "--shard", "1/2"], "a shard is a part of a run"),
     ],

@@ -90,7 +90,7 @@ def test_arguments_are_those_of_the_command() -> None:
         ({}, "name a suite ("),
         ({"kernels": []}, "kernels is empty"),
         ({"kernels": 3}, "kernel must be a name such as 'sdpa'"),
-        ({"kernels": "torch", "seqlens": "x"}, "'x' is no size"),
+        ({"kernels": "torch", "seqlens": "x"}, "'x' is not a size"),
         ({"kernels": "torch", "masks": [None]}, "masks must be a text, a number or a list"),
         ({"kernels": "torch", "params": 5}, "params must be a dictionary"),
         ({"kernels": "torch", "budget": "long"}, "--budget must be a number of seconds over 0, not 'long'."),

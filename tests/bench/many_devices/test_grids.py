@@ -73,7 +73,7 @@ def test_a_suites_grid_for_other_ranks_gives_way_with_a_note(capsys: pytest.Capt
 
 @pytest.mark.parametrize("grid", [",", "2x2,", "2x2,two"])
 def test_lists_of_grids_are_checked(grid: str) -> None:
-    with pytest.raises(BadInput, match="is no grid"):
+    with pytest.raises(BadInput, match="is not a grid"):
         suites.check(PLAIN.changed(grid=grid))
 
 

@@ -61,7 +61,7 @@ def test_parameters_by_flag_go_to_the_masks_that_have_them() -> None:
     assert found.params["variable_block"] == {"avg": [128, 256, 512, 1024], "ratio": [0.2, 0.5]}
     windows = resolve(arguments("quick", "--set", "w=1K")).params
     assert windows["sliding_window"] == windows["global_sliding_window"] == {"w": 1024}
-    for text, message in (("c=1", "none of these masks has a parameter 'c'"), ("ratio", "is no setting"), ("b=1,x", "is no number")):
+    for text, message in (("c=1", "none of these masks has a parameter 'c'"), ("ratio", "is not a setting"), ("b=1,x", "is not a number")):
         with pytest.raises(BadInput, match=message):
             resolve(arguments("paper-sparse", "--set", text))
     with pytest.raises(BadInput, match="ratio is set twice"):
