@@ -55,15 +55,25 @@ def commands(page: Path) -> Iterator[str]:
     yield from INLINE.findall(FENCED.sub("", text))
 
 
+def check_flags(command: str) -> None:
+    _, verb, *words = shlex.split(command, comments=True)
+    parser = Parser()
+    if not verb.startswith("-"):
+        assert verb in verbs(), command
+        verb_module(verb).add_arguments(parser)
+    flags = {flag for action in parser._actions for flag in action.option_strings}
+    assert {word.partition("=")[0] for word in words if word.startswith("--")} <= flags, command
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_have_flags_that_exist(page: Path) -> None:
     for command in commands(page):
-        if FILLED_IN.search(command.partition("#")[0]):
-            continue
-        _, verb, *words = shlex.split(command, comments=True)
-        parser = Parser()
-        if not verb.startswith("-"):
-            assert verb in verbs(), command
-            verb_module(verb).add_arguments(parser)
-        flags = {flag for action in parser._actions for flag in action.option_strings}
-        assert {word.partition("=")[0] for word in words if word.startswith("--")} <= flags, command
+        if not FILLED_IN.search(command.partition("#")[0]):
+            check_flags(command)
+
+
+@pytest.mark.parametrize("verb", verbs())
+def test_examples_below_help_have_flags_that_exist(verb: str) -> None:
+    for example in getattr(verb_module(verb), "EXAMPLES", ()):
+        assert example.startswith(f"longca {verb} ")
+        check_flags(example)

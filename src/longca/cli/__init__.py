@@ -1,7 +1,7 @@
 """The command `longca`: every module here whose name does not start with an underscore is a verb.
 
-A verb holds `HELP` (one line), `add_arguments(parser)` and `run(args) -> int`. It imports what is heavy inside `run`, so that
-`longca --help` and `longca ls` answer at once.
+A verb holds `HELP` (one line), `add_arguments(parser)` and `run(args) -> int`, and `EXAMPLES` (lines below its help) if it is used often. It
+imports what is heavy inside `run`, so that `longca --help` and `longca ls` answer at once.
 """
 
 from __future__ import annotations
@@ -66,6 +66,11 @@ def _dispatch(argv: list[str]) -> int:
         module = verb_module(verb)
         parser = Parser(prog=f"longca {verb}", description=module.HELP, formatter_class=argparse.RawDescriptionHelpFormatter)
         module.add_arguments(parser)
+        parser.usage = " ".join(
+            [parser.prog, *(_placeholder(action) for action in parser._actions if not action.option_strings), "[options]"]
+        )
+        if examples := getattr(module, "EXAMPLES", ()):
+            parser.epilog = "\n  ".join(["examples:", *examples])
         command_line = shlex.join(["longca", *argv])  # for advice on how to go on
         args = parser.parse_args(argv[1:], argparse.Namespace(command_line=command_line))
         _refuse_empty(parser, args)
@@ -79,6 +84,12 @@ def _dispatch(argv: list[str]) -> int:
     parser.parse_args(argv)
     parser.print_help()
     return 0
+
+
+def _placeholder(positional: argparse.Action) -> str:
+    """Returns a positional argument as the usage line shows it."""
+    name = str(positional.metavar or positional.dest)
+    return f"[{name}]" if positional.nargs in ("?", "*") else f"{name}..." if positional.nargs == "+" else name
 
 
 def _refuse_empty(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:

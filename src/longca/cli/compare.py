@@ -11,6 +11,12 @@ from longca.errors import BadInput
 from longca.text import parse_list
 
 HELP = "show what became slower or faster between two journals; exit code 1 if something became slower"
+EXAMPLES = (
+    "longca compare out/before out/after",
+    "longca compare out/before out/after --threshold 5% --fail-on unclear,missing --md",
+    "longca compare out/mine --kernel my_kernel",
+    "longca compare --history bench/history",
+)
 ALSO = ("slower", "unclear", "missing")
 USUAL_THRESHOLD = "3%"
 ONLY_FOR_TWO = ("json", "all", "force", "threshold", "fail_on")

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from longca.recommend.answer import Answer
 
 HELP = "recommend a kernel, or a method on many GPUs, from measured records; exit code 4 if no record answers"
+EXAMPLES = (
+    "longca recommend --mask causal_document --seqlen 32K",
+    "longca recommend --mask causal --seqlen 32K --model llama3-70b --code",
+    "longca recommend --mask causal --seqlen 512K --gpus 64 --results out/cp",
+)
 FIELDS = (
     *("mask", "seqlen", "heads", "head_dim", "dtype", "pass_", "source", "distribution", "packing", "own_documents", "deterministic"),
     *("softcap", "sinks", "scale", "gpus", "cluster", "memory", "device"),

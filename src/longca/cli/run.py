@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from longca.results.record import Status
 
 HELP = "measure a suite, or the kernels and masks that flags name; resumes an existing run"
+EXAMPLES = (
+    "longca run quick                                    # the twelve masks, small, on a CPU",
+    "longca run paper-kernel --dry-run                   # which cells, and how long",
+    "longca run --kernels fa4,flex --masks causal,share_question --seqlens 8K,32K --out out/mine",
+    "longca run --plugin my_kernel.py --kernels my_kernel,sdpa --masks all --seqlens 1K --out out/mine",
+    "longca run --methods ulysses,magi --masks causal --seqlens 1K --nproc 2 --out out/cp",
+)
 MORE_TO_DO = 3  # the exit code if --stop-after left cells
 
 

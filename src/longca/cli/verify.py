@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 HELP = "check kernels, or context-parallel methods, against an fp64 reference; exit code 1 if one is wrong"
 
+EXAMPLES = (
+    "longca verify --plugin my_kernel.py                 # your kernel on the twelve masks",
+    "longca verify --kernels torch,sdpa --seqlens 509,1K",
+    "longca verify --level cp --nproc 2                  # context-parallel methods on ranks",
+)
 SHOWN_LINES = 10  # of what a kernel prints in one job
 ADDRESS = re.compile(r"0x[0-9a-f]+")
 KERNELS_HELP = "kernels to check, or all; default: all that run here, with all variants; with --plugin only those of the plugins"
