@@ -1,7 +1,7 @@
 """The command `longca`: every module here whose name does not start with an underscore is a verb.
 
-A verb holds `HELP` (one line), `add_arguments(parser)` and `run(args) -> int`, and `EXAMPLES` (lines below its help) if it is used often. It
-imports what is heavy inside `run`, so that `longca --help` and `longca ls` answer at once.
+A verb holds `HELP` (one line), `add_arguments(parser)` and `run(args) -> int`; and `EXAMPLES`, lines below its help, if it is used often.
+It imports heavy modules inside `run`, so that `longca --help` and `longca ls` answer at once.
 """
 
 from __future__ import annotations
