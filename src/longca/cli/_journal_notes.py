@@ -1,4 +1,4 @@
-"""Notes about journals that lack something: the end of a line, or env.json."""
+"""Notes about incomplete journals: an incomplete last line, or a missing env.json."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def say_lacks(folders: Sequence[str | Path]) -> None:
-    """Prints one line to stderr for each file with a torn last line and each journal without env.json, in these folders or below."""
+    """Prints one line to stderr for each file with an incomplete last line and each journal without env.json, in these folders or below."""
     for note in lacks(folders):
         print(f"note: {note}.", file=sys.stderr)
 

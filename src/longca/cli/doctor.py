@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _missing(kernels: dict[str, str], device: str) -> dict[str, list[str]]:
-    """The kernels that do not run here, by reason. What to install for another device is left to `longca ls kernels NAME`."""
+    """Returns the kernels that do not run here, by reason. On a CPU, what to install for a GPU is left out."""
     by_reason: dict[str, list[str]] = {}
     for label, why in kernels.items():
         if why:

@@ -1,4 +1,4 @@
-"""`longca export`: a journal for other programs."""
+"""`longca export`: writes a journal in other formats."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _folder_first(folder: str | None, targets: dict[str, str]) -> tuple[str, dict[str, str]]:
-    """The folder, and what to write where. In `--csv DIR` the flag took the folder for its file."""
+    """Returns the folder, and the target of each format. In `--csv DIR` argparse takes the folder for the file of the flag."""
     if folder is not None:
         return folder, targets
     taken = [name for name, target in targets.items() if Path(target).is_dir()]

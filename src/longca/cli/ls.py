@@ -12,7 +12,7 @@ HELP = "list kernels, masks, context-parallel methods, suites, models, distribut
 
 
 class Listing(NamedTuple):
-    """Something that can be listed: each entry is a dictionary, of which the table shows `columns`."""
+    """A listing. Each entry is a dictionary, and the table shows its `columns`."""
 
     about: str
     columns: tuple[str, ...]
@@ -164,7 +164,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _named(entries: list[dict[str, Any]], names: list[str]) -> list[dict[str, Any]]:
-    """The entries with these names, or all; a kernel is meant with all its variants."""
+    """Returns the entries with these names, or all. The name of a kernel means all its variants."""
     known = [entry.get("kernel") or entry["name"] for entry in entries]
     families = [name.partition(":")[0] for name in known]
     for name in names:
@@ -175,7 +175,7 @@ def _named(entries: list[dict[str, Any]], names: list[str]) -> list[dict[str, An
 
 
 def _show_kernels(entries: list[dict[str, Any]]) -> None:
-    """One line per kernel."""
+    """Prints one line per kernel."""
     from longca.cli._tables import show_table
 
     families: dict[str, list[dict[str, Any]]] = {}
@@ -186,7 +186,7 @@ def _show_kernels(entries: list[dict[str, Any]]) -> None:
 
 
 def _summary(name: str, variants: list[dict[str, Any]]) -> list[str]:
-    """The row of a kernel: what runs here, its kinds of backward, how many static masks it takes, and which block patterns."""
+    """Returns the row of a kernel: what runs here, its kinds of backward, how many static masks it takes, and which block patterns."""
     from longca.masks import block_names
 
     short = {entry["kernel"]: entry["kernel"].partition(":")[2] for entry in variants}
@@ -206,14 +206,14 @@ def _load(plugins: list[str], what: str | None) -> None:
         from longca.bench.many_devices.plugins import load_carefully
         from longca.results.settings import Limits
 
-        load_carefully(path, Limits().start_s)  # which imports it, and with it its masks
+        load_carefully(path, Limits().start_s)  # this imports the file, and so its masks
 
 
 SIGNS = {"native": "N", "lowered": "L", "no": "."}
 
 
 def _show_mask_matrix(entries: list[dict[str, Any]]) -> None:
-    """Which kernel can do which mask, and why not."""
+    """Prints which kernel takes which mask, and the reasons if not."""
     from longca.cli._tables import show_table
 
     names = list(entries[0]["masks"])

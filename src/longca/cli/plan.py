@@ -1,4 +1,4 @@
-"""`longca plan`: what each context parallel method sends, holds and computes on so many GPUs; exact, and no GPU is needed."""
+"""`longca plan`: computes what each context-parallel method sends, holds and computes per GPU; exact, without a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`longca recommend`: which kernel, or which method on many GPUs, to use, and which records say so."""
+"""`longca recommend`: recommends a kernel, or a method on many GPUs, from records."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _answer(args: argparse.Namespace) -> int:
 
 
 def _typed(args: argparse.Namespace) -> dict[str, Any]:
-    """The fields of the question as typed; None for those that were not given."""
+    """Returns the fields of the question as typed; None for fields that were not given."""
     from longca.text import parse_settings
 
     typed = {name: getattr(args, name) for name in FIELDS} | {"params": parse_settings(args.set)}

@@ -1,4 +1,4 @@
-"""`longca report`: a page of what was measured."""
+"""`longca report`: writes a page of results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`longca run`: measures the cells of a suite, or of the flags; called again on the same folder it resumes."""
+"""`longca run`: measures the cells of a suite or of the flags; resumes an existing journal."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> RunRequest:
-    """What the command line asks for."""
+    """Returns the request of the command line."""
     from dataclasses import fields
 
     from longca.api.request import RunRequest
@@ -175,7 +175,7 @@ def run(args: argparse.Namespace) -> int:
     suite, device = settle(request)
     launch = joining.launched() if suite.level is LevelName.CP else None
     level = make_level(request, suite, device)
-    first = launch is None or launch.rank == 0  # of the ranks of a job all refuse, but only the first prints notes
+    first = launch is None or launch.rank == 0  # every rank of a job may refuse, but only the first prints notes
     for note in level.notes if first else []:
         print(f"note: {note}", file=sys.stderr)
     if args.dry_run:
@@ -238,7 +238,7 @@ def _measure(args: argparse.Namespace, plan: RunPlan, failing: Collection[Status
 
 
 def failing_statuses(text: str | None) -> frozenset[Status]:
-    """The statuses of `--fail-on`, all that `--retry failed` would try again for `all`."""
+    """Returns the statuses of `--fail-on`; `all` means those that `--retry failed` measures again."""
     from longca.results.record import RETRIED, Status
 
     names = parse_list(text or "")
@@ -250,7 +250,7 @@ def failing_statuses(text: str | None) -> frozenset[Status]:
 
 
 def faults(statuses: Mapping[Status, int], failing: Collection[Status]) -> str:
-    """One line on cells that failed: why the exit code is 1, or how to make it 1. Empty where nothing did."""
+    """Returns one line on failed cells: why the exit code is 1, or how to make it 1. Empty if none failed."""
     from longca.results.record import AT_FAULT
 
     seen = [status for status in (*AT_FAULT, *sorted(set(failing) - set(AT_FAULT))) if statuses.get(status)]

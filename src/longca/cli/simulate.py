@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _constants(entries: list[str]) -> dict[str, float]:
-    """Settings whose names have dots."""
+    """Returns settings whose names have dots."""
     settings = {}
     for entry in (part for text in entries for part in parse_list(text)):
         name, _, value = (part.strip() for part in entry.partition("="))

@@ -131,8 +131,8 @@ def run(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _signals_stop() -> Iterator[None]:
-    """Ctrl-C, or a SIGTERM as schedulers send it, stops once. Further signals are ignored until the process ends: they must not keep
-    workers from being ended, nor what was checked from being printed."""
+    """Ctrl-C or SIGTERM stops the verification once. Further signals are ignored until the process ends, so that workers are ended and
+    results are printed."""
 
     def stop(number: int, _: FrameType | None) -> None:
         for which in STOPPING:
@@ -149,8 +149,8 @@ def _signals_stop() -> Iterator[None]:
 
 
 class OutputPrinter:
-    """Shows what kernels print: the first and the last lines, as those of a crash begin with the line that crashed. What a kernel prints
-    again is shown once: a forward that is tried alone crashes as it did beside its backward."""
+    """Prints the output of kernels: the first and the last lines, because a crash report begins with the line that crashed. Repeated output
+    is printed once: a forward that is tried alone crashes as it did with its backward."""
 
     def __init__(self) -> None:
         self._last: dict[str, str] = {}
