@@ -25,7 +25,7 @@ from longca.report.page_data import page_data
 from longca.report.terminal import fastest_tables
 from longca.results.naming import contests, rows
 from longca.results.reading import Results
-from longca.results.tables import format_figure
+from longca.results.tables import speed_unit
 from report.made import Record, around, kernel, results_of
 
 KERNELS = ("fa4:bands", "fa3", "sdpa:flash", "torch:chunked")
@@ -102,7 +102,7 @@ def test_all_surfaces_give_one_answer(journal: Journal, noisy: bool) -> None:
     assert headline["fastest"] == names(row[1]) == equal
     assert headline["tflops"] == pytest.approx(speeds[best], rel=1e-3)  # the page has four digits
     assert headline["next"] == next((name for name in others if name not in equal), None)
-    assert format_figure(speeds[best]) in row[1]
+    assert speed_unit(speeds.values()).text(speeds[best], noisy) in row[1]
     check_markdown(markdown.render(found, named, "title"), equal, speeds[best])
     check_compare(found, speeds)
 
@@ -111,7 +111,7 @@ def check_markdown(text: str, equal: list[str], speed: float) -> None:
     headline = next(line for line in text.splitlines() if line.startswith("| causal_document | fwd"))
     cells = [cell.strip() for cell in headline.strip("|").split("|")]
     assert names(cells[3]) == equal
-    assert cells[4] == format_figure(speed)
+    assert cells[4] == speed_unit([speed]).text(speed)
 
 
 def check_compare(found: Results, speeds: dict[str, float]) -> None:

@@ -99,7 +99,7 @@ def test_masks_that_are_equal_are_named_and_checked_once(tmp_path: Path, capsys:
     code = verify(tmp_path, BLIND, "--masks", "causal,sliding_window_causal,full", "--seqlens", "64", "--set", "w=64")
     assert code == 1
     note, first, second, *trials = capsys.readouterr().err.splitlines()
-    assert note == "note: causal and sliding_window_causal show the same pairs at 64 tokens: checked once"
+    assert note == "note: causal and sliding_window_causal are the same mask at 64 tokens; checked once"
     assert first == "[1/6] blind on causal = sliding_window_causal, 64 tokens: ok"
     assert second.startswith("[2/6] blind on full, 64 tokens: wrong: ")
     assert len(trials) == REQUIRED
@@ -214,6 +214,6 @@ def test_ctrl_c_shows_what_was_found_and_leaves_no_worker(name: str, tmp_path: P
             process.kill()
     assert process.returncode == 130
     assert out.splitlines()[-1] == "1 wrong"
-    assert err == f"longca: stopped; {2 + REQUIRED} of {3 + REQUIRED} cases are not checked.\n"
+    assert err == f"longca: stopped; {2 + REQUIRED} of {3 + REQUIRED} cases were not checked.\n"
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)

@@ -122,9 +122,7 @@ def test_a_missing_plugin_file() -> None:
 
 
 def test_the_documentation_shows_the_example() -> None:
-    shown = (
-        (EXAMPLES.parent / "docs" / "kernels.md").read_text().split("## A kernel of your own")[1].split("```python\n")[1].split("```")[0]
-    )
+    shown = (EXAMPLES.parent / "docs" / "write-a-kernel.md").read_text().split("```python\n")[1].split("```")[0]
     assert (EXAMPLES / "my_kernel.py").read_text().endswith(shown)
 
 
@@ -262,7 +260,8 @@ def test_what_prepare_returns_must_have_a_forward(tmp_path: Path, capsys: pytest
 
 
 def test_the_documentation_lists_every_setting_with_its_default() -> None:
-    text = (EXAMPLES.parent / "docs" / "kernels.md").read_text().split("### What a kernel says of itself")[1]
+    page = (EXAMPLES.parent / "docs" / "write-a-kernel.md").read_text().split("## The kernel interface")[1]
+    text, of_case = page.split("A `longca.Case` describes")
     rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in text.splitlines() if line.startswith("| `")]
     of_decorator = {name: row[1] for row in rows for name in re.findall(r"`(\w+)`", row[0])}
     of_class = {name: row[2] for row in rows for name in re.findall(r"`(\w+)`", row[0])}
@@ -271,5 +270,5 @@ def test_the_documentation_lists_every_setting_with_its_default() -> None:
             assert of_decorator.pop(name).strip("`").replace('"', "'") == repr(parameter.default), name
     for name in ("devices", "capability", "layout", "backward", "gives_lse", "variants", "own_files", "about"):
         assert of_class[name].strip("`").replace('"', "'") == repr(getattr(longca.Kernel, name)), name
-    paragraph = text.split("A `longca.Case` says")[1].split("\n\n")[0]
-    assert {field.name for field in fields(longca.Case)} - {"scale", "numbers"} <= set(re.findall(r"`(\w+)`", paragraph))
+    table = of_case.split("\n## ")[0]
+    assert {field.name for field in fields(longca.Case)} - {"scale", "numbers"} <= set(re.findall(r"`(\w+)`", table))

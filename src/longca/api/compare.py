@@ -134,7 +134,7 @@ def _standing(folder: str, kernel: str) -> list[Table]:
         raise BadInput(f"{folder} has no record of {kernel!r}; it has {', '.join(known) or 'none at all'}.")
     shown = tables(results, kernel)
     if not shown:
-        raise BadInput(f"{folder} has no cell that {kernel} and another kernel did; measure others beside it: --kernels all.")
+        raise BadInput(f"{folder} has no cell that {kernel} and another kernel did; measure others with it: --kernels all.")
     return shown
 
 

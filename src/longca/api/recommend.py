@@ -14,7 +14,7 @@ from longca.recommend.answer import Answer, Choice, Source
 from longca.recommend.question import Question
 from longca.results.ranking import ENOUGH_SAMPLES, PRACTICAL, SETTLED_S
 from longca.results.record import Pass
-from longca.results.tables import Table, format_figure
+from longca.results.tables import Table, format_figure, speed_unit
 from longca.text import plural
 
 SHOWN = 4  # records named below an answer; its `choices` have all
@@ -95,7 +95,8 @@ def _sentence(answer: Answer, best: Choice) -> str:
     others = f" or {'one of ' if len(equals) > 1 else ''}{', '.join(equals)} (as good {_alike()})" if equals else ""
     low, high = best.ms_range or (0.0, 0.0)
     between = f" ({format_figure(low)} to {format_figure(high)})" if best.ms_range else ""
-    speed = f"{best.tflops:.3g} TFLOP/s{f' per {answer.unit}' if best.method else ''}, {best.ms:.4g} ms{between}"
+    unit = speed_unit(choice.tflops for choice in answer.choices)
+    speed = f"{unit.text(best.tflops)} {unit.name}{f' per {answer.unit}' if best.method else ''}, {best.ms:.4g} ms{between}"
     return f"use {best.name}{mark}{others} for {_asked(answer)}: {'about ' if answer.nearest else ''}{speed}."
 
 
@@ -118,9 +119,10 @@ def _best(answer: Answer, best: Choice) -> list[Part]:
 def _table(answer: Answer, best: Choice) -> Table:
     several, choices = answer.masks > 1, answer.choices
     columns: dict[str, list[str]] = {"": [choice.name for choice in choices]}
-    columns["TFLOP/s" + (f"/{answer.unit}" if best.method else "")] = [f"{choice.tflops:.3g}" for choice in choices]
+    unit = speed_unit(choice.tflops for choice in choices)
+    columns[unit.name + (f"/{answer.unit}" if best.method else "")] = [unit.text(choice.tflops, choice.noisy) for choice in choices]
     if several:
-        columns["worst"] = [f"{choice.worst_tflops:.3g}" for choice in choices]
+        columns["worst"] = [unit.text(choice.worst_tflops) for choice in choices]
     columns["ms"] = [f"{choice.ms:.4g}" for choice in choices]
     if any(choice.ms_range for choice in choices):
         columns["9 of 10"] = [" to ".join(map(format_figure, choice.ms_range)) if choice.ms_range else "unknown" for choice in choices]

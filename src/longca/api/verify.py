@@ -40,7 +40,6 @@ from longca.results.record import TENSORS, Pass, TensorError
 from longca.results.tables import Table
 from longca.text import format_extras, parse_dims, parse_heads, parse_size
 
-LENGTHS = {"cpu": "509", "cuda": "8K"}
 REPORTED = ("wrong", "error", "timeout", "oom", "unavailable", "unsupported")  # statuses with a sentence below the table
 
 
@@ -91,10 +90,10 @@ class Verification(Shown):
         """A sentence on named kernels of which nothing was checked; empty where there is none."""
         checked = {finding.kernel for finding in self.findings if finding.checked}
         if not checked:
-            return "nothing was checked: no kernel could do any of this here."
+            return "nothing was checked: no kernel supports any of this here."
         known = checked | {kernel.partition(":")[0] for kernel in checked}
         missing = [label for label in self._named if label not in known and label != "all"]
-        return f"nothing of {' and '.join(missing)} was checked, as said above; leave it out, or mend that." if missing else ""
+        return f"nothing of {' and '.join(missing)} was checked (the reason is above); leave it out, or fix that." if missing else ""
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -179,7 +178,7 @@ class VerifyPlan:
     def notes(self) -> list[str]:
         suite = self.level.suite
         cut = lengths.cut_note(suite.document_lengths, suite.lengths) if suite.documents else []
-        return [*cut, *(f"{note}: checked once" for note in equal_masks(self.planned))]
+        return [*cut, *(f"{note}; checked once" for note in equal_masks(self.planned))]
 
     def count(self) -> CaseCount:
         """Counts the cases while they are checked."""
@@ -239,7 +238,7 @@ def _suite(request: VerifyRequest, device: str) -> tuple[Suite, dict[str, Number
         if not any(name in masks.find(mask).defaults for mask in wanted):
             raise BadInput(f"none of these masks has a parameter {name!r}; `longca ls masks` shows which they have.")
     _refuse_numbers(request)
-    seqlens = texts("seqlens", LENGTHS[device] if request.seqlens is None else request.seqlens)
+    seqlens = shape["seqlens"]
     longest, most_heads = max(map(parse_size, seqlens)), max(parse_heads(heads)[0] for heads in shape["heads"])
     suite = Suite(
         masks=tuple(wanted),

@@ -84,9 +84,9 @@ def change(ratio: Ratio | None) -> tuple[str, str]:
 
 def notes(comparison: Comparison) -> list[str]:
     """Sentences below the table: what was overlooked, why cells are unclear and what would decide them, and what is older."""
-    overlooked = [f"compared all the same: A and B differ in {difference}" for difference in comparison.differences]
-    older = [f"{count} of {side}" for side, count in zip("AB", comparison.older, strict=True) if count]
-    marked = [f"measured with an older version of the kernel's code than this LongCA has: cells {' and '.join(older)}."] if older else []
+    overlooked = [f"compared anyway: A and B differ in {difference}" for difference in comparison.differences]
+    older = [f"{plural(count, 'cell')} of {side}" for side, count in zip("AB", comparison.older, strict=True) if count]
+    marked = [f"measured with an older version of the kernel's code than this LongCA has: {' and '.join(older)}."] if older else []
     return [*overlooked, *(comparison.busy or advice(comparison.cells)), *marked]
 
 
@@ -95,6 +95,6 @@ def advice(cells: Iterable[Cell]) -> list[str]:
     unclear = [cell.ratio for cell in cells if cell.verdict is Verdict.UNCLEAR and cell.ratio]
     few, drifting = sum(not ratio.known for ratio in unclear), sum(ratio.drifting for ratio in unclear)
     more = "measure them again with more samples: --clock least=20, or a larger --budget"
-    sentences = [f"{plural(few, 'cell')} with too few samples, which is fewer than {ENOUGH_SAMPLES}: {more}."] if few else []
-    drift = "samples rise or fall together, so only a change beyond what that explains would be called one"
+    sentences = [f"{plural(few, 'cell')} with too few samples (fewer than {ENOUGH_SAMPLES}): {more}."] if few else []
+    drift = "neighbouring samples are alike, so only a change larger than this drift counts"
     return sentences + ([f"{plural(drifting, 'cell')} with (drift): {drift}; {more}, on a quiet machine."] if drifting else [])

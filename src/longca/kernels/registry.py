@@ -98,7 +98,8 @@ def _refuse_incomplete(kernel: type[Kernel], path: str | Path) -> None:
         refuse_odd_name(name, path, "kernel" if name is kernel.name else f"variant of {kernel.name}")
     if lacking := sorted(kernel.__abstractmethods__):
         raise BadInput(
-            f"the kernel {kernel.name!r} of the plugin {path} has no {' and no '.join(lacking)}; a kernel needs both, see docs/kernels.md."
+            f"the kernel {kernel.name!r} of the plugin {path} has no {' and no '.join(lacking)}; a kernel needs both, "
+            "see docs/write-a-kernel.md."
         )
     instances = [kernel(variant) for variant in kernel.variants or ("",)]
     if missing := [file for instance in instances for file in instance.own_paths() if not file.is_file()]:

@@ -17,13 +17,14 @@ from longca.results import naming
 from longca.results.metrics import tokens_s
 from longca.results.naming import contests, is_pattern, mask_title, rows
 from longca.results.reading import Results
-from longca.results.record import TENSORS, Record
+from longca.results.record import TENSORS, Record, Status
 from longca.results.summary import typical_speeds
-from longca.results.tables import Table, markdown_section
+from longca.results.tables import Table, markdown_section, speed_unit
 from longca.results.versions import is_older
 from longca.text import format_size, printable
 
-NOISY = "`~`: noisy, sampling ended before the median was known to the clock's target."
+NOISY = "`~`: noisy; sampling ended before the median was known to the clock's target."
+UNSUPPORTED = ("", Status.UNSUPPORTED.value, Status.UNAVAILABLE.value)
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first letters that make a spreadsheet compute a cell
 NESTED = ("ms", "check")
 AS_JSON = ("params", "given", "versions")
@@ -112,24 +113,36 @@ def _cells(row: Sequence[Any]) -> list[Any]:
 
 
 def to_markdown(results: Results) -> str:
-    """A table per setting and pass: a row per mask and length, a column per kernel, TFLOP/s or the status; of several seeds the median."""
+    """Returns a table per setting and pass: a row per mask and length, a column per kernel, the speed or the status; of several seeds the
+    median. Kernels and masks that are unsupported throughout are named below."""
     noisy = [f"{NOISY}"] if any(record.noisy for record in results.records) else []
-    return "\n\n".join([*noisy, *map(markdown_section, speed_tables(rows(results)))]) + "\n"
+    named = rows(results)
+    tables = speed_tables(named)
+    shown = {line for table in tables for line in table.columns}
+    absent = sorted({row.line for row in named} - shown)
+    note = [f"Not shown, because nothing here is supported: {', '.join(absent)}."] if absent else []
+    return "\n\n".join([*noisy, *map(markdown_section, tables), *note]) + "\n"
 
 
 def speed_tables(named: Sequence[naming.Row]) -> list[Table]:
-    """The typical speed of each kernel on each mask and length, or its statuses."""
-    tables: dict[str, dict[tuple[str, int], dict[str, str]]] = {}
+    """Returns the typical speed of each kernel on each mask and length, or its statuses. Rows and columns without anything supported are
+    left out."""
+    groups: dict[tuple[str, bool], list[list[naming.Row]]] = {}
     for contest, own in contests(named).items():
         simulated = f", simulated on {contest.simulated}" if contest.simulated else ""
-        title = f"{contest.pass_}, {contest.setting.title}{simulated} (TFLOP/s{' of each rank' if contest.ranks else ''})"
-        tables.setdefault(title, {}).setdefault((own[0].panel, contest.seqlen), {}).update(typical_speeds(own))
-    made = []
-    for title, places in tables.items():
-        lines = sorted({line for speeds in places.values() for line in speeds})
-        cells = [[panel, format_size(n), *(speeds.get(line, "") for line in lines)] for (panel, n), speeds in places.items()]
-        made.append(Table(title, ["mask", "tokens", *lines], cells))
-    return made
+        groups.setdefault((f"{contest.pass_}, {contest.setting.title}{simulated}", bool(contest.ranks)), []).append(own)
+    return [table for (title, split), group in groups.items() if (table := _speed_table(title, split, group)).rows]
+
+
+def _speed_table(title: str, split: bool, group: Sequence[list[naming.Row]]) -> Table:
+    unit = speed_unit(row.record.speed for own in group for row in own if row.record.ok)
+    places: dict[tuple[str, int], dict[str, str]] = {}
+    for own in group:
+        places.setdefault((own[0].panel, own[0].record.seqlen), {}).update(typical_speeds(own, unit))
+    told = {place: speeds for place, speeds in places.items() if any(text not in UNSUPPORTED for text in speeds.values())}
+    lines = sorted({line for speeds in told.values() for line, text in speeds.items() if text not in UNSUPPORTED})
+    cells = [[panel, format_size(n), *(speeds.get(line, "") for line in lines)] for (panel, n), speeds in told.items()]
+    return Table(f"{title} ({unit.name}{' of each rank' if split else ''})", ["mask", "tokens", *lines], cells)
 
 
 def to_hud(results: Results) -> str:

@@ -16,7 +16,7 @@ from longca.results.points import grouped
 from longca.results.ranking import PRACTICAL, Entry, Ranking, Standing, entries, rank_rows
 from longca.results.record import Pass, Record, Status
 from longca.results.statuses import WORDS
-from longca.results.tables import format_figure
+from longca.results.tables import TFLOPS, SpeedUnit
 from longca.text import format_size, printable
 
 _NUMBER = re.compile(r"\d[\d.]*(?: ?[KMGT]i?B)?")  # with its unit, which grows with it
@@ -60,8 +60,12 @@ class Headline:
 
     @property
     def row(self) -> list[str]:
+        return self.cells(TFLOPS)
+
+    def cells(self, unit: SpeedUnit) -> list[str]:
+        """Returns the row below `HEADLINE_COLUMNS`, with the speed in this unit."""
         peak = "" if self.best.mfu is None else f"{100 * self.best.mfu:.0f} %"
-        return [self.panel, self.contest.pass_.value, self.length, self.fastest, format_figure(self.best.tflops), peak, self.ahead]
+        return [self.panel, self.contest.pass_.value, self.length, self.fastest, unit.text(self.best.tflops), peak, self.ahead]
 
 
 HEADLINE_COLUMNS = ["mask", "pass", "length", "fastest", "TFLOP/s", "of peak", "ahead of"]
@@ -87,21 +91,21 @@ def _headline(groups: dict[int, list[Row]]) -> Headline | None:
     return None
 
 
-def typical_speeds(rows: Sequence[Row]) -> dict[str, str]:
-    """By line what it did in one contest: the median speed, of how many masks, and whether it is noisy; or its statuses."""
+def typical_speeds(rows: Sequence[Row], unit: SpeedUnit) -> dict[str, str]:
+    """Returns by line the result in one contest: the median speed (`~`: noisy) and of how many masks, or its statuses."""
     statuses: dict[str, dict[str, str]] = {}
     for row in rows:
         statuses.setdefault(row.line, {})[row.record.mask_digest] = row.record.status.value
-    return {entry.line: _typical(entry, list(statuses[entry.line].values())) for entry in entries(rows, rows[0].record.pass_)}
+    return {entry.line: _typical(entry, list(statuses[entry.line].values()), unit) for entry in entries(rows, rows[0].record.pass_)}
 
 
-def _typical(entry: Entry, statuses: list[str]) -> str:
+def _typical(entry: Entry, statuses: list[str], unit: SpeedUnit) -> str:
     if not entry.figures:
         return ", ".join(dict.fromkeys(statuses))
     measured, all_masks = len(entry.figures), len(statuses)
     masks = "" if all_masks == 1 else f" (n={measured})" if measured == all_masks else f" (n={measured} of {all_masks})"
-    noise = " ~" if any(record.noisy for record in entry.records) else ""
-    return format_figure(median(figure.tflops for figure in entry.figures.values())) + masks + noise
+    noisy = any(record.noisy for record in entry.records)
+    return unit.text(median(figure.tflops for figure in entry.figures.values()), noisy) + masks
 
 
 class Failure(Struct, frozen=True):

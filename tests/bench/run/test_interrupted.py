@@ -78,7 +78,7 @@ def test_a_planned_stop_is_no_interrupt_and_says_how_to_go_on(cheap: Any, tmp_pa
     assert process.returncode == 3, errors
     left = 96 - len(keys(out))
     last = output.splitlines()[-1]
-    assert last.startswith(f"stopped with {left} cells left; to go on: longca run --masks causal ")
+    assert last.startswith(f"stopped with {left} cells left; to continue: longca run --masks causal ")
     assert f"--out '{out}'" in last
 
 
@@ -97,7 +97,7 @@ def test_ctrl_c_once_ends_after_the_cell_and_twice_at_once(signals: list[str], c
     done = len(read(tmp_path).records)
     assert 1 <= done <= 4
     assert f"\n{done} cell{'s' * (done > 1)}: {done} unsupported; written to {tmp_path}/results.jsonl\n" in output
-    assert output.splitlines()[-1].startswith(f"stopped with {96 - done} cells left; to go on: longca run --masks causal ")
+    assert output.splitlines()[-1].startswith(f"stopped with {96 - done} cells left; to continue: longca run --masks causal ")
     assert not (tmp_path / ".cache").exists()
 
 
@@ -177,7 +177,7 @@ def test_a_second_runner_on_the_same_folder_is_refused(cheap: Any, tmp_path: Pat
     assert second.returncode == 2
     *notes, refusal = errors.splitlines()
     assert refusal == f"longca: another run is writing to {tmp_path}; wait for it, or give another folder."
-    assert all(note.startswith("note: ") and "show the same pairs" in note for note in notes)
+    assert all(note.startswith("note: ") and "are the same mask" in note for note in notes)
 
 
 def test_finished_cells_are_skipped_and_failed_ones_tried_again_when_asked(run_here: Any, tmp_path: Path, plugins: Path) -> None:
