@@ -34,7 +34,7 @@ def test_every_method_is_checked_and_transfers_are_measured(tmp_path: Path, caps
     out = tmp_path / "kit"
     assert main(verify(*FAST, "--nproc", "2", "--methods", "all", "--out", str(out))) == 0
     shown = capsys.readouterr().out
-    assert f"wrote {out}.tar.gz: send this file" in shown
+    assert f"wrote {out}.tar.gz; send this file" in shown
     findings = [json.loads(line) for line in (out / "findings.jsonl").read_text().splitlines()]
     assert {finding["method"] for finding in findings} == set(registry.names())
     checked = [finding for finding in findings if registry.get(finding["method"]).takes_every_mask]

@@ -72,7 +72,7 @@ def test_it_resumes_and_another_source_is_other_cells(
         said[source] = "".join(capsys.readouterr())
     assert "10 of 10 cells are done" in said["moba"]
     assert "cells are done" not in said["random"]
-    assert "cells left; to go on" in said["random"]
+    assert "cells left; to continue" in said["random"]
 
 
 def test_a_pattern_can_be_made_again_from_its_entry_in_the_journal(folder: Path) -> None:

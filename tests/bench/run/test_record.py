@@ -72,8 +72,9 @@ def test_a_figure_of_an_outcome_is_measured_unless_it_is_known_before() -> None:
     """So a new metric does not survive in the record of a cell that failed."""
     times = {"ms", "noisy", "call_ms", "host_bound", "tflops", "mfu", "peak_gib", "clock_mhz", "watts", "joules", "compile_ms"}
     of_ranks = {"imbalance", "mean_ms", "imbalance_ms", "bytes_sent", "peak_gib_ranks", "wait_share"}
+    of_simulations = {"exposed_share", "hidden_share"}
     of_calls = {"nondeterministic"}
-    assert set(MEASURED) == times | of_ranks | of_calls
+    assert set(MEASURED) == times | of_ranks | of_simulations | of_calls
 
 
 def test_a_record_holds_what_was_asked_for_and_what_ran() -> None:
