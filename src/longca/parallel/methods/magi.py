@@ -8,7 +8,7 @@ from longca.masks import AnyMask, Mask
 from longca.parallel.balance import balanced
 from longca.parallel.grid import Grid
 from longca.parallel.method import Method, Plan
-from longca.parallel.options import STAGES
+from longca.parallel.options import NODE, STAGES
 from longca.parallel.ranges import Shards
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class Magi(Method):
     about = "tokens and work even, few keys to send; each rank receives the keys its rows see and returns their gradients, in stages"
     needs = "nothing of heads; any number of ranks"
     order = 60
-    options = (STAGES,)
+    options = (STAGES, NODE)
     takes_sinks = True
     no_blocks = "it sends each rank the keys that its rows see as a few ranges, and scattered blocks are not that"
 
@@ -33,4 +33,5 @@ class Magi(Method):
         from longca.parallel.primitives.group_cast import GroupCast
 
         assert isinstance(plan.mask, Mask)  # block patterns are refused
-        return GroupCast(plan.local_kernel(comm), comm, plan.mask, plan.shards, (0, plan.case.heads_q), plan.options["stages"])
+        heads, options = (0, plan.case.heads_q), plan.options
+        return GroupCast(plan.local_kernel(comm), comm, plan.mask, plan.shards, heads, options["stages"], options["node"])

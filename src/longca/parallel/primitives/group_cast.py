@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -11,178 +10,138 @@ import numpy as np
 import torch
 
 from longca.masks import Mask
-from longca.parallel.comm.base import Comm, Message, Transfer, all_of
+from longca.parallel.comm.base import Comm, Transfer, all_of
 from longca.parallel.cuts import once_for_all_ranks
+from longca.parallel.primitives.hop import Channels, Hop
 from longca.parallel.primitives.local import LocalKernel, Piece
 from longca.parallel.primitives.merge import Merger, Total
 from longca.parallel.primitives.program import Gradients, Kept, Program, with_sinks
 from longca.parallel.primitives.rows import take_rows
-from longca.parallel.ranges import Ranges, Shards, count, joined, positions
-from longca.parallel.transfers import Needs, Round, in_stages, rounds
+from longca.parallel.ranges import Shards, count, joined, positions, row_slices
+from longca.parallel.transfers import Needs, Route, routes
 
 JOIN_BYTES = 1 << 20  # rounds of messages that are smaller together are posted at once
 
 
 @dataclass(frozen=True)
-class Post:
-    """What this rank sends and receives at once: of one round, or of several small ones."""
-
-    wanted_by: dict[int, torch.Tensor]  # which of my keys each rank wants
-    spans: dict[int, slice]  # where each rank's keys land
-
-
-@dataclass(frozen=True)
 class Stage:
-    """What moves in one stage. Remote keys land rank after rank; `order` brings them into global order, `back` the other way."""
+    """Attention over keys that come together; without a hop it is the rank's own keys. `order` brings them from where they land into
+    global order, `back` the other way."""
 
-    posts: list[Post]
-    length: int
-    order: torch.Tensor
-    back: torch.Tensor
     piece: Piece | None
-
-
-@lru_cache(maxsize=8)
-def staged(needs: Needs, stages: int, small: int) -> list[list[list[Turn]]]:
-    """The posts of each stage, the same on all ranks."""
-    return [[[Turn(turn) for turn in post] for post in stage] for stage in in_stages(rounds(needs.sizes), needs.sizes, stages, small)]
-
-
-class Turn:
-    """A round, as its receivers and as its senders see it."""
-
-    def __init__(self, turn: Round) -> None:
-        self.sender = turn  # by receiver
-        self.receiver = {sender: receiver for receiver, sender in turn.items()}
+    rows: list[slice]  # that see one of the keys
+    hop: Hop | None = None
+    to_relays: Hop | None = None  # the hop before, by which they reach this node
+    order: torch.Tensor | None = None
+    back: torch.Tensor | None = None
 
 
 needs_of: Callable[[Mask, Shards], Needs] = once_for_all_ranks(Needs)
+routes_of = lru_cache(maxsize=8)(routes)
 
 
 class GroupCast(Program):
     """`stages`: in how many parts remote keys come, each beside the attention over the part before. Each part comes in rounds in which a
-    rank sends to one rank and receives from one."""
+    rank sends to one rank and receives from one. `node`: how many neighbouring ranks share a node; keys of other nodes come by relays.
+    """
 
-    def __init__(self, kernel: LocalKernel, comm: Comm, mask: Mask, shards: Shards, heads: tuple[int, int], stages: int = 2) -> None:
+    def __init__(
+        self, kernel: LocalKernel, comm: Comm, mask: Mask, shards: Shards, heads: tuple[int, int], stages: int = 2, node: int = 1
+    ) -> None:
         self.kernel, self.comm, self.rows, self.heads = kernel, comm, shards[comm.rank], heads
-        needs, case = needs_of(mask, shards), kernel.case
+        case = kernel.case
         key_bytes = case.heads_kv * (case.head_dim + case.head_dim_v) * kernel.dtype.itemsize
-        plan = staged(needs, stages, JOIN_BYTES // key_bytes)
+        way = routes_of(needs_of(mask, shards), node, stages, JOIN_BYTES // key_bytes)
         rows = mask.rows(self.rows)  # type: ignore[arg-type]  # arrays are ranges too
-        self.own = kernel.over(rows.cols(self.rows))  # type: ignore[arg-type]
-        self.stages = [self._stage(needs, posts, rows) for posts in plan]
-        self.returns = comm.sub(range(comm.size), "gradients")
+        self.everywhere = Channels(comm, comm.sub(range(comm.size), "gradients"))
+        self.inside = self.everywhere
+        if any(route.to_relays for route in way):
+            first = comm.rank // node * node
+            ranks = range(first, min(first + node, comm.size))
+            self.inside = Channels(comm.sub(ranks, "node"), comm.sub(ranks, "node gradients"), first)
+        own = rows.cols(self.rows)  # type: ignore[arg-type]
+        self.stages = [Stage(kernel.over(own), row_slices(own)), *(self._stage(route, rows) for route in way)]
 
-    def _stage(self, needs: Needs, posts: list[list[Turn]], rows: Mask) -> Stage:
-        me = self.comm.rank
-        coming = [[(owner, needs.keys(me, owner)) for turn in post if (owner := turn.sender.get(me)) is not None] for post in posts]
-        wanted = [[rank for turn in post if (rank := turn.receiver.get(me)) is not None] for post in posts]
-        pieces = [keys for post in coming for _, keys in post]
+    def _stage(self, route: Route, rows: Mask) -> Stage:
+        me, held, to_relays = self.comm.rank, [(self.comm.rank, self.rows)], None
+        if route.to_relays is not None:
+            to_relays = Hop(route.to_relays, held, me, self.everywhere)
+            held = to_relays.landing
+        hop = Hop(route.last, held, me, self.inside)
+        pieces = [keys for _, keys in hop.landing]
         keys = joined(np.concatenate([np.zeros((0, 2), np.int64), *pieces]))
-        edges = itertools.pairwise(np.append(0, np.cumsum([count(piece) for piece in pieces], dtype=np.int64)).tolist())
+        seen = rows.cols(keys)  # type: ignore[arg-type]
         if self.comm.shapes_only:
-            order = back = self._places(keys, keys)
+            order = back = torch.empty(count(keys), dtype=torch.int64, device=self.comm.device)
         else:
             place = np.concatenate([np.zeros(0, np.int64), *(positions(piece, keys) for piece in pieces)])
-            order, back = self._index(np.argsort(place, kind="stable")), self._index(place)
-        return Stage(
-            [
-                Post(
-                    {rank: self._places(needs.keys(rank, me), self.rows) for rank in ranks},
-                    {owner: slice(*next(edges)) for owner, _ in mine},
-                )
-                for ranks, mine in zip(wanted, coming, strict=True)
-            ],
-            count(keys),
-            order,
-            back,
-            self.kernel.over(rows.cols(keys)),  # type: ignore[arg-type]
-        )
-
-    def _places(self, ranges: Ranges, of: Ranges) -> torch.Tensor:
-        """Where tokens stand among others; of shapes only their number is asked for."""
-        if self.comm.shapes_only:
-            return torch.empty(count(ranges), dtype=torch.int64, device=self.comm.device)
-        return self._index(positions(ranges, of))
-
-    def _index(self, numbers: Ranges) -> torch.Tensor:
-        return torch.from_numpy(numbers).to(self.comm.device)
+            order, back = (torch.from_numpy(index).to(self.comm.device) for index in (np.argsort(place, kind="stable"), place))
+        return Stage(self.kernel.over(seen), row_slices(seen), hop, to_relays, order, back)
 
     def forward(
         self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, Kept]:
         merger = Merger(self.kernel, q_LHD, v_LHD)
-        coming = self.cast(0, k_LHD, v_LHD)
-        if self.own is not None:
-            merger.add(self.own.rows, *self.own.forward(q_LHD, k_LHD, v_LHD))
-        for number, stage in enumerate(self.stages):
-            k, v = self.landed(stage, coming)
-            coming = self.cast(number + 1, k_LHD, v_LHD)
+        for stage, (k, v) in self.arriving(self.stages, k_LHD, v_LHD):
             if stage.piece is not None:
-                merger.add(stage.piece.rows, *stage.piece.forward(q_LHD, k, v))
+                merger.add(stage.piece.rows, *stage.piece.forward(q_LHD, k, v), stage.rows)
         sinks = self.own_sinks(sinks_H)
         out, lse = merger.result(sinks)
         return out, Kept(q_LHD, k_LHD, v_LHD, out, lse, sinks)
 
     def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
         dq, dk, dv = (Total(self.kernel, x.shape) for x in kept[:3])
-        coming = self.cast(0, kept.k, kept.v)
-        if self.own is not None:
-            parts = self.own.backward(dout_LHD, *kept[:5])
-            for total, part, where in zip((dq, dk, dv), parts, (self.own.rows, self.own.keys, self.own.keys), strict=True):
-                total.add(where, part)
-        returning = Transfer()
-        for number, stage in enumerate(self.stages):
-            k, v = self.landed(stage, coming)
-            coming = self.cast(number + 1, kept.k, kept.v)
-            grads = [Total(self.kernel, k.shape), Total(self.kernel, v.shape)]
+        home = Home(self.kernel, (dk, dv))
+        for stage, (k, v) in self.arriving(self.stages, kept.k, kept.v):
+            grads = (dk, dv) if stage.hop is None else [Total(self.kernel, x.shape) for x in (k, v)]
             if stage.piece is not None:
                 dq_part, *parts_kv = stage.piece.backward(dout_LHD, kept.q, k, v, kept.out, kept.lse)
-                dq.add(stage.piece.rows, dq_part)
+                dq.add(stage.piece.rows, dq_part, stage.rows)
                 for total, part in zip(grads, parts_kv, strict=True):
                     total.add(stage.piece.keys, part)
-            returning.wait()
-            returning = self.give_back(stage, [total.result() for total in grads], (dk, dv))
-        returning.wait()
+            home.send(stage, grads)
+        home.wait()
         return with_sinks((dq.result(), dk.result(), dv.result()), dout_LHD, kept)
 
-    def cast(self, number: int, *own: torch.Tensor) -> tuple[Transfer, list[torch.Tensor]]:
-        """Posts the keys of a stage, round after round: sends what others want of mine, receives what I want of theirs."""
-        if number >= len(self.stages):
-            return Transfer(), []
-        stage = self.stages[number]
-        buffers = [self.comm.empty((stage.length, *x.shape[1:]), x.dtype, "cast") for x in own]
-        transfers = []
-        for post in stage.posts:
-            sends = [(rank, take_rows(x, index, "LHD")) for rank, index in post.wanted_by.items() for x in own]
-            receives = [(owner, buffer[span]) for owner, span in post.spans.items() for buffer in buffers]
-            transfers.append(self.comm.exchange(sends, receives))
-        return all_of(transfers), buffers
+    def arriving(self, stages: Sequence[Stage], *own: torch.Tensor) -> Iterator[tuple[Stage, list[torch.Tensor]]]:
+        """Each stage with its keys in global order. Beside the attention over them the keys of the next stage come, and from the beginning
+        on all those that go to relays."""
+        held = [(Transfer(), list(own)) if stage.to_relays is None else stage.to_relays.cast(own) for stage in stages]
+        coming = self._post(stages[0], *held.pop(0))
+        for number, stage in enumerate(stages):
+            transfer, keys = coming
+            transfer.wait()
+            keys = [take_rows(x, stage.order, self.kernel.layout) for x in keys]
+            coming = self._post(stages[number + 1], *held.pop(0)) if held else (Transfer(), [])
+            yield stage, keys
 
-    def landed(self, stage: Stage, coming: tuple[Transfer, list[torch.Tensor]]) -> list[torch.Tensor]:
-        """Returns the keys of a stage in global order."""
-        transfer, buffers = coming
-        transfer.wait()
-        return [take_rows(buffer, stage.order, self.kernel.layout) for buffer in buffers]
+    def _post(self, stage: Stage, arrived: Transfer, held: list[torch.Tensor]) -> tuple[Transfer, list[torch.Tensor]]:
+        """The last hop of a stage, from what this rank holds once that has arrived."""
+        arrived.wait()
+        return (Transfer(), held) if stage.hop is None else stage.hop.cast(held)
 
-    def give_back(self, stage: Stage, grads: Sequence[torch.Tensor], totals: Sequence[Total]) -> Transfer:
-        """Returns dK and dV of a stage to their owners, round after round; what comes back for my keys is added in fp32."""
-        going = [take_rows(grad, stage.back, "LHD") for grad in grads]
-        return all_of([self._return(post, going, totals) for post in stage.posts])
 
-    def _return(self, post: Post, going: Sequence[torch.Tensor], totals: Sequence[Total]) -> Transfer:
-        sends: list[Message] = [(owner, part[span]) for owner, span in post.spans.items() for part in going]
-        buffers = {
-            rank: [self.comm.empty((len(index), *grad.shape[1:]), grad.dtype, "returned") for grad in going]
-            for rank, index in post.wanted_by.items()
-        }
-        receives: list[Message] = [(rank, buffer) for rank, pair in buffers.items() for buffer in pair]
+class Home:
+    """Gradients on their way to the owners of the keys. A relay adds up what its node returns for a key, and sends one sum."""
 
-        def add() -> None:
-            for rank, pair in buffers.items():
-                for total, part in zip(totals, pair, strict=True):
-                    into = total.buffer()
-                    into.index_add_(0, post.wanted_by[rank], part.to(into.dtype))
-            buffers.clear()
+    def __init__(self, kernel: LocalKernel, own: Sequence[Total]) -> None:
+        self.kernel, self.own = kernel, own
+        self.first, self.second = Transfer(), list[Transfer]()
 
-        return self.returns.exchange(sends, receives).then(add)
+    def send(self, stage: Stage, grads: Sequence[Total]) -> None:
+        """Returns the gradients of a stage, once those of the stage before have arrived."""
+        if stage.hop is None:
+            return
+        self.first.wait()
+        going = [take_rows(total.result(), stage.back, "LHD") for total in grads]
+        if stage.to_relays is None:
+            self.first = stage.hop.give_back(going, self.own)
+            return
+        relays, sums = stage.to_relays, [Total(self.kernel, (stage.to_relays.length, *x.shape[1:])) for x in going]
+        self.first = stage.hop.give_back(going, sums).then(
+            lambda: self.second.append(relays.give_back([total.result() for total in sums], self.own))
+        )
+
+    def wait(self) -> None:
+        self.first.wait()
+        all_of(self.second).wait()
