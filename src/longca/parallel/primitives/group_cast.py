@@ -36,6 +36,7 @@ class Stage:
     back: torch.Tensor | None = None
 
 
+Coming = tuple[Transfer, list[torch.Tensor]]  # buffers that may be read when the transfer has arrived
 needs_of: Callable[[Mask, Shards], Needs] = once_for_all_ranks(Needs)
 routes_of = lru_cache(maxsize=8)(routes)
 
@@ -54,11 +55,11 @@ class GroupCast(Program):
         way = routes_of(needs_of(mask, shards), node, stages, JOIN_BYTES // key_bytes)
         rows = mask.rows(self.rows)  # type: ignore[arg-type]  # arrays are ranges too
         self.everywhere = Channels(comm, comm.sub(range(comm.size), "gradients"))
-        self.inside = self.everywhere
+        self.inside = self.from_relays = self.everywhere
         if any(route.to_relays for route in way):
             first = comm.rank // node * node
-            ranks = range(first, min(first + node, comm.size))
-            self.inside = Channels(comm.sub(ranks, "node"), comm.sub(ranks, "node gradients"), first)
+            inside, back = (comm.sub(range(first, min(first + node, comm.size)), label) for label in ("node", "node gradients"))
+            self.inside, self.from_relays = Channels(inside, back, first), Channels(inside.sub(range(inside.size), "relayed"), back, first)
         own = rows.cols(self.rows)  # type: ignore[arg-type]
         self.stages = [Stage(kernel.over(own), row_slices(own)), *(self._stage(route, rows) for route in way)]
 
@@ -67,7 +68,7 @@ class GroupCast(Program):
         if route.to_relays is not None:
             to_relays = Hop(route.to_relays, held, me, self.everywhere)
             held = to_relays.landing
-        hop = Hop(route.last, held, me, self.inside)
+        hop = Hop(route.last, held, me, self.inside if to_relays is None else self.from_relays)
         pieces = [keys for _, keys in hop.landing]
         keys = joined(np.concatenate([np.zeros((0, 2), np.int64), *pieces]))
         seen = rows.cols(keys)  # type: ignore[arg-type]
@@ -106,19 +107,48 @@ class GroupCast(Program):
     def arriving(self, stages: Sequence[Stage], *own: torch.Tensor) -> Iterator[tuple[Stage, list[torch.Tensor]]]:
         """Each stage with its keys in global order. Beside the attention over them the keys of the next stage come, and from the beginning
         on all those that go to relays."""
-        held = [(Transfer(), list(own)) if stage.to_relays is None else stage.to_relays.cast(own) for stage in stages]
-        coming = self._post(stages[0], *held.pop(0))
+        arrivals = [Arrival(stage, own, self.comm) for stage in stages]
         for number, stage in enumerate(stages):
-            transfer, keys = coming
-            transfer.wait()
-            keys = [take_rows(x, stage.order, self.kernel.layout) for x in keys]
-            coming = self._post(stages[number + 1], *held.pop(0)) if held else (Transfer(), [])
+            keys = [take_rows(x, stage.order, self.kernel.layout) for x in arrivals[number].wait()]
+            if number + 1 < len(stages) and (number or stages[number + 1].to_relays is None):
+                arrivals[number + 1].post()
             yield stage, keys
+            if not number:  # a device has its first attention to do now, and time to pass on keys
+                for arrival in arrivals:
+                    arrival.pass_on()
 
-    def _post(self, stage: Stage, arrived: Transfer, held: list[torch.Tensor]) -> tuple[Transfer, list[torch.Tensor]]:
-        """The last hop of a stage, from what this rank holds once that has arrived."""
+
+class Arrival:
+    """The keys of a stage on their way. Those that go to relays leave at once."""
+
+    def __init__(self, stage: Stage, own: Sequence[torch.Tensor], comm: Comm) -> None:
+        self.comm, self.hop = comm, stage.hop
+        self.held: Coming = (Transfer(), list(own)) if stage.to_relays is None else stage.to_relays.cast(own)
+        self.relays = stage.to_relays is not None
+        self.posting = self._cast
+        self.coming: Coming | None = None
+
+    def _cast(self) -> Coming:
+        (arrived, held), self.held = self.held, (Transfer(), [])
         arrived.wait()
-        return (Transfer(), held) if stage.hop is None else stage.hop.cast(held)
+        return (Transfer(), held) if self.hop is None else self.hop.cast(held)
+
+    def pass_on(self) -> None:
+        """As a relay: posts the last hop beside attention, as soon as there are keys."""
+        if self.relays:
+            self.posting = self.comm.beside(self._cast)
+
+    def post(self) -> None:
+        """Posts the last hop, where that is not done yet."""
+        self.coming = self.coming or self.posting()
+
+    def wait(self) -> list[torch.Tensor]:
+        """The keys, where they land."""
+        self.post()
+        assert self.coming is not None
+        (transfer, keys), self.coming = self.coming, (Transfer(), [])
+        transfer.wait()
+        return keys
 
 
 class Home:
@@ -138,9 +168,14 @@ class Home:
             self.first = stage.hop.give_back(going, self.own)
             return
         relays, sums = stage.to_relays, [Total(self.kernel, (stage.to_relays.length, *x.shape[1:])) for x in going]
-        self.first = stage.hop.give_back(going, sums).then(
-            lambda: self.second.append(relays.give_back([total.result() for total in sums], self.own))
-        )
+        inside = stage.hop.give_back(going, sums)
+
+        def pass_on() -> Transfer:
+            inside.wait()
+            return relays.give_back([total.result() for total in sums], self.own)
+
+        passed_on = self.kernel.comm.beside(pass_on)
+        self.first = Transfer(lambda: self.second.append(passed_on()))
 
     def wait(self) -> None:
         self.first.wait()

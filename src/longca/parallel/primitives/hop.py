@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from longca.parallel.comm.base import Comm, Message, Transfer, all_of
 from longca.parallel.primitives.merge import Total
-from longca.parallel.primitives.rows import take_rows
-from longca.parallel.ranges import count, positions
+from longca.parallel.primitives.rows import Rows, add_rows, take_rows
+from longca.parallel.ranges import as_array, count, positions
 from longca.parallel.transfers import Leg, Part
 
 
@@ -24,11 +25,18 @@ class Channels:
     first: int = 0
 
 
+class Wanted(NamedTuple):
+    """Some of the keys that a rank holds: how many, and which."""
+
+    number: int
+    rows: Rows
+
+
 @dataclass(frozen=True)
 class Post:
     """What this rank sends and receives at once: of one round, or of several small ones."""
 
-    wanted_by: dict[int, torch.Tensor]  # which of the keys here each rank wants
+    wanted_by: dict[int, Wanted]  # which of the keys here each rank wants
     spans: dict[int, slice]  # where each rank's keys land
 
 
@@ -63,7 +71,7 @@ class Hop:
         buffers = [comm.empty((self.length, *x.shape[1:]), x.dtype, "cast") for x in held]
         transfers = []
         for post in self.posts:
-            sends = [(rank, take_rows(x, index, "LHD")) for rank, index in post.wanted_by.items() for x in held]
+            sends = [(rank, take_rows(x, wanted.rows, "LHD")) for rank, wanted in post.wanted_by.items() for x in held]
             receives = [(source, buffer[span]) for source, span in post.spans.items() for buffer in buffers]
             transfers.append(comm.exchange(sends, receives))
         return all_of(transfers), buffers
@@ -76,31 +84,41 @@ class Hop:
         comm = self.channels.gradients
         sends: list[Message] = [(source, part[span]) for source, span in post.spans.items() for part in grads]
         buffers = {
-            rank: [comm.empty((len(index), *grad.shape[1:]), grad.dtype, "returned") for grad in grads]
-            for rank, index in post.wanted_by.items()
+            rank: [comm.empty((wanted.number, *grad.shape[1:]), grad.dtype, "returned") for grad in grads]
+            for rank, wanted in post.wanted_by.items()
         }
         receives: list[Message] = [(rank, buffer) for rank, pair in buffers.items() for buffer in pair]
 
         def add() -> None:
             for rank, pair in buffers.items():
                 for total, part in zip(totals, pair, strict=True):
-                    into = total.buffer()
-                    into.index_add_(0, post.wanted_by[rank], part.to(into.dtype))
+                    add_rows(total.buffer(), post.wanted_by[rank].rows, part)
             buffers.clear()
 
         return comm.exchange(sends, receives).then(add)
 
 
 class _Places:
-    """Where keys stand among those that a rank holds, one owner's after the other; of shapes only their number is asked for."""
+    """Where keys stand among those that a rank holds, one owner's after the other."""
 
     def __init__(self, held: Sequence[Part], comm: Comm) -> None:
         edges = np.append(0, np.cumsum([count(keys) for _, keys in held], dtype=np.int64))
         self.first = {owner: int(edge) for (owner, _), edge in zip(held, edges[:-1], strict=True)}
         self.keys, self.comm = dict(held), comm
 
-    def of(self, parts: list[Part]) -> torch.Tensor:
-        if self.comm.shapes_only:
-            return torch.empty(sum(count(keys) for _, keys in parts), dtype=torch.int64, device=self.comm.device)
+    def of(self, parts: list[Part]) -> Wanted:
+        number = sum(count(keys) for _, keys in parts)
+        if run := self._run(parts):
+            return Wanted(number, run)
+        if self.comm.shapes_only:  # of shapes only their number is asked for
+            return Wanted(number, torch.empty(number, dtype=torch.int64, device=self.comm.device))
         places = [self.first[owner] + positions(keys, self.keys[owner]) for owner, keys in parts]
-        return torch.from_numpy(np.concatenate([np.zeros(0, np.int64), *places])).to(self.comm.device)
+        return Wanted(number, torch.from_numpy(np.concatenate([np.zeros(0, np.int64), *places])).to(self.comm.device))
+
+    def _run(self, parts: list[Part]) -> slice | None:
+        """The keys as a run, where they stand one after the other: no index is needed then, and no copy."""
+        if len(parts) != 1:
+            return None
+        (owner, keys), = parts
+        first, last = (int(positions(as_array([(token, token + 1)]), self.keys[owner])[0]) for token in (keys[0, 0], keys[-1, 1] - 1))
+        return slice(self.first[owner] + first, self.first[owner] + last + 1) if last + 1 - first == count(keys) else None
