@@ -1,9 +1,6 @@
-"""Which keys every rank needs of every other one, the way that they take, and the rounds in which they travel."""
+"""Which keys every rank needs of every other one, and the rounds in which they travel."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,45 +9,56 @@ from longca.masks.bands import Ints, split_rows, spread
 from longca.parallel.ranges import Ranges, Shards, joined
 
 Round = dict[int, int]  # {receiver: sender}
-Part = tuple[int, Ranges]  # an owner, and some of its keys
 
 
-class Needs:
-    """The keys that each rank's rows see, by owner. `sizes[rank, owner]` counts them; what a rank has itself stands on the diagonal.
+class Table:
+    """Keys by viewer and by owner. `sizes[viewer, owner]` counts them."""
 
-    With `node` the viewers are nodes of so many ranks: what at least one rank of the node sees.
+    def __init__(self, viewer: Ints, seen: Ranges, owners: Shards, viewers: int) -> None:
+        """`seen` are disjoint ranges for each viewer, which may be of several owners."""
+        self.owners, owned, owner = len(owners), *_in_order(owners)
+        which, place = spread(np.searchsorted(owned[:, 1], seen[:, 0], side="right"), np.searchsorted(owned[:, 0], seen[:, 1], side="left"))
+        keys = np.stack([np.maximum(seen[which, 0], owned[place, 0]), np.minimum(seen[which, 1], owned[place, 1])], 1)
+        pair = viewer[which] * self.owners + owner[place]
+        order = np.argsort(pair, kind="stable")
+        self._keys, pair = keys[order], pair[order]
+        self._first = np.searchsorted(pair, np.arange(viewers * self.owners + 1))
+        before = np.append(0, np.cumsum(self._keys[:, 1] - self._keys[:, 0]))
+        self.sizes: Ints = np.diff(before[self._first]).reshape(viewers, self.owners)
+
+    def keys(self, viewer: int, owner: int) -> Ranges:
+        """The keys of `owner` that `viewer` sees."""
+        pair = viewer * self.owners + owner
+        return self._keys[self._first[pair] : self._first[pair + 1]]
+
+
+class Needs(Table):
+    """The keys that each rank's rows see, by owner; what a rank has itself stands on the diagonal.
+
+    With `node` the viewers are nodes of so many ranks: what at least one rank of the node sees. Other `owners` may be given than the ranks.
     """
 
-    def __init__(self, mask: Mask, shards: Shards, node: int = 1) -> None:
-        self.mask, self.shards, self.ranks, self.node = mask, shards, len(shards), node
-        viewers = -(-self.ranks // node)
-        owned = np.concatenate(shards)
-        owner = np.repeat(np.arange(self.ranks), [len(shard) for shard in shards])
-        order = np.argsort(owned[:, 0], kind="stable")
-        owned, owner = owned[order], owner[order]
+    def __init__(self, mask: Mask, shards: Shards, node: int = 1, owners: Shards | None = None) -> None:
+        self.mask, self.shards, self.ranks = mask, shards, len(shards)
+        owned, owner = _in_order(shards)
         rows = split_rows(mask.bands, np.unique(owned))
         viewer = owner[np.searchsorted(owned[:, 0], rows.q0, side="right") - 1] // node
         stride = mask.seqlen_k + 1  # the keys of each viewer lie apart, so that all of them are joined at once
         seen = joined(np.stack([rows.lo, rows.hi_last], 1) + (viewer * stride)[:, None])
         viewer = seen[:, 0] // stride
-        seen = seen - (viewer * stride)[:, None]
-        which, place = spread(np.searchsorted(owned[:, 1], seen[:, 0], side="right"), np.searchsorted(owned[:, 0], seen[:, 1], side="left"))
-        keys = np.stack([np.maximum(seen[which, 0], owned[place, 0]), np.minimum(seen[which, 1], owned[place, 1])], 1)
-        pair = viewer[which] * self.ranks + owner[place]
-        order = np.argsort(pair, kind="stable")
-        self._keys, pair = keys[order], pair[order]
-        self._first = np.searchsorted(pair, np.arange(viewers * self.ranks + 1))
-        before = np.append(0, np.cumsum(self._keys[:, 1] - self._keys[:, 0]))
-        self.sizes: Ints = np.diff(before[self._first]).reshape(viewers, self.ranks)
+        super().__init__(viewer, seen - (viewer * stride)[:, None], owners or shards, -(-self.ranks // node))
 
-    def keys(self, rank: int, owner: int) -> Ranges:
-        """The keys of `owner` that `rank`, or its node, needs."""
-        pair = rank // self.node * self.ranks + owner
-        return self._keys[self._first[pair] : self._first[pair + 1]]
+    def seen_by(self, node: int = 1, owners: Shards | None = None) -> Needs:
+        """What nodes of so many ranks need, or of other owners."""
+        return Needs(self.mask, self.shards, node, owners)
 
-    def of_nodes(self, node: int) -> Needs:
-        """The same keys as nodes of so many ranks need them."""
-        return Needs(self.mask, self.shards, node)
+
+def _in_order(shards: Shards) -> tuple[Ranges, Ints]:
+    """All ranges in order, and whose they are."""
+    owned = np.concatenate(shards)
+    owner = np.repeat(np.arange(len(shards)), [len(shard) for shard in shards])
+    order = np.argsort(owned[:, 0], kind="stable")
+    return owned[order], owner[order]
 
 
 def rounds(sizes: Ints) -> list[Round]:
@@ -113,65 +121,3 @@ def _make_free(free: list[list[int]], at: list[list[dict[int, int]]], pair: tupl
         if len(swapped) == 1:
             free[side][end] ^= 1 << wanted | 1 << other
     return 1 << wanted
-
-
-class Leg:
-    """Messages between ranks that make one hop of a route, in posts of rounds; the same on all ranks.
-
-    A sender passes on keys of the owners that it `carries`; of its own where nothing is said.
-    """
-
-    def __init__(self, needs: Needs, posts: Sequence[Sequence[Round]], carries: Mapping[int, Sequence[int]] | None = None) -> None:
-        self._needs, self.carries = needs, carries
-        self._posts = [(post, [{sender: receiver for receiver, sender in turn.items()} for turn in post]) for post in posts]
-
-    def message(self, receiver: int, sender: int) -> list[Part]:
-        """What goes from one rank to another; a rank that carries keys has a message for itself too."""
-        owners = [sender] if self.carries is None else self.carries.get(sender, ())
-        parts = [(owner, self._needs.keys(receiver, owner)) for owner in owners]
-        return [part for part in parts if len(part[1])]
-
-    def peers(self, rank: int) -> list[tuple[list[int], list[int]]]:
-        """For each post the ranks that this one sends to, and those that it receives from."""
-        return [
-            ([turn[rank] for turn in receiver_of if rank in turn], [turn[rank] for turn in sender_of if rank in turn])
-            for sender_of, receiver_of in self._posts
-        ]
-
-
-@dataclass(frozen=True)
-class Route:
-    """How the keys of one stage come: straight from their owners, or by relays, which get them on a leg before."""
-
-    last: Leg
-    to_relays: Leg | None = None
-
-
-def routes(needs: Needs, node: int, stages: int, small: int) -> list[Route]:
-    """The way of all keys that ranks need of others, stage after stage.
-
-    Between two nodes of `node` ranks a key travels once, to the relay in the node of the viewers that has the owner's place there, so that
-    all adapters are used. The relay passes on to each rank of its node what that rank sees. Keys of the own node come first, in one stage.
-    Nodes of one rank, or one node for all ranks, need no relays.
-    """
-    if node == 1 or node >= needs.ranks:
-        return [Route(Leg(needs, posts)) for posts in in_stages(rounds(needs.sizes), needs.sizes, stages, small)]
-    number = np.arange(needs.ranks)
-    near = np.where(number[:, None] // node == number // node, needs.sizes, 0)
-    way = [Route(Leg(needs, posts)) for posts in in_stages(rounds(near), near, 1, small) or [[]]]
-    together = needs.of_nodes(node)
-    between = np.zeros_like(needs.sizes)
-    for place in range(len(together.sizes)):
-        first, size = place * node, min(node, needs.ranks - place * node)
-        others = number[number // node != place]
-        between[first + others % node % size, others] = together.sizes[place, others]
-    for posts in in_stages(rounds(between), between, stages, small):
-        carries: dict[int, list[int]] = {}
-        inside = np.zeros_like(needs.sizes)
-        for relay, owner in (pair for post in posts for turn in post for pair in turn.items()):
-            carries.setdefault(relay, []).append(owner)
-            viewers = slice(relay // node * node, relay // node * node + node)
-            inside[viewers, relay] += needs.sizes[viewers, owner]
-        last = in_stages(rounds(inside), inside, 1, small) or [[]]  # nothing is passed on where relays alone see the keys
-        way.append(Route(Leg(needs, last[0], carries), Leg(together, posts)))
-    return way

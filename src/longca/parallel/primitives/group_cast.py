@@ -18,20 +18,20 @@ from longca.parallel.primitives.merge import Merger, Total
 from longca.parallel.primitives.program import Gradients, Kept, Program, with_sinks
 from longca.parallel.primitives.rows import take_rows
 from longca.parallel.ranges import Shards, count, joined, positions, row_slices
-from longca.parallel.transfers import Needs, Route, routes
+from longca.parallel.routes import Route, routes
+from longca.parallel.transfers import Needs
 
 JOIN_BYTES = 1 << 20  # rounds of messages that are smaller together are posted at once
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Attention over keys that come together; without a hop it is the rank's own keys. `order` brings them from where they land into
-    global order, `back` the other way."""
+    """Attention over keys that come together, in one hop or in several; without any it is the rank's own keys. `order` brings them from
+    where they land into global order, `back` the other way."""
 
     piece: Piece | None
     rows: list[slice]  # that see one of the keys
-    hop: Hop | None = None
-    to_relays: Hop | None = None  # the hop before, by which they reach this node
+    hops: Sequence[Hop] = ()
     order: torch.Tensor | None = None
     back: torch.Tensor | None = None
 
@@ -54,30 +54,33 @@ class GroupCast(Program):
         key_bytes = case.heads_kv * (case.head_dim + case.head_dim_v) * kernel.dtype.itemsize
         way = routes_of(needs_of(mask, shards), node, stages, JOIN_BYTES // key_bytes)
         rows = mask.rows(self.rows)  # type: ignore[arg-type]  # arrays are ranges too
-        self.everywhere = Channels(comm, comm.sub(range(comm.size), "gradients"))
-        self.inside = self.from_relays = self.everywhere
-        if any(route.to_relays for route in way):
-            first = comm.rank // node * node
-            inside, back = (comm.sub(range(first, min(first + node, comm.size)), label) for label in ("node", "node gradients"))
-            self.inside, self.from_relays = Channels(inside, back, first), Channels(inside.sub(range(inside.size), "relayed"), back, first)
+        first = comm.rank // node * node
+        self.node = range(first, min(first + node, comm.size))
         own = rows.cols(self.rows)  # type: ignore[arg-type]
         self.stages = [Stage(kernel.over(own), row_slices(own)), *(self._stage(route, rows) for route in way)]
+        self.relayed = len(self.stages[-1].hops) > 1
+        # keys of the own node cover the way of other keys forward, and the way back of their gradients backward
+        self.stages_backward = [self.stages[0], *self.stages[2:], self.stages[1]] if self.relayed else self.stages
 
     def _stage(self, route: Route, rows: Mask) -> Stage:
-        me, held, to_relays = self.comm.rank, [(self.comm.rank, self.rows)], None
-        if route.to_relays is not None:
-            to_relays = Hop(route.to_relays, held, me, self.everywhere)
-            held = to_relays.landing
-        hop = Hop(route.last, held, me, self.inside if to_relays is None else self.from_relays)
-        pieces = [keys for _, keys in hop.landing]
-        keys = joined(np.concatenate([np.zeros((0, 2), np.int64), *pieces]))
+        held, hops = [self.rows], list[Hop]()
+        for leg in route:
+            hops.append(Hop(leg, held, self.comm.rank, self._channels(leg.label)))
+            held = hops[-1].landing
+        keys = joined(np.concatenate([np.zeros((0, 2), np.int64), *held]))
         seen = rows.cols(keys)  # type: ignore[arg-type]
         if self.comm.shapes_only:
             order = back = torch.empty(count(keys), dtype=torch.int64, device=self.comm.device)
         else:
-            place = np.concatenate([np.zeros(0, np.int64), *(positions(piece, keys) for piece in pieces)])
+            place = np.concatenate([np.zeros(0, np.int64), *(positions(part, keys) for part in held)])
             order, back = (torch.from_numpy(index).to(self.comm.device) for index in (np.argsort(place, kind="stable"), place))
-        return Stage(self.kernel.over(seen), row_slices(seen), hop, to_relays, order, back)
+        return Stage(self.kernel.over(seen), row_slices(seen), hops, order, back)
+
+    def _channels(self, label: str) -> Channels:
+        """Those of all ranks, or with a label those of this node."""
+        if not label:
+            return Channels(self.comm, self.comm.sub(range(self.comm.size), "gradients"))
+        return Channels(self.comm.sub(self.node, label), self.comm.sub(self.node, f"{label} gradients"), self.node[0])
 
     def forward(
         self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None = None
@@ -93,8 +96,8 @@ class GroupCast(Program):
     def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
         dq, dk, dv = (Total(self.kernel, x.shape) for x in kept[:3])
         home = Home(self.kernel, (dk, dv))
-        for stage, (k, v) in self.arriving(self.stages, kept.k, kept.v):
-            grads = (dk, dv) if stage.hop is None else [Total(self.kernel, x.shape) for x in (k, v)]
+        for stage, (k, v) in self.arriving(self.stages_backward, kept.k, kept.v):
+            grads = (dk, dv) if not stage.hops else [Total(self.kernel, x.shape) for x in (k, v)]
             if stage.piece is not None:
                 dq_part, *parts_kv = stage.piece.backward(dout_LHD, kept.q, k, v, kept.out, kept.lse)
                 dq.add(stage.piece.rows, dq_part, stage.rows)
@@ -105,78 +108,85 @@ class GroupCast(Program):
         return with_sinks((dq.result(), dk.result(), dv.result()), dout_LHD, kept)
 
     def arriving(self, stages: Sequence[Stage], *own: torch.Tensor) -> Iterator[tuple[Stage, list[torch.Tensor]]]:
-        """Each stage with its keys in global order. Beside the attention over them the keys of the next stage come, and from the beginning
-        on all those that go to relays."""
-        arrivals = [Arrival(stage, own, self.comm) for stage in stages]
+        """Each stage with its keys in global order. Beside the attention over them the keys of the next stage come; with relays, all keys
+        take their first hop at once, and the next ones beside the attention over the rank's own keys and later."""
+        arrivals = [Arrival(stage, own, at_once=self.relayed) for stage in stages]
         for number, stage in enumerate(stages):
             keys = [take_rows(x, stage.order, self.kernel.layout) for x in arrivals[number].wait()]
-            if number + 1 < len(stages) and (number or stages[number + 1].to_relays is None):
+            if arrivals[number + 1 :] and not (self.relayed and number == 0):  # relays have nothing to pass on yet
                 arrivals[number + 1].post()
             yield stage, keys
-            if not number:  # a device has its first attention to do now, and time to pass on keys
+            if self.relayed and number == 0:
                 for arrival in arrivals:
-                    arrival.pass_on()
+                    arrival.pass_on(self.comm)
 
 
 class Arrival:
-    """The keys of a stage on their way. Those that go to relays leave at once."""
+    """The keys of a stage on their way."""
 
-    def __init__(self, stage: Stage, own: Sequence[torch.Tensor], comm: Comm) -> None:
-        self.comm, self.hop = comm, stage.hop
-        self.held: Coming = (Transfer(), list(own)) if stage.to_relays is None else stage.to_relays.cast(own)
-        self.relays = stage.to_relays is not None
-        self.posting = self._cast
-        self.coming: Coming | None = None
+    def __init__(self, stage: Stage, own: Sequence[torch.Tensor], at_once: bool) -> None:
+        self.hops = list(stage.hops)
+        self.coming: Coming = self.hops.pop(0).cast(own) if at_once and self.hops else (Transfer(), list(own))
+        self.take_hops: Callable[[], Coming] | None = self._take_hops
 
-    def _cast(self) -> Coming:
-        (arrived, held), self.held = self.held, (Transfer(), [])
-        arrived.wait()
-        return (Transfer(), held) if self.hop is None else self.hop.cast(held)
+    def _take_hops(self) -> Coming:
+        """Takes the hops that are left, one after the other; the last one is under way then."""
+        coming, self.coming = self.coming, (Transfer(), [])
+        for hop in self.hops:
+            arrived, held = coming
+            arrived.wait()
+            coming = hop.cast(held)
+        return coming
 
-    def pass_on(self) -> None:
-        """As a relay: posts the last hop beside attention, as soon as there are keys."""
-        if self.relays:
-            self.posting = self.comm.beside(self._cast)
+    def pass_on(self, comm: Comm) -> None:
+        """Takes the hops that are left beside attention."""
+        if self.hops:
+            self.take_hops = comm.beside(self._take_hops)
 
     def post(self) -> None:
-        """Posts the last hop, where that is not done yet."""
-        self.coming = self.coming or self.posting()
+        """Takes all hops, where that is not done yet."""
+        if self.take_hops is not None:
+            self.coming, self.take_hops = self.take_hops(), None
 
     def wait(self) -> list[torch.Tensor]:
-        """The keys, where they land."""
+        """The keys, as they land."""
         self.post()
-        assert self.coming is not None
         (transfer, keys), self.coming = self.coming, (Transfer(), [])
         transfer.wait()
         return keys
 
 
 class Home:
-    """Gradients on their way to the owners of the keys. A relay adds up what its node returns for a key, and sends one sum."""
+    """Gradients on their way to the owners of the keys. Where several hops are to take, what ranks return for a key is added up in fp32 at
+    each of them, and the sum goes on."""
 
     def __init__(self, kernel: LocalKernel, own: Sequence[Total]) -> None:
         self.kernel, self.own = kernel, own
-        self.first, self.second = Transfer(), list[Transfer]()
+        self.first, self.last = Transfer(), list[Transfer]()
 
     def send(self, stage: Stage, grads: Sequence[Total]) -> None:
-        """Returns the gradients of a stage, once those of the stage before have arrived."""
-        if stage.hop is None:
+        """Returns the gradients of a stage, once those of the stage before are one hop further."""
+        if not stage.hops:
             return
         self.first.wait()
         going = [take_rows(total.result(), stage.back, "LHD") for total in grads]
-        if stage.to_relays is None:
-            self.first = stage.hop.give_back(going, self.own)
+        sums = [self.own, *([Total(self.kernel, (hop.length, *x.shape[1:])) for x in going] for hop in stage.hops[:-1])]
+        first = stage.hops[-1].give_back(going, sums[-1])
+        if len(stage.hops) == 1:
+            self.first = first
             return
-        relays, sums = stage.to_relays, [Total(self.kernel, (stage.to_relays.length, *x.shape[1:])) for x in going]
-        inside = stage.hop.give_back(going, sums)
 
         def pass_on() -> Transfer:
-            inside.wait()
-            return relays.give_back([total.result() for total in sums], self.own)
+            returning = first
+            for number in range(len(stage.hops) - 1, 0, -1):
+                returning.wait()
+                going = [take_rows(total.result(self.kernel.accumulate), None, "LHD") for total in sums.pop()]
+                returning = stage.hops[number - 1].give_back(going, sums[-1])
+            return returning
 
         passed_on = self.kernel.comm.beside(pass_on)
-        self.first = Transfer(lambda: self.second.append(passed_on()))
+        self.first = Transfer(lambda: self.last.append(passed_on()))
 
     def wait(self) -> None:
         self.first.wait()
-        all_of(self.second).wait()
+        all_of(self.last).wait()

@@ -9,11 +9,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from longca.masks.bands import spread
 from longca.parallel.comm.base import Comm, Message, Transfer, all_of
 from longca.parallel.primitives.merge import Total
 from longca.parallel.primitives.rows import Rows, add_rows, take_rows
-from longca.parallel.ranges import as_array, count, positions
-from longca.parallel.transfers import Leg, Part
+from longca.parallel.ranges import Ranges, count, tokens
+from longca.parallel.routes import Leg
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,14 @@ class Post:
 class Hop:
     """Sends parts of the keys that this rank holds, and receives others, which land sender after sender."""
 
-    def __init__(self, leg: Leg, held: Sequence[Part], rank: int, channels: Channels) -> None:
-        self.channels, self.rank = channels, rank
-        self.landing: list[Part] = []
+    def __init__(self, leg: Leg, held: Sequence[Ranges], rank: int, channels: Channels) -> None:
+        """`held` are the keys that this rank has, one set behind the other."""
+        self.channels = channels
+        self.landing: list[Ranges] = []
         self.length = 0
         peers = leg.peers(rank)
-        if leg.message(rank, rank) and leg.carries is not None:
-            peers.insert(0, ([rank], [rank]))  # a relay's own share, which is copied
+        if leg.carries is not None and len(leg.message(rank, rank)):
+            peers.insert(0, ([rank], [rank]))  # what it passes on to itself is copied
         places = _Places(held, channels.keys)
         self.posts = [
             Post(
@@ -59,10 +61,10 @@ class Hop:
             for receivers, senders in peers
         ]
 
-    def _land(self, parts: list[Part]) -> slice:
+    def _land(self, keys: Ranges) -> slice:
         first = self.length
-        self.landing += parts
-        self.length += sum(count(keys) for _, keys in parts)
+        self.landing.append(keys)
+        self.length += count(keys)
         return slice(first, self.length)
 
     def cast(self, held: Sequence[torch.Tensor]) -> tuple[Transfer, list[torch.Tensor]]:
@@ -99,26 +101,27 @@ class Hop:
 
 
 class _Places:
-    """Where keys stand among those that a rank holds, one owner's after the other."""
+    """Where keys stand among those that a rank holds."""
 
-    def __init__(self, held: Sequence[Part], comm: Comm) -> None:
-        edges = np.append(0, np.cumsum([count(keys) for _, keys in held], dtype=np.int64))
-        self.first = {owner: int(edge) for (owner, _), edge in zip(held, edges[:-1], strict=True)}
-        self.keys, self.comm = dict(held), comm
+    def __init__(self, held: Sequence[Ranges], comm: Comm) -> None:
+        keys = np.concatenate([np.zeros((0, 2), np.int64), *held])
+        length = keys[:, 1] - keys[:, 0]
+        order = np.argsort(keys[:, 0], kind="stable")
+        self.keys, self.first, self.comm = keys[order], (np.cumsum(length) - length)[order], comm
 
-    def of(self, parts: list[Part]) -> Wanted:
-        number = sum(count(keys) for _, keys in parts)
-        if run := self._run(parts):
-            return Wanted(number, run)
+    def of(self, keys: Ranges) -> Wanted:
+        runs, number = self._runs(keys), count(keys)
+        if len(runs) == 1:
+            return Wanted(number, slice(*runs[0].tolist()))
         if self.comm.shapes_only:  # of shapes only their number is asked for
             return Wanted(number, torch.empty(number, dtype=torch.int64, device=self.comm.device))
-        places = [self.first[owner] + positions(keys, self.keys[owner]) for owner, keys in parts]
-        return Wanted(number, torch.from_numpy(np.concatenate([np.zeros(0, np.int64), *places])).to(self.comm.device))
+        return Wanted(number, torch.from_numpy(tokens(runs)).to(self.comm.device))
 
-    def _run(self, parts: list[Part]) -> slice | None:
-        """The keys as a run, where they stand one after the other: no index is needed then, and no copy."""
-        if len(parts) != 1:
-            return None
-        (owner, keys), = parts
-        first, last = (int(positions(as_array([(token, token + 1)]), self.keys[owner])[0]) for token in (keys[0, 0], keys[-1, 1] - 1))
-        return slice(self.first[owner] + first, self.first[owner] + last + 1) if last + 1 - first == count(keys) else None
+    def _runs(self, keys: Ranges) -> Ranges:
+        """The places as ranges, in the order of the keys; those that follow one another are one."""
+        start, end = self.keys.T
+        which, place = spread(np.searchsorted(end, keys[:, 0], side="right"), np.searchsorted(start, keys[:, 1], side="left"))
+        low, high = np.maximum(keys[which, 0], start[place]), np.minimum(keys[which, 1], end[place])
+        runs = np.stack([low, high], 1) + (self.first - start)[place][:, None]
+        opens = np.append(True, runs[1:, 0] != runs[:-1, 1])[: len(runs)]
+        return np.stack([runs[opens, 0], runs[np.append(opens[1:], True)[: len(runs)], 1]], 1)
