@@ -86,8 +86,8 @@ def _to_carriers(together: Table, pairs: Sequence[tuple[int, int]], shards: Shar
     for relay, carrier in pairs:
         seen[carrier].append(together.keys(relay // node, carrier))
     keys = [joined(np.concatenate(several)) for several in seen]
-    carrier = np.repeat(np.arange(len(shards)), [len(several) for several in keys])
-    wanted = Table(carrier, np.concatenate(keys), shards, len(shards))
+    carriers = np.repeat(np.arange(len(shards)), [len(several) for several in keys])
+    wanted = Table(carriers, np.concatenate(keys), shards, len(shards))
     return Leg(wanted, _one_stage(wanted.sizes, small), "carried", carries={rank: [rank] for rank in range(len(shards))})
 
 

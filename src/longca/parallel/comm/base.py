@@ -119,6 +119,10 @@ class Comm(ABC):
         Returns a function that gives its result. Where nothing runs beside attention, that function does the task when it is called."""
         return task
 
+    def join(self) -> None:
+        """What follows waits for everything that was done beside."""
+        return
+
     def note_attention(self, call: AttentionCall) -> None:
         """The local kernel is about to be called. Only recorders are told."""
         return

@@ -110,8 +110,12 @@ class TraceComm(Comm):
         number = recording.next_number()
         sent, received = (tuple((self.members[rank], size_of(tensor)) for rank, tensor in messages) for messages in (sends, receives))
         size = sum(size for _, size in sent)
-        where = {"alive": recording.alive, "beside": recording.beside}
-        recording.add(Event("post", number, size, len(sent), operation, self.channel, self.members, sent, received, **where))
+        recording.add(
+            Event(
+                "post", number, size, len(sent), operation, self.channel, self.members, sent, received,
+                alive=recording.alive, beside=recording.beside,
+            )
+        )  # fmt: skip
         held = [*sends, *receives]  # as long as they are under way
 
         def wait() -> None:

@@ -119,6 +119,8 @@ class GroupCast(Program):
             if self.relayed and number == 0:
                 for arrival in arrivals:
                     arrival.pass_on(self.comm)
+        if self.relayed:
+            self.comm.join()  # keys that this rank alone sends may still be under way, and the caller may change them now
 
 
 class Arrival:

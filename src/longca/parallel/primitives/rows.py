@@ -7,7 +7,6 @@ import torch
 from longca.kernels.base import Layout
 from longca.kernels.inputs import in_layout
 
-
 Rows = torch.Tensor | slice | None  # which rows: numbers, a run, or all
 
 
