@@ -84,7 +84,7 @@ def extent(mask: AnyMask) -> tuple[slice, slice]:
 
 
 def row_slices(mask: Mask, gap: int = ROW_GAP) -> list[slice]:
-    """The rows that see something, as a few slices: rows in between that see nothing belong to them where they are fewer than `gap`."""
+    """The rows that see something, as a few slices: rows in between that see nothing belong to them where they are no more than `gap`."""
     some = mask.bands.hi_last > mask.bands.lo
     rows = joined(np.stack([mask.bands.q0[some], mask.bands.q1[some] + gap], 1))
     return [slice(first, last - gap) for first, last in rows.tolist()]

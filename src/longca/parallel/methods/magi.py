@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 class Magi(Method):
     name = "magi"
-    about = "tokens and work even, few keys to send; each rank receives the keys its rows see and returns their gradients, in stages and by relays"
+    about = "tokens and work even; each rank receives the keys its rows see and returns their gradients, in stages, between nodes by relays"
     needs = "nothing of heads; any number of ranks"
     order = 60
     options = (STAGES, NODE)
