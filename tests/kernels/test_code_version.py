@@ -58,7 +58,7 @@ EDITS = {  # file: the kernels and methods whose versions change
     "parallel/primitives/ring_schedule.py": {"ring_p2p", "usp", "loongtrain"},
     "parallel/primitives/group_cast.py": {"magi"},
     "parallel/balance.py": {"magi"},
-    "parallel/transfers.py": {"magi"},
+    **{file: {"magi"} for file in ("parallel/transfers.py", "parallel/routes.py", "parallel/primitives/hop.py")},
     "parallel/head_split.py": {"ulysses", "usp", "loongtrain", "yunchang_ulysses", "yunchang_usp", "deepspeed_ulysses"},
     "parallel/sharding.py": {*ALL_METHODS, *methods.peers()},
     "parallel/peers.py": set(methods.peers()),
