@@ -6,7 +6,7 @@ OUT ?= out
 # the tests run two at a time; more threads in each would only get in each other's way
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all lint pictures screenshots clean
+.PHONY: demo test test-all lint docs figures pictures screenshots clean
 
 demo: $(READY)  ## the main job on a CPU with small sizes; ends by naming the files it wrote
 	$(BIN)/longca ls masks
@@ -30,6 +30,14 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+figures: $(READY)  ## the tables of README and docs, and figures for papers in $(OUT)/figures, from the journals below results/
+	$(BIN)/python tools/doc_tables.py
+	$(BIN)/longca report results/h200/paper-kernel results/h200/paper-sparse results/simulated -o $(OUT)/results.html \
+	  --figures $(OUT)/figures --latex $(OUT)/results.tex
+
+docs: $(READY)  ## the documentation as a site, site/index.html; fails on a broken link
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 pictures: $(READY)  ## the picture of the masks in the README
 	$(BIN)/longca mask --gallery docs/images --seqlen 8K --seed 42
 	$(BIN)/longca mask global_sliding_window --seqlen 8K --set g=1K,w=2K --bands --png docs/images/bands.png
@@ -41,8 +49,8 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
 	[ -x $(BIN)/python ] || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q -c constraints.txt torch hatchling editables
-	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[dev,transformers]'
+	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[dev,docs,transformers]'
 	touch $@
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis $(OUT)
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis site $(OUT)

@@ -83,7 +83,7 @@ def checked(kernel: Kernel, mask: AnyMask, case: Case, wanted: Reference, seed: 
         asked = replace(case, backward=backward)
         if registry.available(kernel, case.device) and registry.supports(kernel, mask, asked):
             try:
-                return check_kernel(kernel, registry.prepare(kernel, mask, asked), asked, wanted, seed)
+                return check_kernel(kernel, registry.prepare(kernel, mask, asked).attention, asked, wanted, seed)
             except Refused:
                 continue
     return None

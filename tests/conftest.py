@@ -14,6 +14,14 @@ settings.register_profile("search", deadline=None, max_examples=3000, suppress_h
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Choices of the kernel `best` are kept for the session alone, not in the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LONGCA_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _skip_without_gpu(request: pytest.FixtureRequest) -> None:
     if request.node.get_closest_marker("gpu"):

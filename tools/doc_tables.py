@@ -15,6 +15,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from measured_tables import TABLES as MEASURED
+
 from longca import masks
 from longca.results.ranking import ENOUGH_SAMPLES
 from longca.results.reading import read
@@ -143,7 +145,7 @@ def _table(columns: list[str], rows: list[list[str]]) -> str:
     return "\n".join([head, "|---" * len(columns) + "|", *body])
 
 
-TABLES: Mapping[str, Callable[[], str]] = {"dense-in-short": dense_in_short, "dense": dense, "sparse": sparse}
+TABLES: Mapping[str, Callable[[], str]] = {"dense-in-short": dense_in_short, "dense": dense, "sparse": sparse} | MEASURED
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from longca import masks, parallel, testing
     from longca.api.compare import compare
+    from longca.api.explain import explain
     from longca.api.history import history
     from longca.api.recommend import recommend
     from longca.api.report import report
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 # found when first used, so that `import longca` and the command line stay light
 _WHERE = {
     "longca.api.compare": ("compare",),
+    "longca.api.explain": ("explain",),
     "longca.api.history": ("history",),
     "longca.api.recommend": ("recommend",),
     "longca.api.report": ("report",),
@@ -59,6 +61,7 @@ __all__ = [
     "attention",
     "best",
     "compare",
+    "explain",
     "history",
     "kernel",
     "mask",

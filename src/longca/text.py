@@ -51,7 +51,7 @@ def _whole(digits: str, unit: int, text: str) -> int:
     if math.isfinite(value) and abs(value) > LARGEST:
         raise _too_large(text)
     if not math.isfinite(value) or value != int(value):
-        raise BadInput(f"{_short(text)} is no size; write a whole number such as 8192, 8K or 1M.")
+        raise BadInput(f"{_short(text)} is not a size; write a whole number such as 8192, 8K or 1M.")
     return int(value)
 
 
@@ -97,7 +97,7 @@ def parse_memory(text: str) -> int:
     except ValueError:
         value = math.nan
     if not 0 < value <= LARGEST:
-        raise BadInput(f"{_short(text)} is no amount of memory; write a number over 0 and its unit, such as 80GiB, 80G or 512M.")
+        raise BadInput(f"{_short(text)} is not an amount of memory; write a number over 0 and its unit, such as 80GiB, 80G or 512M.")
     return int(value)
 
 
@@ -122,7 +122,7 @@ def parse_number(text: str) -> int | float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise BadInput(f"{_short(text)} is no number; write one such as 512, 1K or 0.5.")
+        raise BadInput(f"{_short(text)} is not a number; write one such as 512, 1K or 0.5.")
     return value
 
 
@@ -132,7 +132,7 @@ def parse_settings(entries: Iterable[str]) -> dict[str, int | float]:
     for entry in (part for text in entries for part in text.split(",") if part.strip()):
         name, equals, value = (part.strip() for part in entry.partition("="))
         if not (equals and name.isidentifier() and value):
-            raise BadInput(f"{entry.strip()!r} is no setting; write name=value, such as w=512.")
+            raise BadInput(f"{entry.strip()!r} is not a setting; write name=value, such as w=512.")
         if name in settings:
             raise BadInput(f"{name} is set twice; give it once.")
         settings[name] = parse_number(value)

@@ -42,7 +42,7 @@ def test_four_percent_per_commit_add_up_to_an_alarm(commits: list[Path]) -> None
     first, *later = (against(folder) for folder in commits)
     assert first.ok
     assert first.sentence == (
-        "baseline main: there was none, so this run is it from now on (baselines/main); --renew-baseline replaces it."
+        "baseline main: there was none; this run is stored as the baseline (baselines/main); --renew-baseline replaces it."
     )
     assert [one.ok for one in later] == [True, False, False, False, False]
     assert all(longca.compare(a, b, threshold="5%").ok for a, b in pairwise(commits)), "neighbours are alike"
@@ -55,14 +55,14 @@ def test_it_is_kept_until_somebody_renews_it(commits: list[Path], write: Write) 
     assert not against(commits[5]).ok
     renewed = against(commits[5], renew=True)
     assert renewed.ok
-    assert renewed.sentence.startswith("baseline main: renewed with this run")
+    assert renewed.sentence.startswith("baseline main: replaced by this run")
     assert against(commits[5]).ok
     assert [path.name for path in Path("baselines").iterdir()] == ["main"], "nothing else is left behind"
     broken = write("broken", [make_record(samples(1.0)), make_record(None, seed=1, status="wrong", reason="out is off")])
     refused = against(broken, renew=True)
     assert not refused.ok
-    assert refused.sentence == "baseline main: this run does not become it, as 1 cell failed; the old one is kept."
-    assert against(broken, "other").sentence.endswith("as 1 cell failed; there is none yet.")
+    assert refused.sentence == "baseline main: this run is not stored, because 1 cell failed; the old one is kept."
+    assert against(broken, "other").sentence.endswith("because 1 cell failed; there is none yet.")
     assert against(commits[5]).ok
 
 
@@ -82,7 +82,7 @@ def test_a_run_that_cannot_be_compared_says_so_and_is_shown(commits: list[Path],
     against(write("held", [make_record(samples(1.0))], {"power_limit_w": 700.0}), "held")
     capped = against(write("capped", [make_record(samples(1.0))], {"power_limit_w": 400.0}), "held")
     assert not capped.ok
-    assert "; `longca compare --force` compares them all the same. --renew-baseline" in capped.sentence
+    assert "; `longca compare --force` compares them anyway. --renew-baseline" in capped.sentence
 
 
 def test_a_run_that_is_not_complete_is_neither_compared_nor_kept(commits: list[Path]) -> None:
@@ -94,7 +94,7 @@ def test_names() -> None:
     assert baseline_folder("h200-main") == Path("baselines/h200-main")
     assert baseline_folder("ci/base") == Path("ci/base")
     for name in ("", "a b", "..", "/", 3):
-        with pytest.raises(longca.BadInput, match="is no name of a baseline"):
+        with pytest.raises(longca.BadInput, match="is not a valid name of a baseline"):
             baseline_folder(name)  # type: ignore[arg-type]
 
 
@@ -116,7 +116,7 @@ def test_the_command_pins_compares_and_fails(
     monkeypatch.setattr("longca.api.run.measure", measured)
     command = [*RUN, "--device", "cpu", "--out", "now", "--baseline", "main", "--threshold", "5%"]
     assert main(command) == 0
-    assert "there was none, so this run is it from now on" in capsys.readouterr().out
+    assert "there was none; this run is stored as the baseline" in capsys.readouterr().out
     assert main(command) == 0
     *_, against, _, counts = capsys.readouterr().out.splitlines()
     assert (against, counts) == ("against the baseline main (baselines/main), with a threshold of 5 %:", "1 SAME")
@@ -130,7 +130,7 @@ def test_the_command_pins_compares_and_fails(
     [
         (["--renew-baseline"], "--renew-baseline is for a baseline"),
         (["--threshold", "5%"], "--threshold is for a baseline"),
-        (["--baseline", "a b"], "'a b' is no name of a baseline"),
+        (["--baseline", "a b"], "'a b' is not a valid name of a baseline"),
         (["--baseline", "a", "--threshold", "x"], "--threshold 'x' is not understood"),
         (["--baseline", "a", "--shard", "1/2"], "a shard is a part of a run"),
     ],
@@ -187,7 +187,7 @@ def test_a_history_leaves_out_what_is_not_trusted(write: Write) -> None:
         (["one", "--history", "one", "one"], "--history takes all its folders itself"),
         (["--history", "one", "other"], "one and other differ in the device"),
         (["--history", "one", "one", "--fail-on", "missing"], "--fail-on missing is for two folders"),
-        ([], "name two folders, A and B"),
+        ([], "give two folders, A and B"),
     ],
 )
 def test_bad_histories(arguments: list[str], message: str, write: Write, capsys: pytest.CaptureFixture[str]) -> None:

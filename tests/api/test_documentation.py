@@ -19,7 +19,7 @@ def shown(text: str) -> list[str]:
     for device in ("AMD EPYC", device_model("cpu")):
         text = text.replace(device, "DEVICE")
     lines = [re.sub(r"it took .*", "it took", line) for line in text.splitlines()]
-    return [" ".join(NUMBER.sub("#", line.replace(" ~", "")).split()) for line in lines]
+    return [" ".join(NUMBER.sub("#", line.replace("~", "")).split()) for line in lines]
 
 
 def last_value(code: str, names: dict[str, Any]) -> str:

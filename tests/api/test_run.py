@@ -90,7 +90,7 @@ def test_arguments_are_those_of_the_command() -> None:
         ({}, "name a suite ("),
         ({"kernels": []}, "kernels is empty"),
         ({"kernels": 3}, "kernel must be a name such as 'sdpa'"),
-        ({"kernels": "torch", "seqlens": "x"}, "'x' is no size"),
+        ({"kernels": "torch", "seqlens": "x"}, "'x' is not a size"),
         ({"kernels": "torch", "masks": [None]}, "masks must be a text, a number or a list"),
         ({"kernels": "torch", "params": 5}, "params must be a dictionary"),
         ({"kernels": "torch", "budget": "long"}, "--budget must be a number of seconds over 0, not 'long'."),
@@ -98,7 +98,7 @@ def test_arguments_are_those_of_the_command() -> None:
         ({"kernels": "torch", "level": "moon"}, "unknown level 'moon'"),
         ({"kernels": "torch", "device": "tpu"}, "unknown device 'tpu'"),
         ({"kernels": "torch", "retry": "all"}, "unknown retry 'all'"),
-        ({"kernels": "torch", "shard": 5}, "5 is no shard"),
+        ({"kernels": "torch", "shard": 5}, "5 is not a shard"),
         ({"kernels": "torch", "out": 3}, "give the folder of a journal"),
         ({"kernels": textbook, "level": "cp"}, "ranks are processes of their own"),
         ({"kernels": textbook, "memory": "4G"}, "memory has no effect on a kernel that is a Python object"),
@@ -143,7 +143,7 @@ def test_an_interrupt_is_a_keyboard_interrupt_and_the_same_call_goes_on(tmp_path
 
     before = signal.getsignal(signal.SIGINT)
     settings: dict[str, Any] = {**SMALL, "masks": ["causal", "full"], "passes": "fwd", "out": tmp_path / "out"}
-    with pytest.raises(KeyboardInterrupt, match="stopped with 1 cell left; the same call goes on"):
+    with pytest.raises(KeyboardInterrupt, match="stopped with 1 cell left; the same call continues"):
         longca.run(kernels=slow, **settings)
     assert signal.getsignal(signal.SIGINT) is before
     assert len(read(tmp_path / "out").records) == 1

@@ -81,6 +81,7 @@ def test_several_shapes_and_dtypes() -> None:
     assert "heads  head_dim  dtype  status" in repr(found)
 
 
+@pytest.mark.usefixtures("in_process")
 def test_the_command_takes_lists_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = []
     for name in ("one", "two"):
@@ -97,7 +98,7 @@ def test_the_command_takes_lists_too(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_what_cannot_be_checked_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
     found = longca.verify(causal_alone, masks="full", **SMALL)
     assert not found.ok
-    assert found.unchecked == "nothing was checked: no kernel could do any of this here."
+    assert found.unchecked == "nothing was checked: no kernel supports any of this here."
     assert "unsupported: causal_alone on full: causal_alone cannot take this mask: takes the causal mask" in repr(found)
 
 

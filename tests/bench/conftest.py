@@ -38,6 +38,15 @@ def start_run() -> Start:
     return start
 
 
+@pytest.fixture
+def run_here(in_process: None) -> Callable[..., int]:
+    """Runs `longca run` with a small shape, workers included, in this process, and returns its exit code: for tests of what is in the
+    journal, not of how processes end."""
+    from longca.cli import main
+
+    return lambda *arguments: main(["run", *SMALL, *map(str, arguments)])
+
+
 def workers_of(folder: Path) -> list[int]:
     """Process ids of workers that were started with this folder in their environment."""
     found = []

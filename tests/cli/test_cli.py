@@ -69,7 +69,7 @@ def test_a_selected_pattern_is_shown_and_described(capsys: pytest.CaptureFixture
     assert all(head[15][0] == 0 and head[15][-2:] == [14, 15] for head in found["nsa"]["blocks"])  # sink, and the local blocks
     assert all(head[15][-1] == 15 for head in found["moba"]["blocks"])
     for wrong, message in (
-        (("causal", "--source", "nsa"), "causal is no block pattern, so it takes no --source"),
+        (("causal", "--source", "nsa"), "causal is not a block pattern, so it takes no --source"),
         (("uniform_block", "--source", "nssa"), "did you mean 'nsa'"),
     ):
         assert main(["mask", *wrong]) == 2
@@ -148,7 +148,11 @@ def test_settings_lengths_and_distributions_reach_the_mask(capsys: pytest.Captur
 
     assert facts("global_sliding_window", "--set", "w=16", "--set", "g=4")["params"] == {"g": 4, "w": 16}
     (tmp_path / "lengths.txt").write_text("500 500 500")
-    assert facts("causal_document", "--seqlen", "1200", "--lengths", str(tmp_path / "lengths.txt"))["documents"] == [500, 500, 200]
+    assert facts("causal_document", "--seqlen", "1500", "--lengths", str(tmp_path / "lengths.txt"))["documents"] == [500, 500, 500]
+    assert main(["mask", "causal_document", "--seqlen", "1200", "--lengths", str(tmp_path / "lengths.txt"), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["documents"] == [500, 500, 200]
+    assert err == "note: the given documents hold 1500 tokens, and what is beyond the sequence (1200 tokens) is cut off.\n"
     (tmp_path / "tiny.csv").write_text("4,1\n")
     tiny = facts("full_document", "--seqlen", "100", "--distribution", str(tmp_path / "tiny.csv"))["documents"]
     assert max(tiny) <= 4  # type: ignore[call-overload]
@@ -175,7 +179,7 @@ def test_png_and_gallery(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
 def test_a_pattern_that_takes_long_is_said_to(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(cli.verb_module("mask"), "MANY_BLOCKS", 100)
     assert main(["mask", "uniform_block", "--seqlen", "1K", "--heads", "2:1"]) == 0
-    assert capsys.readouterr().err.startswith("a pattern of 0.000256 million blocks takes a while to make; fewer heads")
+    assert capsys.readouterr().err.startswith("note: a pattern of 0.000256 million blocks takes a while to make; fewer heads")
 
 
 BAD = [
@@ -183,16 +187,16 @@ BAD = [
     (["ls", "mask"], "unknown listing 'mask'; did you mean 'masks'?"),
     (["ls", "--jsn"], "unrecognized arguments: --jsn; see `longca ls --help`."),
     (["--nothing"], "unrecognized arguments: --nothing; see `longca --help`."),
-    (["mask"], "name a mask (`longca ls masks` lists them), or give --gallery DIR for a picture of all."),
+    (["mask"], "give a mask (`longca ls masks` lists them), or --gallery DIR for a picture of all."),
     (["mask", "causl"], "unknown mask 'causl'; did you mean 'causal'?"),
     (["mask", "zzz"], "unknown mask 'zzz'; known are: " + ", ".join(masks.names() + masks.more_names() + masks.block_names()) + "."),
     (["mask", "causal", "--seqlen", "0"], "the sequence length must be a whole number of 1 or more, not 0."),
     (["mask", "causal", "--seqlen", "-8"], "the sequence length must be a whole number of 1 or more, not -8."),
-    (["mask", "causal", "--seqlen", "eight"], "'eight' is no size; write a whole number such as 8192, 8K or 1M."),
+    (["mask", "causal", "--seqlen", "eight"], "'eight' is not a size; write a whole number such as 8192, 8K or 1M."),
     (["mask", "causal", "--seed", "x"], "argument --seed: invalid int value: 'x'; see `longca mask --help`."),
     (["mask", "sliding_window", "--set", "w=-1"], "sliding_window: w must be a whole number of 0 or more, not -1."),
-    (["mask", "sliding_window", "--set", "w"], "'w' is no setting; write name=value, such as w=512."),
-    (["mask", "sliding_window", "--set", "w=wide"], "'wide' is no number; write one such as 512, 1K or 0.5."),
+    (["mask", "sliding_window", "--set", "w"], "'w' is not a setting; write name=value, such as w=512."),
+    (["mask", "sliding_window", "--set", "w=wide"], "'wide' is not a number; write one such as 512, 1K or 0.5."),
     (["mask", "prefix_lm_causal", "--seqlen", "8", "--set", "p=9"], "prefix_lm_causal: p must be a whole number from 0 to 8, not 9."),
     (["mask", "causal", "--set", "w=3"], "causal has no parameter 'w'; it has none."),
     (["mask", "causal", "--set", "seed=3"], "causal has no parameter 'seed'; it has none."),
@@ -219,7 +223,7 @@ BAD = [
     (["mask", "uniform_block", "--seqlen", "1G"], "uniform_block takes 512 TiB of host memory for its blocks at 1G tokens, and "),
     (
         ["mask", "causal", "--gallery", "g"],
-        "--gallery draws every mask with its own parameters; beside it only --seqlen and --seed can be given.",
+        "--gallery draws every mask with its own parameters; it takes only --seqlen and --seed.",
     ),
 ]
 

@@ -18,7 +18,7 @@ def test_doctor_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert "kernels " in text
     missing = [label for label, why in facts["kernels"].items() if why]
     assert f"  without {', '.join(missing)}: runs on cuda only\n" in text  # one line for all
-    assert "`longca ls kernels NAME` says how to install one." in text
+    assert "`longca ls kernels NAME` shows how to install one." in text
 
 
 def test_doctor_says_once_what_several_variants_need() -> None:

@@ -104,7 +104,7 @@ def test_two_formats_are_not_printed_into_one_another(capsys: pytest.CaptureFixt
     assert main(["export", str(GOLDEN / "schema1"), "--csv", "--md"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert "--csv and --md would be printed into one another" in err
+    assert "--csv and --md cannot all be printed" in err
 
 
 def test_the_schema_is_printed_as_json(capsys: pytest.CaptureFixture[str]) -> None:

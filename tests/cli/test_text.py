@@ -37,7 +37,7 @@ def test_a_size_survives_being_written(size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "K", "8Q", "eight", "1.5", "nan", "inf", "1.0001K", "8 8", "infK"])
 def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(BadInput, match="is no size; write a whole number"):
+    with pytest.raises(BadInput, match="is not a size; write a whole number"):
         parse_size(text)
 
 
@@ -67,14 +67,14 @@ def test_the_largest_number_is_read_exactly() -> None:
 
 @pytest.mark.parametrize("text", ["1e300G", "1e30M", "0G", "nanG", "80", ""])
 def test_what_is_no_amount_of_memory(text: str) -> None:
-    with pytest.raises(BadInput, match="is no amount of memory"):
+    with pytest.raises(BadInput, match="is not an amount of memory"):
         parse_memory(text)
 
 
 def test_numbers_may_be_fractions() -> None:
     assert [parse_number(text) for text in ("0.5", "1K", "2.0", "-1")] == [0.5, 1024, 2, -1]
     for text in ("x", "nan", "-inf", ""):
-        with pytest.raises(BadInput, match="is no number"):
+        with pytest.raises(BadInput, match="is not a number"):
             parse_number(text)
 
 
@@ -85,7 +85,7 @@ def test_settings() -> None:
 
 @pytest.mark.parametrize("entry", ["w", "=3", "w=", "1=2", "w w=2"])
 def test_what_is_no_setting(entry: str) -> None:
-    with pytest.raises(BadInput, match="is no setting; write name=value"):
+    with pytest.raises(BadInput, match="is not a setting; write name=value"):
         parse_settings([entry])
     with pytest.raises(BadInput, match="w is set twice"):
         parse_settings(["w=1", "w=2"])

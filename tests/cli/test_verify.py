@@ -74,7 +74,7 @@ def verify(tmp_path: Path, source: str, *flags: str) -> int:
     return main(["verify", "--plugin", str(tmp_path / "plugin.py"), *SMALL, *flags])
 
 
-@pytest.mark.parametrize("seed", ["0", "7"])
+@pytest.mark.parametrize("seed", ["0", pytest.param("7", marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("in_process")
 def test_a_kernel_that_ignores_the_mask_passes_on_the_causal_one_alone(
     seed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -99,7 +99,7 @@ def test_masks_that_are_equal_are_named_and_checked_once(tmp_path: Path, capsys:
     code = verify(tmp_path, BLIND, "--masks", "causal,sliding_window_causal,full", "--seqlens", "64", "--set", "w=64")
     assert code == 1
     note, first, second, *trials = capsys.readouterr().err.splitlines()
-    assert note == "note: causal and sliding_window_causal show the same pairs at 64 tokens: checked once"
+    assert note == "note: causal and sliding_window_causal are the same mask at 64 tokens; checked once"
     assert first == "[1/6] blind on causal = sliding_window_causal, 64 tokens: ok"
     assert second.startswith("[2/6] blind on full, 64 tokens: wrong: ")
     assert len(trials) == REQUIRED
@@ -126,6 +126,7 @@ def test_what_cannot_be_checked_is_refused_at_once(flags: list[str], message: st
     assert err.startswith(f"longca: {message}")
 
 
+@pytest.mark.usefixtures("in_process")
 def test_memory_for_every_pair_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "--kernels", "torch:plain", "--masks", "causal", *SMALL, "--seqlens", "64,8M"]) == 1  # one of two is checked
     said = capsys.readouterr().out
@@ -157,6 +158,7 @@ def test_what_is_no_number_is_null_in_json_and_inf_in_the_table(tmp_path: Path, 
     assert " inf/" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("in_process")
 def test_the_device_that_is_named_is_the_one_that_is_used(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "gpus", lambda: [{"name": "A GPU", "compute_cap": "9.0", "memory.total": "1024"}])
     assert main(["verify", "--kernels", "torch:plain", "--masks", "causal", "--seqlens", "64", *SMALL]) == 0
@@ -212,6 +214,6 @@ def test_ctrl_c_shows_what_was_found_and_leaves_no_worker(name: str, tmp_path: P
             process.kill()
     assert process.returncode == 130
     assert out.splitlines()[-1] == "1 wrong"
-    assert err == f"longca: stopped; {2 + REQUIRED} of {3 + REQUIRED} cases are not checked.\n"
+    assert err == f"longca: stopped; {2 + REQUIRED} of {3 + REQUIRED} cases were not checked.\n"
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)

@@ -55,7 +55,7 @@ def test_equal_masks_are_one_row_and_prints_are_shown(tmp_path: Path, capsys: py
     out, err = capsys.readouterr()
     masks = [mask for mask in findings(out) if not mask.startswith("trial")]
     assert masks == ["full = prefix_lm_causal", "causal"]
-    assert "note: full and prefix_lm_causal show the same pairs at 100 tokens: checked once" in err
+    assert "note: full and prefix_lm_causal are the same mask at 100 tokens; checked once" in err
     assert "chatty prints: tokens: 100\n" in err
 
 

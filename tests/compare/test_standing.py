@@ -12,6 +12,7 @@ from longca.results.naming import contests, rows
 from longca.results.ranking import rank_rows
 from longca.results.reading import Results, read
 from longca.results.schema import decode_record
+from longca.results.tables import TFLOPS
 from report.made import kernel
 
 FLOPS = kernel("any", [1.0])["flops"]
@@ -40,9 +41,9 @@ def test_a_kernel_stands_against_the_best_other_on_the_masks_they_share() -> Non
 
 
 def test_noise_of_either_is_marked() -> None:
-    for noisy in ("mine", "flex"):
+    for noisy, text in (("mine", "200~ 2.00x~ of flex"), ("flex", "200 2.00x~ of flex")):
         both = [measured(name, "x", speed, noisy=name == noisy) for name, speed in (("mine", 200), ("flex", 100))]
-        assert tables(results(both), "mine")[0].rows == [["share_question", "200 2.00x of flex ~"]]
+        assert tables(results(both), "mine")[0].rows == [["share_question", text]]
 
 
 def test_a_kernel_that_failed_on_a_seed_is_out_and_the_other_masks_do_not_count() -> None:
@@ -50,7 +51,7 @@ def test_a_kernel_that_failed_on_a_seed_is_out_and_the_other_masks_do_not_count(
     records += [measured("flex", digest, 100, seed=seed) for seed, digest in enumerate("xy")]
     records += [measured("fa4", "x", 150, seed=0)]
     (position,) = positions(results(records), "mine").values()
-    assert (position.own, position.ratio, position.text) == (None, None, "oom")
+    assert (position.own, position.ratio, position.text(TFLOPS)) == (None, None, "oom")
     (table,) = tables(results(records), "flex")
     assert table.rows == [["share_question", "100 0.67x of fa4"]]
 

@@ -23,7 +23,15 @@ needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="this test
 
 
 @needs_triton
-@pytest.mark.parametrize("part", ["right and not variable", "right and variable", "not right"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        "right and not variable and (nothing or grouped)",  # a causal mask on top: of some shapes, of the others below
+        "right and variable and (nothing or grouped)",
+        "not right",
+        pytest.param("right and causal and not grouped", marks=pytest.mark.slow),
+    ],
+)
 def test_in_the_interpreter(part: str) -> None:
     inner = Path(__file__).with_name("block_triton_interpreted.py")
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:xdist", "-p", "no:cacheprovider", str(inner), "-k", part]

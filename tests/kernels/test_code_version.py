@@ -59,7 +59,7 @@ EDITS = {  # file: the kernels and methods whose versions change
     "parallel/primitives/group_cast.py": {"magi"},
     "parallel/balance.py": {"magi"},
     "parallel/transfers.py": {"magi"},
-    "parallel/head_split.py": {"ulysses", "usp", "loongtrain", "yunchang_ulysses", "yunchang_usp", "deepspeed_ulysses"},
+    "parallel/head_split.py": {"ulysses", "usp", "loongtrain", *methods.peers()},
     "parallel/sharding.py": {*ALL_METHODS, *methods.peers()},
     "parallel/peers.py": set(methods.peers()),
     "parallel/methods/torch_cp.py": {"torch_cp"},

@@ -73,7 +73,7 @@ def test_more_than_two_intervals() -> None:
 def test_a_softcap_is_right_and_sinks_need_an_lse() -> None:
     mask, kernel = masks.sliding_window_causal(300, w=40), registry.get("flex")
     case = replace(CASE, softcap=3.0)
-    verdict = check_kernel(kernel, registry.prepare(kernel, mask, case), case, reference(mask, case))
+    verdict = check_kernel(kernel, registry.prepare(kernel, mask, case).attention, case, reference(mask, case))
     assert verdict.ok, verdict.reason
     refusal = No("gives no lse on cpu, without which attention sinks cannot be added")
     assert registry.supports(kernel, mask, replace(CASE, sinks=True)) == refusal

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,8 @@ from longca.errors import BadInput, Refused
 from longca.kernels import inputs, registry
 from longca.kernels.backends import torch_attention
 from longca.kernels.base import Case, No, Yes
-from longca.kernels.functional import best_kernels, prepared_for
+from longca.kernels.choice.candidates import Candidates, candidates
+from longca.kernels.functional import prepared_for
 from longca.kernels.inputs import BLOCK, make, tokens
 from longca.text import parse_heads
 
@@ -180,21 +182,28 @@ def test_without_a_name_a_kernel_is_chosen_that_can_do_it(name: str) -> None:
     torch.testing.assert_close(longca.attention(q, k, v, mask), longca.attention(q, k, v, mask, kernel="torch:chunked"))
 
 
-def test_the_best_kernel_comes_first_and_memory_for_every_pair_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    def best(name: str, seqlen: int, device: str) -> str:
+def test_kernels_that_need_memory_for_every_pair_are_chosen_only_where_no_other_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    def able(name: str, seqlen: int, device: str) -> Candidates:
         dtype = "bf16" if device == "cuda" else "fp32"
-        return best_kernels(masks.build(name, seqlen, seed=2), Case(seqlen, seqlen, 8, 8, 128, 128, dtype, device))[0].label
+        return candidates(masks.build(name, seqlen, seed=2), Case(seqlen, seqlen, 8, 8, 128, 128, dtype, device))
 
-    assert best("causal", 1 << 15, "cpu") == "sdpa:flash"
-    assert best("share_question", 512, "cpu") == "sdpa:flash"
-    assert best("share_question", 1 << 15, "cpu") == "torch:chunked"  # not through a dense mask
+    assert labels(able("causal", 1 << 15, "cpu").forward) == ["sdpa:flash", "torch:chunked"]
+    assert labels(able("share_question", 512, "cpu").backward) == ["sdpa:flash", "torch:plain", "torch:chunked"]
+    assert labels(able("share_question", 1 << 15, "cpu").all) == ["torch:chunked"]  # not through a dense mask
     installed = {"fa4", "cudnn_flex", "flex", "torch"}
     monkeypatch.setattr(registry, "available", lambda kernel, device: Yes() if kernel.name in installed else No("not here"))
-    assert best("share_question", 1 << 15, "cuda") == "fa4:bands"
+    assert labels(able("share_question", 1 << 15, "cuda").backward)[0] == "fa4:bands"
     installed.remove("fa4")
-    assert best("share_question", 1 << 15, "cuda").startswith("cudnn_flex")
+    assert labels(able("share_question", 1 << 15, "cuda").forward)[0].startswith("cudnn_flex")
     installed.remove("cudnn_flex")
-    assert best("share_question", 1 << 15, "cuda") == "flex"
+    alone = able("share_question", 1 << 15, "cuda")
+    assert (labels(alone.backward), labels(alone.whole)) == (["torch:chunked"], ["flex"])  # its backward is autograd's
+    monkeypatch.setattr(registry, "available", lambda kernel, device: Yes() if kernel.label == "sdpa:efficient" else No("not here"))
+    assert able("share_question", 1 << 15, "cuda").quadratic
+
+
+def labels(kernels: Sequence[longca.Kernel]) -> list[str]:
+    return [kernel.label for kernel in kernels]
 
 
 def test_a_kernel_that_refuses_only_when_it_is_prepared_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,12 +212,12 @@ def test_a_kernel_that_refuses_only_when_it_is_prepared_is_passed_over(monkeypat
 
     mask, tensors = masks.build("causal", 61), make(Case(61, 61, 2, 1, 8, 8, "fp64"))[:3]
     right = longca.attention(*tensors, mask, kernel="torch:plain")
-    for kind in dict.fromkeys(map(type, best_kernels(mask, Case(61, 61, 2, 1, 8, 8, "fp64")))):
+    for kind in dict.fromkeys(map(type, candidates(mask, Case(61, 61, 2, 1, 8, 8, "fp64", backward=False)).all)):
         prepared_for.cache_clear()
         torch.testing.assert_close(longca.attention(*tensors, mask), right)
         monkeypatch.setattr(kind, "prepare", refuse)
     prepared_for.cache_clear()
-    with pytest.raises(longca.Refused, match="no kernel that is available here can do causal on cpu"):
+    with pytest.raises(longca.Refused, match="not on this device"):
         longca.attention(*tensors, mask)
 
 

@@ -49,7 +49,7 @@ def test_softcap_and_sinks(label: str, name: str, softcap: float, sinks: bool, s
     case = Case(S, S, 8, 2, size, size, "bf16", "cuda", softcap=softcap, sinks=sinks)
     supported(label, mask, case)
     try:
-        attention = registry.prepare(kernel, mask, case)
+        attention = registry.prepare(kernel, mask, case).attention
     except Refused as refusal:
         pytest.skip(f"{label}: {refusal}")
     verdict = check_kernel(kernel, attention, case, reference(mask, case))

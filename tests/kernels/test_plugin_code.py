@@ -184,7 +184,9 @@ def test_a_plugin_with_the_name_of_what_it_imports_is_refused(tmp_path: Path) ->
 
 @pytest.mark.parametrize("made", ["longca.kernel(helper.attend)", "helper.Mine"])
 def test_a_kernel_that_is_only_imported_is_said_to_be_another_modules(made: str, tmp_path: Path) -> None:
-    plugin = write(tmp_path, f"import longca, helper\nmine = {made}\n", f"{CLASS.replace('EXTRA', '')}\ndef attend(): pass\n")
+    plugin = write(
+        tmp_path, f"import longca, helper\nmine = {made}\n", f"{CLASS.replace('EXTRA', '')}\ndef attend(q, k, v, mask, scale): pass\n"
+    )
     with pytest.raises(
         BadInput, match=r"^the kernel mine of the plugin .* is from the module helper; write a class that derives from it, or"
     ):

@@ -122,9 +122,7 @@ def test_a_missing_plugin_file() -> None:
 
 
 def test_the_documentation_shows_the_example() -> None:
-    shown = (
-        (EXAMPLES.parent / "docs" / "kernels.md").read_text().split("## A kernel of your own")[1].split("```python\n")[1].split("```")[0]
-    )
+    shown = (EXAMPLES.parent / "docs" / "write-a-kernel.md").read_text().split("```python\n")[1].split("```")[0]
     assert (EXAMPLES / "my_kernel.py").read_text().endswith(shown)
 
 
@@ -161,6 +159,21 @@ def test_supports_must_answer_yes_or_no(answer: str, tmp_path: Path, capsys: pyt
 def test_the_decorator_needs_no_parentheses(decorator: str, tmp_path: Path) -> None:
     (tmp_path / "plugin.py").write_text(f"import torch, longca\n@{decorator}\ndef bare(q, k, v, mask, scale):{RIGHT}")
     assert main(["verify", "--plugin", str(tmp_path / "plugin.py"), *SMALL]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "misfit"),
+    [
+        ("q, k, v", r"\(q, k, v\), which do not fit \(too many positional arguments\)"),
+        ("q, k, v, mask, scale, dropout", "missing a required argument: 'dropout'"),
+        ("q, k, v, mask, softcap", "multiple values for argument 'softcap'"),
+        ("q, k, v, mask, scale, sinks", "missing a required argument: 'sinks'"),
+    ],
+)
+def test_a_function_with_other_arguments_is_refused_with_those_it_must_have(arguments: str, misfit: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(f"import longca\n@longca.kernel\ndef mine({arguments}): return q\n")
+    with pytest.raises(BadInput, match=rf"the kernel 'mine' .*{misfit}.* write def mine\(q, k, v, mask, scale\), with softcap=0.0 or"):
+        registry.load_plugin(tmp_path / "mine.py")
 
 
 def test_the_decorator_takes_a_name_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -247,7 +260,8 @@ def test_what_prepare_returns_must_have_a_forward(tmp_path: Path, capsys: pytest
 
 
 def test_the_documentation_lists_every_setting_with_its_default() -> None:
-    text = (EXAMPLES.parent / "docs" / "kernels.md").read_text().split("### What a kernel says of itself")[1]
+    page = (EXAMPLES.parent / "docs" / "write-a-kernel.md").read_text().split("## The kernel interface")[1]
+    text, of_case = page.split("A `longca.Case` describes")
     rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in text.splitlines() if line.startswith("| `")]
     of_decorator = {name: row[1] for row in rows for name in re.findall(r"`(\w+)`", row[0])}
     of_class = {name: row[2] for row in rows for name in re.findall(r"`(\w+)`", row[0])}
@@ -256,5 +270,5 @@ def test_the_documentation_lists_every_setting_with_its_default() -> None:
             assert of_decorator.pop(name).strip("`").replace('"', "'") == repr(parameter.default), name
     for name in ("devices", "capability", "layout", "backward", "gives_lse", "variants", "own_files", "about"):
         assert of_class[name].strip("`").replace('"', "'") == repr(getattr(longca.Kernel, name)), name
-    paragraph = text.split("A `longca.Case` says")[1].split("\n\n")[0]
-    assert {field.name for field in fields(longca.Case)} - {"scale", "numbers"} <= set(re.findall(r"`(\w+)`", paragraph))
+    table = of_case.split("\n## ")[0]
+    assert {field.name for field in fields(longca.Case)} - {"scale", "numbers"} <= set(re.findall(r"`(\w+)`", table))

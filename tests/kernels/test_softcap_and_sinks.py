@@ -72,7 +72,7 @@ def test_right_kernels_pass_the_check(label: str, dtype: str, softcap: float, wi
     if isinstance(registry.supports(kernel, mask, case), No):
         assert softcap
         return
-    verdict = check_kernel(kernel, registry.prepare(kernel, mask, case), case, reference(mask, case))
+    verdict = check_kernel(kernel, registry.prepare(kernel, mask, case).attention, case, reference(mask, case))
     assert verdict.ok, verdict.reason
     assert ("dsinks" in verdict.errors) is with_sinks
 

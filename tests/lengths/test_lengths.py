@@ -148,6 +148,12 @@ def test_own_lengths_are_cut_to_fit(given_lengths: list[int], data: st.DataObjec
 # -- files ---------------------------------------------------------------------------------------------------------------------
 
 
+def test_documents_beyond_the_sequence_are_noted() -> None:
+    assert lengths.cut_note([500, 700], [1200]) == []
+    (note,) = lengths.cut_note([500, 700], [1200, 1024, 64])
+    assert note == "the given documents hold 1200 tokens, and what is beyond the sequence (64, 1024 tokens) is cut off"
+
+
 @pytest.mark.parametrize(("name", "text"), [("a.json", "[3, 5, 1]"), ("a.txt", "3 5\n1\n"), ("a.csv", "3,5,1"), ("a", " 3, 5,\n1 ")])
 def test_lengths_from_files(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)

@@ -36,7 +36,7 @@ def test_who_started_this_process() -> None:
 def test_a_meeting_place_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     monkeypatch.setenv("MASTER_PORT", "1")
-    with pytest.raises(BadInput, match="MASTER_ADDR must say where"):
+    with pytest.raises(BadInput, match="MASTER_ADDR must give the address"):
         join(Launch(0, 2, 0, 2))
 
 

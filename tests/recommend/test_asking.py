@@ -37,10 +37,10 @@ def asked(folder: Path, *more: str) -> int:
         (["--seqlen", "1000G"], "q, k and v of 1000G tokens take "),
         (["--seqlen", "8", "--gpus", "9"], "9 GPUs cannot share 8 tokens; ask for fewer GPUs."),
         (["--gpus", "0"], "a question needs at least one GPU, not 0."),
-        (["--memory", "80"], "'80' is no amount of memory; write a number over 0 and its unit, such as 80GiB, 80G or 512M."),
-        (["--memory", "banana"], "'banana' is no amount of memory; write a number over 0 and its unit, such as 80GiB, 80G or 512M."),
-        (["--memory", "0G"], "'0G' is no amount of memory;"),
-        (["--memory", "nanG"], "'nanG' is no amount of memory;"),
+        (["--memory", "80"], "'80' is not an amount of memory; write a number over 0 and its unit, such as 80GiB, 80G or 512M."),
+        (["--memory", "banana"], "'banana' is not an amount of memory; write a number over 0 and its unit, such as 80GiB, 80G or 512M."),
+        (["--memory", "0G"], "'0G' is not an amount of memory;"),
+        (["--memory", "nanG"], "'nanG' is not an amount of memory;"),
     ],
 )
 def test_what_makes_no_sense_is_refused(write: Write, capsys: Captured, given: list[str], said: str) -> None:
@@ -90,7 +90,7 @@ def test_a_device_without_records_is_where_to_measure(write: Write, capsys: Capt
 
 def test_a_cpu_is_asked_for_by_its_name(write: Write, capsys: Captured) -> None:
     folder = write("made", [kernel("torch", around(1.0))], {"device": "AMD EPYC", "device_kind": "cpu"})  # as a CPU is named
-    assert asked(folder, "--device", "AMD EPYC", "--seqlen", "4K") == NO_RECORD
+    assert asked(folder, "--device", "AMD EPYC", "--seqlen", "1K") == NO_RECORD
     assert " --out out/recommend --device cpu\n" in capsys.readouterr().out
     assert asked(folder, "--device", "CPU") == 0
     assert asked(folder, "--device", "cuda") == NO_RECORD
@@ -121,11 +121,13 @@ def test_memory_is_counted_on_gpus_only(write: Write, capsys: Captured) -> None:
 def test_the_first_line_names_all_that_are_as_good(write: Write, capsys: Captured) -> None:
     made = [kernel(name, around(ms)) for name, ms in (("fa4:bands", 1.0), ("fa3", 1.001), ("flex", 1.002), ("torch:plain", 9.0))]
     assert asked(write("three", made)) == 0
-    assert "\nuse fa4:bands, or one of fa3, flex: as good within the noise or 3 %\n" in capsys.readouterr().out
+    assert capsys.readouterr().out.startswith("use fa4:bands or one of fa3, flex (as good within the noise or 3 %) for causal, 8K tokens, ")
     assert asked(write("two", [made[0], made[1]])) == 0
-    assert "\nuse fa4:bands, or fa3: as good within the noise or 3 %\n" in capsys.readouterr().out
+    assert capsys.readouterr().out.startswith("use fa4:bands or fa3 (as good within the noise or 3 %) for causal, ")
     assert asked(write("one", [made[0], made[3]])) == 0
-    assert "\nuse fa4:bands\n" in capsys.readouterr().out
+    assert capsys.readouterr().out.startswith(
+        "use fa4:bands for causal, 8K tokens, 64:8 heads of 128, bf16, fwd+bwd, NVIDIA H200: 11 TFLOP/s, 1 ms.\n"
+    )
 
 
 @pytest.mark.parametrize(("slower", "as_good"), [(1.029, True), (1.031, False)])
@@ -172,10 +174,11 @@ def test_what_was_measured_is_sorted_by_size(write: Write, capsys: Captured) -> 
     made = [kernel("fa4", around(1.0), seqlen=length << 10, heads_q=heads) for length in (16, 1, 2) for heads in (8, 64)]
     folder = write("made", made)
     assert asked(folder, "--dtype", "fp16") == NO_RECORD
-    said = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("measured of causal are: "))
-    shown = [place.split(" heads")[0] for place in said.partition(": ")[2].split("; ")]
-    assert shown == ["1K, 8:8", "1K, 64:8", "2K, 8:8", "2K, 64:8", "16K, 8:8", "16K, 64:8"]
-    assert asked(folder, "--seqlen", "16K", "--heads", "16:8") == NO_RECORD
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("measured of causal: ")]
+    shown = [line.partition(": ")[2].split(" heads")[0] for line in said]
+    assert shown == ["1K, 2K, 16K with 8:8", "1K, 2K, 16K with 64:8"]  # a line for each shape
+    words = ["--mask", "causal", "--seqlen", "16K", "--heads", "16:8", "--exact"]
+    assert main(["recommend", *words, "--results", str(folder)]) == NO_RECORD
     assert "records answer with --heads 8:8 or with --heads 64:8." in capsys.readouterr().out
 
 

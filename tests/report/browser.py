@@ -30,8 +30,8 @@ class Browser:
         answer = self._ask("POST", self._root, {"capabilities": {"alwaysMatch": wanted}})
         self._root += f"/{answer['sessionId']}"
 
-    def open(self, page: Path) -> None:
-        self._ask("POST", f"{self._root}/url", {"url": page.as_uri()})
+    def open(self, page: Path, fragment: str = "") -> None:
+        self._ask("POST", f"{self._root}/url", {"url": page.as_uri() + fragment})
 
     def script(self, code: str, *arguments: Any) -> Any:
         return self._ask("POST", f"{self._root}/execute/sync", {"script": code, "args": list(arguments)})

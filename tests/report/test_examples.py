@@ -64,7 +64,7 @@ def test_the_github_action(home: Path) -> None:
             done = shell(home, ["bash", "-e", "-c", step], **more, RUN=f"{number}-abc")
             assert done.returncode == 0, done.stdout + done.stderr
             said.append(done.stdout)
-    assert "baseline main: there was none, so this run is it from now on (baselines/main)" in said[1]
+    assert "baseline main: there was none; this run is stored as the baseline (baselines/main)" in said[1]
     assert re.fullmatch(r"2 (UNCLEAR|SAME)", said[5].splitlines()[-1])  # the run was resumed: it is compared with itself
     assert re.match(r"\*\*2 (UNCLEAR|SAME)\*\*", (home / "bench" / "comment.md").read_text())
     assert "2 cells in 2 journals" in (home / "summary.md").read_text()
@@ -174,7 +174,7 @@ def test_the_slurm_script(home: Path) -> None:
     script = ["bash", str(ROOT / "examples" / "kernel-ci.slurm")]
     first = shell(home, script, SLURM_JOB_ID="1", SLURM_SUBMIT_DIR=str(home))
     assert first.returncode == 0, first.stdout + first.stderr
-    assert "this run is it from now on" in first.stdout
+    assert "this run is stored as the baseline" in first.stdout
     wrong = (home / "my_kernel.py").read_text().replace("* scale", "* scale * 1.1")
     (home / "wrong.py").write_text(wrong)
     second = shell(home, script, SLURM_JOB_ID="2", SLURM_SUBMIT_DIR=str(home), PLUGIN="wrong.py")

@@ -96,14 +96,14 @@ def collisions(figure: Any) -> list[tuple[str, str]]:
     return found
 
 
-def test_figures_are_written_as_png_and_pdf(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_figures_are_written_as_png_pdf_and_svg(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, page = tmp_path / "figures", tmp_path / "page.html"
     assert main(["report", str(journal(write)), "-o", str(page), "--figures", str(folder)]) == 0
     kinds = ("speed", "bars", "peak", "accuracy", "memory", "preparing")
-    assert {path.name for path in folder.iterdir()} == {f"{kind}-{STEM}.{end}" for kind in kinds for end in ("png", "pdf")}
-    starts = {".png": b"\x89PNG", ".pdf": b"%PDF"}
+    assert {path.name for path in folder.iterdir()} == {f"{kind}-{STEM}.{end}" for kind in kinds for end in ("png", "pdf", "svg")}
+    starts = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<?xml"}
     assert all(path.read_bytes().startswith(starts[path.suffix]) for path in folder.iterdir())
-    assert "wrote 12 figures" in capsys.readouterr().out
+    assert "wrote 18 figures" in capsys.readouterr().out
 
 
 def test_what_nobody_counted_has_no_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,16 @@
 """What single sections of the page say, in a real browser as test_page.py."""
 
+import json
+import re
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
+from longca import masks
+from longca.cli import main
 from longca.report.figures import heat
 from longca.report.markdown import SECTIONS, render
 from longca.report.terminal import fastest_tables
@@ -16,227 +19,21 @@ from longca.results.reading import read
 from longca.results.shares import fastest_speeds
 from longca.results.summary import headlines
 from report.browser import Browser
-from report.made import Record, around, kernel, make_record, split
-from report.opened import opened, text
+from report.made import around, kernel, make_record
+from report.opened import PAINT, choose, opened, press_button, text
 
 Write = Callable[..., Path]
 HOSTILE = "<img src=x onerror=alert(1)>"
-RIGHT, DOWN, ESCAPE = "\ue014", "\ue015", "\ue00c"
 CELLS = "return [...document.querySelectorAll(`#${arguments[0]} tr`)].map((row) => [...row.cells].map((cell) => cell.innerText))"
-FRAMES = "const frames = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))); "
-CHART = "const chart = document.querySelectorAll('#bars .plot')[arguments[0]].chart; "
-
-
 SHARES = ((1024, "full", 0.3), (2048, "full", 0.25), (4096, "full", 0.5), (1024, "causal", 0.6), (2048, "causal", 0.03))
 
 
-def chosen(page: Browser, select: str, value: str) -> None:
-    page.script(
-        "const s = document.getElementById(arguments[0]); s.value = arguments[1]; s.dispatchEvent(new Event('change'))", select, value
-    )
+def answers(page: Browser) -> dict[str, list[str]]:
+    """By mask the lines of its cell in the first table, of pages with one length."""
+    return {row[0]: row[1].split("\n") for row in page.script(CELLS, "matrix")[1:]}
 
 
-def many() -> list[Record]:
-    """Fourteen kernels, of which some run at some lengths only, as on a GPU."""
-    made = []
-    for number, seqlen, which in product(range(14), [1024 * k for k in (1, 2, 4, 8, 16, 24, 32, 40, 48)], ("fwd", "bwd")):
-        name = HOSTILE if number == 13 else f"k{number:02}"
-        status = {1: "unsupported", 2: "oom", 3: "wrong"}.get(number, "ok") if seqlen > 8192 else "ok"
-        place = {"seqlen": seqlen, "status": status, "reason": f"{status} there" if status != "ok" else ""}
-        made.append(kernel(name, around(1 + number / 10) if status == "ok" else None, which, **place))
-    made += [kernel("never", None, which, status="unavailable", seqlen=49152, reason="not installed") for which in ("fwd", "bwd")]
-    made.append(kernel("bad", None, "fwd", status="wrong", seqlen=49152, reason="failed its check"))
-    return made
-
-
-@pytest.fixture
-def bars(write: Write, browser: Browser, tmp_path: Path) -> Browser:
-    return opened(browser, write("bars", many()), tmp_path)
-
-
-def test_bars_stand_beside_each_other_with_words_where_there_is_none(bars: Browser) -> None:
-    read = (
-        CHART + "return chart.slots.map(({series, index}) => [chart.lines[series], chart.places[index], chart.points[series][index].value])"
-    )
-    shown = bars.script(read, 0)
-    names = [HOSTILE, "bad", *(f"k{number:02}" for number in range(13))]
-    assert [(name, place) for name, place, _ in shown] == [(name, 49152) for name in names], "all but who is unavailable everywhere"
-    assert {name for name, _, value in shown if value is None} == {"bad", "k01", "k02", "k03"}
-    written = """const words = [], context = CanvasRenderingContext2D.prototype, {fillText} = context;
-                 context.fillText = function (text, ...at) { words.push(text); return fillText.call(this, text, ...at); };
-                 paint(chart);
-                 return frames().then(() => { context.fillText = fillText; return words; })"""
-    words = bars.script(FRAMES + CHART + written, 0)
-    assert [word for word in words if word[0] in "XMWTE"] == ["W wrong", "X unsupported", "M out of memory", "W wrong"]
-    assert {"11", "5.5"} <= set(words), "each bar has its figure"
-    label = bars.script(CHART + "return chart.plot.getAttribute('aria-label')", 0)
-    assert label.endswith("; without a bar: bad wrong, k01 unsupported, k02 out of memory, k03 wrong")
-    chosen(bars, "bars-length", "8192")
-    assert all(value is not None for _, _, value in bars.script(read, 0))
-    chosen(bars, "bars-length", "all")
-    assert {place for _, place, _ in bars.script(read, 0)} == {1024 * k for k in (1, 2, 4, 8, 16, 24, 32, 40, 48)}
-    assert bars.complaints() == []
-
-
-def test_a_bar_has_the_colour_and_the_height_of_its_kernel(bars: Browser) -> None:
-    ink = """let all; paint(chart); const {u} = chart;
-             return frames().then(() => { all = u.ctx.getImageData(0, 0, u.ctx.canvas.width, u.ctx.canvas.height); }).then(() =>
-             chart.slots.map(({series, index, x}) => {
-               const at = (value, scale) => u.valToPos(value, scale, true), {value} = chart.points[series][index];
-               const wanted = styleOf(lookOf(chart.lines[series])).color, rgb = [1, 3, 5].map((i) => parseInt(wanted.slice(i, i + 2), 16));
-               const first = (part) => 4 * (Math.round(at((value ?? 4) * part, 'y')) * all.width + Math.round(at(x + 0.3, 'x')));
-               const like = (part) => String(all.data.slice(first(part), first(part) + 3)) === String(rgb);
-               return [chart.lines[series], value !== null, [0.2, 0.95, 1.1].map(like)]; }))"""
-    for name, measured, inked in bars.script(FRAMES + CHART + ink, 0):
-        assert inked == ([True, True, False] if measured else [False] * 3), name
-
-
-def test_all_lengths_keep_room_for_words_and_scroll_in_their_box(bars: Browser) -> None:
-    chosen(bars, "bars-length", "all")
-    for width in (1200, 390):
-        bars.resize(width, 900)
-        bars.script(CHART + "if (!chart.u) paint(chart)", 0)
-        room, slots, box = bars.script(
-            CHART + "return [chart.u.valToPos(1, 'x') - chart.u.valToPos(0, 'x'), chart.slots.length, chart.plot.parentNode.clientWidth]", 0
-        )
-        assert slots == 9 * 14 + 1
-        assert room >= 12
-        assert room * slots > box, "or there would be nothing to scroll"
-        assert bars.script("return document.documentElement.scrollWidth") <= width
-
-
-def test_pointer_and_keys_read_the_bars(bars: Browser) -> None:
-    bars.script(CHART + "chart.plot.scrollIntoView({block: 'center'}); if (!chart.u) paint(chart)", 0)
-    spot = bars.script(
-        CHART
-        + """const box = chart.u.over.getBoundingClientRect(), [x] = chart.spot(chart, chart.lines.indexOf('k02'), 0);
-             return [box.left + x, box.top + box.height / 2]""",
-        0,
-    )
-    bars.point_at(*spot)
-    assert text(bars, "#hover strong") == "k02 · 48K · out of memory"
-    assert "reason oom there" in text(bars, "#hover")
-    bars.point_at(5, 5)
-    chosen(bars, "bars-length", "all")
-    bars.script(CHART + "chart.plot.focus()", 0)
-    read = []
-    for key in (RIGHT, RIGHT, DOWN):
-        bars.press(key)
-        read.append(text(bars, "#hover strong"))
-    assert [line.rsplit(" · ", 1)[0] for line in read] == [f"{HOSTILE} · 1K", "k00 · 1K", "k00 · 2K"]
-    assert bars.script("return document.querySelectorAll('img').length") == 0
-    assert HOSTILE in text(bars, "#bars-legend")
-    bars.press(ESCAPE)
-    assert bars.script("return document.getElementById('hover').hidden")
-    assert bars.complaints() == []
-
-
-def test_bars_of_block_patterns_are_grouped_by_their_share(write: Write, browser: Browser, tmp_path: Path) -> None:
-    made = [
-        kernel(name, around(ms), "fwd", level="sparse", mask="uniform_block", params={"b": 64, "ratio": ratio, "heads": 8})
-        for (name, ms), ratio in product((("a", 1.0), ("b", 2.0)), (0.2, 0.5))
-    ]
-    page = opened(browser, write("patterns", made), tmp_path)
-    assert page.script(CHART + "return [chart.x, chart.places.map(chart.label), chart.lines]", 0) == [
-        "ratio",
-        ["ratio 0.2", "ratio 0.5"],
-        ["a", "b"],
-    ]
-    assert page.script("return document.querySelectorAll('#bars .plot').length") == 1
-
-
-def test_accuracy_is_shown_at_each_length_the_worst_first(write: Write, browser: Browser, tmp_path: Path) -> None:
-    shares = {("a", "causal"): (0.1, 0.2), ("a", "full"): (0.3, 0.4), (HOSTILE, "causal"): (0.05, 0.6), (HOSTILE, "full"): (0.1, 0.1)}
-    made = [
-        kernel(
-            name, around(1.0), "fwd", mask=mask, mask_digest=mask, seqlen=seqlen, check={"out": {"error": share * 1e-3, "allowed": 1e-3}}
-        )
-        for (name, mask), several in shares.items()
-        for seqlen, share in zip((8192, 16384), several, strict=True)
-    ]
-    page = opened(browser, write("accuracy", made), tmp_path)
-    assert page.script(CELLS, "errors") == [["kernel", "causal", "full"], [f"{HOSTILE} fwd", "60 %", "10 %"], ["a fwd", "20 %", "40 %"]]
-    masks = "return [...document.getElementById('errors-mask').options].map((option) => option.text)"
-    assert page.script(masks) == ["causal: 60 %", "full: 40 %"]
-    expected = [
-        ["kernel", "8K", "16K"],
-        [f"{HOSTILE} fwd", "5.0 %\nout 5.0e-5", "60 %\nout 6.0e-4"],
-        ["a fwd", "10 %\nout 1.0e-4", "20 %\nout 2.0e-4"],
-    ]
-    assert page.script(CELLS, "errors-lengths") == expected
-    chosen(page, "errors-mask", "full")
-    assert [row[0] for row in page.script(CELLS, "errors-lengths")] == ["kernel", "a fwd", f"{HOSTILE} fwd"]
-    wrong = kernel("bad", None, "fwd", mask="full", mask_digest="full", status="wrong", reason="failed its check")
-    (tmp_path / "again").mkdir()
-    page = opened(browser, write("wrong", [*made, wrong]), tmp_path / "again")
-    assert page.script(masks) == ["full: wrong", "causal: 60 %"]
-    assert page.script(CELLS, "errors-lengths")[1] == ["bad fwd", "W", ""]
-
-
-def test_preparing_is_three_figures_and_the_most_of_any_mask(write: Write, browser: Browser, tmp_path: Path) -> None:
-    times = {"causal": (1.0, 3.0, 23770.0), "full": (2.0, 1.0, 1.0), "sliding_window": (1.0, 2.0, 0.8)}
-    made = [
-        kernel(name, around(1.0), "fwd", mask=mask, mask_digest=mask, build_ms=build, plan_ms=plan, compile_ms=compiling)
-        for mask, (build, plan, compiling) in times.items()
-        for name in ("a", "b")
-    ]
-    page = opened(browser, write("preparing", made), tmp_path)
-    charts = page.script("""return [...document.querySelectorAll('#preparing .chart')].map((figure) => {
-        const {chart} = figure.querySelector('.plot');
-        const values = chart.lines.map((line, i) => [line, chart.points[i][0].value]);
-        return [figure.querySelector('figcaption').innerText, Object.fromEntries(values)]; })""")
-    assert charts == [
-        ["planning for the kernel, ms", {"a": 3, "b": 3}],
-        ["first call (compiling), ms", {"a": 23770, "b": 23770}],
-        ["making the mask, ms", {"causal": 1, "full": 2, "sliding_window": 1}],
-    ]
-    hover = (
-        "showHover(document.querySelectorAll('#preparing .plot')[1].chart, 0, 0, 0, 0); return document.getElementById('hover').innerText"
-    )
-    assert "compile_ms 23770" in page.script(hover), "the record that took so long, not any of them"
-
-
-def test_a_kernel_looks_the_same_in_all_charts_and_settings(write: Write, browser: Browser, tmp_path: Path) -> None:
-    dense = [kernel(f"k{number:02}", around(1.0), "fwd", mask=mask) for number in range(13) for mask in ("full", "causal")]
-    names = ("k11", "new1", "new2", "new3", "new4")
-    params = [{"b": 64, "ratio": ratio, "heads": 8} for ratio in (0.2, 0.5)]
-    sparse = [kernel(name, around(2.0), "fwd", level="sparse", mask="uniform_block", params=some) for name in names for some in params]
-    page = opened(
-        browser,
-        [write("kernels", dense), write("sparse", [*sparse, kernel("k05", around(3.0), "fwd", mask="full", env="e", seed=1)])],
-        tmp_path,
-    )
-    read = """const charts = [...document.querySelectorAll('.plot')].map(({chart}) => chart).filter(({ofMasks}) => !ofMasks);
-              const look = (style) => `${style.color} ${style.shape}`;
-              return Object.fromEntries(charts.flatMap((chart) => chart.lines.map((line) => [line, look(styleOf(chart.look(line)))])))"""
-    first = page.script(read)
-    page.script("const s = document.getElementById('setting'); s.selectedIndex = 1; s.dispatchEvent(new Event('change'))")
-    second = page.script(read)
-    assert len(set(first.values())) == 13
-    assert second["k11"] == first["k11"]
-    ink = page.script("return css('--ink')")
-    assert second.pop("k05 on full") == f"{ink} null", "of the dense ones that of this run alone, in no kernel's colour"
-    assert set(second) == set(names)
-    colours = {look.split()[0] for look in [*second.values(), first["k05"]]}
-    assert len(colours) == 6, "who is seen together differs in colour while there are enough"
-
-
-def test_ranks_of_one_method_share_its_colour(write: Write, browser: Browser, tmp_path: Path) -> None:
-    made = [
-        make_record([8.0 / ranks], level="cp", method=method, ranks=ranks, grid=f"1x{ranks}", **also)
-        for method, ranks, also in product(("ring", "magi"), (2, 4), ({}, {"simulated": "h100-ib"}))
-    ]
-    page = opened(browser, write("ranks", made), tmp_path)
-    looks: dict[str, Any] = page.script("return Object.fromEntries([...LOOKS].map(([name, look]) => [name, styleOf(look)]))")
-    for method, other in (("ring", "magi"), ("magi", "ring")):
-        own = [look for name, look in looks.items() if name.startswith(f"{method} ")]
-        assert len(own) == 6
-        assert {look["color"] for look in own} == {looks[f"{method} fa4:bands"]["color"]} != {looks[f"{other} fa4:bands"]["color"]}
-        ranks = [looks[f"{method} 1x{ranks} fa4:bands"] for ranks in (2, 4)]
-        assert ranks[0]["shape"] != ranks[1]["shape"]
-
-
-def test_the_headline_calls_kernels_equal_within_three_percent(write: Write, browser: Browser, tmp_path: Path) -> None:
+def test_the_first_table_calls_kernels_equal_within_three_percent(write: Write, browser: Browser, tmp_path: Path) -> None:
     times = {"causal": (1.0, 1.02, 1.2), "full": (1.0, 1.04, 1.2), "sliding_window": (1.0, 1.01, 1.02)}
     made = [
         kernel(name, around(ms), "fwd", mask=mask, mask_digest=mask, noisy=noisy)
@@ -244,91 +41,217 @@ def test_the_headline_calls_kernels_equal_within_three_percent(write: Write, bro
         for name, ms, noisy in zip((HOSTILE, "b", "c"), several, (False, True, False), strict=True)
     ]
     page = opened(browser, write("equal", made), tmp_path)
-    rows = {row[0]: (row[3], row[6]) for row in page.script(CELLS, "headline")[1:]}
-    assert rows == {
-        "causal": (f"{HOSTILE}, b ~ within\xa03\xa0%", "1.20× c"),
-        "full": (HOSTILE, "1.040× b ~"),
-        "sliding_window": (f"{HOSTILE}, b ~, c within\xa03\xa0%", "no other"),
-    }
+    found = answers(page)
+    assert (found["causal"][0], found["causal"][-1]) == (f"{HOSTILE} ~", "= b")
+    assert (found["full"][0], found["full"][-1]) == (HOSTILE, "1.040× b")
+    assert (found["sliding_window"][0], found["sliding_window"][-1]) == (f"{HOSTILE} ~", "= 2 others")
+    title = page.script("return document.querySelector('.answer').title")
+    assert title == f"causal, 8K: {HOSTILE}, as fast: b, 11 TFLOP/s; 1.20× the speed of c."
     assert page.script("return document.querySelectorAll('img').length") == 0
 
 
-LOG_AXIS = """const {chart} = document.querySelector('#memory-charts .plot'), seen = [];
-              const [minima, wide] = arguments, next = (i) => {
-                if (i === minima.length) return seen;
-                chart.points.flat().forEach((point, j) => { point.value = minima[i] * (1 + j * wide); });
-                paint(chart);
-                return new Promise((done) => setTimeout(done)).then(() => { seen.push(chart.u.axes[1]._splits); return next(i + 1); });
-              };
-              return next(0)"""
+def test_the_first_table_has_the_answer_of_markdown_and_of_the_terminal(write: Write, browser: Browser, tmp_path: Path) -> None:
+    """Three seeds; the fastest kernel failed on one of them and was not measured on another."""
+    times = {"flash": (2.0, 2.0, 2.0), "chunked": (1.0, None), "slow": (4.0, 4.0, 4.0)}
+    made = []
+    for name, several in times.items():
+        for seed, ms in enumerate(several):
+            place = {"seed": seed, "mask_digest": str(seed), "mask": "causal_document", "status": "oom" if ms is None else "ok"}
+            made.append(kernel(name, None if ms is None else around(ms), "fwd", **place))
+    folder = write("verdict", made)
+    page = opened(browser, folder, tmp_path)
+    results = read(folder)
+    rows = naming.rows(results)
+    (headline,) = headlines(rows)
+    assert headline.row[3:] == ["flash", "5.5", "1 %", "2.00× slow"]
+    assert answers(page) == {"causal_document": ["flash", "5.5", "2.00× slow"]}
+    assert fastest_tables(rows)[0].rows == [["causal_document", "flash 5.5 (n=3)"]]
+    assert " | ".join(headline.row) in render(results, rows, "")
 
 
-@pytest.mark.parametrize("wide", [0.0, 40.0])
-def test_a_log_axis_may_begin_anywhere(wide: float, write: Write, browser: Browser, tmp_path: Path) -> None:
-    """Just below a power of ten, half of the least value once made uPlot add marks until the memory was full."""
-    page = opened(browser, write("log", [kernel("fa4:bands", around(1.0), seqlen=1024 * k) for k in (1, 2)]), tmp_path)
-    random = np.random.default_rng(0)
-    minima = [0.198875, 0.0195, 0.0199, 0.19, *(10 ** random.uniform(-4, 4, 200)).tolist()]
-    page.script("document.querySelector('#memory-charts .plot').scrollIntoView()")
-    for least, marks in zip(minima, page.script(LOG_AXIS, minima, wide), strict=True):
-        assert marks == sorted(set(marks)), least
-        assert least / 2 <= marks[0] < marks[-1] <= 2 * least * (1 + wide), "at least two, all on the axis"
-    assert page.complaints() == []
+def test_the_share_of_the_limit_stands_beside_the_speed(write: Write, browser: Browser, tmp_path: Path) -> None:
+    """The limit of a causal mask: its area over that of the tiles it touches (16 tokens of 8 heads, 128 keys), times the dense speed."""
+    digest = masks.build("causal", 8192).digest
+    made = [kernel("fa3", around(1.0), "fwd", mask="full", mask_digest="full"), kernel("fa3", around(2.0), "fwd", mask_digest=digest)]
+    page = opened(browser, write("limit", made), tmp_path)
+    touched = sum(16 * min(8192, 128 * ((16 * row + 15) // 128 + 1)) for row in range(8192 // 16))
+    limit = masks.build("causal", 8192).area / touched
+    entry = page.script("return setting().matrix.find(({ panel }) => panel === 'causal').limit")
+    assert entry == pytest.approx(0.5 / limit, rel=1e-3)
+    assert answers(page)["causal"][2] == f"{100 * 0.5 / limit:.0f} %"
 
 
-def test_what_a_rule_skipped_has_a_word_and_a_letter_of_its_own(write: Write, browser: Browser, tmp_path: Path) -> None:
-    made = [kernel(name, around(1.0), "fwd", seqlen=n) for name, n in (("fa3", 1024), ("fa3", 2048), ("plain", 1024))]
-    reason = {"status": "unsupported", "reason": "a rule skips it beyond 1024 tokens"}
-    made += [kernel("plain", None, "fwd", seqlen=2048, limited=True, **reason), kernel("old", None, "fwd", seqlen=2048, **reason)]
-    page = opened(browser, write("limited", made), tmp_path)
-    assert "(3 ok, 1 skipped, 1 unsupported)" in text(page, "#about")
-    feet = page.script("const {chart} = document.querySelector('#charts .plot'); return feetAt(chart, 1).map(({letter}) => letter)")
-    assert feet == ["L"], "who has no time anywhere has no letter"
-    assert page.script(CELLS, "heat")[1:] == [["fa3 fwd", "1.1 %"], ["plain fwd", "L"]]
-    assert "L plain, fwd: a rule skips it" in text(page, "#charts .words")
-    label = page.script("return document.querySelector('#bars-charts .plot').getAttribute('aria-label')")
-    assert label.endswith("; without a bar: plain skipped by a rule")
-    page.script("const f = document.getElementById('filter'); f.value = 'rule'; f.dispatchEvent(new Event('input'))")
-    assert "2 of 5" in text(page, "#shown"), "the reason of the old one says it, too"
-    status = page.script("return [...document.querySelectorAll('#table tbody tr')].map((row) => row.cells[4].innerText)")
-    assert status == ["skipped", "unsupported"]
+def test_a_mask_that_is_another_one_at_some_length_says_so(write: Write, browser: Browser, tmp_path: Path) -> None:
+    """A window as long as the sequence hides nothing: every kernel of the full mask runs there, and none of them can do windows."""
+    made = []
+    for seqlen, name in product((1024, 2048), ("full", "sliding_window")):
+        mask = masks.build(name, seqlen, **({"w": 1024} if name != "full" else {}))
+        place = {"mask": name, "params": mask.params, "seqlen": seqlen, "mask_digest": mask.digest}
+        able = name == "full" or seqlen == 1024
+        about = {"kernel": "fa3", "asked": "fa3", "variant": None}
+        made.append(make_record([1.0] if able else None, **place, **about, status="ok" if able else "unsupported", reason="no windows"))
+        made.append(make_record([4.0], **place, kernel="flex", asked="flex", variant=None))
+    page = opened(browser, write("degenerate", made), tmp_path)
+    assert page.script(CELLS, "matrix")[2][1].split("\n")[2] == "as full"
+    states = dict(
+        page.script(
+            "return [...document.querySelectorAll('#board-table tbody tr')].map((row) => [row.cells[0].innerText, row.cells[2].className])"
+        )
+    )
+    assert states == {"fa3": "state unsupported", "flex": "state measured"}, "a time of fa3 at 1K says nothing about windows"
+    choose(page, "board-mode", "peak")
+    choose(page, "board-place", "1024")
+    assert [row[2] for row in page.script(CELLS, "board-table")[1:]] == ["= full", "= full"]
+    page.script("showCell(cellsNow().find(({ panel, x, line }) => panel === 'sliding_window' && x === 1024 && line === 'fa3'))")
+    assert "At this length the mask sliding_window is the same as full." in text(page, "#receipts-text")
+
+
+def test_the_board_says_what_became_of_every_kernel_on_every_mask(write: Write, browser: Browser, tmp_path: Path) -> None:
+    made = [
+        kernel("good", around(1.0), "fwd", mask=mask, seqlen=n, mask_digest=f"{mask}{n}")
+        for mask in ("full", "causal")
+        for n in (1024, 2048)
+    ]
+    statuses = {"wrong": "wrong", "grey": "unsupported", "rule": "skipped", "big": "oom"}
+    made += [kernel(name, None, "fwd", mask="full", seqlen=1024, status=status, reason=status) for name, status in statuses.items()]
+    made += [
+        kernel("some", around(2.0), "fwd", mask="full", seqlen=1024),
+        kernel("some", None, "fwd", mask="full", seqlen=2048, status="oom"),
+    ]
+    made += [kernel("wrong", around(9.0), "fwd", mask="full", seqlen=2048)]
+    made += [kernel("model", around(3.0), "fwd", mask="full", seqlen=1024, simulated="h100-ib")]
+    page = opened(browser, write("board", made), tmp_path)
+    found = page.script(
+        "return [...document.querySelectorAll('#board-table tbody tr')].map((row) =>"
+        " [row.cells[0].innerText, row.cells[1].className, row.cells[2].className])"
+    )
+    states = {name: (first.removeprefix("state "), second.removeprefix("state ")) for name, first, second in found}
+    assert states == {
+        "good": ("measured", "measured"),
+        "some": ("measured-at-some-lengths", "not-run"),
+        "wrong": ("wrong", "not-run"),
+        "grey": ("unsupported", "not-run"),
+        "rule": ("not-run", "not-run"),
+        "big": ("failed", "not-run"),
+        "model, simulated on h100-ib": ("simulated", "not-run"),
+    }
+    colour = "return getComputedStyle(document.querySelector('td.state.unsupported')).backgroundColor"
+    parts = [float(part) for part in re.findall(r"[\d.]+", page.script(colour))[:3]]
+    assert max(parts) - min(parts) < 12, "unsupported is quiet"
+    shown = page.script(
+        "return [...document.querySelectorAll('#board-key > span')].map((entry) => entry.innerText.trim().split('\\n').at(-1))"
+    )
+    assert len(shown) == 7
 
 
 def test_shares_are_those_of_the_chosen_length(write: Write, browser: Browser, tmp_path: Path) -> None:
     """A kernel that is fast at short lengths only does not look fast: the longest length that all masks have comes first."""
     made = [
-        kernel("cudnn", around(1.0), "fwd", seqlen=n, mask=mask, mfu=mfu, tflops=989 * mfu, mask_digest=mask) for n, mask, mfu in SHARES
+        kernel("cudnn", around(1.0), "fwd", seqlen=n, mask=mask, mfu=mfu, tflops=989 * mfu, mask_digest=f"{mask}{n}")
+        for n, mask, mfu in SHARES
     ]
     page = opened(browser, write("shares", made), tmp_path)
-    assert page.script("return document.getElementById('peak-length').value") == "2048"
-    assert page.script(CELLS, "heat")[1] == ["cudnn fwd", "25 %", "3.0 %"]
-    assert text(page, "#peak-note").startswith("At 2K, ")
-    chosen(page, "peak-length", "best")
-    assert page.script(CELLS, "heat")[1] == ["cudnn fwd", "50 %\n4K", "60 %\n1K"], "the length of each stands below it"
+    choose(page, "board-mode", "peak")
+    assert page.script("return document.getElementById('board-place').value") == "2048"
+    assert page.script(CELLS, "board-table")[1] == ["cudnn", "25 %", "3.0 %"]
+    choose(page, "board-place", "1024")
+    assert page.script(CELLS, "board-table")[1] == ["cudnn", "30 %", "60 %"]
     assert page.complaints() == []
 
 
-def test_block_patterns_have_shares_by_their_parameters(write: Write, browser: Browser, tmp_path: Path) -> None:
-    """The best of several parameters would say nothing about the others."""
-    params = {0.5: {"b": 64, "ratio": 0.2, "heads": 8}, 0.25: {"b": 64, "ratio": 0.8, "heads": 8}}
-    made = [kernel("flex", around(1.0), "fwd", level="sparse", mask="uniform_block", params=own, mfu=mfu) for mfu, own in params.items()]
-    page = opened(browser, write("patterns", made), tmp_path)
-    assert [cell.replace("\n", " ") for cell in page.script(CELLS, "heat")[0][1:]] == [f"uniform_block b=64 ratio={r}" for r in (0.2, 0.8)]
-    assert page.script(CELLS, "heat")[1] == ["flex fwd", "50 %", "25 %"]
+def test_accuracy_the_worst_kernel_first_and_at_each_length(write: Write, browser: Browser, tmp_path: Path) -> None:
+    shares = {("a", "causal"): (0.1, 0.2), ("a", "full"): (0.3, 0.4), (HOSTILE, "causal"): (0.05, 0.6), (HOSTILE, "full"): (0.1, 0.1)}
+    made = [
+        kernel(
+            name,
+            around(1.0),
+            "fwd",
+            mask=mask,
+            mask_digest=f"{mask}{seqlen}",
+            seqlen=seqlen,
+            check={"out": {"error": share * 1e-3, "allowed": 1e-3}},
+        )
+        for (name, mask), several in shares.items()
+        for seqlen, share in zip((8192, 16384), several, strict=True)
+    ]
+    wrong = kernel("bad", None, "fwd", mask="full", mask_digest="full8192", status="wrong", reason="failed its check")
+    page = opened(browser, write("accuracy", [*made, wrong]), tmp_path)
+    choose(page, "board-mode", "error")
+    rows = [[cell.split("\n")[0] for cell in row] for row in page.script(CELLS, "board-table")]
+    assert rows == [["kernel", "causal", "full"], ["bad", "", "✗"], [HOSTILE, "60 %", "10 %"], ["a", "20 %", "40 %"]]
+    choose(page, "board-place", "8192")
+    assert page.script(CELLS, "board-table")[2] == [HOSTILE, "5.0 %\nout", "10 %\nout"]
+    page.script("[...document.querySelectorAll('#board-table td button')][0].click()")
+    assert "out 5.00e-5 of 0.001 (5.0 %)" in text(page, "#receipts-text")
 
 
-def test_tokens_per_second_are_of_the_entire_sequence(write: Write, browser: Browser, tmp_path: Path) -> None:
-    made = [kernel("fa4:bands", [2.0], "fwd", seqlen=1024), kernel("flex", None, "fwd", seqlen=1024, status="oom"), split("usp", 4.0)]
-    page = opened(browser, write("tokens", made), tmp_path)
-    assert page.script("return [0, 1, 2].map((record) => get(record, 'tokens_s'))") == [512000, None, 8192 / 4 * 1000]
-    assert "tokens_s 512000" in page.script("return fieldList(fieldsOf(0)).textContent")
-    assert "512000" in text(page, "#table tbody tr")
-    assert "tokens_s" in page.script("return csvText(ALL).split('\\n')[0]").split(",")
+def test_each_pass_answers_for_its_own_tensors(write: Write, browser: Browser, tmp_path: Path) -> None:
+    errors = {"out": 0.1, "lse": 0.2, "dq": 0.3, "dk": 0.5, "dv": 0.4}
+    check = {name: {"error": error, "allowed": 1.0} for name, error in errors.items()}
+    page = opened(browser, write("passes", [make_record(check=check, **{"pass": which}) for which in ("fwd", "bwd")]), tmp_path)
+    choose(page, "board-mode", "error")
+    for which, share in (("fwd", "20 %\nlse"), ("bwd", "50 %\ndk")):
+        press_button(page, "pass", which)
+        assert page.script(CELLS, "board-table")[1] == ["fa4:bands", share]
 
 
-def test_what_is_wrong_somewhere_has_no_share_on_the_page_in_markdown_or_in_a_figure(
-    write: Write, browser: Browser, tmp_path: Path
-) -> None:
+def test_the_curve_is_the_share_of_cells_in_which_a_kernel_is_close(write: Write, browser: Browser, tmp_path: Path) -> None:
+    """Of four cells: b is as fast in one, reaches 80 % in another and half in a third, and has no time in the fourth."""
+    times = {1024: (1.0, 1.0), 2048: (1.0, 1.25), 4096: (1.0, 2.0), 8192: (1.0, None)}
+    made = [
+        kernel(name, None if ms is None else around(ms), "fwd", seqlen=n, mask_digest=str(n), status="oom" if ms is None else "ok")
+        for n, several in times.items()
+        for name, ms in zip("ab", several, strict=True)
+    ]
+    page = opened(browser, write("curve", made), tmp_path)
+    curves = {
+        name: dict(zip(page.script("return DATA.steps"), curve, strict=True))
+        for name, _, curve in page.script("return setting().order[0][1]")
+    }
+    assert set(curves["a"].values()) == {1.0}
+    assert {step: curves["b"][step] for step in (0.5, 0.6, 0.8, 0.9, 1.0)} == {0.5: 0.75, 0.6: 0.5, 0.8: 0.5, 0.9: 0.25, 1.0: 0.25}
+    assert page.script(PAINT + "return drawn.get(document.getElementById('curve')).getOption().series.length") == 2
+
+
+def test_what_changed_names_versions_and_times(write: Write, browser: Browser, tmp_path: Path) -> None:
+    """Steady samples of an edited kernel: it became twice as fast on one mask, and broke on another."""
+    steady = [1.0 + (7 * n % 30) / 5000 for n in range(30)]
+    place: dict[str, Any] = {"which": "fwd", "schema": 2}
+    old = [
+        kernel("mine", [2 * ms for ms in steady], **place, mask=mask, mask_digest=mask, versions={"code": "one"})
+        for mask in ("full", "causal")
+    ]
+    place |= {"versions": {"code": "two"}}
+    new = [
+        kernel("mine", steady, **place, mask="full", mask_digest="full"),
+        kernel("mine", None, **place, mask="causal", mask_digest="causal", status="wrong", reason="out is off"),
+    ]
+    keyed = [record | {"key": f"v{number}"} for number, record in enumerate([*old, *new])]
+    page = opened(browser, write("changed", keyed), tmp_path)
+    words = text(page, "#changes-list")
+    assert "2 cells were measured more than once" in words
+    assert "1 broken, 1 faster" in words
+    assert "faster mine · full · 8K · fwd" in words
+    assert "(2.00× as fast)" in words
+    assert "code one → code two" in words
+    assert "broken mine · causal · 8K · fwd out is off" in words
+
+
+def test_what_failed_comes_before_what_was_never_tried(write: Write, browser: Browser, tmp_path: Path) -> None:
+    made = [kernel(name, around(1.0), "fwd", seqlen=n) for name, n in (("fa3", 1024), ("fa3", 2048), ("plain", 1024))]
+    reason = {"status": "unsupported", "reason": "a rule skips it beyond 1024 tokens"}
+    made += [kernel("plain", None, "fwd", seqlen=2048, limited=True, **reason), kernel("old", None, "fwd", seqlen=2048, **reason)]
+    made += [kernel(name, None, "fwd", seqlen=2048, status="oom", reason=f"asked for {gib} GiB") for name, gib in (("a", 80), ("b", 81))]
+    page = opened(browser, write("limited", made), tmp_path)
+    assert "(3 ok, 2 oom, 1 skipped, 1 unsupported)" in text(page, "#about")
+    assert text(page, "#failures-list .notes").startswith("out of memory a, b, fwd: asked for 80 GiB 2 records; causal")
+    assert "2 reasons for what was not run" in text(page, "#failures-list summary")
+    assert "Without any time here: old, a, b." in text(page, "#untimed")
+    page.script("const f = document.getElementById('filter'); f.value = 'rule'; f.dispatchEvent(new Event('input'))")
+    assert "2 of 7" in text(page, "#shown"), "the reason of the old one says it, too"
+
+
+def test_what_is_wrong_somewhere_has_no_share_in_markdown_or_in_a_figure(write: Write, browser: Browser, tmp_path: Path) -> None:
     made = [kernel(name, around(ms), "fwd", seqlen=256) for name, ms in (("fast", 1.0), ("bad", 2.0))]
     made.append(kernel("bad", None, "fwd", seqlen=128, status="oom"))
     made.append(kernel("bad", None, "fwd", seqlen=512, status="wrong", reason="out is off"))
@@ -336,8 +259,10 @@ def test_what_is_wrong_somewhere_has_no_share_on_the_page_in_markdown_or_in_a_fi
         (tmp_path / f"page-{name}").mkdir()
         folder = write(name, [record | {"mfu": record["tflops"] and peak} for record in made])
         page = opened(browser, folder, tmp_path / f"page-{name}")
-        assert page.script(CELLS, "heat")[1:] == [["bad fwd", "W"], ["fast fwd", "50 %" if peak else "100 %"]]
-        assert page.script("return document.querySelector('#heat td.mark').title") == "wrong: out is off"
+        assert page.script("return document.querySelectorAll('#board-table td.wrong').length") == 1
+        assert "wrong bad, fwd: out is off" in text(page, "#failures-list")
+        modes = page.script("return [...document.getElementById('board-mode').options].map(({ value }) => value)")
+        assert ("peak" in modes) == (peak is not None), "there is no share of a peak that is not known"
         rows = naming.rows(read(folder))
         assert SECTIONS["Share of peak"]("", rows).rows[0][1:] == ["wrong", "50 %" if peak else "100 %"]
         fastest = None if peak else fastest_speeds(rows)
@@ -351,15 +276,15 @@ def test_the_page_shows_what_counts(write: Write, browser: Browser, tmp_path: Pa
     versions = [kernel("mine", None, **mine) | wrong, kernel("mine", around(4.0), **mine), kernel("mine", around(20.0), **mine)]
     keyed = [record | {"key": f"v{number}"} for number, record in enumerate(versions)]
     page = opened(browser, write("edited", [keyed[0], kernel("fa4:bands", around(10.0), **mine), *keyed[1:]]), tmp_path)
-    assert "2.00× mine" in text(page, "#headline")
-    assert "W" not in text(page, "#errors tbody")
+    assert answers(page)["causal"][-1] == "2.00× mine"
+    assert page.script("return document.querySelectorAll('td.wrong').length") == 0
 
 
-def test_a_doubtful_record_has_its_letter_and_reason_and_no_rank(write: Write, browser: Browser, tmp_path: Path) -> None:
+def test_a_doubtful_record_has_its_reason_and_no_rank(write: Write, browser: Browser, tmp_path: Path) -> None:
     fast = kernel("fast", around(0.1), "fwd") | {"check": None}
     page = opened(browser, write("doubtful", [fast, kernel("flex", around(1.0), "fwd")]), tmp_path)
-    assert page.script(CELLS, "headline")[1][3:] == ["flex", "11", "1 %", "the only one"]
-    assert "D fast, fwd: it has a time but no check (8K)" in text(page, "#charts .words")
+    assert answers(page)["causal"] == ["flex", "11", "the only one"]
+    assert "doubtful fast, fwd: it has a time but no check" in text(page, "#failures-list")
     assert "1 doubtful" in text(page, "#about")
 
 
@@ -369,24 +294,32 @@ def test_names_of_javascript_are_names_like_others(name: str, write: Write, brow
     made += [kernel(name, None, "fwd", mask=name, seqlen=1024, status="oom", reason=name)]
     page = opened(browser, write("names", made), tmp_path)
     assert page.complaints() == []
-    assert {row[0] for row in page.script(CELLS, "headline")[1:]} == {name, "causal"}
+    assert {row[0] for row in page.script(CELLS, "matrix")[1:]} == {name, "causal"}
     assert name in text(page, "#legend")
 
 
-def test_the_headline_is_that_of_markdown_and_of_the_terminal(write: Write, browser: Browser, tmp_path: Path) -> None:
-    """Three seeds; the fastest kernel failed on one of them and was not measured on another."""
-    times = {"flash": (2.0, 2.0, 2.0), "chunked": (1.0, None), "slow": (4.0, 4.0, 4.0)}
-    made = []
-    for name, several in times.items():
-        for seed, ms in enumerate(several):
-            place = {"seed": seed, "mask_digest": str(seed), "mask": "causal_document", "status": "oom" if ms is None else "ok"}
-            made.append(kernel(name, None if ms is None else around(ms), "fwd", **place))
-    folder = write("verdict", made)
-    page = opened(browser, folder, tmp_path)
-    results = read(folder)
-    rows = naming.rows(results)
-    (headline,) = headlines(rows)
-    assert page.script(CELLS, "headline")[1] == headline.row
-    assert headline.row[3:] == ["flash", "5.5", "1 %", "2.00× slow"]
-    assert fastest_tables(rows)[0].rows == [["causal_document", "flash 5.5 (n=3)"]]
-    assert " | ".join(headline.row) in render(results, rows, "")
+def test_a_trace_becomes_a_timeline(write: Write, browser: Browser, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events = [{"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "args": {"name": "rank 0"}},
+              {"ph": "X", "cat": "attention", "name": HOSTILE, "pid": 0, "tid": 0, "ts": 1000.0, "dur": 500.0, "args": {}},
+              {"ph": "b", "cat": "transfer", "name": "kv", "pid": 1, "tid": 1, "id": 7, "ts": 250.0, "args": {"bytes": 1024}},
+              {"ph": "e", "cat": "transfer", "name": "kv", "pid": 1, "tid": 1, "id": 7, "ts": 2000.0}]  # fmt: skip
+    trace = tmp_path / "ring.json"
+    trace.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
+    folder = write("made", [make_record()])
+    page = opened(browser, folder, tmp_path, "--trace", str(trace))
+    spans = page.script("return DATA.timelines[0].spans")
+    assert spans == [[0, 0, 0, 1.0, 1.5, 0], [1, 1, 1, 0.25, 2.0, 1024]]
+    page.script(PAINT)
+    assert page.script("return drawn.get(document.querySelector('#timelines .plot')).getOption().yAxis[0].data") == ["rank 0", "rank 1"]
+    assert not page.script("return document.getElementById('to-parallel').hidden")
+    assert page.complaints() == []
+    trace.write_text("{}")
+    assert main(["report", str(folder), "-o", str(tmp_path / "x.html"), "--trace", str(trace)]) == 2
+    assert "is no trace of `longca simulate --trace`" in capsys.readouterr().err
+    assert main(["report", str(folder), "-o", str(tmp_path / "x.html"), "--trace", "nowhere.json"]) == 2
+    assert "cannot read nowhere.json" in capsys.readouterr().err
+
+
+def test_there_is_no_timeline_without_a_trace(write: Write, browser: Browser, tmp_path: Path) -> None:
+    page = opened(browser, write("made", [make_record()]), tmp_path)
+    assert page.script("return [document.getElementById('parallel').hidden, document.getElementById('to-parallel').hidden]") == [True, True]

@@ -47,10 +47,24 @@ def test_no_name_ends_a_cell_of_markdown() -> None:
     assert "| a\\|b | 8K | 11 |" in text
 
 
-def test_markdown_says_a_speed_or_a_status() -> None:
+def test_markdown_has_a_speed_or_a_status_in_the_unit_of_the_table() -> None:
     text = to_markdown(read(GOLDEN))
-    assert "| causal | 256 | unavailable | wrong | " in text
+    assert "| causal | 256 | wrong | 22.3~ | " in text, "the journal has 0.0222668 TFLOP/s"
     assert "### bwd, " in text
+    assert text.count("(GFLOP/s)") == 2
+
+
+def test_markdown_leaves_out_what_is_unsupported_throughout() -> None:
+    statuses = {"ax": "ok", "ay": "unsupported", "bx": "unsupported", "by": "unsupported", "cx": "oom", "cy": "unsupported"}
+    made = [
+        kernel(name, (1.0,) if status == "ok" else None, "fwd", mask=mask, mask_digest=mask, status=status)
+        for (name, mask), status in statuses.items()
+    ]
+    text = to_markdown(results_of(made))
+    assert "| mask | tokens | a | c |" in text
+    assert "| x | 8K | 11 | oom |" in text
+    assert "| y |" not in text
+    assert text.endswith("Not shown, because nothing here is supported: b.\n")
 
 
 def test_hud_has_the_fields_of_version_3() -> None:
@@ -99,7 +113,7 @@ def test_the_verb_writes_files_and_says_what_is_missing(tmp_path: Path, capsys: 
     assert main(["export", str(tmp_path), "--csv"]) == 2
     assert main(["export", str(GOLDEN), "--csv", str(tmp_path / "no" / "x.csv")]) == 2
     errors = capsys.readouterr().err
-    assert "say what to write" in errors
+    assert "give a format" in errors
     assert "there is no journal" in errors
     assert "cannot write" in errors
 
@@ -117,7 +131,7 @@ def test_the_folder_may_stand_before_or_behind_a_flag(way: str, tmp_path: Path, 
     capsys.readouterr()
     for words in ([f"--{way}"], [f"--{way}", file], ["--parquet", file]):
         assert main(["export", *words]) == 2
-        assert capsys.readouterr().err.startswith("longca: name the folder of the journal first")
+        assert capsys.readouterr().err.startswith("longca: give the folder of the journal first")
 
 
 def test_parquet_without_pyarrow_is_one_sentence(

@@ -74,6 +74,25 @@ def test_a_damaged_line_in_the_middle_is_refused_with_its_number(tmp_path: Path,
         Journal(tmp_path)
 
 
+def test_blocks_of_lines_read_as_single_lines_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However the file is cut into blocks, with records of several schemas, or damage in a later block."""
+    lines = (GOLDEN / "schema1" / "results.jsonl").read_bytes().splitlines(keepends=True)
+    lines += filled(tmp_path, 5).read_bytes().splitlines(keepends=True)
+    path = tmp_path / "results.jsonl"
+    path.write_bytes(b"".join(lines))
+    alone = [decode_record(line) for line in lines]
+    for size in (1, 700, 2000, 1 << 20):
+        monkeypatch.setattr(files, "BLOCK", size)
+        assert files.read_results(tmp_path).entries == alone
+        path.write_bytes(b"".join([*lines, b"{}\n", *lines[-2:]]))
+        with pytest.raises(BadInput, match=rf"results.jsonl line {len(lines) + 1} is damaged"):
+            files.read_results(tmp_path)
+        path.write_bytes(b"".join([*lines[:-1], lines[-1].rstrip(), lines[-1]]))  # two records in one line
+        with pytest.raises(BadInput, match=rf"results.jsonl line {len(lines)} is damaged"):
+            files.read_results(tmp_path)
+        path.write_bytes(b"".join(lines))
+
+
 def test_the_last_record_of_a_key_counts(tmp_path: Path) -> None:
     with Journal(tmp_path) as made:
         made.add(record(0, "error"))

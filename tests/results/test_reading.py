@@ -133,5 +133,5 @@ def test_a_torn_last_line_is_said(command: list[str], write: Write, tmp_path: Pa
     with (folder / "results.jsonl").open("a") as file:
         file.write('{"key": "half')
     main([places.get(word, word) for word in command])
-    said = f"note: left out the torn last line of {folder}/results.jsonl (13 bytes); the next `longca run` there removes it.\n"
+    said = f"note: skipped the incomplete last line of {folder}/results.jsonl (13 bytes); the next `longca run` there removes it.\n"
     assert capsys.readouterr().err.count(said) == 1

@@ -5,6 +5,7 @@ from typing import Any
 from longca.report.terminal import fastest_tables, summary_tables
 from longca.results import naming
 from longca.results.export import to_markdown
+from longca.results.ranking import rank_rows
 from report.made import make_record, results_of
 
 Record = dict[str, Any]
@@ -56,7 +57,7 @@ def test_block_patterns_show_their_parameters_and_how_they_compare_with_the_dens
     kernels, patterns = fastest([dense("d", "full", 10.0), dense("e", "full", 12.0), *found])
     assert kernels.rows == [["full", "d 100"]]
     assert patterns.rows == [["uniform_block b=64 ratio=0.2", "a 250 2.5x"], ["uniform_block b=64 ratio=0.5", "a 50 0.5x"]]
-    assert "x: times as fast as the dense mask" in patterns.title
+    assert "x: speed-up over the dense mask" in patterns.title
     assert rows(found[0]) == [[["uniform_block b=64 ratio=0.2", "a 250"]]]  # alone, and without anything to compare with
     shared = sparse("a", 0.2, 4.0, params={"b": 64, "ratio": 0.2, "heads": 1})
     assert rows(shared) == [[["uniform_block b=64 ratio=0.2 heads=1", "a 250"]]]
@@ -70,6 +71,14 @@ def test_selected_blocks_are_rows_of_their_own_and_compare_with_the_causal_mask(
         ["uniform_block b=64 ratio=0.2", "a 250 2.5x"],
         ["uniform_block nsa b=64 ratio=0.2", "a 250 1.25x"],
     ]
+
+
+def test_of_methods_that_are_exactly_as_fast_the_simpler_is_named_first() -> None:
+    """As `longca ls cp` orders them; one that is not known here comes last."""
+    split = {"level": "cp", "ranks": 8, "grid": "8x1"}
+    made = [record("k", "x", 200.0, method=method, **split) for method in ("another", "loongtrain", "usp", "ulysses")]
+    (ranking,) = (rank_rows(own) for own in naming.contests(naming.rows(results_of(made))).values())
+    assert [standing.line.split()[0] for standing in ranking.standings] == ["ulysses", "usp", "loongtrain", "another"]
 
 
 def test_kernels_that_are_as_fast_are_named() -> None:
@@ -98,8 +107,8 @@ def test_markdown_marks_noisy_figures_and_says_so() -> None:
     quiet = [record("a", "x", 100.0, noisy=False), record("b", "x", 90.0, noisy=False)]
     assert "~" not in markdown(*quiet)
     text = markdown(quiet[0], quiet[1] | {"noisy": True})
-    assert text.startswith("`~`: noisy, ")
-    assert "| share_question | 1K | 100 | 90 ~ |" in text
+    assert text.startswith("`~`: noisy; ")
+    assert "| share_question | 1K | 100 | 90~ |" in text
 
 
 def test_a_run_ends_with_how_kernels_of_ones_own_stand() -> None:

@@ -157,3 +157,28 @@ def test_every_method_takes_at_least_its_work_and_its_bytes(method: str) -> None
         shares = found.compute_share + found.exposed_share + found.late_share + found.host_share
         assert shares == pytest.approx(1.0, abs=1e-6)
     assert predict(programs, PLAIN, Pass.BOTH).ms <= (predict(programs, PLAIN, Pass.FWD).ms + predict(programs, PLAIN, Pass.BWD).ms) * 1.05
+
+
+def test_programs_recorded_in_other_processes_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    from longca.simulate import forked, programs
+
+    plan = registry.plan("magi", masks.causal_document(512, documents=[200, 12, 300]), Case(512, 512, 4, 2, 64, 64, "bf16", "cuda"), 5)
+    here = programs.Programs.of(plan)
+    monkeypatch.setattr(programs, "MANY_RANKS", 4)
+    monkeypatch.setattr(programs, "PART", 2)
+    monkeypatch.setattr(forked, "cores", lambda: 2)
+    assert programs.Programs.of(plan).ranks == here.ranks
+
+
+def test_results_of_forked_processes_come_in_order_and_errors_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    from longca.simulate import forked
+
+    monkeypatch.setattr(forked, "cores", lambda: 3)
+    here = os.getpid()
+    assert list(forked.map_forked(lambda x: (x, os.getpid() == here), [1, 2, 3])) == [(1, False), (2, False), (3, False)]
+    with pytest.raises(ZeroDivisionError):
+        list(forked.map_forked(lambda x: 1 / x, [1, 0]))
+    nested = forked.map_forked(lambda x: list(forked.map_forked(lambda y: (x, y), [1, 2])), [3, 4])
+    assert list(nested) == [[(3, 1), (3, 2)], [(4, 1), (4, 2)]]

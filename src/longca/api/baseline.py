@@ -46,7 +46,7 @@ def baseline_folder(name: str | Path) -> Path:
     if "/" in text and text.strip("/"):
         return Path(text)
     if not NAME.fullmatch(text):
-        raise BadInput(f"{name!r} is no name of a baseline; use letters, digits, _, - and ., or the path of a folder.")
+        raise BadInput(f"{name!r} is not a valid name of a baseline; use letters, digits, _, - and ., or the path of a folder.")
     return HOME / text
 
 
@@ -57,7 +57,7 @@ def hold_against(
     folder, limit = baseline_folder(name), parse_threshold(threshold)
     known = folder in journals_below(folder)
     if left:
-        return Against(f"baseline {name}: {plural(left, 'cell')} of this run are left, so it is not compared yet.", ok=False)
+        return Against(f"baseline {name}: {plural(left, 'cell')} of this run are left, so it is not yet compared.", ok=False)
     faults = [record for record in records if record.status in AT_FAULT]
     if known and not renew:
         try:
@@ -70,9 +70,9 @@ def hold_against(
     if faults or not any(record.ok for record in records):
         why = f"{plural(len(faults), 'cell')} failed" if faults else "nothing was measured"
         kept = "the old one is kept" if known else "there is none yet"
-        return Against(f"baseline {name}: this run does not become it, as {why}; {kept}.", ok=False)
+        return Against(f"baseline {name}: this run is not stored, because {why}; {kept}.", ok=False)
     pin(run, folder)
-    what = "renewed with this run" if known else "there was none, so this run is it from now on"
+    what = "replaced by this run" if known else "there was none; this run is stored as the baseline"
     return Against(f"baseline {name}: {what} ({folder}); --renew-baseline replaces it.")
 
 

@@ -134,12 +134,14 @@ def _standing(folder: str, kernel: str) -> list[Table]:
         raise BadInput(f"{folder} has no record of {kernel!r}; it has {', '.join(known) or 'none at all'}.")
     shown = tables(results, kernel)
     if not shown:
-        raise BadInput(f"{folder} has no cell that {kernel} and another kernel did; measure others beside it: --kernels all.")
+        raise BadInput(f"{folder} has no cell that {kernel} and another kernel did; measure others with it: --kernels all.")
     return shown
 
 
 def _time(record: Record) -> str:
-    return f"{record.times.median:.4g} ms{' unsteady' if is_unsteady(record) else ''}" if record.ok else record.status.value
+    if not record.ok:
+        return record.status.value
+    return f"{record.times.median:.4g} ms unsteady" if record.noisy and is_unsteady(record) else f"{record.times.median:.4g} ms"
 
 
 def parse_threshold(threshold: float | str) -> float:

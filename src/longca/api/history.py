@@ -80,7 +80,7 @@ class History(Shown):
         table: list[Part] = [Table("", [*NAMES, "commit", "time", "change", "step"], shown), ""] if shown else []
         slower = sum(line.slower for line in lines)
         changed = sum(line.changed for line in lines)
-        overlooked = [f"looked at all the same: {difference}" for difference in history.differences]
+        overlooked = [f"compared anyway: {difference}" for difference in history.differences]
         counts = f"{plural(len(lines), 'cell')} in {plural(len(history.commits), 'journal')}: {changed} changed, {slower} of them to slower"
         return [*table, *overlooked, *history.busy, counts]
 

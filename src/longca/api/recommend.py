@@ -14,7 +14,8 @@ from longca.recommend.answer import Answer, Choice, Source
 from longca.recommend.question import Question
 from longca.results.ranking import ENOUGH_SAMPLES, PRACTICAL, SETTLED_S
 from longca.results.record import Pass
-from longca.results.tables import Table
+from longca.results.tables import Table, format_figure, speed_unit
+from longca.text import plural
 
 SHOWN = 4  # records named below an answer; its `choices` have all
 
@@ -27,7 +28,7 @@ class Recommendation(Shown):
 
     @property
     def ok(self) -> bool:
-        """Whether a record answers."""
+        """Whether anything is recommended."""
         return self.answer.best is not None
 
     @property
@@ -42,14 +43,17 @@ class Recommendation(Shown):
     @property
     def rows(self) -> list[dict[str, Any]]:
         """One row per choice, the best first."""
-        names = ("name", "kernel", "method", "tflops", "worst_tflops", "ms", "memory_gib", "against_best", "as_good", "noisy", "samples")
+        names = (
+            *("name", "kernel", "method", "tflops", "worst_tflops", "ms", "ms_range", "memory_gib", "plan_ms", "joules", "against_best"),
+            *("as_good", "noisy", "samples"),
+        )
         return [{name: getattr(choice, name) for name in names} for choice in self.answer.choices]
 
     def parts(self) -> list[Part]:
         answer = self.answer
-        parts: list[Part] = [answer.question.describe(answer.unit) + (f", {answer.device}" if answer.device else "")]
+        parts: list[Part] = []
         if answer.best is None:
-            parts += ["", "no kernel that was measured can be recommended." if answer.out else "no record answers this."]
+            parts += ["no kernel that was measured can be recommended." if answer.out else "no record answers this.", _asked(answer)]
         else:
             parts += _best(answer, answer.best)
         if answer.out:
@@ -80,23 +84,29 @@ def recommend(
     return Recommendation(answers.recommend(asked, shipped.load(results)))
 
 
-def _best(answer: Answer, best: Choice) -> list[Part]:
+def _asked(answer: Answer) -> str:
+    return answer.question.describe(answer.unit) + (f", {answer.device}" if answer.device else "")
+
+
+def _sentence(answer: Answer, best: Choice) -> str:
+    """The whole answer in one sentence."""
+    mark = " (SIMULATED, not measured)" if best.simulated else " (NEAREST ANSWER, scaled from other measurements)" if answer.nearest else ""
     equals = [choice.name for choice in answer.choices if choice.as_good]
-    others = f", or {'one of ' if len(equals) > 1 else ''}{', '.join(equals)}: as good {_alike()}" if equals else ""
-    several = answer.masks > 1
-    columns = ["", "TFLOP/s" + (f"/{answer.unit}" if best.method else ""), *(["worst"] if several else []), "ms", "GiB", "against the best"]
-    rows = []
-    for choice in answer.choices:
-        memory = "not counted" if choice.memory_gib is None else f"{choice.memory_gib:.3g}"
-        worst = [f"{choice.worst_tflops:.3g}"] if several else []
-        rows.append([choice.name, f"{choice.tflops:.3g}", *worst, f"{choice.ms:.4g}", memory, _against(choice, best)])
+    others = f" or {'one of ' if len(equals) > 1 else ''}{', '.join(equals)} (as good {_alike()})" if equals else ""
+    low, high = best.ms_range or (0.0, 0.0)
+    between = f" ({format_figure(low)} to {format_figure(high)})" if best.ms_range else ""
+    unit = speed_unit(choice.tflops for choice in answer.choices)
+    speed = f"{unit.text(best.tflops)} {unit.name}{f' per {answer.unit}' if best.method else ''}, {best.ms:.4g} ms{between}"
+    return f"use {best.name}{mark}{others} for {_asked(answer)}: {'about ' if answer.nearest else ''}{speed}."
+
+
+def _best(answer: Answer, best: Choice) -> list[Part]:
     records = "it rests on:" if len(best.sources) <= SHOWN else f"it rests on {len(best.sources)} records, among them:"
-    command = best.command(answer.seeds)
+    command = "" if answer.nearest else best.command(answer.seeds)
     return [
+        _sentence(answer, best),
         "",
-        f"use {best.name}{' (SIMULATED, not measured)' if best.simulated else ''}{others}",
-        "",
-        Table("", columns, rows),
+        _table(answer, best),
         "",
         *_remarks(answer, best),
         "",
@@ -104,6 +114,25 @@ def _best(answer: Answer, best: Choice) -> list[Part]:
         *(f"  {_source(source)}" for source in best.sources[:SHOWN]),
         *([f"to measure it again: {command}"] if command else []),
     ]
+
+
+def _table(answer: Answer, best: Choice) -> Table:
+    several, choices = answer.masks > 1, answer.choices
+    columns: dict[str, list[str]] = {"": [choice.name for choice in choices]}
+    unit = speed_unit(choice.tflops for choice in choices)
+    columns[unit.name + (f"/{answer.unit}" if best.method else "")] = [unit.text(choice.tflops, choice.noisy) for choice in choices]
+    if several:
+        columns["worst"] = [unit.text(choice.worst_tflops) for choice in choices]
+    columns["ms"] = [f"{choice.ms:.4g}" for choice in choices]
+    if any(choice.ms_range for choice in choices):
+        columns["9 of 10"] = [" to ".join(map(format_figure, choice.ms_range)) if choice.ms_range else "unknown" for choice in choices]
+    columns["GiB"] = ["not counted" if choice.memory_gib is None else f"{choice.memory_gib:.3g}" for choice in choices]
+    if any(choice.plan_ms for choice in choices):
+        columns["plan ms"] = ["" if choice.plan_ms is None else f"{choice.plan_ms:.3g}" for choice in choices]
+    if any(choice.joules for choice in choices):
+        columns["J"] = ["" if choice.joules is None else format_figure(choice.joules) for choice in choices]
+    columns["against the best"] = [_against(choice, best) for choice in choices]
+    return Table("", list(columns), [list(row) for row in zip(*columns.values(), strict=True)])
 
 
 def _source(source: Source) -> str:
@@ -124,7 +153,9 @@ def _against(choice: Choice, best: Choice) -> str:
 
 def _remarks(answer: Answer, best: Choice) -> list[str]:
     """Sentences on what the figures are of, and on doubts about them."""
-    remarks = []
+    remarks = [*_scaled(answer), *_planning(answer, best)]
+    if best.joules and not any(source.record.joules for source in best.sources):
+        remarks.append("J is the power beside the samples times the time of a call; energy itself was not measured.")
     if best.simulated:
         remarks.append(f"these figures come from a simulation of the cluster {best.simulated}; nothing of it was measured.")
     if best.summed:
@@ -141,6 +172,33 @@ def _remarks(answer: Answer, best: Choice) -> list[str]:
         others = "" if len(training) == len(answer.choices) else f" of {_names(answer, training)}"
         remarks.append(f"the forward{others} is that of training: it keeps what a backward needs.")
     return remarks + _doubts(answer)
+
+
+def _scaled(answer: Answer) -> list[str]:
+    """What a nearest answer was scaled from, and how far off such answers are."""
+    if answer.nearest is None:
+        return []
+    sentences = [f"{sentence}." for sentence in answer.nearest.differences]
+    sentences.append("times are scaled by the work on the tiles that the mask touches; no figure here was measured.")
+    if answer.nearest.unknown:
+        flags = " and ".join(answer.nearest.unknown)
+        return [*sentences, f"how far off that is, these results do not tell: too few of their records differ in {flags} alone."]
+    return [
+        *sentences,
+        "the range is that of measured cells of the same kernel, of which 9 in 10 were predicted as well from neighbours as far away.",
+    ]
+
+
+def _planning(answer: Answer, best: Choice) -> list[str]:
+    """What planning changes where masks are new again and again."""
+    calls = answer.question.calls_per_plan
+    if calls is not None:
+        return [f"times hold planning, which serves {plural(calls, 'call')}."]
+    new = answer.every_call
+    if new is None or not best.plan_ms:
+        return []
+    sentence = f"planning is not counted; where every call has new documents, {best.name} takes {best.ms + best.plan_ms:.3g} ms"
+    return [f"{sentence}." if new.name == best.name else f"{sentence} and {new.name} {new.ms:.3g} ms: see --calls-per-plan."]
 
 
 def _doubts(answer: Answer) -> list[str]:

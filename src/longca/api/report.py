@@ -14,6 +14,7 @@ from longca.api.shown import Part, Shown
 from longca.errors import BadInput
 from longca.report import page
 from longca.report.terminal import summary_tables
+from longca.report.timelines import read_timeline
 from longca.results import naming, reading
 from longca.results.export import columns
 from longca.results.record import AT_FAULT, Record
@@ -26,8 +27,9 @@ HEIGHT = 900  # pixels of the page in a notebook
 class Report(Shown):
     """The records of some journals, drawn when asked for."""
 
-    def __init__(self, folders: Sequence[str], title: str) -> None:
+    def __init__(self, folders: Sequence[str], title: str, traces: Sequence[str | Path] = ()) -> None:
         self.folders, self.title = list(folders), title
+        self.timelines = [read_timeline(trace) for trace in traces]
         self.results = reading.read_some(self.folders)
         self._named = naming.rows(self.results)
 
@@ -53,7 +55,7 @@ class Report(Shown):
     @cached_property
     def html(self) -> str:
         """The page: one HTML file that needs no network."""
-        return page.render(self.results, self._named, self.folders, self.title)
+        return page.render(self.results, self._named, self.folders, self.title, self.timelines)
 
     @cached_property
     def markdown(self) -> str:
@@ -61,12 +63,19 @@ class Report(Shown):
 
         return markdown.render(self.results, self._named, self.title)
 
+    @cached_property
+    def latex(self) -> str:
+        """Tables for papers, with booktabs."""
+        from longca.report import latex
+
+        return latex.render(self._named, self.title)
+
     def save(self, path: str | Path) -> Path:
         """Writes the page."""
         return write_text(path, self.html)
 
     def save_figures(self, folder: str | Path) -> Iterator[Path]:
-        """Writes figures for papers as PNG and PDF, and yields the path of each."""
+        """Writes figures for papers as PNG, PDF and SVG, and yields the path of each."""
         from longca.report import figures  # with matplotlib, which takes a second
 
         return figures.write_figures(self._named, str(folder))
@@ -75,16 +84,17 @@ class Report(Shown):
         return f'<iframe srcdoc="{escape(self.html)}" style="width: 100%; height: {HEIGHT}px; border: 0"></iframe>'
 
 
-def report(*journals: Any, title: str = "LongCA results", out: str | Path | None = None) -> Report:
+def report(*journals: Any, title: str = "LongCA results", out: str | Path | None = None, traces: Sequence[str | Path] = ()) -> Report:
     """Reads journals (folders, folders of such folders, or what `longca.run` returned) and returns a report of them.
 
-    `out` writes the page there. In a notebook the report shows itself.
+    `traces` are files that `longca simulate --trace` wrote: the page shows their timelines. `out` writes the page
+    there. In a notebook the report shows itself.
 
     >>> longca.report("out/mine", out="report.html")
     """
     if not journals:
         raise BadInput("name the folder of a journal, or give what longca.run returned.")
-    made = Report([folder_of(journal) for journal in journals], title)
+    made = Report([folder_of(journal) for journal in journals], title, traces)
     if out is not None:
         made.save(out)
     return made

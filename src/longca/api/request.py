@@ -25,9 +25,9 @@ from longca.text import parse_list, short
 
 STEPS_SAY = ("masks", "seqlens", "seeds", "params", "documents", "distribution", "packing", "dense")  # what a workload says itself
 CP_ONLY = ("methods", "nproc", "grid", "options")
-SHAPES = {  # without a suite, by device; `verify` has the same
-    "cpu": {"heads": ["8:2"], "head_dims": ["64"], "dtypes": ["fp32"]},
-    "cuda": {"heads": ["64:8"], "head_dims": ["128"], "dtypes": ["bf16"]},
+SHAPES = {  # the defaults of `verify`, and of `run` without a suite, by device; up to 512 tokens the check compares every row
+    "cpu": {"seqlens": ["509"], "heads": ["8:2"], "head_dims": ["64"], "dtypes": ["fp32"]},
+    "cuda": {"seqlens": ["8K"], "heads": ["64:8"], "head_dims": ["128"], "dtypes": ["bf16"]},
 }
 FLAGS = {"params": "--set", "documents": "--lengths", "options": "--option"}  # of fields whose flag has another name
 MOST_S = 1e7  # seconds: four months
@@ -129,7 +129,7 @@ def _refuse_words(request: RunRequest) -> None:
         if value is not None and value not in known:
             raise unknown(name, str(value), list(known))
     if request.shard is not None and not isinstance(request.shard, str):
-        raise BadInput(f"{request.shard!r} is no shard; write one such as '3/8', from '1/8' to '8/8'.")
+        raise BadInput(f"{request.shard!r} is not a shard; write one such as '3/8', from '1/8' to '8/8'.")
 
 
 def _refuse_baseline(request: RunRequest) -> None:
@@ -146,7 +146,7 @@ def _refuse_baseline(request: RunRequest) -> None:
 
 
 def _usual_shape(request: RunRequest, level: LevelName | None) -> dict[str, Any]:
-    """The shape of kernels where no suite says another: smaller on a CPU, as in `verify`."""
+    """Returns lengths and shape of kernels without a suite: smaller on a CPU, the same as in `verify`."""
     shape = SHAPES.get(request.device or devices.kind(), {}) if level is not LevelName.CP else {}
     return {name: tuple(values) for name, values in shape.items()}
 
@@ -164,9 +164,7 @@ def _refuse_conflicts(request: RunRequest, suite: Suite) -> None:
     given = [name for name in STEPS_SAY if getattr(request, name) not in (None, {})]
     beside = [FLAGS.get(name, f"--{name}") for name in given if request.workload is not None]
     if beside:
-        raise BadInput(
-            f"a workload says its masks and lengths itself, so it takes no {' and no '.join(beside)}; leave out one or the other."
-        )
+        raise BadInput(f"a workload has its own masks and lengths, so it takes no {' and no '.join(beside)}; leave out one or the other.")
     unused = [name for name in CP_ONLY if str(suite.level) != "cp" and getattr(request, name) not in (None, {})]
     ranks = [FLAGS.get(name, f"--{name}") for name in unused]
     if ranks:
@@ -211,7 +209,7 @@ def _seeds(seeds: Texts | None) -> tuple[int, ...] | int | None:
     text = seeds if isinstance(seeds, str) else str(seeds) if isinstance(seeds, int) else ",".join([*texts("seeds", seeds), ""])
     entries = parse_list(text)
     if not entries or not all(entry.isdecimal() for entry in entries):
-        raise BadInput(f"{text!r} are no seeds; write how many, such as 3, or which, such as 42,43.")
+        raise BadInput(f"{text!r} is not a list of seeds; write their number, such as 3, or a list, such as 42,43.")
     if "," not in text and (len(entries[0]) > DIGITS or int(entries[0]) > MOST_SEEDS):
         raise BadInput(
             f"--seeds {short(text, 40)} asks for too many seeds; ask for {MOST_SEEDS} at most, or for one of them: {short(text, 40)},"

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from longca import devices
+from longca import devices, lengths
 from longca.api.baseline import Against, hold_against
 from longca.api.journals import folder_of
 from longca.api.kernels import Asked, asked
@@ -106,9 +106,11 @@ class RunPlan:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences on what is left out, and on masks that are equal."""
-        equal = [f"note: {note}, and each is measured" for note in equal_masks(self.planned)]
-        return [*self.left_out, *equal]
+        """Sentences on what is left out, on documents that are cut, and on masks that are equal."""
+        equal = [f"note: {note}; each is measured" for note in equal_masks(self.planned)]
+        suite = self.level.suite
+        cut = lengths.cut_note(suite.document_lengths, suite.lengths) if suite.documents else []
+        return [*self.left_out, *(f"note: {note}" for note in cut), *equal]
 
     @property
     def left_out(self) -> list[str]:
@@ -201,7 +203,7 @@ def run(
     `baseline` names a run that is kept: the first run becomes it, later ones are compared with it (`.against`), until `renew_baseline`.
 
     The journal in `out` is resumed: cells that it holds are not measured again. Ctrl-C stops after the current job, and twice at once;
-    either raises KeyboardInterrupt, and the same call goes on later.
+    either raises KeyboardInterrupt, and the same call continues later.
 
     >>> longca.run(kernels=["torch", "sdpa"], masks=["causal", "share_question"], seqlens="1K", heads="8:2", dtypes="fp32")
     """
@@ -235,7 +237,7 @@ def _measure(request: RunRequest, given: Asked, folder: Path, progress: bool) ->
         with signals_restored():
             done = plan.measure(folder, watcher(progress))
     if done.finished.interrupted:
-        raise KeyboardInterrupt(f"stopped with {plural(done.left, 'cell')} left; the same call goes on.")
+        raise KeyboardInterrupt(f"stopped with {plural(done.left, 'cell')} left; the same call continues.")
     return done
 
 

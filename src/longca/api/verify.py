@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
-from longca import devices, masks
+from longca import devices, lengths, masks
 from longca.api.kernels import Asked, asked
 from longca.api.masks import NamedMasks, name_masks
 from longca.api.progress import ChecksShown
@@ -40,7 +40,6 @@ from longca.results.record import TENSORS, Pass, TensorError
 from longca.results.tables import Table
 from longca.text import format_extras, parse_dims, parse_heads, parse_size
 
-LENGTHS = {"cpu": "509", "cuda": "8K"}
 REPORTED = ("wrong", "error", "timeout", "oom", "unavailable", "unsupported")  # statuses with a sentence below the table
 
 
@@ -91,10 +90,10 @@ class Verification(Shown):
         """A sentence on named kernels of which nothing was checked; empty where there is none."""
         checked = {finding.kernel for finding in self.findings if finding.checked}
         if not checked:
-            return "nothing was checked: no kernel could do any of this here."
+            return "nothing was checked: no kernel supports any of this here."
         known = checked | {kernel.partition(":")[0] for kernel in checked}
         missing = [label for label in self._named if label not in known and label != "all"]
-        return f"nothing of {' and '.join(missing)} was checked, as said above; leave it out, or mend that." if missing else ""
+        return f"nothing of {' and '.join(missing)} was checked (the reason is above); leave it out, or fix that." if missing else ""
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -177,7 +176,9 @@ class VerifyPlan:
 
     @property
     def notes(self) -> list[str]:
-        return [f"{note}: checked once" for note in equal_masks(self.planned)]
+        suite = self.level.suite
+        cut = lengths.cut_note(suite.document_lengths, suite.lengths) if suite.documents else []
+        return [*cut, *(f"{note}; checked once" for note in equal_masks(self.planned))]
 
     def count(self) -> CaseCount:
         """Counts the cases while they are checked."""
@@ -237,11 +238,11 @@ def _suite(request: VerifyRequest, device: str) -> tuple[Suite, dict[str, Number
         if not any(name in masks.find(mask).defaults for mask in wanted):
             raise BadInput(f"none of these masks has a parameter {name!r}; `longca ls masks` shows which they have.")
     _refuse_numbers(request)
-    lengths = texts("seqlens", LENGTHS[device] if request.seqlens is None else request.seqlens)
-    longest, most_heads = max(map(parse_size, lengths)), max(parse_heads(heads)[0] for heads in shape["heads"])
+    seqlens = shape["seqlens"]
+    longest, most_heads = max(map(parse_size, seqlens)), max(parse_heads(heads)[0] for heads in shape["heads"])
     suite = Suite(
         masks=tuple(wanted),
-        seqlens=tuple(lengths),
+        seqlens=tuple(seqlens),
         heads=tuple(shape["heads"]),
         head_dims=tuple(shape["head_dims"]),
         dtypes=tuple(shape["dtypes"]),
@@ -255,7 +256,7 @@ def _suite(request: VerifyRequest, device: str) -> tuple[Suite, dict[str, Number
     )
     check(suite)
     memory = devices.memory(device) or host_memory.limit(suite.limits.memory)
-    for length, heads, dims, dtype in product(lengths, *(shape[name] for name in ("heads", "head_dims", "dtypes"))):
+    for length, heads, dims, dtype in product(seqlens, *(shape[name] for name in ("heads", "head_dims", "dtypes"))):
         refuse_too_long(parse_size(length), Case(0, 0, *parse_heads(heads), *parse_dims(dims), dtype), memory)
     return suite, settings
 

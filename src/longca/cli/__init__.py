@@ -1,7 +1,7 @@
 """The command `longca`: every module here whose name does not start with an underscore is a verb.
 
-A verb holds `HELP` (one line), `add_arguments(parser)` and `run(args) -> int`. It imports what is heavy inside `run`, so that
-`longca --help` and `longca ls` answer at once.
+A verb holds `HELP` (one line), `add_arguments(parser)` and `run(args) -> int`; and `EXAMPLES`, lines below its help, if it is used often.
+It imports heavy modules inside `run`, so that `longca --help` and `longca ls` answer at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ INTERRUPTED, BROKEN_PIPE = 130, 141  # what a shell reports for SIGINT and SIGPI
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one sentence, like every other error of this command."""
+    """Reports a wrong argument as one sentence, like every other error of this command."""
 
     def error(self, message: str) -> NoReturn:
         raise BadInput(f"{message.rstrip('.')}; see `{self.prog} --help`.")
@@ -38,7 +38,7 @@ def verb_module(verb: str) -> Any:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; errors of the user's are one sentence on stderr."""
+    """Runs one command and returns its exit code. User errors are one sentence on stderr."""
     try:
         code = _dispatch(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes at exit
         return BROKEN_PIPE
-    except OSError as error:  # of a file that the user named, in a way that nobody thought of
+    except OSError as error:  # a file that the user named fails in an unexpected way
         if error.filename is None:
             raise
         print(f"longca: cannot use {short(str(error.filename), 80)}: {error.strerror}; give another file.", file=sys.stderr)
@@ -66,23 +66,34 @@ def _dispatch(argv: list[str]) -> int:
         module = verb_module(verb)
         parser = Parser(prog=f"longca {verb}", description=module.HELP, formatter_class=argparse.RawDescriptionHelpFormatter)
         module.add_arguments(parser)
-        command_line = shlex.join(["longca", *argv])  # for advice on how to go on
+        parser.usage = " ".join(
+            [parser.prog, *(_placeholder(action) for action in parser._actions if not action.option_strings), "[options]"]
+        )
+        if examples := getattr(module, "EXAMPLES", ()):
+            parser.epilog = "\n  ".join(["examples:", *examples])
+        command_line = shlex.join(["longca", *argv])  # for advice on how to continue
         args = parser.parse_args(argv[1:], argparse.Namespace(command_line=command_line))
         _refuse_empty(parser, args)
         return int(module.run(args))
-    parser = Parser(prog="longca", description="Measures attention kernels and context parallelism for long sequences.")
+    parser = Parser(prog="longca", description="Benchmarks attention kernels and context parallelism for long sequences.")
     parser.add_argument("--version", action="version", version=f"longca {__version__}")
     parser.usage = "longca [-h] [--version] COMMAND ..."
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = "\n".join(["commands:", *(f"  {name:<12}{verb_module(name).HELP}" for name in verbs())])
-    parser.epilog += "\n\n`longca COMMAND --help` explains one of them."
+    parser.epilog += "\n\n`longca COMMAND --help` shows the options of a command."
     parser.parse_args(argv)
     parser.print_help()
     return 0
 
 
+def _placeholder(positional: argparse.Action) -> str:
+    """Returns a positional argument as the usage line shows it."""
+    name = str(positional.metavar or positional.dest)
+    return f"[{name}]" if positional.nargs in ("?", "*") else f"{name}..." if positional.nargs == "+" else name
+
+
 def _refuse_empty(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """Refuses values without content: a variable of a CI job that is not set does not mean the default."""
+    """Refuses empty values: an unset variable in a CI job must not silently mean the default."""
     for action in parser._actions:
         value = getattr(args, action.dest, None)
         for text in value if isinstance(value, list) else [value]:

@@ -1,10 +1,10 @@
-"""Writing what a user asked for."""
+"""Writes files that the user asked for."""
 
 from __future__ import annotations
 
 
 def write_text(target: str, text: str, remark: str = "") -> None:
-    """Writes a file and says so."""
+    """Writes a file and prints its name."""
     from longca.api.files import write_text as write
 
     write(target, text)

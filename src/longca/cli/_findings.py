@@ -1,4 +1,4 @@
-"""Findings of a verification, told while it goes on."""
+"""Prints findings of a verification while it runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def tell(name: str, finding: Finding | CpFinding, count: str, as_json: bool) -> None:
-    """Prints a finding of the kernel or method `name` at once: a log shows what came before a job was ended."""
+    """Prints a finding of the kernel or method `name` at once, so that a log has it even if the job is killed."""
     line = f"[{count}] {name} on {finding.mask}, {finding.seqlen} tokens: {finding.status}"
     if as_json:
         print(msgspec.json.encode(finding).decode(), flush=True)

@@ -1,4 +1,4 @@
-"""Notes about journals that lack something: the end of a line, or env.json."""
+"""Notes about incomplete journals: an incomplete last line, or a missing env.json."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def say_lacks(folders: Sequence[str | Path]) -> None:
-    """Prints one line to stderr for each file with a torn last line and each journal without env.json, in these folders or below."""
+    """Prints one line to stderr for each file with an incomplete last line and each journal without env.json, in these folders or below."""
     for note in lacks(folders):
         print(f"note: {note}.", file=sys.stderr)
 
@@ -17,6 +17,6 @@ def lacks(folders: Sequence[str | Path]) -> Iterable[str]:
     from longca.results.files import torn_files, without_environments
 
     for path, size in torn_files(folders).items():
-        yield f"left out the torn last line of {path} ({size} bytes); the next `longca run` there removes it"
+        yield f"skipped the incomplete last line of {path} ({size} bytes); the next `longca run` there removes it"
     for path in without_environments(folders):
-        yield f"{path} is missing, so the device and the settings of these results are unknown; put it back, or measure again"
+        yield f"{path} is missing, so the device and the settings of these results are unknown; restore it, or measure again"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def take_part(launch: Launch, device: str, start_s: float, measure: Callable[[], int]) -> NoReturn:
-    """Ends this process when the job is over. All ranks meet before anything else is done, so none waits for one that has refused the
+    """Runs as one rank, and ends this process when the job is over. All ranks meet first, so that none waits for one that refused the
     request."""
     import signal
     import sys

@@ -16,12 +16,12 @@ LISTS = ("kernels", "masks", "seqlens", "heads", "head_dims", "dtypes", "methods
 
 
 def add_request_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--gpus", metavar="N,N", help="how many GPUs share the sequence (default 8)")
+    parser.add_argument("--gpus", metavar="N,N", help="the number of GPUs that share the sequence (default 8)")
     parser.add_argument("--seqlen", dest="seqlens", metavar="S,S", help="tokens of all GPUs together, such as 512K")
     parser.add_argument("--per-gpu", metavar="S", help="tokens of each GPU instead, such as 8K (the default)")
     parser.add_argument("--masks", metavar="A,B", help="names, files or expressions, as in `longca run` (default causal)")
     parser.add_argument("--methods", metavar="A,B", help="context parallel methods, or all (default)")
-    parser.add_argument("--kernels", metavar="NAME", help="the kernel that every rank runs (default: the usual one of methods)")
+    parser.add_argument("--kernels", metavar="NAME", help="the kernel that every rank runs (default: fa4)")
     parser.add_argument("--heads", metavar="Q:KV", help="query and KV heads (default 64:8)")
     parser.add_argument("--head-dim", dest="head_dims", metavar="D", help="head size (default 128)")
     parser.add_argument("--dtype", dest="dtypes", metavar="T", help="bf16 (default), fp16 or fp32")
@@ -35,10 +35,10 @@ def add_request_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=V,V",
         help="an option of the methods that have it, such as stages=4 (`longca ls cp`); repeatable",
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="what documents are drawn with (default 0)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="the seed of the documents (default 0)")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=V", help="a parameter of the masks that have it; repeatable")
-    parser.add_argument("--distribution", metavar="NAME|FILE", help="what document lengths are drawn from")
-    parser.add_argument("--packing", metavar="NAME", help="draw, mixed or chunked")
+    parser.add_argument("--distribution", metavar="NAME|FILE", help="the distribution of document lengths (`longca ls distributions`)")
+    parser.add_argument("--packing", metavar="NAME", help="how documents fill the sequence: draw, mixed or chunked")
     parser.add_argument(
         "--plugin", action="append", default=[], metavar="FILE", help="a Python file with methods or masks of your own; repeatable"
     )
@@ -59,7 +59,7 @@ def request_of(
     for path in args.plugin:
         load_carefully(path, Limits().start_s)
     if args.seqlens and args.per_gpu:
-        raise BadInput("--seqlen and --per-gpu both say how long the sequence is; give one of them.")
+        raise BadInput("--seqlen and --per-gpu both set the length of the sequence; give one of them.")
     suite = suites.Suite(masks=("causal",), level=LevelName.CP, seqlens=("8K",), per_rank=args.seqlens is None)
     if args.model:
         suite = with_model(suite, args.model)

@@ -1,4 +1,4 @@
-"""Tables and progress for the terminal: drawn where somebody looks, plain columns where a program reads."""
+"""Tables and progress for the terminal: drawn on a terminal, plain columns in a pipe."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from longca.api.shown import Part
 
-PROSE = 30  # characters from which on a column holds sentences, which may be folded; figures and names may not
+PROSE = 30  # columns wider than this hold sentences and may be folded; figures and names may not
 NARROWEST = 18
-LINE = 79  # letters of a line that is written over again and again: one that wraps cannot be
+LINE = 79  # width of a line that is overwritten; a line that wraps cannot be
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -41,7 +41,7 @@ def show_parts(parts: Iterable[Part], markdown: bool = False) -> None:
 
 
 def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]], widths: Sequence[int]) -> None:
-    """As wide as the terminal, or wider where figures and names need it: what is cut off nobody can read."""
+    """Draws a table as wide as the terminal, or wider if figures and names need it, so that nothing is cut off."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -51,7 +51,7 @@ def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]], widths: Sequen
     for name, width in zip(columns, widths, strict=True):
         table.add_column(name, no_wrap=width <= PROSE, overflow="fold", min_width=min(width, NARROWEST))
     for row in cells:
-        table.add_row(*map(Text, row))  # as it is: a reason may hold brackets, which are no markup
+        table.add_row(*map(Text, row))  # brackets in a reason are not markup
     console = Console()
     needed = sum(width if width <= PROSE else NARROWEST for width in widths) + 3 * len(widths)
     console.width = max(console.width, needed)
@@ -59,6 +59,6 @@ def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]], widths: Sequen
 
 
 def write_over(text: str) -> None:
-    """How far it is, on a terminal, in the place of what stood there; nothing clears the line."""
+    """Overwrites the current line of a terminal with this text; an empty text clears it."""
     if sys.stderr.isatty():
         print(f"\r{text:<{LINE}.{LINE}}", end="\r", file=sys.stderr, flush=True)

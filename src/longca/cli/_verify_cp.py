@@ -1,4 +1,4 @@
-"""`longca verify --level cp`: are the methods right on these ranks, and how fast are transfers between them?"""
+"""`longca verify --level cp`: checks methods on ranks, and measures transfers between them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,20 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--level", choices=("kernel", "cp"), default="kernel", help="cp: methods on ranks, and transfers between them")
-    parser.add_argument("--methods", metavar="A,B", help="with --level cp: methods to check, all or peers; default: all that can run here")
     parser.add_argument(
-        "--nproc", type=int, metavar="N", help="with --level cp: ranks; default: one per GPU, 2 on CPUs, or the launched job's"
+        "--level",
+        choices=("kernel", "cp"),
+        default="kernel",
+        help="cp: context-parallel methods on ranks, and transfers between them (default kernel)",
     )
-    parser.add_argument("--out", metavar="DIR", help="with --level cp: the folder that is packed into one file; default longca-cp-N")
+    parser.add_argument("--methods", metavar="A,B", help="with --level cp: methods to check, all or peers (default: all that run here)")
+    parser.add_argument(
+        "--nproc",
+        type=int,
+        metavar="N",
+        help="with --level cp: number of ranks (default: one per GPU, 2 on CPUs; in a launched job all its ranks)",
+    )
+    parser.add_argument("--out", metavar="DIR", help="with --level cp: the folder to pack into one file (default longca-cp-N)")
 
 
 def refuse(args: argparse.Namespace) -> None:
@@ -42,7 +50,7 @@ def refuse(args: argparse.Namespace) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs alone with a pool of ranks, or as one rank of a launched job, of which the first one does the talking."""
+    """Runs with its own pool of ranks, or as one rank of a launched job, whose first rank prints."""
     from longca.bench.many_devices.verify import make_level
     from longca.cli._ranks import take_part
     from longca.parallel import joining
@@ -57,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
         from longca.bench.many_devices.grids import ranks_of
         from longca.bench.many_devices.kit import COLUMNS, table, write
         from longca.bench.many_devices.verify import make_steps, verify
+        from longca.lengths import cut_note
         from longca.results.tables import plain_table
 
         ranks = ranks_of(level.suite, request.device)
@@ -65,7 +74,10 @@ def run(args: argparse.Namespace) -> int:
             finding = so_far.findings[-1]
             tell(finding.method, finding, f"{len(so_far.findings)}/{so_far.cases}", args.json)
 
-        done = verify(level, make_steps(request, level.suite, ranks), show)
+        steps = make_steps(request, level.suite, ranks)
+        for note in cut_note(level.suite.document_lengths, (step.seqlen for step in steps)) if level.suite.documents else []:
+            print(f"note: {note}", file=sys.stderr)
+        done = verify(level, steps, show)
         rows = table(done)
         packed = write(done, level, Path(args.out or f"longca-cp-{ranks}"), plain_table(COLUMNS, rows))
         write_over("")
@@ -74,10 +86,10 @@ def run(args: argparse.Namespace) -> int:
         else:
             show_table(COLUMNS, rows)
         if done.broken:
-            print(f"longca: {done.broken}; docs/parallel.md says what to do when a rank fails.", file=sys.stderr)
-        print(f"wrote {packed}: send this file", file=sys.stderr if args.json else sys.stdout)
+            print(f"longca: {done.broken}; docs/cluster.md says what to do if a rank fails.", file=sys.stderr)
+        print(f"wrote {packed}; send this file", file=sys.stderr if args.json else sys.stdout)
         if not done.failed and not any(finding.errors for finding in done.findings):
-            raise Unavailable("nothing was checked: no method could do any of this here.")
+            raise Unavailable("nothing was checked: no method supports any of this here.")
         return INTERRUPTED if done.stopped else 1 if done.failed else 0
 
     return check() if launch is None else take_part(launch, request.device, level.suite.limits.start_s, check)

@@ -11,10 +11,12 @@ HELP = "make a cluster file for `longca simulate` from measured records and tran
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DIR", help="a folder with journals of kernels, with transfers.jsonl, or with both")
-    parser.add_argument("--base", default="h100-ib", metavar="NAME|FILE", help="the cluster whose other constants stay (default h100-ib)")
+    parser.add_argument(
+        "--base", default="h100-ib", metavar="NAME|FILE", help="the cluster that the other constants come from (default h100-ib)"
+    )
     parser.add_argument("--kernel", metavar="NAME", help="only records of this kernel (default: the fastest for each mask)")
     parser.add_argument("--device", metavar="NAME", help="the name of the device (default: the base's)")
-    parser.add_argument("--out", metavar="FILE.toml", help="where to write the cluster (default: on the screen)")
+    parser.add_argument("--out", metavar="FILE.toml", help="the file to write (default: print it)")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`longca compare`: whether one journal is slower than another, for people and for CI; or how one kernel of a journal stands."""
+"""`longca compare`: compares two journals, for people and for CI; or one kernel of a journal with the others; or many journals."""
 
 from __future__ import annotations
 
@@ -10,28 +10,36 @@ from longca.cli._tables import show_parts
 from longca.errors import BadInput
 from longca.text import parse_list
 
-HELP = "tell what became slower or faster between two journals; exit code 1 if something did get slower"
+HELP = "show what became slower or faster between two journals; exit code 1 if something became slower"
+EXAMPLES = (
+    "longca compare out/before out/after",
+    "longca compare out/before out/after --threshold 5% --fail-on unclear,missing --md",
+    "longca compare out/mine --kernel my_kernel",
+    "longca compare --history bench/history",
+)
 ALSO = ("slower", "unclear", "missing")
 USUAL_THRESHOLD = "3%"
 ONLY_FOR_TWO = ("json", "all", "force", "threshold", "fail_on")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("before", metavar="A", nargs="?", help="the folder to compare with")
-    parser.add_argument("after", metavar="B", nargs="?", help="the folder that may be slower or faster")
-    parser.add_argument("--kernel", metavar="NAME", help="in place of B: how this kernel of A stands against the best other, mask by mask")
+    parser.add_argument("before", metavar="A", nargs="?", help="the journal before the change")
+    parser.add_argument("after", metavar="B", nargs="?", help="the journal after the change")
+    parser.add_argument("--kernel", metavar="NAME", help="instead of B: compare this kernel of A with the best other, for each mask")
     parser.add_argument(
         "--history",
         nargs="+",
         metavar="DIR",
-        help="in place of A and B: many journals, oldest first, or a folder of them; a line per cell and journal, with the steps found",
+        help="instead of A and B: many journals, oldest first, or a folder of them; shows each cell over time, with steps",
     )
-    parser.add_argument("--threshold", metavar="PART", help=f"a smaller change does not matter (default {USUAL_THRESHOLD}%)")
-    parser.add_argument("--fail-on", metavar="WHAT", help="exit code 1 for slower (always), and unclear or missing cells")
-    parser.add_argument("--all", action="store_true", help="also list cells that are the same, or measured in neither")
-    parser.add_argument("--json", action="store_true", help="everything, for programs")
-    parser.add_argument("--md", action="store_true", help="tables in Markdown, as for a comment on a pull request")
-    parser.add_argument("--force", action="store_true", help="compare different devices, threads, clock settings, power limits or clocks")
+    parser.add_argument("--threshold", metavar="PART", help=f"ignore smaller changes (default {USUAL_THRESHOLD}%)")
+    parser.add_argument("--fail-on", metavar="WHAT", help="exit code 1 also for unclear or missing cells; slower is always included")
+    parser.add_argument("--all", action="store_true", help="also list cells that are the same or unmeasured")
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    parser.add_argument("--md", action="store_true", help="print Markdown, for a comment on a pull request")
+    parser.add_argument(
+        "--force", action="store_true", help="compare even if devices, threads, clock settings, power limits or clocks differ"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -40,16 +48,16 @@ def run(args: argparse.Namespace) -> int:
     if args.history is not None:
         return _show_history(args)
     if args.before is None:
-        raise BadInput("name two folders, A and B; or one and --kernel NAME; or --history DIR... for many.")
+        raise BadInput("give two folders, A and B; or one folder and --kernel NAME; or --history DIR... for many.")
     threshold, also = parse_threshold(args.threshold or USUAL_THRESHOLD), _fail_on(args.fail_on or "slower")
     if args.json and args.md:
-        raise BadInput("--json and --md would be printed into one another; choose one.")
+        raise BadInput("--json and --md cannot both be printed; choose one.")
     for name in ONLY_FOR_TWO if args.kernel is not None and args.after is None else ():
         if getattr(args, name):
             raise BadInput(f"--{name.replace('_', '-')} is for two folders; leave it out with --kernel.")
     say_lacks([folder for folder in (args.before, args.after) if folder is not None])
-    with collector_paused():
-        compared = compare(args.before, args.after, kernel=args.kernel, threshold=threshold, force=args.force)
+    with collector_paused() as keep:
+        compared = keep(compare(args.before, args.after, kernel=args.kernel, threshold=threshold, force=args.force))
         if isinstance(compared, Standing):
             show_parts(compared.parts(), args.md)
             return 0
@@ -63,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show_history(args: argparse.Namespace) -> int:
-    """Shows many journals. What became slower long ago is no failure of today's, so the exit code is 1 only where it is asked for."""
+    """Shows many journals. An old slowdown is not today's failure, so the exit code is 1 only with --fail-on."""
     from longca.api.history import history
 
     if args.before is not None or args.kernel is not None:

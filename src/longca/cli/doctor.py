@@ -1,15 +1,15 @@
-"""`longca doctor`: what this machine can do, what disturbs measuring, what to install."""
+"""`longca doctor`: what this machine can do, what disturbs measurements, what to install."""
 
 from __future__ import annotations
 
 import argparse
 
-HELP = "say what this machine can measure, what disturbs it, and what to install"
+HELP = "show what this machine can measure, what disturbs measurements, and what to install"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="the device to judge for (default: cuda where there is a GPU)")
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="the device to examine (default: cuda if there is a GPU)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,16 +37,16 @@ def run(args: argparse.Namespace) -> int:
     for why, labels in _missing(kernels, device).items():
         print(f"  without {', '.join(labels)}: {why}")
     if any(kernels.values()):
-        print("  `longca ls kernels NAME` says how to install one.")
+        print("  `longca ls kernels NAME` shows how to install one.")
     for finding in found:
         print(f"disturbs  {finding}")
     if not found:
-        print("nothing disturbs measuring that could be found.")
+        print("nothing was found that would disturb measurements.")
     return 0
 
 
 def _missing(kernels: dict[str, str], device: str) -> dict[str, list[str]]:
-    """The kernels that do not run here, by reason. What to install for another device is left to `longca ls kernels NAME`."""
+    """Returns the kernels that do not run here, by reason. On a CPU, what to install for a GPU is left out."""
     by_reason: dict[str, list[str]] = {}
     for label, why in kernels.items():
         if why:

@@ -1,4 +1,4 @@
-"""`longca export`: a journal for other programs."""
+"""`longca export`: writes a journal in other formats."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ HELP = "write a journal as CSV, Parquet, Markdown or PyTorch's benchmark format"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", nargs="?", metavar="DIR", help="a folder that `longca run` wrote")
-    for name, what in (("csv", "one row per cell"), ("md", "tables for people"), ("hud", "PyTorch's benchmark format v3, JSON")):
-        parser.add_argument(f"--{name}", nargs="?", const="-", metavar="FILE", help=f"{what}; without FILE, printed")
+    for name, what in (("csv", "one row per cell"), ("md", "Markdown tables"), ("hud", "PyTorch's benchmark format v3, JSON")):
+        parser.add_argument(f"--{name}", nargs="?", const="-", metavar="FILE", help=f"{what}; printed if there is no FILE")
     parser.add_argument("--parquet", metavar="FILE", help="one row per cell; needs pyarrow (pip install pyarrow)")
 
 
@@ -27,10 +27,10 @@ def run(args: argparse.Namespace) -> int:
     asked = {name: getattr(args, name) for name in WRITERS if getattr(args, name) is not None}
     folder, targets = _folder_first(args.folder, asked)
     if not targets and args.parquet is None:
-        raise BadInput("say what to write: --csv, --parquet, --md or --hud.")
+        raise BadInput("give a format: --csv, --parquet, --md or --hud.")
     printed = [f"--{name}" for name, target in targets.items() if target == "-"]
     if len(printed) > 1:
-        raise BadInput(f"{' and '.join(printed)} would be printed into one another; give all but one of them a FILE.")
+        raise BadInput(f"{' and '.join(printed)} cannot all be printed; give all but one of them a FILE.")
     say_lacks([folder])
     results = read(folder)
     for name, target in targets.items():
@@ -46,10 +46,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _folder_first(folder: str | None, targets: dict[str, str]) -> tuple[str, dict[str, str]]:
-    """The folder, and what to write where. In `--csv DIR` the flag took the folder for its file."""
+    """Returns the folder, and the target of each format. In `--csv DIR` argparse takes the folder for the file of the flag."""
     if folder is not None:
         return folder, targets
     taken = [name for name, target in targets.items() if Path(target).is_dir()]
     if len(taken) != 1:
-        raise BadInput("name the folder of the journal first, then what to write: `longca export DIR --csv`.")
+        raise BadInput("give the folder of the journal first, then the format: `longca export DIR --csv`.")
     return targets[taken[0]], targets | {taken[0]: "-"}

@@ -1,4 +1,4 @@
-"""`longca ls`: what there is to choose from."""
+"""`longca ls`: lists kernels, masks, methods, suites, models, distributions and packings."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from longca.errors import BadInput, unknown
 
-HELP = "list what there is: kernels, masks, context parallel methods, suites, models, distributions, packings"
+HELP = "list kernels, masks, context-parallel methods, suites, models, distributions or packings"
 
 
 class Listing(NamedTuple):
-    """Something that can be listed: each entry is a dictionary, of which the table shows `columns`."""
+    """A listing. Each entry is a dictionary, and the table shows its `columns`."""
 
     about: str
     columns: tuple[str, ...]
@@ -98,24 +98,24 @@ def methods() -> list[dict[str, Any]]:
 # what can be listed; a room that has more to offer adds its line here
 LISTINGS = {
     "kernels": Listing(
-        "kernels, what runs here, and which masks each can do",
+        "kernels, whether they run here, and how many masks each takes",
         ("kernel", "here", "backward", "gqa", "softcap", "sinks", "tested"),
         kernels,
     ),
-    "masks": Listing("the static and dynamic masks", ("name", "group", "params", "about"), masks),
+    "masks": Listing("static masks and block patterns", ("name", "group", "params", "about"), masks),
     "cp": Listing(
-        "context parallel methods, what each needs, which take block patterns",
+        "context-parallel methods and their requirements",
         ("name", "here", "blocks", "options", "about", "needs"),
         methods,
     ),
-    "suites": Listing("what `longca run` can measure by name", ("name", "about"), suites),
+    "suites": Listing("grids that `longca run` measures by name", ("name", "about"), suites),
     "models": Listing(
-        "shapes of well-known models, for `--model` of run, verify and recommend",
+        "shapes of well-known models, for --model",
         ("name", "heads", "head size", "window", "softcap", "sinks", "scale", "layers", "about"),
         models,
     ),
-    "distributions": Listing("where document lengths are drawn from", ("name", "buckets", "longest"), distributions),
-    "packings": Listing("how drawn lengths fill a sequence", ("name", "about"), packings),
+    "distributions": Listing("distributions of document lengths", ("name", "buckets", "longest"), distributions),
+    "packings": Listing("how documents fill a sequence", ("name", "about"), packings),
 }
 
 
@@ -123,16 +123,16 @@ WITH_PLUGINS = ("kernels", "masks", "cp")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", nargs="?", help=f"one of {', '.join(LISTINGS)}; without it, these are listed")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="entries to list, such as a kernel, of which all is shown then")
-    parser.add_argument("--details", action="store_true", help="of kernels: all that is known of each, as with their names")
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    parser.add_argument("what", nargs="?", help=f"one of {', '.join(LISTINGS)}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="entries to show; a kernel is shown with all details")
+    parser.add_argument("--details", action="store_true", help="for kernels: all details of each")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
         "--plugin",
         action="append",
         default=[],
         metavar="FILE",
-        help="a Python file whose kernels, masks or methods are listed too; repeatable",
+        help="a Python file with kernels, masks or methods to list too; repeatable",
     )
 
 
@@ -164,7 +164,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _named(entries: list[dict[str, Any]], names: list[str]) -> list[dict[str, Any]]:
-    """The entries with these names, or all; a kernel is meant with all its variants."""
+    """Returns the entries with these names, or all. The name of a kernel means all its variants."""
     known = [entry.get("kernel") or entry["name"] for entry in entries]
     families = [name.partition(":")[0] for name in known]
     for name in names:
@@ -175,18 +175,18 @@ def _named(entries: list[dict[str, Any]], names: list[str]) -> list[dict[str, An
 
 
 def _show_kernels(entries: list[dict[str, Any]]) -> None:
-    """One line per kernel."""
+    """Prints one line per kernel."""
     from longca.cli._tables import show_table
 
     families: dict[str, list[dict[str, Any]]] = {}
     for entry in entries:
         families.setdefault(entry["kernel"].partition(":")[0], []).append(entry)
     show_table(("kernel", "variants", "here", "backward", "masks", "blocks"), [_summary(*family) for family in families.items()])
-    print("\n`longca ls kernels NAME` shows how to install one, where it was tested, and which mask each variant takes; --details, all.")
+    print("\n`longca ls kernels NAME` shows how to install it, where it was tested, and which masks it takes; --details shows all.")
 
 
 def _summary(name: str, variants: list[dict[str, Any]]) -> list[str]:
-    """The row of a kernel: what runs here, its kinds of backward, how many static masks it takes, and which block patterns."""
+    """Returns the row of a kernel: what runs here, its kinds of backward, how many static masks it takes, and which block patterns."""
     from longca.masks import block_names
 
     short = {entry["kernel"]: entry["kernel"].partition(":")[2] for entry in variants}
@@ -206,21 +206,19 @@ def _load(plugins: list[str], what: str | None) -> None:
         from longca.bench.many_devices.plugins import load_carefully
         from longca.results.settings import Limits
 
-        load_carefully(path, Limits().start_s)  # which imports it, and with it its masks
+        load_carefully(path, Limits().start_s)  # this imports the file, and so its masks
 
 
 SIGNS = {"native": "N", "lowered": "L", "no": "."}
 
 
 def _show_mask_matrix(entries: list[dict[str, Any]]) -> None:
-    """Which kernel can do which mask, and why not."""
+    """Prints which kernel takes which mask, and the reasons if not."""
     from longca.cli._tables import show_table
 
     names = list(entries[0]["masks"])
     short = {name: "".join(word[:2] if len(name.split("_")) < 3 else word[0] for word in name.split("_")) for name in names}
-    print(
-        "\nN: the kernel knows the mask; L: through a lowering of its bands; .: no. " + ", ".join(f"{short[name]} {name}" for name in names)
-    )
+    print("\nN: native support; L: by lowering the mask; .: unsupported. " + ", ".join(f"{short[name]} {name}" for name in names))
     show_table(
         ("kernel", *short.values()),
         [[entry["kernel"], *(SIGNS[entry["masks"][name]["answer"]] for name in names)] for entry in entries if entry["masks"]],
@@ -231,7 +229,7 @@ def _show_mask_matrix(entries: list[dict[str, Any]]) -> None:
             if said["answer"] == "no":
                 reasons.setdefault(said["note"], []).append(name)
         for reason, where in reasons.items():
-            print(f"{entry['kernel']} not on {', '.join(where)}: {reason}")
+            print(f"{entry['kernel']} does not take {', '.join(where)}: {reason}")
 
 
 def _cell(value: object) -> str:

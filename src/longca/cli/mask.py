@@ -23,16 +23,16 @@ MANY_BLOCKS = 1 << 26  # which take some ten seconds
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", help=NAME_HELP)
     parser.add_argument("--seqlen", metavar="S", help="tokens, such as 997, 8K or 1M (default 8K, or the length of the mask in a file)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="what lengths and parameters are drawn from (default 0)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="the seed of lengths and parameters (default 0)")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter, such as w=512; repeatable")
-    parser.add_argument("--source", metavar="NAME", help="where a block pattern comes from: random, nsa or moba (default random)")
+    parser.add_argument("--source", metavar="NAME", help="how a block pattern is selected: random, nsa or moba (default random)")
     parser.add_argument("--heads", metavar="Q:KV", help="query and KV heads of a block pattern, such as 64:8: one pattern per KV head")
     parser.add_argument("--head-dim", metavar="D", help="head size of the q and k that select blocks (default 128)")
     parser.add_argument("--lengths", metavar="FILE", help="document lengths instead of drawn ones: a JSON list, or numbers in a text file")
-    parser.add_argument("--distribution", metavar="NAME|FILE", help="what lengths are drawn from: see `longca ls distributions`, or a file")
-    parser.add_argument("--packing", metavar="NAME", help="how lengths fill the sequence: draw, mixed or chunked (default draw)")
+    parser.add_argument("--distribution", metavar="NAME|FILE", help="the distribution of document lengths (`longca ls distributions`)")
+    parser.add_argument("--packing", metavar="NAME", help="how documents fill the sequence: draw, mixed or chunked (default draw)")
     parser.add_argument("--plugin", action="append", default=[], metavar="FILE", help="a Python file with masks of your own; repeatable")
-    parser.add_argument("--json", action="store_true", help="print the mask as JSON, for programs; `--masks FILE.json` takes it back")
+    parser.add_argument("--json", action="store_true", help="print the mask as JSON, a file for `--masks`")
     parser.add_argument("--png", metavar="FILE", help="draw the mask into a PNG file")
     parser.add_argument("--bands", action="store_true", help="with --png: draw each band of the mask, with its six numbers")
     parser.add_argument("--gallery", metavar="DIR", help="draw all masks, at this length and seed, into DIR/masks.png")
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     if args.gallery is not None:
         return _gallery(args)
     if args.name is None:
-        raise BadInput("name a mask (`longca ls masks` lists them), or give --gallery DIR for a picture of all.")
+        raise BadInput("give a mask (`longca ls masks` lists them), or --gallery DIR for a picture of all.")
     if args.png is not None:
         _refuse_path(Path(args.png))
     if args.bands and args.png is None:
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _refuse_path(path: Path) -> None:
-    """Before anything is drawn: the folder is there, and nobody takes the file for something else."""
+    """Refuses a file that cannot be written, before anything is drawn."""
     if path.suffix.lower() != ".png":
         raise BadInput(f"--png writes a PNG file, so its name must end in .png, not {path.name!r}.")
     if not path.parent.is_dir():
@@ -90,7 +90,7 @@ def _gallery(args: argparse.Namespace) -> int:
 
     alone = ("name", "lengths", "distribution", "packing", "png", "source", "heads", "head_dim")
     if args.set or args.json or args.plugin or args.bands or any(getattr(args, option) is not None for option in alone):
-        raise BadInput("--gallery draws every mask with its own parameters; beside it only --seqlen and --seed can be given.")
+        raise BadInput("--gallery draws every mask with its own parameters; it takes only --seqlen and --seed.")
     print(f"wrote {write_gallery(args.gallery, parse_size(args.seqlen or SEQLEN), args.seed)}")
     return 0
 
@@ -98,7 +98,7 @@ def _gallery(args: argparse.Namespace) -> int:
 def _build(args: argparse.Namespace) -> AnyMask:
     from longca import masks
     from longca.kernels import block_selection
-    from longca.lengths import read_lengths
+    from longca.lengths import cut_note, read_lengths
 
     params = parse_settings(args.set)
     for path in args.plugin:
@@ -107,7 +107,9 @@ def _build(args: argparse.Namespace) -> AnyMask:
     named.check(params)
     given = {"--source": args.source, "--heads": args.heads, "--head-dim": args.head_dim}
     if not masks.has_blocks(args.name) and (flags := [flag for flag, value in given.items() if value is not None]):
-        raise BadInput(f"{args.name} is no block pattern, so it takes no {' and no '.join(flags)}; {' and '.join(masks.block_names())} do.")
+        raise BadInput(
+            f"{args.name} is not a block pattern, so it takes no {' and no '.join(flags)}; {' and '.join(masks.block_names())} do."
+        )
     heads = parse_heads(args.heads) if args.heads else (int(params.get("heads", 1)),) * 2
     if args.heads and "heads" in named.defaults:
         params.setdefault("heads", heads[1])
@@ -116,13 +118,16 @@ def _build(args: argparse.Namespace) -> AnyMask:
         seqlen = named.seqlen
     if masks.has_blocks(args.name):
         _warn_of_size(args.name, params, seqlen)
+    documents = None if args.lengths is None else read_lengths(args.lengths)
+    for note in cut_note(documents, [seqlen]) if documents else []:
+        print(f"note: {note}.", file=sys.stderr)
     return block_selection.build(
         args.name,
         seqlen,
         args.source or "random",
         block_selection.Heads(*heads, parse_dims(args.head_dim or "128")[0]),
         seed=args.seed,
-        documents=None if args.lengths is None else read_lengths(args.lengths),
+        documents=documents,
         distribution=args.distribution,
         packing=args.packing,
         **params,
@@ -130,7 +135,7 @@ def _build(args: argparse.Namespace) -> AnyMask:
 
 
 def _warn_of_size(name: str, params: Mapping[str, float], seqlen: int) -> None:
-    """A pattern is made block by block: say that it takes long, and refuse what memory cannot hold, before it is begun."""
+    """Warns that a large pattern takes long to make, and refuses one that does not fit into memory."""
     from longca import masks
 
     pattern = masks.blocks_of(name, params)
@@ -141,4 +146,4 @@ def _warn_of_size(name: str, params: Mapping[str, float], seqlen: int) -> None:
 
     refuse_large_pattern(name, seqlen, params)
     advice = "fewer heads (--set heads=1), larger blocks or a shorter --seqlen would be faster"
-    print(f"a pattern of {blocks / 1e6:,.4g} million blocks takes a while to make; {advice}", file=sys.stderr)
+    print(f"note: a pattern of {blocks / 1e6:,.4g} million blocks takes a while to make; {advice}.", file=sys.stderr)

@@ -6,13 +6,15 @@ import argparse
 
 from longca.text import plural
 
-HELP = "join the journals of several runs into one"
+HELP = "join the journals of several runs"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("out", metavar="OUT", help="the folder to write; an existing journal is added to")
-    parser.add_argument("folders", nargs="+", metavar="DIR", help="folders that `longca run` wrote; a later one wins over an earlier one")
-    parser.add_argument("--pack", action="store_true", help="compress the result for keeping; it can be read, not added to")
+    parser.add_argument("out", metavar="OUT", help="the folder to write; cells are added to an existing journal")
+    parser.add_argument(
+        "folders", nargs="+", metavar="DIR", help="folders that `longca run` wrote; a later folder replaces equal cells of an earlier one"
+    )
+    parser.add_argument("--pack", action="store_true", help="compress the result; it can then be read but not added to")
 
 
 def run(args: argparse.Namespace) -> int:

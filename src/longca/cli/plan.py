@@ -1,4 +1,4 @@
-"""`longca plan`: what each context parallel method sends, holds and computes on so many GPUs; exact, and no GPU is needed."""
+"""`longca plan`: computes what each context-parallel method sends, holds and computes per GPU; exact, without a GPU."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import json
 from longca.cli._split_request import add_request_arguments, request_of
 from longca.cli._tables import show_table
 
-HELP = "say what each method sends, holds and computes per GPU, exactly, before anything runs"
+HELP = "show what each method sends, holds and computes per GPU, exactly and without a GPU"
 COLUMNS = ("method", "grid", "GPUs", "mask", "tokens", "pass", "sent in node", "to others", "messages", "memory", "work", "imbalance")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_request_arguments(parser)
-    parser.add_argument("--per-node", type=int, default=8, metavar="N", help="GPUs of a node (default 8)")
-    parser.add_argument("--all-grids", action="store_true", help="every grid of methods that have a choice")
+    parser.add_argument("--per-node", type=int, default=8, metavar="N", help="GPUs per node (default 8)")
+    parser.add_argument("--all-grids", action="store_true", help="all grids of the methods that have a choice")
     parser.add_argument("--json", action="store_true", help="print one JSON object per row instead of a table")
 
 
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         shown.append((*names, *sent, row.messages, format_memory(row.peak_bytes), work, f"{row.imbalance:.2f}"))
     if shown:
         show_table(COLUMNS, shown)
-        print("\nPer GPU: the one with the most. Memory is the most that is alive at once: inputs, results, buffers, stated fp32 sums.")
+        print("\nValues are those of the GPU with the most. Memory is the peak of inputs, results, buffers and stated fp32 sums.")
     for (method, grid, gpus, mask), reason in refused.items():
         print(f"{method} {grid} on {gpus} GPUs, {mask}: {reason}")
     return 0

@@ -1,4 +1,4 @@
-"""`longca recommend`: which kernel, or which method on many GPUs, to use, and which records say so."""
+"""`longca recommend`: recommends a kernel, or a method on many GPUs, from records."""
 
 from __future__ import annotations
 
@@ -13,10 +13,15 @@ from longca.errors import BadInput
 if TYPE_CHECKING:
     from longca.recommend.answer import Answer
 
-HELP = "say which kernel (or which split over many GPUs) to use, from measured records; exit code 4 if none answers"
+HELP = "recommend a kernel, or a method on many GPUs, from measured records; exit code 4 if no record answers"
+EXAMPLES = (
+    "longca recommend --mask causal_document --seqlen 32K",
+    "longca recommend --mask causal --seqlen 32K --model llama3-70b --code",
+    "longca recommend --mask causal --seqlen 512K --gpus 64 --results out/cp",
+)
 FIELDS = (
     *("mask", "seqlen", "heads", "head_dim", "dtype", "pass_", "source", "distribution", "packing", "own_documents", "deterministic"),
-    *("softcap", "sinks", "scale", "gpus", "cluster", "memory", "device"),
+    *("softcap", "sinks", "scale", "gpus", "cluster", "memory", "device", "calls_per_plan", "exact"),
 )
 
 
@@ -24,29 +29,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mask", help="a name from `longca ls masks`, a file, or an expression such as 'causal & ~sliding_window(w=64)'")
     parser.add_argument("--seqlen", metavar="S", help="tokens, such as 128K; of all GPUs together")
     parser.add_argument("--heads", metavar="Q:KV", help="query and KV heads (default 64:8)")
-    parser.add_argument("--head-dim", metavar="D", help="head size, or 192/128 where V has another one (default 128)")
+    parser.add_argument("--head-dim", metavar="D", help="head size; 192/128 if V has its own (default 128)")
     parser.add_argument("--dtype", help="bf16, fp16, fp32 or fp64 (default bf16)")
     parser.add_argument("--pass", dest="pass_", metavar="P", help="fwd, bwd or fwd+bwd (default)")
     parser.add_argument("--set", action="append", default=[], metavar="w=512", help="a parameter of the mask; repeatable")
-    parser.add_argument("--source", metavar="NAME", help="records of block patterns that come from there (default random)")
-    parser.add_argument("--distribution", metavar="NAME", help="records of documents drawn from this distribution")
-    parser.add_argument("--packing", metavar="NAME", help="records of documents packed this way")
-    parser.add_argument("--own-documents", action="store_true", default=None, help="records of documents that a workload or --lengths gave")
-    parser.add_argument("--deterministic", action="store_true", default=None, help="records of deterministic backwards")
-    parser.add_argument("--softcap", type=float, metavar="C", help="records of capped scores")
-    parser.add_argument("--sinks", action="store_true", default=None, help="records of attention with sinks")
-    parser.add_argument("--scale", type=float, metavar="X", help="of scores, for the code that is printed; records of any scale answer")
-    parser.add_argument("--model", metavar="NAME", help="heads, head size, window, softcap and sinks of a well-known model")
-    parser.add_argument("--gpus", type=int, metavar="N", help="GPUs that share the sequence (default 1)")
-    parser.add_argument("--cluster", metavar="NAME", help="records simulated for this cluster, instead of measured ones")
-    parser.add_argument("--memory", metavar="SIZE", help="the memory of a GPU with its unit, such as 80GiB; inputs count too")
-    parser.add_argument("--device", metavar="NAME", help="words of the device's name, or cpu or cuda, where records have several")
+    parser.add_argument("--source", metavar="NAME", help="how block patterns were selected (default random)")
+    parser.add_argument("--distribution", metavar="NAME", help="the distribution of document lengths")
+    parser.add_argument("--packing", metavar="NAME", help="how documents were packed")
     parser.add_argument(
-        "--results", nargs="+", metavar="DIR", help="your own journals, or folders of them, instead of those that come with LongCA"
+        "--calls-per-plan", type=int, metavar="N", help="include planning time, divided by N calls: 1 if every call has a new mask"
     )
+    parser.add_argument("--exact", action="store_true", default=None, help="only measured answers, no nearest one")
+    parser.add_argument(
+        "--own-documents", action="store_true", default=None, help="only records with documents from a workload or --lengths"
+    )
+    parser.add_argument("--deterministic", action="store_true", default=None, help="only records of deterministic backwards")
+    parser.add_argument("--softcap", type=float, metavar="C", help="only records with this softcap")
+    parser.add_argument("--sinks", action="store_true", default=None, help="only records with attention sinks")
+    parser.add_argument(
+        "--scale", type=float, metavar="X", help="the factor of the scores in the printed code; records of any scale answer"
+    )
+    parser.add_argument("--model", metavar="NAME", help="heads, head size, window, softcap and sinks of a model (`longca ls models`)")
+    parser.add_argument("--gpus", type=int, metavar="N", help="the number of GPUs that share the sequence (default 1)")
+    parser.add_argument("--cluster", metavar="NAME", help="use records simulated for this cluster, instead of measured ones")
+    parser.add_argument("--memory", metavar="SIZE", help="the memory of a GPU, such as 80GiB; inputs count too")
+    parser.add_argument("--device", metavar="NAME", help="words of the device's name, or cpu or cuda, if there are records of several")
+    parser.add_argument("--results", nargs="+", metavar="DIR", help="your own journals, or folders of them, instead of those of LongCA")
     parser.add_argument("--plugin", action="append", default=[], metavar="FILE", help="a Python file with masks of your own; repeatable")
-    parser.add_argument("--code", action="store_true", help="print only the lines of Python that use the answer")
-    parser.add_argument("--export", metavar="FILE", help="write the answer as JSON; without --mask or --seqlen, all that the records hold")
+    parser.add_argument("--code", action="store_true", help="print only Python code that uses the answer")
+    parser.add_argument("--export", metavar="FILE", help="write the answer as JSON; without --mask or --seqlen, all answers of the records")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -74,7 +85,7 @@ def _answer(args: argparse.Namespace) -> int:
 
 
 def _typed(args: argparse.Namespace) -> dict[str, Any]:
-    """The fields of the question as typed; None for those that were not given."""
+    """Returns the fields of the question as typed; None for fields that were not given."""
     from longca.text import parse_settings
 
     typed = {name: getattr(args, name) for name in FIELDS} | {"params": parse_settings(args.set)}
@@ -94,7 +105,7 @@ def _export_table(args: argparse.Namespace) -> int:
     from longca.recommend.shipped import load
 
     if not args.export or args.code:
-        raise BadInput("name a --mask and a --seqlen; or give --export FILE for all answers that the records hold.")
+        raise BadInput("give --mask and --seqlen; or --export FILE for all answers of the records.")
     say_lacks(args.results or [])
     answers = table(load(args.results), parse_fields(**_typed(args)))
     _write(args.export, answers)

@@ -1,4 +1,4 @@
-"""`longca report`: a page of what was measured."""
+"""`longca report`: writes a page of results."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from longca.cli._files import write_text
 from longca.cli._journal_notes import say_lacks
 from longca.cli._tables import write_over
 
-HELP = "write one self-contained HTML page of charts, tables and how to reproduce them"
+HELP = "write one self-contained HTML page with charts, tables and the commands to reproduce them"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folders", nargs="+", metavar="DIR", help="folders that `longca run` wrote, or that hold such folders")
+    parser.add_argument("folders", nargs="+", metavar="DIR", help="folders that `longca run` wrote, or folders of them")
     parser.add_argument("-o", "--out", default="report.html", metavar="FILE", help="the page (default report.html)")
-    parser.add_argument("--md", metavar="FILE", help="the tables as Markdown, too")
-    parser.add_argument("--figures", metavar="DIR", help="figures for papers as PNG and PDF, too")
+    parser.add_argument("--md", metavar="FILE", help="also write the tables as Markdown")
+    parser.add_argument("--latex", metavar="FILE", help="also write headlines and speeds as LaTeX tables (booktabs)")
+    parser.add_argument("--figures", metavar="DIR", help="also write figures for papers, as PNG, PDF and SVG")
+    parser.add_argument("--trace", action="append", default=[], metavar="FILE", help="show a timeline that `longca simulate --trace` wrote")
     parser.add_argument("--title", default="LongCA results", help="the title of the page")
 
 
@@ -24,12 +26,14 @@ def run(args: argparse.Namespace) -> int:
     from longca.api.report import Report
 
     say_lacks(args.folders)
-    with collector_paused():
-        report = Report(args.folders, args.title)
+    with collector_paused() as keep:
+        report = keep(Report(args.folders, args.title, args.trace))
         text = report.html
     write_text(args.out, text, "; open it in a browser, it needs no network")
     if args.md:
         write_text(args.md, report.markdown)
+    if args.latex:
+        write_text(args.latex, report.latex)
     if args.figures:
         count = 0
         for count, path in enumerate(report.save_figures(args.figures), 1):

@@ -1,10 +1,10 @@
-"""`longca run`: measures the cells of a suite, or of the flags; called again on the same folder it resumes."""
+"""`longca run`: measures the cells of a suite or of the flags; resumes an existing journal."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from longca.cli import INTERRUPTED
@@ -16,112 +16,144 @@ from longca.text import parse_axes, parse_list, parse_settings, plural
 if TYPE_CHECKING:
     from longca.api.request import RunRequest
     from longca.api.run import RunPlan
-    from longca.results.record import Status
+    from longca.results.record import Record, Status
 
-HELP = "measure a suite of cells, or resume one"
-MORE_TO_DO = 3  # the exit code where --stop-after left cells
+HELP = "measure a suite, or the kernels and masks that flags name; resumes an existing run"
+EXAMPLES = (
+    "longca run quick                                    # the twelve masks, small, on a CPU",
+    "longca run paper-kernel --dry-run                   # which cells, and how long",
+    "longca run --kernels fa4,flex --masks causal,share_question --seqlens 8K,32K --out out/mine",
+    "longca run --plugin my_kernel.py --kernels my_kernel,sdpa --masks all --seqlens 1K --out out/mine",
+    "longca run --methods ulysses,magi --masks causal --seqlens 1K --nproc 2 --out out/cp",
+)
+MORE_TO_DO = 3  # the exit code if --stop-after left cells
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("suite", nargs="?", help="a name from `longca ls suites`, or your own TOML file; flags change it")
-    parser.add_argument("--kernels", metavar="A,B", help="names or name:variant, or all (those that run here)")
-    parser.add_argument("--level", choices=("kernel", "cp"), help="one device, or context parallelism over many (default: the suite's)")
-    parser.add_argument(
-        "--methods", metavar="A,B", help="context parallel methods, all, or peers: other projects' that are installed; implies --level cp"
+    parser.add_argument("suite", nargs="?", help="a name from `longca ls suites`, or your own TOML file; flags override it")
+    _add_problem(parser)
+    _add_ranks(parser)
+    _add_results(parser)
+    _add_limits(parser)
+
+
+def _add_problem(parser: argparse.ArgumentParser) -> None:
+    what = parser.add_argument_group(
+        "what to measure", "default without a suite: the twelve masks, forward and backward, as in `longca verify`"
     )
-    parser.add_argument("--nproc", type=int, metavar="N", help="ranks of the level cp (default: one per GPU)")
-    parser.add_argument(
-        "--grid",
-        metavar="UxR[xW]",
-        help="ranks that split heads, ranks of the ring, its windows; 2x2,1x4x2: one for usp, one for methods with windows",
-    )
-    parser.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        metavar="NAME=V,V",
-        help="an option of the methods that have it, such as stages=4 or windows=2,4 (`longca ls cp`); repeatable",
-    )
-    parser.add_argument(
+    what.add_argument("--kernels", metavar="A,B", help="names or name:variant, or all (those that run here)")
+    what.add_argument(
         "--masks",
         metavar="A,B",
-        help="names, files, expressions such as 'causal_document & sliding_window(w=512)'; all: the paper's twelve; every: all static ones",
+        help="names, files, expressions such as 'causal & sliding_window(w=512)'; all: the paper's twelve; every: all static masks",
     )
-    parser.add_argument("--source", metavar="NAME", help="where block patterns come from: random, nsa or moba (docs/sparse.md)")
-    parser.add_argument("--dense", metavar="A,B", help="kernels that run the dense mask beside block patterns")
-    parser.add_argument("--seqlens", metavar="S,S", help="tokens, such as 1K,8K,32K")
-    parser.add_argument("--heads", metavar="Q:KV", help="query and KV heads, such as 64:8,64:64")
-    parser.add_argument("--head-dim", dest="head_dims", metavar="D", help="head size, such as 128, or 192/128 where V has another one")
-    parser.add_argument("--dtype", dest="dtypes", metavar="T", help="bf16, fp16, fp32, fp64")
-    parser.add_argument("--passes", metavar="P,P", help="fwd, bwd, fwd+bwd")
-    parser.add_argument("--seeds", metavar="N|A,B", help="how many seeds, counted from 0; or which, as 42,43 or 42,")
-    parser.add_argument(
+    what.add_argument("--seqlens", metavar="S,S", help="tokens, such as 1K,8K,32K (default 509 on a CPU, 8K on a GPU)")
+    what.add_argument("--heads", metavar="Q:KV", help="query and KV heads, such as 64:8,64:64 (default 8:2 on a CPU, 64:8 on a GPU)")
+    what.add_argument(
+        "--head-dim", dest="head_dims", metavar="D", help="head size; 192/128 if V has its own (default 64 on a CPU, 128 on a GPU)"
+    )
+    what.add_argument("--dtype", dest="dtypes", metavar="T", help="bf16, fp16, fp32, fp64 (default fp32 on a CPU, bf16 on a GPU)")
+    what.add_argument("--passes", metavar="P,P", help="fwd, bwd, fwd+bwd (default fwd,bwd)")
+    what.add_argument("--seeds", metavar="N|A,B", help="the number of seeds, from 0 on; or a list such as 42,43 or 42,")
+    what.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="NAME=V,V",
         help="a parameter of the masks that have it, such as ratio=.2,.5; repeatable",
     )
-    parser.add_argument(
+    what.add_argument(
         "--lengths", dest="documents", metavar="FILE", help="document lengths instead of drawn ones: a JSON list, or numbers in a text file"
     )
-    parser.add_argument("--distribution", metavar="NAME|FILE", help="what document lengths are drawn from")
-    parser.add_argument("--packing", metavar="NAME", help="draw, mixed or chunked")
-    parser.add_argument("--deterministic", action="store_true", default=None, help="ask for deterministic backwards; checked on one device")
-    add_shape_extras(parser)
-    parser.add_argument(
+    what.add_argument("--distribution", metavar="NAME|FILE", help="the distribution of document lengths (`longca ls distributions`)")
+    what.add_argument("--packing", metavar="NAME", help="how documents fill the sequence: draw, mixed or chunked")
+    what.add_argument("--source", metavar="NAME", help="how block patterns are selected: random, nsa or moba (docs/sparse.md)")
+    what.add_argument("--dense", metavar="A,B", help="kernels that also run the dense mask, as a baseline for block patterns")
+    what.add_argument("--deterministic", action="store_true", default=None, help="request deterministic backwards; checked on one device")
+    add_shape_extras(what)
+    what.add_argument(
         "--workload",
         metavar="FILE",
-        help="your training steps, one JSON object per line, in place of masks and lengths (docs/measuring.md)",
+        help="your own training steps instead of masks and lengths, one JSON object per line (docs/measuring.md)",
     )
-    parser.add_argument(
+    what.add_argument(
         "--plugin", action="append", default=[], metavar="FILE", help="a Python file with your kernels, methods or masks; repeatable"
     )
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is a GPU")
-    parser.add_argument(
-        "--out", metavar="DIR", help="where the journal is written (default out/SUITE, or out/run, out/run-cp); an existing one is resumed"
+    what.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda if there is a GPU")
+
+
+def _add_ranks(parser: argparse.ArgumentParser) -> None:
+    ranks = parser.add_argument_group("context parallelism")
+    ranks.add_argument("--level", choices=("kernel", "cp"), help="kernels on one device, or context parallelism (default: the suite's)")
+    ranks.add_argument(
+        "--methods", metavar="A,B", help="context-parallel methods, all, or peers (installed ones of other projects); implies --level cp"
     )
-    parser.add_argument("--retry", choices=("failed",), help="run cells again that failed")
-    parser.add_argument(
+    ranks.add_argument("--nproc", type=int, metavar="N", help="number of ranks (default: one per GPU)")
+    ranks.add_argument(
+        "--grid",
+        metavar="UxR[xW]",
+        help="ranks that split heads, ranks in the ring, its windows; 2x2,1x4x2: one for usp, one for methods with windows",
+    )
+    ranks.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=V,V",
+        help="an option of the methods that have it, such as stages=4 or windows=2,4 (`longca ls cp`); repeatable",
+    )
+
+
+def _add_results(parser: argparse.ArgumentParser) -> None:
+    results = parser.add_argument_group("results")
+    results.add_argument(
+        "--out", metavar="DIR", help="the folder of the journal (default out/SUITE, or out/run, out/run-cp); an existing journal is resumed"
+    )
+    results.add_argument("--retry", choices=("failed",), help="measure failed cells again")
+    results.add_argument(
         "--fail-on",
         metavar="A,B",
-        help="exit code 1 if a cell ends as wrong, error, invalid, timeout, doubtful, oom or unavailable; or all of these",
+        help="exit code 1 if a cell is wrong, error, invalid, timeout, doubtful, oom or unavailable; or all of these",
     )
-    parser.add_argument(
+    results.add_argument(
         "--baseline",
         metavar="NAME",
-        help="compare with the run kept in baselines/NAME, exit code 1 if a cell is slower or missing; the first run becomes it",
+        help="compare with the run stored in baselines/NAME, exit code 1 if a cell is slower or missing; the first run is stored there",
     )
-    parser.add_argument("--renew-baseline", action="store_true", help="this run becomes the baseline")
-    parser.add_argument("--threshold", metavar="PART", help="of the baseline: a smaller change does not matter (default 3%%)")
-    _add_limits(parser)
-    parser.add_argument("--dry-run", action="store_true", help="list the cells and guess the time, measure nothing")
-    parser.add_argument("--print-config", action="store_true", help="print the settings as a TOML file that `longca run` takes")
+    results.add_argument("--renew-baseline", action="store_true", help="store this run as the baseline")
+    results.add_argument("--threshold", metavar="PART", help="for --baseline: ignore smaller changes (default 3%%)")
+    results.add_argument("--dry-run", action="store_true", help="list the cells and estimate the time, without measuring")
+    results.add_argument("--print-config", action="store_true", help="print the settings as a TOML file for `longca run`")
 
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
-    """Flags for the clock, for what a run may take, and for parts of a run."""
-    parser.add_argument("--full", action="store_true", help="run kernels with O(S²) memory at any length")
-    parser.add_argument("--shard", metavar="I/N", help="only the I-th of N parts; `longca merge` joins them")
-    parser.add_argument("--budget", type=float, metavar="S", help="seconds of sampling per cell")
-    parser.add_argument("--energy", type=float, metavar="S", help="repeat each call for S seconds (1 or more) to measure its energy")
-    parser.add_argument(
+    limits = parser.add_argument_group("clock and limits")
+    limits.add_argument(
+        "--full",
+        action="store_true",
+        help="also run what a rule skips: O(S²) memory at long lengths, kernels three times slower at two lengths",
+    )
+    limits.add_argument("--shard", metavar="I/N", help="measure only the I-th of N parts; `longca merge` joins them")
+    limits.add_argument("--budget", type=float, metavar="S", help="seconds of sampling per cell")
+    limits.add_argument("--energy", type=float, metavar="S", help="repeat each call for S seconds (1 or more) to measure its energy")
+    limits.add_argument(
         "--clock",
         action="append",
         default=[],
         metavar="NAME=V",
-        help="a setting of the clock, such as warmup_s=0.06,target=0.01; repeatable, --print-config shows them all",
+        help="a setting of the clock, such as warmup_s=0.06,target=0.01; repeatable; --print-config shows all",
     )
-    parser.add_argument("--memory", metavar="SIZE", help="host memory a worker may take, such as 16G")
-    parser.add_argument("--deadline", type=float, metavar="S", help="seconds that each step of a cell may take, starting apart")
-    parser.add_argument("--workers", choices=("kernel", "one"), help="a process per kernel, or one for all")
-    parser.add_argument(
-        "--stop-after", type=float, metavar="S", help="begin nothing new after S seconds: exit code 3, and the same command goes on"
+    limits.add_argument("--memory", metavar="SIZE", help="the most host memory of a worker, such as 16G")
+    limits.add_argument(
+        "--deadline", type=float, metavar="S", help="the most seconds for each step of a cell, not counting the start of a worker"
+    )
+    limits.add_argument("--workers", choices=("kernel", "one"), help="one process per kernel, or one for all")
+    limits.add_argument(
+        "--stop-after", type=float, metavar="S", help="start no new cell after S seconds: exit code 3, and the same command resumes"
     )
 
 
 def request_of(args: argparse.Namespace) -> RunRequest:
-    """What the command line asks for."""
+    """Returns the request of the command line."""
     from dataclasses import fields
 
     from longca.api.request import RunRequest
@@ -147,7 +179,7 @@ def run(args: argparse.Namespace) -> int:
     suite, device = settle(request)
     launch = joining.launched() if suite.level is LevelName.CP else None
     level = make_level(request, suite, device)
-    first = launch is None or launch.rank == 0  # of the ranks of a job all refuse, but only the first prints notes
+    first = launch is None or launch.rank == 0  # every rank of a job may refuse, but only the first prints notes
     for note in level.notes if first else []:
         print(f"note: {note}", file=sys.stderr)
     if args.dry_run:
@@ -203,14 +235,28 @@ def _measure(args: argparse.Namespace, plan: RunPlan, failing: Collection[Status
     if remark := faults(done.statuses, failing):
         print(remark)
     if done.left:
-        print(f"stopped with {plural(done.left, 'cell')} left; to go on: {args.command_line}")
+        print(f"stopped with {plural(done.left, 'cell')} left; to continue: {args.command_line}")
         return INTERRUPTED if done.finished.interrupted else MORE_TO_DO
+    if remark := nothing_ran(done.records):
+        print(remark)
+        return 1
     slower = done.against is not None and not done.against.ok
     return 1 if slower or any(done.statuses.get(status) for status in failing) else 0
 
 
+def nothing_ran(records: Sequence[Record]) -> str:
+    """One line where no cell of a run was even tried, which is exit code 1: who asked for figures has none. Empty where one was."""
+    from longca.results.record import NEVER_RAN
+
+    if not records or any(record.status not in NEVER_RAN for record in records):
+        return ""
+    first, kinds = records[0], " or ".join(dict.fromkeys(record.status for record in records))
+    cells = "the only cell is" if len(records) == 1 else f"all {len(records)} cells are"
+    return f"nothing was measured, so the exit code is 1: {cells} {kinds}; {first.asked}: {first.reason.rstrip('.')}."
+
+
 def failing_statuses(text: str | None) -> frozenset[Status]:
-    """The statuses of `--fail-on`, all that `--retry failed` would try again for `all`."""
+    """Returns the statuses of `--fail-on`; `all` means those that `--retry failed` measures again."""
     from longca.results.record import RETRIED, Status
 
     names = parse_list(text or "")
@@ -222,7 +268,7 @@ def failing_statuses(text: str | None) -> frozenset[Status]:
 
 
 def faults(statuses: Mapping[Status, int], failing: Collection[Status]) -> str:
-    """One line on cells that failed: why the exit code is 1, or how to make it 1. Empty where nothing did."""
+    """Returns one line on failed cells: why the exit code is 1, or how to make it 1. Empty if none failed."""
     from longca.results.record import AT_FAULT
 
     seen = [status for status in (*AT_FAULT, *sorted(set(failing) - set(AT_FAULT))) if statuses.get(status)]

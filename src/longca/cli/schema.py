@@ -1,4 +1,4 @@
-"""`longca schema`: what the files of a journal hold, for programs."""
+"""`longca schema`: the JSON schema of the files of a journal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ HELP = "print the JSON schema of journals: results.jsonl, masks.jsonl and env.js
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """It takes none."""
+    """Adds no arguments."""
 
 
 def run(args: argparse.Namespace) -> int:

@@ -43,8 +43,10 @@ LEGEND = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cluster", default="h100-ib", metavar="NAME|FILE", help="a cluster of the package, or your own TOML file")
     add_request_arguments(parser)
-    parser.add_argument("--constant", action="append", default=[], metavar="NAME=V", help="another constant, such as between.gb_s=100")
-    parser.add_argument("--best", action="store_true", help="try every grid, windows and stages, and say which is best and why")
+    parser.add_argument(
+        "--constant", action="append", default=[], metavar="NAME=V", help="change a constant, such as between.gb_s=100; repeatable"
+    )
+    parser.add_argument("--best", action="store_true", help="try all grids, windows and stages, and show which is best and why")
     parser.add_argument("--out", metavar="DIR", help="add records to a journal there, for report, compare and recommend --cluster")
     parser.add_argument("--json", action="store_true", help="print one JSON object per result instead of a table")
     parser.add_argument("--trace", metavar="FILE", help="write the timelines of ranks for Perfetto (ui.perfetto.dev); one method and pass")
@@ -82,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _constants(entries: list[str]) -> dict[str, float]:
-    """Settings whose names have dots."""
+    """Returns settings whose names have dots."""
     settings = {}
     for entry in (part for text in entries for part in parse_list(text)):
         name, _, value = (part.strip() for part in entry.partition("="))

@@ -7,12 +7,12 @@ import argparse
 from longca.cli._journal_notes import say_lacks
 from longca.text import plural
 
-HELP = "check a journal of your device and pack it for publication"
+HELP = "check a journal and pack it for publication"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DIR", help="a folder that `longca run` wrote")
-    parser.add_argument("--out", default="submission", metavar="DIR", help="where the packed copy is written (default: submission)")
+    parser.add_argument("--out", default="submission", metavar="DIR", help="the folder of the packed copy (default: submission)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -35,5 +35,5 @@ def run(args: argparse.Namespace) -> int:
     done = prepare(args.folder, args.out, [word for word in private if word not in ("root", "localhost")])
     removed = f"; paths and names were removed from {plural(done.cleaned, 'text')}" if done.cleaned else ""
     print(f"{done.folder}: {plural(done.timed, 'cell')} with a time{removed}")
-    print(f"To publish it, copy it to {done.home} in a checkout of LongCA and open a pull request; CONTRIBUTING.md says what is looked at.")
+    print(f"To publish it, copy it to {done.home} in a checkout of LongCA and open a pull request; CONTRIBUTING.md lists what is reviewed.")
     return 0

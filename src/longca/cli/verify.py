@@ -1,4 +1,4 @@
-"""`longca verify`: are these kernels right?"""
+"""`longca verify`: checks kernels, or context-parallel methods, against fp64."""
 
 from __future__ import annotations
 
@@ -22,11 +22,16 @@ if TYPE_CHECKING:
     from longca.bench.one_device.verify import Finding
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
-HELP = "check kernels, or methods on ranks, against an fp64 reference on every mask they claim"
+HELP = "check kernels, or context-parallel methods, against an fp64 reference; exit code 1 if one is wrong"
 
+EXAMPLES = (
+    "longca verify --plugin my_kernel.py                 # your kernel on the twelve masks",
+    "longca verify --kernels torch,sdpa --seqlens 509,1K",
+    "longca verify --level cp --nproc 2                  # context-parallel methods on ranks",
+)
 SHOWN_LINES = 10  # of what a kernel prints in one job
 ADDRESS = re.compile(r"0x[0-9a-f]+")
-KERNELS_HELP = "kernels to check, or all; default: every variant of all that are available here, with --plugin only those of the plugins"
+KERNELS_HELP = "kernels to check, or all; default: all that run here, with all variants; with --plugin only those of the plugins"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,50 +39,53 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--masks",
         metavar="A,B",
-        help="masks to check them on: names, files, expressions such as 'causal & ~sliding_window(w=64)'; "
-        "all, which is the default: the paper's twelve; every: all static ones",
+        help="names, files, expressions such as 'causal & ~sliding_window(w=64)'; all (default): the paper's twelve; every: all static",
     )
-    parser.add_argument("--seqlens", metavar="8K,997", help="sequence lengths, odd ones too; default: 509 on a CPU, 8K on a GPU")
-    parser.add_argument("--heads", metavar="64:8,8", help="query heads : KV heads, one or several; default 8:2 on a CPU, 64:8 on a GPU")
+    parser.add_argument("--seqlens", metavar="8K,997", help="tokens, any number (default 509 on a CPU, 8K on a GPU)")
+    parser.add_argument("--heads", metavar="64:8,8", help="query and KV heads (default 8:2 on a CPU, 64:8 on a GPU)")
     parser.add_argument(
         "--head-dim",
         dest="head_dims",
         metavar="128",
-        help="head sizes, 192/128 where V has another one; default 64 on a CPU, 128 on a GPU",
+        help="head size; 192/128 if V has its own (default 64 on a CPU, 128 on a GPU)",
     )
-    parser.add_argument("--dtype", dest="dtypes", metavar="T,T", help="bf16, fp16, fp32, fp64; default fp32 on a CPU, bf16 on a GPU")
+    parser.add_argument("--dtype", dest="dtypes", metavar="T,T", help="bf16, fp16, fp32, fp64 (default fp32 on a CPU, bf16 on a GPU)")
     add_shape_extras(parser)
-    parser.add_argument("--source", default="random", metavar="NAME", help="where block patterns come from: random, nsa or moba")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--source", default="random", metavar="NAME", help="how block patterns are selected: random, nsa or moba (default random)"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="the seed of masks and data (default 0)")
     parser.add_argument(
         "--set",
         metavar="w=512",
         action="append",
         default=[],
-        help="a parameter of the masks that have it, one value each; repeatable; under 4K tokens windows and blocks are narrow unless set",
+        help="a parameter of the masks that have it, one value each; repeatable; below 4K tokens the default windows and blocks are small",
     )
     parser.add_argument(
         "--lengths", dest="documents", metavar="FILE", help="document lengths instead of drawn ones: a JSON list, or numbers in a text file"
     )
-    parser.add_argument("--deterministic", action="store_true", help="ask for a deterministic backward, and demand the same bits twice")
+    parser.add_argument(
+        "--deterministic", action="store_true", help="request deterministic backwards, and check that two calls give the same bits"
+    )
     parser.add_argument(
         "--repeat",
         type=int,
         default=1,
         metavar="N",
-        help="check N times on each data set, to find what is wrong only now and then",
+        help="check N times on each data set, to find errors that occur only sometimes",
     )
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is a GPU")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda if there is a GPU")
     parser.add_argument(
-        "--plugin", metavar="FILE.py", action="append", default=[], help="a file with kernels or masks of your own; repeatable"
+        "--plugin", metavar="FILE.py", action="append", default=[], help="a Python file with your kernels or masks; repeatable"
     )
     parser.add_argument(
         "--deadline",
         type=float,
         metavar="S",
-        help="seconds that each step of a kernel on a mask may take; default 300, and up to 3600 where sequences are long",
+        help="the most seconds for each step (default 300, up to 3600 for long sequences)",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object per line instead of a table")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line instead of a table")
     _verify_cp.add_arguments(parser)
 
 
@@ -106,13 +114,13 @@ def run(args: argparse.Namespace) -> int:
                 cases.add(finding)
                 tell(finding.kernel, finding, f"{len(findings)}/{cases.total}", args.json)
     except KeyboardInterrupt:
-        stopped = True  # what was found so far is worth as much as before
+        stopped = True  # the findings so far are printed
     verification = plan.verification(findings)
     if not args.json:
         write_over("")
         show_parts(verification.parts())
     if stopped:
-        print(f"longca: stopped; {cases.total - len(findings)} of {cases.total} cases are not checked.", file=sys.stderr)
+        print(f"longca: stopped; {cases.total - len(findings)} of {cases.total} cases were not checked.", file=sys.stderr)
         return INTERRUPTED
     if verification.unchecked and not verification.failed:
         raise Unavailable(verification.unchecked)
@@ -123,8 +131,8 @@ def run(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _signals_stop() -> Iterator[None]:
-    """Ctrl-C, or a SIGTERM as schedulers send it, stops once. Further signals are ignored until the process ends: they must not keep
-    workers from being ended, nor what was checked from being printed."""
+    """Ctrl-C or SIGTERM stops the verification once. Further signals are ignored until the process ends, so that workers are ended and
+    results are printed."""
 
     def stop(number: int, _: FrameType | None) -> None:
         for which in STOPPING:
@@ -141,8 +149,8 @@ def _signals_stop() -> Iterator[None]:
 
 
 class OutputPrinter:
-    """Shows what kernels print: the first and the last lines, as those of a crash begin with the line that crashed. What a kernel prints
-    again is shown once: a forward that is tried alone crashes as it did beside its backward."""
+    """Prints the output of kernels: the first and the last lines, because a crash report begins with the line that crashed. Repeated output
+    is printed once: a forward that is tried alone crashes as it did with its backward."""
 
     def __init__(self) -> None:
         self._last: dict[str, str] = {}

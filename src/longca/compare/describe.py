@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from operator import attrgetter
 
 from longca.compare.journals import Comparison
 from longca.compare.ratio import Ratio
@@ -28,6 +30,7 @@ FURTHER_FIELDS = (
     *LENGTHS,
 )
 TITLES = {"pattern_source": "source"}
+_further = attrgetter(*FURTHER_FIELDS)
 
 
 def describe_cells(cells: Sequence[Cell]) -> list[list[str]]:
@@ -44,35 +47,46 @@ def describe_all(records: Sequence[Record], kernels: Sequence[str] | None = None
     for index, row in enumerate(rows):
         alike.setdefault(tuple(row), []).append(index)
     for group in (group for group in alike.values() if len(group) > 1):
-        fields = [name for name in FURTHER_FIELDS if len({getattr(records[index], name) for index in group}) > 1] or ["mask_digest"]
-        for index in group:
-            rows[index][-1] = " ".join([rows[index][-1], *(f"{TITLES.get(name, name)} {getattr(records[index], name)}" for name in fields)])
+        values = [_further(records[index]) for index in group]
+        differing = [place for place, column in enumerate(zip(*values, strict=True)) if len(set(column)) > 1]
+        for index, own in zip(group, values, strict=True):
+            words = [f"{TITLES.get(FURTHER_FIELDS[place], FURTHER_FIELDS[place])} {own[place]}" for place in differing]
+            rows[index][-1] = " ".join([rows[index][-1], *(words or [f"mask_digest {records[index].mask_digest}"])])
     return rows
 
 
 def describe(record: Record, kernel: str) -> list[str]:
     """The columns that name a cell: kernel, mask, length, pass, shape."""
-    params = ",".join(f"{name}={value}" for name, value in sorted(record.params.items()))
-    dims = str(record.head_dim) if record.head_dim == record.head_dim_v else f"{record.head_dim}/{record.head_dim_v}"
-    shape = f"{record.heads_q}:{record.heads_kv}x{dims} {record.dtype}"
+    params = f"({','.join(f'{name}={value}' for name, value in sorted(record.params.items()))})" if record.params else ""
+    shape = _shape(record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype)
     name = f"{kernel} {record.method} on {record.ranks}" if record.method else kernel
-    return [name, record.mask + (f"({params})" if params else ""), format_size(record.seqlen), record.pass_.value, shape]
+    return [name, record.mask + params, _size(record.seqlen), record.pass_.value, shape]
+
+
+_size = lru_cache(maxsize=1024)(format_size)
+
+
+@lru_cache(maxsize=1024)
+def _shape(heads_q: int, heads_kv: int, head_dim: int, head_dim_v: int, dtype: str) -> str:
+    dims = str(head_dim) if head_dim == head_dim_v else f"{head_dim}/{head_dim_v}"
+    return f"{heads_q}:{heads_kv}x{dims} {dtype}"
 
 
 def change(ratio: Ratio | None) -> tuple[str, str]:
     """The change and its interval in percent of time: +5.0 % is slower."""
     if ratio is None:
         return "", ""
-    low, high = (f"{100 * (edge - 1):+.1f}" for edge in (ratio.low, ratio.high))
-    interval = f"{low} to {high} %{' (drift)' if ratio.drifting else ''}" if ratio.known else "too few samples"
-    return f"{100 * (ratio.value - 1):+.1f} %", interval
+    value = f"{100 * (ratio.value - 1):+.1f} %"
+    if not ratio.known:
+        return value, "too few samples"
+    return value, f"{100 * (ratio.low - 1):+.1f} to {100 * (ratio.high - 1):+.1f} %{' (drift)' if ratio.drifting else ''}"
 
 
 def notes(comparison: Comparison) -> list[str]:
     """Sentences below the table: what was overlooked, why cells are unclear and what would decide them, and what is older."""
-    overlooked = [f"compared all the same: A and B differ in {difference}" for difference in comparison.differences]
-    older = [f"{count} of {side}" for side, count in zip("AB", comparison.older, strict=True) if count]
-    marked = [f"measured with an older version of the kernel's code than this LongCA has: cells {' and '.join(older)}."] if older else []
+    overlooked = [f"compared anyway: A and B differ in {difference}" for difference in comparison.differences]
+    older = [f"{plural(count, 'cell')} of {side}" for side, count in zip("AB", comparison.older, strict=True) if count]
+    marked = [f"measured with an older version of the kernel's code than this LongCA has: {' and '.join(older)}."] if older else []
     return [*overlooked, *(comparison.busy or advice(comparison.cells)), *marked]
 
 
@@ -81,6 +95,6 @@ def advice(cells: Iterable[Cell]) -> list[str]:
     unclear = [cell.ratio for cell in cells if cell.verdict is Verdict.UNCLEAR and cell.ratio]
     few, drifting = sum(not ratio.known for ratio in unclear), sum(ratio.drifting for ratio in unclear)
     more = "measure them again with more samples: --clock least=20, or a larger --budget"
-    sentences = [f"{plural(few, 'cell')} with too few samples, which is fewer than {ENOUGH_SAMPLES}: {more}."] if few else []
-    drift = "samples rise or fall together, so only a change beyond what that explains would be called one"
+    sentences = [f"{plural(few, 'cell')} with too few samples (fewer than {ENOUGH_SAMPLES}): {more}."] if few else []
+    drift = "neighbouring samples are alike, so only a change larger than this drift counts"
     return sentences + ([f"{plural(drifting, 'cell')} with (drift): {drift}; {more}, on a quiet machine."] if drifting else [])

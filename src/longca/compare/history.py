@@ -71,7 +71,7 @@ def history(folders: Sequence[str | Path], threshold: float, force: bool = False
             by_cell.setdefault(identity(record), {})[number] = record
     differences = _differences(commits, by_cell)
     if differences and not force:
-        raise BadInput(f"{'; and '.join(differences)}; --force looks at them all the same.")
+        raise BadInput(f"{'; and '.join(differences)}; --force compares them anyway.")
     lines = [_line(found, commits, threshold) for found in by_cell.values()]
     return History(threshold, [commit.name for commit in commits], lines, [one.busy for one in commits if one.busy], differences)
 

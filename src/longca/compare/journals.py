@@ -92,20 +92,17 @@ def compare(before: str | Path, after: str | Path, threshold: float = PRACTICAL,
     differences = find_differences(matches.pairs, a, b)
     if differences and not force:
         apart = "; and in ".join(differences)
-        raise BadInput(f"{before} and {after} differ in {apart}; `longca compare --force` compares them all the same.")
+        raise BadInput(f"{before} and {after} differ in {apart}; `longca compare --force` compares them anyway.")
     busy = [sentence for folder, side in ((before, a), (after, b)) if (sentence := busy_sentence(folder, side))]
     cells = judge(matches.pairs, threshold, bool(busy))
     return Comparison(threshold, cells, matches.only_before, matches.only_after, differences, busy)
 
 
 def read_journal(folder: str | Path) -> Results:
-    """A journal in less memory: without the errors of checks, which its reader has judged, and with one object for equal versions."""
+    """A journal in less memory: without the errors of checks, which its reader has judged."""
     results = read(folder)
-    versions: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
     for record in results.records:
         record.check = None
-        if record.versions is not None:
-            record.versions = versions.setdefault(tuple(record.versions.items()), record.versions)
     return results
 
 
@@ -118,7 +115,7 @@ def busy_sentence(name: str | Path, results: Results) -> str:
     if unsteady <= min((BUSY.get(kind or "", USUAL_BUSY) for kind in kinds), default=USUAL_BUSY) * len(measured):
         return ""
     advice = "measure again on a quiet machine or with a larger --budget"
-    return f"{unsteady} of {len(measured)} cells of {name} are unsteady, so nothing is called slower or faster; {advice}."
+    return f"{unsteady} of {len(measured)} cells of {name} are unsteady, so only changes by a factor of 3 or more are decided; {advice}."
 
 
 def refuse_several_devices(name: str | Path, results: Results) -> None:

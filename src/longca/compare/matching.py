@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from longca.results.naming import kernel_names
-from longca.results.reading import Identity, identity
+from longca.results.reading import Identity, identities, identity
 from longca.results.record import Record
 
 
@@ -29,10 +29,14 @@ def match(before: Sequence[Record], after: Sequence[Record]) -> Matches:
     groups = [_grouped(side) for side in works]
     partner: dict[int, int] = {}  # of a record before, the record after
     for work, indices in groups[0].items():
-        partner |= _paired(before, after, indices, groups[1].get(work, ()))
+        others = groups[1].get(work, ())
+        if len(indices) == 1 == len(others):
+            partner[indices[0]] = others[0]
+        elif others:
+            partner |= _paired(before, after, indices, others)
     taken = set(partner.values())
-    left = {identity(after[index]): index for index in range(len(after)) if index not in taken}
-    for index, record in enumerate(before):
+    left = {identity(record): index for index, record in enumerate(after) if index not in taken} if len(taken) < len(after) else {}
+    for index, record in enumerate(before) if left else ():
         if left and index not in partner and (other := left.pop(identity(record), None)) is not None:
             partner[index] = other
     taken = set(partner.values())
@@ -44,8 +48,8 @@ def match(before: Sequence[Record], after: Sequence[Record]) -> Matches:
 
 
 def _works(records: Sequence[Record]) -> list[Identity]:
-    names = kernel_names(records)
-    return [identity(record, kernel=record.label if record.variant else name) for record, name in zip(records, names, strict=True)]
+    named = zip(records, kernel_names(records), strict=True)
+    return identities(records, (record.label if record.variant else name for record, name in named))
 
 
 def _grouped(works: Sequence[Identity]) -> dict[Identity, list[int]]:
@@ -57,8 +61,6 @@ def _grouped(works: Sequence[Identity]) -> dict[Identity, list[int]]:
 
 def _paired(before: Sequence[Record], after: Sequence[Record], left: Sequence[int], right: Sequence[int]) -> dict[int, int]:
     """Pairs of records of one work: those asked for by the same name, then the others in their order."""
-    if len(left) == 1 and len(right) == 1:
-        return {left[0]: right[0]}
     asked = {after[index].asked: index for index in right}
     pairs = {index: asked[before[index].asked] for index in left if before[index].asked in asked}
     free = [index for index in right if index not in pairs.values()]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
 from statistics import NormalDist
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from longca.results.ranking import ENOUGH_SAMPLES
@@ -27,8 +27,7 @@ Floats = NDArray[np.float64]
 Samples = Sequence[float]
 
 
-@dataclass(frozen=True, slots=True)
-class Ratio:
+class Ratio(Struct, frozen=True, gc=False):
     """B over A: the median of all ratios of two samples. `low` and `high` bound it; they are 0 and inf where a side has too few samples.
 
     Where samples depend on each other so much that their order says nothing, the ratio is `drifting`, and the bounds are the least and the
@@ -46,7 +45,7 @@ class Ratio:
         return self.high < math.inf
 
     def times(self, factor: float) -> Ratio:
-        return replace(self, value=self.value * factor, low=self.low * factor, high=self.high * factor)
+        return Ratio(self.value * factor, self.low * factor, self.high * factor, self.wander, self.drifting)
 
 
 def ratio(before: Samples, after: Samples) -> Ratio:

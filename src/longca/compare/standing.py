@@ -9,7 +9,7 @@ from longca.results.naming import Contest, Row, Setting, contests, rows
 from longca.results.ranking import Out, Standing, rank_rows
 from longca.results.reading import Results
 from longca.results.record import Pass
-from longca.results.tables import Table, format_figure, length_table
+from longca.results.tables import NOISY, SpeedUnit, Table, length_table, speed_unit
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,15 @@ class Position:
         """Its speed over that of the best other."""
         return self.own.tflops / self.other.tflops if self.own and self.other else None
 
-    @property
-    def text(self) -> str:
-        """Its speed and how many times that of the best other; its statuses where it has no speed."""
+    def text(self, unit: SpeedUnit) -> str:
+        """Returns its speed and the ratio to the best other, or its statuses if it has no speed. `~` follows what is noisy."""
         if self.own is None:
             return ", ".join(dict.fromkeys(out.status for out in self.out))
-        against = f" {self.ratio:.2f}x of {self.other.line}" if self.other else ""
-        noisy = self.own.noisy or (self.other is not None and self.other.noisy)
-        return f"{format_figure(self.own.tflops)}{against}{' ~' if noisy else ''}"
+        speed = unit.text(self.own.tflops, self.own.noisy)
+        if self.other is None:
+            return speed
+        noise = "~" if self.own.noisy or self.other.noisy else ""
+        return f"{speed} {self.ratio:.2f}x{noise} of {self.other.line}"
 
 
 def positions(results: Results, kernel: str) -> dict[Contest, Position]:
@@ -64,6 +65,7 @@ def tables(results: Results, kernel: str) -> list[Table]:
 
 
 def _table(kernel: str, pass_: Pass, setting: Setting, group: Mapping[Contest, Position]) -> Table:
-    unit = "TFLOP/s, and how many times those of the other; ~ one of the two is noisy"
-    title = f"{kernel} against the best other, {pass_}, {setting.title} ({unit})"
-    return length_table(title, {(contest.problem, contest.seqlen): position.text for contest, position in group.items()})
+    unit = speed_unit(position.own.tflops for position in group.values() if position.own)
+    texts = {(contest.problem, contest.seqlen): position.text(unit) for contest, position in group.items()}
+    signs = f"{unit.name}; x: ratio to the fastest other kernel; {NOISY}"
+    return length_table(f"{kernel} against the best other, {pass_}, {setting.title} ({signs})", texts)

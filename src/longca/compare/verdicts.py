@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from longca.compare.ratio import Ratio, ratios
 from longca.results.ranking import ENOUGH_SAMPLES
@@ -32,8 +33,7 @@ REGRESSIONS = (Verdict.BROKEN, Verdict.SLOWER)
 ORDER = {verdict: place for place, verdict in enumerate(Verdict)}
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(Struct, frozen=True, eq=False, gc=False):
     """A cell that both journals have. `ratio` is B over A, where both were measured; `why` says why there is no time, or no verdict."""
 
     verdict: Verdict

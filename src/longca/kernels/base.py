@@ -158,7 +158,7 @@ def _graph_gradients(out: Tensor, dout: Tensor, inputs: dict[str, Tensor]) -> tu
 
 
 class Preference(NamedTuple):
-    """By device: the place of a kernel among those that longca.attention tries, lowest first; None: it is never tried."""
+    """By device: the place of a kernel among those that `best` chooses from, lowest first; None: it is never chosen."""
 
     cpu: int | None = None
     cuda: int | None = None
@@ -169,6 +169,13 @@ class CompileCache(NamedTuple):
 
     enable: str
     folder: str
+
+
+class Prepared(NamedTuple):
+    """A prepared kernel: `kernel` is the one that runs, whose layout and kind of backward count."""
+
+    kernel: Kernel
+    attention: Attention
 
 
 class Kernel(ABC):
@@ -198,9 +205,11 @@ class Kernel(ABC):
     sinks: SinkSupport | None = None  # None: see `sink_support`
     own_files: tuple[str, ...] = ()  # files beside this one that are part of the kernel and no Python module, such as kernel.cu
     tested: str = ""  # where it passed the check; empty: nowhere yet
-    preference: Preference = Preference()  # whether longca.attention may choose it where no kernel is named
+    preference: Preference = Preference()  # whether `best`, which runs where no kernel is named, may choose it
     default_for_methods: tuple[str, ...] = ()  # devices on which context parallel methods use it by default: it serves all of them
     compile_cache: ClassVar[CompileCache | None] = None  # for libraries that keep compiled code on disk only on request
+    chooses: ClassVar[bool] = False  # between the other kernels, so that `all` leaves it out
+    chose: str = ""  # labels of the kernels that run in its place
 
     def __init__(self, variant: str = "") -> None:
         self.variant = variant
@@ -243,6 +252,10 @@ class Kernel(ABC):
     @abstractmethod
     def prepare(self, mask: AnyMask, case: Case) -> Attention:
         """Lowers the mask and compiles; timed apart from forward and backward."""
+
+    def prepared(self, mask: AnyMask, case: Case) -> Prepared:
+        """Returns the kernel that runs and its attention; a kernel that chooses between others replaces it."""
+        return Prepared(self, self.prepare(mask, case))
 
     def code_files(self) -> dict[str, Path]:
         """Returns the file or folder of each of its modules, without importing any; empty where a module is missing."""

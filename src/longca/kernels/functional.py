@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, Literal, overload
 
@@ -12,13 +13,14 @@ import torch
 
 from longca.errors import BadInput, Refused
 from longca.kernels import batches, registry
-from longca.kernels.base import Attention, Case, Kernel, Yes
+from longca.kernels.base import Attention, Case, Kernel, Prepared
+from longca.kernels.choice.candidates import candidates
 from longca.kernels.inputs import DTYPES, in_layout
 from longca.masks import AnyMask
 from longca.text import refuse_heads
 
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
-SHORT = 8192  # tokens up to which memory for every pair of tokens does not matter
+BEST = "best"  # the kernel that runs where none is named
 Asked = str | Kernel | type[Kernel] | None
 
 
@@ -53,8 +55,8 @@ def attention(
 
     With a batch, q is [B, Lq, Hq, D] and so on, and `mask` is one for all entries or a list with one per entry; it is one call of the
     kernel, in which entries are documents. `kernel` is a name or name:variant, a function decorated with `@longca.kernel`, or a class
-    derived from `longca.Kernel` or an object of one; it is run, or refused with the reason, never replaced. Without it the first kernel by
-    `Kernel.preference` runs that is available here and supports this.
+    derived from `longca.Kernel` or an object of one; it is run, or refused with the reason, never replaced. Without it `best` runs: per
+    pass the fastest kernel that is available here and supports this, from records or a short trial at the first call of its class.
 
     `scale` 0 stands for 1/sqrt(D). `softcap` c > 0 turns scaled scores s into c * tanh(s / c). `sinks` [Hq] are logits that join the
     softmax's denominator, with a gradient. `return_lse` gives (out, lse): lse [Hq, Lq], or [B, Hq, Lq], is the natural log of the
@@ -87,7 +89,7 @@ def _attention(
     backward = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, sinks))
     case = make_case(q, k, v, scale, softcap, sinks is not None, deterministic, backward)
     with torch.cuda.device_of(q), no_autocast(q):  # tables are made, and kernels launched, on the current device
-        chosen, prepared = prepared_for(kernel, batches.joined(masks), case, q.device.index, needs_lse=return_lse)
+        chosen, prepared = prepared_for(kernel, batches.joined(masks), case, q.device.index)
         q, k, v = (in_layout(x, chosen.layout) for x in (q, k, v))
         plain = not (backward or torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0)
         out, lse = run_forward(prepared, q, k, v, sinks) if plain else _differentiable(chosen, prepared, q, k, v, sinks)
@@ -221,40 +223,19 @@ def no_autocast(q: torch.Tensor) -> AbstractContextManager[Any]:
 
 
 @lru_cache(maxsize=32)
-def prepared_for(
-    asked: Asked, mask: AnyMask, case: Case, index: int | None, needs_lse: bool = False, compiled: bool = False
-) -> tuple[Kernel, Attention]:
+def prepared_for(asked: Asked, mask: AnyMask, case: Case, index: int | None, compiled: bool = False) -> Prepared:
     """Returns a kernel and its prepared attention for one device; `index` tells devices of one kind apart. A `compiled` call needs a kernel
     with a backward of its own."""
-    if asked is not None:
-        chosen = registry.choose(asked, mask, case)
-        if compiled and case.backward and chosen.backward != "functional":
-            own = ", ".join(kernel.label for kernel in best_kernels(mask, case) if kernel.backward == "functional") or "none here"
-            raise Refused(
-                f"the backward of {chosen.label} is torch's autograd, which a call inside torch.compile cannot use; kernels with a "
-                f"backward of their own: {own}."
-            )
-        return chosen, registry.prepare(chosen, mask, case)
-    for kernel in best_kernels(mask, case):
-        if (needs_lse and not kernel.lse_in(case)) or (compiled and case.backward and kernel.backward != "functional"):
-            continue
-        with suppress(Refused):  # some kernels refuse only now, such as on a device that their library does not support
-            return kernel, kernel.prepare(mask, case)
-    extras = [f"a softcap of {case.softcap:g}"] * bool(case.softcap) + ["attention sinks"] * case.sinks + ["an lse"] * needs_lse
-    with_extras = f" with {' and '.join(extras)}" if extras else ""
-    what = f"{mask.name or 'this mask'}{with_extras} on {case.device}"
-    raise Refused(f"no kernel that is available here can do {what}; `longca ls kernels` shows why.")
-
-
-def best_kernels(mask: AnyMask, case: Case) -> list[Kernel]:
-    """Returns the preferred kernels that are available and support this, best first; beyond `SHORT` tokens kernels that need memory for
-    every pair come last."""
-    lean, greedy = list[Kernel](), list[Kernel]()
-    for kernel in registry.preferred(case.device):
-        answer = registry.available(kernel, case.device) and registry.supports(kernel, mask, case)
-        if isinstance(answer, Yes):
-            (greedy if answer.quadratic and max(case.seqlen_q, case.seqlen_k) > SHORT else lean).append(kernel)
-    return lean + greedy
+    chosen = registry.choose(asked or BEST, mask, case)
+    if compiled and case.backward and chosen.backward != "functional":
+        own = ", ".join(kernel.label for kernel in candidates(mask, case).backward) or "none here"
+        raise Refused(
+            f"the backward of {chosen.label} is torch's autograd, which a call inside torch.compile cannot use; kernels with a "
+            f"backward of their own: {own}."
+        )
+    if compiled and chosen.chooses:  # only between such kernels
+        case = replace(case, partial_backward=case.backward)
+    return registry.prepare(chosen, mask, case)
 
 
 class _Function(torch.autograd.Function):

@@ -77,7 +77,7 @@ def _prepared(
     refuse_lengths(q, k, masks)
     q, k, v = (x.flatten(0, 1) if x.dim() == 4 else x for x in (q, k, v))
     case = make_case(q, k, v, scale, softcap, sinks is not None, deterministic, backward)
-    return prepared_for(kernel or None, batches.joined(masks), case, q.device.index, needs_lse=return_lse, compiled=True)
+    return prepared_for(kernel or None, batches.joined(masks), case, q.device.index, compiled=True)
 
 
 def _flat(kernel: Kernel, *tensors: torch.Tensor) -> list[torch.Tensor]:

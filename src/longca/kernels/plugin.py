@@ -18,6 +18,7 @@ Lowering = Callable[["AnyMask", Case], Any]
 CHOICES = {"layout": get_args(Layout), "backward": get_args(BackwardKind), "sinks": get_args(SinkSupport)}
 LISTS = ("devices", "variants", "modules", "own_files")
 DEVICES = ("cpu", "cuda")
+ARGUMENTS = ("q", "k", "v", "mask", "scale")  # of the function of a kernel, in this order
 
 
 @overload
@@ -65,7 +66,8 @@ def kernel(
         raise BadInput(f"lower must be a function of (mask, case), not {lower!r}; leave it out, and the kernel gets the mask itself.")
 
     def decorate(function: Callable[..., Any]) -> type[Kernel]:
-        kernel_name, kernel_lse, declared = name or function.__name__, gives_lse, _parameters(function)
+        kernel_name, kernel_lse = name or function.__name__, gives_lse
+        declared = _parameters(function, kernel_name)
 
         class FunctionKernel(Kernel):
             about = (function.__doc__ or "a plugin").strip().splitlines()[0]
@@ -96,11 +98,20 @@ def kernel(
     return decorate if plain is None else decorate(plain)
 
 
-def _parameters(function: Callable[..., Any]) -> Iterable[str]:
+def _parameters(function: Callable[..., Any], name: str) -> Iterable[str]:
+    """Returns the names of a function's parameters; raises BadInput where it cannot be called as a kernel is."""
     try:
-        return inspect.signature(function).parameters
+        signature = inspect.signature(function)
     except (TypeError, ValueError):  # a builtin
         return ()
+    softcap = {"softcap": 0.0} if "softcap" in signature.parameters else {}
+    for sinks in ({}, {"sinks": None}) if "sinks" in signature.parameters else ({},):
+        try:
+            signature.bind(*ARGUMENTS, **softcap, **sinks)
+        except TypeError as error:
+            written = f"def {name}({', '.join(ARGUMENTS)}), with softcap=0.0 or sinks=None behind them if it takes these"
+            raise BadInput(f"the kernel {name!r} has the arguments {signature}, which do not fit ({error}); write {written}.") from error
+    return signature.parameters
 
 
 def refuse_settings(kernel: type[Kernel]) -> None:

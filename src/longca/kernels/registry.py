@@ -13,13 +13,12 @@ from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import cast
 from uuid import uuid4
 
 from longca import code_version, devices
 from longca.errors import BadInput, LongcaError, Refused, Unavailable, unknown
 from longca.kernels import backends
-from longca.kernels.base import Answer, Attention, Case, CompileCache, Kernel, No, Yes
+from longca.kernels.base import Answer, Case, CompileCache, Kernel, No, Prepared, Yes
 from longca.kernels.plugin import refuse_settings
 from longca.masks import AnyMask
 from longca.masks.own import of_module
@@ -99,7 +98,8 @@ def _refuse_incomplete(kernel: type[Kernel], path: str | Path) -> None:
         refuse_odd_name(name, path, "kernel" if name is kernel.name else f"variant of {kernel.name}")
     if lacking := sorted(kernel.__abstractmethods__):
         raise BadInput(
-            f"the kernel {kernel.name!r} of the plugin {path} has no {' and no '.join(lacking)}; a kernel needs both, see docs/kernels.md."
+            f"the kernel {kernel.name!r} of the plugin {path} has no {' and no '.join(lacking)}; a kernel needs both, "
+            "see docs/write-a-kernel.md."
         )
     instances = [kernel(variant) for variant in kernel.variants or ("",)]
     if missing := [file for instance in instances for file in instance.own_paths() if not file.is_file()]:
@@ -138,6 +138,11 @@ def names() -> list[str]:
     return sorted(classes())
 
 
+def compared_names() -> list[str]:
+    """Returns the names of `all`: without kernels that only choose between the others."""
+    return sorted(name for name, kernel in classes().items() if not kernel.chooses)
+
+
 def labels(name: str) -> list[str]:
     """Returns the names of a kernel's variants as name:variant; the bare name where it has none."""
     variants = classes()[name].variants
@@ -145,8 +150,8 @@ def labels(name: str) -> list[str]:
 
 
 def available_labels(device: str) -> list[str]:
-    """Returns the labels of all variants of all kernels that this machine can run."""
-    return [label for name in names() for label in labels(name) if available(get(label), device)]
+    """Returns the labels of all variants of all kernels that this machine can run: what `all` means."""
+    return [label for name in compared_names() for label in labels(name) if available(get(label), device)]
 
 
 def get(label: str) -> Kernel:
@@ -211,7 +216,7 @@ def versions(kernel: Kernel) -> dict[str, str]:
 
 
 def preferred(device: str) -> list[Kernel]:
-    """Returns the kernels that longca.attention may choose on a device, the first to try first."""
+    """Returns the kernels that `best` may choose on a device, the first to try first."""
     instances = [kernel for name in names() for kernel in choices(name)]
     places = [(place, kernel) for kernel in instances if (place := getattr(kernel.preference, device, None)) is not None]
     return [kernel for _, kernel in sorted(places, key=lambda entry: entry[0])]
@@ -301,9 +306,10 @@ def _refuse_softcap_and_sinks(kernel: Kernel, case: Case) -> No | None:
     return None
 
 
-def prepare(kernel: Kernel, mask: AnyMask, case: Case) -> Attention:
-    """Returns the prepared kernel, and raises BadInput where that has no forward."""
-    prepared: object = kernel.prepare(mask, case)
-    if callable(getattr(prepared, "forward", None)):
-        return cast(Attention, prepared)
-    raise BadInput(f"the prepare() of {kernel.label} returns {prepared!r}; it must return a longca.Attention, an object with a forward.")
+def prepare(kernel: Kernel, mask: AnyMask, case: Case) -> Prepared:
+    """Returns the kernel that runs with its attention, and raises BadInput where that has no forward."""
+    prepared = kernel.prepared(mask, case)
+    if callable(getattr(prepared.attention, "forward", None)):
+        return prepared
+    gave = repr(prepared.attention)
+    raise BadInput(f"the prepare() of {kernel.label} returns {gave}; it must return a longca.Attention, an object with a forward.")

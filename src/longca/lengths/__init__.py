@@ -7,6 +7,6 @@
 
 from longca.lengths.distributions import Distribution, default_for, find, named, names
 from longca.lengths.files import read_lengths
-from longca.lengths.packers import chunked, draw, fit, mixed, pack
+from longca.lengths.packers import chunked, cut_note, draw, fit, mixed, pack
 
-__all__ = ["Distribution", "chunked", "default_for", "draw", "find", "fit", "mixed", "named", "names", "pack", "read_lengths"]
+__all__ = ["Distribution", "chunked", "cut_note", "default_for", "draw", "find", "fit", "mixed", "named", "names", "pack", "read_lengths"]

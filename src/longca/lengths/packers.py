@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 
 from longca.errors import BadInput, unknown
@@ -75,6 +75,15 @@ def fit(lengths: Sequence[int], seqlen: int) -> list[int]:
         raise BadInput(f"the documents hold {sum(lengths)} tokens, fewer than the sequence length {seqlen}; give more of them.")
     given = iter(lengths)
     return _fill(lambda: next(given), seqlen)
+
+
+def cut_note(lengths: Sequence[int], seqlens: Iterable[int]) -> list[str]:
+    """A sentence, without its end, where a user's own lengths are cut; none where they fill every sequence exactly."""
+    held = sum(lengths)
+    shorter = sorted({seqlen for seqlen in seqlens if seqlen < held})
+    if not shorter:
+        return []
+    return [f"the given documents hold {held} tokens, and what is beyond the sequence ({', '.join(map(str, shorter))} tokens) is cut off"]
 
 
 def _check(seqlen: int) -> None:

@@ -27,7 +27,7 @@ class Grid:
     @classmethod
     def parse(cls, text: str) -> Grid:
         if not re.fullmatch(r"\d+x\d+(x\d+)?", text.strip()):
-            raise BadInput(f"{text!r} is no grid; write UxR or UxRxW, such as 2x4 or 2x4x2.")
+            raise BadInput(f"{text!r} is not a grid; write UxR or UxRxW, such as 2x4 or 2x4x2.")
         return cls(*map(int, text.strip().split("x")))
 
     def __str__(self) -> str:

@@ -69,7 +69,7 @@ def join(launch: Launch, backend: str = "gloo", seconds: float = START_S) -> Job
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if missing:
         raise BadInput(
-            f"{' and '.join(missing)} must say where the ranks meet; torchrun sets both, under srun export the first node's name."
+            f"{' and '.join(missing)} must give the address of the first rank; torchrun sets both, under srun export the first node's name."
         )
     import torch
     import torch.distributed as dist
@@ -105,7 +105,7 @@ def _meet(launch: Launch, seconds: float) -> Any:
         place, why = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}", str(error).splitlines()[0].rstrip(".")
         raise LongcaError(
             f"the {launch.ranks} ranks of this job did not meet at {place} within {seconds:g} s ({why}); "
-            "see what the others say, or allow them more with --deadline."
+            "look at the output of the others, or give them more time with --deadline."
         ) from error
     return store
 

@@ -39,7 +39,7 @@ class FirstIsGone(LongcaError):
     exit_code = 1
 
     def __init__(self) -> None:
-        super().__init__("the first rank is gone, so this one ends too; start the job again, and it goes on.")
+        super().__init__("the first rank is gone, so this one ends too; start the job again to continue.")
 
 
 class Joined:
@@ -52,7 +52,7 @@ class Joined:
     def run(self, job: str, args: dict[str, Any], deadline: float) -> list[Any]:
         """Runs function(comm, **args) on every rank; returns the answers by rank. Raises RankFailed."""
         if self.lost:
-            raise LongcaError("the ranks of this job no longer answer; start it again, and it goes on with the next cell.")
+            raise LongcaError("the ranks of this job no longer answer; start it again to continue with the next cell.")
         self.lost = True  # until all have answered: whatever ends this call earlier leaves them in the middle of the job
         task: Task = {"job": job, "args": args, "deadline": deadline}
         self._tell(task)

@@ -61,8 +61,11 @@ def _nearby(question: Question, others: Sequence[Near]) -> list[str]:
         return [_instead(flag, others, how) for flag in flags]
     if not others:
         return [f"there is no record of {question.mask} at all."]
-    shapes = {_shape(near): near.record.seqlen for near in others}
-    return [f"{how} of {question.mask} are: {'; '.join(sorted(shapes, key=lambda shape: (shapes[shape], _by_numbers(shape))))}."]
+    shapes: dict[str, set[int]] = {}
+    for near in others:
+        shapes.setdefault(_shape(near), set()).add(near.record.seqlen)
+    lengths = {shape: ", ".join(map(format_size, sorted(own))) for shape, own in shapes.items()}
+    return [f"{how} of {question.mask}: {lengths[shape]} with {shape}." for shape in sorted(shapes, key=_by_numbers)]
 
 
 def _by_numbers(value: object) -> list[str | int]:
@@ -88,7 +91,7 @@ def _shape(near: Near) -> str:
     shape = {"heads_q": record.heads_q, "heads_kv": record.heads_kv, "head_dim": record.head_dim, "head_dim_v": record.head_dim_v}
     split = f" on {record.ranks} GPUs" if record.ranks else ""
     split += f" (simulated on {record.simulated})" if record.simulated else ""
-    return f"{format_size(record.seqlen)}, {format_shape(shape)}, {record.dtype}, {near.environment.name}{split}"
+    return f"{format_shape(shape)}, {record.dtype}, {near.environment.name}{split}"
 
 
 def _where(question: Question) -> str:

@@ -1,4 +1,7 @@
-"""The answer: which kernel, or which method on many GPUs, to use. What no record says is not guessed: the run that would tell is named."""
+"""The answer: which kernel, or which method on many GPUs, to use.
+
+Where no record answers exactly, there is a nearest answer, marked as such, with the run that would tell.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,11 @@ from longca.errors import BadInput, LongcaError
 from longca.kernels import registry
 from longca.recommend.advice import Near, advice, ask_command, simulate_command
 from longca.recommend.matching import differences
+from longca.recommend.nearest import Nearest, nearest
 from longca.recommend.question import Question
 from longca.recommend.unmeasured import unmeasured
 from longca.results.files import results_file
+from longca.results.metrics import median
 from longca.results.naming import rows
 from longca.results.ranking import NOT_MEASURED, Entry, Figure, Out, Standing, entries, rank
 from longca.results.reading import Results
@@ -64,7 +69,10 @@ class Choice:
     tflops: float  # per GPU, the median over the masks of several seeds
     worst_tflops: float
     ms: float  # the median too
+    ms_range: tuple[float, float] | None  # of a nearest answer, where its error is known: it holds nine of ten such times
     memory_gib: float | None  # per GPU, inputs included; None: not counted
+    plan_ms: float | None  # of one plan, the median over the masks; `ms` holds its part where the question counts planning
+    joules: float | None  # of one call on one GPU: measured, or power times time
     against_best: float  # this speed over the best one's
     as_good: bool  # not the best, but within the noise of it, or so close that it does not matter
     noisy: bool
@@ -98,7 +106,9 @@ class Answer:
     choices: tuple[Choice, ...]  # the fastest first
     out: tuple[Out, ...]  # what was measured and cannot be recommended
     unmeasured: tuple[str, ...]  # kernels that LongCA knows and of which there is no record
-    advice: tuple[str, ...]  # what to run, where nothing can be recommended
+    advice: tuple[str, ...]  # what to run, where no record answers
+    nearest: Nearest | None = None  # what the figures were scaled from; None where records answer exactly
+    every_call: Choice | None = None  # the best where every call has a new mask; None where the question says how often planning counts
 
     @property
     def best(self) -> Choice | None:
@@ -125,30 +135,51 @@ class Answer:
             "out": [{"name": out.line, "status": out.status, "reason": out.reason} for out in self.out],
             "not_measured": list(self.unmeasured),
             "advice": list(self.advice),
+            "nearest": self.nearest.to_json() if self.nearest else None,
+            "new_mask_every_call": self.every_call.name if self.every_call else None,
         }
 
 
 def recommend(question: Question, results: Results) -> Answer:
-    """The answer; where no record gives one, its `choices` are empty and its `advice` says what to run."""
+    """The answer of the records, or else the nearest one; without either `choices` are empty and `advice` says what to run."""
     matching, others = _sorted_out(question, results)
     devices = sorted({results.environment(record).name for record in matching})
     if len(devices) > 1:
         raise BadInput(f"records of several devices answer this ({', '.join(devices)}); choose one with --device.")
-    measured = entries(rows(replace(results, records=matching)), question.pass_)
-    ranking = rank(_within_memory(entry, question, results) for entry in measured)
-    choices = tuple(_choice(standing, question, results, place) for place, standing in enumerate(ranking.standings))
-    seeds = sorted({source.record.seed for choice in choices[:1] for source in choice.sources})
+    near = None if matching or question.exact else nearest(question, others, results)
+    measured = list(near.entries) if near else entries(rows(replace(results, records=matching)), question.pass_)
+    used = list(near.records) if near else matching
+    machines = [results.environment(record) for record in used]
+    ranking = rank(_within_memory(_with_planning(entry, question.calls_per_plan), question, results) for entry in measured)
+    choices = tuple(_choice(standing, question, results, place, near) for place, standing in enumerate(ranking.standings))
     sentences: list[str] = []
     if not choices:
         large = {out.line for out in ranking.out if out.status == TOO_LARGE}
         sentences += _least_memory([entry for entry in measured if entry.line in large], question)
     is_answer = bool(ranking.out) and not any(out.status in (NOT_MEASURED, NOT_COUNTED) for out in ranking.out)  # that no kernel can do it
-    if not choices and not is_answer:
+    if near or not (choices or is_answer):
         sentences += _without_cluster(question, results) if question.cluster else []
-        sentences += advice(question, others, [results.environment(record) for record in matching])
-    on_cpu = bool(matching) and all(results.environment(record).on_cpu for record in matching)
-    missing = unmeasured(question, matching, "cpu" if on_cpu else "cuda")
-    return Answer(question, devices[0] if devices else "", tuple(seeds), choices, ranking.out, missing, tuple(sentences))
+        sentences += advice(question, () if near else others, machines)
+    return Answer(
+        question,
+        device=machines[0].name if machines else "",
+        seeds=tuple(sorted({source.record.seed for choice in choices[:1] for source in choice.sources})),
+        choices=choices,
+        out=ranking.out,
+        unmeasured=unmeasured(question, used, "cpu" if machines and all(machine.on_cpu for machine in machines) else "cuda"),
+        advice=tuple(sentences),
+        nearest=near,
+        every_call=_best_of_new_masks(measured, question, results, near),
+    )
+
+
+def _best_of_new_masks(measured: Sequence[Entry], question: Question, results: Results, near: Nearest | None) -> Choice | None:
+    """The best of masks with documents where every call has new ones, unless the question says how often planning counts."""
+    if not question.has_documents or question.calls_per_plan is not None:
+        return None
+    every = replace(question, calls_per_plan=1)
+    best = rank(_within_memory(_with_planning(entry, 1), every, results) for entry in measured).best
+    return _choice(best, every, results, 0, near) if best else None
 
 
 def _sorted_out(question: Question, results: Results) -> tuple[list[Record], list[Near]]:
@@ -174,6 +205,44 @@ def _memory_gib(figures: Sequence[Figure], question: Question) -> float | None:
     return max(known) + (0.0 if figures[0].records[0].method else question.input_gib)
 
 
+def _plan_ms(figure: Figure) -> float | None:
+    """The time of the plan, which serves both passes."""
+    known = [record.plan_ms for record in figure.records if record.plan_ms is not None]
+    return max(known) if len(known) == len(figure.records) else None
+
+
+def _with_planning(entry: Entry, calls_per_plan: int | None) -> Entry:
+    """The entry with the planning's part in every time; out if its planning was not timed."""
+    if calls_per_plan is None or entry.out:
+        return entry
+    figures = {}
+    for digest, figure in entry.figures.items():
+        plan_ms = _plan_ms(figure)
+        if plan_ms is None:
+            return entry.without(NOT_MEASURED, "its planning was not timed, so --calls-per-plan cannot be answered")
+        more = plan_ms / calls_per_plan
+        speed = figure.tflops * figure.ms / (figure.ms + more)
+        share = figure.mfu and figure.mfu * speed / figure.tflops
+        figures[digest] = replace(figure, ms=figure.ms + more, p20=figure.p20 + more, p80=figure.p80 + more, tflops=speed, mfu=share)
+    return replace(entry, figures=figures)
+
+
+def _joules(figure: Figure, question: Question) -> float | None:
+    """The energy of one call without its planning: as measured, or the power beside the samples times the time."""
+    energies = [record.joules or (record.watts and record.watts * record.times.median / 1e3) for record in figure.records]
+    known = [energy for energy in energies if energy]
+    if len(known) < len(energies):
+        return None
+    ms = figure.ms - (_plan_ms(figure) or 0.0) / question.calls_per_plan if question.calls_per_plan else figure.ms
+    return ms * sum(known) / sum(record.times.median for record in figure.records)
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    """The median, where every value is known."""
+    known = [value for value in values if value is not None]
+    return median(known) if known and len(known) == len(values) else None
+
+
 def _within_memory(entry: Entry, question: Question, results: Results) -> Entry:
     """The entry, out if it needs more memory than there is."""
     if question.memory_gib is None or entry.out:
@@ -194,7 +263,7 @@ def _least_memory(too_large: Sequence[Entry], question: Question) -> list[str]:
     return [f"the least of what was measured takes {need:.3g} GiB: {line}." for need, line in needs[:1]]
 
 
-def _choice(standing: Standing, question: Question, results: Results, place: int) -> Choice:
+def _choice(standing: Standing, question: Question, results: Results, place: int, near: Nearest | None) -> Choice:
     records, figures = standing.records, [*standing.figures.values()]
     first = records[0]
     name = standing.line.removesuffix(f", simulated on {first.simulated}")
@@ -207,7 +276,10 @@ def _choice(standing: Standing, question: Question, results: Results, place: int
         tflops=standing.tflops,
         worst_tflops=standing.worst_tflops,
         ms=standing.ms,
+        ms_range=(median(one.p20 for one in figures), median(one.p80 for one in figures)) if near and not near.unknown else None,
         memory_gib=_memory_gib(figures, question),
+        plan_ms=_median([_plan_ms(figure) for figure in figures]),
+        joules=_median([_joules(figure, question) for figure in figures]),
         against_best=standing.against_best,
         as_good=standing.equal and place > 0,
         noisy=standing.noisy,
@@ -233,7 +305,7 @@ def _without_cluster(question: Question, results: Results) -> list[str]:
     simulation = simulate_command(question)
     simulating = [f"to simulate it: {simulation}", f"then: {ask_command(question)}"] if simulation else []
     try:
-        best = recommend(replace(question, cluster=None), results).best
+        best = recommend(replace(question, cluster=None, exact=True), results).best
     except BadInput as error:  # records of several devices
         return [lacking, *simulating, f"without --cluster {error}"]
     if best is None:

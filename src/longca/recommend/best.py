@@ -46,12 +46,15 @@ def best(
     softcap: float = 0.0,
     sinks: bool = False,
     scale: float = 0.0,
+    calls_per_plan: int | None = None,
+    exact: bool = False,
     results: str | Path | Sequence[str | Path] | None = None,
     params: Mapping[str, int | float] | None = None,
     **more_params: int | float,
 ) -> Choice:
     """The fastest kernel (on many GPUs: method, grid and kernel) for a mask, from the shipped records or those of `results`.
 
+    Where no record answers, the choice is scaled from the nearest records and its `ms_range` is set; `exact` refuses such choices.
     Parameters of the mask are given by name (w=512), or in `params` where an argument has that name ({"heads": 1}).
 
     >>> longca.best("causal_document", "32K", "64:8").kernel
@@ -59,12 +62,12 @@ def best(
     question = Question.parse(
         mask, seqlen, heads=heads, head_dim=head_dim, dtype=dtype, pass_=pass_, gpus=gpus, cluster=cluster, memory=memory, device=device,
         source=source, distribution=distribution, packing=packing, own_documents=own_documents, deterministic=deterministic,
-        softcap=softcap, sinks=sinks, scale=scale, params={**(params or {}), **more_params},
+        softcap=softcap, sinks=sinks, scale=scale, calls_per_plan=calls_per_plan, exact=exact, params={**(params or {}), **more_params},
     )  # fmt: skip
     answer = recommend(question, shipped.load(results))
     if answer.best is None:
         reasons = [f"{out.line}: {out.reason}" for out in answer.out]
-        raise NoRecord(" ".join([f"no record recommends anything for {question.describe()}.", *reasons, *answer.advice]))
+        raise NoRecord("\n".join([f"no record recommends anything for {question.describe()}.", *reasons, *answer.advice]))
     return answer.best
 
 
@@ -74,6 +77,8 @@ def table(results: Results, wanted: Mapping[str, Any] | None = None) -> list[Ans
     filters = dict(wanted or {})
     _check_filters(filters)
     memory, device, scale = filters.pop("memory_gib", None), filters.pop("device", ""), filters.pop("scale", 0.0)
+    calls = filters.pop("calls_per_plan", None)
+    filters.pop("exact", None)  # a table holds nothing else
     by_mask: dict[str, list[Record]] = {}
     for record in results.records:
         if is_device(device, results.environment(record)):
@@ -85,7 +90,7 @@ def table(results: Results, wanted: Mapping[str, Any] | None = None) -> list[Ans
         group = replace(results, records=records)
         for question in dict.fromkeys(_questions(group)):
             if all(_has(question, field, value) for field, value in filters.items()):
-                answers.append(recommend(replace(question, memory_gib=memory, scale=scale), group))
+                answers.append(recommend(replace(question, memory_gib=memory, scale=scale, calls_per_plan=calls, exact=True), group))
     return [answer for answer in answers if answer.choices or answer.out]
 
 

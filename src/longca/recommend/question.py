@@ -47,6 +47,8 @@ class Question:
     cluster: str | None = None  # only records simulated for this cluster; None: only measured records
     memory_gib: float | None = None  # per GPU, inputs included
     device: str = ""  # words of its name, or its kind: cpu, cuda
+    calls_per_plan: int | None = None  # calls that one plan serves: its part of the planning counts in each; None: planning does not count
+    exact: bool = False  # whether only records of this very question answer
 
     def __post_init__(self) -> None:
         masks.find(self.mask).check(self.params)
@@ -58,6 +60,8 @@ class Question:
             raise BadInput(f"a softcap must be a positive number, or 0 for none, not {self.softcap}.")
         if not isfinite(self.scale):
             raise BadInput(f"a scale must be a finite number, or 0 for 1/sqrt(head size), not {self.scale}.")
+        if self.calls_per_plan is not None and self.calls_per_plan < 1:
+            raise BadInput(f"a plan serves at least one call, not {self.calls_per_plan}.")
         if self.gpus < 1:
             raise BadInput(f"a question needs at least one GPU, not {self.gpus}.")
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from longca import masks
+from longca.errors import LongcaError
 from longca.kernels import registry
-from longca.kernels.base import Case, Kernel
+from longca.kernels.base import Case, Kernel, No
 from longca.masks import AnyMask
 from longca.masks.bands import Ints
 from longca.masks.selection import Means
@@ -22,14 +23,27 @@ from longca.results.settings import SAMPLE_LENGTH
 def unmeasured(question: Question, matching: Sequence[Record], device: str) -> tuple[str, ...]:
     """Names of kernels on one GPU, of methods on many, that take such a mask in such a shape."""
     sample = sample_mask(question)
-    shape = (question.heads_q, question.heads_kv, question.head_dim, question.head_dim_v, question.dtype)
-    backward = question.pass_ is not Pass.FWD
-    extras: dict[str, Any] = {"deterministic": question.deterministic, "softcap": question.softcap, "sinks": question.sinks}
-    case = Case(sample.seqlen_q, sample.seqlen_k, *shape, device, backward=backward, **extras)
+    case = case_of(question, sample, device)
     if question.gpus > 1:
         return _methods({record.method for record in matching}, sample, case, question.gpus)
-    names = sorted(set(registry.names()) - {record.kernel for record in matching})
+    names = sorted(set(registry.compared_names()) - {record.kernel for record in matching})
     return tuple(name for name in names if any(_takes(kernel, sample, case) for kernel in registry.choices(name)))
+
+
+def case_of(question: Question, mask: AnyMask, device: str) -> Case:
+    """The attention call that the question is about, on this mask."""
+    shape = (question.heads_q, question.heads_kv, question.head_dim, question.head_dim_v, question.dtype)
+    extras: dict[str, Any] = {"deterministic": question.deterministic, "softcap": question.softcap, "sinks": question.sinks}
+    return Case(mask.seqlen_q, mask.seqlen_k, *shape, device, backward=question.pass_ is not Pass.FWD, **extras)
+
+
+def refusal(record: Record, mask: AnyMask, case: Case) -> str:
+    """Why the kernel of a record does not take this mask in this shape; empty where it does, or is a plugin that is not loaded."""
+    try:
+        answer = registry.supports(registry.get(record.label), mask, case)
+    except LongcaError:
+        return ""
+    return answer.reason if isinstance(answer, No) else ""
 
 
 def _takes(kernel: Kernel, mask: AnyMask, case: Case) -> bool:

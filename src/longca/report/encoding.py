@@ -34,11 +34,11 @@ def rounded(value: float | None) -> float | None:
     return None if value is None or not isfinite(value) else float(FORMAT % value)
 
 
-def column(values: Sequence[Any]) -> tuple[list[Any], str]:
+def column(values: Sequence[Any], exact: bool = False) -> tuple[list[Any], str]:
     """The different values, and the number of each record's value in base64: in 8 bits, or in as many as are needed (16 or 32, the lowest
-    byte first); empty where there is but one value."""
+    byte first); empty where there is but one value. Fractions are rounded unless they must be `exact`."""
     first = next((value for value in values if value is not None), None)  # all values of a column have one type, or are None
-    if isinstance(first, float):
+    if isinstance(first, float) and not exact:
         return _floats(values)
     keys = [None if value is None else tuple(value) for value in values] if isinstance(first, list) else values
     numbers: defaultdict[Any, int] = defaultdict()
@@ -78,6 +78,11 @@ def _numbers(codes: Any, lowest: int, most: int) -> list[float | None]:
     for nan in np.flatnonzero(kind == 2):
         numbers[nan] = None
     return numbers
+
+
+def packed_numbers(numbers: Sequence[int]) -> str:
+    """Whole numbers of 32 bits in base64, the lowest byte first."""
+    return b64encode(np.array(numbers, dtype="<i4").tobytes()).decode()
 
 
 def _packed(indexes: Any, different: int) -> str:

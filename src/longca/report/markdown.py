@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from longca.report.sections import by_pass
 from longca.report.terminal import failure_table, fastest_tables
 from longca.results.dense import only_beside
 from longca.results.export import NOISY, speed_tables
 from longca.results.metrics import median
 from longca.results.naming import Contest, Row, Setting
-from longca.results.points import grouped, timed_lines
+from longca.results.points import by_pass, grouped, timed_lines
 from longca.results.ranking import PRACTICAL
 from longca.results.reading import Results
 from longca.results.record import Environment, Status
@@ -19,7 +18,7 @@ from longca.results.reproduce import command
 from longca.results.shares import Share, best_share, counted, fastest_speeds, is_wrong, longest_timed, peak_known, worst_error
 from longca.results.statuses import explaining, why
 from longca.results.summary import HEADLINE_COLUMNS, Headline, counts, headlines
-from longca.results.tables import Table, code_block, escape_markdown, format_figure, format_share, markdown_section
+from longca.results.tables import TFLOPS, Table, code_block, escape_markdown, format_figure, format_share, markdown_section, speed_unit
 from longca.text import format_size
 
 HEADLINES = (
@@ -64,7 +63,9 @@ def _headlines(setting: Setting, lines: Sequence[Headline], results: Results) ->
         commands = _commands(line, results)
         title = f"{line.panel}, {line.contest.pass_}: {line.best.line}"
         text += [f"# {' '.join(title.split())}", *commands] if commands else []
-    table = markdown_section(Table(setting.title, HEADLINE_COLUMNS, [line.row for line in lines]))
+    unit = speed_unit(line.best.tflops for line in lines)
+    columns = [unit.name if name == TFLOPS.name else name for name in HEADLINE_COLUMNS]
+    table = markdown_section(Table(setting.title, columns, [line.cells(unit) for line in lines]))
     return [table, *([code_block("\n".join(text))] if text else [])]
 
 

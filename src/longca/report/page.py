@@ -8,20 +8,37 @@ from pathlib import Path
 
 from longca.report.encoding import embed
 from longca.report.page_data import page_data
+from longca.report.timelines import Timeline
 from longca.results.naming import Row
 from longca.results.reading import Results
 
-STYLES = ("uPlot.min.css", "page.css")
 SCRIPTS = (  # what others need comes first
-    *("uPlot.min.js", "data.js", "styles.js", "charts.js", "lines.js", "bars.js", "tables.js", "sections.js", "table.js", "page.js"),
+    "echarts.min.js",
+    "data.js",
+    "state.js",
+    "looks.js",
+    "measures.js",
+    "receipts.js",
+    "answer.js",
+    "notes.js",
+    "tooltip.js",
+    "axes.js",
+    "charts.js",
+    "multiples.js",
+    "enlarged.js",
+    "curve.js",
+    "board.js",
+    "parallel.js",
+    "table.js",
+    "page.js",
 )
 
 
-def render(results: Results, rows: Sequence[Row], folders: Sequence[str | Path], title: str) -> str:
+def render(results: Results, rows: Sequence[Row], folders: Sequence[str | Path], title: str, timelines: Sequence[Timeline] = ()) -> str:
     """The page as text; of the folders it shows the names only."""
-    data = page_data(results, rows, title, [Path(folder).resolve().name for folder in folders])
+    data = page_data(results, rows, title, [Path(folder).resolve().name for folder in folders], timelines)
     parts = {
-        "<!--styles-->": "".join(f"<style>\n{_asset(name)}\n</style>\n" for name in STYLES),
+        "<!--styles-->": f"<style>\n{_asset('page.css')}\n</style>\n",
         "<!--data-->": f'<script type="application/json" id="data">{embed(data)}</script>',
         "<!--scripts-->": "".join(f"<script>\n{_asset(name)}\n</script>\n" for name in SCRIPTS),
     }

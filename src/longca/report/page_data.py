@@ -1,4 +1,4 @@
-"""What the page draws, as plain data. Every number in it comes from `results/`; the page's scripts compute none."""
+"""The data of the page. Every verdict in it comes from `results/` and `compare/`; the page's scripts draw."""
 
 from __future__ import annotations
 
@@ -8,66 +8,99 @@ from typing import Any
 import msgspec
 
 from longca import __version__
-from longca.report import sections
-from longca.report.encoding import column
+from longca.compare.changes import changes
+from longca.compare.verdicts import Verdict
+from longca.report.encoding import column, rounded
 from longca.report.looks import SIMULATED, base_of, line_groups, numbers
+from longca.report.page_cells import PageCell, encoded, record_numbers
+from longca.report.page_settings import STATES, setting_data
 from longca.report.pictures import pictures
+from longca.report.timelines import Timeline
+from longca.results.answers import STEPS
+from longca.results.dense import only_beside
 from longca.results.export import raw_columns
-from longca.results.naming import Row
+from longca.results.limits import Limits
+from longca.results.naming import Row, Setting
 from longca.results.points import grouped
 from longca.results.ranking import PRACTICAL
 from longca.results.reading import Results
-from longca.results.record import NEVER_RAN, Environment, Pass
+from longca.results.record import NEVER_RAN, Environment, Pass, Record
 from longca.results.reproduce import Commands
-from longca.results.statuses import LETTERS, LETTERS_EXPLAINED, WORDS
-from longca.results.summary import HEADLINE_COLUMNS, Headline, counts, headlines
-from longca.text import format_extras, format_heads
+from longca.results.statuses import WORDS
+from longca.results.summary import counts
+from longca.text import format_extras, format_heads, printable
 
 PASS_WORDS = {Pass.FWD: "forward", Pass.BWD: "backward", Pass.BOTH: "forward and backward"}
 LEFT_OUT = ("schema", "key", "torch", "commit")  # of no use to a reader, or shown with the environment
 COMMAND_PARTS = 5
+CHANGED = (Verdict.BROKEN, Verdict.SLOWER, Verdict.FASTER, Verdict.MENDED)
+MOST_CHANGES = 200  # cells that are listed; the rest is counted
 
 
-def page_data(results: Results, rows: Sequence[Row], title: str, folders: Sequence[str] = ()) -> dict[str, Any]:
+def page_data(
+    results: Results, rows: Sequence[Row], title: str, folders: Sequence[str] = (), timelines: Sequence[Timeline] = ()
+) -> dict[str, Any]:
     """The data of the page; records are known by their number."""
-    settings = grouped(rows, lambda row: row.setting)
-    place = {setting: number for number, setting in enumerate(settings)}
+    groups = grouped(rows, lambda row: row.setting)
+    records, limits = record_numbers(results.records), Limits(results)
+    settings, cells = list[dict[str, Any]](), list[PageCell]()
+    for number, group in enumerate(groups.values()):
+        data, own = setting_data(number, group, rows, limits, records)
+        settings.append(data)
+        cells += own
     fields = raw_columns(results, without=LEFT_OUT)
-    records = {id(row): number for number, row in enumerate(rows)}
     return {
         "title": title,
         "count": len(rows),
         "about": f"{len(rows)} records ({counts(results.records)}) from {', '.join(folders)}; written by longca {__version__}.",
         "practical": f"{100 * PRACTICAL:.0f} %",
-        "statuses": [[status, LETTERS.get(status, ""), words, status in NEVER_RAN] for status, words in WORDS.items()],
-        "letters": LETTERS_EXPLAINED,
+        "statuses": [[status, words, status in NEVER_RAN] for status, words in WORDS.items()],
+        "states": [state.value for state in STATES],
         "passes": list(PASS_WORDS.items()),
-        "headlineColumns": HEADLINE_COLUMNS,
-        "headlines": [headline_data(line, place[line.contest.setting]) for line in headlines(rows)],
-        "fields": [[name, *column(values)] for name, values in fields.items() if any(value is not None for value in values)],
+        "steps": STEPS,
+        "fields": [[name, *column(values)] for name, values in fields.items() if values.count(None) < len(values)],
         "names": [[name, *column(values)] for name, values in _names(results, rows).items()],
         "looks": _looks(rows),
-        "settings": [sections.setting_data(setting.title, group, rows, records) for setting, group in settings.items()],
+        "settings": settings,
+        "start": _start(groups, rows),
+        "cells": encoded(cells),
+        "changes": _changes(results, records),
         "environments": [_environment(name, environment) for name, environment in results.environments.items()],
         "pictures": list(pictures(rows, results.masks).items()),
+        "timelines": [timeline.data for timeline in timelines],
     }
 
 
-def headline_data(headline: Headline, setting: int) -> dict[str, Any]:
-    """One headline: the cells as they are shown, and the same for programs."""
-    behind, best = headline.ranking.next, headline.best
+def _start(groups: dict[Setting, list[Row]], rows: Sequence[Row]) -> int:
+    """The number of the setting that the journals are about: the most times, and no dense mask measured only beside block patterns."""
+    sizes = [sum(row.record.ok for row in group) * (not only_beside(group, rows)) for group in groups.values()]
+    return sizes.index(max(sizes)) if sizes else 0
+
+
+def _changes(results: Results, records: dict[int, int]) -> dict[str, Any]:
+    """How many cells got which verdict, and those that changed: [verdict, record, time before, ratio of times, why, versions]."""
+    found = changes(results)
+    listed = [cell for cell in found if cell.verdict in CHANGED]
     return {
-        "setting": setting,
-        "cells": headline.row,
-        "mask": headline.panel,
-        "pass": headline.contest.pass_,
-        "seqlen": headline.contest.seqlen,
-        "simulated": headline.contest.simulated,
-        "fastest": [standing.line for standing in headline.ranking.equals],
-        "tflops": best.tflops,
-        "next": None if behind is None else behind.line,
-        "ahead": None if behind is None else 1 / behind.against_best,
+        "counts": [[verdict.lower(), len(own)] for verdict, own in grouped(found, lambda cell: cell.verdict.value).items()],
+        "cells": [
+            [
+                cell.verdict.lower(),
+                records[id(cell.after)],
+                rounded(cell.before.times.median) if cell.before.ok else None,
+                None if cell.ratio is None else rounded(cell.ratio.value),
+                printable(cell.why),
+                _versions(cell.before),
+                _versions(cell.after),
+            ]
+            for cell in listed[:MOST_CHANGES]
+        ],
+        "more": max(0, len(listed) - MOST_CHANGES),
     }
+
+
+def _versions(record: Record) -> str:
+    return ", ".join(f"{name} {version}" for name, version in (record.versions or {}).items())
 
 
 def _names(results: Results, rows: Sequence[Row]) -> dict[str, list[Any]]:
@@ -104,9 +137,9 @@ def _looks(rows: Sequence[Row]) -> list[tuple[str, int, int, bool]]:
     return list(looks.values())
 
 
-def _environment(name: str, environment: Environment) -> tuple[str, list[tuple[str, Any]]]:
-    """The title of an environment, and its facts with nested ones in their own lines."""
+def _environment(name: str, environment: Environment) -> list[Any]:
+    """The key of an environment, its title, and its facts with nested ones in their own lines."""
     facts: list[tuple[str, Any]] = []
     for key, value in msgspec.structs.asdict(environment).items():
         facts += [(f"{key}.{inner}", one) for inner, one in value.items()] if isinstance(value, dict) else [(key, value)]
-    return f"{environment.name} ({name})", facts
+    return [name, f"{environment.name} ({name})", facts]

@@ -14,15 +14,25 @@ ROUNDING = 1e-4  # relative: journals keep six digits
 
 def without_doubtful(records: Iterable[Record], environments: Environments) -> list[Record]:
     """The records, with the status `doubtful` where an `ok` cannot be believed."""
+    limits: dict[tuple[object, ...], float | None] = {}  # the same for thousands of records
     checked = []
     for record in records:
-        reason = doubt(record, environments.get(record.env)) if record.ok else ""
-        checked.append(replace(record, status=Status.DOUBTFUL, reason=reason) if reason else record)
+        if record.ok:
+            place = (record.env, record.dtype, record.simulated)
+            if place not in limits:
+                limits[place] = _limit(record, environments.get(record.env))
+            if reason := _doubt(record, environments.get(record.env), limits[place]):
+                record = replace(record, status=Status.DOUBTFUL, reason=reason)
+        checked.append(record)
     return checked
 
 
 def doubt(record: Record, environment: Environment | None) -> str:
     """Why an `ok` record cannot be believed, as a clause; empty where it can."""
+    return _doubt(record, environment, _limit(record, environment))
+
+
+def _doubt(record: Record, environment: Environment | None, limit: float | None) -> str:
     times, speed = record.times, record.speed
     if not record.simulated:
         if not record.check:
@@ -37,11 +47,13 @@ def doubt(record: Record, environment: Environment | None) -> str:
     expected = metrics.tflops((record.flops or 0) / (record.ranks or 1), times.median)
     if not _near(speed, expected):
         return f"its speed of {speed:g} TFLOP/s is not its work over its time, {expected:g}"
-    return metrics.too_fast(speed, _limit(record, environment), environment.name, record.dtype) if environment else ""
+    return metrics.too_fast(speed, limit, environment.name, record.dtype) if environment and limit and speed > limit else ""
 
 
-def _limit(record: Record, environment: Environment) -> float | None:
+def _limit(record: Record, environment: Environment | None) -> float | None:
     """TFLOP/s of the device at most; None where that is not known. A journal does not say what units a CPU has."""
+    if environment is None:
+        return None
     if environment.on_cpu:
         if record.simulated:
             return None  # its figures are those of other devices
@@ -50,4 +62,4 @@ def _limit(record: Record, environment: Environment) -> float | None:
 
 
 def _near(value: float, other: float) -> bool:
-    return abs(value - other) <= ROUNDING * max(abs(value), abs(other))
+    return value == other or abs(value - other) <= ROUNDING * max(abs(value), abs(other))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Sequence
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
@@ -17,18 +17,18 @@ from longca.results import naming
 from longca.results.metrics import tokens_s
 from longca.results.naming import contests, is_pattern, mask_title, rows
 from longca.results.reading import Results
-from longca.results.record import TENSORS, Record
+from longca.results.record import TENSORS, Record, Status
 from longca.results.summary import typical_speeds
-from longca.results.tables import Table, markdown_section
+from longca.results.tables import Table, markdown_section, speed_unit
 from longca.results.versions import is_older
 from longca.text import format_size, printable
 
-NOISY = "`~`: noisy, sampling ended before the median was known to the clock's target."
+NOISY = "`~`: noisy; sampling ended before the median was known to the clock's target."
+UNSUPPORTED = ("", Status.UNSUPPORTED.value, Status.UNAVAILABLE.value)
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first letters that make a spreadsheet compute a cell
 NESTED = ("ms", "check")
 AS_JSON = ("params", "given", "versions")
 TIMES = ("median", "p20", "p80", "n", "spread", "stop")
-NO_TIMES, NO_CHECK = (None,) * len(TIMES), (None,) * len(TENSORS)
 IDENTIFYING = (  # what tells cells of one name apart in PyTorch's format
     *("level", "asked", "kernel", "variant", "mask", "mask_digest", "source", "seed", "seqlen", "heads_q", "heads_kv", "head_dim"),
     *(
@@ -61,16 +61,19 @@ def raw_columns(results: Results, without: Container[str] = ()) -> dict[str, Col
     records = results.records
     table: dict[str, Column] = {}
     fields = [field.encode_name for field in msgspec.structs.fields(Record)]
-    for name, values in _transposed(fields, map(msgspec.structs.astuple, records)):
-        if name not in NESTED:
+    transposed = zip(*map(msgspec.structs.astuple, records), strict=True)  # looking at each record once is faster than at each column
+    for name, values in zip(fields, transposed if records else [()] * len(fields), strict=True):
+        if name not in NESTED and name not in without:
             table[name] = _as_json(values) if name in AS_JSON else list(values)
-    times = attrgetter(*TIMES)
-    for name, values in _transposed(TIMES, (NO_TIMES if record.ms is None else times(record.ms) for record in records)):
-        table[f"ms_{name}"] = list(values)
+    times = [record.ms for record in records]
+    for name in TIMES:
+        value = attrgetter(name)
+        table[f"ms_{name}"] = [None if own is None else value(own) for own in times]
     table["tokens_s"] = [None if record.ms is None else tokens_s(record.seqlen, record.ms.median) for record in records]
     table["older"] = [record.ok and is_older(record) for record in records]
-    checks = (NO_CHECK if record.check is None else map(record.check.get, TENSORS) for record in records)
-    for tensor, errors in _transposed(TENSORS, checks):
+    checks = [record.check or {} for record in records]
+    for tensor in TENSORS:
+        errors = [check.get(tensor) for check in checks]
         table[f"check_{tensor}_error"] = [None if error is None else error.error for error in errors]
         table[f"check_{tensor}_allowed"] = [None if error is None else error.allowed for error in errors]
     environments = [results.environment(record) for record in records]
@@ -78,12 +81,6 @@ def raw_columns(results: Results, without: Container[str] = ()) -> dict[str, Col
     table["torch"] = [environment.packages.get("torch") for environment in environments]
     table["commit"] = [environment.commit for environment in environments]
     return {name: values for name, values in table.items() if name not in without}
-
-
-def _transposed(names: Sequence[str], tuples: Iterable[Iterable[Any]]) -> Iterable[tuple[str, Sequence[Any]]]:
-    """Names of columns with their values, from one tuple per record. Looking at each record once is faster than at each column."""
-    columns = list(zip(*tuples, strict=True)) or [()] * len(names)
-    return zip(names, columns, strict=True)
 
 
 def _printable(values: Column) -> Column:
@@ -95,9 +92,11 @@ def _printable(values: Column) -> Column:
     return [texts.get(value, value) for value in values] if changed else values
 
 
-def _as_json(values: Iterable[Any]) -> Column:
+def _as_json(values: Sequence[Any]) -> Column:
+    """The values as JSON. What a reader shares among records is encoded once."""
     encode = msgspec.json.Encoder(order="sorted").encode
-    return [None if value is None else encode(value).decode() for value in values]
+    texts = {id(value): None if value is None else encode(value).decode() for value in {id(value): value for value in values}.values()}
+    return [texts[id(value)] for value in values]
 
 
 def to_csv(results: Results) -> str:
@@ -114,24 +113,36 @@ def _cells(row: Sequence[Any]) -> list[Any]:
 
 
 def to_markdown(results: Results) -> str:
-    """A table per setting and pass: a row per mask and length, a column per kernel, TFLOP/s or the status; of several seeds the median."""
+    """Returns a table per setting and pass: a row per mask and length, a column per kernel, the speed or the status; of several seeds the
+    median. Kernels and masks that are unsupported throughout are named below."""
     noisy = [f"{NOISY}"] if any(record.noisy for record in results.records) else []
-    return "\n\n".join([*noisy, *map(markdown_section, speed_tables(rows(results)))]) + "\n"
+    named = rows(results)
+    tables = speed_tables(named)
+    shown = {line for table in tables for line in table.columns}
+    absent = sorted({row.line for row in named} - shown)
+    note = [f"Not shown, because nothing here is supported: {', '.join(absent)}."] if absent else []
+    return "\n\n".join([*noisy, *map(markdown_section, tables), *note]) + "\n"
 
 
 def speed_tables(named: Sequence[naming.Row]) -> list[Table]:
-    """The typical speed of each kernel on each mask and length, or its statuses."""
-    tables: dict[str, dict[tuple[str, int], dict[str, str]]] = {}
+    """Returns the typical speed of each kernel on each mask and length, or its statuses. Rows and columns without anything supported are
+    left out."""
+    groups: dict[tuple[str, bool], list[list[naming.Row]]] = {}
     for contest, own in contests(named).items():
         simulated = f", simulated on {contest.simulated}" if contest.simulated else ""
-        title = f"{contest.pass_}, {contest.setting.title}{simulated} (TFLOP/s{' of each rank' if contest.ranks else ''})"
-        tables.setdefault(title, {}).setdefault((own[0].panel, contest.seqlen), {}).update(typical_speeds(own))
-    made = []
-    for title, places in tables.items():
-        lines = sorted({line for speeds in places.values() for line in speeds})
-        cells = [[panel, format_size(n), *(speeds.get(line, "") for line in lines)] for (panel, n), speeds in places.items()]
-        made.append(Table(title, ["mask", "tokens", *lines], cells))
-    return made
+        groups.setdefault((f"{contest.pass_}, {contest.setting.title}{simulated}", bool(contest.ranks)), []).append(own)
+    return [table for (title, split), group in groups.items() if (table := _speed_table(title, split, group)).rows]
+
+
+def _speed_table(title: str, split: bool, group: Sequence[list[naming.Row]]) -> Table:
+    unit = speed_unit(row.record.speed for own in group for row in own if row.record.ok)
+    places: dict[tuple[str, int], dict[str, str]] = {}
+    for own in group:
+        places.setdefault((own[0].panel, own[0].record.seqlen), {}).update(typical_speeds(own, unit))
+    told = {place: speeds for place, speeds in places.items() if any(text not in UNSUPPORTED for text in speeds.values())}
+    lines = sorted({line for speeds in told.values() for line, text in speeds.items() if text not in UNSUPPORTED})
+    cells = [[panel, format_size(n), *(speeds.get(line, "") for line in lines)] for (panel, n), speeds in told.items()]
+    return Table(f"{title} ({unit.name}{' of each rank' if split else ''})", ["mask", "tokens", *lines], cells)
 
 
 def to_hud(results: Results) -> str:

@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from longca.masks.mask import Mask
+from longca.masks.bands import Bands
+from longca.masks.bands import bands as make_bands
+from longca.masks.tiles import per_row_tile
 from longca.results.reading import Results
 from longca.results.record import Pass, Record
 
@@ -40,41 +42,75 @@ def tile_rows(pass_: Pass, heads_q: int, heads_kv: int) -> int:
     return BACKWARD_ROWS if pass_ is Pass.BWD else max(1, TILE_ROWS * heads_kv // heads_q)
 
 
-def covered(mask: Mask, rows_per_tile: int, keys_per_tile: int = TILE_KEYS) -> float:
-    """The share of the touched tiles' area that the mask shows: 1 where no tile is cut. Tiles end where the sequence does."""
-    runs = mask.tiles(rows_per_tile, keys_per_tile).runs
-    rows = np.minimum((runs.row + 1) * rows_per_tile, mask.seqlen_q) - runs.row * rows_per_tile
-    keys = np.minimum(runs.end * keys_per_tile, mask.seqlen_k) - runs.start * keys_per_tile
+def covered(bands: Bands, area: int, seqlen_q: int, seqlen_k: int, rows_per_tile: int, keys_per_tile: int = TILE_KEYS) -> float:
+    """The share of the touched tiles' area that a mask shows: 1 where no tile is cut. Tiles end where the sequence does."""
+    pieces, tile = per_row_tile(bands, rows_per_tile)
+    columns = -(-seqlen_k // keys_per_tile) + 1  # one more than there are: tiles of two rows do not touch
+    first = tile * columns
+    start, end = first + pieces.lo // keys_per_tile, first + (pieces.hi_last - 1) // keys_per_tile + 1
+    order = np.argsort(start, kind="stable")
+    start, end, first, tile = start[order], end[order], first[order], tile[order]
+    reach = np.maximum.accumulate(np.append(0, end[:-1])) if len(end) else end
+    start = np.minimum(np.maximum(start, reach), end)  # what an earlier piece touches counts once
+    keys = np.minimum((end - first) * keys_per_tile, seqlen_k) - np.minimum((start - first) * keys_per_tile, seqlen_k)
+    rows = np.minimum((tile + 1) * rows_per_tile, seqlen_q) - tile * rows_per_tile
     touched = int((rows * keys).sum())
-    return mask.area / touched if touched else 1.0
+    return area / touched if touched else 1.0
+
+
+class Limits:
+    """The speeds that tiles allow, for the records of one or several journals. The dense speed of a pass is the highest of any kernel on
+    the mask `full`, at any length; a pass without one has no limit."""
+
+    def __init__(self, results: Results) -> None:
+        self._masks = results.masks
+        self._bands: dict[str, Bands] = {}
+        self._covered: dict[tuple[str, int], float | None] = {}
+        self._dense: dict[Group, float] = {}
+        for record in results.records:
+            if record.mask == DENSE and is_limited(record):
+                group = _group(record)
+                self._dense[group] = max(self._dense.get(group, 0.0), record.speed)
+
+    def of(self, record: Record) -> float | None:
+        """The limit of a timed record in TFLOP/s; None where it has none."""
+        dense = self._dense.get(_group(record)) if is_limited(record) else None
+        share = None if dense is None else self._share(record)
+        return None if dense is None or share is None else dense * share
+
+    def _share(self, record: Record) -> float | None:
+        rows = tile_rows(record.pass_, record.heads_q, record.heads_kv)
+        place = record.mask_digest, rows
+        if place not in self._covered:
+            self._covered[place] = self._covered_share(record, rows)
+        return self._covered[place]
+
+    def _covered_share(self, record: Record, rows: int) -> float | None:
+        entry = self._masks.get((record.mask_digest, record.mask))
+        if entry is None or entry.bands is None:
+            return None
+        if record.mask_digest not in self._bands:
+            self._bands[record.mask_digest] = make_bands(*entry.bands)
+        return covered(self._bands[record.mask_digest], entry.area, entry.seqlen_q, entry.seqlen_k, rows)
+
+
+def is_limited(record: Record) -> bool:
+    """Whether a record is one kernel's time on one device."""
+    return record.ok and record.pass_ in LIMITED and record.ranks is None
 
 
 def standings(results: Results) -> list[Standing]:
-    """The fastest kernel on every static mask, length and pass of one device, beside the limit. The dense speed of a pass is the highest
-    of any kernel on the mask `full`, at any length; a pass without one has no standing."""
-    timed = [record for record in results.records if record.ok and record.pass_ in LIMITED and record.ranks is None]
-    dense: dict[Group, float] = {}
+    """The fastest kernel on every static mask, length and pass of one device, beside the limit."""
+    limits = Limits(results)
     best: dict[tuple[Group, str], Record] = {}
-    for record in timed:
-        group = _group(record)
-        if record.mask == DENSE:
-            dense[group] = max(dense.get(group, 0.0), record.speed)
-        key = group, record.mask_digest
+    for record in filter(is_limited, results.records):
+        key = _group(record), record.mask_digest
         if key not in best or record.speed > best[key].speed:
             best[key] = record
-    found = [_standing(record, results, dense[group]) for (group, _), record in best.items() if group in dense]
-    return [standing for standing in found if standing is not None]
+    found = [(record, limits.of(record)) for record in best.values()]
+    return [Standing(record.mask, record.seqlen, record.pass_, limit, record) for record, limit in found if limit is not None]
 
 
 def _group(record: Record) -> Group:
     shape = (record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype, record.softcap, record.sinks)
     return record.env, record.pass_, *shape, record.deterministic
-
-
-def _standing(record: Record, results: Results, dense: float) -> Standing | None:
-    entry = results.masks.get((record.mask_digest, record.mask))
-    if entry is None or entry.bands is None:
-        return None
-    mask = Mask.of(entry.seqlen_q, entry.seqlen_k, entry.bands)
-    limit = dense * covered(mask, tile_rows(record.pass_, record.heads_q, record.heads_kv))
-    return Standing(record.mask, record.seqlen, record.pass_, limit, record)

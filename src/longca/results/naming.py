@@ -106,7 +106,7 @@ def rows(results: Results) -> list[Row]:
         if setting is None:
             environment, level, *shape = place
             setting = settings[place] = Setting(devices.get(environment, Environment().name), level.value, *shape)
-        line, series = _split_names(record, kernel)
+        line, series = _split_names(record, kernel) if record.method or record.simulated else (kernel, kernel)
         panel = f"{problem} ×{record.ranks}" if record.method else problem
         named.append(Row(record, setting, problem, line, series, panel, same, results.homes.get(record.key, ())))
     return named
@@ -136,7 +136,12 @@ def mask_title(record: Record) -> str:
 
 def problem_names(records: Sequence[Record]) -> list[str]:
     """For each record the name of its mask. It holds the parameters of block patterns, and parameters of which one seed has several."""
-    titles = [mask_title(record) for record in records]
+    known: dict[tuple[object, ...], str] = {}  # readers share equal parameters among records
+    titles = []
+    for record in records:
+        place = (record.mask, record.source, record.heads_kv, id(record.params))
+        title = known.get(place)
+        titles.append(title or known.setdefault(place, mask_title(record)))
     by_seed: dict[tuple[str, int, int], str] = {}
     listed = set(masks.block_names())
     for record, title in zip(records, titles, strict=True):

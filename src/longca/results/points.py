@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from longca.results.metrics import median
 from longca.results.naming import Row
-from longca.results.record import Record
+from longca.results.record import Pass, Record, Status
 from longca.results.statuses import explaining
 
 Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item")
 Names = Callable[[Row], str]
+
+
+_OK = Status.OK  # looked up once: a member of an enum is slow to reach
 
 
 class Measure(NamedTuple):
@@ -32,9 +35,11 @@ def _speeds(record: Record) -> tuple[float, float]:
 
 
 def _above_zero(field: str) -> Callable[[Record], float | None]:
+    read: Callable[[Record], float | None] = attrgetter(field)
+
     def value(record: Record) -> float | None:
-        found: float | None = getattr(record, field)
-        return found if found and found > 0 else None
+        measured = read(record)
+        return measured if measured and measured > 0 else None
 
     return value
 
@@ -43,8 +48,8 @@ def _range(field: str) -> Callable[[Record], tuple[float, float]]:
     return lambda record: (getattr(record, field),) * 2
 
 
-SPEED = Measure("TFLOP/s", lambda record: record.tflops, _speeds)
-TIME = Measure("ms", lambda record: record.times.median, lambda record: (record.times.p20, record.times.p80))
+SPEED = Measure("TFLOP/s", attrgetter("tflops"), _speeds)
+TIME = Measure("ms", attrgetter("ms.median"), lambda record: (record.times.p20, record.times.p80))
 MEMORY = Measure("GiB", _above_zero("peak_gib"), join=max)
 PLANNING = Measure("ms", _above_zero("plan_ms"), join=max)
 COMPILING = Measure("ms", _above_zero("compile_ms"), join=max)
@@ -65,7 +70,8 @@ class Point(NamedTuple):
 
 def point(rows: Sequence[Row], measure: Measure) -> Point | None:
     """The point of rows at one place; None where none of them has the value and none failed."""
-    values = [(value, row) for row in rows if row.record.ok and (value := measure.value(row.record)) is not None]
+    value_of = measure.value
+    values = [(value, row) for row in rows if row.record.status is _OK and (value := value_of(row.record)) is not None]
     if not values:
         row = explaining(rows)
         return None if row is None else Point(None, None, None, row, sum(not row.record.ok for row in rows))
@@ -74,39 +80,14 @@ def point(rows: Sequence[Row], measure: Measure) -> Point | None:
         low, high = measure.spread(nearest.record) if measure.spread else (None, None)
     else:
         joined = measure.join([value for value, _ in values])
-        nearest = min(values, key=lambda pair: abs(pair[0] - joined))[1]
+        nearest = next((row for value, row in values if value == joined), None) or min(values, key=lambda pair: abs(pair[0] - joined))[1]
         ends = [end for _, row in values for end in measure.spread(row.record)] if measure.spread else []
         low, high = (min(joined, *ends), max(joined, *ends)) if ends else (None, None)
     return Point(joined, low, high, nearest, len(values))
 
 
-@dataclass(frozen=True)
-class Chart:
-    """Lines over places: `points[line][place]` is None where nobody asked for anything."""
-
-    lines: list[str]
-    places: list[Any]
-    points: list[list[Point | None]]
-
-    def with_values(self) -> Chart:
-        """Without lines and places where no point has a value."""
-        points = [[point if point and point.value is not None else None for point in line] for line in self.points]
-        lines = [number for number, line in enumerate(points) if any(line)]
-        places = [number for number in range(len(self.places)) if any(points[line][number] for line in lines)]
-        kept = [[points[line][place] for place in places] for line in lines]
-        return Chart([self.lines[line] for line in lines], [self.places[place] for place in places], kept)
-
-
 def line_of(row: Row) -> str:
     return row.line
-
-
-def chart(rows: Mapping[tuple[str, Any], Sequence[Row]], measure: Measure, lines: Iterable[str]) -> Chart:
-    """The points of those of the lines that have rows, over all places; `rows` are by line and place."""
-    own = {line for line, _ in rows}
-    kept, places = [line for line in lines if line in own], sorted({place for _, place in rows})
-    points = [[point(rows[line, place], measure) if (line, place) in rows else None for place in places] for line in kept]
-    return Chart(kept, places, points)
 
 
 def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
@@ -115,6 +96,12 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
     for item in items:
         groups[key(item)].append(item)
     return dict(groups)
+
+
+def by_pass(items: Iterable[Item], pass_of: Callable[[Item], Pass] = attrgetter("record.pass_")) -> dict[Pass, list[Item]]:
+    """Rows, or whatever has a pass, by pass: forward first."""
+    groups = grouped(items, pass_of)
+    return {pass_: groups[pass_] for pass_ in Pass if pass_ in groups}
 
 
 def timed_lines(rows: Iterable[Row], series: Names = line_of) -> list[str]:

@@ -7,8 +7,10 @@ on most masks their times differ by no more than `PRACTICAL`, or by little more 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from longca.results import metrics
 from longca.results.metrics import median
@@ -44,10 +46,11 @@ class Figure:
 
 def figure(records: Sequence[Record]) -> Figure:
     """The figure of one record, or of several passes together: times and work add up, the peak memory is the largest."""
-    ms, p20, p80 = (sum(getattr(record.times, name) for record in records) for name in ("median", "p20", "p80"))
     first = records[0]
     if len(records) == 1:
-        return Figure(ms, p20, p80, first.speed, first.mfu, first.peak_gib, tuple(records))
+        times = first.times
+        return Figure(times.median, times.p20, times.p80, first.speed, first.mfu, first.peak_gib, (first,))
+    ms, p20, p80 = (sum(getattr(record.times, name) for record in records) for name in ("median", "p20", "p80"))
     speed = metrics.tflops(sum(record.flops or 0 for record in records) / (first.ranks or 1), ms)
     peaks = [record.peak_gib for record in records]
     known = [peak for peak in peaks if peak is not None]
@@ -71,6 +74,7 @@ class Entry:
     line: str
     figures: Mapping[str, Figure]
     out: Out | None = None
+    failed: Record | None = None  # the record that says why it is out
 
     @property
     def records(self) -> list[Record]:
@@ -78,7 +82,7 @@ class Entry:
 
     def without(self, status: str, reason: str) -> Entry:
         """The same kernel, out for this reason."""
-        return Entry(self.line, {}, Out(self.line, status, reason))
+        return Entry(self.line, {}, Out(self.line, status, reason), self.failed)
 
 
 @dataclass(frozen=True)
@@ -151,25 +155,39 @@ def entries(rows: Iterable[Row], pass_: Pass) -> list[Entry]:
 
 def _entry(line: str, records: list[Record], pass_: Pass) -> Entry:
     by_mask: dict[str, dict[Pass, Record]] = {}
-    for record in sorted(records, key=lambda record: (_suits(record, pass_), not is_older(record))):  # stable: of one kind the last counts
-        by_mask.setdefault(record.mask_digest, {})[record.pass_] = record
+    for record in records:
+        passes = by_mask.setdefault(record.mask_digest, {})
+        other = passes.get(record.pass_)
+        if other is None or _alike(record, other) or _rank_of(record, pass_) >= _rank_of(other, pass_):  # of one kind the last counts
+            passes[record.pass_] = record
     figures, failed, missing = dict[str, Figure](), list[Record](), set[str]()
+    parts = pass_.parts
     for digest, passes in by_mask.items():
-        parts = (pass_,) if pass_ in passes else pass_.parts
-        chosen = [passes[part] for part in parts if part in passes]
-        failed += [record for record in chosen if not record.ok][:1]
-        missing.update(part for part in parts if part not in passes)
-        if len(chosen) == len(parts) and all(record.ok for record in chosen):
+        whole = passes.get(pass_)
+        chosen = [whole] if whole is not None else [passes[part] for part in parts if part in passes]
+        bad = next((record for record in chosen if not record.ok), None)
+        if bad is not None:
+            failed.append(bad)
+        elif whole is not None or len(chosen) == len(parts):
             figures[digest] = figure(chosen)
+        if whole is None:
+            missing.update(part for part in parts if part not in passes)
     if failed:
-        return Entry(line, figures, Out(line, failed[0].status.value, _reason(failed, len(by_mask))))
+        return Entry(line, figures, Out(line, failed[0].status.value, _reason(failed, len(by_mask))), failed[0])
     if not figures:
         return Entry(line, {}, Out(line, NOT_MEASURED, f"there is no record of its {' and '.join(sorted(missing))}"))
     return Entry(line, figures)
 
 
-def _suits(record: Record, pass_: Pass) -> bool:
-    return record.pass_ is not Pass.FWD or record.grad == (pass_ is not Pass.FWD)
+def _alike(record: Record, other: Record) -> bool:
+    """Whether both are of one version and kind: then they rank alike, and looking up versions would take long in large journals."""
+    return record.grad == other.grad and record.versions == other.versions and record.versions is not None
+
+
+def _rank_of(record: Record, pass_: Pass) -> tuple[bool, bool]:
+    """The larger, the more a record counts among several of one kernel, mask and pass."""
+    suits = record.pass_ is not Pass.FWD or record.grad == (pass_ is not Pass.FWD)
+    return suits, not is_older(record)
 
 
 def _reason(failed: list[Record], masks: int) -> str:
@@ -194,10 +212,10 @@ def rank(candidates: Iterable[Entry]) -> Ranking:
     compared = [entry for entry in everyone if entry.out is None and shared <= entry.figures.keys()]
     unshared = [_unshared(entry, shared) for entry in everyone if entry.out is None and not shared <= entry.figures.keys()]
     out = [entry.out for entry in [*everyone, *unshared] if entry.out is not None]
-    ordered = sorted(compared, key=lambda entry: (-_speed(entry, shared), entry.line))
+    ordered = sorted(compared, key=lambda entry: (-_speed(entry, shared), _complexity(entry.records[0].method), entry.line))
     standings = [_standing(entry, ordered[0], shared) for entry in ordered]
     last = max((place for place, standing in enumerate(standings) if standing.equal), default=0)
-    standings = [replace(standing, equal=place <= last) for place, standing in enumerate(standings)]  # faster than an equal one is equal
+    standings[: last + 1] = [one if one.equal else replace(one, equal=True) for one in standings[: last + 1]]  # faster than an equal one
     return Ranking(tuple(standings), tuple(sorted(out, key=lambda one: one.line)), shared)
 
 
@@ -214,6 +232,17 @@ def _unshared(entry: Entry, shared: frozenset[str]) -> Entry:
 
 def _speed(entry: Entry, shared: Iterable[str]) -> float:
     return median(entry.figures[digest].tflops for digest in shared)
+
+
+@cache
+def _complexity(method: str | None) -> float:
+    """The place of a method in `longca ls cp`, which names the simplest first: of two that are exactly as fast, the simpler is named first.
+    A method that is not known here comes last."""
+    if method is None:
+        return 0.0
+    from longca.parallel import registry
+
+    return registry.get(method).order if method in registry.names() else math.inf
 
 
 def _standing(entry: Entry, best: Entry, shared: frozenset[str]) -> Standing:

@@ -26,6 +26,7 @@ class Results:
     masks: dict[tuple[str, str], MaskEntry] = field(default_factory=dict)
     folders: list[Path] = field(default_factory=list)
     homes: dict[str, tuple[int, ...]] = field(default_factory=dict)  # by key the numbers of the folders that hold the record
+    replaced: list[Record] = field(default_factory=list)  # records that a later one of the same cell and folder replaced
 
     def environment(self, record: Record) -> Environment:
         """The record's environment; an empty one where its journal does not say."""
@@ -42,7 +43,10 @@ def read_all(folders: Iterable[str | Path]) -> Results:
     results, records = Results([], folders=files.journals(folders)), dict[str, Record]()
     for number, folder in enumerate(results.folders):
         environments = files.read_environments(folder)
-        own = without_doubtful(latest(history(folder), environments), environments)
+        written = history(folder)
+        counting = latest(written, environments)
+        results.replaced += without_doubtful(_left(written, counting), environments)
+        own = without_doubtful(counting, environments)
         home = (number,)
         for record in own:
             records.pop(record.key, None)  # a later record also stands later
@@ -75,17 +79,34 @@ def latest(written: Iterable[Record], environments: Environments) -> list[Record
     new record replaces the old one."""
     same: dict[Identity, Record] = {}
     newest: dict[str, Record] = {}
+    devices = _devices(environments)
     for record in written:
-        same[identity(as_planned(record), environments)] = newest[record.key] = record
+        same[_identity(as_planned(record), devices.get(record.env), record.asked)] = newest[record.key] = record
     return [record for record in same.values() if record is newest[record.key]]
+
+
+def _devices(environments: Environments) -> dict[str, str | None]:
+    return {name: environment.device for name, environment in environments.items()}
+
+
+def _left(written: Sequence[Record], counting: Sequence[Record]) -> list[Record]:
+    """The records that do not count."""
+    if len(written) == len(counting):
+        return []
+    kept = set(map(id, counting))
+    return [record for record in written if id(record) not in kept]
 
 
 def replaced(written: Iterable[Record], environments: Environments, keys: Collection[str]) -> list[Record]:
     """Records with these keys that do not count any more, because a later record with another key measures the same."""
-    records = list(written)
-    counting = {identity(as_planned(record), environments): record.key for record in records}
+    records, devices = list(written), _devices(environments)
     own = {record.key: record for record in records if record.key in keys}
-    return [record for record in own.values() if counting[identity(as_planned(record), environments)] not in keys]
+
+    def work(record: Record) -> Identity:
+        return _identity(as_planned(record), devices.get(record.env), record.asked)
+
+    counting = {work(record): record.key for record in records}
+    return [record for record in own.values() if counting[work(record)] not in keys]
 
 
 def as_planned(record: Record) -> Record:
@@ -101,11 +122,15 @@ _identifying = attrgetter(
 )
 
 
-def identity(record: Record, environments: Environments | None = None, kernel: str | None = None) -> Identity:
-    """What was measured, without what it was measured with and what came out; with environments, on which device too.
+def identity(record: Record) -> Identity:
+    """What was measured, on whatever device, without what it was measured with and what came out."""
+    return _identity(record, None, record.asked)
 
-    `kernel` stands for the kernel as asked for, where a caller matches records by the variant that ran.
-    """
-    device = environments[record.env].device if environments and record.env in environments else None
-    params = tuple(sorted(record.params.items())) if record.params else ()
-    return device, kernel or record.asked, params, _identifying(record)
+
+def identities(records: Iterable[Record], kernels: Iterable[str]) -> list[Identity]:
+    """As `identity`, for many records; `kernels` stand for the kernels as asked for, where a caller matches by the variant that ran."""
+    return [_identity(record, None, kernel) for record, kernel in zip(records, kernels, strict=True)]
+
+
+def _identity(record: Record, device: str | None, kernel: str) -> Identity:
+    return device, kernel, tuple(sorted(record.params.items())) if record.params else (), _identifying(record)

@@ -135,6 +135,7 @@ class Outcome(Struct, kw_only=True):
     reason: str = ""
     variant: str | None = None
     backward_kind: str | None = None
+    chose: str | None = None  # by a kernel that chooses: which kernel runs, or the forward's + the backward's
     grad: bool = True
     check: Check | None = None
     build_ms: NotNegative | None = None
@@ -158,6 +159,8 @@ class Outcome(Struct, kw_only=True):
     bytes_sent: list[Natural] | None = None
     peak_gib_ranks: list[Gib] | None = None
     wait_share: float | None = None
+    exposed_share: NotNegative | None = None  # of the time, that ranks wait for bytes under way
+    hidden_share: NotNegative | None = None  # of the time of transfers, that runs beside compute
 
 
 class Record(Outcome, kw_only=True):

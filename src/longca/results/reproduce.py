@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import attrgetter
 
 import msgspec
 
@@ -22,6 +23,9 @@ from longca.text import format_size, parse_size, shape_options
 
 STEP = "step.jsonl"  # where a mask with given document lengths is written before it is measured
 SHAPE = ("heads_q", "heads_kv", "head_dim", "head_dim_v", "dtype", "softcap", "sinks", "scale")
+_SKIPPED, _FWD = Status.SKIPPED, Pass.FWD  # looked up once: a member of an enum is slow to reach
+_shape = attrgetter(*SHAPE)
+_condition_fields = attrgetter("env", "level", "kernel", "method", "asked", "mask", "seqlen")
 USUAL_CLOCK = msgspec.structs.asdict(ClockSettings())
 
 
@@ -57,17 +61,15 @@ class Commands:
             chosen = tuple(seeds) or (record.seed,)
             mask = _mask_options(record.mask, record.seqlen, chosen, record.pattern_source, _given_options(record.given))
         kernel = _kernel_options(record.asked, environment.threads, record.method, record.ranks, record.grid, record.options)
-        shape = (record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype)
-        extras = (record.softcap, record.sinks, record.scale)
-        options = _shape_options((*shape, *extras), _passes(record), record.deterministic)
+        options = _shape_options(_shape(record), _passes(record), record.deterministic)
         return before, kernel, mask, options, self._conditions_of(record, environment)
 
     def _conditions_of(self, record: Record, environment: Environment) -> str:
-        skipped = record.status is Status.SKIPPED
-        key = (record.env, record.level, record.kernel, record.method, record.asked, record.mask, record.seqlen, skipped)
-        if key not in self._conditions:
-            self._conditions[key] = _conditions(record, environment)
-        return self._conditions[key]
+        key = (record.status is _SKIPPED, _condition_fields(record))
+        conditions = self._conditions.get(key)
+        if conditions is None:
+            conditions = self._conditions[key] = _conditions(record, environment)
+        return conditions
 
 
 def documents_of(record: Record, masks: Masks) -> list[int] | None:
@@ -121,7 +123,7 @@ def _shape_options(values: tuple[object, ...], passes: str, deterministic: bool)
 
 def _passes(record: Record) -> str:
     """The passes to ask for: a forward of training is planned beside a backward."""
-    return f"{Pass.FWD},{Pass.BWD}" if record.given.grad and record.pass_ is Pass.FWD else record.pass_.value
+    return "fwd,bwd" if record.given.grad and record.pass_ is _FWD else record.pass_.value
 
 
 def _conditions(record: Record, environment: Environment) -> str:

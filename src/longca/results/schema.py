@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from sys import intern
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec.structs import asdict
 
 from longca.errors import BadInput
-from longca.results.record import SCHEMA, Environment, Given, MaskEntry, Pass, Record, Status
+from longca.results.record import SCHEMA, Environment, Given, MaskEntry, Params, Pass, Record, Status
 
 T = TypeVar("T")
 
@@ -38,12 +39,72 @@ class Damaged(BadInput):
     """A line or a file that is not what the schema says; the message is a clause without the place."""
 
 
+class LinesDecoder(Generic[T]):
+    """Decodes the lines of a JSONL file, one by one or many at once; raises Damaged where one is not what the schema says."""
+
+    def line(self, line: bytes) -> T:
+        raise NotImplementedError
+
+    def block(self, lines: Sequence[bytes]) -> list[T]:
+        return [self.line(line) for line in lines]
+
+
+class MaskDecoder(LinesDecoder[MaskEntry]):
+    def line(self, line: bytes) -> MaskEntry:
+        return decode_mask(line)
+
+
+class RecordDecoder(LinesDecoder[Record]):
+    """Text, versions and parameters that many records repeat are one object for all of them, which readers find faster and which saves
+    memory."""
+
+    def __init__(self) -> None:
+        self._versions: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
+        self._params: dict[tuple[object, ...], Params] = {}
+        self._given: dict[tuple[object, ...], Given] = {}
+
+    def line(self, line: bytes) -> Record:
+        return self._shared(decode_record(line))
+
+    def block(self, lines: Sequence[bytes]) -> list[Record]:
+        try:
+            records = _record.decode_lines(b"".join(lines))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            records = []
+        if len(records) != len(lines) or any(record.schema != SCHEMA for record in records):
+            return super().block(lines)  # an older schema, or damage
+        return list(map(self._shared, records))
+
+    def _shared(self, record: Record) -> Record:
+        record.env = intern(record.env)
+        record.kernel = intern(record.kernel)
+        record.asked = intern(record.asked)
+        record.mask = intern(record.mask)
+        record.mask_digest = intern(record.mask_digest)
+        record.dtype = intern(record.dtype)
+        record.reason = intern(record.reason)
+        record.variant = record.variant and intern(record.variant)
+        record.backward_kind = record.backward_kind and intern(record.backward_kind)
+        if record.versions is not None:
+            record.versions = self._versions.setdefault(tuple(record.versions.items()), record.versions)
+        record.params = self._params.setdefault(_typed(record.params), record.params)
+        given = record.given
+        place = (_typed(given.params), given.distribution, given.packing, given.documents, given.grad)
+        record.given = self._given.setdefault(place, given)
+        return record
+
+
+def _typed(params: Params) -> tuple[object, ...]:
+    """The parameters as a key; 1 and 1.0 are written differently, so they are not the same."""
+    return (*params.items(), *map(type, params.values())) if params else ()
+
+
 def decode_record(line: bytes) -> Record:
     """The record in a line of results.jsonl, as schema 2 has it; raises Damaged with the field that is wrong."""
     try:
         record = _record.decode(line)
         if record.schema == SCHEMA:
-            return _with_shared_text(record)
+            return record
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass  # an older schema, or damage, which is named below
     schema = _decode(_head, line).schema
@@ -54,20 +115,6 @@ def decode_record(line: bytes) -> Record:
     if schema == SCHEMA:
         return _decode(_record, line)
     return _converted(asdict(_decode(_record1, line)))
-
-
-def _with_shared_text(record: Record) -> Record:
-    """The same record. Text that many records repeat is one object for all of them, which readers find faster and which saves memory."""
-    record.env = intern(record.env)
-    record.kernel = intern(record.kernel)
-    record.asked = intern(record.asked)
-    record.mask = intern(record.mask)
-    record.mask_digest = intern(record.mask_digest)
-    record.dtype = intern(record.dtype)
-    record.reason = intern(record.reason)
-    record.variant = record.variant and intern(record.variant)
-    record.backward_kind = record.backward_kind and intern(record.backward_kind)
-    return record
 
 
 def _converted(old: dict[str, Any]) -> Record:

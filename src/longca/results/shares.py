@@ -25,7 +25,7 @@ class WorstError(NamedTuple):
     row: Row
 
 
-_WRONG = Status.WRONG
+_OK, _WRONG = Status.OK, Status.WRONG  # looked up once: a member of an enum is slow to reach
 _TENSORS = {pass_: pass_.tensors for pass_ in Pass}
 
 
@@ -61,9 +61,10 @@ def best_share(rows: Iterable[Row], fastest: Mapping[Contest, float] | None) -> 
     best: Share | None = None
     for row in rows:
         record = row.record
-        if record.status is _WRONG:
+        status = record.status
+        if status is _WRONG:
             return None
-        if not record.ok or row.same is not None:
+        if status is not _OK or row.same is not None:
             continue
         value = record.mfu if fastest is None else record.speed / fastest[_any_length(row)]
         if value is not None and (best is None or value > best.value):
@@ -97,16 +98,13 @@ def common_length(rows: Iterable[Row]) -> int | None:
 def worst_error(rows: Iterable[Row]) -> WorstError | None:
     """The worst error of the tensors that the rows' passes compute; of a wrong row, of all that were checked: a backward may be wrong for
     the lse that it starts from."""
-    worst: WorstError | None = None
+    worst, worst_share = None, -1.0
     for row in rows:
         record = row.record
-        if record.check and (record.ok or record.status is _WRONG):
-            for name in TENSORS if record.status is _WRONG else _TENSORS[record.pass_]:
-                error = record.check.get(name)
-                if error is not None and error.allowed is not None and (worst is None or error.share > worst.share):
-                    worst = WorstError(error.share, name, row)
-    return worst
-
-
-def worst_of(errors: Iterable[WorstError | None]) -> WorstError | None:
-    return max((error for error in errors if error is not None), key=lambda error: error.share, default=None)
+        check, status = record.check, record.status
+        if check and (status is _OK or status is _WRONG):
+            for name in TENSORS if status is _WRONG else _TENSORS[record.pass_]:
+                error = check.get(name)
+                if error is not None and error.allowed is not None and (share := error.share) > worst_share:
+                    worst, worst_share = (name, row), share
+    return None if worst is None else WorstError(worst_share, *worst)

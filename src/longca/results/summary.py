@@ -7,18 +7,16 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from operator import attrgetter
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from longca.results.metrics import median
 from longca.results.naming import Contest, Row, contests
 from longca.results.points import grouped
 from longca.results.ranking import PRACTICAL, Entry, Ranking, Standing, entries, rank_rows
 from longca.results.record import Pass, Record, Status
-from longca.results.statuses import LETTERS, WORDS
-from longca.results.tables import format_figure
+from longca.results.statuses import WORDS
+from longca.results.tables import TFLOPS, SpeedUnit
 from longca.text import format_size, printable
 
 _NUMBER = re.compile(r"\d[\d.]*(?: ?[KMGT]i?B)?")  # with its unit, which grows with it
@@ -62,8 +60,12 @@ class Headline:
 
     @property
     def row(self) -> list[str]:
+        return self.cells(TFLOPS)
+
+    def cells(self, unit: SpeedUnit) -> list[str]:
+        """Returns the row below `HEADLINE_COLUMNS`, with the speed in this unit."""
         peak = "" if self.best.mfu is None else f"{100 * self.best.mfu:.0f} %"
-        return [self.panel, self.contest.pass_.value, self.length, self.fastest, format_figure(self.best.tflops), peak, self.ahead]
+        return [self.panel, self.contest.pass_.value, self.length, self.fastest, unit.text(self.best.tflops), peak, self.ahead]
 
 
 HEADLINE_COLUMNS = ["mask", "pass", "length", "fastest", "TFLOP/s", "of peak", "ahead of"]
@@ -89,38 +91,34 @@ def _headline(groups: dict[int, list[Row]]) -> Headline | None:
     return None
 
 
-def typical_speeds(rows: Sequence[Row]) -> dict[str, str]:
-    """By line what it did in one contest: the median speed, of how many masks, and whether it is noisy; or its statuses."""
+def typical_speeds(rows: Sequence[Row], unit: SpeedUnit) -> dict[str, str]:
+    """Returns by line the result in one contest: the median speed (`~`: noisy) and of how many masks, or its statuses."""
     statuses: dict[str, dict[str, str]] = {}
     for row in rows:
         statuses.setdefault(row.line, {})[row.record.mask_digest] = row.record.status.value
-    return {entry.line: _typical(entry, list(statuses[entry.line].values())) for entry in entries(rows, rows[0].record.pass_)}
+    return {entry.line: _typical(entry, list(statuses[entry.line].values()), unit) for entry in entries(rows, rows[0].record.pass_)}
 
 
-def _typical(entry: Entry, statuses: list[str]) -> str:
+def _typical(entry: Entry, statuses: list[str], unit: SpeedUnit) -> str:
     if not entry.figures:
         return ", ".join(dict.fromkeys(statuses))
     measured, all_masks = len(entry.figures), len(statuses)
     masks = "" if all_masks == 1 else f" (n={measured})" if measured == all_masks else f" (n={measured} of {all_masks})"
-    noise = " ~" if any(record.noisy for record in entry.records) else ""
-    return format_figure(median(figure.tflops for figure in entry.figures.values())) + masks + noise
+    noisy = any(record.noisy for record in entry.records)
+    return unit.text(median(figure.tflops for figure in entry.figures.values()), noisy) + masks
 
 
 class Failure(Struct, frozen=True):
-    """One reason of one or several lines. Reasons that differ in their numbers only are one, with that of the longest length."""
+    """One reason of one line. Reasons that differ in their numbers only are one, with that of the longest length."""
 
     status: Status
-    lines: str
-    passes: str
+    line: str
+    passes: list[Pass]
     reason: str
     lengths: str
     count: int
     example: bool  # whether there are other reasons with other numbers
     pattern: str
-
-    @property
-    def sentence(self) -> str:
-        return f"{LETTERS[self.status]} {self.lines}, {self.passes}: {self.reason} ({self.lengths})"
 
 
 @lru_cache(maxsize=65536)
@@ -130,32 +128,17 @@ def _pattern(reason: str) -> str:
 
 def failures(rows: Sequence[Row]) -> list[Failure]:
     """Why rows have no time that counts, by line and reason."""
-    failed = [row for row in rows if not row.record.ok]
-    return _failures(failed, sorted({row.record.seqlen for row in rows}), by_pass=False)
-
-
-def _failures(failed: Sequence[Row], lengths: Sequence[int], by_pass: bool) -> list[Failure]:
-    groups = grouped(failed, lambda row: (row.line, row.record.status, row.record.pass_ if by_pass else "", _pattern(row.record.reason)))
+    failed, lengths = [row for row in rows if not row.record.ok], sorted({row.record.seqlen for row in rows})
+    groups = grouped(failed, lambda row: (row.line, row.record.status, _pattern(row.record.reason)))
     answers = []
-    for (line, status, _, pattern), group in groups.items():
+    for (line, status, pattern), group in groups.items():
         longest = max(group, key=lambda row: row.record.seqlen).record
         own, ran = {row.record.seqlen for row in group}, {row.record.pass_ for row in group}
-        passes = ", ".join(pass_ for pass_ in Pass if pass_ in ran)
+        passes = [pass_ for pass_ in Pass if pass_ in ran]
         example = len({row.record.reason for row in group}) > 1
         reason = printable(longest.reason) or WORDS[status]
         answers.append(Failure(status, line, passes, reason, named_lengths(own, lengths), len(group), example, pattern))
     return answers
-
-
-def joined_failures(rows: Sequence[Row]) -> list[Failure]:
-    """The failures of one mask, where passes, and then kernels, with the same reason at the same lengths are one."""
-    order = {pass_: number for number, pass_ in enumerate(Pass)}
-    failed = sorted((row for row in rows if not row.record.ok), key=lambda row: order[row.record.pass_])
-    reasons = _failures(failed, sorted({row.record.seqlen for row in rows}), by_pass=True)
-    groups = grouped(reasons, attrgetter("status", "lines", "pattern", "lengths")).values()
-    joined = [replace(same[0], passes=", ".join(dict.fromkeys(reason.passes for reason in same))) for same in groups]
-    groups = grouped(joined, lambda reason: (LETTERS[reason.status], reason.passes, reason.pattern, reason.lengths)).values()
-    return [replace(same[0], lines=", ".join(dict.fromkeys(reason.lines for reason in same))) for same in groups]
 
 
 def named_lengths(own: Iterable[int], every: Sequence[int]) -> str:

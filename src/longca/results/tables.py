@@ -17,6 +17,26 @@ class Table(NamedTuple):
     rows: list[list[str]]
 
 
+class SpeedUnit(NamedTuple):
+    """The unit of the speeds in a table; records hold TFLOP/s."""
+
+    name: str
+    per_tflops: float
+
+    def text(self, tflops: float, noisy: bool = False) -> str:
+        """Returns the speed in three digits, followed by `~` if it is noisy."""
+        return format_figure(tflops * self.per_tflops) + ("~" if noisy else "")
+
+
+TFLOPS, GFLOPS = SpeedUnit("TFLOP/s", 1.0), SpeedUnit("GFLOP/s", 1000.0)
+NOISY = "~: noisy"
+
+
+def speed_unit(tflops: Iterable[float]) -> SpeedUnit:
+    """Returns the unit for a table of these speeds: GFLOP/s if all are below 1 TFLOP/s."""
+    return GFLOPS if max(tflops, default=1.0) < 1 else TFLOPS
+
+
 def length_table(title: str, texts: Mapping[tuple[str, int], str]) -> Table:
     """A row per mask and a column per length, of texts by both."""
     lengths, problems = sorted({seqlen for _, seqlen in texts}), dict.fromkeys(problem for problem, _ in texts)
@@ -33,7 +53,7 @@ def plain_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Columns that are as wide as their longest cell, two spaces apart."""
     lines = [list(columns), *map(list, rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines)
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -9,6 +9,9 @@ from longca.parallel.comm.trace import Event
 from longca.parallel.method import Plan
 from longca.parallel.recording import RankProgram, record
 from longca.results.record import Pass
+from longca.simulate.forked import MANY_RANKS, map_forked
+
+PART = 32  # ranks that a process records at once
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,13 @@ class Programs:
 
     @classmethod
     def of(cls, plan: Plan) -> Programs:
-        return cls(plan, [record(plan, rank) for rank in range(plan.ranks)])
+        ranks = range(plan.ranks)
+        if plan.ranks < MANY_RANKS:
+            return cls(plan, [record(plan, rank) for rank in ranks])
+        record(plan, 0)  # what all ranks share is made here, once
+        parts = [ranks[first : first + PART] for first in range(0, plan.ranks, PART)]
+        recorded = map_forked(lambda part: [record(plan, rank) for rank in part], parts)
+        return cls(plan, [program for part in recorded for program in part])
 
     def events(self, pass_: Pass) -> list[list[Event]]:
         """The events of each rank in a pass."""

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from multiprocessing import get_context
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -22,13 +19,13 @@ from longca.results.journal import Journal
 from longca.results.metrics import GIB, peak
 from longca.results.record import Environment, Outcome, Record, Status, Times
 from longca.simulate.cluster import Cluster
+from longca.simulate.forked import MANY_RANKS, cores, map_forked
 from longca.simulate.predict import Prediction, predict
 from longca.simulate.programs import Programs
 from longca.simulate.request import Request, jobs_of, plan_job
 
 VERSION = "simulator"  # the name under which a record's versions have the model
 MODEL = "1"  # raise it when predictions change
-MANY_RANKS = 100  # of all plans together, from which on it is worth to start processes
 Job = tuple[list[Cell], Cluster, tuple[int, ...]]
 
 
@@ -42,17 +39,12 @@ class Simulated:
 
 
 def simulate(request: Request, cluster: Cluster, watched: Sequence[int] = ()) -> Iterator[Simulated]:
-    """Every cell of the request, cells of one plan one after the other. Large requests run in as many processes as there are cores."""
+    """Every cell of the request, cells of one plan one after the other. Large requests run on all cores: plan by plan, or where there are
+    few plans, ranks and passes of each."""
     jobs: list[Job] = [(cells, cluster, tuple(watched)) for cells in jobs_of(request.cells())]
     ranks = sum(cells[0].split.ranks for cells, _, _ in jobs if cells[0].split is not None)
-    workers = min(len(os.sched_getaffinity(0)), len(jobs))
-    if ranks < MANY_RANKS or workers < 2:
-        for job in jobs:
-            yield from simulate_job(job)
-        return
-    with ProcessPoolExecutor(workers, get_context("fork")) as pool:  # forked: plugins and masks are there
-        for results in pool.map(simulate_job, jobs):
-            yield from results
+    for results in map(simulate_job, jobs) if ranks < MANY_RANKS or len(jobs) < cores() else map_forked(simulate_job, jobs):
+        yield from results
 
 
 def simulate_job(job: Job) -> list[Simulated]:
@@ -61,16 +53,17 @@ def simulate_job(job: Job) -> list[Simulated]:
     _, plan = plan_job(cells)
     if isinstance(plan, Refused):
         return [Simulated(cell, Outcome(status=Status.UNSUPPORTED, reason=str(plan)), None) for cell in cells]
-    programs, results = Programs.of(plan), []
-    for cell in cells:
+    programs = Programs.of(plan)
+
+    def simulated(cell: Cell) -> Simulated:
         most = max(programs.peaks(cell.pass_))
         if most > cluster.memory_gib * GIB:
             reason = f"a rank holds {most / GIB:.1f} GiB, and a GPU has {cluster.memory_gib:g}"
-            results.append(Simulated(cell, Outcome(status=Status.OOM, reason=reason), None))
-            continue
+            return Simulated(cell, Outcome(status=Status.OOM, reason=reason), None)
         prediction = predict(programs, cluster, cell.pass_, watched)
-        results.append(Simulated(cell, _outcome(prediction, cluster, cell), prediction))
-    return results
+        return Simulated(cell, _outcome(prediction, cluster, cell), prediction)
+
+    return list(map(simulated, cells) if plan.ranks < MANY_RANKS else map_forked(simulated, cells))
 
 
 def _outcome(prediction: Prediction, cluster: Cluster, cell: Cell) -> Outcome:
@@ -89,6 +82,8 @@ def _outcome(prediction: Prediction, cluster: Cluster, cell: Cell) -> Outcome:
         bytes_sent=prediction.sent_bytes,
         peak_gib_ranks=peaks,
         wait_share=min(1.0, prediction.exposed_share + prediction.late_share),
+        exposed_share=prediction.exposed_share,
+        hidden_share=prediction.hidden_share,
     )
 
 

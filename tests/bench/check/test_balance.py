@@ -19,7 +19,7 @@ MASKS["blocks"] = masks.uniform_block(300, heads=2, b=64)
 
 def gradients(mask: AnyMask, case: Case) -> tuple[Inputs, dict[str, torch.Tensor]]:
     inputs = make(case)
-    attention = registry.prepare(registry.choose("torch:plain", mask, case), mask, case)
+    attention = registry.prepare(registry.choose("torch:plain", mask, case), mask, case).attention
     out, lse = attention.forward(*inputs[:3])
     return inputs, dict(zip(("dq", "dk", "dv"), attention.backward(inputs.dout, *inputs[:3], out, lse), strict=True))
 

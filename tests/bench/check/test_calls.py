@@ -16,7 +16,7 @@ from longca.results.record import Pass
 def calls_of(case: Case, name: str = "torch:plain") -> tuple[Calls, Inputs]:
     mask, inputs = masks.causal(case.seqlen_q), make(case)
     kernel = registry.choose(name, mask, case)
-    return Calls(KernelSubject(kernel, registry.prepare(kernel, mask, case), case), inputs, case, seed=0), inputs
+    return Calls(KernelSubject(kernel, registry.prepare(kernel, mask, case).attention, case), inputs, case, seed=0), inputs
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])

@@ -160,6 +160,12 @@ def test_a_call_longer_than_the_budget_is_still_sampled() -> None:
     assert (len(timing.samples), timing.stop) == (2, "target")
 
 
+@pytest.mark.parametrize(("ms", "samples"), [(20.0, 25), (300.0, 5), (450.0, 5), (600.0, 4), (900.0, 3)])
+def test_a_long_call_gets_enough_samples_within_four_budgets(ms: float, samples: int) -> None:
+    timing = measure(lambda: None, FakeTimer(noisy(ms, 0.05)), ClockSettings(budget_s=0.5, least=5))
+    assert (len(timing.samples), timing.stop) == (pytest.approx(samples, abs=1), "budget")
+
+
 def test_one_sample_knows_nothing() -> None:
     assert half_width([5.0]) == float("inf")
     timing = measure(lambda: None, FakeTimer(constant(5000.0)), ClockSettings(least=1))

@@ -74,7 +74,7 @@ def test_a_sigterm_in_the_middle_of_a_job_ends_all_ranks(tmp_path: Path, plugins
     started.ranks[0].send_signal(signal.SIGTERM)
     (first, said), (second, words) = started.ended()
     assert (first, second) == (130, 1), (said, words)
-    assert "stopped with 1 cell left; to go on: longca run" in said
+    assert "stopped with 1 cell left; to continue: longca run" in said
     assert "longca: the first rank is gone, so this one ends too" in words
 
 

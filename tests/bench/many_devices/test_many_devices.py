@@ -173,7 +173,7 @@ def test_a_refusal_after_the_job_was_lost_is_a_refusal_as_before(tmp_path: Path,
         (["--methods", "ulysses", *QUICK, "--nproc", "8"], "use usp with grid 4x2"),
         (["--methods", "usp", *QUICK, "--nproc", "4", "--grid", "3x2"], "the grid 3x2 is for 6 ranks"),
         (["--methods", "ulises", *QUICK], "did you mean 'ulysses'"),
-        (["--methods", "magi", *QUICK, "--grid", "two"], "is no grid"),
+        (["--methods", "magi", *QUICK, "--grid", "two"], "is not a grid"),
         (
             ["--methods", "ring_p2p", "--kernels", "flex", "--passes", "fwd", *QUICK],
             "ring_p2p cannot use the kernel flex: flex gives no lse",

@@ -146,6 +146,7 @@ def test_every_mask_is_checked_at_a_length_that_peers_take_and_some_at_an_odd_on
         (["--nproc", "2"], "--nproc is for context parallelism; add --level cp"),
         (["--level", "cp", "--repeat", "2"], "--repeat is for kernels; leave out --level cp"),
         (["--level", "cp", "--nproc", "0"], "--nproc must be 1 rank or more, not 0"),
+        (["--level", "cp", "--nproc", "999"], "999 ranks are too many for "),
         (["--level", "cp", "--methods", "magic"], "unknown context parallel method 'magic'"),
         (["--level", "cp", "--masks", "nonsense"], "nonsense"),
     ],

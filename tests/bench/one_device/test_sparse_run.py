@@ -63,11 +63,13 @@ def test_what_is_printed_tells_patterns_apart(folder: Path, capsys: pytest.Captu
     assert "uniform_block moba b=32 ratio=0.2 " in capsys.readouterr().out
 
 
-def test_it_resumes_and_another_source_is_other_cells(folder: Path, start_run: Start) -> None:
+def test_it_resumes_and_another_source_is_other_cells(
+    folder: Path, run_here: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
     said = {}
     for source in ("moba", "random"):
-        process = start_run(*RUN, *SETTINGS[:-1], source, "--out", folder, "--stop-after", "0.001")
-        said[source] = "".join(process.communicate(timeout=120))
+        run_here(*RUN, *SETTINGS[:-1], source, "--out", folder, "--stop-after", "0.001")
+        said[source] = "".join(capsys.readouterr())
     assert "10 of 10 cells are done" in said["moba"]
     assert "cells are done" not in said["random"]
     assert "cells left; to go on" in said["random"]

@@ -46,7 +46,7 @@ def test_shards_split_everything_and_share_nothing(parts: int) -> None:
 
 @pytest.mark.parametrize("text", ["0/3", "4/3", "1", "a/b", "1/2/3"])
 def test_a_wrong_shard_is_refused(text: str) -> None:
-    with pytest.raises(BadInput, match="is no shard"):
+    with pytest.raises(BadInput, match="is not a shard"):
         shard([], text)
 
 

@@ -61,7 +61,7 @@ def test_parameters_by_flag_go_to_the_masks_that_have_them() -> None:
     assert found.params["variable_block"] == {"avg": [128, 256, 512, 1024], "ratio": [0.2, 0.5]}
     windows = resolve(arguments("quick", "--set", "w=1K")).params
     assert windows["sliding_window"] == windows["global_sliding_window"] == {"w": 1024}
-    for text, message in (("c=1", "none of these masks has a parameter 'c'"), ("ratio", "is no setting"), ("b=1,x", "is no number")):
+    for text, message in (("c=1", "none of these masks has a parameter 'c'"), ("ratio", "is not a setting"), ("b=1,x", "is not a number")):
         with pytest.raises(BadInput, match=message):
             resolve(arguments("paper-sparse", "--set", text))
     with pytest.raises(BadInput, match="ratio is set twice"):
@@ -112,7 +112,7 @@ def test_a_missing_or_broken_suite_file_is_refused(tmp_path: Path) -> None:
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"masks": ["causl"]}, "FILE: unknown mask 'causl'; did you mean 'causal'?"),
     ({"mask": ["causal"]}, "unknown setting in FILE: 'mask'; did you mean 'masks'?"),
-    ({"seqlens": ["8Q"]}, "FILE: '8Q' is no size; write a whole number such as 8192, 8K or 1M."),
+    ({"seqlens": ["8Q"]}, "FILE: '8Q' is not a size; write a whole number such as 8192, 8K or 1M."),
     ({"seqlens": ["0"]}, "FILE: a sequence length must be 1 or more, not 0."),
     ({"seqlens": [1.5]}, "FILE: seqlens[0] must be a whole number or a text, not 1.5."),
     ({"seqlens": [["1K"]]}, 'FILE: seqlens[0] must be a whole number or a text, not ["1K"].'),
@@ -158,7 +158,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"clock": {"least": 9, "most": 3}}, "FILE: the clock needs least <= most, not least=9 and most=3."),
     ({"limits": 3}, "FILE: limits must be a table, not 3."),
     ({"limits": {"time_s": 0}}, "FILE: limits.time_s must be a number over 0, not 0."),
-    ({"limits": {"memory": "lots"}}, "FILE: 'lots' is no size; write a whole number such as 8192, 8K or 1M."),
+    ({"limits": {"memory": "lots"}}, "FILE: 'lots' is not a size; write a whole number such as 8192, 8K or 1M."),
     ({"limits": {"memory": "1M"}}, "FILE: a worker needs 1G of memory or more, not 1M."),
     ({"limits": {"workers": "two"}}, "FILE: unknown kind of workers 'two'; known are: kernel, one."),
 ]

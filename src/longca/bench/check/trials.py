@@ -115,7 +115,8 @@ def _rows_without_keys(asked: Asked) -> Tried:
 def _plainly(asked: Asked, candidates: list[AnyMask], **changes: object) -> Tried:
     kernel, mask, case = _first(asked, candidates, **changes)
     wanted = asked.reference(mask, case, asked.seed)
-    return Tried(kernel, case, check_kernel(kernel, registry.prepare(kernel, mask, case), case, wanted, asked.seed))
+    kernel, attention = registry.prepare(kernel, mask, case)
+    return Tried(kernel, case, check_kernel(kernel, attention, case, wanted, asked.seed))
 
 
 def _ring(asked: Asked) -> Tried:
@@ -150,7 +151,7 @@ class _Step:
         kernel = registry.choose(asked.label, part, case)
         if not kernel.lse_in(case):
             raise Refused(f"{kernel.label} gives no lse, without which steps of a ring cannot be merged.")
-        return _Step(kernel, registry.prepare(kernel, part, case), slice(*span))
+        return _Step(*registry.prepare(kernel, part, case), slice(*span))
 
     def cut(self, x_LHD: torch.Tensor) -> torch.Tensor:
         return in_layout(x_LHD[self.keys], self.kernel.layout)
@@ -227,7 +228,7 @@ def _other_device(device: str) -> AbstractContextManager[object]:
 
 def _another_stream(asked: Asked) -> Tried:
     kernel, mask, case = _first(asked, asked.masks)
-    prepared, wanted = registry.prepare(kernel, mask, case), asked.reference(mask, case, asked.seed)
+    (kernel, prepared), wanted = registry.prepare(kernel, mask, case), asked.reference(mask, case, asked.seed)
     torch.cuda.synchronize()
     with torch.cuda.stream(torch.cuda.Stream()):
         subject = _DelayedSubject(KernelSubject(kernel, prepared, case))

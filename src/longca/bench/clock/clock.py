@@ -20,6 +20,7 @@ from longca.results.settings import ClockSettings
 
 Call = Callable[[], object]
 FEWEST = 3  # samples, however long a call is
+EXTENSION = 4  # times the budget, for calls so long that it does not suffice for the least number of samples
 MOVED = 2.5  # times the target by which samples may change and still pass for steady
 APART = 0.05  # of the time that samples are spread over: the least between two of them
 
@@ -94,7 +95,8 @@ def measure(
             if enough and steady([sample.ms for sample in taken], settings.target):
                 stop = "target"
                 break
-            if passed_s >= settings.budget_s and len(taken) >= min(settings.least, FEWEST):
+            budget_s = settings.budget_s * (1 if len(taken) >= settings.least else EXTENSION)
+            if passed_s >= budget_s and len(taken) >= min(settings.least, FEWEST):
                 stop = "budget"
                 break
     ms = tuple(sample.ms for sample in taken)

@@ -15,7 +15,7 @@ from longca.parallel.method import RANKS_PER_NODE, Method
 from longca.text import parse_heads, parse_list, plural
 
 RANKS = 2  # on a machine without GPUs, where nobody says how many
-RANKS_PER_CORE = 64  # beyond it starting the ranks takes longer than anybody waits, and their memory more than a machine has
+RANKS_PER_CORE = 16  # each takes 2 to 4 s of a core to import torch, and some 0.4 GiB: with more, ranks are not there in time
 
 
 def ranks_of(suite: Suite, device: str) -> int:

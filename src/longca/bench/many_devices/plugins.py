@@ -14,5 +14,5 @@ def load_plugin(path: str) -> list[str]:
 
 def load_carefully(path: str, seconds: float) -> list[str]:
     """The same after a child process has imported the file."""
-    refuse_harmful(path, seconds, "mend it, or give it a longer --deadline")
+    refuse_harmful(path, seconds, "fix it, or give it a longer --deadline")
     return load_plugin(path)

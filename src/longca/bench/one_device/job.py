@@ -13,7 +13,7 @@ from longca.bench.one_device.messages import Answer, Chosen, WorkerJob
 from longca.bench.run.figures import timed_outcome
 from longca.bench.run.outcomes import CellFailed, failure
 from longca.kernels import registry
-from longca.kernels.base import BYTES, Attention, Case, Kernel, Yes
+from longca.kernels.base import BYTES, Attention, Case, Kernel, Prepared, Yes
 from longca.masks import AnyMask
 from longca.results.metrics import GIB
 from longca.results.record import Check, Outcome, Pass, Status
@@ -48,13 +48,13 @@ def run(job: WorkerJob, session: Session) -> Iterator[Chosen | Answer]:
     session.graphs.limit()
     session.phase("build")
     before = session.allocated()
-    attention, plan_ms, tuning_ms = _prepare(kernel, mask, case, session)
+    (kernel, attention), plan_ms, tuning_ms = _prepare(kernel, mask, case, session)
     prepared_bytes = session.allocated() - before
     reference = session.reference(mask, replace(case, backward=job.reference_grad), cell.seed)
     session.phase("build")  # kernels compile in their first call
     check, first_ms = _check(kernel, attention, case, cell.seed, reference, session, job.repeats)
     known: dict[str, Any] = {"variant": kernel.variant or None, "backward_kind": kernel.backward, "grad": case.backward, "check": check}
-    known |= {"build_ms": session.build_ms, "plan_ms": plan_ms}
+    known |= {"chose": kernel.chose or None, "build_ms": session.build_ms, "plan_ms": plan_ms}
     if not job.timed:
         yield from (Answer(cell.pass_, Outcome(status=Status.OK, **known)) for cell in job.cells)
         return
@@ -146,28 +146,29 @@ class PassTimer:
         return failure(error, grad=self.known["grad"], build_ms=self.known["build_ms"])
 
 
-def _prepare(kernel: Kernel, mask: AnyMask, case: Case, session: Session) -> tuple[Attention, float, float]:
-    """The kernel, the milliseconds of planning, and those of what a process does only once: compiling and tuning.
+def _prepare(kernel: Kernel, mask: AnyMask, case: Case, session: Session) -> tuple[Prepared, float, float]:
+    """The prepared kernel, the milliseconds of planning, and those of what a process does only once: compiling and tuning.
 
     Where the first time is slow, a second one tells them apart, unless a second one was as slow for this kernel before.
     """
-    attention, first_ms = _timed(kernel, mask, case, session)
-    if not SLOW_S < first_ms / 1e3 < LONG_S or first_ms < 2 * session.slow_plans.get(kernel.label, 0.0):
-        return attention, first_ms, 0.0
+    prepared, first_ms = _timed(kernel, mask, case, session)
+    is_slow = SLOW_S < first_ms / 1e3 < LONG_S and first_ms >= 2 * session.slow_plans.get(kernel.label, 0.0)
+    if not is_slow and not kernel.chooses:  # whose trial is not part of planning
+        return prepared, first_ms, 0.0
     session.phase("build")  # with a deadline of its own
-    del attention  # there may be no memory for two
+    del prepared  # there may be no memory for two
     gc.collect()
-    attention, second_ms = _timed(kernel, mask, case, session)
+    prepared, second_ms = _timed(kernel, mask, case, session)
     if second_ms > first_ms / 2:
         session.slow_plans[kernel.label] = second_ms
-    return attention, min(first_ms, second_ms), max(0.0, first_ms - second_ms)
+    return prepared, min(first_ms, second_ms), max(0.0, first_ms - second_ms)
 
 
-def _timed(kernel: Kernel, mask: AnyMask, case: Case, session: Session) -> tuple[Attention, float]:
+def _timed(kernel: Kernel, mask: AnyMask, case: Case, session: Session) -> tuple[Prepared, float]:
     start = time.perf_counter()
-    attention = registry.prepare(kernel, mask, case)
+    prepared = registry.prepare(kernel, mask, case)
     session.synchronize()
-    return attention, (time.perf_counter() - start) * 1e3
+    return prepared, (time.perf_counter() - start) * 1e3
 
 
 def _check(

@@ -128,7 +128,7 @@ def _of_plugin(label: str, offered: Offered) -> Entry | None:
 
 def _add_all(catalogue: Catalogue, suite: Suite, device: str) -> None:
     trials = _trials(suite, device)
-    for name in registry.names():
+    for name in registry.compared_names():
         for label in registry.labels(name):
             excluded = label in suite.without or name in suite.without
             reason = "the suite leaves it out" if excluded else _obstacle(label, trials, device)

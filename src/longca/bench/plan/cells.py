@@ -147,11 +147,11 @@ def describe_mask(mask: AnyMask, token_shape: Heads | None = None) -> MaskEntry:
 
 
 def equal_masks(planned: Iterable[Planned]) -> list[str]:
-    """A sentence for each set of masks that show the same pairs at a length: a kernel that ignores what tells them apart is right there."""
+    """A sentence for each set of masks that are the same mask at a length: a kernel that ignores what tells them apart is right there."""
     shown: dict[tuple[int, str], dict[str, None]] = {}
     for entry in planned:
         shown.setdefault((entry.cell.seqlen, entry.mask.digest), {})[entry.cell.mask] = None
-    return [f"{' and '.join(names)} show the same pairs at {seqlen} tokens" for (seqlen, _), names in shown.items() if len(names) > 1]
+    return [f"{' and '.join(names)} are the same mask at {seqlen} tokens" for (seqlen, _), names in shown.items() if len(names) > 1]
 
 
 def plan(

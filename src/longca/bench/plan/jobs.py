@@ -72,7 +72,7 @@ def shard(planned: list[Planned], text: str) -> list[Planned]:
     except ValueError:
         part = parts = 0
     if not 1 <= part <= parts:
-        raise BadInput(f"{short(text, 40)!r} is no shard; write one such as 3/8, from 1/8 to 8/8.")
+        raise BadInput(f"{short(text, 40)!r} is not a shard; write one such as 3/8, from 1/8 to 8/8.")
     problems = {entry.cell.problem: mask_outline(entry.cell.problem).area for entry in planned}  # the same in a dry run
     by_cost = sorted(problems, key=lambda problem: -problems[problem])  # a stable sort: every machine deals the same way
     mine = set(by_cost[part - 1 :: parts])

@@ -13,14 +13,14 @@ from longca.processes.child_main import Tell
 from longca.processes.lost import ChildLost
 
 
-def refuse_harmful(path: str, seconds: float, advice: str = "mend it") -> None:
+def refuse_harmful(path: str, seconds: float, advice: str = "fix it") -> None:
     """Raises BadInput for a file that ends or hangs the process that imports it. Any other fault is told by who loads it."""
     try:
         ask("longca.bench.plan.plugin_trial:Trial", path, {"start": seconds, "import": seconds})
     except ChildLost as lost:
         if lost.status == "timeout":
             raise BadInput(f"the plugin {path} is not imported within {seconds:g} s; {advice}.") from None
-        raise BadInput(f"the plugin {path} breaks the process that imports it, so mend it first: {lost.reason}.") from None
+        raise BadInput(f"the plugin {path} breaks the process that imports it, so fix it first: {lost.reason}.") from None
 
 
 class Trial:

@@ -27,8 +27,9 @@ _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 T = TypeVar("T")
 
 
-def convert(values: Any, kind: type[T], where: str) -> T:
-    """The values as a struct; raises BadInput with the place, the field and what it may be."""
+def convert(values: Any, kind: type[T], where: str = "") -> T:
+    """The values as a struct; raises BadInput with the place, the field and what it may be. Without a place the sentence begins with the
+    field, as it does for flags that a user typed."""
     if isinstance(values, Mapping):
         _refuse_unknown(values, kind, where)
     try:
@@ -48,16 +49,16 @@ def _refuse_unknown(values: Mapping[str, Any], kind: type[Any], where: str) -> N
 
 
 def _refusal(error: msgspec.ValidationError, values: Any, kind: type[Any], where: str) -> BadInput:
-    message = _MESSAGE.match(str(error))
+    message, begin = _MESSAGE.match(str(error)), f"{where}: " if where else ""
     if message is None or (message["words"] is not None and "missing required" in message["words"]):
-        return BadInput(f"{where}: {clause(error)}.")
+        return BadInput(f"{begin}{clause(error)}.")
     if message["words"] is not None:  # of a struct's own rule, which names its fields
-        return BadInput(f"{where}: {message['words']}.")
+        return BadInput(f"{begin}{message['words']}.")
     name, value = _find(values, message["place"] or "", message["got"])
     if message["wanted"] is None:
         known = [entry.value for enum in _enums(_annotation(kind, re.split(r"[.\[]", name))) for entry in enum]
-        return BadInput(f"{where}: {unknown(f'value of {name}:', str(value), known)}")
-    return BadInput(f"{where}: {name or 'it'} must be {_wanted(message)}, not {_shown(value)}.")
+        return BadInput(f"{begin}{unknown(f'value of {name}:', str(value), known)}")
+    return BadInput(f"{begin}{name or 'it'} must be {_wanted(message)}, not {_shown(value)}.")
 
 
 def _wanted(message: re.Match[str]) -> str:

@@ -159,7 +159,7 @@ def with_clock(suite: Suite, given: Mapping[str, Number]) -> Suite:
 
 def check(suite: Suite) -> None:
     """Refuses what no cell can be made of, before anything is measured."""
-    convert(msgspec.to_builtins(suite), Suite, "these settings")  # flags have changed single values
+    convert(msgspec.to_builtins(suite), Suite)  # flags have changed single values
     if suite.source not in masks.SOURCES:
         raise unknown("source of block patterns", suite.source, list(masks.SOURCES))
     for axis in ("kernels", "masks", "seqlens", "heads", "head_dims", "dtypes", "passes", "seeds", "methods"):

@@ -16,6 +16,7 @@ from longca.bench.plan.workload import Step
 from longca.bench.run import environment, runner
 from longca.bench.run.level import Level
 from longca.bench.run.progress import progress
+from longca.bench.run.slow import SlowKernels
 from longca.bench.run.time_left import TimeLeft
 from longca.errors import BadInput
 from longca.results.doubts import without_doubtful
@@ -96,7 +97,8 @@ def measure(
             if level.device == "cuda":
                 executor.start(todo_jobs)
             start = time.monotonic()
-            ended = runner.execute(todo_jobs, executor, journal, name, watcher, stop_after)
+            slow = None if full else SlowKernels(planned, believed)
+            ended = runner.execute(todo_jobs, executor, journal, name, watcher, stop_after, slow)
             seconds = time.monotonic() - start
         written, environments = journal.written(), dict(journal.environments)
     records = without_doubtful(latest((written[entry.key] for entry in planned if entry.key in written), environments), environments)

@@ -34,10 +34,10 @@ def gpu_findings() -> list[str]:
     found = []
     for process in devices.ask("compute-apps", ("pid", "process_name", "gpu_uuid")):
         if process["gpu_uuid"] in names:
-            found.append(f"process {process['pid']} ({process['process_name']}) uses the GPU; end it, or its work is in your times.")
+            found.append(f"process {process['pid']} ({process['process_name']}) uses the GPU and disturbs the times; end it.")
     for gpu in seen:
         active = int(number(gpu["clocks_event_reasons.active"]) or 0)
-        found += [f"the GPU is held back by {why}; let it cool or raise the limit." for bit, why in THROTTLING.items() if active & bit]
+        found += [f"{why} slows the GPU down; let it cool, or raise the limit." for bit, why in THROTTLING.items() if active & bit]
         limit, default = number(gpu["power.limit"]), number(gpu["power.default_limit"])
         if limit is not None and default is not None and limit < default:
             found.append(f"the power cap is {limit:.0f} W of {default:.0f} W; raise it with `nvidia-smi -pl {default:.0f}`.")
@@ -46,7 +46,7 @@ def gpu_findings() -> list[str]:
         if gpu["persistence_mode"] == "Disabled":
             found.append("persistence mode is off, so the driver sleeps between processes; `nvidia-smi -pm 1` keeps it awake.")
     if find_spec("pynvml") is None:
-        found.append("pynvml is missing, so clocks and power stay unknown, and compare cannot allow for them; pip install nvidia-ml-py.")
+        found.append("pynvml is missing, so clocks and power are unknown and compare cannot use them; pip install nvidia-ml-py.")
     return found
 
 
@@ -54,16 +54,16 @@ def host_findings() -> list[str]:
     found = []
     cores = len(os.sched_getaffinity(0))
     if cores < FEW_CORES:
-        found.append(f"only {cores} cores: times of CPU kernels are noisy, and compiling is slow.")
+        found.append(f"there are only {cores} cores; times of CPU kernels are noisy, and compiling is slow.")
     load = os.getloadavg()[0]
     if load > cores / 2:
-        found.append(f"the load is {load:.1f} on {cores} cores; other processes disturb the host's part of each call.")
+        found.append(f"the load is {load:.1f} on {cores} cores; wait until other processes end, they disturb times.")
     governor = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     if governor.exists() and (name := governor.read_text().strip()) != "performance":
         found.append(f"the CPU frequency governor is {name!r}; `cpupower frequency-set -g performance` makes times steadier.")
     free = shutil.disk_usage(".").free
     if free < 1 << 30:
-        found.append(f"only {free >> 20} MiB are free here; journals and references need about a gigabyte.")
+        found.append(f"only {free >> 20} MiB of disk are free here; journals and references need about 1 GiB.")
     return found
 
 

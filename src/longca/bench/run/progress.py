@@ -11,18 +11,19 @@ from longca.bench.plan.jobs import Job
 from longca.bench.run.time_left import TimeLeft
 from longca.results.naming import is_pattern, mask_title
 from longca.results.record import Record
-from longca.results.tables import format_figure
+from longca.results.tables import speed_unit
 from longca.text import format_duration, format_size
 
 SHOWN = 12  # latest cells in the live table
 
 
 def result(record: Record) -> str:
-    """The time and speed of a record, or its status and reason."""
+    """Returns the time and speed of a record (`~`: noisy), or its status and reason."""
     if not record.ok:
         return f"{record.status}: {record.reason}"
-    flags = [name for name in ("host_bound", "noisy") if getattr(record, name)]
-    return f"{record.times.median:.4g} ms  {format_figure(record.speed)} TFLOP/s" + (f"  ({', '.join(flags)})" if flags else "")
+    unit = speed_unit([record.speed])
+    speed = f"{unit.text(record.speed, bool(record.noisy))} {unit.name}"
+    return f"{record.times.median:.4g} ms  {speed}{'  (host_bound)' if record.host_bound else ''}"
 
 
 def cell_names(record: Record) -> tuple[str, str, str, str]:

@@ -10,7 +10,7 @@ from longca.bench.plan.cells import Planned
 from longca.results import metrics
 from longca.results.record import SCHEMA, Given, Outcome, Pass, Record, Status
 
-KNOWN_BEFORE = ("status", "reason", "variant", "backward_kind", "grad", "check", "build_ms", "plan_ms")  # kept where a cell failed
+KNOWN_BEFORE = ("status", "reason", "variant", "backward_kind", "chose", "grad", "check", "build_ms", "plan_ms")  # kept where a cell failed
 MEASURED = tuple(name for name in Outcome.__struct_fields__ if name not in KNOWN_BEFORE)  # exists only where something was measured
 
 

@@ -55,6 +55,13 @@ def outcomes(job: Job, executor: Executor) -> Iterator[tuple[Pass, Outcome]]:
         executor.release(job)
 
 
+def skipped(job: Job, executor: Executor, reason: str) -> Iterator[tuple[Pass, Outcome]]:
+    """The same outcome for every pass of a job that is not run."""
+    yield from ((pass_, Outcome(status=Status.SKIPPED, reason=short(reason), grad=job.cell.grad)) for pass_ in job.passes)
+    if job.last:
+        executor.release(job)
+
+
 class Suspect(NamedTuple):
     """A kernel (as asked for, or the variant chosen) or a method, and whether a backward was asked for: its forward may be fine."""
 

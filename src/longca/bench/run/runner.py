@@ -14,7 +14,8 @@ from typing import NamedTuple, Protocol
 
 from longca.bench.plan.jobs import Job
 from longca.bench.run.record import make_record
-from longca.bench.run.retry import Executor, outcomes
+from longca.bench.run.retry import Executor, outcomes, skipped
+from longca.bench.run.slow import SlowKernels
 from longca.results.journal import CannotWrite, Journal
 from longca.results.record import Record
 
@@ -110,9 +111,18 @@ def make_cache(folder: Path) -> None:
 
 
 def execute(
-    jobs: Sequence[Job], executor: Executor, journal: Journal, environment: str, watcher: Watcher, limit_s: float | None = None
+    jobs: Sequence[Job],
+    executor: Executor,
+    journal: Journal,
+    environment: str,
+    watcher: Watcher,
+    limit_s: float | None = None,
+    slow: SlowKernels | None = None,
 ) -> Ended:
-    """Runs jobs until the end, or until it is stopped. The journal holds each record before the next cell begins."""
+    """Runs jobs until the end, or until it is stopped. The journal holds each record before the next cell begins.
+
+    Kernels that were `slow` at shorter lengths are skipped; without it none is.
+    """
     stop = Stop(watcher.say, limit_s)
     cache, problem, left = journal.folder / CACHE, None, sum(len(job.planned) for job in jobs)
     try:
@@ -126,8 +136,11 @@ def execute(
                 journal.add_mask(job.planned[0].mask)
                 watcher.begin(job)
                 planned = {entry.cell.pass_: entry for entry in job.planned}
-                for pass_, outcome in outcomes(job, executor):
+                reason = slow.reason(job) if slow else ""
+                for pass_, outcome in skipped(job, executor, reason) if reason else outcomes(job, executor):
                     record = make_record(planned[pass_], outcome, environment)
+                    if slow:
+                        slow.add(planned[pass_].cell, record)
                     with stop.writing():
                         journal.add(record)
                         left -= 1

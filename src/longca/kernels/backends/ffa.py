@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from longca.kernels.base import Answer, Attention, AutogradAttention, Case, Kernel, No, Yes, refuse_shapes
+from longca.kernels.base import Answer, Attention, AutogradAttention, Case, Kernel, No, Preference, Yes, refuse_shapes
 from longca.kernels.shared import BlindRows, band_mask, older_than
 from longca.masks import Mask
 
@@ -34,6 +34,7 @@ class Ffa(Kernel):
     capability = most_capability = (9, 0)  # the library asserts it
     backward = "autograd"
     tested = "H200 (MagiAttention 1.1.1, built from its source)"
+    preference = Preference(cuda=52)
 
     def present(self) -> Answer:
         if number := older_than("magi_attention", LEAST):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from longca.kernels.base import Answer, Attention, Case, Kernel, No, refuse_shapes
+from longca.kernels.base import Answer, Attention, Case, Kernel, No, Preference, refuse_shapes
 from longca.kernels.block_lists import first_refusal, refuse_blind_rows, refuse_pattern
 from longca.masks import AnyMask, BlockMask
 
@@ -25,6 +25,7 @@ class FlashInfer(Kernel):
     layout = "HLD"
     backward = "none"
     tested = "H200"
+    preference = Preference(cuda=57)
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
         shapes = refuse_shapes(case, dtypes=("bf16", "fp16"), dims=(64, 128, 256), equal_dims=True)

@@ -49,6 +49,9 @@ class AttentionCall:
     lse: bool  # whether the caller merges by lse, so that the kernel must give it
     make_mask: Callable[[], AnyMask] = field(compare=False, repr=False)
 
+    def __getstate__(self) -> dict[str, object]:
+        return self.__dict__ | {"make_mask": None}  # in another process the mask is not asked for
+
     @property
     def bands(self) -> int:
         """How many bands the mask of this call has; the mask is cut to count them."""

@@ -50,6 +50,11 @@ def _contiguous(shape: Sizes) -> Sizes:
     return tuple(reversed(strides))
 
 
+@lru_cache(maxsize=4096)
+def _is_contiguous(shape: Sizes, strides: Sizes) -> bool:
+    return all(size == 1 or own == step for size, own, step in zip(shape, strides, _contiguous(shape), strict=True))
+
+
 @lru_cache(maxsize=64)
 def _bytes_of(dtype: torch.dtype) -> int:
     return dtype.itemsize
@@ -58,12 +63,13 @@ def _bytes_of(dtype: torch.dtype) -> int:
 class Shape:
     """A tensor without numbers."""
 
-    __slots__ = ("dtype", "shape", "storage", "strides")
+    __slots__ = ("bytes", "dtype", "shape", "storage", "strides")
     device = META
     requires_grad = False
 
     def __init__(self, shape: Sizes, strides: Sizes, dtype: torch.dtype, storage: Storage) -> None:
         self.shape, self.strides, self.dtype, self.storage = shape, strides, dtype, storage
+        self.bytes = prod(shape) * _bytes_of(dtype)
 
     @classmethod
     def empty(cls, listener: Listener, shape: Sequence[int], dtype: torch.dtype, what: str = "") -> Shape:
@@ -78,10 +84,6 @@ class Shape:
     def element_size(self) -> int:
         return _bytes_of(self.dtype)
 
-    @property
-    def bytes(self) -> int:
-        return prod(self.shape) * _bytes_of(self.dtype)
-
     def stride(self) -> Sizes:
         return self.strides
 
@@ -95,10 +97,7 @@ class Shape:
         return self.shape[0]
 
     def is_contiguous(self) -> bool:
-        wanted = _contiguous(self.shape)
-        return self.strides == wanted or all(
-            size == 1 or own == step for size, own, step in zip(self.shape, self.strides, wanted, strict=True)
-        )
+        return _is_contiguous(self.shape, self.strides)
 
     # -- views -----------------------------------------------------------------------------------------------------------------
 
@@ -106,6 +105,9 @@ class Shape:
         return Shape(shape, strides, self.dtype, self.storage)
 
     def __getitem__(self, index: Any) -> Shape:
+        if type(index) is slice and index.step in (None, 1):  # most of all
+            first, last, _ = index.indices(self.shape[0])
+            return self._view((max(0, last - first), *self.shape[1:]), self.strides)
         parts = index if isinstance(index, tuple) else (index,)
         if not all(type(part) is slice and part.step in (None, 1) for part in parts):
             return cast(Shape, _through_meta(torch.Tensor.__getitem__, (self, index), {}))
@@ -150,7 +152,11 @@ class Shape:
     # -- copies and sums -------------------------------------------------------------------------------------------------------
 
     def _worked(self, *read: Any, written: Shape) -> None:
-        self.storage.listener.worked(sum(x.bytes for x in read if isinstance(x, Shape)) + written.bytes)
+        size = written.bytes
+        for x in read:
+            if isinstance(x, Shape):
+                size += x.bytes
+        self.storage.listener.worked(size)
 
     def _new(self, shape: Sizes, dtype: torch.dtype, *read: Any, strides: Sizes | None = None, what: str = "") -> Shape:
         made = Shape.empty(self.storage.listener, shape, dtype, what)
@@ -232,10 +238,15 @@ class Shape:
 
 def _dense(x: Shape) -> Sizes:
     """The strides of a copy that keeps the order of axes, as torch's `to` and `clone` do."""
-    if x.is_contiguous():
-        return _contiguous(x.shape)
-    order = sorted(range(len(x.shape)), key=lambda axis: (-x.strides[axis], axis))
-    packed = _contiguous(tuple(x.shape[axis] for axis in order))
+    return _dense_strides(x.shape, x.strides)
+
+
+@lru_cache(maxsize=4096)
+def _dense_strides(shape: Sizes, strides: Sizes) -> Sizes:
+    if _is_contiguous(shape, strides):
+        return _contiguous(shape)
+    order = sorted(range(len(shape)), key=lambda axis: (-strides[axis], axis))
+    packed = _contiguous(tuple(shape[axis] for axis in order))
     return tuple(packed[order.index(axis)] for axis in range(len(order)))
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from longca.kernels.base import BYTES, Case
 from longca.masks import AnyMask
+from longca.parallel.cuts import once_for_all_ranks
 from longca.parallel.grid import Grid, divisors
 from longca.parallel.method import IN_STEPS, RANKS_PER_NODE, Method, Plan
 from longca.parallel.ranges import Shards, joined
@@ -39,12 +40,20 @@ class Mesh(Method):
 
         kernel, grid, heads = plan.local_kernel(comm), plan.grid, (0, plan.case.heads_q)
         side, around = grid.head_group(comm.rank), grid.ring_group(comm.rank)
-        keys = tuple(plan.shards[rank] for rank in around)
         if grid.heads == 1:
-            return Ring(kernel, comm, plan.mask, keys, heads)
-        rows = tuple(joined(np.concatenate([plan.shards[other] for other in grid.head_group(rank)])) for rank in around)
-        ring = DoubleRing(kernel, comm.sub(around, "ring"), plan.mask, keys, heads, rows=rows)
+            return Ring(kernel, comm, plan.mask, plan.shards, heads)
+        rows, keys = rings_of(plan.shards, grid)
+        own_keys = keys[grid.head_position(comm.rank)]
+        ring = DoubleRing(kernel, comm.sub(around, "ring"), plan.mask, own_keys, heads, rows=rows)
         return Queries(ring, kernel, comm.sub(side, "queries"), tuple(plan.shards[rank] for rank in side))
+
+
+@once_for_all_ranks
+def rings_of(shards: Shards, grid: Grid) -> tuple[Shards, list[Shards]]:
+    """The queries that each place of a ring has, the same in every ring, and the keys of the places of each ring."""
+    groups = [grid.head_group(place * grid.heads) for place in range(grid.ring)]
+    rows = tuple(joined(np.concatenate([shards[rank] for rank in group])) for group in groups)
+    return rows, [tuple(shards[group[ring]] for group in groups) for ring in range(grid.heads)]
 
 
 def sent_bytes(case: Case, grid: Grid) -> tuple[int, int]:

@@ -82,8 +82,8 @@ class LocalKernel:
         case = replace(self.case, seqlen_q=mask.seqlen_q, seqlen_k=mask.seqlen_k)
         key = (mask.digest, case)
         if key not in self._prepared:
-            chosen = registry.choose(self.label, mask, case)
-            self._prepared[key] = Prepared(chosen.layout, registry.prepare(chosen, mask, case), chosen.backward)
+            chosen, attention = registry.prepare(registry.choose(self.label, mask, case), mask, case)
+            self._prepared[key] = Prepared(chosen.layout, attention, chosen.backward)
         return self._prepared[key]
 
     def empty(self, shape_LHD: Sequence[int], dtype: torch.dtype | None = None, what: str = "") -> torch.Tensor:

@@ -1,124 +1,180 @@
 "use strict";
-// What all charts share: their points, what is shown of one, the keyboard, and that nothing is drawn before it comes into view.
-// A chart says by itself how it is drawn (`options`, `data`), where a point lies (`spot`), which one comes next (`next`) and which others share its mark (`alike`).
-const HEIGHT = 242;
-const LIVE = new Set(); // charts on the page, to be drawn again when the theme changes
+// The options of one chart. A panel is a mask; its lines are kernels. Everything is drawn by ECharts.
+const GREY_WIDTH = 1;
 
-// A point of the data: [record, how many] and, where there is a value, the value and the ends of its spread. Where nobody asked for anything it is null.
-function pointOf(found) {
-  if (!found) return { record: null, records: 0, value: null, low: null, high: null, failed: null };
-  const [record, records, value = null, low = null, high = null] = found;
-  return { record, records, value, low, high, failed: value === null ? statusOf(record) : null };
+// Lines are broken where others have a time and this one has none.
+function lineSeries(frame, name, own, places, big) {
+  const mode = modeOf(name, frame.order),
+    { colour, symbol, hollow } = lookOf(name),
+    { paper, faint } = theme(),
+    grey = mode === "grey";
+  const timed = new Map(own.filter((cell) => frame.measure.value(cell) !== null).map((cell) => [cell.x, cell]));
+  const ink = grey ? faint : colour;
+  return {
+    type: "line",
+    name,
+    z: grey ? 1 : 3,
+    symbol,
+    showSymbol: true,
+    symbolSize: grey ? 3 : big ? 9 : 6,
+    animation: false,
+    triggerLineEvent: false,
+    emphasis: { disabled: true },
+    lineStyle: { color: ink, width: grey ? GREY_WIDTH : hollow ? 1.2 : 2, type: hollow ? "dotted" : "solid" },
+    itemStyle: hollow ? { color: paper, borderColor: ink, borderWidth: 1.5 } : { color: ink },
+    data: places.map((x) => (timed.has(x) ? { value: [x, frame.measure.value(timed.get(x))], cell: timed.get(x) } : { value: [x, null] })),
+  };
 }
 
-const pointsOf = ({ points }) => points.map((line) => line.map(pointOf));
-
-// The same chart with some of its lines.
-const only = ({ lines, places, points }, kept) => ({ lines: lines.filter((line) => kept.includes(line)), places, points: points.filter((_, i) => kept.includes(lines[i])) });
-
-function axisText(value) {
-  if (value === null || value < 0) return ""; // below zero is the strip of letters or markers
-  return value === 0 || value >= 1e-4 ? String(Number(value.toPrecision(3))) : value.toExponential(1);
+// Bars from the 20th to the 80th percentile, in the enlarged chart only.
+function spreadSeries(frame, name, own) {
+  const spreads = own.map((cell) => [cell.x, spreadOf(frame.measure, cell)]).filter(([, spread]) => spread),
+    { colour } = lookOf(name);
+  return {
+    type: "custom",
+    silent: true,
+    z: 2,
+    animation: false,
+    data: spreads.map(([x, [low, high]]) => [x, low, high]),
+    encode: { x: 0, y: [1, 2] },
+    tooltip: { show: false },
+    renderItem: (_, api) => {
+      const [x, low] = api.coord([api.value(0), api.value(1)]),
+        high = api.coord([api.value(0), api.value(2)])[1];
+      return { type: "line", shape: { x1: x, y1: low, x2: x, y2: high }, style: { stroke: colour, lineWidth: 2, opacity: 0.6 } };
+    },
+  };
 }
 
-const aboveZero = (u, splits) => splits.map((value) => (value < 0 ? null : value));
-
-function axisLook() {
-  return { stroke: css("--quiet"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line"), width: 1 } };
+// A level line: the dense mask measured in the same run, where the measure is one that both have.
+function denseSeries(frame, panel) {
+  if (!["ms", "tokens", "joules"].includes(frame.measure.key)) return [];
+  return setting()
+    .dense.filter(([own, pass]) => own === panel && pass === passNow())
+    .map(([, , name, record]) => {
+      const value = frame.measure.value({ record, second: -1, ms: get(record, "ms_median"), tflops: get(record, "tflops") });
+      return {
+        type: "line",
+        name,
+        z: 2,
+        symbol: "none",
+        silent: true,
+        animation: false,
+        lineStyle: { color: theme().ink, width: 1.4, type: "dashed" },
+        endLabel: { show: true, formatter: "dense", color: theme().quiet, distance: -30, offset: [0, -8] },
+        data: [frame.places[0], frame.places.at(-1)].map((x) => [x, value]),
+      };
+    });
 }
 
-const CURSOR = { points: { show: false }, drag: { x: false, y: false }, y: false };
-
-function drawSpread(u, x, point) {
-  if (point.low === null) return;
-  u.ctx.lineWidth = 1.5 * devicePixelRatio;
-  u.ctx.beginPath();
-  u.ctx.moveTo(x, u.valToPos(point.low, "y", true));
-  u.ctx.lineTo(x, u.valToPos(point.high, "y", true));
-  u.ctx.stroke();
+function lineOption(frame, panel, big = false) {
+  const own = frame.byPanel.get(panel) ?? [],
+    lines = groupBy(own, ({ line }) => line);
+  const names = frame.order.filter((name) => lines.has(name) && modeOf(name, frame.order) !== "hidden");
+  const series = names.map((name) =>
+    lineSeries(
+      frame,
+      name,
+      lines.get(name),
+      unique(own.map(({ x }) => x)).sort((a, b) => a - b),
+      big,
+    ),
+  );
+  if (big)
+    series.push(
+      ...names.filter((name) => modeOf(name, frame.order) === "colour").map((name) => spreadSeries(frame, name, lines.get(name))),
+    );
+  series.push(...denseSeries(frame, panel));
+  const zoom = big
+    ? [
+        { type: "inside", filterMode: "none" },
+        {
+          type: "slider",
+          height: 18,
+          bottom: 6,
+          showDataShadow: false,
+          filterMode: "none",
+          labelFormatter: (x) => placeText(frame.axis, Math.round(x)),
+          textStyle: { color: theme().quiet },
+        },
+      ]
+    : [];
+  return {
+    animation: false,
+    grid: { left: 46, right: 14, top: 30, bottom: big ? 78 : 42 },
+    xAxis: placeAxis(frame, big),
+    yAxis: valueAxis(frame),
+    series,
+    dataZoom: zoom,
+    tooltip: {
+      trigger: "axis",
+      axisPointer: { type: "line", snap: true, lineStyle: { color: theme().quiet } },
+      ...tooltipStyle(),
+      appendTo: big ? undefined : "body",
+      order: "seriesAsc",
+      formatter: (hit) => {
+        const x = nearest(frame.places, (hit[0] ?? hit).value[0]);
+        return tooltipText(
+          own.filter((cell) => cell.x === x),
+          frame.measure,
+          `${panel}, ${placeText(frame.axis, x)} ${frame.axis === "seqlen" ? "tokens" : AXIS_TITLES[frame.axis]}`,
+        );
+      },
+    },
+  };
 }
 
-function showHover(chart, series, index, x, y) {
-  const point = chart.points[series][index], box = document.getElementById("hover");
-  chart.hovered = true;
-  const title = element("div");
-  const shown = point.value === null ? point.failed.words : `${numberText(point.value)} ${chart.unit}`;
-  const alike = point.failed ? chart.alike(series, index).filter((i) => i !== series) : [];
-  title.append(element("strong", `${chart.lines[series]} · ${chart.label(chart.places[index])} · ${shown}`));
-  if (alike.length) title.append(element("span", ` (also ${alike.map((i) => chart.lines[i]).join(", ")})`));
-  if (point.records > 1) title.append(element("span", ` (of ${point.records} records; the nearest one:)`));
-  const same = get(point.record, "same");
-  if (same) title.append(element("div", `At this length the mask ${get(point.record, "mask")} is the same as ${same}.`));
-  box.replaceChildren(title, fieldList(fieldsOf(point.record)));
-  box.hidden = false;
-  const { width, height } = box.getBoundingClientRect();
-  box.style.left = Math.max(4, x + 16 + width < innerWidth ? x + 16 : Math.min(x - width - 16, innerWidth - width - 4)) + "px";
-  box.style.top = Math.max(4, Math.min(y + 12, innerHeight - height - 4)) + "px";
+const nearest = (places, x) => places.reduce((best, place) => (Math.abs(place - x) < Math.abs(best - x) ? place : best), places[0]);
+
+function barOption(frame, panel, x, big = false) {
+  const own = (frame.byPanel.get(panel) ?? []).filter((cell) => cell.x === x),
+    { quiet, faint, ink, paper } = theme(),
+    { measure } = frame;
+  const bars = own
+    .filter((cell) => measure.value(cell) !== null && modeOf(cell.line, frame.order) !== "hidden")
+    .sort((a, b) => (measure.high ? -1 : 1) * (measure.value(a) - measure.value(b)));
+  const item = (cell) => {
+    const { colour, hollow } = lookOf(cell.line),
+      own = modeOf(cell.line, frame.order) === "grey" ? faint : colour;
+    return hollow ? { color: paper, borderColor: own, borderWidth: 1.5 } : { color: own };
+  };
+  return {
+    animation: false,
+    grid: { left: 8, right: 46, top: 6, bottom: 24, containLabel: true },
+    xAxis: { ...valueAxis(frame, false), name: unitOf(measure), nameLocation: "middle", nameGap: 26, nameTextStyle: { color: quiet } },
+    yAxis: {
+      type: "category",
+      inverse: true,
+      data: bars.map(({ line }) => nameText(line)),
+      axisLabel: { color: ink, width: big ? 260 : 130, overflow: "truncate" },
+      axisTick: { show: false },
+      axisLine: { lineStyle: { color: quiet } },
+    },
+    series: [
+      {
+        type: "bar",
+        barMaxWidth: 20,
+        label: {
+          show: true,
+          position: "right",
+          color: ink,
+          fontSize: 11,
+          formatter: ({ data }) => valueText({ ...measure, unit: "" }, data.value),
+        },
+        data: bars.map((cell) => ({ value: measure.value(cell), itemStyle: item(cell), cell })),
+      },
+    ],
+    tooltip: {
+      trigger: "axis",
+      axisPointer: { type: "shadow" },
+      ...tooltipStyle(),
+      appendTo: big ? undefined : "body",
+      formatter: () => tooltipText(own, measure, `${panel}, ${placeText(frame.axis, x)}`),
+    },
+  };
 }
 
-function hideHover(chart) {
-  chart.hovered = false;
-  document.getElementById("hover").hidden = true;
-}
-
-const STEPS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
-
-function moveByKey(chart, event) {
-  if (event.key === "Escape") hideHover(chart);
-  if (!Object.hasOwn(STEPS, event.key)) return;
-  event.preventDefault();
-  if (!chart.u) paint(chart);
-  const [series, index] = chart.at = chart.next(chart, STEPS[event.key]);
-  if (!chart.points[series][index].records) return;
-  const [left, top] = chart.spot(chart, series, index);
-  const scroller = chart.plot.parentNode, box = () => chart.u.over.getBoundingClientRect();
-  if (scroller.scrollWidth > scroller.clientWidth) scroller.scrollLeft += box().left + left - scroller.getBoundingClientRect().left - scroller.clientWidth / 2;
-  showHover(chart, series, index, box().left + left, box().top + top);
-}
-
-function paint(chart) {
-  if (chart.u) chart.u.destroy();
-  chart.u = new uPlot(chart.options(chart, chart.plot.clientWidth || 320), chart.data(chart), chart.plot);
-  chart.plot.dataset.drawn = "yes";
-}
-
-const resized = new ResizeObserver((entries) => {
-  for (const entry of entries) {
-    const chart = entry.target.chart;
-    if (chart.u && Math.abs(chart.u.width - entry.contentRect.width) > 1) chart.u.setSize({ width: entry.contentRect.width, height: HEIGHT });
-  }
-});
-const seen = new IntersectionObserver((entries) => {
-  for (const entry of entries) {
-    if (!entry.isIntersecting || entry.target.chart.u) continue;
-    paint(entry.target.chart);
-    resized.observe(entry.target);
-  }
-}, { rootMargin: "300px" });
-
-// A figure that holds `chart`, with a name.
-function addChart(name, chart) {
-  const figure = element("figure", null, "chart"), box = element("div", null, "wide");
-  chart.plot = element("div", null, "plot");
-  chart.plot.tabIndex = 0;
-  chart.plot.setAttribute("role", "img");
-  chart.plot.setAttribute("aria-label", `${name}: ${chart.unit} over ${chart.x} for ${chart.lines.join(", ")}; arrow keys read the points`);
-  chart.plot.addEventListener("keydown", (event) => moveByKey(chart, event));
-  chart.plot.addEventListener("blur", () => hideHover(chart));
-  chart.plot.chart = chart;
-  box.append(chart.plot);
-  figure.append(element("figcaption", `${name}, ${chart.unit}`, "name"), box);
-  LIVE.add(chart);
-  seen.observe(chart.plot);
-  return figure;
-}
-
-function clearCharts(place = document) {
-  for (const chart of [...LIVE].filter(({ plot }) => place.contains(plot))) {
-    seen.unobserve(chart.plot);
-    resized.unobserve(chart.plot);
-    if (chart.u) chart.u.destroy();
-    LIVE.delete(chart);
-  }
-  document.getElementById("hover").hidden = true;
-}
+const barCount = (frame, panel, x) =>
+  (frame.byPanel.get(panel) ?? []).filter(
+    (cell) => cell.x === x && frame.measure.value(cell) !== null && modeOf(cell.line, frame.order) !== "hidden",
+  ).length;

@@ -1,36 +1,70 @@
 "use strict";
-// The data, which Python computed, and small helpers. Text reaches the page through textContent only; names are keys of Maps, never of objects.
+// The data, which Python computed, and small helpers. Text reaches the page through textContent only; names are keys of Maps, never of
+// objects.
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const PASS_WORDS = new Map(DATA.passes);
-const STATUS = new Map(DATA.statuses.map(([name, letter, words, never]) => [name, { letter, words, never }]));
+const STATUS = new Map(DATA.statuses.map(([name, words, never]) => [name, { words, never }]));
 const PICTURES = new Map(DATA.pictures);
 
-// A column holds each value once, and for each record the number of its value.
-function decoded([name, values, packed]) {
-  if (values.length === 1) return [name, { values, at: new Uint8Array(DATA.count) }];
-  const text = atob(packed), bytes = new Uint8Array(text.length);
+function bytesOf(packed) {
+  const text = atob(packed),
+    bytes = new Uint8Array(text.length);
   for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
-  return [name, { values, at: new (values.length <= 256 ? Uint8Array : values.length <= 65536 ? Uint16Array : Uint32Array)(bytes.buffer) }];
+  return bytes.buffer;
 }
-const FIELDS = new Map(DATA.fields.map(decoded)), NAMES = new Map(DATA.names.map(decoded));
+
+// A column holds each value once, and for each record the number of its value.
+function decoded([name, values, packed], count) {
+  if (values.length === 1) return [name, { values, at: new Uint8Array(count) }];
+  return [
+    name,
+    { values, at: new (values.length <= 256 ? Uint8Array : values.length <= 65536 ? Uint16Array : Uint32Array)(bytesOf(packed)) },
+  ];
+}
 const COUNT = DATA.count;
-const get = (record, name) => { const column = NAMES.get(name) || FIELDS.get(name); return column ? column.values[column.at[record]] : null; };
+const FIELDS = new Map(DATA.fields.map((column) => decoded(column, COUNT))),
+  NAMES = new Map(DATA.names.map((column) => decoded(column, COUNT)));
+const get = (record, name) => {
+  const column = NAMES.get(name) || FIELDS.get(name);
+  return column ? column.values[column.at[record]] : null;
+};
 const statusOf = (record) => STATUS.get(get(record, "status"));
 const fieldsOf = (record) => [...FIELDS.keys()].map((name) => [name, get(record, name)]);
-const commandOf = (record) => [0, 1, 2, 3, 4].map((part) => get(record, `command${part}`)).filter(Boolean).join(" ");
+const commandOf = (record) =>
+  [0, 1, 2, 3, 4]
+    .map((part) => get(record, `command${part}`))
+    .filter(Boolean)
+    .join(" ");
+
+// Cells: one per kernel, mask, pass and place on the axis. A column of records is 32-bit numbers, -1 where there is none.
+const CELLS = DATA.cells.columns.map((column) =>
+  column.length === 2 ? [column[0], { numbers: new Int32Array(bytesOf(column[1])) }] : decoded(column, DATA.cells.count),
+);
+const CELLS_OF = DATA.settings.map(() => []);
+for (let i = 0; i < DATA.cells.count; i++) {
+  const cell = {};
+  for (const [name, { values, at, numbers }] of CELLS) cell[name] = numbers ? numbers[i] : values[at[i]];
+  CELLS_OF[cell.setting].push(cell);
+}
 
 const unique = (values) => [...new Set(values)];
 const groupBy = (items, key) => {
   const groups = new Map();
   for (const item of items) {
-    if (!groups.has(key(item))) groups.set(key(item), []);
-    groups.get(key(item)).push(item);
+    const own = key(item);
+    if (!groups.has(own)) groups.set(own, []);
+    groups.get(own).push(item);
   }
   return groups;
 };
 
 function sizeText(n) {
-  for (const [letter, unit] of [["G", 2 ** 30], ["M", 2 ** 20], ["K", 1024]]) if (n && n % unit === 0) return n / unit + letter;
+  for (const [letter, unit] of [
+    ["G", 2 ** 30],
+    ["M", 2 ** 20],
+    ["K", 1024],
+  ])
+    if (n && n % unit === 0) return n / unit + letter;
   return String(n);
 }
 
@@ -41,7 +75,16 @@ function numberText(value) {
   return size !== 0 && (size < 1e-3 || size >= 1e6) ? value.toExponential(2) : String(Number(value.toPrecision(4)));
 }
 
+// Three digits, from 100 on without a fraction; 1,234,567 where a number is large.
+function figureText(value) {
+  if (value === null || value === undefined) return "";
+  if (value !== 0 && Math.abs(value) < 1e-3) return value.toExponential(1);
+  return Math.abs(value) >= 100 ? Math.round(value).toLocaleString("en-US") : String(Number(value.toPrecision(3)));
+}
+
 const shareText = (value) => `${(100 * value).toFixed(value < 0.1 ? 1 : 0)} %`;
+const placeText = (axis, x) => (axis === "seqlen" ? sizeText(x) : axis === "ratio" ? shareText(x) : String(x));
+const AXIS_TITLES = { seqlen: "tokens", ratio: "visible share of the blocks", ranks: "GPUs" };
 
 function element(tag, text, className) {
   const made = document.createElement(tag);
@@ -50,12 +93,28 @@ function element(tag, text, className) {
   return made;
 }
 
+// Long names may break after an underscore, a colon or a comma.
+function breakable(text, tag = "span", className) {
+  const made = element(tag, null, className);
+  String(text)
+    .split(/(?<=[_:,])/)
+    .forEach((part, i) => made.append(...(i ? [element("wbr"), part] : [part])));
+  return made;
+}
+
+function button(text, action, className) {
+  const made = element("button", text, className);
+  made.type = "button";
+  made.addEventListener("click", action);
+  return made;
+}
+
 function fieldList(fields) {
   const list = element("div", null, "fields");
   for (const [name, value] of fields) {
     if (value === null || value === "" || value === undefined) continue;
     const entry = element("div");
-    entry.append(element("b", name + " "), Array.isArray(value) ? value.join(", ") : numberText(value));
+    entry.append(element("b", name + " "), Array.isArray(value) ? value.map(numberText).join(", ") : numberText(value));
     list.append(entry);
   }
   return list;
@@ -63,11 +122,9 @@ function fieldList(fields) {
 
 const option = (value, text = value) => Object.assign(element("option", text), { value });
 
-// Fills a select, keeps what was chosen before where it is still there, and calls `draw` now and at each change.
-function choose(id, options, start, draw) {
-  const select = document.getElementById(id), before = select.value;
-  select.replaceChildren(...options);
-  select.value = [...select.options].some(({ value }) => before && value === before) ? before : start;
-  select.onchange = () => draw(select.value);
-  draw(select.value);
+function saveAs(url, name) {
+  const link = element("a");
+  link.href = url;
+  link.download = name;
+  link.click();
 }

@@ -1,9 +1,25 @@
 "use strict";
 // The table of all records: filter, sort, more rows on demand, a record's details, and CSV.
-const SHOWN = [["line", "kernel"], ["panel", "mask"], ["seqlen", "length"], ["pass", "pass"], ["heads", "heads"], ["dtype", "dtype"], ["status", "status"],
-  ["tflops", "TFLOP/s"], ["ms_median", "ms"], ["tokens_s", "tokens/s"], ["mfu", "of peak"], ["peak_gib", "GiB"], ["compile_ms", "compile ms"], ["seed", "seed"], ["device", "device"]];
+const SHOWN = [
+  ["line", "kernel"],
+  ["panel", "mask"],
+  ["seqlen", "length"],
+  ["pass", "pass"],
+  ["heads", "heads"],
+  ["dtype", "dtype"],
+  ["status", "status"],
+  ["tflops", "TFLOP/s"],
+  ["ms_median", "ms"],
+  ["tokens_s", "tokens/s"],
+  ["mfu", "of peak"],
+  ["peak_gib", "GiB"],
+  ["compile_ms", "compile ms"],
+  ["seed", "seed"],
+  ["device", "device"],
+];
 const ONCE = new Set(["heads", "dtype", "seed", "device"]); // said above the table where all records have the same
 const NUMBERS = new Set(["seqlen", "tflops", "ms_median", "tokens_s", "mfu", "peak_gib", "compile_ms", "seed"]);
+const BREAKABLE = new Set(["line", "panel"]);
 const SEARCHED = [...SHOWN.map(([name]) => name), "mask", "kernel", "variant", "reason", "params"];
 const PAGE = 100;
 const ALL = [...Array(COUNT).keys()];
@@ -11,20 +27,26 @@ const view = { sorted: "", down: false, shown: PAGE, rows: ALL };
 const differs = (name) => (NAMES.get(name) || FIELDS.get(name))?.values.length > 1;
 const COLUMNS = SHOWN.filter(([name]) => !ONCE.has(name) || differs(name));
 
-// Every word of the filter must begin a word of the record, so that "fwd" is not found in "fwd+bwd" by "bwd". Each value of a column is looked at once.
+// Every word of the filter must begin a word of the record, so that "bwd" does not find "fwd+bwd". Each value of a column is looked at once.
 function matching(word) {
-  const begins = (text) => String(text ?? "").toLowerCase().split(/\s+/).some((own) => own.startsWith(word));
-  const columns = SEARCHED.map((name) => [name, NAMES.get(name) || FIELDS.get(name)]).filter(([, column]) => column)
+  const begins = (text) =>
+    String(text ?? "")
+      .toLowerCase()
+      .split(/\s+/)
+      .some((own) => own.startsWith(word));
+  const columns = SEARCHED.map((name) => [name, NAMES.get(name) || FIELDS.get(name)])
+    .filter(([, column]) => column)
     .map(([name, { values, at }]) => ({ at, fits: values.map((value) => begins(value) || (name === "seqlen" && begins(sizeText(value)))) }))
     .filter(({ fits }) => fits.includes(true));
   return (record) => columns.some(({ at, fits }) => fits[at[record]]);
 }
 
-function update() {
+function updateTable() {
   const wanted = document.getElementById("filter").value.toLowerCase().split(/\s+/).filter(Boolean).map(matching);
   view.rows = ALL.filter((record) => wanted.every((matches) => matches(record)));
   if (view.sorted) {
-    const sign = view.down ? -1 : 1, name = view.sorted;
+    const sign = view.down ? -1 : 1,
+      name = view.sorted;
     view.rows.sort((a, b) => {
       const [x, y] = [get(a, name), get(b, name)];
       if (x === y) return 0;
@@ -46,59 +68,62 @@ function cellText(record, name) {
 
 function showRows() {
   const body = document.querySelector("#table tbody");
-  body.replaceChildren(...view.rows.slice(0, view.shown).map((record) => {
-    const line = element("tr", null, "row");
-    line.tabIndex = 0;
-    line.append(...COLUMNS.map(([name]) => (NUMBERS.has(name) ? element("td", cellText(record, name), "number") : breakable(cellText(record, name), "td"))));
-    if (get(record, "reason")) line.title = get(record, "reason");
-    line.addEventListener("click", () => showDetail(record));
-    line.addEventListener("keydown", (event) => { if (event.key === "Enter") showDetail(record); });
-    return line;
-  }));
+  body.replaceChildren(
+    ...view.rows.slice(0, view.shown).map((record) => {
+      const line = element("tr", null, "row");
+      line.tabIndex = 0;
+      line.append(
+        ...COLUMNS.map(([name]) =>
+          BREAKABLE.has(name)
+            ? breakable(cellText(record, name), "td")
+            : element("td", cellText(record, name), NUMBERS.has(name) ? "number" : ""),
+        ),
+      );
+      if (get(record, "reason")) line.title = get(record, "reason");
+      line.addEventListener("click", () => showReceipts([record]));
+      line.addEventListener("keydown", (event) => {
+        if (event.key === "Enter") showReceipts([record]);
+      });
+      return line;
+    }),
+  );
   document.getElementById("shown").textContent = `${view.rows.length} of ${COUNT} records`;
   document.getElementById("more").hidden = view.rows.length <= view.shown;
-}
-
-function showDetail(record) {
-  const box = document.getElementById("detail"), command = commandOf(record), simulated = get(record, "simulated");
-  const parts = [element("h3", `${get(record, "line")} · ${get(record, "mask")} · ${sizeText(get(record, "seqlen"))} · ${get(record, "pass")}`), fieldList(fieldsOf(record))];
-  if (command) parts.push(element("p", get(record, "ranks") > 1 ? "To measure it again (on several nodes under torchrun or srun):" : "To measure it again:"), element("pre", command));
-  else parts.push(element("p", simulated ? `Simulated on ${simulated}: nobody measured it.` : "The journal does not have its document lengths, so no command makes the same mask."));
-  box.replaceChildren(...parts);
-  box.hidden = false;
-  box.focus();
-  box.scrollIntoView({ block: "nearest" });
+  watchOverflow();
 }
 
 function csvText(records) {
   const quote = (value) => {
-    const text = value === null || value === undefined ? "" : typeof value === "string" && /^[=+\-@\t\r]/.test(value) ? `'${value}` : String(value); // no formula
+    const text =
+      value === null || value === undefined ? "" : typeof value === "string" && /^[=+\-@\t\r]/.test(value) ? `'${value}` : String(value); // no formula
     return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
   const names = [...FIELDS.keys()];
-  return [names, ...records.map((record) => names.map((name) => get(record, name)))].map((row) => row.map(quote).join(",")).join("\n") + "\n";
+  return (
+    [names, ...records.map((record) => names.map((name) => get(record, name)))].map((row) => row.map(quote).join(",")).join("\n") + "\n"
+  );
 }
 
 function download() {
-  const link = element("a");
-  link.href = URL.createObjectURL(new Blob([csvText(view.rows)], { type: "text/csv" }));
-  link.download = "longca.csv";
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  const url = URL.createObjectURL(new Blob([csvText(view.rows)], { type: "text/csv" }));
+  saveAs(url, "longca.csv");
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
 function setUpTable() {
   const head = element("tr");
   for (const [name, title] of COLUMNS) {
-    const cell = element("th", null, NUMBERS.has(name) ? "number" : ""), button = element("button", title);
+    const cell = element("th", null, NUMBERS.has(name) ? "number" : ""),
+      button = element("button", title);
     button.type = "button";
     cell.scope = "col";
     button.addEventListener("click", () => {
       [view.sorted, view.down] = [name, view.sorted === name ? !view.down : NUMBERS.has(name)];
       for (const other of head.children) other.removeAttribute("aria-sort");
       cell.setAttribute("aria-sort", view.down ? "descending" : "ascending");
-      for (const [i, [, text]] of COLUMNS.entries()) head.children[i].firstChild.textContent = text + (COLUMNS[i][0] === name ? (view.down ? " ▼" : " ▲") : "");
-      update();
+      for (const [i, [, text]] of COLUMNS.entries())
+        head.children[i].firstChild.textContent = text + (COLUMNS[i][0] === name ? (view.down ? " ▼" : " ▲") : "");
+      updateTable();
     });
     cell.append(button);
     head.append(cell);
@@ -106,8 +131,16 @@ function setUpTable() {
   document.querySelector("#table thead").append(head);
   const same = SHOWN.filter((field) => !COLUMNS.includes(field)).map(([name, title]) => `${title} ${cellText(0, name)}`);
   document.getElementById("once").textContent = same.length ? `All of them: ${same.join(", ")}.` : "";
-  document.getElementById("filter").addEventListener("input", () => { view.shown = PAGE; update(); });
-  document.getElementById("more").addEventListener("click", () => { view.shown += 5 * PAGE; showRows(); });
+  document.getElementById("filter").value = state.filter;
+  document.getElementById("filter").addEventListener("input", (event) => {
+    view.shown = PAGE;
+    setState({ filter: event.target.value });
+    updateTable();
+  });
+  document.getElementById("more").addEventListener("click", () => {
+    view.shown += 5 * PAGE;
+    showRows();
+  });
   document.getElementById("csv").addEventListener("click", download);
-  update();
+  updateTable();
 }

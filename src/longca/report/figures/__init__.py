@@ -10,10 +10,9 @@ from longca.errors import BadInput
 from longca.report.figures import accuracy, bars, costs, heat, scaling, speed
 from longca.report.figures.sheet import Drawing, save
 from longca.report.figures.style import PAPER, Styles
-from longca.report.sections import by_pass
 from longca.results.dense import dense_beside, only_beside
 from longca.results.naming import Row
-from longca.results.points import grouped
+from longca.results.points import by_pass, grouped
 from longca.results.record import Status
 
 KINDS = {

@@ -108,11 +108,15 @@ def without(rows: Iterable[Row], shown: Iterable[str]) -> str:
     return f"Nothing to show of {', '.join(named)}." if named else ""
 
 
+KINDS = ("png", "pdf", "svg")
+UNDATED: dict[str, dict[str, None]] = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
+
+
 def save(figure: Any, stem: Path) -> list[Path]:
-    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "pdf")]
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in KINDS]
     for path in paths:
         try:
-            figure.savefig(path, metadata={"CreationDate": None} if path.suffix == ".pdf" else None)
+            figure.savefig(path, metadata=UNDATED.get(path.suffix))
         except OSError as error:
             raise BadInput(f"cannot write {path}: {error.strerror}; give another folder with --figures.") from error
     return paths

@@ -31,6 +31,7 @@ PAPER: dict[Any, Any] = {
     "grid.alpha": 0.3,
     "hatch.linewidth": 0.6,
     "pdf.fonttype": 42,
+    "svg.hashsalt": "longca",  # the same figure is the same file
 }
 
 

@@ -6,7 +6,7 @@ import sys
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
-from longca.kernels.base import Answer, Attention, Case, Kernel, No, refuse_shapes
+from longca.kernels.base import Answer, Attention, Case, Kernel, No, Preference, refuse_shapes
 from longca.kernels.block_lists import block_size, first_refusal, refuse_blind_rows, refuse_pattern, refuse_short_blocks
 from longca.masks import AnyMask, BlockMask
 
@@ -26,6 +26,7 @@ class CudnnBlockSparse(Kernel):
     modules = ("cudnn", "cutlass", "tvm_ffi")
     tested = "H200"
     capability = (9, 0)
+    preference = Preference(cuda=56)
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
         if not (answer := first_refusal(refuse_shapes(case, dtypes=("bf16", "fp16"), dims=DIMS), refuse_pattern(mask, case, SIZES))):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from longca.kernels.base import Answer, Attention, Case, Kernel, No, Yes, refuse_shapes
+from longca.kernels.base import Answer, Attention, Case, Kernel, No, Preference, Yes, refuse_shapes
 from longca.kernels.block_lists import first_refusal, refuse_blind_rows, refuse_pattern
 from longca.kernels.shared import band_mask, refuse_columns, refuse_other_scales
 from longca.masks import BlockMask
@@ -32,6 +32,7 @@ class Flashmask(Kernel):
             self.needs, self.modules = "flashmask", ("flashmask",)
             self.install = "build the package flashmask from the source of FlashMask's port for torch; pip finds another package"
             self.capability = self.most_capability = (9, 0)
+            self.preference = Preference(cuda=51)
             self.tested = "H200 (built from its source, from a plugin with the same calls)"
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:

@@ -1,0 +1,183 @@
+"""Compares the kernel `best` with every installed kernel, forward and backward apart, samples interleaved.
+
+    PYTHONPATH=src python benchmarks/best_of_all.py [--masks all] [--seqlens 8K,32K,128K] [--out results/h200/best_of_all.jsonl]
+    PYTHONPATH=src python benchmarks/best_of_all.py --device cpu --masks causal,share_question --seqlens 256 --heads 2:1 --head-dim 32
+
+All kernels run on the same numbers in one process, in turn, so that they see the same clock and temperature of the device. The ratio is the
+median of the fastest other kernel over that of `best`: 1 is equal. It counts as reached at .98, or where the spread of the two medians, of
+which at most 2 % count, reaches that. Results are not checked here: `longca verify --kernels best` does that. Trials that `best` makes, or
+finds in its cache, come before the samples; --fresh forgets the cache. The last line says whether `best` was never under .98; the exit code
+is 1 where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from longca import devices, masks
+from longca.bench.check.check import KernelSubject
+from longca.bench.clock.clock import half_width
+from longca.errors import LongcaError, Refused
+from longca.kernels import registry
+from longca.kernels.base import Case, Kernel, Yes
+from longca.kernels.choice.clocks import Clock, clock_for
+from longca.kernels.inputs import Inputs, make
+from longca.masks import AnyMask
+from longca.text import format_size, parse_dims, parse_heads, parse_size
+
+GOAL = 0.98
+FEWEST, MOST = 7, 40  # samples of each kernel
+MOST_SPREAD = 0.02  # of two medians together, that may excuse a ratio under the goal
+FAR = 1.3  # times the fastest: such a kernel needs no more samples
+Row = dict[str, Any]
+QUADRATIC = 8192  # tokens beyond which kernels that need memory for every pair are left out
+
+
+@dataclass
+class Runner:
+    """A prepared kernel on its inputs."""
+
+    label: str
+    chose: str
+    subject: KernelSubject
+    inputs: Inputs
+    samples: list[float] = field(default_factory=list)
+
+    def forward(self) -> None:
+        self.subject.forward(self.inputs)
+        self.subject.release()
+
+    def backward(self) -> None:
+        self.subject.backward(self.inputs)
+
+    @property
+    def ms(self) -> float:
+        return median(self.samples)
+
+
+def runners(mask: AnyMask, case: Case, longest: int) -> Iterator[Runner]:
+    """`best` and every kernel that is available and supports the call; what fails is printed and left out."""
+    inputs = dict[str, Inputs]()
+    for label in ("best", *registry.available_labels(case.device)):
+        try:
+            kernel = registry.get(label)
+            if not (kernel.chooses or _takes(kernel, mask, case, longest)):
+                continue
+            ran, attention = registry.prepare(kernel, mask, case)
+            given = inputs.setdefault(ran.layout, make(case, layout=ran.layout))
+            runner = Runner(label, ran.chose, KernelSubject(ran, attention, case), given)
+            runner.forward()
+            runner.subject.forward(given)
+            runner.backward()
+            yield runner
+        except (LongcaError, RuntimeError) as error:
+            print(f"  {label} left out: {type(error).__name__}: {str(error).splitlines()[0][:160]}", file=sys.stderr)
+
+
+def _takes(kernel: Kernel, mask: AnyMask, case: Case, longest: int) -> bool:
+    answer = registry.supports(kernel, mask, case)
+    return isinstance(answer, Yes) and not (answer.quadratic and max(case.seqlen_q, case.seqlen_k) > longest)
+
+
+def sample(entrants: list[Runner], call: Callable[[Runner], Callable[[], None]], clock: Clock, warmup_s: float, budget_s: float) -> None:
+    """Warms up with all kernels in turn, then takes samples in turn; kernels that are far behind are left out after some."""
+    for entrant in entrants:
+        entrant.samples = []
+    begun = time.perf_counter()
+    while time.perf_counter() - begun < warmup_s:
+        for entrant in entrants:
+            clock.sample(call(entrant))
+    begun = time.perf_counter()
+    for number in range(MOST):
+        least = min((entrant.ms for entrant in entrants if entrant.samples), default=0.0)
+        for entrant in entrants if number % 2 == 0 else reversed(entrants):
+            if number < FEWEST or entrant.label == "best" or entrant.ms <= FAR * least:
+                entrant.samples.append(clock.sample(call(entrant)))
+        if number + 1 >= FEWEST and time.perf_counter() - begun > budget_s:
+            return
+
+
+def verdict(entrants: list[Runner], **where: object) -> Row:
+    """The row of one pass."""
+    best = next(entrant for entrant in entrants if entrant.label == "best")
+    fastest = min((entrant for entrant in entrants if entrant is not best), key=lambda entrant: entrant.ms)
+    ratio = fastest.ms / best.ms
+    spread = half_width(best.samples) + half_width(fastest.samples)
+    times = {entrant.label: round(entrant.ms, 5) for entrant in sorted(entrants, key=lambda entrant: entrant.ms)}
+    row = {"chose": best.chose, "ms": best.ms, "fastest": fastest.label, "fastest_ms": fastest.ms, "ratio": ratio, "spread": spread}
+    return {
+        **where,
+        **row,
+        "reached": ratio >= GOAL or ratio * (1 + min(spread, MOST_SPREAD)) >= GOAL,
+        "samples": len(best.samples),
+        "all_ms": times,
+    }
+
+
+def measure(mask: AnyMask, case: Case, args: argparse.Namespace) -> list[Row]:
+    clock, rows = clock_for(case.device), list[Row]()
+    entrants = list(runners(mask, case, args.quadratic))
+    if not any(entrant.label == "best" for entrant in entrants) or len(entrants) < 2:
+        raise Refused(f"best and another kernel must run on {mask.name}; see what was left out above.")
+    where = {"mask": mask.name, "seqlen": case.seqlen_k}
+    sample(entrants, lambda entrant: entrant.forward, clock, args.warmup, args.budget)
+    rows.append(verdict(entrants, **where, **{"pass": "fwd"}))
+    for entrant in entrants:
+        entrant.subject.forward(entrant.inputs)
+    sample(entrants, lambda entrant: entrant.backward, clock, args.warmup, args.budget)
+    rows.append(verdict(entrants, **where, **{"pass": "bwd"}))
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--masks", default="all")
+    parser.add_argument("--seqlens", default="8K,32K,128K")
+    parser.add_argument("--heads", default="64:8")
+    parser.add_argument("--head-dim", default="128")
+    parser.add_argument("--dtype", help="bf16, on a CPU fp32")
+    parser.add_argument("--device", default=devices.kind())
+    parser.add_argument("--seed", type=int, default=42)
+    parser.add_argument("--warmup", type=float, default=0.2, metavar="S", help="seconds per mask and pass")
+    parser.add_argument("--budget", type=float, default=1.0, metavar="S", help="seconds of samples per mask and pass")
+    parser.add_argument("--quadratic", type=parse_size, default=QUADRATIC, help="longest sequence of kernels with memory for every pair")
+    parser.add_argument("--fresh", action="store_true", help="forget earlier trials of best")
+    parser.add_argument("--out", type=Path, help="write the rows as JSON lines")
+    args = parser.parse_args()
+    if args.fresh:
+        os.environ["LONGCA_CACHE"] = tempfile.mkdtemp(prefix="longca-best-")
+    dtype, rows = args.dtype or ("bf16" if args.device == "cuda" else "fp32"), list[Row]()
+    print(f"{'mask':<24}{'tokens':>7} {'pass':<5}{'best':>9} {'fastest':>9}  {'ratio':>5}")
+    for seqlen in map(parse_size, args.seqlens.split(",")):
+        for name in masks.expand(args.masks.split(",")):
+            mask = masks.build(name, seqlen, seed=args.seed)
+            case = Case(mask.seqlen_q, mask.seqlen_k, *parse_heads(args.heads), *parse_dims(args.head_dim), dtype, args.device)
+            for row in measure(mask, case, args):
+                rows.append(row)
+                times = f"{row['ms']:>9.4f} {row['fastest_ms']:>9.4f}  {row['ratio']:>5.3f}"
+                mark = "" if row["reached"] else "  UNDER"
+                print(f"{name:<24}{format_size(seqlen):>7} {row['pass']:<5}{times}  {row['chose']} | {row['fastest']}{mark}", flush=True)
+                if args.out:
+                    with args.out.open("a") as file:
+                        file.write(json.dumps(row) + "\n")
+            gc.collect()
+    worst = min(rows, key=lambda row: row["ratio"])
+    print(f"worst: {worst['ratio']:.3f} ({worst['mask']}, {format_size(worst['seqlen'])}, {worst['pass']})")
+    reached = all(row["reached"] for row in rows)
+    print(f"never under {GOAL:g}: {'true' if reached else 'false'}".replace("0.", "."))
+    return 0 if reached else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,218 @@
+"""`longca.explain`: which kernels `best` would run for a mask and a length, and why."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from longca import devices, masks
+from longca.api.shown import Part, Shown
+from longca.bench.plan.workload import model as find_model
+from longca.errors import BadInput, unknown
+from longca.kernels import registry
+from longca.kernels.base import Case, Kernel
+from longca.kernels.choice import chooser, measured
+from longca.kernels.choice.choice import Choice, Option
+from longca.kernels.choice.chooser import Contest
+from longca.masks import AnyMask
+from longca.recommend.question import default_params
+from longca.results.tables import Table
+from longca.text import format_extras, format_memory, format_shape, format_size, parse_dims, parse_heads, parse_size
+
+KINDS = {"cpu": "fp32", "cuda": "bf16"}  # the usual dtype
+PASSES = {"fwd": "forward", "bwd": "backward"}
+
+
+class Explanation(Shown):
+    """What `best` would choose. `choice` is None where a trial has to decide; `contenders` are the kernels that it would try, by pass."""
+
+    def __init__(self, asked: Contest, choice: Choice | None, title: str, here: bool) -> None:
+        self.choice, self.title, self.device, self._asked, self._here = choice, title, asked.device, asked, here
+
+    @property
+    def ok(self) -> bool:
+        """Whether some kernel can do this."""
+        return bool(self._asked.all)
+
+    @property
+    def contenders(self) -> dict[str, list[str]]:
+        left = self._asked.contenders
+        passes = {"fwd": left.forward} | ({"bwd": left.backward} if self._asked.wanted.backward else {})
+        return {pass_: [kernel.label for kernel in (*kernels, *left.whole)] for pass_, kernels in passes.items()}
+
+    @property
+    def why(self) -> dict[str, str]:
+        """A sentence for each pass."""
+        if self.choice is not None:
+            return self.choice.why
+        if not self.ok:
+            return {}
+        return {pass_: self._undecided(pass_, labels) for pass_, labels in self.contenders.items()}
+
+    def _undecided(self, pass_: str, labels: Sequence[str]) -> str:
+        lead = chooser.lead(self._asked, pass_, labels[0])
+        if len(labels) == 1:
+            return lead or "no other kernel can do this"
+        return f"{lead}; a trial decides between {', '.join(labels)}" if lead else f"not measured: a trial would try {', '.join(labels)}"
+
+    @property
+    def likely(self) -> dict[str, str]:
+        """By pass the kernel that was chosen, or that is the likeliest to be."""
+        if self.choice is not None or not self.ok:
+            return self.choice.by_pass if self.choice else {}
+        return {pass_: label for pass_, label in zip(PASSES, self._asked.first(), strict=True) if label}
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per pass and kernel, the fastest first."""
+        chosen = self.choice.by_pass if self.choice else {}
+        rows = []
+        for pass_, options in self._options.items():
+            rows += [{"pass": pass_, "chosen": chosen.get(pass_) == option.kernel, **_row(option)} for option in options]
+        return rows
+
+    @property
+    def _options(self) -> dict[str, list[Option]]:
+        if self.choice is not None and self.choice.options:
+            return self.choice.options
+        return {pass_: chooser.options(self._asked, pass_) for pass_ in self.contenders}
+
+    def to_json(self) -> dict[str, Any]:
+        choice = self.choice
+        return {
+            "question": self.title,
+            "device": self.device,
+            "class": self._asked.wanted._asdict(),
+            "chosen": choice.by_pass if choice else {},
+            "likely": self.likely,
+            "source": choice.source if choice else "",
+            "why": self.why,
+            "contenders": self.contenders,
+            "kernels": self.rows,
+        }
+
+    def parts(self) -> list[Part]:
+        parts: list[Part] = [f"{self.title}, {self.device}", f"class: {self._asked.wanted.mask}", ""]
+        if not self.ok:
+            return [*parts, "no kernel that is available here can do this; `longca ls kernels` shows why."]
+        for pass_, sentence in self.why.items():
+            label = f"{'' if self.choice else 'undecided, likely '}{self.likely[pass_]}"
+            parts.append(f"{PASSES[pass_]}: {label} ({sentence})")
+        for pass_, options in self._options.items():
+            columns, rows = _table(options)
+            if columns:
+                parts += ["", Table(f"{PASSES[pass_]}:", columns, rows)]
+        if self.choice is None and self._here:
+            parts += ["", "the first call makes the trial, and --try makes it now; its result is kept for all calls of this class."]
+        return parts
+
+
+def _row(option: Option) -> dict[str, Any]:
+    return {name: getattr(option, name) for name in option.__struct_fields__}
+
+
+def _table(options: Sequence[Option]) -> tuple[list[str], list[list[str]]]:
+    """The columns that have values, and the rows; no columns where nothing is known of any kernel."""
+    written = {
+        "ms": [f"{option.ms:.4g}" if option.ms is not None else "" for option in options],
+        "slower than the fastest": [f"{option.slower:.2f}x" if option.slower is not None else "" for option in options],
+        "plan ms": [f"{option.plan_ms:.3g}" if option.plan_ms is not None else "" for option in options],
+        "workspace": [format_memory(option.workspace) if option.workspace else "" for option in options],
+        "": [option.note for option in options],
+    }
+    columns = [name for name, values in written.items() if any(values)]
+    rows = [[option.kernel, *(written[name][number] for name in columns)] for number, option in enumerate(options)]
+    return (["kernel", *columns] if columns else []), rows
+
+
+def explain(
+    mask: str | AnyMask,
+    seqlen: int | str | None = None,
+    heads: str | None = None,
+    head_dim: int | str | None = None,
+    dtype: str | None = None,
+    *,
+    backward: bool = True,
+    deterministic: bool = False,
+    softcap: float | None = None,
+    sinks: bool | None = None,
+    model: str | None = None,
+    device: str | None = None,
+    seed: int = 0,
+    params: Mapping[str, int | float] | None = None,
+    documents: Sequence[int] | None = None,
+    run_trial: bool = False,
+) -> Explanation:
+    """Which kernels `best` would run for a call of this shape, and why: from records, an earlier trial, or what a trial would try.
+
+    `heads`, `head_dim`, `softcap` and `sinks` are those of `model`, or 64:8 heads of 128. `device` is cpu, cuda, or words of the name of a
+    device that records came from, such as H200; without it, this machine. `run_trial` makes a trial now where one is needed.
+
+    >>> longca.explain("causal_document", "32K", device="H200").contenders["bwd"]
+    """
+    shape = None if model is None else find_model(model)
+    heads, head_dim = heads or (shape.heads if shape else "64:8"), head_dim or (shape.head_dim if shape else 128)
+    softcap = softcap if softcap is not None else (shape.softcap if shape else 0.0)
+    sinks = sinks if sinks is not None else (shape.sinks if shape else False)
+    kind, name = _device(device)
+    usual = {} if shape is None or not isinstance(mask, str) else shape.mask_params.get(mask, {})
+    (heads_q, heads_kv), dims = parse_heads(str(heads)), parse_dims(str(head_dim))
+    built = _build(mask, seqlen, heads_kv, seed, {**usual, **(params or {})}, documents)
+    if (dtype := dtype or KINDS[kind]) not in ("bf16", "fp16", "fp32", "fp64"):
+        raise unknown("dtype", dtype, ["bf16", "fp16", "fp32", "fp64"])
+    case = Case(
+        built.seqlen_q, built.seqlen_k, heads_q, heads_kv, *dims, dtype, kind,
+        backward=backward, deterministic=deterministic, softcap=float(softcap), sinks=sinks,
+    )  # fmt: skip
+    title = ", ".join(
+        [f"{built.name or 'this mask'}, {format_size(built.seqlen_k)} tokens", format_shape(vars(case)), *format_extras(vars(case)), dtype]
+    )
+    if name:
+        labels = {label for entry in measured.entries() if entry.device == name for label in entry.kernels}
+        asked = chooser.contest(built, case, lambda kernel: _is_of(kernel, labels), device=name)
+        return Explanation(asked, chooser.settled(asked) if asked.all else None, title, here=False)
+    asked = chooser.contest(built, case)
+    if not asked.all:
+        return Explanation(asked, None, title, here=True)
+    choice = chooser.choose(built, case) if run_trial or deterministic else chooser.settled(asked) or chooser.remembered(asked)
+    return Explanation(asked, choice, title, here=True)
+
+
+def _is_of(kernel: Kernel, labels: set[str]) -> bool:
+    return kernel.label in labels and registry.is_ours(kernel)
+
+
+def _device(device: str | None) -> tuple[str, str]:
+    """The kind of a device, and the name under which records have it; an empty name stands for this machine."""
+    if device is None or device in KINDS:
+        kind = device or devices.kind()
+        devices.require(kind)
+        return kind, ""
+    wanted = set(re.findall(r"\w+", device.lower()))
+    names = [name for name in measured.devices() if wanted <= set(re.findall(r"\w+", name.lower()))]
+    if len(names) != 1:
+        raise unknown("device", device, [*KINDS, *measured.devices()])
+    return "cuda", names[0]
+
+
+def _build(
+    mask: str | AnyMask, seqlen: int | str | None, heads_kv: int, seed: int, params: dict[str, Any], documents: Sequence[int] | None
+) -> AnyMask:
+    if not isinstance(mask, str):
+        if seqlen is not None and parse_size(str(seqlen)) != mask.seqlen_k:
+            raise BadInput(f"the mask has {mask.seqlen_k} tokens, not {seqlen}; leave out seqlen.")
+        return mask
+    if seqlen is None:
+        raise BadInput(f"give a length beside the mask {mask}, such as seqlen='32K'.")
+    defaults = default_params(mask, heads_kv)
+    if masks.has_blocks(mask) and "heads" in defaults:
+        params = {"heads": defaults["heads"], **params}
+    return masks.build(mask, parse_size(str(seqlen)), seed=seed, documents=documents, **params)
+
+
+def encoded(explanation: Explanation) -> str:
+    """The explanation as JSON."""
+    return msgspec.json.format(msgspec.json.encode(explanation.to_json()), indent=1).decode()

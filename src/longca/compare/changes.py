@@ -1,0 +1,25 @@
+"""What changed within the journals of one page: cells that were measured again, with other code or versions, or in another folder."""
+
+from __future__ import annotations
+
+from longca.compare.verdicts import Cell, judge
+from longca.results.ranking import PRACTICAL
+from longca.results.reading import Identity, Results, as_planned, identity
+from longca.results.record import Record
+
+
+def changes(results: Results) -> list[Cell]:
+    """Cells that have an earlier record, with the verdict of `longca compare`; the worst first. Records of several folders are in the order
+    of their dates; of one date, those without versions are of an older LongCA."""
+    if not results.replaced and len(results.folders) < 2:
+        return []
+    written = dict[tuple[str | None, Identity], list[Record]]()
+    for record in [*results.replaced, *results.records]:
+        written.setdefault((results.environment(record).device, identity(as_planned(record))), []).append(record)
+    replaced = set(map(id, results.replaced))
+    pairs = []
+    for several in written.values():
+        own = sorted(several, key=lambda record: (results.environment(record).date or "", record.versions is not None))
+        if len(own) > 1 and id(own[-1]) not in replaced:
+            pairs.append((own[-2], own[-1]))
+    return judge(pairs, PRACTICAL, busy=False)

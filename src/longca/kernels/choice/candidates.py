@@ -1,0 +1,87 @@
+"""Which kernels can take part in a call: as its forward, as its backward, or only with both passes together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+
+from longca.kernels import registry
+from longca.kernels.base import BYTES, Case, Kernel, Yes
+from longca.masks import AnyMask
+
+SHORT = 8192  # tokens up to which a dense mask does not matter
+MOST_BYTES = 1 << 30  # of scores or masks of every pair that a kernel may need beside others that need none
+
+Available = Callable[[Kernel], bool]
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Kernels in the order of `Kernel.preference`. Any `forward` goes with any `backward`: forwards give an lse, backwards are functional.
+
+    A kernel of `whole` runs both passes itself: its backward is autograd's, or it gives no lse. Where no backward is wanted, `backward`
+    is empty. `quadratic`: a pass can only be done with memory for every pair of tokens.
+    """
+
+    forward: tuple[Kernel, ...] = ()
+    backward: tuple[Kernel, ...] = ()
+    whole: tuple[Kernel, ...] = ()
+    quadratic: bool = False
+
+    @property
+    def all(self) -> list[Kernel]:
+        """Each kernel once."""
+        return list({kernel.label: kernel for kernel in (*self.forward, *self.backward, *self.whole)}.values())
+
+    def __bool__(self) -> bool:
+        return bool(self.forward or self.whole)
+
+
+def available_here(device: str) -> Available:
+    return lambda kernel: bool(registry.available(kernel, device))
+
+
+def candidates(mask: AnyMask, case: Case, available: Available | None = None, without: Collection[str] = ()) -> Candidates:
+    """Returns the kernels that can do this; those that need memory for every pair only where that is little, or no other can."""
+    available = available or available_here(case.device)
+    kernels = [kernel for kernel in registry.preferred(case.device) if kernel.label not in without and available(kernel)]
+    lean = _sorted(kernels, mask, case, greedy=False)
+    if lean:
+        return lean
+    rest = _sorted(kernels, mask, case, greedy=True)
+    return replace(rest, quadratic=True)
+
+
+def _sorted(kernels: Iterable[Kernel], mask: AnyMask, case: Case, greedy: bool) -> Candidates:
+    forward, backward, whole = list[Kernel](), list[Kernel](), list[Kernel]()
+    forward_case = replace(case, backward=False, partial_backward=False)
+    without_lse = list[Kernel]()
+    for kernel in kernels:
+        ahead = _takes(kernel, mask, forward_case, greedy)
+        if ahead and kernel.lse_in(forward_case):
+            forward.append(kernel)
+        elif ahead:
+            without_lse.append(kernel)
+        if case.backward and kernel.backward == "functional" and _takes(kernel, mask, replace(case, partial_backward=True), greedy):
+            backward.append(kernel)
+        elif case.backward and not case.partial_backward and _takes(kernel, mask, case, greedy):
+            whole.append(kernel)
+    if not case.backward:
+        return Candidates(tuple(forward or without_lse))
+    if not (forward and backward):
+        forward, backward = [], []
+    gives_lse = [kernel for kernel in whole if kernel.lse_in(case)]
+    return Candidates(tuple(forward), tuple(backward), tuple(gives_lse or ([] if forward else whole)))
+
+
+def _takes(kernel: Kernel, mask: AnyMask, case: Case, greedy: bool) -> bool:
+    answer = registry.supports(kernel, mask, case)
+    return isinstance(answer, Yes) and (greedy or not _is_greedy(answer, case))
+
+
+def _is_greedy(answer: Yes, case: Case) -> bool:
+    """Whether a kernel needs much memory for every pair of tokens."""
+    if not answer.quadratic:
+        return False
+    pairs = case.seqlen_q * case.seqlen_k * BYTES[case.dtype] * (case.heads_q if answer.per_head else 1)
+    return max(case.seqlen_q, case.seqlen_k) > SHORT or pairs > MOST_BYTES

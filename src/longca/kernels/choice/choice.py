@@ -1,0 +1,36 @@
+"""A choice: which kernel runs each pass, why, and what is known of the others."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Source = Literal["only", "records", "trial", "preference"]
+
+
+class Option(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One kernel in one pass: its time in a trial, or its time over that of the fastest in records. `note` says why it has none."""
+
+    kernel: str
+    ms: float | None = None
+    spread: float | None = None  # half the distance of the quartiles over the median
+    slower: float | None = None
+    plan_ms: float | None = None
+    workspace: int | None = None  # bytes that a backward holds beside inputs and results
+    note: str = ""
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """`backward` is empty where no backward is wanted. `why` has a sentence per pass, `options` the kernels that were compared."""
+
+    forward: str
+    backward: str
+    source: Source
+    why: dict[str, str]
+    options: dict[str, list[Option]] = {}
+
+    @property
+    def by_pass(self) -> dict[str, str]:
+        """The chosen kernels."""
+        return {"fwd": self.forward} | ({"bwd": self.backward} if self.backward else {})

@@ -1,0 +1,224 @@
+"""Chooses kernels for a call: the only candidate, what records show, what an earlier trial found, or a trial now."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+from longca import devices
+from longca.errors import Refused
+from longca.kernels.base import Case, Kernel
+from longca.kernels.choice import kept, measured
+from longca.kernels.choice.candidates import Available, Candidates, candidates
+from longca.kernels.choice.choice import Choice, Option, Source
+from longca.kernels.choice.classes import ShapeClass, shape_class
+from longca.kernels.choice.measured import Evidence
+from longca.masks import AnyMask
+from longca.text import plural
+
+BACKWARD_WEIGHT = 2.5  # the time of a backward over that of a forward, about, where records of both are weighed together
+_lock = RLock()
+_made: dict[str, Choice] = {}  # by key, those of this process
+
+
+@dataclass(frozen=True)
+class Contest:
+    """The kernels that may be the fastest for a class of calls, likeliest first, and the records that left out the others."""
+
+    device: str
+    wanted: ShapeClass
+    all: Candidates
+    contenders: Candidates
+    known: Mapping[str, Evidence | None]
+    versions: Mapping[str, str]
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What a trial's result depends on."""
+        labels = sorted(kernel.label for kernel in self.contenders.all)
+        passes = {name: [kernel.label for kernel in getattr(self.contenders, name)] for name in ("forward", "backward", "whole")}
+        versions = {label: self.versions[label] for label in labels}
+        return {"device": self.device, **self.wanted._asdict(), "kernels": passes, "versions": versions}
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether one way to run the call is left."""
+        left = self.contenders
+        pairs = len(left.forward) * (len(left.backward) if self.wanted.backward else 1)
+        return pairs + len(left.whole) == 1
+
+    def first(self) -> tuple[str, str]:
+        """Returns the likeliest forward and backward."""
+        left = self.contenders
+        if not left.forward:
+            return left.whole[0].label, left.whole[0].label if self.wanted.backward else ""
+        return left.forward[0].label, left.backward[0].label if left.backward else ""
+
+
+def contest(mask: AnyMask, case: Case, available: Available | None = None, without: Collection[str] = (), device: str = "") -> Contest:
+    """Returns the kernels that may be the fastest; `available` and `device` stand for another machine than this."""
+    everyone = candidates(mask, case, available, without)
+    wanted, device = shape_class(mask, case), device or device_name(case.device)
+    versions = {kernel.label: measured.installed_versions(kernel) for kernel in everyone.all} if available is None else {}
+    known = {pass_: measured.evidence(device, wanted, pass_) for pass_ in ("fwd", "bwd")}
+    left = Candidates(
+        tuple(measured.contenders(everyone.forward, known["fwd"], versions)),
+        tuple(measured.contenders(everyone.backward, known["bwd"], versions)),
+        tuple(kernel for kernel in everyone.whole if not _is_behind(kernel, everyone, known)),
+        everyone.quadratic,
+    )
+    return Contest(device, wanted, everyone, left, known, versions)
+
+
+def _is_behind(kernel: Kernel, everyone: Candidates, known: Mapping[str, Evidence | None]) -> bool:
+    """Whether records show that a kernel which runs both passes itself is far behind the best pair."""
+    if known["fwd"] is None or known["bwd"] is None or not everyone.forward:
+        return False
+    own = [known[pass_].slower(kernel.label) for pass_ in ("fwd", "bwd")]  # type: ignore[union-attr]
+    pairs = ((everyone.forward, known["fwd"]), (everyone.backward, known["bwd"]))
+    others = [[slower for other in kernels if (slower := records.slower(other.label)) is not None] for kernels, records in pairs]
+    if own[0] is None or own[1] is None or not all(others):
+        return False
+    least = min(others[0]) + BACKWARD_WEIGHT * min(others[1])
+    return own[0] + BACKWARD_WEIGHT * own[1] > measured.FAR * least
+
+
+def choose(mask: AnyMask, case: Case, without: Collection[str] = ()) -> Choice:
+    """Returns the kernels to run a call with; makes a trial where it must. `without` are kernels that refused to be prepared."""
+    asked = contest(mask, case, without=without)
+    if not asked.all:
+        raise Refused(missing(mask, case))
+    if (choice := settled(asked)) is not None:
+        return choice
+    if case.deterministic:
+        return _by_preference(asked, "the choice must not depend on a clock where determinism is asked for")
+    with _lock:
+        if (choice := remembered(asked)) is not None:
+            return choice
+        if obstacle := _obstacle(case.device):
+            return _by_preference(asked, f"nothing can be timed {obstacle}")
+        with kept.locked():
+            choice = kept.read(asked.key) or _try(asked, mask, case)
+        _made[_text(asked.key)] = choice
+        return choice
+
+
+def settled(asked: Contest) -> Choice | None:
+    """Returns the choice where no trial is needed: one candidate, or records that leave one."""
+    if not asked.is_decided:
+        return None
+    forward, backward = asked.first()
+    labels = {"fwd": forward} | ({"bwd": backward} if backward else {})
+    alone = len(asked.all.all) == 1
+    why = {pass_: _reason(asked, pass_, label) for pass_, label in labels.items()}
+    source: Source = "only" if alone or not any(asked.known.values()) else "records"
+    return Choice(forward, backward, source, why, {pass_: options(asked, pass_) for pass_ in labels})
+
+
+def remembered(asked: Contest) -> Choice | None:
+    """Returns the choice of an earlier trial, in this process or kept on disk."""
+    text = _text(asked.key)
+    if text not in _made and (choice := kept.read(asked.key)) is not None:
+        _made[text] = choice
+    return _made.get(text)
+
+
+def forget() -> None:
+    """Drops the choices of this process; those on disk stay."""
+    _made.clear()
+
+
+def _try(asked: Contest, mask: AnyMask, case: Case) -> Choice:
+    """Returns the choice of a trial, and keeps it on disk."""
+    import torch
+
+    from longca.kernels.choice.clocks import clock_for
+    from longca.kernels.choice.trial import run_trial
+
+    try:
+        choice = run_trial(asked.contenders, mask, case, clock_for(case.device))
+    except torch.OutOfMemoryError:
+        return _by_preference(asked, "there is no memory for the inputs of a trial")
+    finally:
+        if case.device == "cuda":
+            torch.cuda.empty_cache()  # the caller may have little memory left
+    kept.write(asked.key, choice)
+    return choice
+
+
+def _by_preference(asked: Contest, reason: str) -> Choice:
+    forward, backward = asked.first()
+    sentence = f"first by {'records and ' * any(asked.known.values())}preference: {reason}"
+    labels = {"fwd": forward} | ({"bwd": backward} if backward else {})
+    return Choice(forward, backward, "preference", dict.fromkeys(labels, sentence), {pass_: options(asked, pass_) for pass_ in labels})
+
+
+def _reason(asked: Contest, pass_: str, label: str) -> str:
+    if len(options(asked, pass_)) == 1:
+        return "no other kernel that is available here can do this"
+    return lead(asked, pass_, label) or "no other kernel is left"
+
+
+def lead(asked: Contest, pass_: str, label: str) -> str:
+    """Returns how far ahead of the next one records show a kernel; empty where they do not."""
+    known = asked.known[pass_]
+    own = None if known is None else known.slower(label)
+    others = [(option.slower, option.kernel) for option in options(asked, pass_) if option.slower is not None and option.kernel != label]
+    if known is None or own is None or not others:
+        return ""
+    slower, second = min(others)
+    return f"{known.describe()}: {100 * (slower / own - 1):.0f} % ahead of {second}"
+
+
+def options(asked: Contest, pass_: str) -> list[Option]:
+    """Returns all candidates of a pass with what records say of them, the fastest first."""
+    everyone, known = asked.all, asked.known[pass_]
+    labels = dict.fromkeys(kernel.label for kernel in (*(everyone.forward if pass_ == "fwd" else everyone.backward), *everyone.whole))
+    unsorted = [Option(label, slower=known.slower(label) if known else None) for label in labels]
+    return sorted(unsorted, key=lambda option: (option.slower is None, option.slower or 0.0))
+
+
+def missing(mask: AnyMask, case: Case) -> str:
+    """Returns what no kernel can do, in a sentence."""
+    extras = [f"a softcap of {case.softcap:g}"] * bool(case.softcap) + ["attention sinks"] * case.sinks
+    with_extras = f" with {' and '.join(extras)}" if extras else ""
+    what = f"{mask.name or 'this mask'}{with_extras} on {case.device}"
+    return f"no kernel that is available here can do {what}; `longca ls kernels` shows why."
+
+
+def device_name(device: str) -> str:
+    """Returns the name of the GPU, or of the CPU with the number of threads that torch uses."""
+    if device == "cuda":
+        return devices.title()
+    import torch
+
+    return f"{_processor()}, {plural(torch.get_num_threads(), 'thread')}"
+
+
+@cache
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor() or platform.machine() or os.name
+
+
+def _obstacle(device: str) -> str:
+    """Returns what makes a trial impossible now; empty where nothing does."""
+    import torch
+
+    if device == "cuda" and torch.cuda.is_current_stream_capturing():
+        return "while a CUDA graph is captured"
+    return "inside torch.func" if torch._C._are_functorch_transforms_active() else ""
+
+
+def _text(key: Mapping[str, Any]) -> str:
+    return str(kept.path_of(key))

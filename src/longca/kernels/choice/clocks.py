@@ -1,0 +1,55 @@
+"""Clocks of a trial: milliseconds of one call on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, Protocol
+
+Call = Callable[[], object]
+SPIN_CYCLES = 500_000  # about 0.3 ms, in which the host enqueues a short call
+
+
+class Clock(Protocol):
+    def sample(self, call: Call) -> float:
+        """Returns the milliseconds of one call, which has ended."""
+
+    def now(self) -> float:
+        """Returns seconds, for budgets."""
+
+
+class HostClock:
+    """For CPUs: the wall clock around the call."""
+
+    def __init__(self, now: Callable[[], float] = perf_counter) -> None:
+        self.now = now
+
+    def sample(self, call: Call) -> float:
+        start = self.now()
+        call()
+        return (self.now() - start) * 1e3
+
+
+class CudaClock:
+    """For GPUs: device events around the second of two calls. While a spin and the first one run, the host enqueues the second, and the
+    device is under the load that it has in training: one that rests before each sample runs at a higher clock."""
+
+    def __init__(self, now: Callable[[], float] = perf_counter) -> None:
+        import torch
+
+        self.now = now
+        self._cuda: Any = torch.cuda
+
+    def sample(self, call: Call) -> float:
+        start, end = (self._cuda.Event(enable_timing=True) for _ in range(2))
+        self._cuda._sleep(SPIN_CYCLES)
+        call()
+        start.record()
+        call()
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end))
+
+
+def clock_for(device: str) -> Clock:
+    return CudaClock() if device == "cuda" else HostClock()

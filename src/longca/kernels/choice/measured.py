@@ -1,0 +1,140 @@
+"""What shipped records say: by device, class and pass, how much slower each kernel is than the fastest.
+
+`measured.json` is made from journals by `tools/choices.py`, as this room reads no journals. Records leave out kernels that they show far
+enough behind the fastest: by more than `CLEAR` where they are of this class and of the installed versions, `OLDER` where they are of other
+versions, `FAR` where they are of another length, density or number of heads. A kernel without a record is never left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from longca.kernels import registry
+from longca.kernels.base import Kernel
+from longca.kernels.choice.classes import ShapeClass
+from longca.text import format_size
+
+FILE = Path(__file__).parent / "measured.json"
+CLEAR, OLDER, FAR = 1.05, 1.15, 1.25
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """One kernel in one pass: its time over that of the fastest, and the versions that it was measured with ("": not recorded)."""
+
+    slower: float
+    versions: list[str]
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """The records of one class and pass on one device; `points` are the masks and lengths that they are of."""
+
+    device: str
+    mask: str
+    seqlen: int
+    heads: str
+    head_dim: str
+    dtype: str
+    pass_: str = msgspec.field(name="pass")
+    points: int = 1
+    journals: list[str] = []
+    kernels: dict[str, Standing] = {}
+
+
+@cache
+def entries() -> list[Entry]:
+    return msgspec.json.decode(FILE.read_bytes(), type=list[Entry])
+
+
+def devices() -> list[str]:
+    """Returns the devices that there are records of."""
+    return sorted({entry.device for entry in entries()})
+
+
+def versions_hash(versions: Mapping[str, str]) -> str:
+    """Returns a short hash of what a kernel was, or is to be, measured with."""
+    text = "\n".join(f"{name} {number}" for name, number in sorted(versions.items()))
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def installed_versions(kernel: Kernel) -> str:
+    """Returns the hash of the versions that this kernel has here, torch included."""
+    return _installed(type(kernel), kernel.variant)
+
+
+@cache
+def _installed(kind: type[Kernel], variant: str) -> str:
+    from importlib.metadata import version
+
+    return versions_hash({"torch": version("torch")} | registry.versions(kind(variant)))
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The entry nearest to a class; `exact` where it is of that class itself."""
+
+    entry: Entry
+    exact: bool
+
+    def slower(self, label: str) -> float | None:
+        standing = self.entry.kernels.get(label)
+        return None if standing is None else standing.slower
+
+    def describe(self) -> str:
+        entry = self.entry
+        return f"records of {entry.device}, {entry.mask}, {format_size(entry.seqlen)} tokens, {entry.heads} heads of {entry.head_dim}"
+
+
+def evidence(device: str, wanted: ShapeClass, pass_: str) -> Evidence | None:
+    """Returns the records nearest to a class: of that kind of mask, head size and dtype, on that device; None where there are none."""
+    if wanted.softcap or wanted.sinks or wanted.deterministic or wanted.seqlen_q != wanted.seqlen_k or not wanted.seqlen_q:
+        return None
+    near = [entry for entry in entries() if entry.device == device and entry.pass_ == pass_ and _is_alike(entry, wanted)]
+    if not near:
+        return None
+    nearest = min(near, key=lambda entry: _distance(entry, wanted))
+    return Evidence(nearest, _distance(nearest, wanted) == 0)
+
+
+def _is_alike(entry: Entry, wanted: ShapeClass) -> bool:
+    same_kind = entry.mask.partition(", 1/")[0] == wanted.mask.partition(", 1/")[0]
+    return same_kind and (entry.head_dim, entry.dtype) == (wanted.head_dim, wanted.dtype)
+
+
+def _distance(entry: Entry, wanted: ShapeClass) -> float:
+    """Returns how many doublings of length, density and query heads per KV head are between them."""
+    density = abs(_halvings(entry.mask) - _halvings(wanted.mask))
+    heads = abs(math.log2(_group(entry.heads) / _group(wanted.heads))) + 0.5 * (entry.heads != wanted.heads)
+    return abs(math.log2(entry.seqlen / wanted.seqlen_q)) + density + 2 * heads
+
+
+def _halvings(mask: str) -> float:
+    return math.log2(int(mask.partition(", 1/")[2] or 1))
+
+
+def _group(heads: str) -> float:
+    heads_q, heads_kv = map(int, heads.split(":"))
+    return heads_q / heads_kv
+
+
+def contenders(kernels: Sequence[Kernel], known: Evidence | None, installed: Mapping[str, str]) -> list[Kernel]:
+    """Returns the kernels that may be the fastest, the likeliest first; `installed` are the versions by label."""
+    measured = _measured(kernels, known)
+    if known is None or not measured:
+        return list(kernels)
+    lead = min(measured.values())
+    fresh = all(known.entry.kernels[label].versions == [installed.get(label)] for label in measured)
+    limit = lead * (FAR if not known.exact else CLEAR if fresh else OLDER)
+    kept = [kernel for kernel in kernels if measured.get(kernel.label, 0.0) <= limit]
+    return sorted(kept, key=lambda kernel: measured.get(kernel.label, math.inf))
+
+
+def _measured(kernels: Iterable[Kernel], known: Evidence | None) -> dict[str, float]:
+    found = {kernel.label: None if known is None else known.slower(kernel.label) for kernel in kernels}
+    return {label: slower for label, slower in found.items() if slower is not None}

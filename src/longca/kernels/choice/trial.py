@@ -1,0 +1,308 @@
+"""A trial: times the kernels that may be the fastest for a call, on tensors of its shape, and chooses.
+
+Samples of the kernels are interleaved, so that all see the same state of the device. The forward is chosen first; backwards are then timed
+from its out and lse, with whatever copies the pair needs. A kernel that runs both passes itself is chosen where the sum of its times is
+less. Kernels within the spread of the fastest count as equal: of these the one with the least workspace and plan time is chosen.
+
+A trial is bounded. When the time of a pass is over, no further kernel is prepared for it. On a CPU, where one call may take minutes, one KV
+head runs with its query heads, on the first tokens only where even that is too much work.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import torch
+
+from longca.errors import LongcaError, Refused
+from longca.kernels.base import Attention, Case, Kernel
+from longca.kernels.choice.candidates import Candidates
+from longca.kernels.choice.choice import Choice, Option
+from longca.kernels.choice.clocks import Clock
+from longca.kernels.choice.pair import PairAttention, backward_case, forward_case
+from longca.kernels.inputs import Inputs, in_layout, make
+from longca.masks import AnyMask
+from longca.text import short
+
+BUDGET_S = {"cpu": 0.5, "cuda": 40.0}  # of one pass; on a GPU kernels compile for seconds
+SAMPLING_S = {"cpu": 0.1, "cuda": 0.3}  # of the samples in it
+MOST_FLOPS = 2e9  # of a forward on a CPU
+FEWEST, MOST = 5, 25  # samples of each kernel
+HOPELESS = 2.0  # times the fastest: after `TWICE` samples such a kernel is not sampled again
+CLEAR, TWICE = 1.1, 2  # times the fastest: where all others are so far behind, and no samples overlap, few samples do
+LEAST_TIE, MOST_TIE = 0.01, 0.05  # relative differences that always, and that never, count as a tie
+
+
+@dataclass
+class Entrant:
+    """A prepared kernel in one pass. `call` runs it."""
+
+    kernel: Kernel
+    call: Callable[[], Any]
+    first_ms: float  # of its first call, which may compile
+    plan_ms: float
+    workspace: int = 0
+    samples: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.samples)
+
+    @property
+    def spread(self) -> float:
+        """Half the distance of the quartiles over the median."""
+        if len(self.samples) < 2 or not self.median:
+            return 0.0
+        low, _, high = statistics.quantiles(self.samples, n=4)
+        return (high - low) / 2 / self.median
+
+    def option(self) -> Option:
+        return Option(self.kernel.label, self.median, self.spread, None, self.plan_ms, self.workspace)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A kernel that runs both passes itself."""
+
+    ahead: Entrant
+    back: Entrant
+
+    @property
+    def ms(self) -> float:
+        return self.ahead.median + self.back.median
+
+
+Tried = TypeVar("Tried", Entrant, Whole)
+
+
+def run_trial(among: Candidates, mask: AnyMask, case: Case, clock: Clock) -> Choice:
+    """Returns the choice; raises Refused where no kernel runs, and torch's error where there is no memory for the inputs."""
+    if case.device == "cpu":
+        mask, case = smaller(mask, case)
+    with torch.inference_mode(False):
+        return Trial(mask, case, clock).choice(among)
+
+
+def smaller(mask: AnyMask, case: Case) -> tuple[AnyMask, Case]:
+    """Returns the call for one KV head, halved in length until it is at most `MOST_FLOPS`."""
+    heads, flops_per_pair = case.group, 2 * (case.head_dim + case.head_dim_v)
+    mask = mask.take_heads([0])
+    while mask.area * heads * flops_per_pair > MOST_FLOPS:
+        cut = mask.rows([(0, mask.seqlen_q // 2)]).cols([(0, mask.seqlen_k // 2)])
+        if not cut.area:
+            break
+        mask = cut
+    return mask, replace(case, heads_q=heads, heads_kv=1, seqlen_q=mask.seqlen_q, seqlen_k=mask.seqlen_k)
+
+
+class Trial:
+    """The state of one trial."""
+
+    def __init__(self, mask: AnyMask, case: Case, clock: Clock) -> None:
+        self.mask, self.case, self.clock = mask, case, clock
+        self.inputs = make(case)
+        self.failures: dict[str, list[Option]] = {"fwd": [], "bwd": []}
+        self.ends = math.inf  # of the pass
+        self._is_first = True
+
+    def choice(self, among: Candidates) -> Choice:
+        self._begin_pass()
+        forwards = [entrant for kernel in among.forward if (entrant := self._forward(kernel)) is not None]
+        whole = [both for kernel in among.whole if (both := self._whole(kernel)) is not None]
+        self._sample([*forwards, *(entrant.ahead for entrant in whole)])
+        first = fastest(forwards)
+        self._begin_pass()
+        backwards = self._backwards(among.backward, first) if first and among.backward else []
+        self._sample([*backwards, *(entrant.back for entrant in whole)])
+        second = fastest(backwards, first.kernel.label if first else "")
+        options = {"fwd": [*forwards, *(entrant.ahead for entrant in whole)], "bwd": [*backwards, *(entrant.back for entrant in whole)]}
+        if whole:
+            least = min(whole, key=lambda entrant: entrant.ms)
+            if first is None or second is None or least.ms < (first.median + second.median) * (1 - LEAST_TIE):
+                first, second = least.ahead, least.back
+        if first is None or (self.case.backward and second is None):
+            reasons = [f"{option.kernel}: {option.note}" for failed in self.failures.values() for option in failed]
+            raise Refused(f"no kernel that is available here runs this: {'; '.join(dict.fromkeys(reasons))}.")
+        why = {"fwd": explain(first, options["fwd"])} | ({"bwd": explain(second, options["bwd"])} if second else {})
+        compared = {name: self._options(name, entrants) for name, entrants in options.items() if entrants or self.failures[name]}
+        return Choice(first.kernel.label, second.kernel.label if second else "", "trial", why, compared)
+
+    def _begin_pass(self) -> None:
+        self.ends, self._is_first = self.clock.now() + BUDGET_S[self.case.device], True
+
+    def _options(self, pass_: str, entrants: Sequence[Entrant]) -> list[Option]:
+        return [entrant.option() for entrant in sorted(entrants, key=lambda entrant: entrant.median)] + self.failures[pass_]
+
+    def _forward(self, kernel: Kernel) -> Entrant | None:
+        inputs = _ordered(self.inputs, kernel)
+
+        def entrant() -> Entrant:
+            attention, first_ms, plan_ms = self._prepare(kernel, forward_case(self.case), lambda attention: forward(attention, inputs))
+            return Entrant(kernel, torch.no_grad()(lambda: forward(attention, inputs)), first_ms, plan_ms)
+
+        return self._tried(kernel, "fwd", entrant)
+
+    def _backwards(self, kernels: Sequence[Kernel], first: Entrant) -> list[Entrant]:
+        """Returns the entrants of a backward that starts from the out and lse of the chosen forward."""
+        out, lse = first.call()
+        inputs = _ordered(self.inputs, first.kernel)
+        return [entrant for kernel in kernels if (entrant := self._backward(kernel, first, inputs, out, lse)) is not None]
+
+    def _backward(self, kernel: Kernel, first: Entrant, inputs: Inputs, out: torch.Tensor, lse: torch.Tensor) -> Entrant | None:
+        same = kernel.label == first.kernel.label
+
+        def run(attention: Attention) -> object:
+            paired = attention if same else PairAttention(attention, attention, kernel.layout)
+            return backward(paired, inputs, out, lse)
+
+        def entrant() -> Entrant:
+            attention, first_ms, plan_ms = self._prepare(kernel, self.case if same else backward_case(self.case), run)
+            return Entrant(kernel, torch.no_grad()(lambda: run(attention)), first_ms, plan_ms, kernel.workspace(self.case))
+
+        return self._tried(kernel, "bwd", entrant)
+
+    def _whole(self, kernel: Kernel) -> Whole | None:
+        """Returns a kernel that runs both passes itself; the forward keeps a graph for the backward."""
+        q, k, v, dout = (x.detach() for x in _ordered(self.inputs, kernel)[:4])
+        sinks = None if self.inputs.sinks is None else self.inputs.sinks.detach().requires_grad_()
+        inputs = Inputs(q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), dout, sinks)
+        kept: list[tuple[torch.Tensor, torch.Tensor | None]] = []
+
+        def ahead(attention: Attention) -> object:
+            kept[:] = [forward(attention, inputs)]
+            return kept[0]
+
+        def both(attention: Attention) -> object:
+            ahead(attention)
+            return backward(attention, inputs, *kept[0])
+
+        def entrant() -> Whole:
+            attention, first_ms, plan_ms = self._prepare(kernel, self.case, both, torch.enable_grad())
+            first = Entrant(kernel, torch.enable_grad()(lambda: ahead(attention)), first_ms, plan_ms)
+            second = Entrant(kernel, lambda: backward(attention, inputs, *kept[0]), first_ms, plan_ms, kernel.workspace(self.case))
+            return Whole(first, second)
+
+        return self._tried(kernel, "fwd", entrant)
+
+    def _prepare(
+        self, kernel: Kernel, case: Case, run: Callable[[Attention], object], grad: AbstractContextManager[object] | None = None
+    ) -> tuple[Attention, float, float]:
+        """Returns the kernel, and the milliseconds of its first call and of preparing it once more, when all is compiled."""
+        with grad or torch.no_grad():
+            attention = kernel.prepare(self.mask, case)
+            self._synchronize()
+            called = self.clock.now()
+            run(attention)
+            self._synchronize()
+            begun = self.clock.now()
+            kernel.prepare(self.mask, case)
+            self._synchronize()
+            return attention, (begun - called) * 1e3, (self.clock.now() - begun) * 1e3
+
+    def _tried(self, kernel: Kernel, pass_: str, make_entrant: Callable[[], Tried]) -> Tried | None:
+        """Returns the entrant, or notes why there is none: it refuses or fails now, or the time is over."""
+        if not self._is_first and self.clock.now() > self.ends:
+            self._note(pass_, kernel, f"not tried: the {BUDGET_S[self.case.device]:g} s of a trial's pass were over")
+            return None
+        try:
+            entrant = make_entrant()
+        except (LongcaError, RuntimeError, ImportError, AttributeError, TypeError, ValueError, AssertionError) as error:
+            self._note(pass_, kernel, str(error).rstrip(".") if isinstance(error, LongcaError) else f"{type(error).__name__}: {error}")
+            _free(self.case.device)
+            return None
+        self._is_first = False
+        return entrant
+
+    def _note(self, pass_: str, kernel: Kernel, reason: str) -> None:
+        self.failures[pass_].append(Option(kernel.label, note=short(reason)))
+
+    def _sample(self, entrants: Sequence[Entrant]) -> None:
+        """Takes samples in turn, until the fastest is clear or the time is over. Where there is no time, or no other kernel, the first call
+        counts."""
+        begun = self.clock.now()
+        if len(entrants) < 2 or begun > self.ends:
+            for entrant in entrants:
+                entrant.samples.append(entrant.first_ms)
+            return
+        for number in range(MOST):
+            least = min((entrant.median for entrant in entrants if entrant.samples), default=0.0)
+            for entrant in entrants if number % 2 == 0 else reversed(entrants):  # so that none always follows the same
+                if len(entrant.samples) < TWICE or min(entrant.samples) <= HOPELESS * least:
+                    entrant.samples.append(self.clock.sample(entrant.call))
+            now = self.clock.now()
+            is_enough = now - begun > SAMPLING_S[self.case.device] or _is_clear(entrants)
+            if now > self.ends or (number + 1 >= FEWEST and is_enough):
+                return
+
+    def _synchronize(self) -> None:
+        if self.case.device == "cuda":
+            torch.cuda.synchronize()
+
+
+def fastest(entrants: Sequence[Entrant], prepared: str = "") -> Entrant | None:
+    """Returns the fastest; of several within the spread that with the least workspace and then the least plan time, of which a kernel
+    that is prepared already needs none."""
+    if not entrants:
+        return None
+    least = min(entrants, key=lambda entrant: entrant.median)
+    return min(
+        (entrant for entrant in entrants if is_tie(entrant, least)),
+        key=lambda entrant: (entrant.workspace, 0.0 if entrant.kernel.label == prepared else entrant.plan_ms),
+    )
+
+
+def is_tie(entrant: Entrant, least: Entrant) -> bool:
+    """Whether a kernel is as fast as the fastest, as far as the samples can tell."""
+    margin = min(MOST_TIE, max(LEAST_TIE, entrant.spread, least.spread))
+    return entrant.median <= least.median * (1 + margin)
+
+
+def _is_clear(entrants: Sequence[Entrant]) -> bool:
+    """Whether one kernel is far ahead of all others, in every sample."""
+    first, *others = sorted(entrants, key=lambda entrant: entrant.median)
+    return all(other.median > CLEAR * first.median and min(other.samples) > max(first.samples) for other in others)
+
+
+def explain(chosen: Entrant, entrants: Sequence[Entrant]) -> str:
+    """Returns why a kernel was chosen, in a sentence."""
+    others = sorted((entrant for entrant in entrants if entrant is not chosen), key=lambda entrant: entrant.median)
+    took = f"trial: {chosen.kernel.label} takes {chosen.median:.3g} ms"
+    if not others:
+        return f"{took}, and no other kernel ran"
+    second = others[0]
+    if second.median < chosen.median and not is_tie(chosen, second):
+        return f"{took}, and is the fastest in both passes together; {second.kernel.label} takes {second.median:.3g} ms in this one"
+    if is_tie(chosen, second) if second.median < chosen.median else is_tie(second, chosen):
+        return f"{took}, as fast as {second.kernel.label} ({second.median:.3g} ms) within the spread, with less workspace or plan time"
+    return f"{took}, {100 * (second.median / chosen.median - 1):.0f} % ahead of {second.kernel.label}"
+
+
+def forward(attention: Attention, inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor | None]:
+    q, k, v, _ = inputs
+    return attention.forward(q, k, v) if inputs.sinks is None else attention.forward_with_sinks(q, k, v, inputs.sinks)
+
+
+def backward(attention: Attention, inputs: Inputs, out: torch.Tensor, lse: torch.Tensor | None) -> object:
+    q, k, v, dout = inputs
+    if inputs.sinks is None:
+        return attention.backward(dout, q, k, v, out, lse)
+    return attention.backward_with_sinks(dout, q, k, v, out, lse, inputs.sinks)
+
+
+def _ordered(inputs: Inputs, kernel: Kernel) -> Inputs:
+    """Returns the inputs in the memory order of a kernel."""
+    q, k, v, dout = (in_layout(x, kernel.layout) for x in inputs)
+    return Inputs(q, k, v, dout, inputs.sinks)
+
+
+def _free(device: str) -> None:
+    """Gives back the memory of a kernel that failed: the next one may need it."""
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.empty_cache()

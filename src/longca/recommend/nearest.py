@@ -1,0 +1,209 @@
+"""The nearest answer where no record answers exactly: times of the nearest measured lengths and shape, scaled by work.
+
+A kernel's time at another length is the work there (whole tiles that the mask touches) over its rate, which is interpolated between
+the nearest shorter and the nearest longer length, or that of the nearest length where there is none on the other side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from longca import masks
+from longca.errors import BadInput
+from longca.masks import AnyMask
+from longca.recommend.advice import Near
+from longca.recommend.geometry import Geometry
+from longca.recommend.nearest_error import COVERED, VARYING, Errors
+from longca.recommend.question import Question
+from longca.recommend.unmeasured import case_of, refusal
+from longca.results.metrics import flops, tflops
+from longca.results.naming import rows
+from longca.results.ranking import Entry, Figure, Out, entries
+from longca.results.reading import Results
+from longca.results.record import Environment, Record, Status
+from longca.results.tile_work import TileWork
+from longca.text import format_shape, format_size
+
+FARTHEST = 4.0  # times the nearest length, or a part of it
+LONGEST_PATTERN = 1 << 17  # tokens of a block pattern: a longer one takes too long to build
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """Predicted entries, what they were scaled from, and how far off such predictions are."""
+
+    entries: tuple[Entry, ...]
+    records: tuple[Record, ...]  # all records at the lengths and the shape that were scaled
+    environments: tuple[Environment, ...]
+    lengths: tuple[int, ...]
+    differences: tuple[str, ...]  # sentences: what was asked for, and what was measured instead
+    unknown: tuple[str, ...]  # flags whose change no records tell, so that there is no range
+
+    def to_json(self) -> dict[str, object]:
+        about = {"lengths": list(self.lengths), "differences": list(self.differences)}
+        return about | {"range_covers": COVERED, "unknown": list(self.unknown)}
+
+
+def nearest(question: Question, others: Iterable[Near], results: Results) -> Nearest | None:
+    """The prediction from the nearest records; None where none is near enough, no kernel ran there, or the mask cannot be built."""
+    scaled = [one for one in others if one.differences.keys() <= set(VARYING) and not one.record.method]
+    near = [one for one in scaled if not _is_other_problem(question, one)]
+    if not near or not _can_build(question):
+        return None
+    devices = sorted({one.environment.name for one in near})
+    if len(devices) > 1:
+        raise BadInput(f"records of several devices come near this ({', '.join(devices)}); choose one with --device.")
+    group = min(_by_shape(near).values(), key=lambda group: _distance(question, group))
+    geometry = Geometry.of(question.seqlen, {one.record.seqlen for one in group})
+    if geometry.nearest_ratio > FARTHEST:
+        return None
+    used = [one for one in group if one.record.seqlen in geometry.read]
+    records = tuple(one.record for one in used)
+    flags = {flag for one in used for flag in one.differences} - {"--seqlen"}
+    errors = Errors(results, question.mask, geometry, flags)
+    predicted = _Prediction(question, geometry, TileWork(results.masks, records), errors)
+    named = rows(replace(results, records=list(records)))
+    by_length = {n: entries([row for row in named if row.record.seqlen == n], question.pass_) for n in geometry.read}
+    environments = tuple(one.environment for one in used)
+    device = "cpu" if all(environment.on_cpu for environment in environments) else "cuda"
+    made = _entries(predicted, by_length, device)
+    if all(entry.out for entry in made):
+        return None
+    return Nearest(tuple(made), records, environments, geometry.lengths, tuple(_differences(question, used, geometry)), errors.unknown)
+
+
+def _can_build(question: Question) -> bool:
+    """Whether the mask that is asked for follows from the question alone, up to its seed."""
+    if question.gpus > 1 or question.own_documents or question.source != "random":
+        return False
+    return not question.is_pattern or question.seqlen <= LONGEST_PATTERN
+
+
+def _is_other_problem(question: Question, near: Near) -> bool:
+    """Whether a block pattern has another number of patterns than one per KV head, or than asked for: that is no matter of work."""
+    asked = question.params.get("heads", near.record.heads_kv)
+    return question.is_pattern and near.record.params.get("heads", asked) != asked
+
+
+def _by_shape(near: Sequence[Near]) -> dict[tuple[object, ...], list[Near]]:
+    """Records by everything but their length."""
+    groups: dict[tuple[object, ...], list[Near]] = {}
+    for one in near:
+        record = one.record
+        place = (record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, one.differences.get("--set"))
+        groups.setdefault(place, []).append(one)
+    return groups
+
+
+def _distance(question: Question, group: Sequence[Near]) -> float:
+    """How far a shape and its nearest length are from the question: factors of two, added up."""
+    record = group[0].record
+    factors = [record.heads_q / question.heads_q, question.heads_kv / record.heads_kv * record.heads_q / question.heads_q]
+    factors += [record.head_dim / question.head_dim, record.head_dim_v / question.head_dim_v]
+    wanted = question.all_params
+    for name, value in record.params.items():
+        asked = wanted.get(name)
+        if isinstance(asked, int | float) and asked > 0 and value > 0:
+            factors.append(value / asked)
+    length = min(abs(math.log2(one.record.seqlen / question.seqlen)) for one in group)
+    return length + sum(abs(math.log2(factor)) for factor in factors)
+
+
+def _differences(question: Question, used: Sequence[Near], geometry: Geometry) -> list[str]:
+    record = used[0].record
+    sentences = []
+    if geometry.lengths != (question.seqlen,):
+        measured = " and ".join(map(format_size, geometry.lengths))
+        beyond = "" if geometry.is_between else f": {geometry.nearest_ratio:.3g} times {'shorter' if geometry.below else 'longer'}"
+        sentences.append(f"{format_size(question.seqlen)} tokens were not measured, but {measured}{beyond}")
+    shape = {name: getattr(record, name) for name in ("heads_q", "heads_kv", "head_dim", "head_dim_v")}
+    if any(value != getattr(question, name) for name, value in shape.items()):
+        sentences.append(f"{format_shape(vars(question))} were not measured, but {format_shape(shape)}")
+    if params := used[0].differences.get("--set"):
+        sentences.append(f"these parameters of the mask were not measured, but {params}")
+    return sentences
+
+
+@dataclass(frozen=True)
+class _Prediction:
+    question: Question
+    geometry: Geometry
+    work: TileWork
+    errors: Errors
+
+    @property
+    def nearest_length(self) -> int:
+        return min(self.geometry.lengths, key=self.geometry.distance)
+
+    def mask(self, seed: int) -> AnyMask:
+        question = self.question
+        named = masks.find(question.mask)
+        if isinstance(named, masks.MaskFile):
+            return named.mask
+        params: dict[str, Any] = {"heads": question.heads_kv} if question.is_pattern and "heads" in named.defaults else {}
+        params |= {"distribution": question.distribution, "packing": question.packing} if question.has_documents else {}
+        return masks.build(question.mask, question.seqlen, seed=seed, **params | dict(question.params))
+
+    def figure(self, mask: AnyMask, neighbours: Mapping[int, Figure]) -> Figure:
+        """The figure on a mask, from one figure per measured length."""
+        case = case_of(self.question, mask, "cuda")
+        nearest = neighbours[self.nearest_length]
+        ms = work = 0.0
+        for at, record in enumerate(nearest.records):
+            work += flops(mask, case, record.pass_)
+            rates = {n: self.work.of_record(figure.records[at]) / figure.records[at].times.median for n, figure in neighbours.items()}
+            ms += self.work.of_mask(mask, case, record.pass_) / self.geometry.interpolate(rates)
+        low, high = self.errors.of(nearest.records[0].label).range or (1.0, 1.0)
+        speed = tflops(work, ms)
+        share = nearest.mfu and speed * nearest.mfu / nearest.tflops
+        return Figure(ms, ms * low, ms * high, speed, share, self._peak_gib(neighbours), nearest.records)
+
+    def _peak_gib(self, neighbours: Mapping[int, Figure]) -> float | None:
+        """Memory per token and query head, interpolated."""
+        question = self.question
+        sizes: dict[int, float] = {}
+        for n, figure in neighbours.items():
+            record = figure.records[0]
+            if figure.peak_gib is None or figure.peak_gib <= 0:
+                return None
+            sizes[n] = figure.peak_gib / (n * record.heads_q * (record.head_dim + record.head_dim_v))
+        per_unit = self.geometry.interpolate(sizes)
+        return per_unit * question.seqlen * question.heads_q * (question.head_dim + question.head_dim_v)
+
+
+def _entries(predicted: _Prediction, by_length: Mapping[int, list[Entry]], device: str) -> list[Entry]:
+    """One entry per kernel at the nearest length; a kernel that failed there, or does not take the shape, is out."""
+    first = predicted.nearest_length
+    others = {n: {entry.line: entry for entry in own} for n, own in by_length.items() if n != first}
+    made = []
+    for entry in by_length[first]:
+        if entry.out:
+            reason = f"at {format_size(first)}: {entry.out.reason}"
+            made.append(Entry(entry.line, {}, Out(entry.line, entry.out.status, reason)))
+            continue
+        figures: dict[str, Figure] = {}
+        for figure in entry.figures.values():
+            mask = predicted.mask(figure.records[0].seed)
+            if reason := refusal(figure.records[0], mask, case_of(predicted.question, mask, device)):
+                made.append(entry.without(Status.UNSUPPORTED.value, reason))
+                break
+            neighbours = {first: figure}
+            for n, lines in others.items():
+                if (same := _same_seed(lines.get(entry.line), figure)) is not None:
+                    neighbours[n] = same
+            figures[mask.digest] = predicted.figure(mask, neighbours)
+        else:
+            made.append(Entry(entry.line, figures))
+    return made
+
+
+def _same_seed(entry: Entry | None, figure: Figure) -> Figure | None:
+    """The figure of the same seed and passes at another length, or any where the mask draws nothing."""
+    if entry is None or entry.out:
+        return None
+    passes = [record.pass_ for record in figure.records]
+    alike = [other for other in entry.figures.values() if [record.pass_ for record in other.records] == passes]
+    return next((other for other in alike if other.records[0].seed == figure.records[0].seed), alike[0] if alike else None)

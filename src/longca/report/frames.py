@@ -1,0 +1,66 @@
+"""The axis of a setting's charts and of its first table: tokens, the visible share of block patterns, or GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from longca.results.naming import Row
+from longca.results.points import grouped
+from longca.text import format_size
+
+Place = tuple[str, float]  # the panel, and the place on its axis
+
+
+class Frame(NamedTuple):
+    """How the rows of one setting are laid out. `place` gives the panel of a row and its place on the axis."""
+
+    axis: str  # seqlen, ratio or ranks
+    place: Callable[[Row], Place]
+    by_grid: bool = True  # whether each grid of a method is a line of its own
+
+    def line(self, row: Row) -> str:
+        return row.line if self.by_grid else row.series
+
+
+def frame_of(rows: Sequence[Row]) -> Frame:
+    """GPUs where there are several numbers of them; the visible share where there are more shares than lengths; else tokens."""
+    lengths, ranks = {row.record.seqlen for row in rows}, {row.record.ranks for row in rows}
+    ratios = {row.ratio for row in rows if row.is_pattern}
+    if len(ranks) > 1:
+        return _over_ranks(rows)
+    if all(row.is_pattern for row in rows) and None not in ratios and len(ratios) > len(lengths):
+        return Frame("ratio", _with_length(rows, lambda row: row.family, lambda row: row.ratio or 0.0))
+    return Frame("seqlen", lambda row: (row.panel, row.record.seqlen))
+
+
+def _with_length(rows: Sequence[Row], name: Callable[[Row], str], x: Callable[[Row], float]) -> Callable[[Row], Place]:
+    """A panel per name and length; the length is not mentioned where there is one only."""
+    if len({row.record.seqlen for row in rows}) == 1:
+        return lambda row: (name(row), x(row))
+    return lambda row: (f"{name(row)}, {format_size(row.record.seqlen)}", x(row))
+
+
+def _over_ranks(rows: Sequence[Row]) -> Frame:
+    """Panels with as many tokens on each GPU, or with as many in all: whichever has more lines of two points."""
+    weak = _lines(rows, lambda row: row.record.seqlen / _ranks(row))
+    strong = _lines(rows, lambda row: row.record.seqlen)
+    if strong > weak:
+        return Frame("ranks", _with_length(rows, lambda row: row.problem, _ranks), by_grid=False)
+    if len({row.record.seqlen / _ranks(row) for row in rows}) == 1:
+        return Frame("ranks", lambda row: (row.problem, _ranks(row)), by_grid=False)
+    return Frame("ranks", lambda row: (f"{row.problem}, {_tokens_each(row)} per GPU", _ranks(row)), by_grid=False)
+
+
+def _ranks(row: Row) -> int:
+    return row.record.ranks or 1
+
+
+def _tokens_each(row: Row) -> str:
+    tokens, rest = divmod(row.record.seqlen, _ranks(row))
+    return f"{row.record.seqlen / _ranks(row):.1f}" if rest else format_size(tokens)
+
+
+def _lines(rows: Sequence[Row], size: Callable[[Row], float]) -> int:
+    groups = grouped(rows, lambda row: (row.problem, row.series, size(row)))
+    return sum(len({row.record.ranks for row in own}) > 1 for own in groups.values())

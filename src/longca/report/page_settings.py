@@ -1,0 +1,180 @@
+"""The sections of the page for one setting: the first table, the order of kernels, the board, failures, dense levels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+from longca.report.encoding import rounded
+from longca.report.frames import Frame, frame_of
+from longca.report.looks import SIMULATED
+from longca.report.page_cells import NONE, Numbers, PageCell, cells_of, share_of_limit
+from longca.results.answers import Answer, answers, closeness, shares_of_best
+from longca.results.coverage import Coverage, coverage
+from longca.results.dense import dense_lines
+from longca.results.limits import Limits
+from longca.results.naming import Row
+from longca.results.points import grouped
+from longca.results.ranking import Standing
+from longca.results.record import NEVER_RAN, Pass
+from longca.results.shares import common_length
+from longca.results.statuses import WORDS
+from longca.results.summary import Failure, failures
+from longca.text import printable
+
+Data = dict[str, Any]
+MOST_DENSE = 3  # levels of the dense mask beside block patterns: those that are hardest to beat
+STATES = list(Coverage)
+
+
+def setting_data(
+    number: int, rows: Sequence[Row], everything: Sequence[Row], limits: Limits, records: Numbers
+) -> tuple[Data, list[PageCell]]:
+    """All sections of one setting, and its cells."""
+    frame, found = frame_of(rows), answers(rows)
+    cells = cells_of(number, frame, found, limits, records)
+    placed = [(row, *frame.place(row)) for row in rows]
+    panels: dict[str, list[Row]] = {}
+    for row, panel, _ in placed:
+        panels.setdefault(panel, []).append(row)
+    data = {
+        "title": rows[0].setting.title,
+        "axis": frame.axis,
+        "panels": [[panel, own[0].problem] for panel, own in panels.items()],
+        "passes": [pass_ for pass_ in Pass if any(answer.contest.pass_ is pass_ for answer in found)],
+        "peak": _peak(rows),
+        "suffix": _suffix(rows),
+        "at": _start(rows, frame),
+        "matrix": [_matrix_cell(answer, frame, limits, records) for answer in found if answer.ranking.best],
+        "order": [[pass_, _order(own, frame)] for pass_, own in grouped(found, lambda answer: answer.contest.pass_).items()],
+        "board": _board(placed, cells, frame),
+        "failures": _failures(panels),
+        "dense": _dense(rows, everything, frame, records),
+    }
+    return data, cells
+
+
+def _start(rows: Sequence[Row], frame: Frame) -> float | None:
+    """The place at which tables begin: on the axis of tokens the longest length that the most masks have, else the last place."""
+    if frame.axis == "seqlen":
+        return common_length(rows)
+    return max((frame.place(row)[1] for row in rows if row.record.ok), default=None)
+
+
+def _peak(rows: Iterable[Row]) -> float | None:
+    """TFLOP/s that the device can do at most; None where it is not known."""
+    known = next((row.record for row in rows if row.record.ok and row.record.mfu), None)
+    return None if known is None or known.mfu is None else rounded(known.speed / known.mfu)
+
+
+def _suffix(rows: Iterable[Row]) -> str:
+    """What the names of all lines end with, where everything was simulated on one cluster."""
+    clusters = {row.record.simulated for row in rows}
+    (cluster, *others) = clusters
+    return f"{SIMULATED}{cluster}" if cluster and not others else ""
+
+
+def _matrix_cell(answer: Answer, frame: Frame, limits: Limits, records: Numbers) -> Data:
+    """The fastest kernels of one contest, and how far ahead they are."""
+    panel, x = frame.place(answer.first)
+    best, behind = answer.ranking.standings[0], answer.ranking.next
+    figures = list(best.figures.values())
+    nearest = min(figures, key=lambda figure: abs(figure.tflops - best.tflops))
+    return {
+        "panel": panel,
+        "x": x,
+        "pass": answer.contest.pass_,
+        "simulated": answer.contest.simulated,
+        "fastest": [standing.line for standing in answer.ranking.equals],
+        "noisy": any(standing.noisy for standing in answer.ranking.equals),
+        "tflops": rounded(best.tflops),
+        "next": None if behind is None else behind.line,
+        "ahead": None if behind is None else rounded(1 / behind.against_best),
+        "limit": rounded(share_of_limit(nearest, limits)),
+        "ranked": len(answer.ranking.standings),
+        "same": answer.first.same,
+        "records": [records[id(record)] for record in reversed(nearest.records)],
+        "colour": _series(best, answer, frame),
+    }
+
+
+def _series(standing: Standing, answer: Answer, frame: Frame) -> str:
+    return frame.line(answer.rows[standing.line][0])
+
+
+def _order(found: Iterable[Answer], frame: Frame) -> list[list[Any]]:
+    """[kernel, its mean share of the fastest speed, the points of its curve], the closest to the fastest first."""
+    contests = []
+    for answer in found:
+        if answer.ranking.best:
+            shares: dict[str, float] = {}
+            for line, share in shares_of_best(answer.ranking).items():
+                name = frame.line(answer.rows[line][0])
+                shares[name] = max(share, shares.get(name, 0.0))
+            contests.append(shares)
+    return [[name, rounded(own.mean), list(map(rounded, own.curve))] for name, own in closeness(contests).items()]
+
+
+def _board(placed: Sequence[tuple[Row, str, float]], cells: Iterable[PageCell], frame: Frame) -> list[list[Any]]:
+    """[kernel, panel, pass, state, places with a time, places, worst error, its tensor, its record] per kernel, mask and pass. Of places
+    where the mask shows the same as a simpler one only errors of wrong records count."""
+    worst: dict[tuple[str, str, str], PageCell] = {}
+    timed: dict[tuple[str, str, str], int] = {}
+    for cell in cells:
+        place = cell.line, cell.panel, cell.pass_
+        timed[place] = timed.get(place, 0) + (cell.tflops is not None)
+        if cell.error is not None and (place not in worst or cell.error > (worst[place].error or 0.0)):
+            worst[place] = cell
+    groups: dict[tuple[str, str, Pass], list[tuple[Row, float]]] = {}
+    for row, panel, x in placed:
+        groups.setdefault((frame.line(row), panel, row.record.pass_), []).append((row, x))
+    board: list[list[Any]] = []
+    for (line, panel, pass_), own in groups.items():
+        counted = [row for row, _ in own if row.same is None or not row.record.ok] or [row for row, _ in own]
+        state = STATES.index(coverage(row.record for row in counted))
+        found = worst.get((line, panel, pass_.value))
+        error = [rounded(found.error), found.tensor, found.worst] if found else [None, None, NONE]
+        board.append([line, panel, pass_, state, timed.get((line, panel, pass_.value), 0), len({x for _, x in own}), *error])
+    return board
+
+
+def _failures(panels: Mapping[str, Sequence[Row]]) -> list[Data]:
+    """Why cells have no time: one entry per reason, with its kernels and masks. What went wrong comes before what was never tried."""
+    entries: dict[tuple[object, ...], Data] = {}
+    for panel, own in panels.items():
+        for failure in failures(own):
+            place = failure.status, failure.pattern
+            entry = entries.setdefault(place, _failure(failure))
+            entry["kernels"].setdefault(failure.line)
+            entry["passes"] = sorted({*entry["passes"], *failure.passes}, key=list(Pass).index)
+            entry["masks"].setdefault(panel)
+            entry["count"] += failure.count
+    ordered = sorted(entries.values(), key=lambda entry: (entry["quiet"], -entry["count"]))
+    return [entry | {"kernels": list(entry["kernels"]), "masks": list(entry["masks"])} for entry in ordered]
+
+
+def _failure(failure: Failure) -> Data:
+    return {
+        "status": failure.status,
+        "words": WORDS[failure.status],
+        "quiet": failure.status in NEVER_RAN,
+        "reason": printable(failure.reason),
+        "lengths": failure.lengths,
+        "kernels": {},
+        "passes": [],
+        "masks": {},
+        "count": 0,
+    }
+
+
+def _dense(rows: Sequence[Row], everything: Sequence[Row], frame: Frame, records: Numbers) -> list[list[Any]]:
+    """[panel, pass, name, record] for the fastest kernels on the dense mask that block patterns are a part of."""
+    if frame.axis != "ratio":
+        return []
+    groups: Mapping[tuple[str, Pass], list[Row]] = grouped(rows, lambda row: (frame.place(row)[0], row.record.pass_))
+    return [
+        [panel, pass_, name, records[id(min(own, key=attrgetter("record.times.median")).record)]]
+        for (panel, pass_), group in groups.items()
+        for name, own in dense_lines(group, everything, MOST_DENSE).items()
+    ]

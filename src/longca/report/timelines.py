@@ -1,0 +1,77 @@
+"""Timelines of ranks for the page, read from what `longca simulate --trace` wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from longca.errors import BadInput
+
+DIGITS = 4  # of milliseconds, after the point
+Span = tuple[int, str, str, float, float, int]  # rank, kind, name, start in ms, end in ms, bytes
+
+
+class Timeline(NamedTuple):
+    """The spans of some ranks: when each computed, waited and sent."""
+
+    title: str
+    spans: list[Span]
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """For the page: kinds and names once, times in ms."""
+        kinds, names = (list(dict.fromkeys(span[place] for span in self.spans)) for place in (1, 2))
+        spans = [
+            [rank, kinds.index(kind), names.index(name), round(start, DIGITS), round(end, DIGITS), size]
+            for rank, kind, name, start, end, size in self.spans
+        ]
+        return {"title": self.title, "kinds": kinds, "names": names, "spans": spans}
+
+
+class _Args(msgspec.Struct, frozen=True):
+    bytes: int = 0
+
+
+class _Event(msgspec.Struct):
+    """A trace event as Perfetto reads it; times in microseconds."""
+
+    ph: str
+    name: str
+    pid: int
+    cat: str = ""
+    ts: float = 0.0
+    dur: float = 0.0
+    id: int = 0
+    args: _Args = _Args()
+
+
+class _Trace(msgspec.Struct, rename={"events": "traceEvents"}):
+    events: list[_Event]
+
+
+def read_timeline(path: str | Path) -> Timeline:
+    """The spans in a trace file."""
+    file = Path(path)
+    try:
+        trace = msgspec.json.decode(file.read_bytes(), type=_Trace)
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror}; give a file that `longca simulate --trace` wrote.") from error
+    except msgspec.DecodeError as error:
+        raise BadInput(f"{path} is no trace of `longca simulate --trace`: {error}.") from error
+    return Timeline(file.stem, list(_spans(trace.events)))
+
+
+def _spans(events: Iterable[_Event]) -> Iterable[Span]:
+    """Complete events as they are, and beginnings with their ends."""
+    begun: dict[tuple[int, int], _Event] = {}
+    for event in events:
+        if event.ph == "X":
+            yield event.pid, event.cat, event.name, event.ts / 1e3, (event.ts + event.dur) / 1e3, event.args.bytes
+        elif event.ph == "b":
+            begun[event.pid, event.id] = event
+        elif event.ph == "e" and (event.pid, event.id) in begun:
+            first = begun.pop((event.pid, event.id))
+            yield first.pid, first.cat, first.name, first.ts / 1e3, event.ts / 1e3, first.args.bytes

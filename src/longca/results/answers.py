@@ -1,0 +1,83 @@
+"""The ranking of every mask, length and pass, how close each kernel stays to the fastest, and the order in which kernels are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from longca.results.naming import Contest, Row, contests
+from longca.results.ranking import Entry, Ranking, entries, rank
+from longca.results.record import Pass
+
+STEPS = tuple(step / 100 for step in range(50, 101, 2))  # shares of the fastest speed at which a curve has a point
+
+
+class Answer(NamedTuple):
+    """One contest: its rows by line, an entry per line, and their ranking. A forward and a backward together are a contest, too."""
+
+    contest: Contest
+    rows: Mapping[str, Sequence[Row]]
+    entries: Sequence[Entry]
+    ranking: Ranking
+
+    @property
+    def first(self) -> Row:
+        """Any of the rows: all have the same mask, length and ranks."""
+        return next(iter(self.rows.values()))[0]
+
+
+def answers(rows: Iterable[Row]) -> list[Answer]:
+    """An answer for each contest, and one for forward and backward together where both were measured apart."""
+    places: dict[Contest, dict[Pass, list[Row]]] = {}
+    for contest, own in contests(rows).items():
+        places.setdefault(contest._replace(pass_=Pass.BOTH), {})[contest.pass_] = own
+    return [
+        _answer(place._replace(pass_=pass_), involved)
+        for place, passes in places.items()
+        for pass_ in Pass
+        if (involved := _involved(passes, pass_))
+    ]
+
+
+def _involved(passes: Mapping[Pass, list[Row]], pass_: Pass) -> list[Row]:
+    """The rows that a ranking of this pass is made of; none where it was not measured."""
+    if pass_ is not Pass.BOTH:
+        return passes.get(pass_, [])
+    if pass_ in passes or all(part in passes for part in pass_.parts):
+        return [row for own in passes.values() for row in own]
+    return []
+
+
+def _answer(contest: Contest, rows: Sequence[Row]) -> Answer:
+    lines: dict[str, list[Row]] = {}
+    for row in rows:
+        lines.setdefault(row.line, []).append(row)
+    candidates = entries(rows, contest.pass_)
+    return Answer(contest, lines, candidates, rank(candidates))
+
+
+class Closeness(NamedTuple):
+    """How close one kernel is to the fastest over many contests: the mean share of its speed, and a curve over `STEPS`,
+    whose last point is the share of contests that it wins or ties."""
+
+    mean: float
+    curve: list[float]
+
+
+def closeness(found: Sequence[Mapping[str, float]]) -> dict[str, Closeness]:
+    """By kernel, the one that is fastest most often first: in what share of the contests its speed is at least each step of the fastest
+    speed. A contest in which a kernel has no rank counts as 0. `found` has a mapping per contest: shares of the fastest speed by kernel."""
+    shares: dict[str, list[float]] = {}
+    for contest in found:
+        for name, share in contest.items():
+            shares.setdefault(name, []).append(share)
+    count = len(found)
+    curves = {
+        name: Closeness(sum(own) / count, [sum(share >= step for share in own) / count for step in STEPS]) for name, own in shares.items()
+    }
+    return dict(sorted(curves.items(), key=lambda entry: (-entry[1].curve[-1], -entry[1].mean, entry[0])))
+
+
+def shares_of_best(ranking: Ranking) -> dict[str, float]:
+    """By line its speed as a share of the fastest; 1 for all that are as fast."""
+    return {standing.line: 1.0 if standing.equal else standing.against_best for standing in ranking.standings}

@@ -1,0 +1,84 @@
+"""The table that the kernel `best` chooses by: by device and class of calls, how much slower than the fastest each kernel is.
+
+The kernels' own room reads no journals, so the table is made here and kept beside it: `tools/choices.py` writes it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from statistics import geometric_mean
+from typing import Any
+
+from longca import masks
+from longca.errors import LongcaError
+from longca.kernels import registry
+from longca.kernels.choice.classes import length_class, mask_class
+from longca.kernels.choice.measured import Entry, Standing, versions_hash
+from longca.masks import AnyMask, Mask
+from longca.results.reading import Results
+from longca.results.record import MaskEntry, Pass, Record
+from longca.text import format_dims, format_heads
+
+Group = tuple[str, str, int, str, str, str, str]  # device, class of mask, length, heads, head size, dtype, pass
+Point = tuple[str, int]  # digest and length
+
+
+def table(results: Results) -> list[Entry]:
+    """The entries of all classes that have records of at least two kernels, sorted."""
+    classes = {key: _class(entry) for key, entry in results.masks.items()}
+    groups: defaultdict[Group, list[Record]] = defaultdict(list)
+    for record in results.records:
+        kind = classes.get((record.mask_digest, record.mask))
+        if kind and _counts(record):
+            groups[_group(record, results.environment(record).name, kind)].append(record)
+    entries = [_entry(group, records, results) for group, records in groups.items()]
+    return sorted((entry for entry in entries if len(entry.kernels) > 1), key=lambda entry: (entry.device, entry.mask, *_place(entry)))
+
+
+def _place(entry: Entry) -> tuple[object, ...]:
+    return entry.seqlen, entry.heads, entry.head_dim, entry.dtype, entry.pass_
+
+
+def _counts(record: Record) -> bool:
+    """Whether it is a time of a kernel of LongCA on one device, as the kernel usually runs."""
+    special = record.deterministic or record.softcap or record.sinks or record.ranks or record.simulated or record.chose
+    return record.ok and not special and record.pass_ is not Pass.BOTH and record.kernel in registry.compared_names()
+
+
+def _class(entry: MaskEntry) -> str:
+    """The class of a mask; empty where it cannot be made again."""
+    mask = _mask(entry)
+    return mask_class(mask) if mask is not None and mask.digest == entry.digest else ""
+
+
+def _mask(entry: MaskEntry) -> AnyMask | None:
+    if entry.bands is not None:
+        return Mask.of(entry.seqlen_q, entry.seqlen_k, entry.bands)
+    params: dict[str, Any] = dict(entry.params)
+    try:
+        return masks.build(entry.mask, entry.seqlen_q, seed=entry.seed or 0, **params)
+    except LongcaError:  # selected by queries and keys, or of somebody's plugin
+        return None
+
+
+def _group(record: Record, device: str, kind: str) -> Group:
+    shape = {name: getattr(record, name) for name in ("heads_q", "heads_kv", "head_dim", "head_dim_v")}
+    return device, kind, length_class(record.seqlen), format_heads(shape), format_dims(shape), record.dtype, record.pass_.value
+
+
+def _entry(group: Group, records: Iterable[Record], results: Results) -> Entry:
+    points: defaultdict[Point, dict[str, Record]] = defaultdict(dict)
+    for record in records:
+        points[record.mask_digest, record.seqlen][record.label] = record
+    slower: defaultdict[str, list[float]] = defaultdict(list)
+    versions: defaultdict[str, set[str]] = defaultdict(set)
+    journals = set[str]()
+    for by_label in points.values():
+        least = min(record.times.median for record in by_label.values())
+        for label, record in by_label.items():
+            slower[label].append(record.times.median / least)
+            versions[label].add(versions_hash(record.versions) if record.versions else "")
+            journals |= {results.folders[home].name for home in results.homes.get(record.key, ())}
+    kernels = {label: Standing(round(geometric_mean(ratios), 4), sorted(versions[label])) for label, ratios in sorted(slower.items())}
+    return Entry(*group, points=len(points), journals=sorted(journals), kernels=kernels)

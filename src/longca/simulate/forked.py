@@ -1,0 +1,39 @@
+"""Work on all cores: functions run in processes that are forked from this one, so that they may refer to anything that is here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Any, TypeVar
+
+MANY_RANKS = 100  # from which on it is worth to start processes
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+_function: Callable[[Any], Any] | None = None  # what forked processes call, and the sign that they exist
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def map_forked(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+    """function(item) of each item in order, on as many cores as there are; in this process where one core or one item is all there is, or
+    where this is a forked process already."""
+    global _function
+    workers = min(cores(), len(items))
+    if workers < 2 or _function is not None:
+        yield from map(function, items)
+        return
+    _function = function
+    try:
+        with ProcessPoolExecutor(workers, get_context("fork")) as pool:
+            yield from pool.map(_call, items)
+    finally:
+        _function = None
+
+
+def _call(item: Any) -> Any:
+    assert _function is not None
+    return _function(item)

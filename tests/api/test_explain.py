@@ -1,0 +1,149 @@
+"""`longca explain` says what `best` would run, and `best` goes through verify and run like any other kernel."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import longca
+from longca import masks
+from longca.cli import main
+from longca.kernels import registry
+from longca.kernels.choice import chooser, kept, measured, trial
+from longca.results.reading import read
+
+SMALL = {"heads": "4:2", "head_dim": 16, "dtype": "fp32", "device": "cpu"}
+LONG = 1 << 15
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(kept.FOLDER, str(tmp_path / "cache"))
+    chooser.forget()
+
+
+def test_what_was_not_measured_names_the_kernels_that_a_trial_would_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "run_trial", None)  # nothing is tried
+    told = longca.explain("share_question", 256, **SMALL)
+    assert told.ok
+    assert told.choice is None
+    assert told.why == dict.fromkeys(("fwd", "bwd"), "not measured: a trial would try sdpa:flash, torch:plain, torch:chunked")
+    assert "forward: undecided, likely sdpa:flash" in repr(told)
+    assert "--try makes it now" in repr(told)
+
+
+def test_a_trial_is_explained_by_its_times_and_remembered() -> None:
+    told = longca.explain("share_question", 256, **SMALL, run_trial=True)
+    assert told.choice is not None
+    assert told.choice.source == "trial"
+    for pass_, sentence in told.why.items():
+        assert sentence.startswith(f"trial: {told.likely[pass_]} takes ")
+    assert {row["kernel"] for row in told.rows if row["pass"] == "bwd"} == {"sdpa:flash", "torch:plain", "torch:chunked"}
+    assert all(row["ms"] > 0 and row["plan_ms"] >= 0 for row in told.rows)
+    assert [row["kernel"] for row in told.rows if row["chosen"]] == list(told.choice.by_pass.values())
+    chooser.forget()
+    assert longca.explain("share_question", 250, **SMALL).choice == told.choice  # of that class, from disk
+
+
+def test_one_kernel_needs_no_reason_but_that() -> None:
+    told = longca.explain("share_question", LONG, **SMALL, backward=False)
+    assert told.likely == {"fwd": "torch:chunked"}
+    assert told.why == {"fwd": "no other kernel that is available here can do this"}
+
+
+def test_records_of_another_device_answer_without_it() -> None:
+    told = longca.explain("causal_document", LONG, device="h200", seed=42)
+    assert told.device == "NVIDIA H200"
+    wanted = {"fwd": "cudnn_flex:documents", "bwd": "fa4:varlen"}
+    assert told.likely == wanted
+    for pass_, label in wanted.items():
+        ratios = [row["slower"] for row in told.rows if row["pass"] == pass_]
+        assert ratios == sorted(ratios)
+        assert told.contenders[pass_][0] == label
+        assert f"{100 * (ratios[1] / ratios[0] - 1):.0f} % ahead of {told.contenders[pass_][1]}" in told.why[pass_]
+        assert all(row["slower"] <= measured.OLDER for row in told.rows if row["pass"] == pass_ and row["kernel"] in told.contenders[pass_])
+
+
+@pytest.mark.parametrize("mask", masks.names())
+@pytest.mark.parametrize("seqlen", ["8K", "32K", "128K"])
+def test_every_mask_of_the_paper_has_records_near_it(mask: str, seqlen: str) -> None:
+    told = longca.explain(mask, seqlen, device="H200", seed=42)
+    assert all(" ahead of " in sentence for sentence in told.why.values())
+
+
+def test_a_mask_itself_can_be_explained() -> None:
+    assert longca.explain(masks.causal(64), **SMALL).title == "causal, 64 tokens, 4:2 heads of 16, fp32"
+    with pytest.raises(longca.BadInput, match="the mask has 64 tokens, not 65"):
+        longca.explain(masks.causal(64), 65)
+
+
+def test_bad_questions_are_one_sentence() -> None:
+    with pytest.raises(longca.BadInput, match="unknown device 'TPU'"):
+        longca.explain("causal", 64, device="TPU")
+    with pytest.raises(longca.BadInput, match="unknown dtype 'fp8'"):
+        longca.explain("causal", 64, dtype="fp8")
+    with pytest.raises(longca.BadInput, match="give a length beside the mask causal"):
+        longca.explain("causal")
+    with pytest.raises(longca.BadInput, match="did you mean 'causal'"):
+        longca.explain("cuasal", 64)
+
+
+def test_the_command_prints_it_and_json(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["explain", "--mask", "causal", "--seqlen", "64", "--heads", "4:2", "--head-dim", "16", "--device", "cpu"]
+    assert main([*command, "--try"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("causal, 64 tokens, 4:2 heads of 16, fp32, ")
+    assert "forward: " in printed
+    assert main([*command, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["source"] == "trial"
+    assert answer["chosen"] == answer["likely"]
+    assert set(answer["class"]) == set(chooser.ShapeClass._fields)
+    assert main(["explain", "--mask", "causal", "--seqlen", "64", "--model", "gpt-oss-120b", "--device", "cpu", "--forward-only"]) == 0
+    assert "sinks" in capsys.readouterr().out
+
+
+def test_nothing_that_can_do_it_is_exit_code_2(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(registry, "preferred", lambda device: [])
+    assert main(["explain", "--mask", "causal", "--seqlen", "64", "--device", "cpu"]) == 2
+    assert "no kernel that is available here can do this" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("in_process")
+def test_best_is_verified_on_all_masks_and_trials() -> None:
+    verified = longca.verify("best", seqlens=128, heads="2:1", head_dims=16, device="cpu", progress=False)
+    assert verified.ok, verified
+    statuses = {finding.mask: finding.status.value for finding in verified.findings}
+    assert set(masks.names()) <= {name for finding in statuses for name in finding.replace("=", " ").split()}
+    assert set(statuses.values()) <= {"ok"}, statuses
+    assert any(name.startswith("trial: out and lse of all ring steps") for name in statuses)
+
+
+def test_best_is_measured_and_its_record_says_what_ran(tmp_path: Path) -> None:
+    longca.run(
+        kernels="best", masks="causal_document", seqlens=128, heads="2:1", head_dims=16, passes="fwd,bwd", budget=0.02, device="cpu",
+        out=tmp_path / "out", progress=False,
+    )  # fmt: skip
+    records = read(tmp_path / "out").records
+    assert [record.status.value for record in records] == ["ok", "ok"]
+    (chose,) = {record.chose for record in records}
+    assert chose
+    assert set(chose.split(" + ")) <= set(registry.available_labels("cpu"))
+    for record in records:
+        assert (record.kernel, record.variant, record.backward_kind) == ("best", None, "functional")
+        assert record.plan_ms is not None
+        assert record.compile_ms is not None
+        assert record.versions is not None
+        assert "candidates" in record.versions
+    assert len(list(kept.folder().glob("*.json"))) == 1  # the worker kept its trial
+
+
+@pytest.mark.usefixtures("in_process")
+def test_all_leaves_best_out(tmp_path: Path) -> None:
+    small = {"heads": "1:1", "head_dims": 8, "passes": "fwd", "budget": 0.001, "device": "cpu", "progress": False}
+    longca.run(kernels="all", masks="causal", seqlens=64, out=tmp_path / "out", **small)  # type: ignore[arg-type]
+    kernels = {record.kernel for record in read(tmp_path / "out").records}
+    assert "torch" in kernels
+    assert "best" not in kernels

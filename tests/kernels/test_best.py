@@ -1,0 +1,341 @@
+"""`best`: two kernels as one are right, the choice follows the clock, and a trial is made only where it can be and once per class."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import longca
+from longca import masks
+from longca.kernels import registry
+from longca.kernels.backends import sdpa, torch_attention
+from longca.kernels.base import Case
+from longca.kernels.choice import chooser, clocks, trial
+from longca.kernels.choice.candidates import candidates
+from longca.kernels.choice.classes import length_class, mask_class
+from longca.kernels.choice.pair import Pair
+from longca.kernels.functional import prepared_for
+from longca.kernels.inputs import make
+
+CASE = Case(79, 79, 4, 2, 16, 16, "fp64")
+ON_CPU = ("sdpa:flash", "torch:plain", "torch:chunked")
+PAIRS = [("sdpa:flash", "torch:plain"), ("torch:chunked", "sdpa:flash"), ("torch:plain", "torch:chunked")]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("LONGCA_CACHE", str(tmp_path))
+    prepared_for.cache_clear()
+    chooser.forget()
+    yield
+    prepared_for.cache_clear()
+    chooser.forget()
+
+
+def textbook(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
+    group = q.shape[1] // k.shape[1]
+    scores = torch.einsum("ihd,jhd->hij", q, k.repeat_interleave(group, 1)) / q.shape[2] ** 0.5
+    return torch.einsum("hij,jhd->ihd", scores.masked_fill(~visible, float("-inf")).softmax(-1), v.repeat_interleave(group, 1))
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("name", masks.names())
+def test_the_forward_of_one_kernel_and_the_backward_of_another_are_right(name: str, pair: tuple[str, str]) -> None:
+    mask, made = masks.build(name, 79, seed=2), make(CASE)
+    ours, theirs = ([x.clone().requires_grad_() for x in made[:3]] for _ in range(2))
+    kernel = Pair(*map(registry.get, pair))
+    assert (kernel.chose, kernel.backward) == (" + ".join(pair), "functional")
+    out, right = longca.attention(*ours, mask, kernel=kernel), textbook(*theirs, torch.from_numpy(mask.dense()))
+    torch.testing.assert_close(out, right, rtol=1e-6, atol=1e-8)
+    for mine, other in zip(torch.autograd.grad(out, ours, made.dout), torch.autograd.grad(right, theirs, made.dout), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_a_pair_does_sinks_and_rows_without_keys(pair: tuple[str, str]) -> None:
+    gap = masks.Mask.of(79, 79, [(0, 20, 0, 0, 1, 1), (50, 79, 0, 0, 51, 1)])
+    made = make(replace(CASE, sinks=True))
+    assert made.sinks is not None
+
+    def gradients(kernel: Any) -> tuple[torch.Tensor, ...]:
+        given = [x.clone().requires_grad_() for x in (*made[:3], made.sinks)]  # type: ignore[union-attr]
+        out = longca.attention(*given[:3], gap, kernel=kernel, sinks=given[3])
+        return out, *torch.autograd.grad(out, given, made.dout)
+
+    for mine, other in zip(gradients(Pair(*map(registry.get, pair))), gradients("torch:plain"), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-6, atol=1e-8)
+
+
+class FakeTime:
+    """A clock that only calls of kernels move, by milliseconds that a test sets; `calls` are those in their order."""
+
+    def __init__(self, ms: dict[tuple[str, str], float], plan_ms: dict[str, float]) -> None:
+        self.ms, self.plan_ms, self.seconds = ms, plan_ms, 0.0
+        self.calls: list[tuple[str, str]] = []
+
+    def now(self) -> float:
+        return self.seconds
+
+    def pass_time(self, label: str, pass_: str) -> None:
+        self.calls.append((label, pass_))
+        self.seconds += self.ms.get((label, pass_), 1.0) / 1e3
+
+
+class Slowed(longca.Attention):
+    def __init__(self, inner: longca.Attention, label: str, time: FakeTime) -> None:
+        self._inner, self._label, self._time = inner, label, time
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        self._time.pass_time(self._label, "fwd")
+        return self._inner.forward(*tensors)
+
+    def backward(self, *tensors: Any) -> Any:
+        self._time.pass_time(self._label, "bwd")
+        return self._inner.backward(*tensors)
+
+
+Clocked = Callable[..., FakeTime]
+
+
+@pytest.fixture
+def clocked(monkeypatch: pytest.MonkeyPatch) -> Clocked:
+    def start(ms: dict[tuple[str, str], float], plan_ms: dict[str, float] | None = None) -> FakeTime:
+        time = FakeTime(ms, plan_ms or {})
+        monkeypatch.setattr(clocks, "clock_for", lambda device: clocks.HostClock(time.now))
+        for kind in (torch_attention.TorchKernel, sdpa.Sdpa):
+            monkeypatch.setattr(kind, "prepare", slowed(kind.prepare, time))
+        return time
+
+    return start
+
+
+def slowed(prepare: Callable[..., longca.Attention], time: FakeTime) -> Callable[..., longca.Attention]:
+    def prepare_slowly(kernel: longca.Kernel, mask: masks.AnyMask, case: Case) -> longca.Attention:
+        time.seconds += time.plan_ms.get(kernel.label, 0.0) / 1e3
+        return Slowed(prepare(kernel, mask, case), kernel.label, time)
+
+    return prepare_slowly
+
+
+@pytest.mark.parametrize("forward", ON_CPU)
+@pytest.mark.parametrize("backward", ON_CPU)
+def test_the_choice_follows_the_clock_pass_by_pass(forward: str, backward: str, clocked: Clocked) -> None:
+    time = clocked({(forward, "fwd"): 0.5, (backward, "bwd"): 0.5})
+    choice = chooser.choose(masks.build("share_question", 79), CASE)
+    assert (choice.forward, choice.backward, choice.source) == (forward, backward, "trial")
+    assert choice.why["bwd"] == f"trial: {backward} takes 0.5 ms, 100 % ahead of {next(label for label in ON_CPU if label != backward)}"
+    assert [option.ms for option in choice.options["fwd"]] == pytest.approx([0.5, 1.0, 1.0])
+    time.calls.clear()
+    mask, given = masks.build("share_question", 80, seed=3), [x.requires_grad_() for x in make(replace(CASE, seqlen_q=80, seqlen_k=80))[:3]]
+    longca.attention(*given, mask).sum().backward()  # another mask of the class: no trial
+    assert time.calls == [(forward, "fwd"), (backward, "bwd")]
+
+
+def test_samples_of_the_kernels_are_interleaved(clocked: Clocked) -> None:
+    time = clocked({(label, "fwd"): ms for label, ms in zip(ON_CPU, (1.0, 1.01, 1.02), strict=True)})
+    chooser.choose(masks.causal(79), replace(CASE, backward=False))
+    forwards = [label for label, _ in time.calls][len(ON_CPU) :]
+    assert len(forwards) == trial.MOST * len(ON_CPU)
+    assert forwards == [label for number in range(trial.MOST) for label in (ON_CPU if number % 2 == 0 else reversed(ON_CPU))]
+
+
+def test_of_kernels_that_are_as_fast_the_one_that_is_prepared_sooner_is_chosen(clocked: Clocked) -> None:
+    clocked({("torch:plain", "fwd"): 0.995, ("torch:plain", "bwd"): 0.995}, {"torch:plain": 5.0, "sdpa:flash": 3.0, "torch:chunked": 4.0})
+    choice = chooser.choose(masks.causal(79), CASE)
+    assert (choice.forward, choice.backward) == ("sdpa:flash", "sdpa:flash")
+    assert "within the spread, with less workspace or plan time" in choice.why["fwd"]
+
+
+def test_less_workspace_wins_a_tie_of_backwards(clocked: Clocked, monkeypatch: pytest.MonkeyPatch) -> None:
+    clocked({}, {"torch:chunked": 9.0})
+    monkeypatch.setattr(longca.Kernel, "workspace", lambda kernel, case: 0 if kernel.label == "torch:chunked" else 64)
+    assert chooser.choose(masks.causal(79), CASE).backward == "torch:chunked"
+
+
+def test_a_trial_ends_when_its_time_is_over(clocked: Clocked) -> None:
+    time = clocked({(label, pass_): 1e4 for label in ON_CPU for pass_ in ("fwd", "bwd")})
+    choice = chooser.choose(masks.causal(79), CASE)
+    assert (choice.forward, choice.backward) == ("sdpa:flash", "sdpa:flash")
+    assert Counter(time.calls) == {("sdpa:flash", "fwd"): 2, ("sdpa:flash", "bwd"): 1}  # the forward also for the backward's out and lse
+    assert [option.note for option in choice.options["fwd"][1:]] == ["not tried: the 0.5 s of a trial's pass were over"] * 2
+
+
+def test_a_trial_on_a_cpu_is_small() -> None:
+    for name, seqlen, heads in (("full", 1 << 17, 64), ("causal_document", 1 << 16, 8), ("causal", 64, 8)):
+        case = Case(seqlen, seqlen, heads, 2, 128, 64, "bf16")
+        mask, small = trial.smaller(masks.build(name, seqlen), case)
+        assert (small.heads_q, small.heads_kv, small.seqlen_q, small.seqlen_k) == (heads // 2, 1, mask.seqlen_q, mask.seqlen_k)
+        assert 2 * (128 + 64) * mask.area * small.heads_q <= trial.MOST_FLOPS
+        assert mask_class(mask).partition(",")[0] == mask_class(masks.build(name, seqlen)).partition(",")[0]
+
+
+def whole_kernel(cost: dict[str, float], time: FakeTime) -> type[longca.Kernel]:
+    """A kernel whose backward is autograd's."""
+
+    class Whole(longca.Kernel):
+        name = "whole"
+        devices, backward, preference = ("cpu",), "autograd", registry.get("sdpa").preference
+
+        def supports(self, mask: masks.AnyMask, case: Case) -> longca.Yes:
+            return longca.Yes()
+
+        def prepare(self, mask: masks.AnyMask, case: Case) -> longca.Attention:
+            class Attending(longca.AutogradAttention):
+                def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+                    time.calls.append(("whole", "fwd"))
+                    before = time.seconds
+                    _, lse = registry.get("torch:plain").prepare(mask, case).forward(q.detach(), k.detach(), v.detach())
+                    time.seconds = before + cost["fwd"] / 1e3  # not that of the other kernel
+                    return textbook(q, k, v, torch.from_numpy(mask.dense())), lse
+
+                def backward(self, *tensors: Any) -> Any:
+                    time.pass_time("whole", "bwd")
+                    return super().backward(*tensors)
+
+            return Attending()
+
+    time.ms["whole", "bwd"] = cost["bwd"]
+    return Whole
+
+
+@pytest.mark.parametrize(
+    ("cost", "wins"), [({"fwd": 0.9, "bwd": 0.8}, True), ({"fwd": 1.2, "bwd": 0.7}, True), ({"fwd": 0.9, "bwd": 1.2}, False)]
+)
+def test_a_kernel_with_an_autograd_backward_is_taken_whole_or_not(cost: dict[str, float], wins: bool, clocked: Clocked) -> None:
+    kind = whole_kernel(cost, time := clocked({}))
+    with registry.lent([kind]):
+        mask, made = masks.causal(79), make(CASE)
+        choice = chooser.choose(mask, CASE)
+        assert (choice.backward == "whole") == wins
+        assert choice.forward == "whole" or not wins
+        given = [x.clone().requires_grad_() for x in made[:3]]
+        time.calls.clear()
+        chosen, _ = prepared_for(None, mask, CASE, None)
+        assert chosen.backward == ("autograd" if wins else "functional")
+        out = longca.attention(*given, mask)
+        gradients = torch.autograd.grad(out, given, made.dout)
+        right = textbook(*given, torch.from_numpy(mask.dense()))
+        for mine, other in zip(gradients, torch.autograd.grad(right, given, made.dout), strict=True):
+            torch.testing.assert_close(mine, other)
+        assert not candidates(mask, replace(CASE, partial_backward=True)).whole
+        assert prepared_for(None, mask, CASE, None, compiled=True).kernel.backward == "functional"
+
+
+@pytest.fixture
+def trials(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The masks of all trials."""
+    made, run = list[str](), trial.run_trial
+    monkeypatch.setattr(trial, "run_trial", lambda among, mask, *rest: made.append(mask_class(mask)) or run(among, mask, *rest))
+    return made
+
+
+def test_packed_documents_of_one_class_share_a_trial(trials: list[str]) -> None:
+    packed = [masks.causal_document(1024, documents=[n, 1024 - 2 * n, n]) for n in range(300, 345, 5)]
+    assert len({mask.digest for mask in packed}) == len(packed)
+    for mask in packed:
+        chooser.choose(mask, replace(CASE, seqlen_q=1024, seqlen_k=1024))
+    assert {mask_class(mask) for mask in packed} == {"causal documents, 1/8"}
+    assert trials == ["causal documents, 1/8"]
+
+
+def test_one_candidate_needs_no_trial(trials: list[str]) -> None:
+    choice = chooser.choose(masks.build("share_question", 1 << 15), Case(1 << 15, 1 << 15, 2, 1, 16, 16, "fp32"))
+    assert (choice.forward, choice.backward, choice.source) == ("torch:chunked", "torch:chunked", "only")
+    assert not trials
+
+
+def test_what_must_be_deterministic_does_not_depend_on_a_clock(trials: list[str]) -> None:
+    choice = chooser.choose(masks.causal(79), replace(CASE, deterministic=True))
+    assert (choice.forward, choice.backward, choice.source) == ("sdpa:flash", "sdpa:flash", "preference")
+    assert not trials
+
+
+def test_no_trial_while_a_graph_is_captured_or_inside_torch_func(trials: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    assert chooser._obstacle("cuda") == "while a CUDA graph is captured"
+    q, k, v, dout = make(CASE)
+    dq = torch.func.grad(lambda q: (longca.attention(q, k, v, masks.causal(79)) * dout).sum())(q)
+    assert not trials
+    given = q.clone().requires_grad_()
+    torch.testing.assert_close(
+        dq, torch.autograd.grad(longca.attention(given, k, v, masks.causal(79), kernel="torch:plain"), given, dout)[0]
+    )
+
+
+def test_a_compiled_call_makes_the_trial_outside_its_graph_and_once(trials: list[str]) -> None:
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: masks.AnyMask) -> torch.Tensor:
+        return longca.attention(q, k, v, mask) * 2
+
+    mask, made = masks.build("share_question", 79), make(CASE)
+    given = [x.clone().requires_grad_() for x in made[:3]]
+    for _ in range(2):
+        out = attend(*given, mask)
+        torch.testing.assert_close(out, 2 * textbook(*given, torch.from_numpy(mask.dense())))
+        torch.autograd.grad(out, given, made.dout)
+    assert len(trials) == 1
+
+
+def test_the_same_call_gives_the_same_bits() -> None:
+    mask, made = masks.build("causal_document", 79), make(replace(CASE, dtype="fp32"))
+    first, second = (longca.attention(*made[:3], mask) for _ in range(2))
+    assert torch.equal(first, second)
+
+
+def test_a_trial_leaves_random_numbers_alone() -> None:
+    torch.manual_seed(5)
+    wanted = torch.rand(3)
+    torch.manual_seed(5)
+    chooser.choose(masks.causal(79), CASE)
+    assert torch.equal(torch.rand(3), wanted)
+
+
+def test_best_is_no_part_of_all_and_no_candidate() -> None:
+    assert "best" in registry.names()
+    assert "best" not in registry.available_labels("cpu")
+    assert "best" not in registry.compared_names()
+    for device in ("cpu", "cuda"):
+        assert "best" not in [kernel.name for kernel in registry.preferred(device)]
+
+
+def test_the_version_of_best_covers_the_kernels_that_it_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = registry.versions(registry.get("best"))
+    monkeypatch.setattr("longca.kernels.choice.measured.installed_versions", lambda kernel: "another")
+    after = registry.versions(registry.get("best"))
+    assert before["candidates"] != after["candidates"]
+    assert before["code"] == after["code"]
+
+
+def test_what_no_kernel_can_do_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "preferred", lambda device: [])
+    with pytest.raises(longca.Refused, match=r"no kernel that is available here can do causal on cpu; `longca ls kernels` shows why\."):
+        longca.attention(*make(CASE)[:3], masks.causal(79))
+
+
+def test_classes_of_masks() -> None:
+    long = 1 << 15
+    assert mask_class(masks.full(long)) == "full"
+    assert mask_class(masks.causal(long)) == "causal, 1/2"
+    assert mask_class(masks.sliding_window(long, w=1024)) == "window, 1/16"
+    assert mask_class(masks.sliding_window_causal(long, w=1024)) == "causal window, 1/32"
+    assert mask_class(masks.full_document(long, documents=[long // 4] * 4)) == "full documents, 1/4"
+    assert mask_class(masks.causal_document(long, documents=[long // 4] * 4)) == "causal documents, 1/8"
+    assert mask_class(masks.share_question(long, documents=[long // 4] * 4)).startswith("bands, 2 per row")
+    assert mask_class(masks.build("uniform_block", long, heads=2, b=128)).startswith("blocks of 128 per head")
+    assert mask_class(masks.full(8).rows([])) == "empty"
+    assert [length_class(n) for n in (0, 1, 5, 6, 8000, 11000, 12000, 1 << 17)] == [0, 1, 4, 8, 8192, 8192, 16384, 1 << 17]
+
+
+@pytest.mark.parametrize("method", ["ring_p2p", "ulysses"])
+def test_every_step_of_a_method_may_have_its_own_kernel(method: str) -> None:
+    from parallel.running import assert_right, case_of, mask_of, plan_of, reference, run_local
+
+    mask = mask_of("causal_document")
+    case = case_of(mask.seqlen_q, (4, 2))
+    assert_right(run_local(plan_of(method, mask, case, 2, "", "best")), reference(mask, case))

@@ -1,0 +1,33 @@
+"""benchmarks/best_of_all.py runs on a CPU, compares every kernel, and ends with its verdict."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from longca.kernels import registry
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "best_of_all.py"
+
+
+def test_it_runs_on_a_cpu(tmp_path: Path) -> None:
+    rows, flags = tmp_path / "rows.jsonl", ["--device", "cpu", "--masks", "causal,share_question", "--seqlens", "96", "--fresh"]
+    shape = ["--heads", "2:1", "--head-dim", "16", "--warmup", "0.01", "--budget", "0.01"]
+    command = [sys.executable, str(SCRIPT), *flags, *shape, "--out", str(rows)]
+    environment = os.environ | {"PYTHONPATH": str(SCRIPT.parents[1] / "src")}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    written = [json.loads(line) for line in rows.read_text().splitlines()]
+    assert [(row["mask"], row["pass"]) for row in written] == [
+        (mask, step) for mask in ("causal", "share_question") for step in ("fwd", "bwd")
+    ]
+    labels = set(registry.available_labels("cpu"))
+    for row in written:
+        assert set(row["all_ms"]) - {"best"} <= labels
+        assert {"best", "sdpa:flash", "sdpa:math", "torch:plain", "torch:chunked"} <= set(row["all_ms"])
+        assert row["ratio"] == row["fastest_ms"] / row["ms"]
+    *_, worst, last = done.stdout.splitlines()
+    assert float(re.match(r"worst: (\d\.\d+) ", worst)[1]) == round(min(row["ratio"] for row in written), 3)  # type: ignore[index]
+    assert last == f"never under .98: {'true' if all(row['reached'] for row in written) else 'false'}"
+    assert done.returncode == (0 if last.endswith("true") else 1)

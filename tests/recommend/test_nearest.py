@@ -1,0 +1,198 @@
+"""Nearest answers: scaled by work, with the measured error, marked as such, and never where records answer exactly."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import longca
+from journals import Write
+from longca import masks
+from longca.cli import main
+from longca.recommend.answer import Answer, recommend
+from longca.recommend.best import NO_RECORD, NoRecord
+from longca.recommend.geometry import Geometry
+from longca.recommend.nearest_error import FEW, off_by
+from longca.recommend.question import Question
+from longca.recommend.shipped import load
+from report.made import Record, kernel, split
+
+ROOT = Path(__file__).parents[2]
+LENGTHS = tuple(n << 10 for n in (2, 3, 4, 5, 6, 7, 8, 10, 14, 16, 24, 28, 32))
+
+
+def cell(name: str, seqlen: int, rate: float, which: str = "fwd", mask: str = "causal", power: float = 0.0, **fields: Any) -> Record:
+    """A record whose kernel computes the pairs that the mask shows at a rate (TFLOP/s) that changes by a power of the length."""
+    shape = {"heads_q": 64, "heads_kv": 8, "head_dim": 128} | fields
+    area = masks.build(mask, seqlen, **fields.get("params", {})).area
+    per_pair = {"fwd": 4, "bwd": 10, "fwd+bwd": 14}[which]
+    flops = per_pair * area * shape["heads_q"] * shape["head_dim"]
+    ms = flops / (rate * (seqlen / 8192) ** power) / 1e9
+    about = {"mask": mask, "mask_digest": f"{mask} {seqlen}", "area": area, "flops": flops, "seqlen_q": seqlen, "seqlen_k": seqlen}
+    return kernel(name, [ms] * 6, which, seqlen=seqlen, **about | fields)
+
+
+def answer(folder: Path, seqlen: str, mask: str = "causal", **more: Any) -> Answer:
+    return recommend(Question.parse(mask, seqlen, **{"pass_": "fwd"} | more), load([folder]))
+
+
+@pytest.mark.parametrize("seqlen", ["12K", "20000", "64K", "1K"])
+@pytest.mark.parametrize("mask", ["causal", "sliding_window_causal", "prefix_lm_causal"])
+def test_a_kernel_with_a_steady_rate_is_predicted_exactly(write: Write, seqlen: str, mask: str) -> None:
+    folder = write("made", [cell("fa4:bands", n, 500.0, mask=mask) for n in LENGTHS] + [cell("flex", n, 300.0, mask=mask) for n in LENGTHS])
+    found = answer(folder, seqlen, mask)
+    assert found.nearest is not None
+    assert [(choice.name, choice.tflops) for choice in found.choices] == [
+        ("fa4:bands", pytest.approx(500.0)),
+        ("flex", pytest.approx(300.0)),
+    ]
+    assert found.best is not None
+    low, high = found.best.ms_range or (0.0, 0.0)
+    assert low == pytest.approx(found.best.ms)
+    assert high == pytest.approx(found.best.ms)
+
+
+@given(st.floats(100, 900), st.floats(-0.2, 0.2), st.integers(2049, 32767).filter(lambda n: n not in LENGTHS))
+def test_rates_between_two_lengths_lie_between_theirs(rate: float, power: float, seqlen: int) -> None:
+    values = {n: rate * (n / 8192) ** power for n in LENGTHS}
+    geometry = Geometry.of(seqlen, LENGTHS)
+    assert geometry.below < seqlen < geometry.above
+    assert geometry.interpolate(values) == pytest.approx(rate * (seqlen / 8192) ** power)
+
+
+def test_a_kernel_that_computes_hidden_tiles_goes_on_getting_slower(write: Write) -> None:
+    """Its rate on a window halves with every doubling, so beyond the longest length it must not win."""
+    made = [cell("fa4:bands", n, 400.0, mask="sliding_window_causal") for n in LENGTHS]
+    made += [cell("flex", n, 1800.0, mask="sliding_window_causal", power=-1.0) for n in LENGTHS]
+    longest = answer(write("made", made), "32K", "sliding_window_causal").best
+    beyond = answer(write("again", made), "96K", "sliding_window_causal")
+    assert longest is not None
+    assert longest.kernel == "flex"
+    assert [choice.kernel for choice in beyond.choices] == ["fa4:bands", "flex"]
+    assert beyond.choices[1].tflops == pytest.approx(1800.0 / 12, rel=1e-3)
+
+
+def test_exact_answers_win_and_can_be_demanded(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write("made", [*(cell("fa4:bands", n, 500.0) for n in LENGTHS), cell("flex", 12288, 100.0)])
+    exact = answer(folder, "12K")
+    assert exact.nearest is None
+    assert [choice.name for choice in exact.choices] == ["flex"]
+    assert exact.best is not None
+    assert exact.best.ms_range is None
+    words = ["recommend", "--mask", "causal", "--seqlen", "20K", "--pass", "fwd", "--results", str(folder)]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("use fa4:bands (NEAREST ANSWER, scaled from other measurements) for causal, 20K tokens, ")
+    assert "20K tokens were not measured, but 16K and 24K." in said
+    assert "to measure it: longca run --kernels all --masks causal --seqlens 20K " in said
+    assert main([*words, "--exact"]) == NO_RECORD
+    assert "no record answers this." in capsys.readouterr().out
+    assert longca.best("causal", "20K", pass_="fwd", results=folder).ms_range is not None
+    with pytest.raises(NoRecord):
+        longca.best("causal", "20K", pass_="fwd", exact=True, results=folder)
+
+
+def test_the_json_says_what_was_scaled(write: Write, tmp_path: Path) -> None:
+    folder, target = write("made", [cell("fa4:bands", n, 500.0) for n in LENGTHS]), tmp_path / "answer.json"
+    words = ["recommend", "--mask", "causal", "--seqlen", "64K", "--pass", "fwd", "--export", str(target), "--results", str(folder)]
+    assert main(words) == 0
+    (entry,) = json.loads(target.read_text())
+    assert entry["nearest"]["lengths"] == [32768]
+    assert entry["nearest"]["range_covers"] == 0.9
+    assert entry["nearest"]["unknown"] == []
+    assert entry["best"]["ms_range"][0] <= entry["best"]["ms"]
+    assert main([*words[:3], "--seqlen", "32K", *words[5:]]) == 0
+    assert json.loads(target.read_text())[0]["nearest"] is None
+
+
+def test_other_heads_have_an_error_only_where_records_tell(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write("made", [cell("fa4:bands", n, 500.0) for n in LENGTHS])
+    found = answer(folder, "8K", heads="32:8")
+    assert found.best is not None
+    assert found.nearest is not None
+    assert found.nearest.unknown == ("--heads",)
+    assert found.best.tflops == pytest.approx(500.0)
+    assert found.best.ms == pytest.approx(cell("fa4:bands", 8192, 500.0)["ms"]["median"] / 2)
+    assert found.best.ms_range is None
+    both = [cell("fa4:bands", n, 500.0 + 20 * (heads == 32), heads_q=heads) for n in LENGTHS for heads in (64, 32)]
+    known = answer(write("both", both), "8K", heads="16:8")
+    assert known.nearest is not None
+    assert known.nearest.unknown == ()
+    assert known.nearest.records[0].heads_q == 32, "the nearest shape"
+    assert known.best is not None
+    low, high = known.best.ms_range or (0.0, 0.0)
+    assert (low / known.best.ms, high / known.best.ms) == (pytest.approx(500 / 520), pytest.approx(520 / 500))
+    words = ["recommend", "--mask", "causal", "--seqlen", "8K", "--heads", "32:8", "--pass", "fwd", "--results", str(folder)]
+    assert main(words) == 0
+    assert "these results do not tell: too few of their records differ in --heads alone." in capsys.readouterr().out
+
+
+def test_the_window_that_is_nearest(write: Write) -> None:
+    made = [cell("fa4:bands", 8192, rate, mask="sliding_window_causal", params={"w": w}) for w, rate in ((256, 200.0), (2048, 450.0))]
+    folder = write("made", made)
+    for w, rate in ((128, 200.0), (512, 200.0), (4096, 450.0)):
+        best = answer(folder, "8K", "sliding_window_causal", params={"w": w}).best
+        assert best is not None
+        assert best.tflops == pytest.approx(rate)
+
+
+def test_what_is_no_neighbour(write: Write) -> None:
+    """Too long, another dtype, a capped score, many GPUs, a simulation: none of these is a matter of work."""
+    made = [cell("fa4:bands", n, 500.0) for n in LENGTHS]
+    folder = write("made", [*made, *(split("usp", 1.0, ranks=8, seqlen=n, simulated=s) for n in LENGTHS for s in (None, "h100-ib"))])
+    asked: list[dict[str, Any]] = [{"dtype": "fp16"}, {"softcap": 30.0}, {"gpus": 8}, {"gpus": 8, "cluster": "h100-ib"}, {"device": "B200"}]
+    for more in asked:
+        assert answer(folder, "20K", **more).best is None, more
+    assert answer(folder, "256K").best is None
+    assert answer(folder, "128K").best is not None
+
+
+def test_kernels_that_failed_or_refuse_the_shape_are_out(write: Write) -> None:
+    made = [cell(name, n, 500.0) for n in LENGTHS for name in ("torch:plain", "fa4:bands")]
+    failed = kernel("flex", None, "fwd", seqlen=16384, status="oom", reason="out of memory")
+    found = answer(write("made", [*made, failed, cell("flex", 24576, 900.0)]), "18K", head_dim=512)
+    assert [choice.name for choice in found.choices] == ["torch:plain"]
+    assert {out.line: out.status for out in found.out} == {"fa4:bands": "unsupported", "flex": "oom"}
+    assert next(out.reason for out in found.out if out.line == "flex") == "at 16K: out of memory"
+
+
+def test_planning_changes_the_answer(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    made = [
+        kernel(name, [ms] * 6, mask="causal_document", plan_ms=plan_ms) for name, ms, plan_ms in (("cudnn", 6.0, 146.0), ("fa3", 7.0, 2.0))
+    ]
+    folder = write("made", made)
+    names = {calls: answer(folder, "8K", "causal_document", pass_="fwd+bwd", calls_per_plan=calls).choices[0] for calls in (None, 1, 1000)}
+    assert {calls: choice.name for calls, choice in names.items()} == {None: "cudnn", 1: "fa3", 1000: "cudnn"}
+    assert names[1].ms == pytest.approx(9.0)
+    assert names[1000].ms == pytest.approx(6.146)
+    assert names[1].joules == pytest.approx(600.0 * 7.0 / 1e3), "of the call without its planning"
+    words = ["recommend", "--mask", "causal_document", "--seqlen", "8K", "--results", str(folder)]
+    assert main(words) == 0
+    assert "where every call has new documents, cudnn takes 152 ms and fa3 9 ms: see --calls-per-plan." in capsys.readouterr().out
+    assert main([*words, "--calls-per-plan", "1"]) == 0
+    assert "times hold planning, which serves 1 call." in capsys.readouterr().out
+    assert main([*words, "--calls-per-plan", "0"]) == 2
+
+
+@given(st.lists(st.floats(0.5, 2.0), min_size=1, max_size=200))
+def test_the_factor_holds_nine_of_ten(ratios: list[float]) -> None:
+    factor = off_by(ratios)
+    inside = sum(1 / factor <= ratio * (1 + 1e-9) and ratio <= factor * (1 + 1e-9) for ratio in ratios)
+    assert inside >= 0.9 * len(ratios) - 1
+    assert len(ratios) >= FEW or inside == len(ratios)
+
+
+@pytest.mark.parametrize(
+    ("mask", "seqlen", "heads"), [("causal", "128K", "32:8"), ("causal_document", "96K", "64:8"), ("full", "20K", "40:8")]
+)
+def test_the_shipped_results_answer_with_the_nearest(mask: str, seqlen: str, heads: str) -> None:
+    found = recommend(Question.parse(mask, seqlen, heads=heads), load(ROOT / "results" / "h200"))
+    assert found.nearest is not None
+    assert found.best is not None
+    low, high = found.best.ms_range or (math.nan, math.nan)
+    assert 0.5 * found.best.ms < low < found.best.ms < high < 2 * found.best.ms
+    assert found.device == "NVIDIA H200"

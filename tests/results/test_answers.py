@@ -1,0 +1,65 @@
+"""Answers for every contest, closeness to the fastest, and coverage, against their definitions."""
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longca.results.answers import STEPS, answers, closeness
+from longca.results.coverage import Coverage, coverage
+from longca.results.naming import rows
+from longca.results.record import Pass, Status
+from report.made import around, kernel, results_of
+
+shares = st.dictionaries(st.sampled_from("abcd"), st.floats(0.01, 1.0), max_size=4)
+
+
+@given(st.lists(shares, min_size=1, max_size=12))
+def test_a_curve_counts_the_contests_in_which_a_kernel_is_that_close(contests: list[dict[str, float]]) -> None:
+    found = closeness(contests)
+    assert set(found) == {name for contest in contests for name in contest}
+    for name, own in found.items():
+        assert own.mean == pytest.approx(sum(contest.get(name, 0.0) for contest in contests) / len(contests))
+        for step, share in zip(STEPS, own.curve, strict=True):
+            assert share == pytest.approx(sum(contest.get(name, 0.0) >= step for contest in contests) / len(contests))
+        assert own.curve == sorted(own.curve, reverse=True)
+    wins = [own.curve[-1] for own in found.values()]
+    assert wins == sorted(wins, reverse=True), "the one that wins most often comes first"
+
+
+def test_forward_and_backward_together_are_a_contest_whose_times_add_up() -> None:
+    """a wins the forward, b the backward and, by the sum, both."""
+    times = {("a", "fwd"): 1.0, ("a", "bwd"): 9.0, ("b", "fwd"): 2.0, ("b", "bwd"): 3.0, ("only", "fwd"): 0.5}
+    found = {
+        answer.contest.pass_: answer
+        for answer in answers(rows(results_of(kernel(name, around(ms), which) for (name, which), ms in times.items())))
+    }
+    assert list(found) == [Pass.FWD, Pass.BWD, Pass.BOTH]
+    best = {pass_: answer.ranking.best for pass_, answer in found.items()}
+    assert {pass_: standing.line for pass_, standing in best.items() if standing} == {Pass.FWD: "only", Pass.BWD: "b", Pass.BOTH: "b"}
+    both = found[Pass.BOTH].ranking
+    assert [(standing.line, pytest.approx(standing.ms)) for standing in both.standings] == [("b", 5.0), ("a", 10.0)]
+    assert [(out.line, out.status) for out in both.out] == [("only", "not measured")]
+
+
+def test_there_is_no_such_contest_where_one_pass_is_missing() -> None:
+    (answer,) = answers(rows(results_of([kernel("a", around(1.0), "fwd")])))
+    assert answer.contest.pass_ is Pass.FWD
+
+
+def test_coverage_is_the_worst_that_a_reader_must_know() -> None:
+    worst_first = [Status.WRONG, Status.INVALID, Status.ERROR, Status.TIMEOUT, Status.OOM, Status.UNSUPPORTED, Status.SKIPPED]
+    for first, second in product(worst_first, repeat=2):
+        made = results_of(kernel("a", None, "fwd", status=status.value, seed=seed) for seed, status in enumerate((first, second)))
+        expected = (
+            Coverage.WRONG if {first, second} & {Status.WRONG, Status.INVALID}
+            else Coverage.FAILED if {first, second} & {Status.ERROR, Status.TIMEOUT, Status.OOM}
+            else Coverage.UNSUPPORTED if Status.UNSUPPORTED in (first, second)
+            else Coverage.NOT_RUN
+        )  # fmt: skip
+        assert coverage(made.records) is expected
+    ok = results_of([kernel("a", around(1.0), "fwd")]).records
+    model = results_of([kernel("a", around(1.0), "fwd", simulated="h100-ib")]).records
+    failed = results_of([kernel("a", None, "fwd", status="oom")]).records
+    assert [coverage(records) for records in (ok, model, [*ok, *failed])] == [Coverage.MEASURED, Coverage.SIMULATED, Coverage.PARTLY]

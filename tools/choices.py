@@ -1,0 +1,28 @@
+"""Writes the table that the kernel `best` chooses by, from journals: python tools/choices.py [results/h200 ...]
+
+Without folders it reads the shipped journals. `tests/results/test_choices.py` fails where the table does not follow from them.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import msgspec
+
+from longca.kernels.choice.measured import FILE
+from longca.recommend.shipped import load
+from longca.results.choices import table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("journals", nargs="*", help="folders; the shipped journals unless given")
+    args = parser.parse_args()
+    entries = table(load(args.journals or None))
+    lines = ",\n".join(msgspec.json.encode(entry).decode() for entry in entries)
+    FILE.write_text(f"[\n{lines}\n]\n")
+    print(f"wrote {len(entries)} entries to {FILE}")
+
+
+if __name__ == "__main__":
+    main()

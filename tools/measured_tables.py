@@ -1,0 +1,228 @@
+"""The tables of docs/measured.md, from the journals and files under results/."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from statistics import median
+
+from longca import masks
+from longca.results.naming import Row, contests, rows
+from longca.results.ranking import entries, rank, rank_rows
+from longca.results.reading import Results, read
+from longca.results.record import Pass, Record
+from longca.results.tables import format_figure, markdown_table
+from longca.text import format_size
+
+ROOT = Path(__file__).parents[1]
+PASSES = (Pass.FWD, Pass.BWD)
+LENGTHS = (8192, 16384, 32768, 49152)
+LONG = 32768
+PUBLISHED = ("fa2", "fa3", "cudnn", "flex", "flashmask", "sdpa", "ffa")
+OURS = {"fa2": "fa2:torch", "flashmask": "", "sdpa": "sdpa:cudnn", "ffa": ""}  # by the published name; empty: not in the journal
+BEYOND = ("fa4:native", "fa4:varlen", "fa4:bands", "cudnn_flex:rows", "cudnn_flex:documents")
+
+
+@cache
+def journal(name: str) -> Results:
+    return read(ROOT / "results" / name)
+
+
+@cache
+def named(name: str) -> tuple[Row, ...]:
+    return tuple(rows(journal(name)))
+
+
+def fastest() -> str:
+    """The fastest kernels per mask and length: forward, then backward; kernels that are as fast stand beside it."""
+    cells: dict[tuple[str, Pass, int], str] = {}
+    for contest, own in contests(named("h200/paper-kernel")).items():
+        best = rank_rows(own).equals
+        if best and contest.seqlen in LENGTHS:
+            others = f", {len(best) - 1} more" if len(best) > 1 else ""
+            cells[contest.problem, contest.pass_, contest.seqlen] = f"{best[0].line}{others} {format_figure(best[0].tflops)}"
+    table = [
+        [mask, pass_.value, *(cells.get((mask, pass_, n), "") for n in LENGTHS)] for mask in _masks("h200/paper-kernel") for pass_ in PASSES
+    ]
+    return markdown_table(["mask", "pass", *map(format_size, LENGTHS)], table)
+
+
+def published() -> str:
+    """Published H100 figures, and ours on the H200 below them."""
+    theirs = {(row["mask"], row["kernel"], row["pass"]): row for row in _published() if int(row["seqlen"]) == LONG}
+    ours = {(r.mask, r.label, r.pass_.value): r for r in _timed("h200/paper-kernel") if r.seqlen == LONG}
+    table = []
+    for mask in dict.fromkeys(mask for mask, _, _ in theirs):
+        own = {kernel: [ours.get((mask, OURS.get(kernel, kernel), pass_.value)) for pass_ in PASSES] for kernel in PUBLISHED}
+        beyond = [max((ours[mask, name, p.value] for name in BEYOND if (mask, name, p.value) in ours), key=_speed) for p in PASSES]
+        table.append([mask, "H100", *(_theirs([theirs[mask, kernel, p.value] for p in PASSES]) for kernel in PUBLISHED), ""])
+        table.append(["", "H200", *(_both(own[kernel]) for kernel in PUBLISHED), " / ".join(f"{r.label} {r.speed:.0f}" for r in beyond)])
+    return markdown_table(["mask", "", *PUBLISHED, "best newer kernel"], table)
+
+
+def _theirs(pair: Sequence[dict[str, str]]) -> str:
+    return "/".join(row["tflops"] for row in pair) if pair[0]["tflops"] else pair[0]["note"]
+
+
+def artefacts() -> str:
+    """FlexAttention where published figures were 2 to 7 TFLOP/s or out of memory."""
+    wanted = ("sliding_window", "sliding_window_causal", "global_sliding_window", "block_causal_document")
+    found = {(r.mask, r.seqlen, r.pass_): r for r in _timed("h200/paper-kernel") if r.label == "flex"}
+    table = []
+    for mask in wanted:
+        cells = []
+        for n in LENGTHS:
+            forward, backward = (found[mask, n, pass_] for pass_ in PASSES)
+            cells.append(f"{forward.speed:.0f}/{backward.speed:.0f}, {backward.peak_gib:.1f} GiB")
+        table.append([mask, *cells])
+    return markdown_table(["flex", *map(format_size, LENGTHS)], table)
+
+
+def peers() -> str:
+    """FFA and FlashMask beside the fastest kernel from pip, on the same masks: equal digests only."""
+    with (ROOT / "results/h200/peers.csv").open() as file:
+        own = [row for row in csv.DictReader(file) if int(row["seqlen"]) == LONG]
+    table = []
+    for mask in _masks("h200/paper-kernel"):
+        for pass_ in PASSES:
+            here = [row for row in own if row["mask"] == mask and row["pass"] == pass_.value]
+            digests = {row["mask_digest"] for row in here}
+            if len(digests) != 1:
+                raise SystemExit(f"peers.csv has {len(digests)} masks {mask}: figures of different masks are not set side by side.")
+            speeds = {row["kernel"]: float(row["tflops"]) for row in here}
+            others = {name: speeds.pop(name) for name in list(speeds) if name.startswith(("ffa", "flashmask"))}
+            best = max(speeds, key=lambda name: speeds[name])
+            ratio = speeds[best] / max(others.values())
+            shown = [f"{max(v for name, v in others.items() if name.startswith(peer)):.0f}" for peer in ("ffa", "flashmask")]
+            table.append([mask, pass_.value, *shown, f"{best} {speeds[best]:.0f}", f"{ratio:.2f}"])
+    return markdown_table(["mask", "pass", "FFA", "FlashMask V3", "best from pip", "over the better peer"], table)
+
+
+def sparse_pays() -> str:
+    """How many times as fast as the dense mask block patterns are, and the kept ratio at which they would be as fast."""
+    timed = _timed("h200/paper-sparse")
+    table = []
+    for heads_kv in (8, 64):
+        for pass_ in PASSES:
+            mine = [r for r in timed if r.heads_kv == heads_kv and r.pass_ is pass_]
+            dense = min(r.times.median for r in mine if r.mask == "full")
+            for size in (64, 128):
+                uniform = [r for r in mine if r.mask == "uniform_block" and r.params["b"] == size]
+                best = {ratio: min((r for r in uniform if r.params["ratio"] == ratio), key=_ms) for ratio in (0.2, 0.5, 0.8)}
+                gains = [f"{dense / best[ratio].times.median:.2f} {best[ratio].label}" for ratio in best]
+                even = _even({ratio: record.times.median for ratio, record in best.items()}, dense)
+                table.append([f"64:{heads_kv}", pass_.value, str(size), *gains, f"{even:.2f}"])
+    return markdown_table(["heads", "pass", "block", "kept .2", "kept .5", "kept .8", "even at"], table)
+
+
+def _even(ms: dict[float, float], dense: float) -> float:
+    """The kept ratio at which the time is the dense one's, on the line through the two larger ratios."""
+    return 0.5 + 0.3 * (dense - ms[0.5]) / (ms[0.8] - ms[0.5])
+
+
+def planning() -> str:
+    """What making the mask and planning cost beside a call on packed documents."""
+    own = [r for r in _timed("h200/paper-kernel") if r.seqlen == LONG and r.mask == "causal_document"]
+    every = [r for r in _timed("h200/paper-kernel") if r.seqlen == LONG and r.plan_ms is not None]
+    table = []
+    for kernel in sorted({r.label for r in own}):
+        plans = [r.plan_ms or 0.0 for r in every if r.label == kernel]
+        here = {r.pass_: r for r in own if r.label == kernel}
+        call = sum(r.times.median for r in here.values())
+        plan_ms = max(r.plan_ms or 0.0 for r in here.values())
+        table.append([kernel, f"{plan_ms:.1f}", f"{max(plans):.1f}", f"{call:.1f}", f"{plan_ms / call:.2f}"])
+    made = median(r.build_ms or 0.0 for r in own)
+    head = ["kernel", "plan, ms", "most of all masks, ms", "forward and backward, ms", "plan over call"]
+    return markdown_table(head, table) + f"\n\nMaking the mask itself, with its documents, takes {made:.1f} ms for every kernel."
+
+
+def energy() -> str:
+    """Millijoules per token of one layer: power beside the samples times the time, of the kernel that takes least."""
+    table = []
+    timed = [r for r in _timed("h200/paper-kernel") if r.seqlen == LONG and r.watts]
+    for mask in _masks("h200/paper-kernel"):
+        cells = []
+        for pass_ in PASSES:
+            here = [r for r in timed if r.mask == mask and r.pass_ is pass_]
+            least, fast = min(here, key=_millijoules), min(here, key=_ms)
+            cells += [f"{least.label} {_millijoules(least):.3g}", f"{fast.label} {_millijoules(fast):.3g}", f"{fast.watts:.0f}"]
+        table.append([mask, *cells])
+    head = ["least energy", "fastest", "its W"]
+    return markdown_table(["mask", *(f"{p.value}: {name}" for p in PASSES for name in head)], table)
+
+
+def methods() -> str:
+    """The fastest methods per mask and number of GPUs, simulated."""
+    table = []
+    named_rows = named("simulated/h100-ib")
+    numbers = sorted({row.record.ranks for row in named_rows if row.record.ranks})
+    for mask in _masks("simulated/h100-ib"):
+        for pass_ in (*PASSES, Pass.BOTH):
+            cells = []
+            for gpus in numbers:
+                here = [row for row in named_rows if row.record.mask == mask and row.record.ranks == gpus]
+                best = rank(entries(here, pass_)).equals
+                names = sorted({standing.records[0].method or "" for standing in best})
+                cells.append(f"{', '.join(names)}: {best[0].tflops:.0f}" if best else "")
+            table.append([mask, pass_.value, *cells])
+    return markdown_table(["mask", "pass", *(f"{gpus} GPUs" for gpus in numbers)], table)
+
+
+def simulation_error() -> str:
+    """Errors of the simulation against published figures, from its validation."""
+    text = (ROOT / "results/cpu/simulate_validate.txt").read_text()
+    errors: dict[str, list[float]] = {}
+    for line in text.splitlines():
+        if match := re.match(r"(full|causal|full_document|causal_document)\s+(fwd|bwd)\s+\S+\s", line):
+            kind = "documents" if match[1].endswith("document") else "full and causal"
+            errors.setdefault(kind, []).extend(float(number) for number in re.findall(r"([+-]\d+)%", line))
+    table = []
+    for kind, own in errors.items():
+        sizes = sorted(map(abs, own))
+        table.append([kind, str(len(own)), f"{median(sizes):.0f} %", f"{sizes[int(0.9 * (len(sizes) - 1))]:.0f} %", f"{sizes[-1]:.0f} %"])
+    return markdown_table(["masks", "figures", "median error", "9 of 10 within", "most"], table)
+
+
+def nearest_answers() -> str:
+    return (ROOT / "results/h200/nearest_answers.txt").read_text().strip()
+
+
+def _published() -> list[dict[str, str]]:
+    with (ROOT / "results/published/h100_kernels.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def _timed(name: str) -> list[Record]:
+    return [record for record in journal(name).records if record.ok]
+
+
+def _masks(name: str) -> list[str]:
+    """The masks of a journal, in the order in which `longca ls masks` has them."""
+    own = {record.mask for record in journal(name).records}
+    return [mask for mask in masks.names() if mask in own]
+
+
+def _both(records: Iterable[Record | None]) -> str:
+    shown = [f"{record.speed:.0f}" if record else "-" for record in records]
+    return "-" if set(shown) == {"-"} else "/".join(shown)
+
+
+def _speed(record: Record) -> float:
+    return record.speed
+
+
+def _ms(record: Record) -> float:
+    return record.times.median
+
+
+def _millijoules(record: Record) -> float:
+    return (record.watts or 0.0) * record.times.median / record.seqlen
+
+
+TABLES = {
+    "fastest": fastest, "published": published, "artefacts": artefacts, "peers": peers, "sparse-pays": sparse_pays,
+    "planning": planning, "energy": energy, "methods": methods, "simulation-error": simulation_error, "nearest-answers": nearest_answers,
+}  # fmt: skip
