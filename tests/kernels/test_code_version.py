@@ -53,7 +53,7 @@ EDITS = {  # file: the kernels and methods whose versions change
     "kernels/backends/torch_attention.py": {"torch:plain", "torch:chunked"},
     "kernels/backends/cudnn/graph.py": {"cudnn"},
     "kernels/backends/flashmask/_torch.py": {"flashmask:torch", "flashmask:paddle"},
-    "parallel/methods/magi.py": {"magi"},
+    **{f"parallel/{file}.py": {"magi"} for file in ("methods/magi", "routes", "primitives/hop")},
     "parallel/methods/usp.py": {"usp", "loongtrain"},
     "parallel/primitives/ring_schedule.py": {"ring_p2p", "usp", "loongtrain"},
     "parallel/primitives/group_cast.py": {"magi"},

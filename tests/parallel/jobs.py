@@ -34,6 +34,7 @@ def worst_error(
     dtype: str = "fp32",
     allow_fp32: bool = False,
     own: bool = False,
+    options: dict[str, int] | None = None,
 ) -> dict[str, Any]:
     """Run a method on real ranks; each compares its own rows with the fp64 reference. `allow_fp32`: also where a peer refuses it.
     `own`: with the backend's own collectives."""
@@ -42,7 +43,7 @@ def worst_error(
     with pytest.MonkeyPatch.context() as patch:
         if allow_fp32:
             patch.setattr(registry.classes()[method], "wrong_in_fp32", "")
-        plan = plan_of(method, cut, case, comm.size, grid, kernel)
+        plan = plan_of(method, cut, case, comm.size, grid, kernel, options=options)
     program = plan.program(comm)
     comm.traffic.reset()
     out, _, *grads = step(program, plan, comm.rank, kernels.choices(kernel)[0].layout)

@@ -30,6 +30,13 @@ def test_methods_on_gloo(pool: Pool, method: str, mask: str) -> None:
     assert all(answer["sent"] > 0 for answer in answers)
 
 
+@pytest.mark.parametrize("node", [2, 3])
+def test_relays_on_gloo(pool: Pool, node: int) -> None:
+    for mask in ("causal_document", "global_sliding_window"):
+        args = dict(method="magi", mask=mask, seqlen=197, heads=[6, 2], grid="", options={"node": node})
+        assert max(answer["error"] for answer in pool.run("parallel.jobs:worst_error", args, 60)) < 2e-5
+
+
 def test_another_kernel_on_gloo(pool: Pool) -> None:
     args = dict(method="ring_p2p", mask="causal", seqlen=197, heads=[4, 2], grid="", kernel="sdpa:flash")
     assert max(answer["error"] for answer in pool.run("parallel.jobs:worst_error", args, 60)) < 2e-5

@@ -161,7 +161,7 @@ def test_options_are_refused_with_what_would_work() -> None:
     mask, case = mask_of("causal"), case_of(SEQLEN)
     for method, options, words in (
         ("ulysses", {"stages": 2}, "ulysses cannot do this: it has no option 'stages'; leave it out."),
-        ("magi", {"windows": 2}, "magi cannot do this: it has no option 'windows'; use stages."),
+        ("magi", {"windows": 2}, "magi cannot do this: it has no option 'windows'; use node, stages."),
         ("burst", {"windows": 3}, "burst cannot do this: 3 windows do not divide a ring of 4; use windows=1 or 2 or 4."),
     ):
         with pytest.raises(Refused) as refused:
@@ -170,7 +170,7 @@ def test_options_are_refused_with_what_would_work() -> None:
     with pytest.raises(BadInput, match="the grid 1x4x2 and the option windows=4 differ"):
         registry.plan("burst", mask, case, 4, "1x4x2", options={"windows": 4})
     assert str(registry.plan("loongtrain", mask, case, 4, "1x4", options={"windows": 2}).grid) == "1x4x2"
-    assert dict(registry.plan("magi", mask, case, 4).options) == {"stages": 2}
+    assert dict(registry.plan("magi", mask, case, 4).options) == {"stages": 2, "node": 1}
 
 
 def test_a_kernel_without_a_functional_backward_is_refused() -> None:

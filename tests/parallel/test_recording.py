@@ -64,6 +64,10 @@ class MetaComm(NullComm):
         held = [*sends, *receives]  # until they have arrived
         return Transfer(held.clear)
 
+    def beside(self, task: Any) -> Any:
+        result = [task()]  # at once, as on a device with streams
+        return result.pop
+
     def sub(self, ranks: Any, label: str = "") -> MetaComm:
         members = [self.members[rank] for rank in ranks]
         return MetaComm(members.index(self.members[self.rank]), len(members), members)
@@ -90,7 +94,17 @@ def on_meta_tensors(plan: Plan, rank: int) -> Watch:
 @pytest.mark.parametrize("name", ["causal_document", "sliding_window"])
 @pytest.mark.parametrize("method", registry.names())
 def test_a_recording_holds_as_much_memory_and_makes_as_many_operations_as_meta_tensors(method: str, name: str, kernel: str) -> None:
-    plan = plan_of(method, mask_of(name), case_of(197, (4, 2), "bf16"), RANKS, "2x2" if method in ("usp", "loongtrain") else "", kernel)
+    check_recordings(
+        plan_of(method, mask_of(name), case_of(197, (4, 2), "bf16"), RANKS, "2x2" if method in ("usp", "loongtrain") else "", kernel)
+    )
+
+
+@pytest.mark.parametrize("name", ["causal", "causal_document", "global_sliding_window"])
+def test_so_does_a_recording_of_relays(name: str) -> None:
+    check_recordings(plan_of("magi", mask_of(name), case_of(197, (4, 2), "bf16"), RANKS, kernel="fa4", options={"node": 2}))
+
+
+def check_recordings(plan: Plan) -> None:
     for rank in (0, RANKS - 1):
         watch, recorded = on_meta_tensors(plan, rank), record(plan, rank)
         events = recorded.forward + recorded.backward

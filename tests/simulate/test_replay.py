@@ -64,6 +64,24 @@ def test_a_post_starts_when_the_compute_before_it_is_done_and_the_other_end_has_
     assert (times[0].late, times[0].exposed) == pytest.approx((3.0, 1.0))
 
 
+def test_what_is_done_beside_attention_neither_waits_for_it_nor_holds_it() -> None:
+    """Rank 0 sends to rank 1, which passes on to rank 2 while it computes for 10 s; that rank is in another node."""
+    ranks = [
+        [post(1, 1, -1, 1.0), wait(1)],
+        [
+            post(1, -1, 0, 1.0),
+            *(replace(event, beside=True) for event in (wait(1), work(0.5), post(2, 2, -1, 1.0, "b"))),
+            work(10.0),
+            wait(2),
+            work(1.0),
+        ],
+        [post(2, -1, 1, 1.0, "b"), wait(2)],
+    ]
+    assert ends(*ranks) == pytest.approx([1.0, 11.0, 3.5])  # 1 s inside the node, a copy, 2 s between nodes
+    on_gloo = replace(PLAIN, wait_holds_host=True)  # there is no second stream
+    assert ends(*ranks, cluster=on_gloo) == pytest.approx([1.0, 12.5, 3.5])
+
+
 def test_posts_on_one_channel_follow_one_another_and_channels_share_the_link() -> None:
     def rank(me: int, channels: str) -> list[Event]:
         return [post(n, 1 - me, 1 - me, 1.0, channel) for n, channel in enumerate(channels)] + [wait(0), work(0.25), wait(1)]

@@ -107,6 +107,22 @@ def test_every_grid_of_every_method_that_has_a_choice(capsys: Captured) -> None:
     assert grids == [("burst", "1x4"), ("burst", "1x4x2"), ("mesh", "1x4"), ("mesh", "2x2"), ("mesh", "4x1"), ("ring_p2p", "1x4")]
 
 
+def test_relays_are_planned_and_simulated_where_there_are_several_nodes(capsys: Captured) -> None:
+    """A key crosses between nodes once; with --option node=1 every rank gets it from its owner."""
+    common = ["plan", *SMALL[:-1], "full", "--gpus", "8", "--methods", "magi", "--passes", "fwd", "--json"]
+    assert main([*common, "--per-node", "4"]) == 0
+    assert main([*common, "--per-node", "4", "--option", "node=1"]) == 0
+    assert main(common) == 0
+    relayed, flat, one_node = lines(capsys)
+    assert [row["options"] for row in (relayed, flat, one_node)] == ["node=4", "", ""]
+    key = 2 * 4 * 64 * 2
+    assert (relayed["between_bytes"], relayed["inside_bytes"]) == (1024 * key, 6 * 1024 * key)
+    assert (flat["between_bytes"], flat["inside_bytes"]) == (4 * 1024 * key, 3 * 1024 * key)
+    assert (one_node["between_bytes"], one_node["inside_bytes"]) == (0, 7 * 1024 * key)
+    assert main(["simulate", *SMALL, "--gpus", "16", "--methods", "magi"]) == 0
+    assert "magi    1x16 node=8" in capsys.readouterr().out
+
+
 def test_options_of_methods(tmp_path: Path, capsys: Captured) -> None:
     """More stages are more calls; records say their options, and are compared with the simulation of the same."""
     stages = [*SMALL, "--gpus", "4", "--methods", "magi", "--masks", "causal", "--option", "stages=1,4"]

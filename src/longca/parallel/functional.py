@@ -18,7 +18,7 @@ from longca.kernels.batches import masks_of
 from longca.kernels.functional import DTYPE_NAMES, autocast_tensors, checked_sinks, no_autocast, refuse_numbers, refuse_tensors
 from longca.kernels.inputs import in_layout
 from longca.masks import AnyMask
-from longca.parallel import registry
+from longca.parallel import joining, registry
 from longca.parallel.comm.distributed import TorchComm
 from longca.parallel.method import KERNEL, Plan
 from longca.parallel.options import Options
@@ -162,7 +162,10 @@ def _program(
     method: str, mask: AnyMask, case: Case, group: Any, grid: str, kernel: str, device: torch.device, options: tuple[tuple[str, int], ...]
 ) -> tuple[Plan, Program]:
     comm = _comm(group, device)
-    plan = registry.plan(method, mask, case, comm.size, grid, kernel, options=dict(options))
+    launch = joining.launched()
+    known = launch is not None and comm.members == tuple(range(launch.ranks))  # only then neighbours of the group share a node
+    usual = registry.get(method).default_options(comm.size, launch.ranks_per_node) if launch is not None and known else {}
+    plan = registry.plan(method, mask, case, comm.size, grid, kernel, options=usual | dict(options))
     return plan, plan.program(comm)
 
 

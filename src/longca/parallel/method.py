@@ -66,6 +66,10 @@ class Method(ABC):
         ring = ranks // heads
         return Grid(heads, ring, default_windows(ring) if self.has_windows else 1)
 
+    def default_options(self, ranks: int, ranks_per_node: int) -> dict[str, int]:
+        """The options that follow from the nodes, where those are known."""
+        return {}
+
     def available(self) -> Answer:
         missing = [module for module in self.modules if module_path(module) is None]
         return No(f"needs {', '.join(missing)}: pip install {self.package or missing[0]}") if missing else Yes()

@@ -28,6 +28,7 @@ class Option:
 
 WINDOWS = Option("windows", None, "windows of the ring, the third number of the grid")
 STAGES = Option("stages", 2, "parts in which remote keys come, each beside the attention over the part before", (1, 2, 4))
+NODE = Option("node", 1, "neighbouring ranks that share a node; keys of another node come to it once, and a relay passes them on")
 
 
 def settle(method: Method, grid: Grid, given: Options) -> tuple[Grid, dict[str, int]]:

@@ -12,6 +12,7 @@ from longca.masks.bands import spread
 
 Ranges = NDArray[np.int64]
 Shards = tuple[Ranges, ...]  # the tokens of each rank
+ROW_GAP = 256  # rows that cost less to work on than another operation does
 
 
 def as_array(ranges: Iterable[tuple[int, int]] | Ranges) -> Ranges:
@@ -80,6 +81,13 @@ def extent(mask: AnyMask) -> tuple[slice, slice]:
         starts, ends = (mask.row_edges[row], mask.col_edges[key]), (mask.row_edges[row + 1], mask.col_edges[key + 1])
     rows, keys = (slice(int(start.min()), int(end.max())) if len(start) else slice(0, 0) for start, end in zip(starts, ends, strict=True))
     return rows, keys
+
+
+def row_slices(mask: Mask, gap: int = ROW_GAP) -> list[slice]:
+    """The rows that see something, as a few slices: rows in between that see nothing belong to them where they are no more than `gap`."""
+    some = mask.bands.hi_last > mask.bands.lo
+    rows = joined(np.stack([mask.bands.q0[some], mask.bands.q1[some] + gap], 1))
+    return [slice(first, last - gap) for first, last in rows.tolist()]
 
 
 def seen_keys(mask: Mask, rows: Ranges) -> Ranges:

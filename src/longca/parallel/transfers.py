@@ -11,34 +11,54 @@ from longca.parallel.ranges import Ranges, Shards, joined
 Round = dict[int, int]  # {receiver: sender}
 
 
-class Needs:
-    """The keys that each rank's rows see, by owner. `sizes[rank, owner]` counts them; what a rank has itself stands on the diagonal."""
+class Table:
+    """Keys by viewer and by owner. `sizes[viewer, owner]` counts them."""
 
-    def __init__(self, mask: Mask, shards: Shards) -> None:
-        self.ranks = len(shards)
-        owned = np.concatenate(shards)
-        owner = np.repeat(np.arange(self.ranks), [len(shard) for shard in shards])
-        order = np.argsort(owned[:, 0], kind="stable")
-        owned, owner = owned[order], owner[order]
+    def __init__(self, viewer: Ints, seen: Ranges, owners: Shards, viewers: int) -> None:
+        """`seen` are disjoint ranges for each viewer, which may be of several owners."""
+        self.owners, owned, owner = len(owners), *_in_order(owners)
+        which, place = spread(np.searchsorted(owned[:, 1], seen[:, 0], side="right"), np.searchsorted(owned[:, 0], seen[:, 1], side="left"))
+        keys = np.stack([np.maximum(seen[which, 0], owned[place, 0]), np.minimum(seen[which, 1], owned[place, 1])], 1)
+        pair = viewer[which] * self.owners + owner[place]
+        order = np.argsort(pair, kind="stable")
+        self._keys, pair = keys[order], pair[order]
+        self._first = np.searchsorted(pair, np.arange(viewers * self.owners + 1))
+        before = np.append(0, np.cumsum(self._keys[:, 1] - self._keys[:, 0]))
+        self.sizes: Ints = np.diff(before[self._first]).reshape(viewers, self.owners)
+
+    def keys(self, viewer: int, owner: int) -> Ranges:
+        """The keys of `owner` that `viewer` sees."""
+        pair = viewer * self.owners + owner
+        return self._keys[self._first[pair] : self._first[pair + 1]]
+
+
+class Needs(Table):
+    """The keys that each rank's rows see, by owner; what a rank has itself stands on the diagonal.
+
+    With `node` the viewers are nodes of so many ranks: what at least one rank of the node sees. Other `owners` may be given than the ranks.
+    """
+
+    def __init__(self, mask: Mask, shards: Shards, node: int = 1, owners: Shards | None = None) -> None:
+        self.mask, self.shards, self.ranks = mask, shards, len(shards)
+        owned, owner = _in_order(shards)
         rows = split_rows(mask.bands, np.unique(owned))
-        viewer = owner[np.searchsorted(owned[:, 0], rows.q0, side="right") - 1]
+        viewer = owner[np.searchsorted(owned[:, 0], rows.q0, side="right") - 1] // node
         stride = mask.seqlen_k + 1  # the keys of each viewer lie apart, so that all of them are joined at once
         seen = joined(np.stack([rows.lo, rows.hi_last], 1) + (viewer * stride)[:, None])
         viewer = seen[:, 0] // stride
-        seen = seen - (viewer * stride)[:, None]
-        which, place = spread(np.searchsorted(owned[:, 1], seen[:, 0], side="right"), np.searchsorted(owned[:, 0], seen[:, 1], side="left"))
-        keys = np.stack([np.maximum(seen[which, 0], owned[place, 0]), np.minimum(seen[which, 1], owned[place, 1])], 1)
-        pair = viewer[which] * self.ranks + owner[place]
-        order = np.argsort(pair, kind="stable")
-        self._keys, pair = keys[order], pair[order]
-        self._first = np.searchsorted(pair, np.arange(self.ranks**2 + 1))
-        before = np.append(0, np.cumsum(self._keys[:, 1] - self._keys[:, 0]))
-        self.sizes: Ints = np.diff(before[self._first]).reshape(self.ranks, self.ranks)
+        super().__init__(viewer, seen - (viewer * stride)[:, None], owners or shards, -(-self.ranks // node))
 
-    def keys(self, rank: int, owner: int) -> Ranges:
-        """The keys of `owner` that `rank` needs."""
-        pair = rank * self.ranks + owner
-        return self._keys[self._first[pair] : self._first[pair + 1]]
+    def seen_by(self, node: int = 1, owners: Shards | None = None) -> Needs:
+        """What nodes of so many ranks need, or of other owners."""
+        return Needs(self.mask, self.shards, node, owners)
+
+
+def _in_order(shards: Shards) -> tuple[Ranges, Ints]:
+    """All ranges in order, and whose they are."""
+    owned = np.concatenate(shards)
+    owner = np.repeat(np.arange(len(shards)), [len(shard) for shard in shards])
+    order = np.argsort(owned[:, 0], kind="stable")
+    return owned[order], owner[order]
 
 
 def rounds(sizes: Ints) -> list[Round]:

@@ -3,6 +3,7 @@
 The rule of streams:
 * Compute of a rank is one stream: attention and operations on memory run one after the other, each not before the host has issued it.
 * The host of a rank issues events in order and pays `host_us` for each operation, post and wait. It runs ahead of the stream.
+* What a program does `beside` attention (relays) has a stream of its own, whose copies cost time there and none of the first.
 * A post starts when all compute that was issued before it is done, and when the posts before it on its channel have ended on this rank.
 * A message flows when both ends have started its post, one latency later. Messages of one channel between two ranks keep their order.
 * A collective that runs as a ring starts when all its members have started it, and ends for all of them together.
@@ -88,14 +89,16 @@ class Computing(NamedTuple):
 
 
 class _Rank:
-    __slots__ = ("channels", "host", "place", "posts", "stream", "times", "waits_for")
+    __slots__ = ("beside", "channels", "host", "place", "posts", "side_stream", "side_waits_for", "stream", "times", "waits_for")
 
     def __init__(self) -> None:
         self.place = 0
-        self.host = self.stream = 0.0
+        self.host = self.stream = self.side_stream = 0.0
+        self.beside: deque[tuple[Event, float]] = deque()  # events of the second stream, and when the host had issued them
         self.posts: dict[int, Post] = {}
         self.channels: dict[str, deque[Post]] = {}
         self.waits_for: Post | None = None
+        self.side_waits_for: Post | None = None
         self.times = RankTimes()
 
 
@@ -112,6 +115,8 @@ class Replay:
         self.waiting: dict[tuple[str, int, int], deque[tuple[Post, int]]] = {}  # by channel, sender, receiver
         self.collectives: dict[tuple[str, str, int], Collective] = {}
         self.counts: dict[tuple[str, str, int], int] = {}
+        self.now = 0.0
+        self.has_sides = not (cluster.cores or cluster.wait_holds_host)
         self.starting: list[Flow] = []  # flows that begin at `start_at`, together
         self.start_at = 0.0
         self.together = TOGETHER if len(events) > MANY else 0.0
@@ -126,10 +131,12 @@ class Replay:
             event = self.heap[0][0] if self.heap else float("inf")
             if self.starting and self.start_at <= min(event, flow_end):
                 flows, self.starting = self.starting, []
+                self.now = self.start_at
                 self.flows.start(self.start_at, flows)
             elif event <= flow_end and event < float("inf"):
                 self._next_event()
             elif flow_end < float("inf"):
+                self.now = flow_end
                 for flow in self.flows.end(flow_end):
                     self._arrived(flow, flow_end)
             else:
@@ -144,6 +151,7 @@ class Replay:
     def _next_event(self) -> None:
         """A post is ready, or flows begin. Flows that begin at one time begin together."""
         now, _, what = heapq.heappop(self.heap)
+        self.now = now
         if isinstance(what, Post):
             queue = self.ranks[what.rank].channels[what.event.channel]
             if queue[0] is what:
@@ -164,7 +172,9 @@ class Replay:
         slow = self.slowness[number]
         while rank.place < len(events):
             event = events[rank.place]
-            if event.kind == "wait":
+            if event.beside and self.has_sides:
+                self._issue_beside(number, event)
+            elif event.kind == "wait":
                 rank.host += self.host_s
                 post = rank.posts[event.number]
                 if post.ended is None:
@@ -189,6 +199,36 @@ class Replay:
                 self._compute(number, name, seconds, issued, event)
             rank.place += 1
         rank.times.end = max(rank.stream, rank.host)
+
+    def _issue_beside(self, number: int, event: Event) -> None:
+        """An event of the second stream; the first goes on."""
+        rank = self.ranks[number]
+        rank.host += self.host_s * (event.calls if event.kind == "memory" else 1)
+        if event.kind == "post":
+            rank.posts[event.number] = Post(number, event, float("inf"))
+        rank.beside.append((event, rank.host))
+        if rank.side_waits_for is None:
+            self._advance_beside(number)
+
+    def _advance_beside(self, number: int) -> None:
+        """Runs the events of a rank's second stream until it waits for a post that has not ended."""
+        rank = self.ranks[number]
+        while rank.beside:
+            event, issued = rank.beside[0]
+            rank.side_stream = max(rank.side_stream, issued, self.now)
+            if event.kind == "wait":
+                post = rank.posts[event.number]
+                if post.ended is None:
+                    rank.side_waits_for = post
+                    return
+            elif event.kind == "post":
+                post = rank.posts[event.number]
+                post.ready = post.active = post.flowing = rank.side_stream
+                rank.channels.setdefault(event.channel, deque()).append(post)
+                self._push(post.ready, post)
+            else:
+                rank.side_stream += memory_s(event.bytes, event.calls, self.cluster.compute) * self.slowness[number]
+            rank.beside.popleft()
 
     def _compute(self, number: int, name: str, seconds: float, issued: float, event: Event) -> None:
         """Several operations in a row take what the slower of host and stream takes."""
@@ -332,6 +372,9 @@ class Replay:
         queue.popleft()
         if queue and queue[0].ready <= now:
             self._activate(queue[0], now)
+        if rank.side_waits_for is post:
+            rank.side_waits_for = None
+            self._advance_beside(post.rank)
         if rank.waits_for is post:
             rank.waits_for = None
             self._waited(post.rank, post)

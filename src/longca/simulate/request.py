@@ -67,7 +67,8 @@ class Request:
                 case = cell.case(mask_of(cell.problem))
                 for method in self.methods:
                     grids = [Grid.parse(grid) for grid in self._grids(method, suite, case, ranks)]
-                    settled = dict.fromkeys(each for grid in grids for each in options_of(method, grid, self._with_choices(method, suite)))
+                    chosen = self._with_choices(method, suite)
+                    settled = dict.fromkeys(each for grid in grids for each in options_of(method, grid, chosen, self.per_node))
                     cells += [replace(cell, split=Split(method.name, ranks, *each)) for each in settled]
         return cells
 

@@ -48,6 +48,17 @@ def test_options_go_to_the_methods_that_have_them_and_windows_into_the_grid() ->
     ]
 
 
+def test_relays_are_used_where_a_job_has_several_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool of ranks is one node; under torchrun a node has LOCAL_WORLD_SIZE ranks, and cells and records say so."""
+    assert splits(methods=("magi", "ring_p2p")) == [("magi", "1x8", ""), ("ring_p2p", "1x8", "")]
+    for name, value in {"RANK": "1", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}.items():
+        monkeypatch.setenv(name, value)
+    assert splits(methods=("magi", "ring_p2p")) == [("magi", "1x8", "node=4"), ("ring_p2p", "1x8", "")]
+    assert splits(methods=("magi",), options={"node": [1, 2], "stages": 4}) == [("magi", "1x8", o) for o in ("stages=4", "node=2,stages=4")]
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    assert splits(methods=("magi",)) == [("magi", "1x8", "")]
+
+
 def test_keys_of_cells_without_options_are_those_of_before() -> None:
     assert fingerprint(Split("magi", 8, "1x8")) == fingerprint({"method": "magi", "ranks": 8, "grid": "1x8"})
     assert fingerprint(Split("magi", 8, "1x8", "stages=4")) != fingerprint(Split("magi", 8, "1x8"))
@@ -57,7 +68,10 @@ def test_keys_of_cells_without_options_are_those_of_before() -> None:
     ("asked", "words"),
     [
         (["--methods", "ring_p2p", "--option", "stages=4"], "none of these methods has an option 'stages'; they have none"),
-        (["--methods", "magi,burst", "--option", "stage=4"], "an option 'stage'; they have stages, windows, and `longca ls cp` shows"),
+        (
+            ["--methods", "magi,burst", "--option", "stage=4"],
+            "an option 'stage'; they have node, stages, windows, and `longca ls cp` shows",
+        ),
         (["--methods", "magi", "--option", "stages=0"], "stages (parts in which remote keys come"),
         (["--methods", "magi", "--option", "stages=1.5"], "the option stages must be a whole number, not 1.5"),
         (["--methods", "magi", "--option", "stages"], "is not a setting"),

@@ -37,7 +37,7 @@ def table(done: Verification) -> list[Row]:
     nodes = str(len({place.node for place in done.places}) or 1)
     by_method: dict[str, list[CpFinding]] = {}
     for finding in done.findings:
-        by_method.setdefault(f"{finding.method} {finding.grid} {finding.kernel}", []).append(finding)
+        by_method.setdefault(finding.title, []).append(finding)
     rows = [(title, str(done.ranks), nodes, *_verdict(findings)) for title, findings in by_method.items()]
     for (op, ranks, of_nodes), lines in groupby(done.transfers, lambda line: (line.op, line.ranks, line.nodes)):
         rows.append((OPERATIONS[op], str(ranks), str(of_nodes), *_speed(list(lines))))

@@ -23,7 +23,7 @@ from longca.bench.run.level import Level
 from longca.errors import Refused, Unavailable
 from longca.kernels import registry as kernels
 from longca.masks import AnyMask
-from longca.parallel import registry
+from longca.parallel import joining, registry
 from longca.parallel.grid import Grid
 from longca.text import parse_list, parse_size
 
@@ -53,7 +53,7 @@ class ManyDevices(Level):
 
     def cells(self, steps: Sequence[Step]) -> list[Cell]:
         """Every cell with every method."""
-        suite, device = self.suite, self.device
+        suite, device, launch = self.suite, self.device, joining.launched()
         ranks, methods = ranks_of(suite, device), [registry.get(name) for name in methods_of(suite)]
         if suite.per_rank:
             suite = suite.changed(seqlens=tuple(parse_size(str(size)) * ranks for size in suite.seqlens))
@@ -62,7 +62,8 @@ class ManyDevices(Level):
             case = cell.case(mask_of(cell.problem))
             for method in methods:
                 grid = Grid.parse(grid_of(method, methods, suite, case, ranks))
-                split += [replace(cell, split=Split(method.name, ranks, *settled)) for settled in options_of(method, grid, suite)]
+                options = options_of(method, grid, suite, launch.ranks_per_node if launch else ranks)
+                split += [replace(cell, split=Split(method.name, ranks, *settled)) for settled in options]
         return split
 
     def executor(self, device_model: str, cache: Path, full: bool) -> Ranks:

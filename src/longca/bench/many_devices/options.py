@@ -24,11 +24,13 @@ def refuse_options(suite: Suite, methods: Sequence[str]) -> None:
             raise BadInput(f"none of these methods has an option {name!r}; {own}, and `longca ls cp` shows those of all methods.")
 
 
-def options_of(method: Method, grid: Grid, suite: Suite) -> list[tuple[str, str]]:
-    """The grid and the options of each combination of values that the suite has for this method, each once."""
+def options_of(method: Method, grid: Grid, suite: Suite, ranks_per_node: int) -> list[tuple[str, str]]:
+    """The grid and the options of each combination of values that the suite has for this method, each once. What the suite does not say
+    may follow from the nodes."""
+    usual = method.default_options(grid.ranks, ranks_per_node)
     own = {option.name for option in method.options}
     axes = [[(name, value) for value in _values(values)] for name, values in suite.options.items() if name in own]
-    return list(dict.fromkeys(_settled(method, grid, dict(chosen)) for chosen in itertools.product(*axes)))
+    return list(dict.fromkeys(_settled(method, grid, usual | dict(chosen)) for chosen in itertools.product(*axes)))
 
 
 def _settled(method: Method, grid: Grid, chosen: dict[str, int]) -> tuple[str, str]:

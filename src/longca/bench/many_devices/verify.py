@@ -70,6 +70,12 @@ class CpFinding(msgspec.Struct):
     status: Status
     reason: str
     errors: Check
+    options: str = ""  # of the method, where they differ from its defaults: node=8
+
+    @property
+    def title(self) -> str:
+        """The method as the table names it."""
+        return " ".join(part for part in (self.method, self.grid, self.options, self.kernel) if part)
 
     @property
     def worst(self) -> float:
@@ -195,4 +201,5 @@ def verify(level: ManyDevices, steps: Sequence[Step], tell: Callable[[Verificati
 def _finding(job: Job, found: Mapping[Pass, Outcome]) -> CpFinding:
     one, split = finding(job, found), job.cell.split
     assert split is not None
-    return CpFinding(split.method, split.grid, job.cell.kernel, one.mask, one.seqlen, split.ranks, one.status, one.reason, one.errors)
+    tried = (one.mask, one.seqlen, split.ranks, one.status, one.reason, one.errors)
+    return CpFinding(split.method, split.grid, job.cell.kernel, *tried, split.options)

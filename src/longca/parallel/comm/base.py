@@ -9,12 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 
 from longca.masks import AnyMask, Mask
 
+T = TypeVar("T")
 Message = tuple[int, torch.Tensor]  # a rank of this Comm, and what it gets or where its message goes: contiguous
 Operation = Literal["exchange", "all_to_all", "all_gather", "reduce_scatter"]
 
@@ -116,6 +117,15 @@ class Comm(ABC):
         """An uninitialised buffer; `what` says what for."""
         return torch.empty(tuple(shape), dtype=dtype, device=self.device)
 
+    def beside(self, task: Callable[[], T]) -> Callable[[], T]:
+        """Does a task that waits for transfers, copies what has arrived and posts it again, beside the attention that is called meanwhile.
+        Returns a function that gives its result. Where nothing runs beside attention, that function does the task when it is called."""
+        return task
+
+    def join(self) -> None:
+        """What follows waits for everything that was done beside."""
+        return
+
     def note_attention(self, call: AttentionCall) -> None:
         """The local kernel is about to be called. Only recorders are told."""
         return
@@ -130,7 +140,12 @@ class Comm(ABC):
         sends = [send for send in sends if send[0] != self.rank]
         receives = [receive for receive in receives if receive[0] != self.rank]
         self._count(sends)
-        return self._post(operation, sends, receives) if sends or receives else Transfer()
+        transfer = self._post(operation, sends, receives) if sends or receives else Transfer()
+        return self._after_copies(transfer, own) if own else transfer
+
+    def _after_copies(self, transfer: Transfer, copied: Sequence[torch.Tensor]) -> Transfer:
+        """The transfer, which now waits for copies as well, where they may still be under way when it is waited for."""
+        return transfer
 
     def _count(self, sends: Sequence[Message]) -> None:
         self.traffic.sent_bytes += sum(size_of(tensor) for _, tensor in sends)

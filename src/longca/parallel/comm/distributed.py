@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from longca.parallel.comm.base import Comm, Message, Operation, Traffic, Transfer, size_of
+from longca.parallel.comm.base import Comm, Message, Operation, T, Traffic, Transfer, size_of
 
 TAGS = 1 << 20  # gloo's tags are small numbers; so many messages between two ranks are never under way at once
 LETTER_BYTES = 512 << 10  # up to here gloo's time for a message hardly depends on its size
 # torch 2.13 gives them new names
 _ALL_GATHER = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _REDUCE_SCATTER = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+
+@cache
+def _second_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)
+
+
+def _use_on_another(stream: torch.cuda.Stream, tensors: Sequence[torch.Tensor]) -> None:
+    """Tells the allocator that tensors of one stream are used on the current one, so that their memory is not given away too early."""
+    now = torch.cuda.current_stream(stream.device)
+    if now != stream:
+        for tensor in tensors:
+            tensor.record_stream(now)
 
 
 class TorchComm(Comm):
@@ -69,6 +83,7 @@ class TorchComm(Comm):
     def _post(self, operation: Operation, sends: Sequence[Message], receives: Sequence[Message]) -> Transfer:
         sends = [(rank, tensor) for rank, tensor in sends if tensor.numel()]
         receives = [(rank, tensor) for rank, tensor in receives if tensor.numel()]
+        stream = torch.cuda.current_stream(self.device) if self.device.type == "cuda" else None
         works: list[Any]
         if self.batches:
             held = [*sends, *receives]
@@ -84,6 +99,8 @@ class TorchComm(Comm):
         def wait() -> None:
             for work in works:
                 work.wait()
+            if stream is not None:
+                _use_on_another(stream, [tensor for _, tensor in held])
             for letter, tensors in unpack:
                 for tensor, part in zip(tensors, letter.split([tensor.numel() for tensor in tensors]), strict=True):
                     tensor.view(-1).copy_(part)
@@ -91,6 +108,30 @@ class TorchComm(Comm):
             unpack.clear()
 
         return Transfer(wait) if works else Transfer()
+
+    def beside(self, task: Callable[[], T]) -> Callable[[], T]:
+        """On a GPU at once, on a stream of its own; gloo waits on the host, so there the task is done when its result is asked for."""
+        if self.device.type != "cuda":
+            return task
+        with torch.cuda.stream(_second_stream(self.device)):
+            return [task()].pop
+
+    def join(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.current_stream(self.device).wait_stream(_second_stream(self.device))
+
+    def _after_copies(self, transfer: Transfer, copied: Sequence[torch.Tensor]) -> Transfer:
+        """Copies are done when the stream has come to them; another stream that waits for the transfer must wait for them, too."""
+        if self.device.type != "cuda":
+            return transfer
+        stream = torch.cuda.current_stream(self.device)
+        done = stream.record_event()
+
+        def finish() -> None:
+            torch.cuda.current_stream(self.device).wait_event(done)
+            _use_on_another(stream, copied)
+
+        return transfer.then(finish)
 
     def all_gather(self, tensors: Sequence[torch.Tensor], receives: Sequence[Sequence[torch.Tensor]]) -> Transfer:
         if not self.own_collectives or not _even(receives):

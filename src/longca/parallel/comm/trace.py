@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, cast
@@ -11,7 +11,7 @@ from typing import Literal, cast
 import msgspec
 import torch
 
-from longca.parallel.comm.base import AttentionCall, Comm, Message, Operation, Traffic, Transfer, size_of
+from longca.parallel.comm.base import AttentionCall, Comm, Message, Operation, T, Traffic, Transfer, size_of
 from longca.parallel.comm.shapes import META, Shape
 
 Kind = Literal["post", "wait", "attention", "memory"]
@@ -32,6 +32,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     receives: Messages = ()
     call: AttentionCall | None = None
     alive: int = 0  # bytes of all storages at this time
+    beside: bool = False  # on a stream of its own, beside attention: `Comm.beside`
 
 
 @dataclass
@@ -46,6 +47,7 @@ class Recording:
     most: dict[str, int] = field(default_factory=dict)
     waiting_bytes: int = 0
     waiting_calls: int = 0
+    beside: bool = False
 
     def next_number(self) -> int:
         self.numbers += 1
@@ -58,7 +60,8 @@ class Recording:
     def flush(self) -> None:
         """Operations on memory become an event when something else follows them."""
         if self.waiting_calls:
-            self.events.append(Event("memory", bytes=self.waiting_bytes, calls=self.waiting_calls, alive=self.alive))
+            memory = Event("memory", bytes=self.waiting_bytes, calls=self.waiting_calls, alive=self.alive, beside=self.beside)
+            self.events.append(memory)
             self.waiting_bytes = self.waiting_calls = 0
 
     def allocated(self, size: int, what: str) -> None:
@@ -107,12 +110,17 @@ class TraceComm(Comm):
         number = recording.next_number()
         sent, received = (tuple((self.members[rank], size_of(tensor)) for rank, tensor in messages) for messages in (sends, receives))
         size = sum(size for _, size in sent)
-        recording.add(Event("post", number, size, len(sent), operation, self.channel, self.members, sent, received, alive=recording.alive))
+        recording.add(
+            Event(
+                "post", number, size, len(sent), operation, self.channel, self.members, sent, received,
+                alive=recording.alive, beside=recording.beside,
+            )
+        )  # fmt: skip
         held = [*sends, *receives]  # as long as they are under way
 
         def wait() -> None:
             held.clear()
-            recording.add(Event("wait", number, alive=recording.alive))
+            recording.add(Event("wait", number, alive=recording.alive, beside=recording.beside))
 
         return Transfer(wait)
 
@@ -124,6 +132,16 @@ class TraceComm(Comm):
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype, what: str = "") -> torch.Tensor:
         return cast(torch.Tensor, Shape.empty(self.recording, shape, dtype, what))
+
+    def beside(self, task: Callable[[], T]) -> Callable[[], T]:
+        """Records the task at once, as a device with streams would get it."""
+        recording = self.recording
+        recording.flush()
+        recording.beside = True
+        result = [task()]
+        recording.flush()
+        recording.beside = False
+        return result.pop
 
     def note_attention(self, call: AttentionCall) -> None:
         self.recording.add(Event("attention", call=call, alive=self.recording.alive))

@@ -1,4 +1,4 @@
-"""magi: equal tokens and even work for every rank, and every rank receives exactly the keys that its rows see."""
+"""magi: equal tokens and even work for every rank, and every rank receives exactly the keys that its rows see, between nodes by relays."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from longca.masks import AnyMask, Mask
 from longca.parallel.balance import balanced
 from longca.parallel.grid import Grid
 from longca.parallel.method import Method, Plan
-from longca.parallel.options import STAGES
+from longca.parallel.options import NODE, STAGES
 from longca.parallel.ranges import Shards
 
 if TYPE_CHECKING:
@@ -18,12 +18,15 @@ if TYPE_CHECKING:
 
 class Magi(Method):
     name = "magi"
-    about = "tokens and work even, few keys to send; each rank receives the keys its rows see and returns their gradients, in stages"
+    about = "tokens and work even; each rank receives the keys its rows see and returns their gradients, in stages, between nodes by relays"
     needs = "nothing of heads; any number of ranks"
     order = 60
-    options = (STAGES,)
+    options = (STAGES, NODE)
     takes_sinks = True
     no_blocks = "it sends each rank the keys that its rows see as a few ranges, and scattered blocks are not that"
+
+    def default_options(self, ranks: int, ranks_per_node: int) -> dict[str, int]:
+        return {NODE.name: ranks_per_node} if 1 < ranks_per_node < ranks else {}
 
     def shards(self, mask: AnyMask, grid: Grid) -> Shards:
         assert isinstance(mask, Mask)  # block patterns are refused
@@ -33,4 +36,5 @@ class Magi(Method):
         from longca.parallel.primitives.group_cast import GroupCast
 
         assert isinstance(plan.mask, Mask)  # block patterns are refused
-        return GroupCast(plan.local_kernel(comm), comm, plan.mask, plan.shards, (0, plan.case.heads_q), plan.options["stages"])
+        heads, options = (0, plan.case.heads_q), plan.options
+        return GroupCast(plan.local_kernel(comm), comm, plan.mask, plan.shards, heads, options["stages"], options["node"])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -11,178 +10,185 @@ import numpy as np
 import torch
 
 from longca.masks import Mask
-from longca.parallel.comm.base import Comm, Message, Transfer, all_of
+from longca.parallel.comm.base import Comm, Transfer, all_of
 from longca.parallel.cuts import once_for_all_ranks
+from longca.parallel.primitives.hop import Channels, Hop
 from longca.parallel.primitives.local import LocalKernel, Piece
 from longca.parallel.primitives.merge import Merger, Total
 from longca.parallel.primitives.program import Gradients, Kept, Program, with_sinks
 from longca.parallel.primitives.rows import take_rows
-from longca.parallel.ranges import Ranges, Shards, count, joined, positions
-from longca.parallel.transfers import Needs, Round, in_stages, rounds
+from longca.parallel.ranges import Shards, count, joined, positions, row_slices
+from longca.parallel.routes import Route, routes
+from longca.parallel.transfers import Needs
 
 JOIN_BYTES = 1 << 20  # rounds of messages that are smaller together are posted at once
 
 
 @dataclass(frozen=True)
-class Post:
-    """What this rank sends and receives at once: of one round, or of several small ones."""
-
-    wanted_by: dict[int, torch.Tensor]  # which of my keys each rank wants
-    spans: dict[int, slice]  # where each rank's keys land
-
-
-@dataclass(frozen=True)
 class Stage:
-    """What moves in one stage. Remote keys land rank after rank; `order` brings them into global order, `back` the other way."""
+    """Attention over keys that come together, in one hop or in several; without any it is the rank's own keys. `order` brings them from
+    where they land into global order, `back` the other way."""
 
-    posts: list[Post]
-    length: int
-    order: torch.Tensor
-    back: torch.Tensor
     piece: Piece | None
+    rows: list[slice]  # that see one of the keys
+    hops: Sequence[Hop] = ()
+    order: torch.Tensor | None = None
+    back: torch.Tensor | None = None
 
 
-@lru_cache(maxsize=8)
-def staged(needs: Needs, stages: int, small: int) -> list[list[list[Turn]]]:
-    """The posts of each stage, the same on all ranks."""
-    return [[[Turn(turn) for turn in post] for post in stage] for stage in in_stages(rounds(needs.sizes), needs.sizes, stages, small)]
-
-
-class Turn:
-    """A round, as its receivers and as its senders see it."""
-
-    def __init__(self, turn: Round) -> None:
-        self.sender = turn  # by receiver
-        self.receiver = {sender: receiver for receiver, sender in turn.items()}
-
-
+Coming = tuple[Transfer, list[torch.Tensor]]  # buffers that may be read when the transfer has arrived
 needs_of: Callable[[Mask, Shards], Needs] = once_for_all_ranks(Needs)
+routes_of = lru_cache(maxsize=8)(routes)
 
 
 class GroupCast(Program):
     """`stages`: in how many parts remote keys come, each beside the attention over the part before. Each part comes in rounds in which a
-    rank sends to one rank and receives from one."""
+    rank sends to one rank and receives from one. `node`: how many neighbouring ranks share a node; keys of other nodes come by relays.
+    """
 
-    def __init__(self, kernel: LocalKernel, comm: Comm, mask: Mask, shards: Shards, heads: tuple[int, int], stages: int = 2) -> None:
+    def __init__(
+        self, kernel: LocalKernel, comm: Comm, mask: Mask, shards: Shards, heads: tuple[int, int], stages: int = 2, node: int = 1
+    ) -> None:
         self.kernel, self.comm, self.rows, self.heads = kernel, comm, shards[comm.rank], heads
-        needs, case = needs_of(mask, shards), kernel.case
+        case = kernel.case
         key_bytes = case.heads_kv * (case.head_dim + case.head_dim_v) * kernel.dtype.itemsize
-        plan = staged(needs, stages, JOIN_BYTES // key_bytes)
+        way = routes_of(needs_of(mask, shards), node, stages, JOIN_BYTES // key_bytes)
         rows = mask.rows(self.rows)  # type: ignore[arg-type]  # arrays are ranges too
-        self.own = kernel.over(rows.cols(self.rows))  # type: ignore[arg-type]
-        self.stages = [self._stage(needs, posts, rows) for posts in plan]
-        self.returns = comm.sub(range(comm.size), "gradients")
+        first = comm.rank // node * node
+        self.node = range(first, min(first + node, comm.size))
+        own = rows.cols(self.rows)  # type: ignore[arg-type]
+        self.stages = [Stage(kernel.over(own), row_slices(own)), *(self._stage(route, rows) for route in way)]
+        self.relayed = len(self.stages[-1].hops) > 1
+        # keys of the own node cover the way of other keys forward, and the way back of their gradients backward
+        self.stages_backward = [self.stages[0], *self.stages[2:], self.stages[1]] if self.relayed else self.stages
 
-    def _stage(self, needs: Needs, posts: list[list[Turn]], rows: Mask) -> Stage:
-        me = self.comm.rank
-        coming = [[(owner, needs.keys(me, owner)) for turn in post if (owner := turn.sender.get(me)) is not None] for post in posts]
-        wanted = [[rank for turn in post if (rank := turn.receiver.get(me)) is not None] for post in posts]
-        pieces = [keys for post in coming for _, keys in post]
-        keys = joined(np.concatenate([np.zeros((0, 2), np.int64), *pieces]))
-        edges = itertools.pairwise(np.append(0, np.cumsum([count(piece) for piece in pieces], dtype=np.int64)).tolist())
+    def _stage(self, route: Route, rows: Mask) -> Stage:
+        held, hops = [self.rows], list[Hop]()
+        for leg in route:
+            hops.append(Hop(leg, held, self.comm.rank, self._channels(leg.label)))
+            held = hops[-1].landing
+        keys = joined(np.concatenate([np.zeros((0, 2), np.int64), *held]))
+        seen = rows.cols(keys)  # type: ignore[arg-type]
         if self.comm.shapes_only:
-            order = back = self._places(keys, keys)
+            order = back = torch.empty(count(keys), dtype=torch.int64, device=self.comm.device)
         else:
-            place = np.concatenate([np.zeros(0, np.int64), *(positions(piece, keys) for piece in pieces)])
-            order, back = self._index(np.argsort(place, kind="stable")), self._index(place)
-        return Stage(
-            [
-                Post(
-                    {rank: self._places(needs.keys(rank, me), self.rows) for rank in ranks},
-                    {owner: slice(*next(edges)) for owner, _ in mine},
-                )
-                for ranks, mine in zip(wanted, coming, strict=True)
-            ],
-            count(keys),
-            order,
-            back,
-            self.kernel.over(rows.cols(keys)),  # type: ignore[arg-type]
-        )
+            place = np.concatenate([np.zeros(0, np.int64), *(positions(part, keys) for part in held)])
+            order, back = (torch.from_numpy(index).to(self.comm.device) for index in (np.argsort(place, kind="stable"), place))
+        return Stage(self.kernel.over(seen), row_slices(seen), hops, order, back)
 
-    def _places(self, ranges: Ranges, of: Ranges) -> torch.Tensor:
-        """Where tokens stand among others; of shapes only their number is asked for."""
-        if self.comm.shapes_only:
-            return torch.empty(count(ranges), dtype=torch.int64, device=self.comm.device)
-        return self._index(positions(ranges, of))
-
-    def _index(self, numbers: Ranges) -> torch.Tensor:
-        return torch.from_numpy(numbers).to(self.comm.device)
+    def _channels(self, label: str) -> Channels:
+        """Those of all ranks, or with a label those of this node."""
+        if not label:
+            return Channels(self.comm, self.comm.sub(range(self.comm.size), "gradients"))
+        return Channels(self.comm.sub(self.node, label), self.comm.sub(self.node, f"{label} gradients"), self.node[0])
 
     def forward(
         self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, Kept]:
         merger = Merger(self.kernel, q_LHD, v_LHD)
-        coming = self.cast(0, k_LHD, v_LHD)
-        if self.own is not None:
-            merger.add(self.own.rows, *self.own.forward(q_LHD, k_LHD, v_LHD))
-        for number, stage in enumerate(self.stages):
-            k, v = self.landed(stage, coming)
-            coming = self.cast(number + 1, k_LHD, v_LHD)
+        for stage, (k, v) in self.arriving(self.stages, k_LHD, v_LHD):
             if stage.piece is not None:
-                merger.add(stage.piece.rows, *stage.piece.forward(q_LHD, k, v))
+                merger.add(stage.piece.rows, *stage.piece.forward(q_LHD, k, v), stage.rows)
         sinks = self.own_sinks(sinks_H)
         out, lse = merger.result(sinks)
         return out, Kept(q_LHD, k_LHD, v_LHD, out, lse, sinks)
 
     def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
         dq, dk, dv = (Total(self.kernel, x.shape) for x in kept[:3])
-        coming = self.cast(0, kept.k, kept.v)
-        if self.own is not None:
-            parts = self.own.backward(dout_LHD, *kept[:5])
-            for total, part, where in zip((dq, dk, dv), parts, (self.own.rows, self.own.keys, self.own.keys), strict=True):
-                total.add(where, part)
-        returning = Transfer()
-        for number, stage in enumerate(self.stages):
-            k, v = self.landed(stage, coming)
-            coming = self.cast(number + 1, kept.k, kept.v)
-            grads = [Total(self.kernel, k.shape), Total(self.kernel, v.shape)]
+        home = Home(self.kernel, (dk, dv))
+        for stage, (k, v) in self.arriving(self.stages_backward, kept.k, kept.v):
+            grads = (dk, dv) if not stage.hops else [Total(self.kernel, x.shape) for x in (k, v)]
             if stage.piece is not None:
                 dq_part, *parts_kv = stage.piece.backward(dout_LHD, kept.q, k, v, kept.out, kept.lse)
-                dq.add(stage.piece.rows, dq_part)
+                dq.add(stage.piece.rows, dq_part, stage.rows)
                 for total, part in zip(grads, parts_kv, strict=True):
                     total.add(stage.piece.keys, part)
-            returning.wait()
-            returning = self.give_back(stage, [total.result() for total in grads], (dk, dv))
-        returning.wait()
+            home.send(stage, grads)
+        home.wait()
         return with_sinks((dq.result(), dk.result(), dv.result()), dout_LHD, kept)
 
-    def cast(self, number: int, *own: torch.Tensor) -> tuple[Transfer, list[torch.Tensor]]:
-        """Posts the keys of a stage, round after round: sends what others want of mine, receives what I want of theirs."""
-        if number >= len(self.stages):
-            return Transfer(), []
-        stage = self.stages[number]
-        buffers = [self.comm.empty((stage.length, *x.shape[1:]), x.dtype, "cast") for x in own]
-        transfers = []
-        for post in stage.posts:
-            sends = [(rank, take_rows(x, index, "LHD")) for rank, index in post.wanted_by.items() for x in own]
-            receives = [(owner, buffer[span]) for owner, span in post.spans.items() for buffer in buffers]
-            transfers.append(self.comm.exchange(sends, receives))
-        return all_of(transfers), buffers
+    def arriving(self, stages: Sequence[Stage], *own: torch.Tensor) -> Iterator[tuple[Stage, list[torch.Tensor]]]:
+        """Each stage with its keys in global order. Beside the attention over them the keys of the next stage come; with relays, all keys
+        take their first hop at once, and the next ones beside the attention over the rank's own keys and later."""
+        arrivals = [Arrival(stage, own, at_once=self.relayed) for stage in stages]
+        for number, stage in enumerate(stages):
+            keys = [take_rows(x, stage.order, self.kernel.layout) for x in arrivals[number].wait()]
+            if arrivals[number + 1 :] and not (self.relayed and number == 0):  # relays have nothing to pass on yet
+                arrivals[number + 1].post()
+            yield stage, keys
+            if self.relayed and number == 0:
+                for arrival in arrivals:
+                    arrival.pass_on(self.comm)
+        if self.relayed:
+            self.comm.join()  # keys that this rank alone sends may still be under way, and the caller may change them now
 
-    def landed(self, stage: Stage, coming: tuple[Transfer, list[torch.Tensor]]) -> list[torch.Tensor]:
-        """Returns the keys of a stage in global order."""
-        transfer, buffers = coming
+
+class Arrival:
+    """The keys of a stage on their way."""
+
+    def __init__(self, stage: Stage, own: Sequence[torch.Tensor], at_once: bool) -> None:
+        self.hops = list(stage.hops)
+        self.coming: Coming = self.hops.pop(0).cast(own) if at_once and self.hops else (Transfer(), list(own))
+        self.take_hops: Callable[[], Coming] | None = self._take_hops
+
+    def _take_hops(self) -> Coming:
+        """Takes the hops that are left, one after the other; the last one is under way then."""
+        coming, self.coming = self.coming, (Transfer(), [])
+        for hop in self.hops:
+            arrived, held = coming
+            arrived.wait()
+            coming = hop.cast(held)
+        return coming
+
+    def pass_on(self, comm: Comm) -> None:
+        """Takes the hops that are left beside attention."""
+        if self.hops:
+            self.take_hops = comm.beside(self._take_hops)
+
+    def post(self) -> None:
+        """Takes all hops, where that is not done yet."""
+        if self.take_hops is not None:
+            self.coming, self.take_hops = self.take_hops(), None
+
+    def wait(self) -> list[torch.Tensor]:
+        """The keys, as they land."""
+        self.post()
+        (transfer, keys), self.coming = self.coming, (Transfer(), [])
         transfer.wait()
-        return [take_rows(buffer, stage.order, self.kernel.layout) for buffer in buffers]
+        return keys
 
-    def give_back(self, stage: Stage, grads: Sequence[torch.Tensor], totals: Sequence[Total]) -> Transfer:
-        """Returns dK and dV of a stage to their owners, round after round; what comes back for my keys is added in fp32."""
-        going = [take_rows(grad, stage.back, "LHD") for grad in grads]
-        return all_of([self._return(post, going, totals) for post in stage.posts])
 
-    def _return(self, post: Post, going: Sequence[torch.Tensor], totals: Sequence[Total]) -> Transfer:
-        sends: list[Message] = [(owner, part[span]) for owner, span in post.spans.items() for part in going]
-        buffers = {
-            rank: [self.comm.empty((len(index), *grad.shape[1:]), grad.dtype, "returned") for grad in going]
-            for rank, index in post.wanted_by.items()
-        }
-        receives: list[Message] = [(rank, buffer) for rank, pair in buffers.items() for buffer in pair]
+class Home:
+    """Gradients on their way to the owners of the keys. Where several hops are to take, what ranks return for a key is added up in fp32 at
+    each of them, and the sum goes on."""
 
-        def add() -> None:
-            for rank, pair in buffers.items():
-                for total, part in zip(totals, pair, strict=True):
-                    into = total.buffer()
-                    into.index_add_(0, post.wanted_by[rank], part.to(into.dtype))
-            buffers.clear()
+    def __init__(self, kernel: LocalKernel, own: Sequence[Total]) -> None:
+        self.kernel, self.own = kernel, own
+        self.first, self.last = Transfer(), list[Transfer]()
 
-        return self.returns.exchange(sends, receives).then(add)
+    def send(self, stage: Stage, grads: Sequence[Total]) -> None:
+        """Returns the gradients of a stage, once those of the stage before are one hop further."""
+        if not stage.hops:
+            return
+        self.first.wait()
+        going = [take_rows(total.result(), stage.back, "LHD") for total in grads]
+        sums = [self.own, *([Total(self.kernel, (hop.length, *x.shape[1:])) for x in going] for hop in stage.hops[:-1])]
+        first = stage.hops[-1].give_back(going, sums[-1])
+        if len(stage.hops) == 1:
+            self.first = first
+            return
+
+        def pass_on() -> Transfer:
+            returning = first
+            for number in range(len(stage.hops) - 1, 0, -1):
+                returning.wait()
+                going = [take_rows(total.result(self.kernel.accumulate), None, "LHD") for total in sums.pop()]
+                returning = stage.hops[number - 1].give_back(going, sums[-1])
+            return returning
+
+        passed_on = self.kernel.comm.beside(pass_on)
+        self.first = Transfer(lambda: self.last.append(passed_on()))
+
+    def wait(self) -> None:
+        self.first.wait()
+        all_of(self.last).wait()

@@ -24,8 +24,8 @@ class Merger:
         self.out: torch.Tensor | None = None
         self.lse: torch.Tensor | None = None
 
-    def add(self, rows: slice, out_LHD: torch.Tensor, lse_HL: torch.Tensor | None) -> None:
-        """The result of `rows` over further keys; with a single part it may come without lse."""
+    def add(self, rows: slice, out_LHD: torch.Tensor, lse_HL: torch.Tensor | None, seeing: Sequence[slice] = ()) -> None:
+        """The result of `rows` over further keys, of which only the rows `seeing` see any; with a single part it may come without lse."""
         if self.out is None:
             self._first(rows, out_LHD, lse_HL)
             return
@@ -33,11 +33,15 @@ class Merger:
             raise Refused(f"{self.kernel.label} gives no lse, and results over several sets of keys cannot be put together without it.")
         if self.out.dtype != self.kernel.accumulate:  # only now: a single part needs no fp32
             self.out = self.out.to(self.kernel.accumulate)
-        out, lse = self.out[rows], self.lse[:, rows]
+        for some in seeing or [rows]:
+            part = slice(some.start - rows.start, some.stop - rows.start)
+            self._merge(self.out[some], self.lse[:, some], out_LHD[part], lse_HL[:, part])
+
+    def _merge(self, out: torch.Tensor, lse: torch.Tensor, out_LHD: torch.Tensor, lse_HL: torch.Tensor) -> None:
         # Both weights by themselves: 1 - weight would round a small one at the size of 1. NaN only where neither has seen anything yet.
         ahead_LH1 = (lse_HL - lse).T.unsqueeze(-1)
         new, old = (torch.sigmoid(x).nan_to_num_(0.0).to(out.dtype) for x in (ahead_LH1, -ahead_LH1))
-        out.mul_(old).addcmul_(out_LHD.to(out.dtype), new)
+        out.mul_(old).addcmul_(out_LHD, new)  # bf16 becomes fp32 inside the operation, which saves a copy
         lse.copy_(torch.logaddexp(lse, lse_HL))
 
     def _first(self, rows: slice, out_LHD: torch.Tensor, lse_HL: torch.Tensor | None) -> None:
@@ -45,7 +49,7 @@ class Merger:
             self.out, self.lse = out_LHD, None if lse_HL is None else lse_HL.to(self.lse_type)
             return
         self.out, lse = self._nothing(self.kernel.accumulate)
-        self.out[rows] = out_LHD.to(self.out.dtype)
+        self.out[rows] = out_LHD
         if lse_HL is not None:
             lse[:, rows] = lse_HL
             self.lse = lse
@@ -72,12 +76,14 @@ class Total:
     def __init__(self, kernel: LocalKernel, shape_LHD: Sequence[int], so_far: torch.Tensor | None = None) -> None:
         self.kernel, self.shape, self.sum = kernel, shape_LHD, so_far
 
-    def add(self, where: slice, part_LHD: torch.Tensor) -> None:
+    def add(self, where: slice, part_LHD: torch.Tensor, some: Sequence[slice] = ()) -> None:
+        """Adds the part of the tokens `where`, which is 0 outside `some` of them."""
         if self.sum is None and len(part_LHD) == self.shape[0]:
             self.sum = part_LHD
             return
-        into = self.buffer()[where]
-        into += part_LHD.to(into.dtype)
+        for tokens in some or [where]:
+            into = self.buffer()[tokens]
+            into += part_LHD[tokens.start - where.start : tokens.stop - where.start] if some else part_LHD
 
     def buffer(self) -> torch.Tensor:
         """The sum in the type of accumulation, zero at first; it may be sent, received into and added to."""

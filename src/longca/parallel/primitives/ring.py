@@ -180,7 +180,7 @@ class Travelling:
             for run in self.held.memory:
                 run.zero_()
         for into, part in zip(self.held.parts, parts, strict=True):
-            into[where] += part.to(into.dtype)
+            into[where] += part
 
     def leave(self, hop: GradientHop) -> None:
         """Send on what is held, and receive what the next visit adds to; my own sum may come home at the same time."""

@@ -1,0 +1,161 @@
+"""Relays: keys cross between two nodes once, every rank gets what its rows see, and gradients come back in fp32 sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from longca import masks
+from longca.kernels import inputs
+from longca.masks import Mask
+from longca.parallel.comm.local import World
+from longca.parallel.comm.null import NullComm
+from longca.parallel.comm.trace import Event
+from longca.parallel.method import Plan
+from longca.parallel.primitives.group_cast import GroupCast
+from longca.parallel.ranges import count, joined, row_slices, seen_keys, tokens
+from longca.parallel.recording import record
+from parallel.running import assert_right, case_of, mask_of, plan_of, reference, run_local, trace
+
+NODES = [(4, 2), (5, 2), (7, 3), (6, 5)]  # ranks, and ranks that share a node; the last node may have fewer
+
+
+def relayed(mask: Mask, ranks: int, node: int, heads: tuple[int, int] = (4, 2), stages: int = 2, dtype: str = "fp32") -> Plan:
+    return plan_of("magi", mask, case_of(mask.seqlen_q, heads, dtype), ranks, options={"node": node, "stages": stages})
+
+
+def crossing(plan: Plan, node: int, forward: bool = True) -> np.ndarray:
+    """Bytes that each rank sends to each node."""
+    sent = np.zeros((plan.ranks, -(-plan.ranks // node)), np.int64)
+    for rank in range(plan.ranks):
+        comm, turn = trace(plan, rank)
+        for event in comm.events[:turn] if forward else comm.events[turn:]:
+            for peer, size in event.sends:
+                sent[rank, peer // node] += size
+    return sent
+
+
+@pytest.mark.parametrize(("ranks", "node"), NODES)
+@pytest.mark.parametrize("name", masks.names())
+def test_right_on_every_mask_and_on_nodes_of_any_size(name: str, ranks: int, node: int) -> None:
+    mask = mask_of(name)
+    assert_right(run_local(relayed(mask, ranks, node, stages=1 + ranks % 3)), reference(mask, case_of(197)))
+
+
+@pytest.mark.parametrize("heads", [(8, 1), (3, 3)])
+def test_right_with_other_heads_and_another_head_size_for_v(heads: tuple[int, int]) -> None:
+    mask, case = mask_of("causal_document"), case_of(197, heads, head_dim=16, head_dim_v=8)
+    assert_right(run_local(plan_of("magi", mask, case, 5, options={"node": 3})), reference(mask, case))
+
+
+def test_right_where_ranks_own_nothing_and_where_nobody_sees_anything() -> None:
+    assert_right(run_local(relayed(masks.causal(5), 8, 3)), reference(masks.causal(5), case_of(5)))
+    empty = Mask(50, 50, [])
+    assert_right(run_local(relayed(empty, 5, 2)), reference(empty, case_of(50)))
+
+
+@pytest.mark.parametrize("name", masks.names())
+def test_every_rank_receives_exactly_the_keys_that_its_rows_see(name: str) -> None:
+    mask = mask_of(name, 401)
+    plan = relayed(mask, 7, 3)
+    for rank in range(7):
+        program = plan.program(NullComm(rank, 7))
+        assert isinstance(program, GroupCast)
+        landed = [keys for stage in program.stages[1:] for keys in stage.hops[-1].landing]
+        both = joined(np.concatenate([plan.rows(rank), *landed]))
+        assert both.tolist() == joined(np.concatenate([plan.rows(rank), seen_keys(mask, plan.rows(rank))])).tolist()
+        assert count(both) == count(plan.rows(rank)) + sum(map(count, landed))  # none twice
+
+
+@pytest.mark.parametrize(("ranks", "node"), NODES)
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize("name", ["full", "causal", "causal_document", "share_question", "sliding_window"])
+def test_a_key_crosses_each_pair_of_nodes_once(name: str, dtype: str, ranks: int, node: int) -> None:
+    """Counted from the dense mask. Backward the key comes again, and one fp32 sum goes back."""
+    mask = mask_of(name, 401)
+    plan, dense = relayed(mask, ranks, node, (2, 1), dtype=dtype), mask.dense()
+    own = [np.concatenate([tokens(plan.rows(rank)) for rank in range(first, min(first + node, ranks))]) for first in range(0, ranks, node)]
+    seen = np.array([[dense[np.ix_(viewers, keys)].any(0).sum() for viewers in own] for keys in own])  # [node of keys, node of viewers]
+    size, away = 2 * 8 * (4 if dtype == "fp32" else 2), ~np.eye(len(own), dtype=bool)
+
+    def by_node(forward: bool) -> np.ndarray:
+        return np.add.reduceat(crossing(plan, node, forward), range(0, ranks, node))
+
+    assert (by_node(True)[away] == (seen * size)[away]).all()
+    assert (by_node(False)[away] == (seen * size + seen.T * 2 * 8 * 4)[away]).all()
+
+
+def test_bytes_under_a_full_mask() -> None:
+    """As many as without relays, of which a rank sends its own keys to each other node, and 4 bytes of a sum back for each it relays."""
+    ranks, node, own = 8, 4, 512 // 8
+    plan = plan_of("magi", masks.full(512), case_of(512, (6, 3), "bf16"), ranks, options={"node": node})
+    token = 2 * 3 * 8  # elements
+    forward, backward = crossing(plan, node), crossing(plan, node, forward=False)
+    for rank in range(ranks):
+        here, there = rank // node, 1 - rank // node
+        assert forward[rank, there] == own * token * 2
+        assert forward[rank].sum() == (ranks - 1) * own * token * 2
+        assert backward[rank, there] == own * token * (2 + 4)
+        assert backward[rank, here] == 2 * forward[rank, here]
+
+
+def test_adapters_of_a_node_are_equally_busy_where_one_rank_has_what_all_want() -> None:
+    """Some ranks have the first tokens, which all others see; the rest of their nodes carry these keys as well."""
+    mask = masks.global_sliding_window(4096, g=256, w=8)
+    plan = relayed(mask, 8, 4)
+    sent = crossing(plan, 4) // (2 * 2 * 8 * 4)
+    for first in (0, 4):
+        away = sent[first : first + 4, 1 - first // 4]
+        assert away.max() - away.min() <= 2
+        assert away.sum() > 0
+
+
+@pytest.mark.parametrize("node", [1, 4, 9])
+def test_without_several_nodes_nothing_changes(node: int) -> None:
+    def events(plan: Plan) -> list[tuple[object, ...]]:
+        found: Sequence[Event] = [event for rank in range(4) for event in trace(plan, rank)[0].events]
+        return [(event.kind, event.bytes, event.channel, event.sends, event.receives, event.beside) for event in found]
+
+    mask = mask_of("share_question", 401)
+    assert events(relayed(mask, 4, node)) == events(plan_of("magi", mask, case_of(401), 4))
+
+
+def test_relays_pass_keys_on_beside_attention() -> None:
+    """Every hop but the first: nothing of it stands in the way of the attention calls, and the first is under way before them."""
+    plan = relayed(masks.full(256), 8, 4)
+    forward = record(plan, 3).forward
+    first = next(number for number, event in enumerate(forward) if event.kind == "attention")
+    assert sum(event.kind == "post" and not event.beside for event in forward[:first]) >= 2  # of the own node, and to relays
+    assert not [event for event in forward[first:] if event.kind == "post" and not event.beside]
+    assert {event.channel.partition(":")[0] for event in forward if event.kind == "post" and event.beside} == {"relayed"}
+
+
+def test_rows_of_a_slice_see_something_or_are_few() -> None:
+    mask = masks.full_document(4000, documents=[100, 900, 1000, 100, 1900]).cols([(0, 100), (1000, 1100), (2000, 2050)])
+    assert row_slices(mask, gap=900) == [slice(0, 2100)]
+    assert row_slices(mask, gap=899) == [slice(0, 100), slice(1000, 2100)]
+    assert row_slices(Mask(50, 50, [])) == []
+
+
+def test_sinks_are_added_once() -> None:
+    mask = mask_of("causal_document")
+    case = replace(case_of(mask.seqlen_q, dtype="fp64"), sinks=True)
+    sinks = inputs.make(case).sinks
+    assert sinks is not None
+
+    def outs(**options: int) -> list[torch.Tensor]:
+        plan = plan_of("magi", mask, case, 5, options=options)
+        world = World(5)
+        programs = [plan.program(comm) for comm in world.comms()]
+        return world.run(
+            lambda rank: programs[rank].forward(
+                *(inputs.tokens(which, case, plan.rows(rank).tolist(), 0, "LHD") for which in ("q", "k", "v")), sinks
+            )[0]
+        )
+
+    for flat, by_relays in zip(outs(), outs(node=2), strict=True):
+        torch.testing.assert_close(flat, by_relays)
