@@ -32,6 +32,7 @@ lint: $(READY)
 
 figures: $(READY)  ## the tables of README and docs, and figures for papers in $(OUT)/figures, from the journals below results/
 	$(BIN)/python tools/doc_tables.py
+	mkdir -p $(OUT)
 	$(BIN)/longca report results/h200/paper-kernel results/h200/paper-sparse results/simulated -o $(OUT)/results.html \
 	  --figures $(OUT)/figures --latex $(OUT)/results.tex
 

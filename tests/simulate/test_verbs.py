@@ -114,7 +114,7 @@ def test_relays_are_planned_and_simulated_where_there_are_several_nodes(capsys: 
     assert main([*common, "--per-node", "4", "--option", "node=1"]) == 0
     assert main(common) == 0
     relayed, flat, one_node = lines(capsys)
-    assert [row["options"] for row in (relayed, flat, one_node)] == ["node=4", "", ""]
+    assert [row["options"] for row in (relayed, flat, one_node)] == ["node=4", "", "stages=1"]
     key = 2 * 4 * 64 * 2
     assert (relayed["between_bytes"], relayed["inside_bytes"]) == (1024 * key, 6 * 1024 * key)
     assert (flat["between_bytes"], flat["inside_bytes"]) == (4 * 1024 * key, 3 * 1024 * key)

@@ -50,13 +50,13 @@ def test_options_go_to_the_methods_that_have_them_and_windows_into_the_grid() ->
 
 def test_relays_are_used_where_a_job_has_several_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pool of ranks is one node; under torchrun a node has LOCAL_WORLD_SIZE ranks, and cells and records say so."""
-    assert splits(methods=("magi", "ring_p2p")) == [("magi", "1x8", ""), ("ring_p2p", "1x8", "")]
+    assert splits(methods=("magi", "ring_p2p")) == [("magi", "1x8", "stages=1"), ("ring_p2p", "1x8", "")]
     for name, value in {"RANK": "1", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}.items():
         monkeypatch.setenv(name, value)
     assert splits(methods=("magi", "ring_p2p")) == [("magi", "1x8", "node=4"), ("ring_p2p", "1x8", "")]
     assert splits(methods=("magi",), options={"node": [1, 2], "stages": 4}) == [("magi", "1x8", o) for o in ("stages=4", "node=2,stages=4")]
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
-    assert splits(methods=("magi",)) == [("magi", "1x8", "")]
+    assert splits(methods=("magi",)) == [("magi", "1x8", "stages=1")]
 
 
 def test_keys_of_cells_without_options_are_those_of_before() -> None:

@@ -26,7 +26,9 @@ class Magi(Method):
     no_blocks = "it sends each rank the keys that its rows see as a few ranges, and scattered blocks are not that"
 
     def default_options(self, ranks: int, ranks_per_node: int) -> dict[str, int]:
-        return {NODE.name: ranks_per_node} if 1 < ranks_per_node < ranks else {}
+        if ranks <= ranks_per_node:
+            return {STAGES.name: 1}  # links inside a node are so fast that one part is hidden, and a second one is one more call and merge
+        return {NODE.name: ranks_per_node} if ranks_per_node > 1 else {}
 
     def shards(self, mask: AnyMask, grid: Grid) -> Shards:
         assert isinstance(mask, Mask)  # block patterns are refused
