@@ -57,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
     request = _request(args)
     launch, level = joining.launched(), make_level(request)
+    level.refuse_here()
     if launch is None or launch.rank == 0:
         for note in level.notes:
             print(f"note: {note}", file=sys.stderr)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from longca.bench.many_devices.grids import crowded, ranks_of, settle
+from longca.bench.many_devices.grids import crowded, ranks_of, refuse_crowd, settle
 from longca.bench.many_devices.level import ManyDevices
 from longca.bench.many_devices.plugins import load_carefully
 from longca.bench.plan import suite as suites
@@ -91,11 +91,18 @@ def test_ranks_that_share_cores_are_told_and_too_many_refused(capsys: pytest.Cap
     cores = len(os.sched_getaffinity(0))
     assert main(["run", "--methods", "ring_p2p", *SHAPE, "--nproc", str(2 * cores), "--dry-run"]) == 0
     assert f"note: {2 * cores} ranks share {cores} core" in capsys.readouterr().err
-    assert main(["run", "--methods", "ring_p2p", *SHAPE, "--nproc", str(17 * cores), "--dry-run"]) == 2
+    many = ["run", "--methods", "ring_p2p", *SHAPE, "--nproc", str(17 * cores)]
+    assert main(many) == 2
     assert capsys.readouterr().err.endswith(f"ask for --nproc {16 * cores} at most.\n")
+    assert main([*many, "--dry-run"]) == 0  # which starts none
     assert crowded(4, 4) == []
     with pytest.raises(Refused, match="33 ranks are too many for 2 cores"):
-        crowded(33, 2)
+        refuse_crowd(33, 2)
+
+
+def test_the_papers_grid_is_listed_for_64_gpus_without_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "paper-cp", "--masks", "causal", "--methods", "ring_p2p,usp", "--nproc", "64", "--device", "cpu", "--dry-run"]) == 0
+    assert "512K" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("asked", [["run", "--methods", "all", *SHAPE, "--dry-run"], ["ls", "cp"], ["ls", "kernels"]])

@@ -63,13 +63,17 @@ def ringless(suite: Suite, methods: Sequence[str], ranks: int, ranks_per_node: i
 
 
 def crowded(ranks: int, cores: int) -> list[str]:
-    """What to say where ranks share cores; refuses more than any machine could bear."""
-    if ranks > cores * RANKS_PER_CORE:
-        most = cores * RANKS_PER_CORE
-        raise Refused(f"{ranks} ranks are too many for {plural(cores, 'core')}; ask for --nproc {most} at most.")
+    """Returns what to say where ranks share cores."""
     if ranks <= cores:
         return []
     return [f"{ranks} ranks share {plural(cores, 'core')}: they wait for each other, so times are longer than with a core each."]
+
+
+def refuse_crowd(ranks: int, cores: int) -> None:
+    """Refuses more ranks than the cores can start in time."""
+    if ranks > cores * RANKS_PER_CORE:
+        most = cores * RANKS_PER_CORE
+        raise Refused(f"{ranks} ranks are too many for {plural(cores, 'core')}; ask for --nproc {most} at most.")
 
 
 def has_a_choice(method: Method) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from longca.bench.many_devices.grids import grid_of, ranks_of, settle
+from longca.bench.many_devices.grids import grid_of, ranks_of, refuse_crowd, settle
 from longca.bench.many_devices.memory import refuse_what_does_not_fit
 from longca.bench.many_devices.options import options_of, refuse_options
 from longca.bench.many_devices.plan import plan_of
@@ -68,6 +69,11 @@ class ManyDevices(Level):
 
     def executor(self, device_model: str, cache: Path, full: bool) -> Ranks:
         return Ranks(self.suite, self.catalogue, self.device, device_model, cache)
+
+    def refuse_here(self) -> None:
+        if self.device == "cpu":
+            launch = joining.launched()
+            refuse_crowd(launch.ranks_per_node if launch else ranks_of(self.suite, self.device), len(os.sched_getaffinity(0)))
 
     def admit(self, planned: Sequence[Planned]) -> None:
         """Refuses a run of which nothing can come: too much for a GPU, or a combination asked for by name that cannot work.

@@ -43,13 +43,14 @@ class Finished:
 
 def plan_level(level: Level, steps: Sequence[Step] = (), *, dry: bool = False) -> list[Planned]:
     """The planned cells of a level. A dry plan is for counting: block patterns are not made, so keys are not those of a journal, and what
-    would take too long here is not refused."""
+    would take too long here, or cannot start here, is not refused."""
     if not level.catalogue.entries:
         raise BadInput("no kernel runs here; `longca doctor` says what to install.")
     model, versions = environment.device_model(level.device), level.catalogue.versions
     cells = level.cells(steps)
     planned = plan(cells, model, versions, mask_outline)
     if not dry:
+        level.refuse_here()
         refuse_hopeless(planned, level.suite.limits, level.suite.per_rank)
         planned = plan(cells, model, versions)
     level.admit(planned)
