@@ -15,6 +15,7 @@ from longca.bench.plan.cells import Planned, plan
 from longca.bench.plan.versions import kernel_versions, method_versions
 from longca.bench.run.record import make_record
 from longca.errors import Refused
+from longca.parallel.grid import Grid
 from longca.results.journal import Journal
 from longca.results.metrics import GIB, peak
 from longca.results.record import Environment, Outcome, Record, Status, Times
@@ -43,8 +44,26 @@ def simulate(request: Request, cluster: Cluster, watched: Sequence[int] = ()) ->
     few plans, ranks and passes of each."""
     jobs: list[Job] = [(cells, cluster, tuple(watched)) for cells in jobs_of(request.cells())]
     ranks = sum(cells[0].split.ranks for cells, _, _ in jobs if cells[0].split is not None)
-    for results in map(simulate_job, jobs) if ranks < MANY_RANKS or len(jobs) < cores() else map_forked(simulate_job, jobs):
-        yield from results
+    if ranks < MANY_RANKS or len(jobs) < cores():
+        for job in jobs:
+            yield from simulate_job(job)
+        return
+    order = sorted(
+        range(len(jobs)), key=lambda number: -_length(jobs[number])
+    )  # long ones first, so that no core is left with one at the end
+    done: dict[int, list[Simulated]] = {}
+    shown = 0
+    for number, results in zip(order, map_forked(simulate_job, [jobs[number] for number in order]), strict=True):
+        done[number] = results
+        while shown in done:
+            yield from done.pop(shown)
+            shown += 1
+
+
+def _length(job: Job) -> int:
+    """About how long a job takes beside others: a rank has an event or two for each rank of its ring."""
+    split = job[0][0].split
+    return 0 if split is None else split.ranks * Grid.parse(split.grid).ring
 
 
 def simulate_job(job: Job) -> list[Simulated]:
