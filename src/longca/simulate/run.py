@@ -48,9 +48,8 @@ def simulate(request: Request, cluster: Cluster, watched: Sequence[int] = ()) ->
         for job in jobs:
             yield from simulate_job(job)
         return
-    order = sorted(
-        range(len(jobs)), key=lambda number: -_length(jobs[number])
-    )  # long ones first, so that no core is left with one at the end
+    # long ones first, so that no core is left with one at the end
+    order = sorted(range(len(jobs)), key=lambda number: -_length(jobs[number]))
     done: dict[int, list[Simulated]] = {}
     shown = 0
     for number, results in zip(order, map_forked(simulate_job, [jobs[number] for number in order]), strict=True):
