@@ -41,7 +41,7 @@ class Explanation(Shown):
     def contenders(self) -> dict[str, list[str]]:
         left = self._asked.contenders
         passes = {"fwd": left.forward} | ({"bwd": left.backward} if self._asked.wanted.backward else {})
-        return {pass_: [kernel.label for kernel in (*kernels, *left.whole)] for pass_, kernels in passes.items()}
+        return {pass_: list(dict.fromkeys(kernel.label for kernel in (*kernels, *left.whole))) for pass_, kernels in passes.items()}
 
     @property
     def why(self) -> dict[str, str]:
@@ -99,7 +99,8 @@ class Explanation(Shown):
         if not self.ok:
             return [*parts, "no kernel that is available here can do this; `longca ls kernels` shows why."]
         for pass_, sentence in self.why.items():
-            label = f"{'' if self.choice else 'undecided, likely '}{self.likely[pass_]}"
+            is_open = self.choice is None and len(self.contenders[pass_]) > 1
+            label = f"{'undecided, likely ' if is_open else ''}{self.likely[pass_]}"
             parts.append(f"{PASSES[pass_]}: {label} ({sentence})")
         for pass_, options in self._options.items():
             columns, rows = _table(options)

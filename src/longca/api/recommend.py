@@ -185,7 +185,7 @@ def _scaled(answer: Answer) -> list[str]:
         return [*sentences, f"how far off that is, these results do not tell: too few of their records differ in {flags} alone."]
     return [
         *sentences,
-        "the range is that of measured cells of the same kernel, of which 9 in 10 were predicted as well from neighbours as far away.",
+        "nine of ten measured cells that are predicted from equally distant ones lie within such a range (with documents fewer).",
     ]
 
 

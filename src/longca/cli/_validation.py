@@ -20,13 +20,13 @@ GLOO = "cpu-gloo"  # the cluster that models ranks on the cores of one machine
 def show_all(name: str, cluster: Cluster, as_json: bool) -> int:
     """Published figures of H100 clusters, then the gloo records that come with LongCA. A cluster whose ranks share cores has the second
     alone."""
-    from longca.recommend.shipped import shipped
+    from longca.recommend.shipped import for_calibrating
     from longca.simulate.cluster import find
 
     if not cluster.cores:
         show_validation(name, cluster, as_json)
         name, cluster = find(GLOO)
-    records = next((folder for folder in shipped() if folder.parts[-2:] == ("cpu", "gloo")), None)
+    records = next(iter(for_calibrating()), None)
     if records is None:
         raise BadInput("the measured gloo records are missing from this installation; `longca simulate --validate --measure` makes others.")
     if not as_json:

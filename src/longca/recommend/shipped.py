@@ -9,6 +9,7 @@ from pathlib import Path
 from longca.errors import BadInput
 from longca.results.files import PACKED, RESULTS, journals, journals_below
 from longca.results.reading import Results, read_all
+from longca.simulate.calibrate import TRANSFERS
 
 PACKAGE = Path(__file__).parents[1]
 SHIPPED = (PACKAGE / "shipped", PACKAGE.parents[1] / "results")  # in an installed package; in a source checkout
@@ -16,10 +17,24 @@ KEPT = 4  # sets of journals that stay in memory
 
 
 def shipped() -> list[Path]:
-    """The journals that come with LongCA. A folder beside an installed package is somebody else's."""
-    package, checkout = SHIPPED
-    places = [package, checkout] if (checkout.parent / "pyproject.toml").is_file() else [package]
+    """The journals that come with LongCA and answer questions: not those of one kernel, which `longca calibrate` reads."""
+    return [folder for folder in _all_shipped() if not _is_for_calibrating(folder)]
+
+
+def for_calibrating() -> list[Path]:
+    """The folders that come with LongCA and that cluster files were made from."""
+    return [folder for folder in _all_shipped() if _is_for_calibrating(folder)]
+
+
+def _all_shipped() -> list[Path]:
+    """A folder beside an installed package is somebody else's."""
+    *package, checkout = SHIPPED
+    places = [*package, checkout] if (checkout.parent / "pyproject.toml").is_file() else package
     return next((folders for place in places if (folders := journals_below(place))), [])
+
+
+def _is_for_calibrating(folder: Path) -> bool:
+    return (folder / TRANSFERS).exists()
 
 
 def load(folders: str | Path | Sequence[str | Path] | None = None) -> Results:

@@ -49,8 +49,11 @@ def figure(records: Sequence[Record]) -> Figure:
     first = records[0]
     if len(records) == 1:
         times = first.times
+        if first.simulated:  # its spread is the error of the model, which is alike for all methods, and no noise
+            return Figure(times.median, times.median, times.median, first.speed, first.mfu, first.peak_gib, (first,))
         return Figure(times.median, times.p20, times.p80, first.speed, first.mfu, first.peak_gib, (first,))
-    ms, p20, p80 = (sum(getattr(record.times, name) for record in records) for name in ("median", "p20", "p80"))
+    names = ("median",) * 3 if first.simulated else ("median", "p20", "p80")
+    ms, p20, p80 = (sum(getattr(record.times, name) for record in records) for name in names)
     speed = metrics.tflops(sum(record.flops or 0 for record in records) / (first.ranks or 1), ms)
     peaks = [record.peak_gib for record in records]
     known = [peak for peak in peaks if peak is not None]

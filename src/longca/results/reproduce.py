@@ -95,8 +95,22 @@ def _kernel_options(
 ) -> str:
     prefix = f"OMP_NUM_THREADS={shlex.quote(str(threads))} " if threads else ""
     split = ["--level", "cp", "--methods", str(method), "--nproc", str(ranks), "--grid", str(grid)] if method else []
-    split += ["--option", options] if options else []
+    if method and (told := _all_options(method, ranks or 1, options)):
+        split += ["--option", told]
     return prefix + shlex.join(["longca", "run", *split, "--kernels", kernel])
+
+
+def _all_options(method: str, ranks: int, options: str | None) -> str:
+    """The options of a record, with those that it does not tell because they are the method's, where a run would choose others."""
+    from longca.parallel import options as method_options
+    from longca.parallel import registry as methods
+
+    if method not in methods.names():
+        return options or ""
+    own, given = methods.get(method), method_options.parse(options or "")
+    usual = {option.name: option.default for option in own.options}
+    missing = {name: value for name in own.default_options(ranks, ranks) if name not in given and (value := usual[name]) is not None}
+    return ",".join(f"{name}={value}" for name, value in sorted((given | missing).items()))
 
 
 @lru_cache(maxsize=4096)
