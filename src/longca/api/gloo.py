@@ -12,7 +12,7 @@ import msgspec
 
 from longca.api.run import run
 from longca.errors import Unavailable
-from longca.simulate.calibrate import TRANSFERS
+from longca.results.files import TRANSFERS
 
 RANKS, TOKENS_PER_RANK = (2, 3, 4), (256, 512)
 MASKS = ("full", "causal", "causal_document", "sliding_window_causal")

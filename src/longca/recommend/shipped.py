@@ -7,9 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from longca.errors import BadInput
-from longca.results.files import PACKED, RESULTS, journals, journals_below
+from longca.results.files import PACKED, RESULTS, TRANSFERS, journals, journals_below
 from longca.results.reading import Results, read_all
-from longca.simulate.calibrate import TRANSFERS
 
 PACKAGE = Path(__file__).parents[1]
 SHIPPED = (PACKAGE / "shipped", PACKAGE.parents[1] / "results")  # in an installed package; in a source checkout

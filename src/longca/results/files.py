@@ -19,6 +19,7 @@ from longca.results.schema import Damaged, LinesDecoder, MaskDecoder, RecordDeco
 
 RESULTS, MASKS, ENVIRONMENTS, LOCK = "results.jsonl", "masks.jsonl", "env.json", ".lock"
 PACKED = ".gz"
+TRANSFERS = "transfers.jsonl"  # beside a journal that cluster files are made from
 TAIL = 1 << 16  # bytes of a file's end that are read at a time
 BLOCK = 1 << 20  # bytes of lines that are decoded at a time
 

@@ -16,6 +16,7 @@ from longca.errors import BadInput
 from longca.kernels.base import BYTES
 from longca.masks import Mask
 from longca.parallel.cuts import TILE, tiles_touched
+from longca.results.files import TRANSFERS
 from longca.results.metrics import flops_of
 from longca.results.reading import Results, read_all
 from longca.results.record import Pass, Record
@@ -24,7 +25,6 @@ from longca.simulate.cluster import Cluster, Compute, Links
 from longca.simulate.costs import BACKWARD_BYTES, BACKWARD_VALUES
 from longca.simulate.predict import predict
 
-TRANSFERS = "transfers.jsonl"
 POINT_TO_POINT = "p2p"
 HALVINGS = 8  # of the range in which the number of cores is looked for
 FEWEST = 4  # cells of a pass, or sizes of a transfer, from which constants are taken

@@ -113,7 +113,8 @@ def test_records_have_options_and_so_has_the_command_that_measures_them_again(tm
     assert record.split_name == "magi 1x2 stages=1"
     command = reproduce.command(record, results.environment(record), results.masks)
     assert "--grid 1x2 --option stages=1 " in command
-    assert "--option" not in reproduce.command(by_options[None], results.environment(record), results.masks)
+    usual = reproduce.command(by_options[None], results.environment(record), results.masks)
+    assert "--grid 1x2 --option stages=2 " in usual  # a run would take one stage on one node
     again = command.split()[2:] if command.startswith("OMP") else command.split()[1:]
     assert main([*again, "--out", str(tmp_path)]) == 0  # the same key: nothing is measured twice
     assert len(read(tmp_path).records) == 2
