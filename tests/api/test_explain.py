@@ -73,6 +73,13 @@ def test_every_mask_of_the_paper_has_records_near_it(mask: str, seqlen: str) -> 
     assert all(" ahead of " in sentence for sentence in told.why.values())
 
 
+def test_no_trial_is_named_where_a_call_must_be_deterministic(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "--mask", "causal_document", "--seqlen", "32K", "--device", "H200", "--deterministic"]) == 0
+    shown = capsys.readouterr().out
+    assert "must not depend on a clock" in shown
+    assert "undecided" not in shown
+
+
 def test_a_mask_itself_can_be_explained() -> None:
     assert longca.explain(masks.causal(64), **SMALL).title == "causal, 64 tokens, 4:2 heads of 16, fp32"
     with pytest.raises(longca.BadInput, match="the mask has 64 tokens, not 65"):

@@ -96,8 +96,6 @@ def choose(mask: AnyMask, case: Case, without: Collection[str] = ()) -> Choice:
         raise Refused(missing(mask, case))
     if (choice := settled(asked)) is not None:
         return choice
-    if case.deterministic:
-        return _by_preference(asked, "the choice must not depend on a clock where determinism is asked for")
     with _lock:
         if (choice := remembered(asked)) is not None:
             return choice
@@ -110,9 +108,10 @@ def choose(mask: AnyMask, case: Case, without: Collection[str] = ()) -> Choice:
 
 
 def settled(asked: Contest) -> Choice | None:
-    """Returns the choice where no trial is needed: one candidate, or records that leave one."""
+    """Returns the choice where no trial is needed: one candidate, records that leave one, or a call that must be deterministic."""
     if not asked.is_decided:
-        return None
+        reason = "the choice must not depend on a clock where determinism is asked for"
+        return _by_preference(asked, reason) if asked.wanted.deterministic else None
     forward, backward = asked.first()
     labels = {"fwd": forward} | ({"bwd": backward} if backward else {})
     alone = len(asked.all.all) == 1
