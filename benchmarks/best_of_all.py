@@ -6,8 +6,9 @@
 All kernels run on the same numbers in one process, in turn, so that they see the same clock and temperature of the device. The ratio is the
 median of the fastest other kernel over that of `best`: 1 is equal. It counts as reached at .98, or where the spread of the two medians, of
 which at most 2 % count, reaches that. Results are not checked here: `longca verify --kernels best` does that. Trials that `best` makes, or
-finds in its cache, come before the samples; --fresh forgets the cache. The last line says whether `best` was never under .98; the exit code
-is 1 where it was.
+finds in its cache, come before the samples; --fresh forgets the cache. Lengths run from short to long. A kernel that took over 1.5 times as
+long as the fastest in a pass is not timed in it at the next length on that mask. The last line says whether `best` was never under .98; the
+exit code is 1 where it was. --stop-after ends after some seconds; with --out a later call goes on where this one stopped.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+import torch
 
 from longca import devices, masks
 from longca.bench.check.check import KernelSubject
@@ -38,20 +42,24 @@ from longca.text import format_size, parse_dims, parse_heads, parse_size
 
 GOAL = 0.98
 FEWEST, MOST = 7, 40  # samples of each kernel
+FEW, PATIENCE_S = 3, 3.0  # so few samples do after so long
 MOST_SPREAD = 0.02  # of two medians together, that may excuse a ratio under the goal
-FAR = 1.3  # times the fastest: such a kernel needs no more samples
+FAR, TWICE = 1.3, 2  # times the fastest: such a kernel needs no more samples than these
+BEHIND = 1.5  # times the fastest at the length before: such a kernel is not timed in this pass
+PASSES = ("fwd", "bwd")
 Row = dict[str, Any]
 QUADRATIC = 8192  # tokens beyond which kernels that need memory for every pair are left out
 
 
 @dataclass
 class Runner:
-    """A prepared kernel on its inputs."""
+    """A prepared kernel on its inputs. `timed` are the passes in which it takes part."""
 
     label: str
     chose: str
     subject: KernelSubject
     inputs: Inputs
+    timed: set[str]
     samples: list[float] = field(default_factory=list)
 
     def forward(self) -> None:
@@ -61,23 +69,27 @@ class Runner:
     def backward(self) -> None:
         self.subject.backward(self.inputs)
 
+    def take(self, pass_: str, clock: Clock) -> None:
+        self.samples.append(clock.sample(self.forward if pass_ == "fwd" else self.backward, min(self.samples, default=0.0)))
+
     @property
     def ms(self) -> float:
         return median(self.samples)
 
 
-def runners(mask: AnyMask, case: Case, longest: int) -> Iterator[Runner]:
-    """`best` and every kernel that is available and supports the call; what fails is printed and left out."""
+def runners(mask: AnyMask, case: Case, longest: int, behind: set[tuple[str, str]]) -> Iterator[Runner]:
+    """`best` and every kernel that is available and supports the call, but those that were `behind` in both passes; what fails is printed
+    and left out."""
     inputs = dict[str, Inputs]()
     for label in ("best", *registry.available_labels(case.device)):
+        timed = {pass_ for pass_ in PASSES if (label, pass_) not in behind}
         try:
             kernel = registry.get(label)
-            if not (kernel.chooses or _takes(kernel, mask, case, longest)):
+            if not timed or not (kernel.chooses or _takes(kernel, mask, case, longest)):
                 continue
             ran, attention = registry.prepare(kernel, mask, case)
             given = inputs.setdefault(ran.layout, make(case, layout=ran.layout))
-            runner = Runner(label, ran.chose, KernelSubject(ran, attention, case), given)
-            runner.forward()
+            runner = Runner(label, ran.chose, KernelSubject(ran, attention, case), given, timed)
             runner.subject.forward(given)
             runner.backward()
             yield runner
@@ -90,21 +102,24 @@ def _takes(kernel: Kernel, mask: AnyMask, case: Case, longest: int) -> bool:
     return isinstance(answer, Yes) and not (answer.quadratic and max(case.seqlen_q, case.seqlen_k) > longest)
 
 
-def sample(entrants: list[Runner], call: Callable[[Runner], Callable[[], None]], clock: Clock, warmup_s: float, budget_s: float) -> None:
+def sample(entrants: list[Runner], pass_: str, clock: Clock, warmup_s: float, budget_s: float) -> None:
     """Warms up with all kernels in turn, then takes samples in turn; kernels that are far behind are left out after some."""
-    for entrant in entrants:
-        entrant.samples = []
     begun = time.perf_counter()
     while time.perf_counter() - begun < warmup_s:
         for entrant in entrants:
-            clock.sample(call(entrant))
+            entrant.samples = []
+            entrant.take(pass_, clock)
+    if time.perf_counter() - begun < PATIENCE_S:  # else the calls are so long that the first counts
+        for entrant in entrants:
+            entrant.samples = []
     begun = time.perf_counter()
     for number in range(MOST):
         least = min((entrant.ms for entrant in entrants if entrant.samples), default=0.0)
         for entrant in entrants if number % 2 == 0 else reversed(entrants):
-            if number < FEWEST or entrant.label == "best" or entrant.ms <= FAR * least:
-                entrant.samples.append(clock.sample(call(entrant)))
-        if number + 1 >= FEWEST and time.perf_counter() - begun > budget_s:
+            if number < TWICE or entrant.label == "best" or entrant.ms <= FAR * least:
+                entrant.take(pass_, clock)
+        took = time.perf_counter() - begun
+        if number + 1 >= (FEWEST if took < PATIENCE_S else FEW) and took > budget_s:
             return
 
 
@@ -125,19 +140,27 @@ def verdict(entrants: list[Runner], **where: object) -> Row:
     }
 
 
-def measure(mask: AnyMask, case: Case, args: argparse.Namespace) -> list[Row]:
+def measure(mask: AnyMask, case: Case, args: argparse.Namespace, behind: set[tuple[str, str]]) -> list[Row]:
     clock, rows = clock_for(case.device), list[Row]()
-    entrants = list(runners(mask, case, args.quadratic))
+    entrants = list(runners(mask, case, args.quadratic, behind))
     if not any(entrant.label == "best" for entrant in entrants) or len(entrants) < 2:
         raise Refused(f"best and another kernel must run on {mask.name}; see what was left out above.")
-    where = {"mask": mask.name, "seqlen": case.seqlen_k}
-    sample(entrants, lambda entrant: entrant.forward, clock, args.warmup, args.budget)
-    rows.append(verdict(entrants, **where, **{"pass": "fwd"}))
-    for entrant in entrants:
-        entrant.subject.forward(entrant.inputs)
-    sample(entrants, lambda entrant: entrant.backward, clock, args.warmup, args.budget)
-    rows.append(verdict(entrants, **where, **{"pass": "bwd"}))
+    for pass_ in PASSES:
+        timed = [entrant for entrant in entrants if pass_ in entrant.timed]
+        for entrant in timed:
+            entrant.samples = []
+            if pass_ == "bwd":
+                entrant.subject.forward(entrant.inputs)
+        sample(timed, pass_, clock, args.warmup, args.budget)
+        rows.append(verdict(timed, mask=mask.name, seqlen=case.seqlen_k, **{"pass": pass_}))
     return rows
+
+
+def behind_in(rows: list[Row]) -> set[tuple[str, str]]:
+    """The kernels and passes that were too slow for the next length."""
+    return {
+        (label, row["pass"]) for row in rows for label, ms in row["all_ms"].items() if label != "best" and ms > BEHIND * row["fastest_ms"]
+    }
 
 
 def main() -> int:
@@ -154,24 +177,42 @@ def main() -> int:
     parser.add_argument("--quadratic", type=parse_size, default=QUADRATIC, help="longest sequence of kernels with memory for every pair")
     parser.add_argument("--fresh", action="store_true", help="forget earlier trials of best")
     parser.add_argument("--out", type=Path, help="write the rows as JSON lines")
+    parser.add_argument("--stop-after", type=float, default=float("inf"), metavar="S", help="begin no mask after so many seconds")
     args = parser.parse_args()
     if args.fresh:
         os.environ["LONGCA_CACHE"] = tempfile.mkdtemp(prefix="longca-best-")
-    dtype, rows = args.dtype or ("bf16" if args.device == "cuda" else "fp32"), list[Row]()
+    dtype = args.dtype or ("bf16" if args.device == "cuda" else "fp32")
+    rows: list[Row] = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out and args.out.exists() else []
+    behind, done = defaultdict[str, set[tuple[str, str]]](set), {(row["mask"], row["seqlen"]) for row in rows}
+    for row in rows:
+        behind[row["mask"]] |= behind_in([row])
+    begun, is_complete = time.perf_counter(), True
     print(f"{'mask':<24}{'tokens':>7} {'pass':<5}{'best':>9} {'fastest':>9}  {'ratio':>5}")
-    for seqlen in map(parse_size, args.seqlens.split(",")):
+    for seqlen in sorted(map(parse_size, args.seqlens.split(","))):
         for name in masks.expand(args.masks.split(",")):
+            if (name, seqlen) in done:
+                continue
+            if time.perf_counter() - begun > args.stop_after:
+                is_complete = False
+                continue
             mask = masks.build(name, seqlen, seed=args.seed)
             case = Case(mask.seqlen_q, mask.seqlen_k, *parse_heads(args.heads), *parse_dims(args.head_dim), dtype, args.device)
-            for row in measure(mask, case, args):
-                rows.append(row)
+            measured = measure(mask, case, args, behind[name])
+            behind[name] |= behind_in(measured)
+            rows += measured
+            for row in measured:
                 times = f"{row['ms']:>9.4f} {row['fastest_ms']:>9.4f}  {row['ratio']:>5.3f}"
                 mark = "" if row["reached"] else "  UNDER"
                 print(f"{name:<24}{format_size(seqlen):>7} {row['pass']:<5}{times}  {row['chose']} | {row['fastest']}{mark}", flush=True)
-                if args.out:
-                    with args.out.open("a") as file:
-                        file.write(json.dumps(row) + "\n")
+            if args.out:
+                with args.out.open("a") as file:
+                    file.writelines(json.dumps(row) + "\n" for row in measured)
             gc.collect()
+            if args.device == "cuda":
+                torch.cuda.empty_cache()
+    if not is_complete:
+        print("not complete: the time was over; run it again to go on.")
+        return 3
     worst = min(rows, key=lambda row: row["ratio"])
     print(f"worst: {worst['ratio']:.3f} ({worst['mask']}, {format_size(worst['seqlen'])}, {worst['pass']})")
     reached = all(row["reached"] for row in rows)

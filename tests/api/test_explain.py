@@ -34,7 +34,8 @@ def test_what_was_not_measured_names_the_kernels_that_a_trial_would_try(monkeypa
     assert "--try makes it now" in repr(told)
 
 
-def test_a_trial_is_explained_by_its_times_and_remembered() -> None:
+def test_a_trial_is_explained_by_its_times_and_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(trial.BUDGET_S, "cpu", 60.0)  # so that every kernel is tried on a busy machine, too
     told = longca.explain("share_question", 256, **SMALL, run_trial=True)
     assert told.choice is not None
     assert told.choice.source == "trial"

@@ -8,11 +8,12 @@ from typing import Any, Protocol
 
 Call = Callable[[], object]
 SPIN_CYCLES = 500_000  # about 0.3 ms, in which the host enqueues a short call
+LONG_MS = 50.0  # from which on a call needs no other before it: neither the spin nor the device's rest count
 
 
 class Clock(Protocol):
-    def sample(self, call: Call) -> float:
-        """Returns the milliseconds of one call, which has ended."""
+    def sample(self, call: Call, earlier_ms: float = 0.0) -> float:
+        """Returns the milliseconds of one call, which has ended. `earlier_ms` is what an earlier sample showed."""
 
     def now(self) -> float:
         """Returns seconds, for budgets."""
@@ -24,7 +25,7 @@ class HostClock:
     def __init__(self, now: Callable[[], float] = perf_counter) -> None:
         self.now = now
 
-    def sample(self, call: Call) -> float:
+    def sample(self, call: Call, earlier_ms: float = 0.0) -> float:
         start = self.now()
         call()
         return (self.now() - start) * 1e3
@@ -32,7 +33,7 @@ class HostClock:
 
 class CudaClock:
     """For GPUs: device events around the second of two calls. While a spin and the first one run, the host enqueues the second, and the
-    device is under the load that it has in training: one that rests before each sample runs at a higher clock."""
+    device is under the load that it has in training: one that rests before each sample runs at a higher clock. Of long calls one does."""
 
     def __init__(self, now: Callable[[], float] = perf_counter) -> None:
         import torch
@@ -40,10 +41,11 @@ class CudaClock:
         self.now = now
         self._cuda: Any = torch.cuda
 
-    def sample(self, call: Call) -> float:
+    def sample(self, call: Call, earlier_ms: float = 0.0) -> float:
         start, end = (self._cuda.Event(enable_timing=True) for _ in range(2))
         self._cuda._sleep(SPIN_CYCLES)
-        call()
+        if earlier_ms < LONG_MS:
+            call()
         start.record()
         call()
         end.record()

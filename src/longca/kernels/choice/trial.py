@@ -34,6 +34,7 @@ BUDGET_S = {"cpu": 0.5, "cuda": 40.0}  # of one pass; on a GPU kernels compile f
 SAMPLING_S = {"cpu": 0.1, "cuda": 0.3}  # of the samples in it
 MOST_FLOPS = 2e9  # of a forward on a CPU
 FEWEST, MOST = 5, 25  # samples of each kernel
+FEW, PATIENCE_S = 3, 3.0  # so few samples do after so long
 HOPELESS = 2.0  # times the fastest: after `TWICE` samples such a kernel is not sampled again
 CLEAR, TWICE = 1.1, 2  # times the fastest: where all others are so far behind, and no samples overlap, few samples do
 LEAST_TIE, MOST_TIE = 0.01, 0.05  # relative differences that always, and that never, count as a tie
@@ -234,10 +235,11 @@ class Trial:
             least = min((entrant.median for entrant in entrants if entrant.samples), default=0.0)
             for entrant in entrants if number % 2 == 0 else reversed(entrants):  # so that none always follows the same
                 if len(entrant.samples) < TWICE or min(entrant.samples) <= HOPELESS * least:
-                    entrant.samples.append(self.clock.sample(entrant.call))
+                    entrant.samples.append(self.clock.sample(entrant.call, min(entrant.samples, default=0.0)))
             now = self.clock.now()
             is_enough = now - begun > SAMPLING_S[self.case.device] or _is_clear(entrants)
-            if now > self.ends or (number + 1 >= FEWEST and is_enough):
+            fewest = FEWEST if now - begun < PATIENCE_S else FEW
+            if now > self.ends or (number + 1 >= fewest and is_enough):
                 return
 
     def _synchronize(self) -> None:
