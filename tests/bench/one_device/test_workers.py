@@ -55,6 +55,18 @@ def test_a_bare_name_is_tried_where_it_means_another_variant_than_the_broken_one
     assert ["not tried" in found["causal", length].reason for length in (16, 17, 18, 19)] == [False] * 3 + [True]
 
 
+def test_a_worker_that_is_still_starting_can_be_released(tmp_path: Path) -> None:
+    """A resumed run may skip all jobs of its first problem."""
+    jobs = make_jobs(plan(make_cells(SUITE, ["torch"], "cpu"), "a CPU", {"torch": {}}))
+    workers = Workers(SUITE, Catalogue({"torch": Entry("torch", {})}), "cpu", "a CPU", tmp_path, full=False, timed=False)
+    try:
+        workers.start(jobs)
+        workers.release(jobs[0])
+        assert [outcome.status for _, outcome in workers.attempt(jobs[1])] == [Status.OK, Status.OK]
+    finally:
+        workers.close()
+
+
 class ScriptedWorker:
     """A worker process that answers as a script says, until it is closed."""
 

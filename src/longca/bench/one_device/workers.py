@@ -186,6 +186,7 @@ class Workers:
         if worker is None:
             return
         try:
+            worker.wait_ready()  # where all jobs before this one were skipped, it is still starting
             for _ in worker.run(msgspec.to_builtins(WorkerJob())):
                 pass
         except ChildLost:  # it broke after its last answer: the next job gets a new one
