@@ -44,7 +44,7 @@ GOAL = 0.98
 FEWEST, MOST = 7, 40  # samples of each kernel
 FEW, PATIENCE_S = 3, 3.0  # so few samples do after so long
 MOST_SPREAD = 0.02  # of two medians together, that may excuse a ratio under the goal
-FAR, TWICE = 1.3, 2  # times the fastest: such a kernel needs no more samples than these
+FAR, TWICE = 1.3, 2  # times the fastest in so many samples: such a kernel needs no more
 BEHIND = 1.5  # times the fastest at the length before: such a kernel is not timed in this pass
 PASSES = ("fwd", "bwd")
 Row = dict[str, Any]
@@ -103,21 +103,23 @@ def _takes(kernel: Kernel, mask: AnyMask, case: Case, longest: int) -> bool:
 
 
 def sample(entrants: list[Runner], pass_: str, clock: Clock, warmup_s: float, budget_s: float) -> None:
-    """Warms up with all kernels in turn, then takes samples in turn; kernels that are far behind are left out after some."""
+    """Takes two samples of each kernel, and then, of those that are not far behind, samples in turn after a warm-up. The others would let
+    the device rest, and the kernel after them run at a higher clock."""
+    for _ in range(TWICE):
+        for entrant in entrants:
+            entrant.take(pass_, clock)
+    least = min(entrant.ms for entrant in entrants)
+    near = [entrant for entrant in entrants if entrant.label == "best" or entrant.ms <= FAR * least]
     begun = time.perf_counter()
     while time.perf_counter() - begun < warmup_s:
-        for entrant in entrants:
-            entrant.samples = []
+        for entrant in near:
             entrant.take(pass_, clock)
-    if time.perf_counter() - begun < PATIENCE_S:  # else the calls are so long that the first counts
-        for entrant in entrants:
-            entrant.samples = []
+    for entrant in near:
+        entrant.samples = []
     begun = time.perf_counter()
     for number in range(MOST):
-        least = min((entrant.ms for entrant in entrants if entrant.samples), default=0.0)
-        for entrant in entrants if number % 2 == 0 else reversed(entrants):
-            if number < TWICE or entrant.label == "best" or entrant.ms <= FAR * least:
-                entrant.take(pass_, clock)
+        for entrant in near if number % 2 == 0 else reversed(near):
+            entrant.take(pass_, clock)
         took = time.perf_counter() - begun
         if number + 1 >= (FEWEST if took < PATIENCE_S else FEW) and took > budget_s:
             return

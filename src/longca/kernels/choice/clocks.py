@@ -7,7 +7,8 @@ from time import perf_counter
 from typing import Any, Protocol
 
 Call = Callable[[], object]
-SPIN_CYCLES = 500_000  # about 0.3 ms, in which the host enqueues a short call
+CYCLES_PER_S = 2e9  # of a GPU, about
+SPIN_CYCLES, MOST_SPIN_CYCLES = 500_000, 10_000_000  # about .25 and 5 ms, in which the host enqueues a short call
 LONG_MS = 50.0  # from which on a call needs no other before it: neither the spin nor the device's rest count
 
 
@@ -33,22 +34,26 @@ class HostClock:
 
 class CudaClock:
     """For GPUs: device events around the second of two calls. While a spin and the first one run, the host enqueues the second, and the
-    device is under the load that it has in training: one that rests before each sample runs at a higher clock. Of long calls one does."""
+    device is under the load that it has in training: one that rests before each sample runs at a higher clock. The spin grows until the
+    slowest host call seen so far fits into it. Of long calls one does."""
 
     def __init__(self, now: Callable[[], float] = perf_counter) -> None:
         import torch
 
         self.now = now
         self._cuda: Any = torch.cuda
+        self._spin = SPIN_CYCLES
 
     def sample(self, call: Call, earlier_ms: float = 0.0) -> float:
         start, end = (self._cuda.Event(enable_timing=True) for _ in range(2))
-        self._cuda._sleep(SPIN_CYCLES)
+        self._cuda._sleep(self._spin)
+        begun = self.now()
         if earlier_ms < LONG_MS:
             call()
         start.record()
         call()
         end.record()
+        self._spin = min(MOST_SPIN_CYCLES, max(self._spin, int(1.5 * CYCLES_PER_S * (self.now() - begun))))
         end.synchronize()
         return float(start.elapsed_time(end))
 

@@ -11,6 +11,7 @@ head runs with its query heads, on the first tokens only where even that is too 
 from __future__ import annotations
 
 import gc
+import itertools
 import math
 import statistics
 from collections.abc import Callable, Sequence
@@ -31,13 +32,14 @@ from longca.masks import AnyMask
 from longca.text import short
 
 BUDGET_S = {"cpu": 0.5, "cuda": 40.0}  # of one pass; on a GPU kernels compile for seconds
-SAMPLING_S = {"cpu": 0.1, "cuda": 0.3}  # of the samples in it
+WARMUP_S = {"cpu": 0.0, "cuda": 0.3}  # of it: a GPU that rested runs faster at first
+SAMPLING_S = {"cpu": 0.1, "cuda": 1.0}  # of the samples in it
 MOST_FLOPS = 2e9  # of a forward on a CPU
 FEWEST, MOST = 5, 25  # samples of each kernel
 FEW, PATIENCE_S = 3, 3.0  # so few samples do after so long
-HOPELESS = 2.0  # times the fastest: after `TWICE` samples such a kernel is not sampled again
-CLEAR, TWICE = 1.1, 2  # times the fastest: where all others are so far behind, and no samples overlap, few samples do
-LEAST_TIE, MOST_TIE = 0.01, 0.05  # relative differences that always, and that never, count as a tie
+HOPELESS, TWICE = 2.0, 2  # times the fastest: after so many samples such a kernel is not sampled again
+CLEAR = 1.1  # the same after `FEWEST` samples; where all others are so far behind, and no samples overlap, these do
+LEAST_TIE, MOST_TIE = 0.01, 0.02  # relative differences up to which two kernels always, and beyond which they never, count as equal
 
 
 @dataclass
@@ -226,21 +228,31 @@ class Trial:
     def _sample(self, entrants: Sequence[Entrant]) -> None:
         """Takes samples in turn, until the fastest is clear or the time is over, and one of each in any case: the first call may compile.
         Where there is no other kernel, it counts."""
-        begun = self.clock.now()
         if len(entrants) < 2:
             for entrant in entrants:
                 entrant.samples.append(entrant.first_ms)
             return
+        self._warm_up(entrants)
+        begun = self.clock.now()
         for number in range(MOST):
             least = min((entrant.median for entrant in entrants if entrant.samples), default=0.0)
+            far = HOPELESS if number < FEWEST else CLEAR
             for entrant in entrants if number % 2 == 0 else reversed(entrants):  # so that none always follows the same
-                if len(entrant.samples) < TWICE or min(entrant.samples) <= HOPELESS * least:
+                if len(entrant.samples) < TWICE or min(entrant.samples) <= far * least:
                     entrant.samples.append(self.clock.sample(entrant.call, min(entrant.samples, default=0.0)))
             now = self.clock.now()
             is_enough = now - begun > SAMPLING_S[self.case.device] or _is_clear(entrants)
             fewest = FEWEST if now - begun < PATIENCE_S else FEW
             if now > self.ends or (number + 1 >= fewest and is_enough):
                 return
+
+    def _warm_up(self, entrants: Sequence[Entrant]) -> None:
+        """Calls the kernels in turn for some time."""
+        ends = self.clock.now() + WARMUP_S[self.case.device]
+        for entrant in itertools.cycle(entrants):
+            if self.clock.now() >= ends:
+                return
+            self.clock.sample(entrant.call, entrant.first_ms)
 
     def _synchronize(self) -> None:
         if self.case.device == "cuda":
