@@ -164,6 +164,28 @@ def test_every_verdict_worst_first(write: Write) -> None:
     assert compared.only_after == []
 
 
+def test_a_kernel_that_is_skipped_now_is_not_broken(write: Write) -> None:
+    a = write("a", [make_record(STEADY, seed=0), make_record(STEADY, seed=1)])
+    b = write("b", [make_record(STEADY, seed=0), make_record(None, seed=1, status="skipped", reason="too slow")])
+    for compared in (compare(a, b), compare(b, a)):
+        assert [cell.verdict for cell in compared.cells] == ["SAME", "UNMEASURED"]
+    assert main(["compare", str(a), str(b)]) == 0
+    assert main(["compare", str(a), str(b), "--fail-on", "missing"]) == 1
+    assert main(["compare", str(b), str(a), "--fail-on", "missing"]) == 0
+
+
+def test_a_forward_that_was_tried_without_its_backward_is_compared_where_one_of_both_failed(write: Write) -> None:
+    together = make_record(STEADY, grad=True, given={"grad": True}, key="a")
+    alone = make_record(STEADY, grad=False, given={"grad": True}, key="b")
+    failed = make_record(None, grad=False, given={"grad": True}, key="c")
+    assert [cell.verdict for cell in compare(write("a", [together]), write("b", [failed])).cells] == ["BROKEN"]
+    assert [cell.verdict for cell in compare(write("c", [failed]), write("d", [together])).cells] == ["MENDED"]
+    matched = match(
+        *(read(write(name, [record])).records for name, record in (("e", together), ("f", alone)))
+    )  # two times that mean something else
+    assert (matched.pairs, len(matched.only_before), len(matched.only_after)) == ([], 1, 1)
+
+
 def test_the_table_and_the_counts(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", *both(write)]) == 1
     lines = capsys.readouterr().out.splitlines()

@@ -10,7 +10,7 @@ from typing import Any
 
 from longca.compare.matching import match
 from longca.compare.ratio import CONFIDENCE
-from longca.compare.verdicts import REGRESSIONS, Cell, Verdict, is_unsteady, judge
+from longca.compare.verdicts import REGRESSIONS, Cell, Verdict, is_skipped, is_unsteady, judge
 from longca.errors import BadInput
 from longca.results.ranking import PRACTICAL
 from longca.results.reading import Results, read
@@ -63,7 +63,7 @@ class Comparison:
         counts, wanted = self.counts, set(also)
         regressed = any(counts[verdict] for verdict in REGRESSIONS)
         unclear = "unclear" in wanted and counts[Verdict.UNCLEAR] > 0
-        return regressed or unclear or ("missing" in wanted and bool(self.only_before))
+        return regressed or unclear or ("missing" in wanted and bool(self.only_before or any(map(is_skipped, self.cells))))
 
     def to_json(self) -> dict[str, Any]:
         return {

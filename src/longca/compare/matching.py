@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from longca.results.naming import kernel_names
-from longca.results.reading import Identity, identities, identity
+from longca.results.reading import Identity, as_planned, identities, identity
 from longca.results.record import Record
 
 
@@ -23,7 +23,7 @@ def match(before: Sequence[Record], after: Sequence[Record]) -> Matches:
     """Matches records by what ran: the kernel with its variant, by whatever name it was asked for.
 
     Where a journal has one variant by several names, records with the same name are matched first. Records that are left are matched by
-    the name they were asked for by, as the same request may run another variant now, or none.
+    what was asked for, as the same request may run another variant now, or fail: then its forward was also tried without a backward.
     """
     works = [_works(records) for records in (before, after)]
     groups = [_grouped(side) for side in works]
@@ -35,16 +35,21 @@ def match(before: Sequence[Record], after: Sequence[Record]) -> Matches:
         elif others:
             partner |= _paired(before, after, indices, others)
     taken = set(partner.values())
-    left = {identity(record): index for index, record in enumerate(after) if index not in taken} if len(taken) < len(after) else {}
+    left = {_planned(record): index for index, record in enumerate(after) if index not in taken} if len(taken) < len(after) else {}
     for index, record in enumerate(before) if left else ():
-        if left and index not in partner and (other := left.pop(identity(record), None)) is not None:
-            partner[index] = other
+        other = left.get(_planned(record)) if index not in partner else None
+        if other is not None and (record.grad == after[other].grad or not (record.ok and after[other].ok)):
+            partner[index] = left.pop(_planned(record))
     taken = set(partner.values())
     return Matches(
         [(before[index], after[partner[index]]) for index in sorted(partner)],
         [record for index, record in enumerate(before) if index not in partner and works[0][index] not in groups[1]],
         [record for index, record in enumerate(after) if index not in taken and works[1][index] not in groups[0]],
     )
+
+
+def _planned(record: Record) -> Identity:
+    return identity(as_planned(record))
 
 
 def _works(records: Sequence[Record]) -> list[Identity]:

@@ -91,10 +91,18 @@ def _far(a: Times, b: Times) -> Verdict | None:
     return Verdict.FASTER if a.median >= FAR * b.median and a.p20 >= APART * b.p80 else None
 
 
+def is_skipped(cell: Cell) -> bool:
+    """Whether a cell was measured in A and skipped by a rule in B."""
+    return cell.before.ok and cell.after.status is Status.SKIPPED
+
+
 def _unmeasured(a: Record, b: Record) -> Cell:
     doubtful = [f"{side} is doubtful: {record.reason}" for side, record in (("A", a), ("B", b)) if record.status is Status.DOUBTFUL]
     if doubtful:
         return Cell(Verdict.UNCLEAR, a, b, None, "; ".join(doubtful))
-    verdict = Verdict.BROKEN if a.ok else Verdict.MENDED if b.ok else Verdict.UNMEASURED
+    if Status.SKIPPED in (a.status, b.status):
+        verdict = Verdict.UNMEASURED
+    else:
+        verdict = Verdict.BROKEN if a.ok else Verdict.MENDED if b.ok else Verdict.UNMEASURED
     failed = a if b.ok else b
     return Cell(verdict, a, b, None, " ".join(failed.reason.split()))
