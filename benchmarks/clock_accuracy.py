@@ -1,4 +1,5 @@
-"""Is the clock right? On a GPU: a kernel that spins for a known time, and a bare loop around a real kernel.
+"""Is the clock right? On a GPU: a kernel that spins for a known time, and real kernels, timed as `longca run` does it, with inputs that
+change between calls, beside a bare loop.
 
     python benchmarks/clock_accuracy.py
 
@@ -11,19 +12,24 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
 import torch
 
 from longca import masks
-from longca.bench.clock.clock import measure
+from longca.bench.check.calls import Calls
+from longca.bench.check.check import KernelSubject
+from longca.bench.clock.clock import Call, measure, nothing
 from longca.bench.clock.timers import CudaTimer
 from longca.kernels import inputs, registry
 from longca.kernels.base import Case
+from longca.results.record import Pass
 from longca.results.settings import ClockSettings
 
 SPIN_MS = (0.5, 2.0, 10.0)
 SPIN_LIMIT, LOOP_LIMIT = 0.03, 0.02
-KERNELS = (("sdpa:flash", 8192), ("sdpa:cudnn", 16384), ("sdpa:flash", 32768))
+KERNELS = (("sdpa:cudnn", 4096), ("sdpa:flash", 8192), ("sdpa:cudnn", 8192), ("sdpa:cudnn", 16384), ("sdpa:flash", 32768))
 ROUNDS, REST_S, LASTING_S = 5, 0.2, 2.0
 # the device's own clock of nanoseconds, so that the length does not depend on the SM clock
 SOURCE = """
@@ -50,15 +56,22 @@ def bare_loop(call: Callable[[], object], times: int, warmup_s: float) -> float:
     return float(start.elapsed_time(end)) / times
 
 
-def attention_call(label: str, mask: masks.Mask) -> Callable[[], object]:
+class Timed(NamedTuple):
+    """A call as the clock gets it; `load` is what a bare loop calls."""
+
+    call: Call
+    before: Call
+    load: Call
+
+
+def attention_call(label: str, mask: masks.Mask) -> Timed:
     case = Case(mask.seqlen_q, mask.seqlen_k, 64, 8, 128, 128, "bf16", "cuda", backward=False)
     kernel = registry.choose(label, mask, case)
-    prepared = kernel.prepare(mask, case)
-    q, k, v, _ = inputs.make(case, 0, kernel.layout)
-    return lambda: prepared.forward(q, k, v)
+    calls = Calls(KernelSubject(kernel, kernel.prepare(mask, case), case), inputs.make(case, 0, kernel.layout), case, 0)
+    return Timed(calls.of(Pass.FWD), partial(calls.change, Pass.FWD), calls.load(Pass.FWD))
 
 
-def beside_bare_loop(call: Callable[[], object], timer: CudaTimer) -> tuple[float, float, float]:
+def beside_bare_loop(timed: Timed, timer: CudaTimer) -> tuple[float, float, float]:
     """(clock, bare loop) as medians of rounds that alternate, after the same warm-up and for as long; then a loop that lasts.
 
     A device under full load lowers its clock after some tenths of a second, so that two ways of timing agree only where both load it for
@@ -68,11 +81,11 @@ def beside_bare_loop(call: Callable[[], object], timer: CudaTimer) -> tuple[floa
     for _ in range(ROUNDS):
         torch.cuda.synchronize()
         time.sleep(REST_S)
-        timing = measure(call, timer, settings)
+        timing = measure(timed.call, timer, settings, before=timed.before, load=timed.load)
         clock_ms.append(timing.median)
         time.sleep(REST_S)
-        loop_ms.append(bare_loop(call, max(len(timing.samples), round(settings.budget_s * 1e3 / timing.median)), settings.warmup_s))
-    lasting = bare_loop(call, max(10, int(LASTING_S * 1e3 / loop_ms[0])), settings.warmup_s)
+        loop_ms.append(bare_loop(timed.load, max(len(timing.samples), round(settings.budget_s * 1e3 / timing.median)), settings.warmup_s))
+    lasting = bare_loop(timed.load, max(10, int(LASTING_S * 1e3 / loop_ms[0])), settings.warmup_s)
     return statistics.median(clock_ms), statistics.median(loop_ms), lasting
 
 
@@ -88,10 +101,11 @@ def main() -> int:
         wrong += abs(off) > SPIN_LIMIT
         about = f"{off:+.2%}, spread {timing.spread:.2%}, {len(timing.samples)} samples"
         print(f"spin of {length:5.1f} ms: measured {timing.median:8.4f} ms ({about})")
-    calls = {f"spin of {length:.1f} ms": lambda ns=int(length * 1e6): spin(args=[ns]) for length in SPIN_MS[:1]}
+    shortest = partial(spin, args=[int(SPIN_MS[0] * 1e6)])
+    calls = {f"spin of {SPIN_MS[0]:.1f} ms": Timed(shortest, nothing, shortest)}
     calls |= {f"{label} causal {seqlen}": attention_call(label, masks.causal(seqlen)) for label, seqlen in KERNELS}
-    for name, call in calls.items():
-        clock_ms, loop_ms, lasting_ms = beside_bare_loop(call, timer)
+    for name, timed in calls.items():
+        clock_ms, loop_ms, lasting_ms = beside_bare_loop(timed, timer)
         off = clock_ms / loop_ms - 1
         wrong += abs(off) > LOOP_LIMIT
         print(f"{name}: clock {clock_ms:8.4f} ms, bare loop {loop_ms:8.4f} ms ({off:+.2%}); a loop of {LASTING_S:g} s {lasting_ms:8.4f} ms")

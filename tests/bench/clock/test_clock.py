@@ -20,7 +20,7 @@ class FakeTimer:
     def __init__(self, times: Iterator[float], late: bool = False) -> None:
         self.times, self.late, self.time = times, late, 0.0
 
-    def samples(self, call: Call, before: Call = nothing) -> Generator[Sample, None, None]:
+    def samples(self, call: Call, before: Call = nothing, load: Call | None = None) -> Generator[Sample, None, None]:
         for ms in self.times:
             before()
             call()

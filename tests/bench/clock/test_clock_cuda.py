@@ -7,6 +7,7 @@ from itertools import chain, repeat
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from longca.bench.clock import timers
 from longca.bench.clock.clock import Timing, measure
@@ -36,6 +37,8 @@ class FakeEvent:
 
 class FakeGpu:
     """Milliseconds: `host` is now; `stream` is when all that was enqueued will be done; `spun` is how long the device spun."""
+
+    OutOfMemoryError = torch.cuda.OutOfMemoryError
 
     def __init__(self) -> None:
         self.host = self.stream = self.spun = 0.0
@@ -70,11 +73,13 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     return gpu
 
 
-def time_it(gpu: FakeGpu, call: Callable[[], None], settings: ClockSettings, align: Callable[[], None] = timers._alone) -> Timing:
+def time_it(
+    gpu: FakeGpu, call: Callable[[], None], settings: ClockSettings, align: Callable[[], None] = timers._alone, **around: Callable[[], None]
+) -> Timing:
     timer = CudaTimer.__new__(CudaTimer)
     timer._cuda, timer._align, timer._ahead, timer._cycles_per_ms = gpu, align, int(align is timers._alone), CYCLES_PER_MS
     timer._flush = SimpleNamespace(zero_=lambda: gpu.work(FLUSH_MS))  # type: ignore[assignment]
-    return measure(call, timer, settings)
+    return measure(call, timer, settings, **around)
 
 
 @pytest.mark.parametrize("ms", [0.02, 0.5, 6.5, 200.0])
@@ -112,6 +117,34 @@ def test_a_device_under_load_never_waits(gpu: FakeGpu) -> None:
     assert gpu.stream == pytest.approx(gpu.calls * 6.5, rel=0.005)
 
 
+@pytest.mark.parametrize("ms", [0.4, 2.0, 6.5])
+def test_a_device_stays_under_load_though_inputs_change_between_calls(gpu: FakeGpu, ms: float) -> None:
+    call, changes = gpu.kernel(ms, lambda: 0.1), []
+
+    def change() -> None:
+        changes.append(None)
+        gpu.host += 0.2
+        gpu.work(0.6)
+
+    timing = time_it(gpu, call, ClockSettings(warmup_s=0.1, least=5), before=change, load=call)
+    assert timing.median == pytest.approx(ms)
+    assert not timing.host_bound
+    assert gpu.calls * ms > 0.93 * gpu.stream
+    assert len(changes) > len(timing.samples)  # those of the warm-up, too
+
+
+def test_a_load_that_needs_too_much_memory_is_left_out(gpu: FakeGpu) -> None:
+    loads = []
+
+    def load() -> None:
+        loads.append(None)
+        raise torch.cuda.OutOfMemoryError
+
+    timing = time_it(gpu, gpu.kernel(2.0, lambda: 0.1), ClockSettings(least=5), before=lambda: gpu.work(1.0), load=load)
+    assert timing.median == pytest.approx(2.0)
+    assert len(loads) == 1
+
+
 def test_long_calls_are_made_no_more_often_than_needed(gpu: FakeGpu) -> None:
     timing = time_it(gpu, gpu.kernel(200.0, lambda: 0.1), ClockSettings(warmup_s=0.0, budget_s=0.1, least=3))
     assert (len(timing.samples), gpu.calls) == (3, 3)
@@ -120,5 +153,5 @@ def test_long_calls_are_made_no_more_often_than_needed(gpu: FakeGpu) -> None:
 def test_ranks_that_start_together_have_one_call_in_flight(gpu: FakeGpu) -> None:
     waiting = []
     call = gpu.kernel(1.0, lambda: 0.1)
-    time_it(gpu, call, ClockSettings(least=5), align=lambda: waiting.append(gpu.stream - gpu.host))
+    time_it(gpu, call, ClockSettings(least=5), align=lambda: waiting.append(gpu.stream - gpu.host), load=call)
     assert max(waiting) == pytest.approx(FLUSH_MS)  # nothing but the flush is enqueued when they meet

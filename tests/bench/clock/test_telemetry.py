@@ -18,7 +18,7 @@ class FakeDevice:
     def __init__(self) -> None:
         self.time, self.reads = 0.0, 0
 
-    def samples(self, call: Call, before: Call = nothing) -> Generator[Sample, None, None]:
+    def samples(self, call: Call, before: Call = nothing, load: Call | None = None) -> Generator[Sample, None, None]:
         while True:
             before()
             call()

@@ -79,11 +79,15 @@ class Calls:
 
         return kept
 
+    def load(self, pass_: Pass) -> Callable[[], object]:
+        """The pass as a function that keeps nothing."""
+        return call_of(self._subject, self._inputs, pass_)
+
     def change(self, pass_: Pass) -> None:
         """Notes the outputs of the call before, drops them, and changes the inputs."""
         if self._outputs:
             self.kinds.update(map(type, self._outputs))
-            self.sums.append({name: group_sums(x) for name, x in self.last(pass_).items()})
+            self.sums.append({name: group_sums(x, by) for name, (x, by) in self._last(pass_).items()})
             self._outputs = ()
         factor, sign = self._factors[self._random.randrange(CHOICES)], self._signs[self._random.randrange(SIGN_CHOICES)]
         self._multiply(pass_, factor, sign)
@@ -100,11 +104,15 @@ class Calls:
 
     def last(self, pass_: Pass) -> dict[str, torch.Tensor]:
         """The outputs of the last call, as they would be with the factor 1."""
+        return {name: x if by is None else x / by for name, (x, by) in self._last(pass_).items()}
+
+    def _last(self, pass_: Pass) -> dict[str, tuple[torch.Tensor, torch.Tensor | None]]:
+        """The outputs of the last call, and the factors that they have."""
         names = names_of("forward" if pass_ is Pass.FWD else "backward", self._case)
         by = {"out": self._factor * self._sign, "dq": self._factor, "dk": self._factor, "dsinks": self._factor}
         by["dv"] = self._factor if pass_ is Pass.BWD else self._sign
         outputs = {name: x.detach() for name, x in zip(names, self._outputs, strict=True) if x is not None}
-        return {name: x / self._of_heads(by[name], x) if name in by else x for name, x in outputs.items()}
+        return {name: (x, self._of_heads(by[name], x) if name in by else None) for name, x in outputs.items()}
 
     def on_other(self, inputs: Inputs, backward: bool) -> dict[str, torch.Tensor]:
         """The outputs on other numbers in the same memory."""

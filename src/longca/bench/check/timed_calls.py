@@ -103,14 +103,15 @@ def _size(x: torch.Tensor) -> torch.Tensor:
     return group_sums(x.to(torch.promote_types(x.dtype, torch.float32)).nan_to_num(neginf=0.0).square()).sqrt()
 
 
-def group_sums(x: torch.Tensor) -> torch.Tensor:
+def group_sums(x: torch.Tensor, divisor: torch.Tensor | None = None) -> torch.Tensor:
     """Sums over groups of tokens, [groups, heads], in fp32 or better; of an lse [heads, tokens] without what is -inf; dsinks [heads] are
-    one group."""
+    one group. A `divisor`, [heads, 1 or head size], is that of every token."""
     if x.dim() == 1:
-        return x[None]
+        return (x if divisor is None else x / divisor)[None]
     if x.dim() == 2:
         x = x.nan_to_num(nan=math.nan, posinf=math.inf, neginf=0.0).T[..., None]
     whole = len(x) // GROUP * GROUP
     precision = torch.promote_types(x.dtype, torch.float32)
-    parts = [x[:whole].unflatten(0, (-1, GROUP)).sum((1, 3), dtype=precision)] if whole else []
-    return torch.cat([*parts, x[whole:].sum((0, 2), dtype=precision)[None]])
+    parts = [x[:whole].unflatten(0, (-1, GROUP)).sum(1, dtype=precision)] if whole else []
+    sums = torch.cat([*parts, x[whole:].sum(0, dtype=precision)[None]])
+    return (sums if divisor is None else sums / divisor).sum(2)

@@ -64,8 +64,9 @@ class Sample(NamedTuple):
 class Timer(Protocol):
     """Takes samples."""
 
-    def samples(self, call: Call, before: Call = nothing) -> Generator[Sample, None, None]:
-        """Calls again and again, without end, each time after an untimed `before`; closing it leaves nothing running."""
+    def samples(self, call: Call, before: Call = nothing, load: Call | None = None) -> Generator[Sample, None, None]:
+        """Calls again and again, without end, each time after an untimed `before`; closing it leaves nothing running. `load` is the call
+        without consequences: what keeps a device busy between samples."""
 
     def now(self) -> float:
         """Seconds, for warm-up and budget."""
@@ -78,11 +79,12 @@ def measure(
     telemetry: Telemetry | None = None,
     warmed_s: float = 0.0,
     before: Call = nothing,
+    load: Call | None = None,
 ) -> Timing:
     """Warms up by time, less what was done already; then samples until the median is known well enough or the budget ends."""
     settings, readings = settings or ClockSettings(), Readings(telemetry, timer.now)
     taken, stop = list[Sample](), "most"
-    with closing(timer.samples(call, before)) as samples:
+    with closing(timer.samples(call, before, load)) as samples:
         start = timer.now() - warmed_s
         while timer.now() - start < settings.warmup_s:
             next(samples)

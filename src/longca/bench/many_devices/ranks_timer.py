@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import closing
 
 import torch
 
-from longca.bench.clock.clock import Sample, Timer, nothing
+from longca.bench.clock.clock import Call, Sample, Timer, nothing
 from longca.bench.clock.timers import CudaTimer
 from longca.parallel.comm.base import Comm
 
@@ -20,7 +20,8 @@ class RanksTimer:
         self._comm, self._inner = comm, inner
         self._now = self._gather([inner.now()])[0][0]
 
-    def samples(self, call: Callable[[], object], before: Callable[[], object] = nothing) -> Generator[Sample, None, None]:
+    def samples(self, call: Call, before: Call = nothing, load: Call | None = None) -> Generator[Sample, None, None]:
+        """Ranks start together, so none loads its device alone."""
         with closing(self._inner.samples(call, before)) as samples:
             for sample in samples:
                 spin_ms = self._inner.spin_ms if isinstance(self._inner, CudaTimer) else 0.0

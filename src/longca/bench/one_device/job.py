@@ -107,7 +107,7 @@ class PassTimer:
     def _timed(self, pass_: Pass) -> Outcome:
         calls, session, case = self.calls, self.session, self.case
         kept_bytes = calls.keep(pass_, session.allocated, session.synchronize)
-        peak_bytes, timing = session.time(calls.of(pass_), partial(calls.change, pass_))
+        peak_bytes, timing = session.time(calls.of(pass_), partial(calls.change, pass_), calls.load(pass_))
         nondeterministic = self._check(pass_)
         figures: dict[str, Any] = {"joules": session.joules(calls.of(pass_)), "nondeterministic": nondeterministic}
         calls.release()

@@ -89,12 +89,12 @@ class Session:
     def allocated(self) -> int:
         return int(self._cuda.memory_allocated()) if self._cuda is not None else 0
 
-    def time(self, call: Call, before: Call) -> tuple[int | None, Timing]:
+    def time(self, call: Call, before: Call, load: Call) -> tuple[int | None, Timing]:
         """The most bytes that one call needs beyond what is allocated, and its times, each after an untimed `before`; the call that shows
-        the bytes warms up for the times."""
+        the bytes warms up for the times. `load` is the call without consequences."""
         assert self._timer is not None
         peak_bytes, loaded_s = self._peak(call)
-        return peak_bytes, measure(call, self._timer, self.clock, self._telemetry, warmed_s=loaded_s, before=before)
+        return peak_bytes, measure(call, self._timer, self.clock, self._telemetry, warmed_s=loaded_s, before=before, load=load)
 
     def _peak(self, call: Call) -> tuple[int | None, float]:
         """The bytes, and for how long the device was certainly loaded: while the host only waited. Neither is known on a CPU."""
