@@ -58,7 +58,7 @@ def test_an_object_and_a_name_are_measured_in_this_process(tmp_path: Path, capsy
     assert [record.key for record in run.records] == [record.key for record in read(tmp_path / "out").records]
     assert capsys.readouterr() == ("", "")
     text = repr(run)
-    assert "watched against the best other" in text, "it is the user's own kernel"
+    assert "watched against the best other kernel" in text, "it is the user's own kernel"
     assert text.splitlines()[-2] == f"2 cells: 2 ok; written to {tmp_path / 'out'}/results.jsonl"
     assert run._repr_html_().count("<table>") == text.count("\nmask")
 

@@ -290,7 +290,7 @@ def test_the_advised_run_answers_the_question(tmp_path: Path, monkeypatch: pytes
     assert main(then[1:]) == 0
     said = capsys.readouterr().out
     assert "median and worst over the masks of 3 seeds (0, 1, 2), the same for all." in said
-    assert f"it rests on {2 * 3} records" in said
+    assert f"{2 * 3} records, among them:" in said
     assert " --seeds 0,1,2 " in next(line for line in said.splitlines() if line.startswith("to measure it again: "))
     assert said.count("out/recommend/results.jsonl") == SHOWN
     assert main([*then[1:], "--code"]) == 0

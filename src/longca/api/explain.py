@@ -119,7 +119,7 @@ def _table(options: Sequence[Option]) -> tuple[list[str], list[list[str]]]:
     """The columns that have values, and the rows; no columns where nothing is known of any kernel."""
     written = {
         "ms": [f"{option.ms:.4g}" if option.ms is not None else "" for option in options],
-        "slower than the fastest": [f"{option.slower:.2f}x" if option.slower is not None else "" for option in options],
+        "time / fastest": [f"{option.slower:.2f}x" if option.slower is not None else "" for option in options],
         "plan ms": [f"{option.plan_ms:.3g}" if option.plan_ms is not None else "" for option in options],
         "workspace": [format_memory(option.workspace) if option.workspace else "" for option in options],
         "": [option.note for option in options],

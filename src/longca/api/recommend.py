@@ -57,9 +57,9 @@ class Recommendation(Shown):
         else:
             parts += _best(answer, answer.best)
         if answer.out:
-            parts += ["", Table("out:", ["", "", "why"], [[out.line, out.status, out.reason] for out in answer.out])]
+            parts += ["", Table("excluded:", ["", "", "why"], [[out.line, out.status, out.reason] for out in answer.out])]
         if answer.unmeasured and (answer.best is not None or answer.out):
-            parts += ["", f"of these there is no record here: {', '.join(answer.unmeasured)}"]
+            parts += ["", f"no record of: {', '.join(answer.unmeasured)}"]
         return [*parts, *answer.advice]
 
 
@@ -92,7 +92,7 @@ def _sentence(answer: Answer, best: Choice) -> str:
     """The whole answer in one sentence."""
     mark = " (SIMULATED, not measured)" if best.simulated else " (NEAREST ANSWER, scaled from other measurements)" if answer.nearest else ""
     equals = [choice.name for choice in answer.choices if choice.as_good]
-    others = f" or {'one of ' if len(equals) > 1 else ''}{', '.join(equals)} (as good {_alike()})" if equals else ""
+    others = f" or {'one of ' if len(equals) > 1 else ''}{', '.join(equals)} (equal {_alike()})" if equals else ""
     low, high = best.ms_range or (0.0, 0.0)
     between = f" ({format_figure(low)} to {format_figure(high)})" if best.ms_range else ""
     unit = speed_unit(choice.tflops for choice in answer.choices)
@@ -101,7 +101,7 @@ def _sentence(answer: Answer, best: Choice) -> str:
 
 
 def _best(answer: Answer, best: Choice) -> list[Part]:
-    records = "it rests on:" if len(best.sources) <= SHOWN else f"it rests on {len(best.sources)} records, among them:"
+    records = "records:" if len(best.sources) <= SHOWN else f"{len(best.sources)} records, among them:"
     command = "" if answer.nearest else best.command(answer.seeds)
     return [
         _sentence(answer, best),
@@ -125,7 +125,7 @@ def _table(answer: Answer, best: Choice) -> Table:
         columns["worst"] = [unit.text(choice.worst_tflops) for choice in choices]
     columns["ms"] = [f"{choice.ms:.4g}" for choice in choices]
     if any(choice.ms_range for choice in choices):
-        columns["9 of 10"] = [" to ".join(map(format_figure, choice.ms_range)) if choice.ms_range else "unknown" for choice in choices]
+        columns["90 % range"] = [" to ".join(map(format_figure, choice.ms_range)) if choice.ms_range else "unknown" for choice in choices]
     columns["GiB"] = ["not counted" if choice.memory_gib is None else f"{choice.memory_gib:.3g}" for choice in choices]
     if any(choice.plan_ms for choice in choices):
         columns["plan ms"] = ["" if choice.plan_ms is None else f"{choice.plan_ms:.3g}" for choice in choices]
@@ -148,14 +148,14 @@ def _alike() -> str:
 def _against(choice: Choice, best: Choice) -> str:
     if choice is best:
         return "best"
-    return f"{choice.against_best:.2f}x" + (f", as good as it {_alike()}" if choice.as_good else "")
+    return f"{choice.against_best:.2f}x" + (f", equal {_alike()}" if choice.as_good else "")
 
 
 def _remarks(answer: Answer, best: Choice) -> list[str]:
     """Sentences on what the figures are of, and on doubts about them."""
     remarks = [*_scaled(answer), *_planning(answer, best)]
     if best.joules and not any(source.record.joules for source in best.sources):
-        remarks.append("J is the power beside the samples times the time of a call; energy itself was not measured.")
+        remarks.append("J is the power during sampling times the time of a call; energy itself was not measured.")
     if best.simulated:
         remarks.append(f"these figures come from a simulation of the cluster {best.simulated}; nothing of it was measured.")
     if best.summed:
@@ -179,13 +179,13 @@ def _scaled(answer: Answer) -> list[str]:
     if answer.nearest is None:
         return []
     sentences = [f"{sentence}." for sentence in answer.nearest.differences]
-    sentences.append("times are scaled by the work on the tiles that the mask touches; no figure here was measured.")
+    sentences.append("times are scaled by the number of tiles that the mask touches; none of these values was measured.")
     if answer.nearest.unknown:
         flags = " and ".join(answer.nearest.unknown)
         return [*sentences, f"how far off that is, these results do not tell: too few of their records differ in {flags} alone."]
     return [
         *sentences,
-        "nine of ten measured cells that are predicted from equally distant ones lie within such a range (with documents fewer).",
+        "the range contained nine of ten measured cells that were predicted from equally distant cells (fewer for masks with documents).",
     ]
 
 
@@ -193,18 +193,18 @@ def _planning(answer: Answer, best: Choice) -> list[str]:
     """What planning changes where masks are new again and again."""
     calls = answer.question.calls_per_plan
     if calls is not None:
-        return [f"times hold planning, which serves {plural(calls, 'call')}."]
+        return [f"times include planning, divided by {plural(calls, 'call')}."]
     new = answer.every_call
     if new is None or not best.plan_ms:
         return []
-    sentence = f"planning is not counted; where every call has new documents, {best.name} takes {best.ms + best.plan_ms:.3g} ms"
+    sentence = f"times do not include planning; with new documents in every call, {best.name} takes {best.ms + best.plan_ms:.3g} ms"
     return [f"{sentence}." if new.name == best.name else f"{sentence} and {new.name} {new.ms:.3g} ms: see --calls-per-plan."]
 
 
 def _doubts(answer: Answer) -> list[str]:
     doubts = []
     if noisy := [choice for choice in answer.choices if choice.noisy]:
-        doubts.append(f"noisy when it was measured: {', '.join(choice.name for choice in noisy)}.")
+        doubts.append(f"noisy: {', '.join(choice.name for choice in noisy)}.")
     if (warmup_s := _shortest_warmup(answer.choices)) is not None and warmup_s < SETTLED_S:
         doubts.append(
             f"measured after a warm-up of {1e3 * warmup_s:g} ms: a GPU slows down under load, an H200 by up to 13 % within "

@@ -118,7 +118,7 @@ class RunPlan:
         by_reason: dict[str, list[str]] = {}
         for label, reason in self.level.catalogue.left_out.items():
             by_reason.setdefault(reason, []).append(label)
-        return [f"left out: {', '.join(labels)} ({reason})" for reason, labels in by_reason.items()]
+        return [f"not measured: {', '.join(labels)} ({reason})" for reason, labels in by_reason.items()]
 
     @property
     def empty_shard(self) -> str:
