@@ -109,11 +109,11 @@ class Standing(Shown):
 def compare(
     a: Any, b: Any = None, *, kernel: str | None = None, threshold: float | str = PRACTICAL, force: bool = False
 ) -> Compared | Standing:
-    """Compares journal `b` with journal `a`: SLOWER, FASTER, SAME, UNCLEAR or BROKEN per cell. In place of `b`, `kernel` names a kernel
-    of `a` that is compared with the best other, mask by mask.
+    """Compares journal `b` with journal `a` and returns a verdict per cell: SLOWER, FASTER, SAME, UNCLEAR, BROKEN, MENDED or UNMEASURED. If
+    `kernel` is given in place of `b`, compares that kernel of `a` with the best other kernel on each mask.
 
-    Journals are folders that a run wrote, or what `longca.run` returned. A change below `threshold` does not matter. `force` compares
-    different devices, threads, clock settings, power limits or clocks.
+    Journals are folders that a run wrote, or results of `longca.run`. Changes below `threshold` are ignored. `force` compares journals even
+    if devices, threads, clock settings, power limits or clocks differ.
 
     >>> longca.compare("out/before", "out/after").ok
     """

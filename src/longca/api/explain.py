@@ -147,10 +147,12 @@ def explain(
     documents: Sequence[int] | None = None,
     run_trial: bool = False,
 ) -> Explanation:
-    """Which kernels `best` would run for a call of this shape, and why: from records, an earlier trial, or what a trial would try.
+    """Returns which kernels `best` would choose for a call of this shape, and why: from records, from an earlier trial, or the kernels that
+    a trial would time.
 
-    `heads`, `head_dim`, `softcap` and `sinks` are those of `model`, or 64:8 heads of 128. `device` is cpu, cuda, or words of the name of a
-    device that records came from, such as H200; without it, this machine. `run_trial` makes a trial now where one is needed.
+    `heads`, `head_dim`, `softcap` and `sinks` default to those of `model`, or else to 64:8 heads of 128. `device` is cpu, cuda, or words of
+    the name of a device that LongCA has records of, such as H200; the default is this machine. `run_trial` runs a trial now if one is
+    needed.
 
     >>> longca.explain("causal_document", "32K", device="H200").contenders["bwd"]
     """

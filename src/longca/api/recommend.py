@@ -71,9 +71,10 @@ def recommend(
     params: Mapping[str, int | float] | None = None,
     **question: Any,
 ) -> Recommendation:
-    """Which kernel to use for a mask and a length, from the shipped records or those of `results`; `longca.best` gives the first alone.
+    """Returns which kernel to use for a mask and a length, from LongCA's records or those in `results`. `longca.best` returns only the best
+    one.
 
-    Further arguments are those of `longca.best`: heads, head_dim, dtype, pass_, gpus, memory, device and others.
+    The other arguments are those of `longca.best`: heads, head_dim, dtype, pass_, gpus, memory, device and others.
 
     >>> longca.recommend("causal_document", "32K").best.kernel
     """

@@ -193,17 +193,18 @@ def run(
     renew_baseline: bool = False,
     threshold: float | str | None = None,
 ) -> Run:
-    """Measures the cells of a suite, or those that the arguments ask for, and returns their records.
+    """Measures the cells of a suite, or those that the arguments describe, and returns their records.
 
-    Arguments are those of the command `longca run`: a text such as "1K,8K", a number, or a list. `kernels` takes names, paths of plugin
-    files, functions decorated with @longca.kernel, and classes derived from longca.Kernel. Kernels run in processes of their own; where
-    one of them is a Python object, all run in this process, without deadlines and memory limits. `masks` takes names, files, expressions,
-    patterns, and Mask objects, which are written to files beside the journal.
+    The arguments are those of the command `longca run`: a text such as "1K,8K", a number, or a list. `kernels` takes names, paths of plugin
+    files, functions decorated with @longca.kernel, and classes derived from longca.Kernel. Kernels run in separate processes. If one of
+    them is a Python object, all run in this process, without deadlines and memory limits. `masks` takes names, files, expressions, patterns
+    and Mask objects; Mask objects are written to files next to the journal.
 
-    `baseline` names a run that is kept: the first run becomes it, later ones are compared with it (`.against`), until `renew_baseline`.
+    `baseline` is the name of a stored run. The first run is stored under this name, and later runs are compared with it (`.against`).
+    `renew_baseline` replaces it.
 
-    The journal in `out` is resumed: cells that it holds are not measured again. Ctrl-C stops after the current job, and twice at once;
-    either raises KeyboardInterrupt, and the same call continues later.
+    An existing journal in `out` is resumed: cells that it contains are not measured again. Ctrl-C stops the run after the current job, a
+    second Ctrl-C stops it at once. Both raise KeyboardInterrupt, and the same call continues the run later.
 
     >>> longca.run(kernels=["torch", "sdpa"], masks=["causal", "share_question"], seqlens="1K", heads="8:2", dtypes="fp32")
     """

@@ -309,12 +309,13 @@ def verify(
     deadline: float | None = None,
     progress: bool = True,
 ) -> Verification:
-    """Checks kernels on masks: out, lse, dq, dk and dv against fp64, and the trials of `longca verify`.
+    """Checks kernels on masks and returns one finding per kernel and mask. out, lse, dq, dk and dv are compared with fp64, and the trials
+    of `longca verify` are run.
 
     `kernel` is a name, the path of a plugin file, a function decorated with @longca.kernel, a class derived from longca.Kernel or an object
-    of one, or a list of these; without it all kernels that are available here are checked. Names and files are checked in a process of
-    their own, which may crash or hang. Python objects are checked in this process, without deadlines and memory limits. `masks` takes
-    names, files, expressions, patterns, and Mask objects.
+    of it, or a list of these. The default is all kernels that run here. Names and files are checked in separate processes, so they may
+    crash or hang. Python objects are checked in this process, without deadlines and memory limits. `masks` takes names, files, expressions,
+    patterns such as longca.masks.causal, and Mask objects.
 
     >>> longca.verify("sdpa", masks=["causal", "share_question"], seqlens=[509, "1K"], dtypes="fp32").ok
     """
