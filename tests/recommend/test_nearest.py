@@ -128,7 +128,7 @@ def test_other_heads_have_an_error_only_where_records_tell(write: Write, capsys:
     assert (low / known.best.ms, high / known.best.ms) == (pytest.approx(500 / 520), pytest.approx(520 / 500))
     words = ["recommend", "--mask", "causal", "--seqlen", "8K", "--heads", "32:8", "--pass", "fwd", "--results", str(folder)]
     assert main(words) == 0
-    assert "these results do not tell: too few of their records differ in --heads alone." in capsys.readouterr().out
+    assert "the error of these times is unknown: too few records differ in --heads alone." in capsys.readouterr().out
 
 
 def test_the_window_that_is_nearest(write: Write) -> None:

@@ -118,7 +118,7 @@ def compare(
     >>> longca.compare("out/before", "out/after").ok
     """
     if (b is None) == (kernel is None):
-        raise BadInput("compare a folder A with a folder B; or give one folder and --kernel NAME, which is compared with all others in it.")
+        raise BadInput("give two folders A and B; or one folder and --kernel NAME, to compare that kernel with the others in it.")
     if kernel is not None:
         return Standing(_standing(folder_of(a), kernel))
     return Compared(journals.compare(folder_of(a), folder_of(b), parse_threshold(threshold), force))
@@ -134,7 +134,7 @@ def _standing(folder: str, kernel: str) -> list[Table]:
         raise BadInput(f"{folder} has no record of {kernel!r}; it has {', '.join(known) or 'none at all'}.")
     shown = tables(results, kernel)
     if not shown:
-        raise BadInput(f"{folder} has no cell that {kernel} and another kernel did; measure others with it: --kernels all.")
+        raise BadInput(f"{folder} has no cell that was measured with {kernel} and another kernel; measure more kernels: --kernels all.")
     return shown
 
 

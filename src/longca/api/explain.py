@@ -55,7 +55,7 @@ class Explanation(Shown):
     def _undecided(self, pass_: str, labels: Sequence[str]) -> str:
         lead = chooser.lead(self._asked, pass_, labels[0])
         if len(labels) == 1:
-            return lead or "no other kernel can do this"
+            return lead or "no other kernel supports this"
         return f"{lead}; a trial decides between {', '.join(labels)}" if lead else f"not measured: a trial would try {', '.join(labels)}"
 
     @property
@@ -97,7 +97,7 @@ class Explanation(Shown):
     def parts(self) -> list[Part]:
         parts: list[Part] = [f"{self.title}, {self.device}", f"class: {self._asked.wanted.mask}", ""]
         if not self.ok:
-            return [*parts, "no kernel that is available here can do this; `longca ls kernels` shows why."]
+            return [*parts, "no kernel that is available here supports this; `longca ls kernels` shows why."]
         for pass_, sentence in self.why.items():
             is_open = self.choice is None and len(self.contenders[pass_]) > 1
             label = f"{'undecided, likely ' if is_open else ''}{self.likely[pass_]}"
@@ -107,7 +107,7 @@ class Explanation(Shown):
             if columns:
                 parts += ["", Table(f"{PASSES[pass_]}:", columns, rows)]
         if self.choice is None and self._here:
-            parts += ["", "the first call makes the trial, and --try makes it now; its result is kept for all calls of this class."]
+            parts += ["", "the first call runs the trial, and --try runs it now; the result is stored for all calls of this class."]
         return parts
 
 

@@ -158,14 +158,16 @@ def _remarks(answer: Answer, best: Choice) -> list[str]:
     if best.joules and not any(source.record.joules for source in best.sources):
         remarks.append("J is the power during sampling times the time of a call; energy itself was not measured.")
     if best.simulated:
-        remarks.append(f"these figures come from a simulation of the cluster {best.simulated}; nothing of it was measured.")
+        remarks.append(f"these values are simulated for the cluster {best.simulated}; none of them was measured.")
     if best.summed:
         summed = _names(answer, [choice for choice in answer.choices if choice.summed])
         how = "simulated" if best.simulated else "measured"
-        remarks.append(f"fwd+bwd is the sum of a forward and a backward that were {how} apart ({summed}).")
+        remarks.append(f"fwd+bwd is the sum of a forward and a backward that were {how} separately ({summed}).")
     if answer.masks > 1:
         seeds = ", ".join(map(str, answer.seeds))
-        remarks.append(f"median and worst over the masks of {len(answer.seeds)} seeds ({seeds}), the same for all.")
+        remarks.append(
+            f"speeds are medians and worst values over the masks of {len(answer.seeds)} seeds ({seeds}), the same for all kernels."
+        )
     elif answer.question.has_documents:
         remarks.append(f"one seed only ({answer.seeds[0]}); other documents may give another answer.")
     training = [choice for choice in answer.choices if choice.sources[0].record.grad]
@@ -183,7 +185,7 @@ def _scaled(answer: Answer) -> list[str]:
     sentences.append("times are scaled by the number of tiles that the mask touches; none of these values was measured.")
     if answer.nearest.unknown:
         flags = " and ".join(answer.nearest.unknown)
-        return [*sentences, f"how far off that is, these results do not tell: too few of their records differ in {flags} alone."]
+        return [*sentences, f"the error of these times is unknown: too few records differ in {flags} alone."]
     return [
         *sentences,
         "the range contained nine of ten measured cells that were predicted from equally distant cells (fewer for masks with documents).",
@@ -209,7 +211,7 @@ def _doubts(answer: Answer) -> list[str]:
     if (warmup_s := _shortest_warmup(answer.choices)) is not None and warmup_s < SETTLED_S:
         doubts.append(
             f"measured after a warm-up of {1e3 * warmup_s:g} ms: a GPU slows down under load, an H200 by up to 13 % within "
-            f"{1e3 * SETTLED_S:g} ms, so close kernels may be in another order."
+            f"{1e3 * SETTLED_S:g} ms, so the order of close kernels may differ."
         )
     few = [choice for choice in answer.choices if choice.samples < ENOUGH_SAMPLES and not choice.simulated]
     if few:
@@ -217,7 +219,7 @@ def _doubts(answer: Answer) -> list[str]:
             f"measured with fewer than {ENOUGH_SAMPLES} samples: {', '.join(f'{choice.name} ({choice.samples})' for choice in few)}."
         )
     if older := [choice for choice in answer.choices if choice.older]:
-        doubts.append(f"measured with an older version of this kernel's code, or before versions were recorded: {_names(answer, older)}.")
+        doubts.append(f"the kernel's code has changed since, or its version was not recorded: {_names(answer, older)}.")
     return doubts
 
 

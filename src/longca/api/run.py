@@ -267,7 +267,7 @@ def make_level(request: RunRequest, suite: Suite, device: str, *, in_process: bo
         named = request.only_named and request.kernels is not None
         return OneDevice(suite, device, request.plugins, only_named=named, in_process=in_process)
     if in_process:
-        raise Refused("ranks are processes of their own, and a kernel that is a Python object is in this process alone; give its file.")
+        raise Refused("ranks are separate processes, and a Python object exists only in this process; give the kernel's file.")
     methods_named = request.methods not in (None, "all")
     return ManyDevices(suite, device, request.plugins, nproc=request.nproc, grid=request.grid, methods_named=methods_named)
 

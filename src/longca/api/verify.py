@@ -93,7 +93,11 @@ class Verification(Shown):
             return "nothing was checked: no kernel supports any of this here."
         known = checked | {kernel.partition(":")[0] for kernel in checked}
         missing = [label for label in self._named if label not in known and label != "all"]
-        return f"nothing of {' and '.join(missing)} was checked (the reason is above); leave it out, or fix that." if missing else ""
+        return (
+            f"no case of {' and '.join(missing)} was checked (the reason is above); remove it from --kernels, or fix the reason."
+            if missing
+            else ""
+        )
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -282,7 +286,7 @@ def mask_settings(params: Mapping[str, Any] | None) -> dict[str, Number]:
     for name, values in settings.items():
         if len(values) > 1:
             given = ",".join(map(str, values))
-            raise BadInput(f"verify takes one value of a parameter, not {name}={given}; call it for each, or use `longca run`.")
+            raise BadInput(f"verify takes one value per parameter, not {name}={given}; run it once per value, or use `longca run`.")
     return {name: values[0] for name, values in settings.items()}
 
 

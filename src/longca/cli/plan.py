@@ -42,7 +42,9 @@ def run(args: argparse.Namespace) -> int:
         shown.append((*names, *sent, row.messages, format_memory(row.peak_bytes), work, f"{row.imbalance:.2f}"))
     if shown:
         show_table(COLUMNS, shown)
-        print("\nValues are those of the GPU with the most. Memory is the peak of inputs, results, buffers and stated fp32 sums.")
+        print(
+            "\nEach value is that of the GPU with the largest value. Memory is the peak of inputs, results, buffers, and fp32 sums that a kernel declares."
+        )
     for (method, grid, gpus, mask), reason in refused.items():
         print(f"{method} {grid} on {gpus} GPUs, {mask}: {reason}")
     return 0

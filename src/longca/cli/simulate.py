@@ -36,8 +36,8 @@ COLUMNS = (
     "memory",
 )
 LEGEND = (
-    "Shares of the time, means over ranks: compute; waiting for transfers that nothing hides; waiting for other ranks; for the host. "
-    "hidden: the share of transfers that runs beside compute."
+    "compute, transfers, others, host: shares of the time (means over ranks) for compute, for waiting for transfers, for other ranks, for the host. "
+    "hidden: the share of transfers that overlaps with compute."
 )
 
 

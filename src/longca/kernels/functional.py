@@ -59,7 +59,7 @@ def attention(
     it is never replaced. The default is `best`: for each pass the fastest installed kernel that supports the call, chosen from records or
     by a short trial at the first call of its class.
 
-    `scale` 0 means 1/sqrt(D). `softcap` c > 0 turns scaled scores s into c * tanh(s / c). `sinks` [Hq] are logits that are added to the
+    `scale` 0 means 1/sqrt(D). `softcap` c > 0 turns scaled scores s into c * tanh(s / c). `sinks` [Hq] are extra logits in the
     denominator of the softmax; they get a gradient. With `return_lse` the result is (out, lse). lse [Hq, Lq], or [B, Hq, Lq], is the
     natural log of the denominator, sinks included; it has no gradient. Under autocast, q, k and v are cast as torch's attention casts them.
     """
