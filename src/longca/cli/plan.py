@@ -42,9 +42,7 @@ def run(args: argparse.Namespace) -> int:
         shown.append((*names, *sent, row.messages, format_memory(row.peak_bytes), work, f"{row.imbalance:.2f}"))
     if shown:
         show_table(COLUMNS, shown)
-        print(
-            "\nEach value is that of the GPU with the largest value. Memory is the peak of inputs, results, buffers, and fp32 sums that a kernel declares."
-        )
+        print("\nEach value is the largest of all GPUs. Memory is the peak of inputs, results, buffers, and declared fp32 sums.")
     for (method, grid, gpus, mask), reason in refused.items():
         print(f"{method} {grid} on {gpus} GPUs, {mask}: {reason}")
     return 0

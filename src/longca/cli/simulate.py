@@ -36,7 +36,7 @@ COLUMNS = (
     "memory",
 )
 LEGEND = (
-    "compute, transfers, others, host: shares of the time (means over ranks) for compute, for waiting for transfers, for other ranks, for the host. "
+    "compute: its share of the time (mean over ranks); transfers, others, host: shares of waiting for transfers, other ranks and the host. "
     "hidden: the share of transfers that overlaps with compute."
 )
 
