@@ -100,7 +100,7 @@ def test_arguments_are_those_of_the_command() -> None:
         ({"kernels": "torch", "retry": "all"}, "unknown retry 'all'"),
         ({"kernels": "torch", "shard": 5}, "5 is not a shard"),
         ({"kernels": "torch", "out": 3}, "give the folder of a journal"),
-        ({"kernels": textbook, "level": "cp"}, "ranks are processes of their own"),
+        ({"kernels": textbook, "level": "cp"}, "ranks are separate processes"),
         ({"kernels": textbook, "memory": "4G"}, "memory has no effect on a kernel that is a Python object"),
         ({"kernels": "nowhere.py"}, "there is no plugin file nowhere.py"),
     ],

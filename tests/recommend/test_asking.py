@@ -78,7 +78,7 @@ def test_a_cluster_that_nobody_simulated(write: Write, capsys: Captured) -> None
     assert "to measure it" not in said
     both = [split("usp", 1.0, simulated="h100-ib", **{"pass": pass_}) for pass_ in ("fwd", "bwd")]
     assert asked(write("passes", both), "--gpus", "64", "--cluster", "h100-ib", "--pass", "fwd+bwd") == 0
-    assert "the sum of a forward and a backward that were simulated apart (all of them)." in capsys.readouterr().out
+    assert "the sum of a forward and a backward that were simulated separately (all of them)." in capsys.readouterr().out
 
 
 def test_a_device_without_records_is_where_to_measure(write: Write, capsys: Captured) -> None:
