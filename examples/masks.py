@@ -1,4 +1,4 @@
-"""What a mask can tell: `python examples/masks.py`."""
+"""Shows what a mask object offers: `python examples/masks.py`."""
 
 from longca import masks
 from longca.errors import Refused
@@ -7,13 +7,13 @@ mask = masks.causal_document(8192, seed=42)
 print(mask)
 print("documents:", mask.documents)
 
-# two ranks of a ring, each with two pieces of the sequence: what the first one's queries see of the second one's keys
+# two ranks of a ring, each with one or two pieces of the sequence: which keys of the second rank the queries of the first rank see
 mine, theirs = [(0, 2048), (6144, 8192)], [(2048, 6144)]
 step = mask.rows(mine).cols(theirs)
 print("one step of a ring:", step, "area", step.area)
 print("all steps at once:", mask.pair_areas([mine, theirs], [mine, theirs]).tolist())
 
-# the forms that kernels take
+# the formats that kernels use
 varlen = mask.varlen()
 print(f"varlen: {len(varlen.cu_q) - 1} documents, window {varlen.left}, {varlen.right}")
 starts, ends = mask.row_intervals()
@@ -30,7 +30,7 @@ print("a window in documents:", mask & window)
 print("what it hides:", (mask - window).area, "of", mask.area, "pairs")
 assert mask & window == masks.build("causal_document & sliding_window(w=512)", 8192, seed=42)
 
-# from what people have, and back
+# from other formats, and back
 packed = masks.from_position_ids(mask.position_ids(), causal=True)
 slices = masks.from_slices(*mask.slices())
 flashmask = masks.from_column_intervals(columns.rows, causal=columns.causal)
@@ -38,7 +38,7 @@ assert packed == slices == flashmask == masks.from_cu_seqlens(varlen.cu_q, causa
 short = masks.from_dense(masks.causal(512).dense())
 print("a matrix as bands:", short.table)
 
-# a form that cannot show a mask says so
+# a format that cannot represent a mask raises an error
 try:
     masks.prefix_lm_causal(8192, p=1000).varlen()
 except Refused as reason:

@@ -10,7 +10,7 @@ import longca
 
 
 def lower(mask: longca.masks.Mask, case: longca.Case) -> torch.Tensor:
-    """What the kernel needs to know of the mask, made once and outside the clock. Raise longca.Refused("why") for what it cannot do."""
+    """Returns the mask in the kernel's format. Runs once and is not timed. Raises longca.Refused("why") for unsupported masks."""
     if not isinstance(mask, longca.masks.Mask):
         raise longca.Refused("takes masks made of bands")
     return torch.from_numpy(mask.dense()).to(case.device)

@@ -1,4 +1,4 @@
-"""The same with a class: for a kernel that has its own backward, and so can also run inside a ring."""
+"""The kernel of my_kernel.py as a class with its own backward, so that it can also run inside a ring."""
 
 import torch
 

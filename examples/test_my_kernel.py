@@ -1,7 +1,7 @@
-"""The tests of a kernel's repository: `pytest test_my_kernel.py` beside my_kernel.py, on a CPU or a GPU.
+"""Tests for the repository of a kernel. Run `pytest test_my_kernel.py` next to my_kernel.py, on a CPU or a GPU.
 
-Each is the check of `longca verify`, in this process: out and gradients against fp64 on two data sets, inputs and earlier outputs that
-must not change, memory that was never written. A failure names the first wrong token and the keys that it sees.
+Each test runs the check of `longca verify` in this process. It compares out and gradients with fp64 on two data sets, and finds changed
+inputs, changed earlier outputs and memory that was never written. A failure names the first wrong token and the keys that it sees.
 """
 
 import pytest

@@ -39,12 +39,13 @@ def assert_correct(
     device: str | None = None,
     trials: bool = True,
 ) -> Verification:
-    """Raises AssertionError, with the messages of `longca verify`, where a kernel is wrong on a mask or in a trial.
+    """Raises AssertionError if a kernel is wrong on a mask or in a trial, with the messages of `longca verify`. Returns the findings
+    otherwise.
 
-    The kernel is a function decorated with @longca.kernel, a class derived from longca.Kernel or an object of one, a name, or the path of
-    a plugin file. Masks are names, files, expressions, patterns such as longca.masks.causal, or Mask objects, at 512 tokens unless
-    `seqlen` or an object says another length. A mask that is named must be checked; with `masks="all"` those that the kernel refuses stay
-    out. `trials=False` leaves out the trials: another scale, rows without keys, ring steps, strided inputs.
+    `kernel` is a function decorated with @longca.kernel, a class derived from longca.Kernel or an object of it, a name, or the path of a
+    plugin file. `masks` are names, files, expressions, patterns such as longca.masks.causal, or Mask objects. They have 512 tokens, unless
+    `seqlen` or a Mask object sets another length. If masks are named, the kernel must support them. With `masks="all"`, masks that the
+    kernel does not support are skipped. `trials=False` skips the trials: another scale, rows without keys, ring steps, strided inputs.
 
     >>> assert_correct(my_kernel, masks=["causal", "share_question"])
     """

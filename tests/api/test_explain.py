@@ -31,7 +31,7 @@ def test_what_was_not_measured_names_the_kernels_that_a_trial_would_try(monkeypa
     assert told.choice is None
     assert told.why == dict.fromkeys(("fwd", "bwd"), "not measured: a trial would try sdpa:flash, torch:plain, torch:chunked")
     assert "forward: undecided, likely sdpa:flash" in repr(told)
-    assert "--try makes it now" in repr(told)
+    assert "--try runs it now" in repr(told)
 
 
 def test_a_trial_is_explained_by_its_times_and_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +116,7 @@ def test_the_command_prints_it_and_json(capsys: pytest.CaptureFixture[str]) -> N
 def test_nothing_that_can_do_it_is_exit_code_2(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(registry, "preferred", lambda device: [])
     assert main(["explain", "--mask", "causal", "--seqlen", "64", "--device", "cpu"]) == 2
-    assert "no kernel that is available here can do this" in capsys.readouterr().out
+    assert "no kernel that is available here supports this" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("in_process")

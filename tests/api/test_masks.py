@@ -41,10 +41,10 @@ def test_an_object_is_measured_and_its_record_names_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wanted", "seqlens", "message"),
     [
-        ([masks.causal(64), masks.causal(96)], None, "Mask objects have a length of their own"),
-        ([masks.causal(64), "full"], None, "Mask objects have a length of their own"),
+        ([masks.causal(64), masks.causal(96)], None, "Mask objects have their own length"),
+        ([masks.causal(64), "full"], None, "Mask objects have their own length"),
         (masks.causal(64), 96, "holds a mask of 64 tokens, not of 96"),
-        (masks.uniform_block(256, b=64), None, "a block pattern is named"),
+        (masks.uniform_block(256, b=64), None, "give a block pattern by its name"),
         ([], None, "masks is empty"),
         ([3.5, None], None, "masks must be a text"),
     ],

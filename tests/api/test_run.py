@@ -58,7 +58,7 @@ def test_an_object_and_a_name_are_measured_in_this_process(tmp_path: Path, capsy
     assert [record.key for record in run.records] == [record.key for record in read(tmp_path / "out").records]
     assert capsys.readouterr() == ("", "")
     text = repr(run)
-    assert "watched against the best other" in text, "it is the user's own kernel"
+    assert "watched against the best other kernel" in text, "it is the user's own kernel"
     assert text.splitlines()[-2] == f"2 cells: 2 ok; written to {tmp_path / 'out'}/results.jsonl"
     assert run._repr_html_().count("<table>") == text.count("\nmask")
 
@@ -100,7 +100,7 @@ def test_arguments_are_those_of_the_command() -> None:
         ({"kernels": "torch", "retry": "all"}, "unknown retry 'all'"),
         ({"kernels": "torch", "shard": 5}, "5 is not a shard"),
         ({"kernels": "torch", "out": 3}, "give the folder of a journal"),
-        ({"kernels": textbook, "level": "cp"}, "ranks are processes of their own"),
+        ({"kernels": textbook, "level": "cp"}, "ranks are separate processes"),
         ({"kernels": textbook, "memory": "4G"}, "memory has no effect on a kernel that is a Python object"),
         ({"kernels": "nowhere.py"}, "there is no plugin file nowhere.py"),
     ],

@@ -113,7 +113,7 @@ def test_what_cannot_be_checked_is_no_success(monkeypatch: pytest.MonkeyPatch) -
         ({"kernel": right, "repeat": 0}, "--repeat must be 1 or more"),
         ({"kernel": "torch", "deadline": "x"}, "--deadline must be a number of seconds"),
         ({"kernel": right, "deadline": 5}, "deadline has no effect on a kernel that is a Python object"),
-        ({"kernel": right, "params": {"w": [1, 2]}, "masks": "sliding_window"}, "verify takes one value of a parameter"),
+        ({"kernel": right, "params": {"w": [1, 2]}, "masks": "sliding_window"}, "verify takes one value per parameter"),
         ({"kernel": right, "params": {"w": "x"}, "masks": "sliding_window"}, "params['w'] must be a number"),
         ({"kernel": right, "device": "tpu"}, "unknown device 'tpu'"),
     ],

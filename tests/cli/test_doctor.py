@@ -17,7 +17,7 @@ def test_doctor_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert "kernels " in text
     missing = [label for label, why in facts["kernels"].items() if why]
-    assert f"  without {', '.join(missing)}: runs on cuda only\n" in text  # one line for all
+    assert f"  not here: {', '.join(missing)} (runs on cuda only)\n" in text  # one line for all
     assert "`longca ls kernels NAME` shows how to install one." in text
 
 

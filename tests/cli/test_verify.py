@@ -115,7 +115,7 @@ def test_masks_that_are_equal_are_named_and_checked_once(tmp_path: Path, capsys:
         (["--kernels", " "], "--kernels is empty; give a value, or leave it out."),
         (["--seqlens", ","], "--seqlens is empty; give a value, or leave it out."),
         (["--head-dim", ""], "--head-dim is empty; give a value, or leave it out."),
-        (["--set", "w=5,6"], "verify takes one value of a parameter, not w=5,6; call it for each, or use `longca run`."),
+        (["--set", "w=5,6"], "verify takes one value per parameter, not w=5,6; run it once per value, or use `longca run`."),
         (["--masks", "causal", "--source", "nsa"], "the source nsa is for block patterns, and none is asked for"),
     ],
 )
@@ -172,14 +172,14 @@ def test_a_named_kernel_that_cannot_run_here_is_no_success(monkeypatch: pytest.M
     assert main(["verify", "--kernels", "fa4,torch", *flags]) == 2
     out, err = capsys.readouterr()
     assert out.splitlines()[-1] == f"1 unavailable, {1 + TRIALS} ok"
-    assert err.splitlines()[-1].startswith("longca: nothing of fa4 was checked")
+    assert err.splitlines()[-1].startswith("longca: no case of fa4 was checked")
     assert main(["verify", "--kernels", "all", *flags]) == 0
 
 
 @pytest.mark.usefixtures("in_process")
 def test_a_wrong_kernel_beside_a_missing_one_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert verify(tmp_path, NAN, "--kernels", "gives_nan,fa4", "--masks", "causal", "--seqlens", "64") == 1
-    assert capsys.readouterr().err.splitlines()[-1].startswith("longca: nothing of fa4 was checked")
+    assert capsys.readouterr().err.splitlines()[-1].startswith("longca: no case of fa4 was checked")
 
 
 def test_a_kernel_that_hangs_is_ended_by_the_deadline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

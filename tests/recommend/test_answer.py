@@ -289,8 +289,8 @@ def test_the_advised_run_answers_the_question(tmp_path: Path, monkeypatch: pytes
     capsys.readouterr()
     assert main(then[1:]) == 0
     said = capsys.readouterr().out
-    assert "median and worst over the masks of 3 seeds (0, 1, 2), the same for all." in said
-    assert f"it rests on {2 * 3} records" in said
+    assert "speeds are medians and worst values over the masks of 3 seeds (0, 1, 2), the same for all kernels." in said
+    assert f"{2 * 3} records, among them:" in said
     assert " --seeds 0,1,2 " in next(line for line in said.splitlines() if line.startswith("to measure it again: "))
     assert said.count("out/recommend/results.jsonl") == SHOWN
     assert main([*then[1:], "--code"]) == 0
@@ -400,7 +400,7 @@ def test_records_of_older_code_are_recommended_and_marked(write: Write, capsys: 
     assert [choice["older"] for choice in (found.to_json()["best"], *found.to_json()["runners_up"])] == [True, False]
     assert [record["older"] for record in found.to_json()["best"]["records"]] == [True]
     assert main(["recommend", "--mask", "causal", "--seqlen", "8K", "--results", str(folder)]) == 0
-    assert "measured with an older version of this kernel's code, or before versions were recorded: fa4:bands." in capsys.readouterr().out
+    assert "the kernel's code has changed since, or its version was not recorded: fa4:bands." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("pass_", list(Pass))

@@ -78,7 +78,7 @@ def test_a_cluster_that_nobody_simulated(write: Write, capsys: Captured) -> None
     assert "to measure it" not in said
     both = [split("usp", 1.0, simulated="h100-ib", **{"pass": pass_}) for pass_ in ("fwd", "bwd")]
     assert asked(write("passes", both), "--gpus", "64", "--cluster", "h100-ib", "--pass", "fwd+bwd") == 0
-    assert "the sum of a forward and a backward that were simulated apart (all of them)." in capsys.readouterr().out
+    assert "the sum of a forward and a backward that were simulated separately (all of them)." in capsys.readouterr().out
 
 
 def test_a_device_without_records_is_where_to_measure(write: Write, capsys: Captured) -> None:
@@ -121,9 +121,9 @@ def test_memory_is_counted_on_gpus_only(write: Write, capsys: Captured) -> None:
 def test_the_first_line_names_all_that_are_as_good(write: Write, capsys: Captured) -> None:
     made = [kernel(name, around(ms)) for name, ms in (("fa4:bands", 1.0), ("fa3", 1.001), ("flex", 1.002), ("torch:plain", 9.0))]
     assert asked(write("three", made)) == 0
-    assert capsys.readouterr().out.startswith("use fa4:bands or one of fa3, flex (as good within the noise or 3 %) for causal, 8K tokens, ")
+    assert capsys.readouterr().out.startswith("use fa4:bands or one of fa3, flex (equal within the noise or 3 %) for causal, 8K tokens, ")
     assert asked(write("two", [made[0], made[1]])) == 0
-    assert capsys.readouterr().out.startswith("use fa4:bands or fa3 (as good within the noise or 3 %) for causal, ")
+    assert capsys.readouterr().out.startswith("use fa4:bands or fa3 (equal within the noise or 3 %) for causal, ")
     assert asked(write("one", [made[0], made[3]])) == 0
     assert capsys.readouterr().out.startswith(
         "use fa4:bands for causal, 8K tokens, 64:8 heads of 128, bf16, fwd+bwd, NVIDIA H200: 11 TFLOP/s, 1 ms.\n"

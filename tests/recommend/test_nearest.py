@@ -87,7 +87,7 @@ def test_exact_answers_win_and_can_be_demanded(write: Write, capsys: pytest.Capt
     assert main(words) == 0
     said = capsys.readouterr().out
     assert said.startswith("use fa4:bands (NEAREST ANSWER, scaled from other measurements) for causal, 20K tokens, ")
-    assert "20K tokens were not measured, but 16K and 24K." in said
+    assert "20K tokens were not measured; the nearest measured lengths are 16K and 24K." in said
     assert "to measure it: longca run --kernels all --masks causal --seqlens 20K " in said
     assert main([*words, "--exact"]) == NO_RECORD
     assert "no record answers this." in capsys.readouterr().out
@@ -128,7 +128,7 @@ def test_other_heads_have_an_error_only_where_records_tell(write: Write, capsys:
     assert (low / known.best.ms, high / known.best.ms) == (pytest.approx(500 / 520), pytest.approx(520 / 500))
     words = ["recommend", "--mask", "causal", "--seqlen", "8K", "--heads", "32:8", "--pass", "fwd", "--results", str(folder)]
     assert main(words) == 0
-    assert "these results do not tell: too few of their records differ in --heads alone." in capsys.readouterr().out
+    assert "the error of these times is unknown: too few records differ in --heads alone." in capsys.readouterr().out
 
 
 def test_the_window_that_is_nearest(write: Write) -> None:
@@ -172,9 +172,9 @@ def test_planning_changes_the_answer(write: Write, capsys: pytest.CaptureFixture
     assert names[1].joules == pytest.approx(600.0 * 7.0 / 1e3), "of the call without its planning"
     words = ["recommend", "--mask", "causal_document", "--seqlen", "8K", "--results", str(folder)]
     assert main(words) == 0
-    assert "where every call has new documents, cudnn takes 152 ms and fa3 9 ms: see --calls-per-plan." in capsys.readouterr().out
+    assert "with new documents in every call, cudnn takes 152 ms and fa3 9 ms: see --calls-per-plan." in capsys.readouterr().out
     assert main([*words, "--calls-per-plan", "1"]) == 0
-    assert "times hold planning, which serves 1 call." in capsys.readouterr().out
+    assert "times include planning, divided by 1 call." in capsys.readouterr().out
     assert main([*words, "--calls-per-plan", "0"]) == 2
 
 

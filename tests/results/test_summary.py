@@ -114,5 +114,5 @@ def test_markdown_marks_noisy_figures_and_says_so() -> None:
 def test_a_run_ends_with_how_kernels_of_ones_own_stand() -> None:
     results = results_of([record("mine", "x", 200.0), record("fa4", "x", 250.0), record("fa4", "y", None, seqlen=2048)])
     titles = [table.title.split(",")[0] for table in summary_tables(results, ["mine"])]
-    assert titles == ["fastest", "mine against the best other", "not measured"]
+    assert titles == ["fastest", "mine against the best other kernel", "not measured"]
     assert [table.title.split(",")[0] for table in summary_tables(results)] == ["fastest", "not measured"]

@@ -109,16 +109,16 @@ class Standing(Shown):
 def compare(
     a: Any, b: Any = None, *, kernel: str | None = None, threshold: float | str = PRACTICAL, force: bool = False
 ) -> Compared | Standing:
-    """Compares journal `b` with journal `a`: SLOWER, FASTER, SAME, UNCLEAR or BROKEN per cell. In place of `b`, `kernel` names a kernel
-    of `a` that is compared with the best other, mask by mask.
+    """Compares journal `b` with journal `a` and returns a verdict per cell: SLOWER, FASTER, SAME, UNCLEAR, BROKEN, MENDED or UNMEASURED. If
+    `kernel` is given in place of `b`, compares that kernel of `a` with the best other kernel on each mask.
 
-    Journals are folders that a run wrote, or what `longca.run` returned. A change below `threshold` does not matter. `force` compares
-    different devices, threads, clock settings, power limits or clocks.
+    Journals are folders that a run wrote, or results of `longca.run`. Changes below `threshold` are ignored. `force` compares journals even
+    if devices, threads, clock settings, power limits or clocks differ.
 
     >>> longca.compare("out/before", "out/after").ok
     """
     if (b is None) == (kernel is None):
-        raise BadInput("compare a folder A with a folder B; or give one folder and --kernel NAME, which is compared with all others in it.")
+        raise BadInput("give two folders A and B; or one folder and --kernel NAME, to compare that kernel with the others in it.")
     if kernel is not None:
         return Standing(_standing(folder_of(a), kernel))
     return Compared(journals.compare(folder_of(a), folder_of(b), parse_threshold(threshold), force))
@@ -134,7 +134,7 @@ def _standing(folder: str, kernel: str) -> list[Table]:
         raise BadInput(f"{folder} has no record of {kernel!r}; it has {', '.join(known) or 'none at all'}.")
     shown = tables(results, kernel)
     if not shown:
-        raise BadInput(f"{folder} has no cell that {kernel} and another kernel did; measure others with it: --kernels all.")
+        raise BadInput(f"{folder} has no cell that was measured with {kernel} and another kernel; measure more kernels: --kernels all.")
     return shown
 
 

@@ -55,7 +55,7 @@ class Explanation(Shown):
     def _undecided(self, pass_: str, labels: Sequence[str]) -> str:
         lead = chooser.lead(self._asked, pass_, labels[0])
         if len(labels) == 1:
-            return lead or "no other kernel can do this"
+            return lead or "no other kernel supports this"
         return f"{lead}; a trial decides between {', '.join(labels)}" if lead else f"not measured: a trial would try {', '.join(labels)}"
 
     @property
@@ -97,7 +97,7 @@ class Explanation(Shown):
     def parts(self) -> list[Part]:
         parts: list[Part] = [f"{self.title}, {self.device}", f"class: {self._asked.wanted.mask}", ""]
         if not self.ok:
-            return [*parts, "no kernel that is available here can do this; `longca ls kernels` shows why."]
+            return [*parts, "no kernel that is available here supports this; `longca ls kernels` shows why."]
         for pass_, sentence in self.why.items():
             is_open = self.choice is None and len(self.contenders[pass_]) > 1
             label = f"{'undecided, likely ' if is_open else ''}{self.likely[pass_]}"
@@ -107,7 +107,7 @@ class Explanation(Shown):
             if columns:
                 parts += ["", Table(f"{PASSES[pass_]}:", columns, rows)]
         if self.choice is None and self._here:
-            parts += ["", "the first call makes the trial, and --try makes it now; its result is kept for all calls of this class."]
+            parts += ["", "the first call runs the trial, and --try runs it now; the result is stored for all calls of this class."]
         return parts
 
 
@@ -119,7 +119,7 @@ def _table(options: Sequence[Option]) -> tuple[list[str], list[list[str]]]:
     """The columns that have values, and the rows; no columns where nothing is known of any kernel."""
     written = {
         "ms": [f"{option.ms:.4g}" if option.ms is not None else "" for option in options],
-        "slower than the fastest": [f"{option.slower:.2f}x" if option.slower is not None else "" for option in options],
+        "time / fastest": [f"{option.slower:.2f}x" if option.slower is not None else "" for option in options],
         "plan ms": [f"{option.plan_ms:.3g}" if option.plan_ms is not None else "" for option in options],
         "workspace": [format_memory(option.workspace) if option.workspace else "" for option in options],
         "": [option.note for option in options],
@@ -147,10 +147,12 @@ def explain(
     documents: Sequence[int] | None = None,
     run_trial: bool = False,
 ) -> Explanation:
-    """Which kernels `best` would run for a call of this shape, and why: from records, an earlier trial, or what a trial would try.
+    """Returns which kernels `best` would choose for a call of this shape, and why: from records, from an earlier trial, or the kernels that
+    a trial would time.
 
-    `heads`, `head_dim`, `softcap` and `sinks` are those of `model`, or 64:8 heads of 128. `device` is cpu, cuda, or words of the name of a
-    device that records came from, such as H200; without it, this machine. `run_trial` makes a trial now where one is needed.
+    `heads`, `head_dim`, `softcap` and `sinks` default to those of `model`, or else to 64:8 heads of 128. `device` is cpu, cuda, or words of
+    the name of a device that LongCA has records of, such as H200; the default is this machine. `run_trial` runs a trial now if one is
+    needed.
 
     >>> longca.explain("causal_document", "32K", device="H200").contenders["bwd"]
     """

@@ -90,9 +90,9 @@ def _percent(ratio: float | None) -> str:
 
 
 def history(*journals: Any, threshold: float | str = PRACTICAL, force: bool = False) -> History:
-    """The times of each cell in each of these journals, in their order, with the steps between plateaus.
+    """Returns the times of each cell in each of these journals, in the given order, and the steps between plateaus.
 
-    A folder that holds journals stands for all of them, in the order of their names. A change below `threshold` is no step.
+    A folder that contains journals means all of them, in the order of their names. Changes below `threshold` are not steps.
 
     >>> longca.history("bench/history").ok
     """

@@ -36,7 +36,7 @@ def name_masks(masks: Any, seqlens: Texts | None, folder: Path) -> NamedMasks:
     names, titles, sizes = list[str](), dict[str, str](), set[int]()
     for entry in _entries(masks):
         if isinstance(entry, BlockMask):
-            raise BadInput("a block pattern is named, with its parameters and seed; Mask objects are masks of bands.")
+            raise BadInput("give a block pattern by its name, with parameters and seed; Mask objects must be masks of bands.")
         if isinstance(entry, Mask):
             file = str(_write(entry, folder))
             names.append(file)
@@ -49,7 +49,7 @@ def name_masks(masks: Any, seqlens: Texts | None, folder: Path) -> NamedMasks:
     if not names:
         raise BadInput("masks is empty; give a value, or leave it out.")
     if len(sizes) > 1 or (sizes and seqlens is None and len(titles) < len(names)):
-        raise BadInput("Mask objects have a length of their own, so all masks of a call must have that one; call it for each length.")
+        raise BadInput("Mask objects have their own length, so all masks of a call must have the same length; make one call per length.")
     return NamedMasks(names, sizes.pop() if sizes and seqlens is None else seqlens, titles)
 
 

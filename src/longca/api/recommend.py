@@ -57,9 +57,9 @@ class Recommendation(Shown):
         else:
             parts += _best(answer, answer.best)
         if answer.out:
-            parts += ["", Table("out:", ["", "", "why"], [[out.line, out.status, out.reason] for out in answer.out])]
+            parts += ["", Table("excluded:", ["", "", "why"], [[out.line, out.status, out.reason] for out in answer.out])]
         if answer.unmeasured and (answer.best is not None or answer.out):
-            parts += ["", f"of these there is no record here: {', '.join(answer.unmeasured)}"]
+            parts += ["", f"no record of: {', '.join(answer.unmeasured)}"]
         return [*parts, *answer.advice]
 
 
@@ -71,9 +71,10 @@ def recommend(
     params: Mapping[str, int | float] | None = None,
     **question: Any,
 ) -> Recommendation:
-    """Which kernel to use for a mask and a length, from the shipped records or those of `results`; `longca.best` gives the first alone.
+    """Returns which kernel to use for a mask and a length, from LongCA's records or those in `results`. `longca.best` returns only the best
+    one.
 
-    Further arguments are those of `longca.best`: heads, head_dim, dtype, pass_, gpus, memory, device and others.
+    The other arguments are those of `longca.best`: heads, head_dim, dtype, pass_, gpus, memory, device and others.
 
     >>> longca.recommend("causal_document", "32K").best.kernel
     """
@@ -92,7 +93,7 @@ def _sentence(answer: Answer, best: Choice) -> str:
     """The whole answer in one sentence."""
     mark = " (SIMULATED, not measured)" if best.simulated else " (NEAREST ANSWER, scaled from other measurements)" if answer.nearest else ""
     equals = [choice.name for choice in answer.choices if choice.as_good]
-    others = f" or {'one of ' if len(equals) > 1 else ''}{', '.join(equals)} (as good {_alike()})" if equals else ""
+    others = f" or {'one of ' if len(equals) > 1 else ''}{', '.join(equals)} (equal {_alike()})" if equals else ""
     low, high = best.ms_range or (0.0, 0.0)
     between = f" ({format_figure(low)} to {format_figure(high)})" if best.ms_range else ""
     unit = speed_unit(choice.tflops for choice in answer.choices)
@@ -101,7 +102,7 @@ def _sentence(answer: Answer, best: Choice) -> str:
 
 
 def _best(answer: Answer, best: Choice) -> list[Part]:
-    records = "it rests on:" if len(best.sources) <= SHOWN else f"it rests on {len(best.sources)} records, among them:"
+    records = "records:" if len(best.sources) <= SHOWN else f"{len(best.sources)} records, among them:"
     command = "" if answer.nearest else best.command(answer.seeds)
     return [
         _sentence(answer, best),
@@ -125,7 +126,7 @@ def _table(answer: Answer, best: Choice) -> Table:
         columns["worst"] = [unit.text(choice.worst_tflops) for choice in choices]
     columns["ms"] = [f"{choice.ms:.4g}" for choice in choices]
     if any(choice.ms_range for choice in choices):
-        columns["9 of 10"] = [" to ".join(map(format_figure, choice.ms_range)) if choice.ms_range else "unknown" for choice in choices]
+        columns["90 % range"] = [" to ".join(map(format_figure, choice.ms_range)) if choice.ms_range else "unknown" for choice in choices]
     columns["GiB"] = ["not counted" if choice.memory_gib is None else f"{choice.memory_gib:.3g}" for choice in choices]
     if any(choice.plan_ms for choice in choices):
         columns["plan ms"] = ["" if choice.plan_ms is None else f"{choice.plan_ms:.3g}" for choice in choices]
@@ -148,23 +149,25 @@ def _alike() -> str:
 def _against(choice: Choice, best: Choice) -> str:
     if choice is best:
         return "best"
-    return f"{choice.against_best:.2f}x" + (f", as good as it {_alike()}" if choice.as_good else "")
+    return f"{choice.against_best:.2f}x" + (f", equal {_alike()}" if choice.as_good else "")
 
 
 def _remarks(answer: Answer, best: Choice) -> list[str]:
     """Sentences on what the figures are of, and on doubts about them."""
     remarks = [*_scaled(answer), *_planning(answer, best)]
     if best.joules and not any(source.record.joules for source in best.sources):
-        remarks.append("J is the power beside the samples times the time of a call; energy itself was not measured.")
+        remarks.append("J is the power during sampling times the time of a call; energy itself was not measured.")
     if best.simulated:
-        remarks.append(f"these figures come from a simulation of the cluster {best.simulated}; nothing of it was measured.")
+        remarks.append(f"these values are simulated for the cluster {best.simulated}; none of them was measured.")
     if best.summed:
         summed = _names(answer, [choice for choice in answer.choices if choice.summed])
         how = "simulated" if best.simulated else "measured"
-        remarks.append(f"fwd+bwd is the sum of a forward and a backward that were {how} apart ({summed}).")
+        remarks.append(f"fwd+bwd is the sum of a forward and a backward that were {how} separately ({summed}).")
     if answer.masks > 1:
         seeds = ", ".join(map(str, answer.seeds))
-        remarks.append(f"median and worst over the masks of {len(answer.seeds)} seeds ({seeds}), the same for all.")
+        remarks.append(
+            f"speeds are medians and worst values over the masks of {len(answer.seeds)} seeds ({seeds}), the same for all kernels."
+        )
     elif answer.question.has_documents:
         remarks.append(f"one seed only ({answer.seeds[0]}); other documents may give another answer.")
     training = [choice for choice in answer.choices if choice.sources[0].record.grad]
@@ -179,13 +182,13 @@ def _scaled(answer: Answer) -> list[str]:
     if answer.nearest is None:
         return []
     sentences = [f"{sentence}." for sentence in answer.nearest.differences]
-    sentences.append("times are scaled by the work on the tiles that the mask touches; no figure here was measured.")
+    sentences.append("times are scaled by the number of tiles that the mask touches; none of these values was measured.")
     if answer.nearest.unknown:
         flags = " and ".join(answer.nearest.unknown)
-        return [*sentences, f"how far off that is, these results do not tell: too few of their records differ in {flags} alone."]
+        return [*sentences, f"the error of these times is unknown: too few records differ in {flags} alone."]
     return [
         *sentences,
-        "nine of ten measured cells that are predicted from equally distant ones lie within such a range (with documents fewer).",
+        "the range contained nine of ten measured cells that were predicted from equally distant cells (fewer for masks with documents).",
     ]
 
 
@@ -193,22 +196,22 @@ def _planning(answer: Answer, best: Choice) -> list[str]:
     """What planning changes where masks are new again and again."""
     calls = answer.question.calls_per_plan
     if calls is not None:
-        return [f"times hold planning, which serves {plural(calls, 'call')}."]
+        return [f"times include planning, divided by {plural(calls, 'call')}."]
     new = answer.every_call
     if new is None or not best.plan_ms:
         return []
-    sentence = f"planning is not counted; where every call has new documents, {best.name} takes {best.ms + best.plan_ms:.3g} ms"
+    sentence = f"times do not include planning; with new documents in every call, {best.name} takes {best.ms + best.plan_ms:.3g} ms"
     return [f"{sentence}." if new.name == best.name else f"{sentence} and {new.name} {new.ms:.3g} ms: see --calls-per-plan."]
 
 
 def _doubts(answer: Answer) -> list[str]:
     doubts = []
     if noisy := [choice for choice in answer.choices if choice.noisy]:
-        doubts.append(f"noisy when it was measured: {', '.join(choice.name for choice in noisy)}.")
+        doubts.append(f"noisy: {', '.join(choice.name for choice in noisy)}.")
     if (warmup_s := _shortest_warmup(answer.choices)) is not None and warmup_s < SETTLED_S:
         doubts.append(
             f"measured after a warm-up of {1e3 * warmup_s:g} ms: a GPU slows down under load, an H200 by up to 13 % within "
-            f"{1e3 * SETTLED_S:g} ms, so close kernels may be in another order."
+            f"{1e3 * SETTLED_S:g} ms, so the order of close kernels may differ."
         )
     few = [choice for choice in answer.choices if choice.samples < ENOUGH_SAMPLES and not choice.simulated]
     if few:
@@ -216,7 +219,7 @@ def _doubts(answer: Answer) -> list[str]:
             f"measured with fewer than {ENOUGH_SAMPLES} samples: {', '.join(f'{choice.name} ({choice.samples})' for choice in few)}."
         )
     if older := [choice for choice in answer.choices if choice.older]:
-        doubts.append(f"measured with an older version of this kernel's code, or before versions were recorded: {_names(answer, older)}.")
+        doubts.append(f"the kernel's code has changed since, or its version was not recorded: {_names(answer, older)}.")
     return doubts
 
 

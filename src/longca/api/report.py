@@ -85,10 +85,10 @@ class Report(Shown):
 
 
 def report(*journals: Any, title: str = "LongCA results", out: str | Path | None = None, traces: Sequence[str | Path] = ()) -> Report:
-    """Reads journals (folders, folders of such folders, or what `longca.run` returned) and returns a report of them.
+    """Reads journals and returns a report with the page, Markdown and figures.
 
-    `traces` are files that `longca simulate --trace` wrote: the page shows their timelines. `out` writes the page
-    there. In a notebook the report shows itself.
+    Journals are folders that a run wrote, folders of such folders, or results of `longca.run`. `traces` are files that `longca simulate
+    --trace` wrote; the page shows their timelines. `out` is a file to which the page is written. A notebook displays the report.
 
     >>> longca.report("out/mine", out="report.html")
     """

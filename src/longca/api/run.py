@@ -118,7 +118,7 @@ class RunPlan:
         by_reason: dict[str, list[str]] = {}
         for label, reason in self.level.catalogue.left_out.items():
             by_reason.setdefault(reason, []).append(label)
-        return [f"left out: {', '.join(labels)} ({reason})" for reason, labels in by_reason.items()]
+        return [f"not measured: {', '.join(labels)} ({reason})" for reason, labels in by_reason.items()]
 
     @property
     def empty_shard(self) -> str:
@@ -193,17 +193,18 @@ def run(
     renew_baseline: bool = False,
     threshold: float | str | None = None,
 ) -> Run:
-    """Measures the cells of a suite, or those that the arguments ask for, and returns their records.
+    """Measures the cells of a suite, or those that the arguments describe, and returns their records.
 
-    Arguments are those of the command `longca run`: a text such as "1K,8K", a number, or a list. `kernels` takes names, paths of plugin
-    files, functions decorated with @longca.kernel, and classes derived from longca.Kernel. Kernels run in processes of their own; where
-    one of them is a Python object, all run in this process, without deadlines and memory limits. `masks` takes names, files, expressions,
-    patterns, and Mask objects, which are written to files beside the journal.
+    The arguments are those of the command `longca run`: a text such as "1K,8K", a number, or a list. `kernels` takes names, paths of plugin
+    files, functions decorated with @longca.kernel, and classes derived from longca.Kernel. Kernels run in separate processes. If one of
+    them is a Python object, all run in this process, without deadlines and memory limits. `masks` takes names, files, expressions, patterns
+    and Mask objects; Mask objects are written to files next to the journal.
 
-    `baseline` names a run that is kept: the first run becomes it, later ones are compared with it (`.against`), until `renew_baseline`.
+    `baseline` is the name of a stored run. The first run is stored under this name, and later runs are compared with it (`.against`).
+    `renew_baseline` replaces it.
 
-    The journal in `out` is resumed: cells that it holds are not measured again. Ctrl-C stops after the current job, and twice at once;
-    either raises KeyboardInterrupt, and the same call continues later.
+    An existing journal in `out` is resumed: cells that it contains are not measured again. Ctrl-C stops the run after the current job, a
+    second Ctrl-C stops it at once. Both raise KeyboardInterrupt, and the same call continues the run later.
 
     >>> longca.run(kernels=["torch", "sdpa"], masks=["causal", "share_question"], seqlens="1K", heads="8:2", dtypes="fp32")
     """
@@ -266,7 +267,7 @@ def make_level(request: RunRequest, suite: Suite, device: str, *, in_process: bo
         named = request.only_named and request.kernels is not None
         return OneDevice(suite, device, request.plugins, only_named=named, in_process=in_process)
     if in_process:
-        raise Refused("ranks are processes of their own, and a kernel that is a Python object is in this process alone; give its file.")
+        raise Refused("ranks are separate processes, and a Python object exists only in this process; give the kernel's file.")
     methods_named = request.methods not in (None, "all")
     return ManyDevices(suite, device, request.plugins, nproc=request.nproc, grid=request.grid, methods_named=methods_named)
 

@@ -93,7 +93,11 @@ class Verification(Shown):
             return "nothing was checked: no kernel supports any of this here."
         known = checked | {kernel.partition(":")[0] for kernel in checked}
         missing = [label for label in self._named if label not in known and label != "all"]
-        return f"nothing of {' and '.join(missing)} was checked (the reason is above); leave it out, or fix that." if missing else ""
+        return (
+            f"no case of {' and '.join(missing)} was checked (the reason is above); remove it from --kernels, or fix the reason."
+            if missing
+            else ""
+        )
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -282,7 +286,7 @@ def mask_settings(params: Mapping[str, Any] | None) -> dict[str, Number]:
     for name, values in settings.items():
         if len(values) > 1:
             given = ",".join(map(str, values))
-            raise BadInput(f"verify takes one value of a parameter, not {name}={given}; call it for each, or use `longca run`.")
+            raise BadInput(f"verify takes one value per parameter, not {name}={given}; run it once per value, or use `longca run`.")
     return {name: values[0] for name, values in settings.items()}
 
 
@@ -309,12 +313,13 @@ def verify(
     deadline: float | None = None,
     progress: bool = True,
 ) -> Verification:
-    """Checks kernels on masks: out, lse, dq, dk and dv against fp64, and the trials of `longca verify`.
+    """Checks kernels on masks and returns one finding per kernel and mask. out, lse, dq, dk and dv are compared with fp64, and the trials
+    of `longca verify` are run.
 
     `kernel` is a name, the path of a plugin file, a function decorated with @longca.kernel, a class derived from longca.Kernel or an object
-    of one, or a list of these; without it all kernels that are available here are checked. Names and files are checked in a process of
-    their own, which may crash or hang. Python objects are checked in this process, without deadlines and memory limits. `masks` takes
-    names, files, expressions, patterns, and Mask objects.
+    of it, or a list of these. The default is all kernels that run here. Names and files are checked in separate processes, so they may
+    crash or hang. Python objects are checked in this process, without deadlines and memory limits. `masks` takes names, files, expressions,
+    patterns such as longca.masks.causal, and Mask objects.
 
     >>> longca.verify("sdpa", masks=["causal", "share_question"], seqlens=[509, "1K"], dtypes="fp32").ok
     """

@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
             show_table(COLUMNS, rows)
         if done.broken:
             print(f"longca: {done.broken}; docs/cluster.md says what to do if a rank fails.", file=sys.stderr)
-        print(f"wrote {packed}; send this file", file=sys.stderr if args.json else sys.stdout)
+        print(f"wrote {packed}; attach it if you report a problem", file=sys.stderr if args.json else sys.stdout)
         if not done.failed and not any(finding.errors for finding in done.findings):
             raise Unavailable("nothing was checked: no method supports any of this here.")
         return INTERRUPTED if done.stopped else 1 if done.failed else 0

@@ -25,7 +25,7 @@ ONLY_FOR_TWO = ("json", "all", "force", "threshold", "fail_on")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("before", metavar="A", nargs="?", help="the journal before the change")
     parser.add_argument("after", metavar="B", nargs="?", help="the journal after the change")
-    parser.add_argument("--kernel", metavar="NAME", help="instead of B: compare this kernel of A with the best other, for each mask")
+    parser.add_argument("--kernel", metavar="NAME", help="instead of B: compare this kernel of A with the best other kernel, for each mask")
     parser.add_argument(
         "--history",
         nargs="+",

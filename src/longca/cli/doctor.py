@@ -35,13 +35,13 @@ def run(args: argparse.Namespace) -> int:
     print(f"packages  {packages or 'torch is missing: pip install torch'}")
     print(f"kernels   {', '.join(label for label, why in kernels.items() if not why) or 'none'}")
     for why, labels in _missing(kernels, device).items():
-        print(f"  without {', '.join(labels)}: {why}")
+        print(f"  not here: {', '.join(labels)} ({why})")
     if any(kernels.values()):
         print("  `longca ls kernels NAME` shows how to install one.")
     for finding in found:
-        print(f"disturbs  {finding}")
+        print(f"warning   {finding}")
     if not found:
-        print("nothing was found that would disturb measurements.")
+        print("no problems for measurements were found.")
     return 0
 
 

@@ -6,28 +6,30 @@ import argparse
 
 from longca.cli._tables import show_parts
 
-HELP = "say which kernels `best`, the default of longca.attention, would run for a mask and a length, and why; exit code 2 if none can"
+HELP = "show which kernels `best`, the default of longca.attention, would choose for a call, and why; exit code 2 if there is none"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mask", required=True, help="a name from `longca ls masks`, a file, or an expression such as 'causal & full'")
     parser.add_argument("--seqlen", required=True, metavar="S", help="tokens, such as 128K")
     parser.add_argument("--heads", metavar="Q:KV", help="query and KV heads (default 64:8)")
-    parser.add_argument("--head-dim", metavar="D", help="head size, or 192/128 where V has another one (default 128)")
+    parser.add_argument("--head-dim", metavar="D", help="head size; 192/128 if V has its own (default 128)")
     parser.add_argument("--dtype", help="bf16, fp16, fp32 or fp64 (default bf16, on a CPU fp32)")
-    parser.add_argument("--model", metavar="NAME", help="heads, head size, window, softcap and sinks of a well-known model")
-    parser.add_argument("--forward-only", action="store_true", help="a call without a backward")
-    parser.add_argument("--deterministic", action="store_true", help="a call with a deterministic backward")
+    parser.add_argument("--model", metavar="NAME", help="heads, head size, window, softcap and sinks of a model (`longca ls models`)")
+    parser.add_argument("--forward-only", action="store_true", help="assume a call without a backward")
+    parser.add_argument("--deterministic", action="store_true", help="assume a call with a deterministic backward")
     parser.add_argument("--softcap", type=float, metavar="C", help="capped scores")
     parser.add_argument("--sinks", action="store_true", default=None, help="attention sinks")
     parser.add_argument("--set", action="append", default=[], metavar="w=512", help="a parameter of the mask; repeatable")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of a mask that is drawn (default 0)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="the seed of the mask (default 0)")
     parser.add_argument(
-        "--device", metavar="NAME", help="cpu, cuda, or words of a device with shipped records, such as H200 (default: this one)"
+        "--device",
+        metavar="NAME",
+        help="cpu, cuda, or words of a device's name, such as H200, if LongCA has records of it (default: this machine)",
     )
     parser.add_argument("--plugin", action="append", default=[], metavar="FILE", help="a Python file with masks of your own; repeatable")
-    parser.add_argument("--try", dest="run_trial", action="store_true", help="make the trial now where one is needed, and keep its result")
-    parser.add_argument("--json", action="store_true", help="print it as JSON")
+    parser.add_argument("--try", dest="run_trial", action="store_true", help="run the trial now if one is needed, and store its result")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -229,7 +229,7 @@ def _show_mask_matrix(entries: list[dict[str, Any]]) -> None:
             if said["answer"] == "no":
                 reasons.setdefault(said["note"], []).append(name)
         for reason, where in reasons.items():
-            print(f"{entry['kernel']} does not take {', '.join(where)}: {reason}")
+            print(f"{entry['kernel']} does not support {', '.join(where)}: it {reason}")
 
 
 def _cell(value: object) -> str:

@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folders", nargs="+", metavar="DIR", help="folders that `longca run` wrote; a later folder replaces equal cells of an earlier one"
     )
-    parser.add_argument("--pack", action="store_true", help="compress the result; it can then be read but not added to")
+    parser.add_argument("--pack", action="store_true", help="compress the result; no run can add to it then")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -25,5 +25,5 @@ def run(args: argparse.Namespace) -> int:
     done = merge(args.out, args.folders)
     if args.pack:
         pack(args.out)
-    print(f"{args.out}: {plural(done.added, 'cell')} added, {done.replaced} replaced by newer ones, {done.kept} already there")
+    print(f"{args.out}: {plural(done.added, 'cell')} added, {done.replaced} replaced by newer records, {done.kept} unchanged")
     return 0

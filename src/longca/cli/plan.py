@@ -7,6 +7,7 @@ import json
 
 from longca.cli._split_request import add_request_arguments, request_of
 from longca.cli._tables import show_table
+from longca.text import plural
 
 HELP = "show what each method sends, holds and computes per GPU, exactly and without a GPU"
 COLUMNS = ("method", "grid", "GPUs", "mask", "tokens", "pass", "sent in node", "to others", "messages", "memory", "work", "imbalance")
@@ -15,7 +16,7 @@ COLUMNS = ("method", "grid", "GPUs", "mask", "tokens", "pass", "sent in node", "
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_request_arguments(parser)
     parser.add_argument("--per-node", type=int, default=8, metavar="N", help="GPUs per node (default 8)")
-    parser.add_argument("--all-grids", action="store_true", help="all grids of the methods that have a choice")
+    parser.add_argument("--all-grids", action="store_true", help="all grids of the methods that have several")
     parser.add_argument("--json", action="store_true", help="print one JSON object per row instead of a table")
 
 
@@ -37,11 +38,11 @@ def run(args: argparse.Namespace) -> int:
             continue
         names = (row.method, grid, row.gpus, row.mask, format_size(row.seqlen), row.pass_)
         sent = (format_memory(row.inside_bytes), format_memory(row.between_bytes))
-        work = f"{row.pairs:.3g} pairs in {row.attention_calls} calls"
+        work = f"{row.pairs:.3g} pairs in {plural(row.attention_calls, 'call')}"
         shown.append((*names, *sent, row.messages, format_memory(row.peak_bytes), work, f"{row.imbalance:.2f}"))
     if shown:
         show_table(COLUMNS, shown)
-        print("\nValues are those of the GPU with the most. Memory is the peak of inputs, results, buffers and stated fp32 sums.")
+        print("\nEach value is the largest of all GPUs. Memory is the peak of inputs, results, buffers, and declared fp32 sums.")
     for (method, grid, gpus, mask), reason in refused.items():
         print(f"{method} {grid} on {gpus} GPUs, {mask}: {reason}")
     return 0

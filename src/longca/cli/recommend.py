@@ -13,7 +13,7 @@ from longca.errors import BadInput
 if TYPE_CHECKING:
     from longca.recommend.answer import Answer
 
-HELP = "recommend a kernel, or a method on many GPUs, from measured records; exit code 4 if no record answers"
+HELP = "recommend a kernel, or a method on many GPUs, from measured records; exit code 4 if there is no answer"
 EXAMPLES = (
     "longca recommend --mask causal_document --seqlen 32K",
     "longca recommend --mask causal --seqlen 32K --model llama3-70b --code",
@@ -27,7 +27,7 @@ FIELDS = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mask", help="a name from `longca ls masks`, a file, or an expression such as 'causal & ~sliding_window(w=64)'")
-    parser.add_argument("--seqlen", metavar="S", help="tokens, such as 128K; of all GPUs together")
+    parser.add_argument("--seqlen", metavar="S", help="tokens of all GPUs together, such as 128K")
     parser.add_argument("--heads", metavar="Q:KV", help="query and KV heads (default 64:8)")
     parser.add_argument("--head-dim", metavar="D", help="head size; 192/128 if V has its own (default 128)")
     parser.add_argument("--dtype", help="bf16, fp16, fp32 or fp64 (default bf16)")
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--calls-per-plan", type=int, metavar="N", help="include planning time, divided by N calls: 1 if every call has a new mask"
     )
-    parser.add_argument("--exact", action="store_true", default=None, help="only measured answers, no nearest one")
+    parser.add_argument("--exact", action="store_true", default=None, help="give no nearest answer if no record matches")
     parser.add_argument(
         "--own-documents", action="store_true", default=None, help="only records with documents from a workload or --lengths"
     )
@@ -47,17 +47,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--softcap", type=float, metavar="C", help="only records with this softcap")
     parser.add_argument("--sinks", action="store_true", default=None, help="only records with attention sinks")
     parser.add_argument(
-        "--scale", type=float, metavar="X", help="the factor of the scores in the printed code; records of any scale answer"
+        "--scale", type=float, metavar="X", help="the factor of the scores in the printed code; records of any scale are used"
     )
     parser.add_argument("--model", metavar="NAME", help="heads, head size, window, softcap and sinks of a model (`longca ls models`)")
     parser.add_argument("--gpus", type=int, metavar="N", help="the number of GPUs that share the sequence (default 1)")
     parser.add_argument("--cluster", metavar="NAME", help="use records simulated for this cluster, instead of measured ones")
     parser.add_argument("--memory", metavar="SIZE", help="the memory of a GPU, such as 80GiB; inputs count too")
-    parser.add_argument("--device", metavar="NAME", help="words of the device's name, or cpu or cuda, if there are records of several")
-    parser.add_argument("--results", nargs="+", metavar="DIR", help="your own journals, or folders of them, instead of those of LongCA")
+    parser.add_argument(
+        "--device", metavar="NAME", help="words of the device's name, or cpu or cuda; needed if there are records of several devices"
+    )
+    parser.add_argument("--results", nargs="+", metavar="DIR", help="use your own journals, or folders of them, instead of LongCA's")
     parser.add_argument("--plugin", action="append", default=[], metavar="FILE", help="a Python file with masks of your own; repeatable")
     parser.add_argument("--code", action="store_true", help="print only Python code that uses the answer")
-    parser.add_argument("--export", metavar="FILE", help="write the answer as JSON; without --mask or --seqlen, all answers of the records")
+    parser.add_argument(
+        "--export", metavar="FILE", help="write the answer as JSON; without --mask or --seqlen, all that the records contain"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -105,7 +109,7 @@ def _export_table(args: argparse.Namespace) -> int:
     from longca.recommend.shipped import load
 
     if not args.export or args.code:
-        raise BadInput("give --mask and --seqlen; or --export FILE for all answers of the records.")
+        raise BadInput("give --mask and --seqlen; or --export FILE for all answers that the records contain.")
     say_lacks(args.results or [])
     answers = table(load(args.results), parse_fields(**_typed(args)))
     _write(args.export, answers)

@@ -41,7 +41,7 @@ def _add_problem(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group(
         "what to measure", "default without a suite: the twelve masks, forward and backward, as in `longca verify`"
     )
-    what.add_argument("--kernels", metavar="A,B", help="names or name:variant, or all (those that run here)")
+    what.add_argument("--kernels", metavar="A,B", help="names or name:variant; all: every kernel that runs here")
     what.add_argument(
         "--masks",
         metavar="A,B",
@@ -54,7 +54,7 @@ def _add_problem(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument("--dtype", dest="dtypes", metavar="T", help="bf16, fp16, fp32, fp64 (default fp32 on a CPU, bf16 on a GPU)")
     what.add_argument("--passes", metavar="P,P", help="fwd, bwd, fwd+bwd (default fwd,bwd)")
-    what.add_argument("--seeds", metavar="N|A,B", help="the number of seeds, from 0 on; or a list such as 42,43 or 42,")
+    what.add_argument("--seeds", metavar="N|A,B", help="how many seeds, from 0 on; or a list such as 42,43; 42, is the seed 42 alone")
     what.add_argument(
         "--set",
         action="append",
@@ -92,7 +92,7 @@ def _add_ranks(parser: argparse.ArgumentParser) -> None:
     ranks.add_argument(
         "--grid",
         metavar="UxR[xW]",
-        help="ranks that split heads, ranks in the ring, its windows; 2x2,1x4x2: one for usp, one for methods with windows",
+        help="U ranks split heads, R form the ring, W are its windows; 2x2,1x4x2: one for usp, one for methods with windows",
     )
     ranks.add_argument(
         "--option",
@@ -117,7 +117,7 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
     results.add_argument(
         "--baseline",
         metavar="NAME",
-        help="compare with the run stored in baselines/NAME, exit code 1 if a cell is slower or missing; the first run is stored there",
+        help="compare with the run stored in baselines/NAME (the first run is stored there); exit code 1 if a cell is slower or missing",
     )
     results.add_argument("--renew-baseline", action="store_true", help="store this run as the baseline")
     results.add_argument("--threshold", metavar="PART", help="for --baseline: ignore smaller changes (default 3%%)")
@@ -130,7 +130,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     limits.add_argument(
         "--full",
         action="store_true",
-        help="also run what a rule skips: O(S²) memory at long lengths, kernels three times slower at two lengths",
+        help="also run cells that rules skip: O(S²) memory at long lengths, and kernels that were three times slower at two lengths",
     )
     limits.add_argument("--shard", metavar="I/N", help="measure only the I-th of N parts; `longca merge` joins them")
     limits.add_argument("--budget", type=float, metavar="S", help="seconds of sampling per cell")
@@ -142,13 +142,13 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=V",
         help="a setting of the clock, such as warmup_s=0.06,target=0.01; repeatable; --print-config shows all",
     )
-    limits.add_argument("--memory", metavar="SIZE", help="the most host memory of a worker, such as 16G")
+    limits.add_argument("--memory", metavar="SIZE", help="the largest amount of host memory for a worker, such as 16G")
     limits.add_argument(
-        "--deadline", type=float, metavar="S", help="the most seconds for each step of a cell, not counting the start of a worker"
+        "--deadline", type=float, metavar="S", help="the time limit of each step of a cell in seconds, without the start of a worker"
     )
     limits.add_argument("--workers", choices=("kernel", "one"), help="one process per kernel, or one for all")
     limits.add_argument(
-        "--stop-after", type=float, metavar="S", help="start no new cell after S seconds: exit code 3, and the same command resumes"
+        "--stop-after", type=float, metavar="S", help="start no new cell after S seconds (exit code 3); the same command resumes the run"
     )
 
 

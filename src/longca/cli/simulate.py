@@ -36,19 +36,21 @@ COLUMNS = (
     "memory",
 )
 LEGEND = (
-    "Shares of the time, means over ranks: compute; waiting for transfers that nothing hides; waiting for other ranks; for the host. "
-    "hidden: the share of transfers that runs beside compute."
+    "compute: its share of the time (mean over ranks); transfers, others, host: shares of waiting for transfers, other ranks and the host. "
+    "hidden: the share of transfers that overlaps with compute."
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--cluster", default="h100-ib", metavar="NAME|FILE", help="a cluster of the package, or your own TOML file")
+    parser.add_argument(
+        "--cluster", default="h100-ib", metavar="NAME|FILE", help="a cluster of LongCA, such as h100-ib, or your own TOML file"
+    )
     add_request_arguments(parser)
     parser.add_argument(
         "--constant", action="append", default=[], metavar="NAME=V", help="change a constant, such as between.gb_s=100; repeatable"
     )
     parser.add_argument("--best", action="store_true", help="try all grids, windows and stages, and show which is best and why")
-    parser.add_argument("--out", metavar="DIR", help="add records to a journal there, for report, compare and recommend --cluster")
+    parser.add_argument("--out", metavar="DIR", help="add records to the journal in DIR, for report, compare and recommend --cluster")
     parser.add_argument("--json", action="store_true", help="print one JSON object per result instead of a table")
     parser.add_argument("--trace", metavar="FILE", help="write the timelines of ranks for Perfetto (ui.perfetto.dev); one method and pass")
     parser.add_argument("--timeline", metavar="FILE.png", help="draw the timelines of ranks; one method and pass")
@@ -56,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--validate",
         action="store_true",
-        help="compare with published figures of H100 clusters and with gloo records: the errors",
+        help="compare with published results of H100 clusters and with gloo records, and print the errors",
     )
     parser.add_argument(
         "--measure", action="store_true", help="with --validate: measure gloo ranks on this machine into --out (out/gloo), and compare"

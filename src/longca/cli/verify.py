@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="w=512",
         action="append",
         default=[],
-        help="a parameter of the masks that have it, one value each; repeatable; below 4K tokens the default windows and blocks are small",
+        help="a parameter of the masks that have it, with one value; repeatable (below 4K tokens, default windows and blocks are small)",
     )
     parser.add_argument(
         "--lengths", dest="documents", metavar="FILE", help="document lengths instead of drawn ones: a JSON list, or numbers in a text file"
@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--deadline",
         type=float,
         metavar="S",
-        help="the most seconds for each step (default 300, up to 3600 for long sequences)",
+        help="the time limit of each step in seconds (default 300, up to 3600 for long sequences)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object per line instead of a table")
     _verify_cp.add_arguments(parser)

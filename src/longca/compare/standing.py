@@ -68,4 +68,4 @@ def _table(kernel: str, pass_: Pass, setting: Setting, group: Mapping[Contest, P
     unit = speed_unit(position.own.tflops for position in group.values() if position.own)
     texts = {(contest.problem, contest.seqlen): position.text(unit) for contest, position in group.items()}
     signs = f"{unit.name}; x: ratio to the fastest other kernel; {NOISY}"
-    return length_table(f"{kernel} against the best other, {pass_}, {setting.title} ({signs})", texts)
+    return length_table(f"{kernel} against the best other kernel, {pass_}, {setting.title} ({signs})", texts)

@@ -179,10 +179,10 @@ class Prepared(NamedTuple):
 
 
 class Kernel(ABC):
-    """A way to compute attention. `supports` and everything at class level work without torch; `prepare` may import anything.
+    """A kernel: computes attention. `supports` and everything at class level work without torch; `prepare` may import anything.
 
-    A kernel with several ways lists them in `variants`, best first, and is instantiated once per variant. All that is no
-    ClassVar may differ between variants.
+    A kernel with several implementations lists them in `variants`, best first, and is instantiated once per variant. Attributes that are
+    not a ClassVar may differ between variants.
     """
 
     name: ClassVar[str] = ""

@@ -53,14 +53,15 @@ def attention(
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Returns the attention [Lq, Hq, Dv] of q [Lq, Hq, D] over k [Lk, Hkv, D] and v [Lk, Hkv, Dv] under a mask; differentiable once.
 
-    With a batch, q is [B, Lq, Hq, D] and so on, and `mask` is one for all entries or a list with one per entry; it is one call of the
-    kernel, in which entries are documents. `kernel` is a name or name:variant, a function decorated with `@longca.kernel`, or a class
-    derived from `longca.Kernel` or an object of one; it is run, or refused with the reason, never replaced. Without it `best` runs: per
-    pass the fastest kernel that is available here and supports this, from records or a short trial at the first call of its class.
+    With a batch, q is [B, Lq, Hq, D] (k and v likewise), and `mask` is one mask for all entries or a list with one mask per entry. A batch
+    is one call of the kernel, in which entries are documents. `kernel` is a name or name:variant, a function decorated with
+    `@longca.kernel`, or a class derived from `longca.Kernel` or an object of it. If it does not support the call, an error states why;
+    it is never replaced. The default is `best`: for each pass the fastest installed kernel that supports the call, chosen from records or
+    by a short trial at the first call of its class.
 
-    `scale` 0 stands for 1/sqrt(D). `softcap` c > 0 turns scaled scores s into c * tanh(s / c). `sinks` [Hq] are logits that join the
-    softmax's denominator, with a gradient. `return_lse` gives (out, lse): lse [Hq, Lq], or [B, Hq, Lq], is the natural log of the
-    denominator, sinks included; it has no gradient. Under autocast q, k and v are cast as torch's own attention casts them.
+    `scale` 0 means 1/sqrt(D). `softcap` c > 0 turns scaled scores s into c * tanh(s / c). `sinks` [Hq] are extra logits in the
+    denominator of the softmax; they get a gradient. With `return_lse` the result is (out, lse). lse [Hq, Lq], or [B, Hq, Lq], is the
+    natural log of the denominator, sinks included; it has no gradient. Under autocast, q, k and v are cast as torch's attention casts them.
     """
     q, k, v = autocast_tensors(q, k, v)
     if torch.compiler.is_compiling():

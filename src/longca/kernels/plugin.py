@@ -50,17 +50,16 @@ def kernel(
     gives_lse: bool = False,
     own_files: tuple[str, ...] = (),
 ) -> type[Kernel] | Callable[[Callable[..., Any]], type[Kernel]]:
-    """Makes a kernel of `f(q_LHD, k_LHD, v_LHD, lowered, scale) -> out` or `-> (out, lse)`.
+    """Makes a kernel of `f(q_LHD, k_LHD, v_LHD, lowered, scale) -> out` or `-> (out, lse)`. Returns a class derived from `longca.Kernel`,
+    which `longca.attention(..., kernel=...)` takes; do not call it directly.
 
-    A function with a parameter `softcap` gets the number that caps the scores (0: none), and one with a parameter `sinks` gets the
-    logits [Hq] or None. A function without them is not run with a softcap or with sinks.
+    A function with a parameter `softcap` gets the number that caps the scores (0: none). A function with a parameter `sinks` gets the
+    logits [Hq] or None. A function without these parameters is never run with a softcap or with sinks.
 
-    `lower(mask, case)` returns what the function gets in place of the mask; it runs once, outside the timed region, and may raise
-    `longca.Refused("reason")`. Without it the function gets the mask itself. The backward is torch's autograd. `gives_lse` declares that
-    the function always returns (out, lse), which the rings of context parallelism need. `own_files` names files beside this one that are
-    part of the kernel and that no import shows, such as kernel.cu. Without settings, write `@longca.kernel`.
-
-    Returns a class derived from `longca.Kernel`, which `longca.attention(..., kernel=...)` takes; nobody calls it directly.
+    `lower(mask, case)` converts the mask; the function gets its result in place of the mask. It runs once, outside the timed region, and
+    may raise `longca.Refused("reason")`. Without it, the function gets the mask itself. The backward is torch's autograd. `gives_lse`
+    declares that the function always returns (out, lse), which the rings of context parallelism need. `own_files` names files next to this
+    one that are part of the kernel but are not imported, such as kernel.cu. Without settings, write `@longca.kernel`.
     """
     if lower is not None and not callable(lower):
         raise BadInput(f"lower must be a function of (mask, case), not {lower!r}; leave it out, and the kernel gets the mask itself.")

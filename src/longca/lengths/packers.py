@@ -14,13 +14,13 @@ PACKS = 20  # `chunked` draws this many packs at once, and cuts and shuffles acr
 
 
 def draw(seqlen: int, seed: int = 0, distribution: Distribution | None = None) -> list[int]:
-    """Lengths drawn until the sequence is full; the last one is cut."""
+    """Draws lengths until the sequence is full; the last document is cut."""
     _check(seqlen)
     return _fill(Sampler(distribution or default_for(seqlen), Random(seed)), seqlen)
 
 
 def mixed(seqlen: int, seed: int = 0, distribution: Distribution | None = None) -> list[int]:
-    """Two fifths of the tokens as `draw` does it, the rest in documents of 8K to 30K, shuffled together."""
+    """Fills two fifths of the tokens as `draw` does, the rest with documents of 8K to 30K tokens; all are shuffled."""
     _check(seqlen)
     rng = Random(seed)
     short = int(0.4 * seqlen)
@@ -31,7 +31,7 @@ def mixed(seqlen: int, seed: int = 0, distribution: Distribution | None = None) 
 
 
 def chunked(seqlen: int, seed: int = 0, distribution: Distribution | None = None) -> list[int]:
-    """Documents cut to a quarter of the sequence and packed without gaps; the seed is the number of the pack.
+    """Cuts documents to a quarter of the sequence and packs them without gaps; the seed is the number of the pack.
 
     Packs 0 to 19 come from one drawing, 20 to 39 from the next.
     """

@@ -11,7 +11,7 @@ from longca.masks.pattern import MORE, Shape, at_least, pattern
 from longca.masks.patterns import causal, causal_document, whole
 
 
-@pattern(MORE, "its own document: the w keys before and its own", documents=True, w=1024)
+@pattern(MORE, "in its own document: the w keys before it and its own", documents=True, w=1024)
 def sliding_window_causal_document(shape: Shape, w: int) -> Bands:
     at_least("sliding_window_causal_document", "w", w, 0)
     return window_bands(shape.cu, shape.cu, w, 0)
@@ -24,7 +24,7 @@ def chunked_causal(shape: Shape, c: int) -> Bands:
     return window_bands(edges, edges, -1, 0)
 
 
-@pattern(MORE, "the first s keys, the w keys before and its own (StreamingLLM)", s=4, w=1024)
+@pattern(MORE, "the first s keys, the w keys before it, and its own (StreamingLLM)", s=4, w=1024)
 def sink_window_causal(shape: Shape, s: int, w: int) -> Bands:
     at_least("sink_window_causal", "s", s, 0)
     at_least("sink_window_causal", "w", w, 0)
@@ -33,7 +33,7 @@ def sink_window_causal(shape: Shape, s: int, w: int) -> Bands:
     return union(window, sinks, shape.seqlen, shape.seqlen)
 
 
-@pattern(MORE, "its own key and every d-th key before, n of them", n=16, d=4)
+@pattern(MORE, "its own key and every d-th key before it, n in all", n=16, d=4)
 def dilated_window_causal(shape: Shape, n: int, d: int) -> Bands:
     at_least("dilated_window_causal", "n", n, 0)
     at_least("dilated_window_causal", "d", d, 1)

@@ -33,10 +33,10 @@ def mask(*, name: str = ...) -> Callable[[Callable[..., Any]], Pattern]: ...
 
 
 def mask(plain: Callable[..., Any] | None = None, /, *, name: str = "") -> Pattern | Callable[[Callable[..., Any]], Pattern]:
-    """Makes a mask by name of `f(seqlen, w=512, ...)`, which returns a Mask, or rows of six numbers (q0, q1, lo, a, hi, b).
+    """Makes a named mask of `f(seqlen, w=512, ...)`, which returns a Mask, or rows of six numbers (q0, q1, lo, a, hi, b).
 
-    Its other arguments are the mask's parameters, each with a number as default. An argument `documents` gets the lengths of documents,
-    an argument `seed` the seed. Call the result as any mask of LongCA: `window(8192, w=64)`.
+    The other arguments of the function are the mask's parameters; their defaults are numbers. An argument `documents` gets the lengths of
+    the documents, and an argument `seed` gets the seed. Call the result like any mask of LongCA: `window(8192, w=64)`.
     """
 
     def decorate(function: Callable[..., Any]) -> Pattern:

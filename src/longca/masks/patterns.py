@@ -27,13 +27,13 @@ def causal(shape: Shape) -> Bands:
     return window_bands(whole(shape), whole(shape), -1, 0)
 
 
-@pattern("regular", "the w keys before, its own, the w keys behind", w=1024)
+@pattern("regular", "the w keys before it, its own, and the w keys after it", w=1024)
 def sliding_window(shape: Shape, w: int) -> Bands:
     at_least("sliding_window", "w", w, 0)
     return window_bands(whole(shape), whole(shape), w, w)
 
 
-@pattern("regular", "the w keys before and its own", w=1024)
+@pattern("regular", "the w keys before it and its own", w=1024)
 def sliding_window_causal(shape: Shape, w: int) -> Bands:
     at_least("sliding_window_causal", "w", w, 0)
     return window_bands(whole(shape), whole(shape), w, 0)
@@ -49,7 +49,7 @@ def causal_document(shape: Shape) -> Bands:
     return window_bands(shape.cu, shape.cu, -1, 0)
 
 
-@pattern("irregular", "the first document (the question) and its own one, up to its own key", documents=True)
+@pattern("irregular", "the first document (the question) and its own document, up to its own key", documents=True)
 def share_question(shape: Shape) -> Bands:
     question = shape.lengths[0]
     answers = causal_document.bands(shape)
@@ -69,7 +69,12 @@ def prefix_lm_causal(shape: Shape, p: int) -> Bands:
     return bands((0, p, 0, 0, p, 0), (p, shape.seqlen, 0, 0, p + 1, 1))
 
 
-@pattern("irregular", "the same in each document", documents=True, p=lambda draw: draw.rng.randint(1, draw.shape.lengths[0]))
+@pattern(
+    "irregular",
+    "in each document: a prefix of p keys, then causal",
+    documents=True,
+    p=lambda draw: draw.rng.randint(1, draw.shape.lengths[0]),
+)
 def prefix_lm_document(shape: Shape, p: int) -> Bands:
     at_least("prefix_lm_document", "p", p, 0, shape.seqlen)
     start, end = shape.cu[:-1], shape.cu[1:]
@@ -86,7 +91,7 @@ def global_queries(draw: Draw) -> int:
 
 @pattern(
     "irregular",
-    "the first g queries see all and are seen by all; the others see w keys to each side",
+    "the first g tokens see all and are seen by all; the others see w keys on each side",
     g=global_queries,
     w=lambda draw: draw.params["g"],
 )

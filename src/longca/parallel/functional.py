@@ -42,13 +42,16 @@ def attention(
     return_lse: bool = False,
     options: Options | None = None,
 ) -> Any:
-    """Returns the attention of this rank's queries [L, Hq, D] over all ranks' keys, under the mask of the whole sequence; differentiable.
+    """Returns the attention of this rank's queries [L, Hq, D] over the keys of all ranks, under the mask of the whole sequence.
+    Differentiable.
 
-    Every rank of the torch.distributed group calls it with the tokens that `shards` gives it (see `shard`), and gets their results
-    [L, Hq, Dv]; with `return_lse` the tuple (out, lse [Hq, L]). `kernel` is any kernel of LongCA with a functional backward; with ulysses,
-    or where no gradient is asked for, any other. `softcap` and `sinks` [Hq] are those of `longca.attention`; all ranks have the same sinks.
-    They are added once, after the merge. The gradient of the sinks is this rank's part: the sum over the ranks is the whole, as for every
-    parameter of a model whose tokens are shared among ranks. `options` are those of the method (`longca ls cp`), such as {"stages": 4}.
+    Every rank of the torch.distributed group calls this function with its own tokens (see `shards` and `shard`), and gets their results [L,
+    Hq, Dv]; with `return_lse` it gets (out, lse [Hq, L]). `kernel` is any kernel with a functional backward. With ulysses, or without
+    gradients, it may be any kernel.
+
+    `softcap` and `sinks` [Hq] are those of `longca.attention`. All ranks pass the same sinks, which are added once, after the merge. The
+    gradient of the sinks is this rank's part; the sum over ranks is the full gradient, as for every parameter of a model with context
+    parallelism. `options` are those of the method (`longca ls cp`), such as {"stages": 4}.
     """
     q, k, v = autocast_tensors(q, k, v)
     refuse_tensors(q, k, v)
@@ -91,7 +94,7 @@ def through(
 
 
 def shards(mask: AnyMask, heads_q: int, *, method: str = "usp", ranks: int, grid: str = "", options: Options | None = None) -> Shards:
-    """The tokens of each rank, as ranges; the same on every rank."""
+    """Returns the tokens of each rank, as ranges. The result is the same on every rank."""
     heads_q, ranks = _number("heads_q", heads_q), _number("ranks", ranks)
     heads_kv = mask.heads if mask.heads > 1 else heads_q
     case = Case(mask.seqlen_q, mask.seqlen_k, heads_q, heads_kv, 1, 1)
@@ -107,7 +110,7 @@ def _number(name: str, given: Any) -> int:
 
 
 def shard(tensor: torch.Tensor, owned: Shards, rank: int) -> torch.Tensor:
-    """The tokens of a rank, from a tensor whose first axis is all tokens."""
+    """Returns the tokens of a rank, from a tensor whose first axis has all tokens."""
     if not 0 <= rank < len(owned):
         raise BadInput(f"there is no rank {rank}: these shards are of {len(owned)} ranks, counted from 0.")
     if len(tensor) != (whole := sum(map(count, owned))):
@@ -116,7 +119,7 @@ def shard(tensor: torch.Tensor, owned: Shards, rank: int) -> torch.Tensor:
 
 
 def unshard(pieces: list[torch.Tensor], owned: Shards) -> torch.Tensor:
-    """All tokens in order, from the pieces of all ranks."""
+    """Returns all tokens in order, from the pieces of all ranks."""
     if [len(piece) for piece in pieces] != (lengths := [count(ranges) for ranges in owned]):
         raise BadInput(
             f"the ranks own {lengths} tokens, and the pieces have {[len(piece) for piece in pieces]}; give every rank's, in order."
@@ -127,7 +130,7 @@ def unshard(pieces: list[torch.Tensor], owned: Shards) -> torch.Tensor:
 
 
 def gather(piece: torch.Tensor, owned: Shards, group: Any = None) -> torch.Tensor:
-    """`unshard` of the pieces that the ranks of a group hold; every rank gets all tokens. Not differentiable."""
+    """Returns all tokens in order on every rank, from the pieces that the ranks of a group hold. Not differentiable."""
     comm = _comm(_group(group), piece.device)
     pieces = [torch.empty((count(ranges), *piece.shape[1:]), dtype=piece.dtype, device=piece.device) for ranges in owned]
     comm.all_gather([piece.detach().contiguous()], [[buffer] for buffer in pieces]).wait()

@@ -48,7 +48,7 @@ def advice(question: Question, others: Sequence[Near], matching: Sequence[Enviro
     run = run_command(question) + (f" --device {kind}" if question.device and kind in KINDS else "")
     sentences += [f"to measure it{_where(question)}: {run}", f"then: {ask_command(question)}"]
     if not question.device and (command := simulate_command(question)):
-        sentences.append(f"without the GPUs, to simulate it: {command}")
+        sentences.append(f"to simulate it without GPUs: {command}")
         sentences.append(f"then: {ask_command(replace(question, cluster=CLUSTER))}")
     return sentences
 

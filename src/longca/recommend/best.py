@@ -52,10 +52,10 @@ def best(
     params: Mapping[str, int | float] | None = None,
     **more_params: int | float,
 ) -> Choice:
-    """The fastest kernel (on many GPUs: method, grid and kernel) for a mask, from the shipped records or those of `results`.
+    """Returns the fastest kernel (on many GPUs: method, grid and kernel) for a mask, from LongCA's records or those in `results`.
 
-    Where no record answers, the choice is scaled from the nearest records and its `ms_range` is set; `exact` refuses such choices.
-    Parameters of the mask are given by name (w=512), or in `params` where an argument has that name ({"heads": 1}).
+    If no record matches, the choice is scaled from the nearest records and its `ms_range` is set; `exact` excludes such choices. Give
+    parameters of the mask by name (w=512), or in `params` if an argument has that name ({"heads": 1}).
 
     >>> longca.best("causal_document", "32K", "64:8").kernel
     """

@@ -118,12 +118,12 @@ def _differences(question: Question, used: Sequence[Near], geometry: Geometry) -
     if geometry.lengths != (question.seqlen,):
         measured = " and ".join(map(format_size, geometry.lengths))
         beyond = "" if geometry.is_between else f": {geometry.nearest_ratio:.3g} times {'shorter' if geometry.below else 'longer'}"
-        sentences.append(f"{format_size(question.seqlen)} tokens were not measured, but {measured}{beyond}")
+        sentences.append(f"{format_size(question.seqlen)} tokens were not measured; the nearest measured lengths are {measured}{beyond}")
     shape = {name: getattr(record, name) for name in ("heads_q", "heads_kv", "head_dim", "head_dim_v")}
     if any(value != getattr(question, name) for name, value in shape.items()):
-        sentences.append(f"{format_shape(vars(question))} were not measured, but {format_shape(shape)}")
+        sentences.append(f"{format_shape(vars(question))} were not measured; the nearest shape is {format_shape(shape)}")
     if params := used[0].differences.get("--set"):
-        sentences.append(f"these parameters of the mask were not measured, but {params}")
+        sentences.append(f"these parameters of the mask were not measured; the nearest are {params}")
     return sentences
 
 

@@ -23,7 +23,7 @@ from longca.results.tables import Table, markdown_section, speed_unit
 from longca.results.versions import is_older
 from longca.text import format_size, printable
 
-NOISY = "`~`: noisy; sampling ended before the median was known to the clock's target."
+NOISY = "`~`: noisy; sampling ended before the median reached the target precision."
 UNSUPPORTED = ("", Status.UNSUPPORTED.value, Status.UNAVAILABLE.value)
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first letters that make a spreadsheet compute a cell
 NESTED = ("ms", "check")

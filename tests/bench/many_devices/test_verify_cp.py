@@ -34,7 +34,7 @@ def test_every_method_is_checked_and_transfers_are_measured(tmp_path: Path, caps
     out = tmp_path / "kit"
     assert main(verify(*FAST, "--nproc", "2", "--methods", "all", "--out", str(out))) == 0
     shown = capsys.readouterr().out
-    assert f"wrote {out}.tar.gz; send this file" in shown
+    assert f"wrote {out}.tar.gz; attach it if you report a problem" in shown
     findings = [json.loads(line) for line in (out / "findings.jsonl").read_text().splitlines()]
     assert {finding["method"] for finding in findings} == set(registry.names())
     checked = [finding for finding in findings if registry.get(finding["method"]).takes_every_mask]
@@ -102,7 +102,7 @@ def test_under_torchrun_the_first_rank_speaks(tmp_path: Path) -> None:
     command = [*launch, *verify("--methods", "usp,magi", "--masks", "causal,share_question", "--out", str(tmp_path / "kit"))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("send this file") == 1
+    assert done.stdout.count("attach it if you report a problem") == 1
     assert rows(done.stdout)["usp"][1] == "2x2"  # with a ring, not heads alone
     assert len((tmp_path / "kit" / "findings.jsonl").read_text().splitlines()) == 2 * 4
 

@@ -92,7 +92,7 @@ def test_a_catalogue_tells_own_kernels_files_and_versions_apart() -> None:
 def test_what_all_leaves_out_is_told_with_its_reason() -> None:
     asked = Suite(kernels=("all",), without=("torch:plain", "flex"), masks=("causal",), seqlens=("16",))
     found = catalogue(asked, [], "cpu")
-    assert found.left_out["torch:plain"] == found.left_out["flex"] == "the suite leaves it out"
+    assert found.left_out["torch:plain"] == found.left_out["flex"] == "the suite excludes it"
     assert found.left_out["fa3"].startswith("runs on cuda only")
     assert {"torch:chunked", "sdpa:math"} <= set(found.entries)
     assert not set(found.left_out) & set(found.entries)

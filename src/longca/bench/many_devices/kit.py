@@ -49,7 +49,8 @@ def _verdict(findings: list[CpFinding]) -> tuple[str, str]:
     right = [finding for finding in findings if finding.status is Status.OK]
     failed = [finding for finding in findings if finding.status in FAILED]
     others = [finding for finding in findings if finding not in right and finding not in failed]
-    parts = [f"right on {plural(len(right), 'case')}, worst error {max(f.worst for f in right):.0%} of the allowed"] if right else []
+    worst = 100 * max((finding.worst for finding in right), default=0.0)
+    parts = [f"correct in {plural(len(right), 'case')}, worst error {worst:.0f} % of the tolerance"] if right else []
     parts += [f"{finding.mask} at {finding.seqlen}: {finding.status}: {finding.reason}" for finding in failed[:2]]
     if len(failed) > 2:
         parts.append(f"and {plural(len(failed) - 2, 'more case')} not right")
@@ -65,7 +66,7 @@ def _speed(lines: list[TransferTime]) -> tuple[str, str]:
     rate = sent / median(large.seconds) / 1e9
     return (
         f"{median(small.seconds) * 1e6:.0f} us",
-        f"with {small.bytes} bytes; {rate:.2f} GB/s per rank with {large.bytes >> 10} KiB a message",
+        f"with {small.bytes} bytes; {rate:.2f} GB/s per rank with messages of {large.bytes >> 10} KiB",
     )
 
 

@@ -131,7 +131,7 @@ def _add_all(catalogue: Catalogue, suite: Suite, device: str) -> None:
     for name in registry.compared_names():
         for label in registry.labels(name):
             excluded = label in suite.without or name in suite.without
-            reason = "the suite leaves it out" if excluded else _obstacle(label, trials, device)
+            reason = "the suite excludes it" if excluded else _obstacle(label, trials, device)
             if reason:
                 catalogue.left_out[label] = reason
             else:
