@@ -53,7 +53,7 @@ class UnevenTimer:
     def __init__(self, rank: int) -> None:
         self.rank, self.taken = rank, 0
 
-    def samples(self, call: Callable[[], object], before: Callable[[], object], load: object) -> Generator[Sample, None, None]:
+    def samples(self, call: Callable[[], object], before: Callable[[], object], load: object = None) -> Generator[Sample, None, None]:
         while True:
             before()
             self.taken += 1
