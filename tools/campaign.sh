@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# The grids of results/<device> and the tests of what they stand on, on this machine's GPU. The grids (kernels, sparse, selected) and
-# the alarms go on where they stopped when they are called again; the other parts begin anew. Exit code 1 where a part failed.
+# Measures the grids of results/<device> on this machine's GPU, and runs the tests of what they rely on. Called again, the grids and the
+# alarms resume; the other parts begin anew. The exit code is 1 if a part failed.
 #
 #   tools/campaign.sh OUT [PART...]
 #
-# Parts, in the order in which all of them run by default: tests clock settling lists compile kernels sparse selected parallel alarms.
-# STOP_AFTER=S ends each grid after S seconds (exit code 3: not complete); then `longca merge results/<device>/NAME OUT/NAME --pack` keeps a grid.
+# Without parts it runs, in this order: tests clock settling lists compile kernels magi long seeds shapes equal sparse selected parallel
+# best ranks alarms. STOP_AFTER=S ends each grid after S seconds (exit code 3: not complete). `longca merge results/<device>/NAME OUT/NAME
+# --pack` keeps a grid. The longer lengths go to the journal of the paper's grid, because its short lengths show which kernels to skip.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=${1:?give a folder for the results: tools/campaign.sh OUT [PART...]}
 shift
-parts=${*:-tests clock settling lists compile kernels sparse selected parallel alarms}
+parts=${*:-tests clock settling lists compile kernels magi long seeds shapes equal sparse selected parallel best ranks alarms}
 stop=${STOP_AFTER:+--stop-after $STOP_AFTER}
 export PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
 python=${PYTHON:-python3}
@@ -23,15 +24,42 @@ clock()    { $python -m pytest -q -m gpu tests/bench/clock/test_clock_gpu.py && 
 settling() { $python benchmarks/settling.py; }
 lists()    { $python benchmarks/block_lists.py; }
 kernels()  { $longca run paper-kernel --out "$out/paper-kernel" $stop; }
-sparse()   { $longca run paper-sparse --seqlens 32K --out "$out/paper-sparse" $stop; }
-selected() { $longca run paper-sparse --seqlens 32K --heads 64:8 --set ratio=.2 --source nsa --out "$out/paper-sparse" $stop; }
+magi()     { $longca run magi-kernel --out "$out/magi-kernel" $stop; }
+long()     { $longca run paper-kernel --seqlens 64K,96K,128K --out "$out/paper-kernel" $stop; }
+seeds()    { $longca run paper-kernel --masks $documents --seqlens 8K,32K,128K --seeds 5 --out "$out/seeds" $stop; }
+equal()    { $longca run paper-kernel --seqlens 8K,16K,32K --heads 64:64 --out "$out/equal-heads" $stop; }
+sparse()   { $longca run paper-sparse --seqlens 16K,32K,64K,128K --out "$out/paper-sparse" $stop; }
+best()     { $python benchmarks/best_of_all.py --out "$out/best_of_all.jsonl" $stop; }
+ranks()    { $python benchmarks/ranks_on_one_gpu.py --out "$out/ranks_on_one_gpu.jsonl"; }
 alarms()   { $python benchmarks/compare_false_alarms.py --out "$out/alarms"; }
+
+documents=full_document,causal_document,share_question,causal_blockwise,prefix_lm_document,block_causal_document
+models=causal,causal_document,sliding_window_causal,share_question
+
+# Llama 3 8B and Qwen3 8B, Qwen2.5 32B, a share of tensor parallelism, small heads, MLA.
+shapes() {
+    local failed=0 shape
+    for shape in 32:8+128 40:8+128 8:1+128 16:16+64 128:128+192/128; do
+        $longca run paper-kernel --masks $models --seqlens 8K,32K,128K --heads "${shape%%+*}" --head-dim "${shape#*+}" \
+            --out "$out/model-shapes" $stop || failed=$?
+    done
+    return $failed
+}
+
+# Block patterns that attention selects, instead of random ones.
+selected() {
+    local failed=0 source
+    for source in nsa moba; do
+        $longca run paper-sparse --seqlens 32K --heads 64:8 --set ratio=.2 --source $source --out "$out/paper-sparse" $stop || failed=$?
+    done
+    return $failed
+}
 
 # FlexAttention compiles for every length, FA4 for every kind of mask and cudnn_flex for long: many processes do it in a minute, a grid
 # alone in several.
 compile() {
     local length
-    for length in 1K 2K 4K 8K 16K 24K 32K 40K 48K; do
+    for length in 1K 2K 4K 8K 16K 24K 32K 40K 48K 64K 96K 128K; do
         $longca verify --kernels flex --masks full,causal_document,global_sliding_window --seqlens $length &
     done
     $longca verify --kernels cudnn_flex:rows --seqlens 2K &

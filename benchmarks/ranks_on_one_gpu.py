@@ -1,0 +1,171 @@
+"""Context parallelism on one GPU: the ranks are threads, every result is checked, and each rank's attention calls are timed.
+
+    PYTHONPATH=src python benchmarks/ranks_on_one_gpu.py [--out results/h200/ranks_on_one_gpu.jsonl]
+    PYTHONPATH=src python benchmarks/ranks_on_one_gpu.py --device cpu --per-rank 64 --ranks 4 --heads 4:2 --head-dim 16 --masks causal
+
+Transfers are copies within the device. They say nothing about a cluster and are not timed. The table has the time of all attention calls of
+a rank, one call at a time. `speed-up` is the time of the whole mask in one call over that of the slowest rank: the most that a cluster can
+gain if transfers are free. The exit code is 1 if a result is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import threading
+import time
+from collections import defaultdict
+from pathlib import Path
+from statistics import median
+from typing import Any, ClassVar
+
+import torch
+
+from longca import devices, masks
+from longca.bench.check import reference as references
+from longca.bench.check.check import Verdict, compare
+from longca.errors import Refused
+from longca.kernels import registry as kernels
+from longca.kernels.base import Answer, Attention, Case, Kernel, Yes
+from longca.masks import AnyMask
+from longca.parallel import registry
+from longca.parallel.comm.local import World
+from longca.parallel.method import Plan, make_plan
+from longca.parallel.primitives.program import Program
+from longca.parallel.ranges import tokens
+from longca.text import format_size, parse_dims, parse_heads, parse_size
+
+STEPS = 3  # that are timed, after those of the check
+Ranges = list[tuple[int, int]]
+
+
+class Stopwatch(Kernel):
+    """The kernel that is measured, with the time of each of its calls by rank and pass."""
+
+    name = "stopwatch"
+    devices = ("cpu", "cuda")
+    capability = (0, 0)
+    backward = "functional"
+    inner = ""
+    times: ClassVar = defaultdict[tuple[str, str], list[float]](list)
+    turn = threading.Lock()
+
+    def __init__(self, variant: str = "") -> None:
+        super().__init__(variant)
+        self.layout = kernels.choices(self.inner)[0].layout
+
+    def supports(self, mask: AnyMask, case: Case) -> Answer:
+        return Yes()
+
+    def prepare(self, mask: AnyMask, case: Case) -> Attention:
+        return TimedAttention(kernels.prepare(kernels.choose(self.inner, mask, case), mask, case).attention, case.device)
+
+
+class TimedAttention(Attention):
+    """One call runs at a time."""
+
+    def __init__(self, inner: Attention, device: str) -> None:
+        self._inner, self._wait = inner, torch.cuda.synchronize if device == "cuda" else lambda: None
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        return self._timed("fwd", self._inner.forward, *tensors)
+
+    def backward(self, *tensors: Any) -> Any:
+        return self._timed("bwd", self._inner.backward, *tensors)
+
+    def _timed(self, pass_: str, call: Any, *tensors: Any) -> Any:
+        with Stopwatch.turn:
+            self._wait()
+            begun = time.perf_counter()
+            outputs = call(*tensors)
+            self._wait()
+            Stopwatch.times[threading.current_thread().name, pass_].append((time.perf_counter() - begun) * 1e3)
+        return outputs
+
+
+def step(plan: Plan, programs: list[Program], world: World, truth: references.Reference, data_set: str) -> dict[str, torch.Tensor]:
+    """Forward and backward of all ranks, put together."""
+    case, whole = plan.case, dict[str, torch.Tensor]()
+    layout = kernels.choices(plan.kernel)[0].layout
+
+    def run(rank: int) -> tuple[torch.Tensor, ...]:
+        own: Ranges = [(int(first), int(last)) for first, last in plan.rows(rank)]
+        q, k, v, dout = references.data(case, truth.sampled, data_set, 0, layout, own)
+        out, kept = programs[rank].forward(q, k, v)
+        return out, kept.lse, *programs[rank].backward(dout, kept)
+
+    for rank, (out, lse, *gradients) in enumerate(world.run(run)):
+        own = torch.from_numpy(tokens(plan.rows(rank))).to(out.device)
+        for name, part in zip(("out", "dq", "dk", "dv"), (out, *gradients), strict=True):
+            whole.setdefault(name, part.new_full((case.seqlen_q, *part.shape[1:]), float("nan")))[own] = part
+        rows = torch.from_numpy(tokens(programs[rank].rows)).to(out.device)
+        whole.setdefault("lse", lse.new_full((case.heads_q, case.seqlen_q), float("nan")))[slice(*programs[rank].heads), rows] = lse
+    return whole
+
+
+def timed_steps(plan: Plan, programs: list[Program], world: World, truth: references.Reference) -> dict[str, list[float]]:
+    """By pass, the milliseconds of each rank's attention calls in a step: the median of some steps."""
+    steps: dict[str, list[list[float]]] = {"fwd": [], "bwd": []}
+    for _ in range(STEPS):
+        Stopwatch.times.clear()
+        step(plan, programs, world, truth, references.DATA_SETS[0])
+        for pass_, of_steps in steps.items():
+            of_steps.append([sum(Stopwatch.times[f"rank {rank}", pass_]) for rank in range(plan.ranks)])
+    return {pass_: [median(of_rank) for of_rank in zip(*of_steps, strict=True)] for pass_, of_steps in steps.items()}
+
+
+def measure(plan: Plan, truth: references.Reference) -> dict[str, Any]:
+    """Whether all results are right, and the times of the ranks."""
+    world, verdict = World(plan.ranks, plan.case.device), Verdict()
+    programs = [plan.program(comm) for comm in world.comms()]
+    for data_set in references.DATA_SETS:
+        compare(step(plan, programs, world, truth, data_set), truth, data_set, plan.case, verdict)
+    return {"ok": verdict.ok, "reason": verdict.reason, **timed_steps(plan, programs, world, truth)}
+
+
+def main() -> int:
+    on_gpu = devices.kind() == "cuda"
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kernel", default="fa4" if on_gpu else "torch:chunked")
+    parser.add_argument("--methods", default=",".join(registry.names()))
+    parser.add_argument("--masks", default="causal,causal_document,share_question,sliding_window_causal")
+    parser.add_argument("--per-rank", default="8K", help="tokens")
+    parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--heads", default="64:8")
+    parser.add_argument("--head-dim", default="128")
+    parser.add_argument("--dtype", default="bf16" if on_gpu else "fp32")
+    parser.add_argument("--device", default=devices.kind())
+    parser.add_argument("--seed", type=int, default=42)
+    parser.add_argument("--out", type=Path, help="write the rows as JSON lines")
+    args = parser.parse_args()
+    Stopwatch.inner = args.kernel
+    seqlen, wrong = parse_size(args.per_rank) * args.ranks, 0
+    print(f"{args.ranks} ranks, {format_size(seqlen)} tokens, {args.kernel}; ms of the slowest rank, and in brackets of the mean")
+    print(f"{'mask':<24}{'method':<16}{'forward':>18}{'backward':>18}{'speed-up':>16}")
+    with kernels.lent([Stopwatch]):
+        for name in masks.expand(args.masks.split(",")):
+            mask = masks.build(name, seqlen, seed=args.seed)
+            shape = (*parse_heads(args.heads), *parse_dims(args.head_dim), args.dtype, args.device)
+            case = Case(seqlen, seqlen, *shape, partial_backward=True)
+            truth = references.reference(mask, case, seed=0)
+            alone = measure(make_plan(registry.get("ring_allgather"), mask, case, 1, None, "stopwatch"), truth)
+            for method in args.methods.split(","):
+                try:
+                    row = measure(make_plan(registry.get(method), mask, case, args.ranks, None, "stopwatch"), truth)
+                except Refused as refused:
+                    print(f"{name:<24}{method:<16}{refused}")
+                    continue
+                wrong += not row["ok"]
+                cells = [f"{max(row[pass_]):>9.3f} ({sum(row[pass_]) / args.ranks:.3f})" for pass_ in ("fwd", "bwd")]
+                gains = " / ".join(f"{alone[pass_][0] / max(row[pass_]):.2f}" for pass_ in ("fwd", "bwd"))
+                print(f"{name:<24}{method:<16}{cells[0]:>18}{cells[1]:>18}{gains:>16}  {row['reason']}", flush=True)
+                if args.out:
+                    where = {"mask": name, "method": method, "seqlen": seqlen, "ranks": args.ranks, "kernel": args.kernel, "alone": alone}
+                    with args.out.open("a") as file:
+                        file.write(json.dumps(where | row) + "\n")
+    print("all right" if not wrong else f"{wrong} wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
