@@ -20,7 +20,7 @@ FITTED = ("compute.forward_tflops", "compute.backward_tflops", "compute.memory_g
 def main() -> None:
     figures = validate.published()
     fewest = replace(figures, gpus=figures.gpus[:1])
-    recordings = list(validate.recordings(fewest, validate.PLAIN))
+    recordings = list(validate.recordings(fewest, validate.DENSE))
 
     def ratios(cluster: Cluster) -> list[float]:
         return [point.predicted / point.published for point in validate.compare(fewest, cluster, recordings)]

@@ -18,7 +18,7 @@ GLOO = Path(__file__).parents[2] / "results" / "cpu" / "gloo"
 def test_full_and_causal_on_few_gpus() -> None:
     figures = validate.published()
     few = replace(figures, gpus=figures.gpus[:2])
-    points = validate.compare(few, find("h100-ib")[1], validate.recordings(few, validate.PLAIN))
+    points = validate.compare(few, find("h100-ib")[1], validate.recordings(few, validate.DENSE))
     summary = validate.summary(points, few)
     assert len(points) >= 6 * 2 * 2 * 2
     assert summary["plain"]["error"] < 0.06

@@ -12,12 +12,11 @@ from msgspec import Struct
 from longca.bench.plan.suite import Suite, read_toml
 from longca.parallel import registry
 from longca.results.record import LevelName, Pass
-from longca.simulate.cluster import Cluster
+from longca.simulate.cluster import DENSE, Cluster
 from longca.simulate.predict import Prediction, predict
 from longca.simulate.programs import Programs
 from longca.simulate.request import Request, jobs_of, plan_job
 
-PLAIN = ("full", "causal")
 DOCUMENTS = ("full_document", "causal_document")
 LARGE = 0.2  # deviations beyond it are explained
 CONSTANTS = (
@@ -71,7 +70,7 @@ def published() -> Published:
     return read_toml(Path(__file__).parent / "published_h100.toml", Published)
 
 
-def recordings(figures: Published, masks: Sequence[str] = (*PLAIN, *DOCUMENTS)) -> Iterator[tuple[str, str, int, Programs]]:
+def recordings(figures: Published, masks: Sequence[str] = (*DENSE, *DOCUMENTS)) -> Iterator[tuple[str, str, int, Programs]]:
     """(method, mask, GPUs, programs) of everything that was published and that LongCA has a method for."""
     known = tuple(name for name in figures.methods if name in registry.names())
     for mask in masks:
@@ -128,7 +127,7 @@ def _places(values: Sequence[float]) -> list[float]:
 
 def summary(points: Sequence[Point], figures: Published) -> dict[str, Any]:
     """The figures that are held against the targets."""
-    plain = [point for point in points if point.mask in PLAIN]
+    plain = [point for point in points if point.mask in DENSE]
     documents = [point for point in points if point.mask in DOCUMENTS]
     later = [point for point in points if point.gpus != figures.gpus[0]]
     last = [point for point in documents if point.gpus == figures.gpus[-1]]
@@ -141,8 +140,8 @@ def summary(points: Sequence[Point], figures: Published) -> dict[str, Any]:
         "plain": {
             "error": typical(point.error for point in plain),
             "worst": max((abs(point.error) for point in plain), default=None),
-            "later_error": typical(point.error for point in later if point.mask in PLAIN),  # beside the next, of the same figures
-            "same_as_first": typical(point.flat_error for point in later if point.mask in PLAIN),
+            "later_error": typical(point.error for point in later if point.mask in DENSE),  # beside the next, of the same figures
+            "same_as_first": typical(point.flat_error for point in later if point.mask in DENSE),
         },
         "documents": {
             "error": typical(point.error for point in documents),
