@@ -89,7 +89,7 @@ def main(binary: str) -> int:
         drawn = {"distribution": "prolong64k"} if "document" in name else {}  # short documents: transfers take most of the time
         mask = masks.build(name, ranks * 8192, seed=42, **drawn)
         case = Case(mask.seqlen_q, mask.seqlen_k, 64, 8, 128, 128, "bf16", "cuda")
-        options = registry.get(method).default_options(ranks, cluster.per_node)
+        options = registry.get(method).default_options(case.group, ranks, cluster.per_node)
         programs = Programs.of(registry.plan(method, mask, case, ranks, kernel="fa4", options=options))
         for pass_ in (Pass.FWD, Pass.BWD):
             events = programs.events(pass_)

@@ -18,7 +18,7 @@ GLOO = Path(__file__).parents[2] / "results" / "cpu" / "gloo"
 def test_full_and_causal_on_few_gpus() -> None:
     figures = validate.published()
     few = replace(figures, gpus=figures.gpus[:2])
-    points = validate.compare(few, find("h100-ib")[1], validate.recordings(few, validate.DENSE))
+    points = validate.points_of(few, validate.speeds_of(find("h100-ib")[1], validate.recordings(few, validate.DENSE)))
     summary = validate.summary(points, few)
     assert len(points) >= 6 * 2 * 2 * 2
     assert summary["plain"]["error"] < 0.06
@@ -28,7 +28,7 @@ def test_full_and_causal_on_few_gpus() -> None:
 @pytest.mark.slow
 def test_the_whole_validation() -> None:
     figures = validate.published()
-    points = validate.compare(figures, find("h100-ib")[1], validate.recordings(figures))
+    points = validate.compare(figures, find("h100-ib")[1])
     summary = validate.summary(points, figures)
     assert summary["plain"]["error"] < 0.05  # the target is .12
     assert summary["documents"]["error"] < 0.16

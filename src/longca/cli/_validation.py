@@ -62,7 +62,7 @@ def _published(name: str, cluster: Cluster) -> dict[str, object]:
     from longca.simulate import validate
 
     figures = validate.published()
-    points = validate.compare(figures, cluster, validate.recordings(figures))
+    points = validate.compare(figures, cluster)
     plain = [{**point._asdict(), "pass_": point.pass_.value, "error": point.error} for point in points]
     return {"cluster": name, **validate.summary(points, figures), "points": plain}
 
@@ -85,7 +85,7 @@ def _show_published(name: str, cluster: Cluster) -> None:
     from longca.simulate import validate
 
     figures = validate.published()
-    points = validate.compare(figures, cluster, validate.recordings(figures))
+    points = validate.compare(figures, cluster)
     summary = validate.summary(points, figures)
     print(f"{figures.about}; {figures.source}.\nPublished, predicted and error, for {', '.join(map(str, figures.gpus))} GPUs:\n")
     lines: dict[tuple[str, str, str], list[Point]] = {}

@@ -67,8 +67,8 @@ class Method(ABC):
         ring = ranks // heads
         return Grid(heads, ring, default_windows(ring) if self.has_windows else 1)
 
-    def default_options(self, ranks: int, ranks_per_node: int) -> dict[str, int]:
-        """The options that follow from the nodes, where those are known."""
+    def default_options(self, group: int, ranks: int, ranks_per_node: int) -> dict[str, int]:
+        """The options that follow from the query heads of one KV head and from the nodes, where those are known."""
         return {}
 
     def available(self) -> Answer:
