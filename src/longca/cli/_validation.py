@@ -87,13 +87,17 @@ def _show_published(name: str, cluster: Cluster) -> None:
     figures = validate.published()
     points = validate.compare(figures, cluster)
     summary = validate.summary(points, figures)
-    print(f"{figures.about}; {figures.source}.\nPublished, predicted and error, for {', '.join(map(str, figures.gpus))} GPUs:\n")
+    print(
+        f"{figures.about}; {figures.source}.\n"
+        f"Published, predicted and error, for {', '.join(map(str, figures.gpus))} GPUs, and of the ratio of the most to the fewest:\n"
+    )
     lines: dict[tuple[str, str, str], list[Point]] = {}
     for point in points:
         lines.setdefault((point.mask, point.pass_.value, point.method), []).append(point)
-    columns = ("mask", "pass", "method", *(f"{gpus} GPUs" for gpus in figures.gpus))
+    columns = ("mask", "pass", "method", *(f"{gpus} GPUs" for gpus in figures.gpus), f"{figures.gpus[-1]} over {figures.gpus[0]}")
     rows = [
-        (*names, *(f"{point.published:.0f} {point.predicted:.0f} {point.error:+.0%}" for point in line)) for names, line in lines.items()
+        (*names, *(f"{point.published:.0f} {point.predicted:.0f} {point.error:+.0%}" for point in line), _scaling(line[-1]))
+        for names, line in lines.items()
     ]
     show_table(columns, rows)
     plain, documents = summary["plain"], summary["documents"]
@@ -112,6 +116,11 @@ def _show_published(name: str, cluster: Cluster) -> None:
     print("\nDeviations over 20 %, and what may explain them:")
     for method, reason in validate.explanations(points, figures).items():
         print(f"* {method}: {reason}")
+
+
+def _scaling(last: Point) -> str:
+    published, predicted = last.published / last.at_first, last.predicted / last.predicted_at_first
+    return f"{published:.2f} {predicted:.2f} {last.scaling_error:+.0%}"
 
 
 def show_against(place: Path, name: str, cluster: Cluster, as_json: bool, rows: bool = True) -> int:

@@ -111,13 +111,15 @@ def points_of(figures: Published, speeds: Speeds) -> list[Point]:
 
 def compare(figures: Published, cluster: Cluster) -> list[Point]:
     """Records, predicts and compares everything that was published, on all cores."""
-    parts = list(product((*DENSE, *DOCUMENTS), reversed(figures.gpus)))  # long ones first
-
-    def predicted(part: tuple[str, int]) -> Speeds:
-        mask, gpus = part
-        return speeds_of(cluster, recordings(replace(figures, gpus=[gpus]), [mask]))
-
-    speeds = {key: values for several in map_forked(predicted, parts) for key, values in several.items()}
+    parts = [
+        (mask, replace(figures, gpus=[gpus], documents={str(gpus): [pack]}))
+        for gpus, mask in product(reversed(figures.gpus), (*DENSE, *DOCUMENTS))  # long ones first
+        for pack in (figures.documents[str(gpus)] if mask in DOCUMENTS else [[]])
+    ]
+    speeds: Speeds = {}
+    for several in map_forked(lambda part: speeds_of(cluster, recordings(part[1], [part[0]])), parts):
+        for key, values in several.items():
+            speeds.setdefault(key, []).extend(values)
     order = {name: place for place, name in enumerate((*DENSE, *DOCUMENTS, *figures.methods))}
     keys = sorted(speeds, key=lambda key: (order[key[1]], order[key[0]], key[2] is Pass.BWD, key[3]))
     return points_of(figures, {key: speeds[key] for key in keys})
