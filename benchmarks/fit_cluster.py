@@ -14,16 +14,16 @@ from longca.simulate import validate
 from longca.simulate.cluster import Cluster, find
 from longca.simulate.fit import fitted
 
-FITTED = ("compute.forward_tflops", "compute.backward_tflops", "compute.memory_gb_s")
+FITTED = ("compute.forward_tflops", "compute.backward_tflops", "compute.memory_gb_s", "compute.host_us")
 
 
 def main() -> None:
     figures = validate.published()
     fewest = replace(figures, gpus=figures.gpus[:1])
-    recordings = list(validate.recordings(fewest, validate.PLAIN))
+    recordings = list(validate.recordings(fewest, validate.DENSE))
 
     def ratios(cluster: Cluster) -> list[float]:
-        return [point.predicted / point.published for point in validate.compare(fewest, cluster, recordings)]
+        return [point.predicted / point.published for point in validate.points_of(fewest, validate.speeds_of(cluster, recordings))]
 
     _, cluster = find("h100-ib")
     found = fitted(cluster, {name: validate.constant(cluster, name) for name in FITTED}, ratios)

@@ -1,6 +1,7 @@
-// Replays the schedule of transfers and compute that benchmarks/simgrid_flows.py writes, in SimGrid: one actor per rank, one per channel of
-// a rank. Each line of the file: "link NAME BYTES_S LATENCY_S", "route SRC DST LINK...", "rank R", then its events:
-// "compute SECONDS", "post NUMBER CHANNEL SENDS (PEER BYTES)... RECEIVES (PEER BYTES)...", "wait NUMBER".
+// Replays the schedule of transfers and compute that benchmarks/simgrid_flows.py writes, in SimGrid: one actor per stream of a rank, one per
+// channel of a rank. Each line of the file: "link NAME BYTES_S LATENCY_S", "route SRC DST LINK...", "rank R", then its events:
+// "compute SECONDS", "post NUMBER CHANNEL SENDS (PEER BYTES)... RECEIVES (PEER BYTES)...", "wait NUMBER"; those of the second stream, which
+// relays use, have "beside" before them.
 #include <fstream>
 #include <iostream>
 #include <map>
@@ -19,7 +20,7 @@ struct Event {
   double seconds;
   std::shared_ptr<Post> post;
 };
-static std::vector<std::vector<Event>> programs;
+static std::vector<std::vector<Event>> programs[2]; // of the first and the second stream of each rank
 static std::string box(int channel, int from, int to)
 {
   return std::to_string(channel) + ":" + std::to_string(from) + ":" + std::to_string(to);
@@ -40,9 +41,9 @@ static void run_channel(int rank, std::vector<std::shared_ptr<Post>> posts)
     post->done->release();
   }
 }
-static void run_rank(int rank)
+static void run_stream(int rank, int stream)
 {
-  for (auto const& event : programs[rank]) {
+  for (auto const& event : programs[stream][rank]) {
     if (event.kind == 'c')
       sg::this_actor::sleep_for(event.seconds);
     else if (event.kind == 'p')
@@ -67,6 +68,9 @@ int main(int argc, char** argv)
   while (std::getline(file, line)) {
     std::istringstream in(line);
     in >> word;
+    const int stream = word == "beside";
+    if (stream)
+      in >> word;
     if (word == "link") {
       std::string name;
       double speed, latency;
@@ -82,13 +86,14 @@ int main(int argc, char** argv)
     } else if (word == "rank") {
       in >> rank;
       hosts.push_back(zone->create_host("h" + std::to_string(rank), 1e9)->seal());
-      programs.emplace_back();
+      for (auto& streams : programs)
+        streams.emplace_back();
       channels.emplace_back();
       posts.emplace_back();
     } else if (word == "compute") {
       double seconds;
       in >> seconds;
-      programs[rank].push_back({'c', seconds, nullptr});
+      programs[stream][rank].push_back({'c', seconds, nullptr});
     } else if (word == "post") {
       auto post = std::make_shared<Post>();
       size_t count;
@@ -104,11 +109,11 @@ int main(int argc, char** argv)
       }
       channels[rank][post->channel].push_back(post);
       posts[rank][post->number] = post;
-      programs[rank].push_back({'p', 0, post});
+      programs[stream][rank].push_back({'p', 0, post});
     } else if (word == "wait") {
       int number;
       in >> number;
-      programs[rank].push_back({'w', 0, posts[rank][number]});
+      programs[stream][rank].push_back({'w', 0, posts[rank][number]});
     }
   }
   for (auto const& [from, to, names] : routes) {
@@ -119,7 +124,8 @@ int main(int argc, char** argv)
   }
   zone->seal();
   for (size_t r = 0; r < hosts.size(); ++r) {
-    sg::Actor::create("rank", hosts[r], run_rank, r);
+    for (int stream : {0, 1})
+      sg::Actor::create("stream", hosts[r], run_stream, r, stream);
     for (auto const& [channel, own] : channels[r])
       sg::Actor::create("channel", hosts[r], run_channel, r, own);
   }

@@ -178,7 +178,9 @@ def simulation_error() -> str:
     for line in text.splitlines():
         if match := re.match(r"(full|causal|full_document|causal_document)\s+(fwd|bwd)\s+\S+\s", line):
             kind = "documents" if match[1].endswith("document") else "full and causal"
-            errors.setdefault(kind, []).extend(float(number) for number in re.findall(r"([+-]\d+)%", line))
+            errors.setdefault(kind, []).extend(
+                float(number) for number in re.findall(r"\b\d+ \d+ ([+-]\d+)%", line)
+            )  # not that of the ratio
     table = []
     for kind, own in errors.items():
         sizes = sorted(map(abs, own))

@@ -148,7 +148,7 @@ def test_other_kernels_serve_as_well(method: str) -> None:
     check(method, mask_of("causal"), (8, 2), 3, kernel="torch:plain")
 
 
-@pytest.mark.parametrize("stages", [1, 3, 7, 20])
+@pytest.mark.parametrize("stages", [0, 1, 3, 7, 20])
 @pytest.mark.parametrize("method", ["magi", "halo"])
 def test_remote_keys_come_in_any_number_of_stages(method: str, stages: int) -> None:
     for name in ("causal_document", "sliding_window"):

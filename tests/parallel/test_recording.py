@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
@@ -24,7 +25,7 @@ from longca.parallel.cuts import TILE, Cuts
 from longca.parallel.method import Plan
 from longca.parallel.primitives import local
 from longca.parallel.ranges import count, extent
-from longca.parallel.recording import record
+from longca.parallel.recording import RankProgram, mirrored, record, twin_of
 from longca.parallel.sharding import contiguous, zigzag
 from parallel.running import case_of, mask_of, plan_of
 
@@ -100,6 +101,14 @@ def test_a_recording_holds_as_much_memory_and_makes_as_many_operations_as_meta_t
 
 
 @pytest.mark.parametrize("name", ["causal", "causal_document", "global_sliding_window"])
+def test_so_does_a_recording_of_one_call_over_all_keys(name: str) -> None:
+    plan = plan_of("magi", mask_of(name), case_of(197, (4, 2), "bf16"), RANKS, kernel="fa4", options={"stages": 0})
+    check_recordings(plan)
+    for rank in range(RANKS):
+        assert sum(event.call is not None for event in record(plan, rank).forward) == 1
+
+
+@pytest.mark.parametrize("name", ["causal", "causal_document", "global_sliding_window"])
 def test_so_does_a_recording_of_relays(name: str) -> None:
     check_recordings(plan_of("magi", mask_of(name), case_of(197, (4, 2), "bf16"), RANKS, kernel="fa4", options={"node": 2}))
 
@@ -153,3 +162,36 @@ def test_a_kernel_states_the_sums_of_its_backward() -> None:
         for name in ("fa4", "torch:chunked")
     )
     assert with_sums > without
+
+
+def comparable(program: RankProgram) -> list[Any]:
+    """Everything about a program, whatever the order of the messages of one post."""
+    posts = [
+        (event.number, sorted(event.sends), sorted(event.receives), replace(event, sends=(), receives=()))
+        for event in (*program.forward, *program.backward)
+    ]
+    return [posts, len(program.forward), program.forward_peak, program.peak, program.sent_bytes, program.messages]
+
+
+@pytest.mark.parametrize("heads", [(8, 8), (8, 2), (6, 2)])
+@pytest.mark.parametrize("name", ["causal", "causal_document", "sliding_window"])
+@pytest.mark.parametrize(
+    ("method", "grid", "ranks"), [("ulysses", "", 4), ("usp", "4x2", 8), ("usp", "2x4", 8), ("loongtrain", "2x4x2", 8)]
+)
+def test_a_mirrored_program_is_the_one_that_recording_gives(method: str, grid: str, ranks: int, name: str, heads: tuple[int, int]) -> None:
+    plan = plan_of(method, mask_of(name, 201), case_of(201, heads, "bf16"), ranks, grid, "fa4")
+    for rank in range(ranks):
+        mirror = mirrored(record(plan, twin_of(plan, rank)), plan.grid, rank)
+        assert comparable(mirror) == comparable(record(plan, rank))
+
+
+def test_only_ranks_with_as_many_tokens_and_heads_are_twins() -> None:
+    even, uneven = (plan_of("usp", mask_of("causal", length), case_of(length, (8, 8), "bf16"), 8, "4x2", "fa4") for length in (256, 201))
+    assert [twin_of(even, rank) for rank in range(8)] == [0] * 4 + [4] * 4
+    lengths = [count(uneven.rows(rank)) for rank in range(8)]
+    for rank in range(8):
+        twin = twin_of(uneven, rank)
+        assert lengths[twin] == lengths[rank]
+        assert uneven.grid.ring_position(twin) == uneven.grid.ring_position(rank)
+    assert len(set(lengths)) > 1
+    assert [twin_of(plan_of("ring_p2p", mask_of("causal"), case_of(197), 4), rank) for rank in range(4)] == [0, 1, 2, 3]

@@ -94,8 +94,8 @@ def test_the_best_number_of_stages_is_looked_for(capsys: Captured) -> None:
     common = ["simulate", *SMALL, "--gpus", "4", "--methods", "magi", "--passes", "fwd", "--best"]
     assert main(common) == 0
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("magi ")]
-    assert len(rows) == 3
-    assert sum("stages=1" in row for row in rows) == sum("stages=4" in row for row in rows) == 1
+    assert len(rows) == 4
+    assert [sum(f"stages={number}" in row for row in rows) for number in (0, 1, 4)] == [1, 1, 1]
     assert main([*common, "--option", "stages=3"]) == 0
     assert "stages=3" in (shown := capsys.readouterr().out)
     assert "stages=1" not in shown
@@ -157,8 +157,71 @@ def test_timelines_and_json(tmp_path: Path, capsys: Captured) -> None:
     assert {event["pid"] for event in events} == {0, 5}
     assert max(event["ts"] + event["dur"] for event in events if event["ph"] == "X") <= result["ms"] * 1e3 * (1 + 1e-9)
     assert (tmp_path / "t.png").stat().st_size > 1000
-    assert main([*one[:-1], "fwd,bwd", "--trace", str(tmp_path / "t.json")]) == 2
-    assert "a timeline is of one method" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--passes", "fwd,bwd"], "a timeline is of one method"),
+        (["--methods", "usp", "--best"], "of which --best makes several"),
+        (["--ranks", "0,8"], "--ranks must be numbers of ranks from 0 to 7"),
+    ],
+)
+def test_timelines_are_refused_before_anything_is_simulated(
+    arguments: list[str], message: str, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("longca.simulate.run.simulate_job", lambda job: pytest.fail("it was simulated"))
+    one = ["simulate", *SMALL, "--gpus", "8", "--methods", "ring_p2p", "--passes", "fwd", "--trace", str(tmp_path / "t.json")]
+    assert main([*one, *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--validate", "--gpus", "8"], "--gpus does nothing beside --validate, which takes --cluster, --constant, --json"),
+        (["--validate", "--out", "there"], "--out does nothing beside --validate"),
+        (["--validate", "--best"], "--best does nothing beside --validate"),
+        (["--validate", "--against", "there"], "--against does nothing beside --validate"),
+        (
+            ["--validate", "--measure", "--cluster", "h200-ib"],
+            "--cluster does nothing beside --validate --measure, which takes --json, --out",
+        ),
+        (["--against", "there", "--head-dim", "64"], "--head-dim does nothing beside --against, which takes --cluster, --constant, --json"),
+        (["--measure"], "--measure is for --validate"),
+        (["--ranks", "0"], "--ranks are those of --trace and --timeline"),
+    ],
+)
+def test_flags_that_would_do_nothing_are_refused(arguments: list[str], message: str, capsys: Captured) -> None:
+    assert main(["simulate", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_validation_as_one_json_object(capsys: Captured) -> None:
+    """A cluster whose ranks share cores is compared with gloo records alone."""
+    assert main(["simulate", "--validate", "--json", "--cluster", "cpu-gloo"]) == 0
+    (result,) = lines(capsys)
+    assert set(result) == {"gloo"}
+    gloo = result["gloo"]
+    assert gloo["cluster"] == "cpu-gloo"
+    assert gloo["records"] == len(gloo["points"]) == sum(part["records"] for part in gloo["ranks"].values())
+    within = sum(abs(point["error"]) <= gloo["error"] for point in gloo["points"])
+    assert abs(within - gloo["records"] / 2) <= 1
+
+
+def test_the_error_that_is_named_is_that_of_the_mask(capsys: Captured) -> None:
+    common = ["simulate", *SMALL[:-1]]
+    shown = []
+    for masks in ("causal", "causal_document", "full,sliding_window"):
+        assert main([*common, masks, "--gpus", "4", "--methods", "ulysses", "--passes", "fwd"]) == 0
+        shown.append(capsys.readouterr().out)
+    assert "on full and causal masks are within" in shown[0]
+    assert "documents" not in shown[0]
+    assert "Half of the published times on documents are within" in shown[1]
+    assert "on full and causal masks are within" in shown[2]
+    assert "documents" in shown[2]
+    assert main([*common, "causal", "--gpus", "4", "--methods", "ulysses", "--passes", "fwd", "--cluster", "a100-ib"]) == 0
+    assert "compared with no measurement" in capsys.readouterr().out
 
 
 def test_a_faster_network_is_never_slower(capsys: Captured) -> None:

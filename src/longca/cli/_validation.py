@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,10 +11,12 @@ from longca.cli._tables import show_table
 from longca.errors import BadInput
 
 if TYPE_CHECKING:
+    from longca.simulate.against import Pair
     from longca.simulate.cluster import Cluster
     from longca.simulate.validate import Point
 
 
+FIELDS = ("method", "grid", "ranks", "mask", "seqlen", "pass_")  # of a measured record
 GLOO = "cpu-gloo"  # the cluster that models ranks on the cores of one machine
 
 
@@ -23,15 +26,18 @@ def show_all(name: str, cluster: Cluster, as_json: bool) -> int:
     from longca.recommend.shipped import for_calibrating
     from longca.simulate.cluster import find
 
-    if not cluster.cores:
-        show_validation(name, cluster, as_json)
-        name, cluster = find(GLOO)
     records = next(iter(for_calibrating()), None)
     if records is None:
         raise BadInput("the measured gloo records are missing from this installation; `longca simulate --validate --measure` makes others.")
-    if not as_json:
-        print(f"\nMeasured on two cores with gloo, and predicted with {name}:")
-    return show_against(records, name, cluster, as_json, rows=False)
+    shared = (name, cluster) if cluster.cores else find(GLOO)
+    if as_json:
+        published = {} if cluster.cores else {"published": _published(name, cluster)}
+        print(json.dumps(published | {"gloo": _measured(records, *shared)}))
+        return 0
+    if not cluster.cores:
+        _show_published(name, cluster)
+    print(f"\nMeasured on two cores with gloo, and predicted with {shared[0]}:")
+    return show_against(records, *shared, as_json=False, rows=False)
 
 
 def show_measured(folder: Path, as_json: bool) -> int:
@@ -45,25 +51,53 @@ def show_measured(folder: Path, as_json: bool) -> int:
     cluster, _ = calibrate.calibrate(folder, find(GLOO)[1])
     file = folder / "cluster.toml"
     write_text(str(file), to_toml(cluster))
-    return show_against(folder, str(file), cluster, as_json)
+    if as_json:
+        print(json.dumps({"gloo": _measured(folder, str(file), cluster)}))
+        return 0
+    return show_against(folder, str(file), cluster, as_json=False)
 
 
-def show_validation(name: str, cluster: Cluster, as_json: bool) -> int:
+def _published(name: str, cluster: Cluster) -> dict[str, object]:
+    """Errors against published figures, and every figure."""
     from longca.simulate import validate
 
     figures = validate.published()
-    points = validate.compare(figures, cluster, validate.recordings(figures))
+    points = validate.compare(figures, cluster)
+    plain = [{**point._asdict(), "pass_": point.pass_.value, "error": point.error} for point in points]
+    return {"cluster": name, **validate.summary(points, figures), "points": plain}
+
+
+def _measured(place: Path, name: str, cluster: Cluster) -> dict[str, object]:
+    """Errors against measured records, of all, of each number of ranks, and every record."""
+    from longca.simulate.against import against, errors
+
+    pairs = against(place, cluster)
+
+    def summary(own: Sequence[Pair]) -> dict[str, object]:
+        typical, most = errors(own)
+        return {"records": len(own), "error": typical, "nine_in_ten": most}
+
+    ranks = {count: summary([pair for pair in pairs if pair.record.ranks == count]) for count in _counts(pairs)}
+    return {"cluster": name, **summary(pairs), "ranks": ranks, "points": [_plain(pair) for pair in pairs]}
+
+
+def _show_published(name: str, cluster: Cluster) -> None:
+    from longca.simulate import validate
+
+    figures = validate.published()
+    points = validate.compare(figures, cluster)
     summary = validate.summary(points, figures)
-    if as_json:
-        print(json.dumps({"cluster": name, **summary, "points": [_plain(point) for point in points]}))
-        return 0
-    print(f"{figures.about}; {figures.source}.\nPublished, predicted and error, for {', '.join(map(str, figures.gpus))} GPUs:\n")
+    print(
+        f"{figures.about}; {figures.source}.\n"
+        f"Published, predicted and error, for {', '.join(map(str, figures.gpus))} GPUs, and of the ratio of the most to the fewest:\n"
+    )
     lines: dict[tuple[str, str, str], list[Point]] = {}
     for point in points:
         lines.setdefault((point.mask, point.pass_.value, point.method), []).append(point)
-    columns = ("mask", "pass", "method", *(f"{gpus} GPUs" for gpus in figures.gpus))
+    columns = ("mask", "pass", "method", *(f"{gpus} GPUs" for gpus in figures.gpus), f"{figures.gpus[-1]} over {figures.gpus[0]}")
     rows = [
-        (*names, *(f"{point.published:.0f} {point.predicted:.0f} {point.error:+.0%}" for point in line)) for names, line in lines.items()
+        (*names, *(f"{point.published:.0f} {point.predicted:.0f} {point.error:+.0%}" for point in line), _scaling(line[-1]))
+        for names, line in lines.items()
     ]
     show_table(columns, rows)
     plain, documents = summary["plain"], summary["documents"]
@@ -82,7 +116,11 @@ def show_validation(name: str, cluster: Cluster, as_json: bool) -> int:
     print("\nDeviations over 20 %, and what may explain them:")
     for method, reason in validate.explanations(points, figures).items():
         print(f"* {method}: {reason}")
-    return 0
+
+
+def _scaling(last: Point) -> str:
+    published, predicted = last.published / last.at_first, last.predicted / last.predicted_at_first
+    return f"{published:.2f} {predicted:.2f} {last.scaling_error:+.0%}"
 
 
 def show_against(place: Path, name: str, cluster: Cluster, as_json: bool, rows: bool = True) -> int:
@@ -90,20 +128,18 @@ def show_against(place: Path, name: str, cluster: Cluster, as_json: bool, rows: 
     from longca.simulate.against import against, errors
 
     pairs = against(place, cluster)
-    fields = ("method", "grid", "ranks", "mask", "seqlen", "pass_")
     if as_json:
         for pair in pairs:
-            names = {field.strip("_"): getattr(pair.record, field) for field in fields}
-            print(json.dumps({**names, "measured_ms": pair.record.times.median, "simulated_ms": pair.ms, "error": pair.error}))
+            print(json.dumps(_plain(pair)))
         return 0
     if rows:
         cells = [
-            (*(getattr(pair.record, field) for field in fields), f"{pair.record.times.median:.4g}", f"{pair.ms:.4g}", f"{pair.error:+.0%}")
+            (*(getattr(pair.record, field) for field in FIELDS), f"{pair.record.times.median:.4g}", f"{pair.ms:.4g}", f"{pair.error:+.0%}")
             for pair in pairs
         ]
         show_table(("method", "grid", "ranks", "mask", "tokens", "pass", "measured ms", "simulated ms", "error"), cells)
     print()
-    counts = sorted({pair.record.ranks or 1 for pair in pairs})
+    counts = _counts(pairs)
     for count in counts if len(counts) > 1 else []:
         own = [pair for pair in pairs if pair.record.ranks == count]
         typical, most = errors(own)
@@ -113,5 +149,10 @@ def show_against(place: Path, name: str, cluster: Cluster, as_json: bool, rows: 
     return 0
 
 
-def _plain(point: Point) -> dict[str, object]:
-    return {**point._asdict(), "pass_": point.pass_.value, "error": point.error}
+def _counts(pairs: Sequence[Pair]) -> list[int]:
+    return sorted({pair.record.ranks or 1 for pair in pairs})
+
+
+def _plain(pair: Pair) -> dict[str, object]:
+    names = {field.strip("_"): getattr(pair.record, field) for field in FIELDS}
+    return {**names, "measured_ms": pair.record.times.median, "simulated_ms": pair.ms, "error": pair.error}

@@ -16,6 +16,7 @@ from longca.text import format_memory, format_size, parse_list, parse_number
 
 if TYPE_CHECKING:
     from longca.simulate.cluster import Cluster
+    from longca.simulate.request import Request
     from longca.simulate.run import Simulated
 
 HELP = "predict how long methods take on 8 to a thousand GPUs, from their recorded programs and a model of the cluster"
@@ -51,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--best", action="store_true", help="try all grids, windows and stages, and show which is best and why")
     parser.add_argument("--out", metavar="DIR", help="add records to the journal in DIR, for report, compare and recommend --cluster")
-    parser.add_argument("--json", action="store_true", help="print one JSON object per result instead of a table")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per result, with --validate one for all")
     parser.add_argument("--trace", metavar="FILE", help="write the timelines of ranks for Perfetto (ui.perfetto.dev); one method and pass")
     parser.add_argument("--timeline", metavar="FILE.png", help="draw the timelines of ranks; one method and pass")
     parser.add_argument("--ranks", metavar="A,B", help="the ranks of --trace and --timeline (default: the first 8)")
@@ -69,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from longca.simulate import cluster as clusters
 
+    _refuse_idle(args)
     name, cluster = clusters.find(args.cluster)
     cluster = clusters.changed(cluster, _constants(args.constant))
     if args.validate:
@@ -77,13 +79,34 @@ def run(args: argparse.Namespace) -> int:
         if args.measure:
             return show_measured(Path(args.out or "out/gloo"), as_json=args.json)
         return show_all(name, cluster, as_json=args.json)
-    if args.measure:
-        raise BadInput("--measure is for --validate; write `longca simulate --validate --measure`.")
     if args.against:
         from longca.cli._validation import show_against
 
         return show_against(Path(args.against), name, cluster, as_json=args.json)
     return _simulate(args, name, cluster)
+
+
+def _refuse_idle(args: argparse.Namespace) -> None:
+    """Refuses flags that would do nothing beside the others."""
+    if args.measure and not args.validate:
+        raise BadInput("--measure is for --validate; write `longca simulate --validate --measure`.")
+    if args.ranks and not (args.trace or args.timeline):
+        raise BadInput("--ranks are those of --trace and --timeline; give one of these too.")
+    if args.validate:
+        mode, used = ("--validate --measure", {"out", "json"}) if args.measure else ("--validate", {"cluster", "constant", "json"})
+    elif args.against:
+        mode, used = "--against", {"cluster", "constant", "json", "against"}
+    else:
+        return
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    for action in parser._actions:
+        if action.dest in ("help", "validate", "measure") or action.dest in used:
+            continue
+        if getattr(args, action.dest) != action.default:
+            flag = max(action.option_strings, key=len)
+            allowed = ", ".join(f"--{name}" for name in sorted(used) if f"--{name}" != mode)
+            raise BadInput(f"{flag} does nothing beside {mode}, which takes {allowed}; leave it out.")
 
 
 def _constants(entries: list[str]) -> dict[str, float]:
@@ -101,7 +124,7 @@ def _simulate(args: argparse.Namespace, name: str, cluster: Cluster) -> int:
     from longca.simulate import best, run
 
     request = request_of(args, cluster.per_node, "cpu" if cluster.cores else "cuda", all_grids=args.best, all_options=args.best)
-    watched = _watched(args)
+    watched = _watched(args, request)
     results = []
     with collector_paused():  # a million events, of which none is part of a cycle
         for result in run.simulate(request, cluster, watched):
@@ -113,7 +136,7 @@ def _simulate(args: argparse.Namespace, name: str, cluster: Cluster) -> int:
         if args.best:
             print("\n" + "\n".join(best.explain(group) for group in best.contests(results)))
     if args.trace or args.timeline:
-        _write_timelines(args, results, watched)
+        _write_timelines(args, results[0], watched)
     if args.out:
         records = run.write(request, name, cluster, results, Path(args.out), lambda text: print(f"longca: {text}", file=sys.stderr))
         print(f"{len(records)} simulated records are in {args.out}.", file=sys.stderr)
@@ -136,7 +159,13 @@ def _as_dict(result: Simulated, name: str, cluster: Cluster) -> dict[str, Any]:
         return {**base, "reason": result.outcome.reason}
     fields = ("ms", "mean_ms", "tflops", "compute_share", "exposed_share", "late_share", "host_share", "hidden_share", "imbalance")
     numbers = {field: getattr(found, field) for field in fields}
-    return {**base, **numbers, "error": cluster.error or None, "peak_bytes": max(found.peaks), "sent_bytes": max(found.sent_bytes)}
+    return {
+        **base,
+        **numbers,
+        "error": cluster.error_of(cell.mask) or None,
+        "peak_bytes": max(found.peaks),
+        "sent_bytes": max(found.sent_bytes),
+    }
 
 
 def _show(results: list[Simulated], name: str, cluster: Cluster) -> None:
@@ -156,31 +185,49 @@ def _show(results: list[Simulated], name: str, cluster: Cluster) -> None:
     if rows:
         show_table(COLUMNS, rows)
         print(f"\nSIMULATED on {name} ({cluster.about}), not measured. {LEGEND}")
-        if cluster.error:
-            print(
-                f"Half of the published times on documents are within ±{cluster.error:.0%} of the prediction (longca simulate --validate)."
-            )
+        print(_trust(results, cluster))
     for text in dict.fromkeys(refused):
         print(text)
 
 
-def _watched(args: argparse.Namespace) -> list[int]:
+def _trust(results: list[Simulated], cluster: Cluster) -> str:
+    """How near predictions for masks like these came to published times."""
+    from longca.simulate.cluster import DENSE
+
+    names = {result.cell.mask for result in results if result.prediction is not None}
+    if not cluster.error:
+        return "Predictions for this cluster were compared with no measurement."
+    parts = []
+    if names & set(DENSE):
+        parts.append(f"on full and causal masks are within ±{cluster.error_of(DENSE[0]):.0%} of the prediction")
+    if names - set(DENSE):
+        parts.append(f"on documents are within ±{cluster.error:.0%} of the prediction; other masks were not compared")
+    return f"Half of the {'measured' if cluster.cores else 'published'} times {', '.join(parts)} (longca simulate --validate)."
+
+
+def _watched(args: argparse.Namespace, request: Request) -> list[int]:
+    """The ranks whose timelines are wanted. Refuses requests for more than one timeline before anything is simulated."""
     if not (args.trace or args.timeline):
         return []
-    entries = parse_list(args.ranks or "0,1,2,3,4,5,6,7")
-    if not all(entry.isdecimal() for entry in entries):
-        raise BadInput(f"--ranks must be numbers of ranks such as 0,1,8, not {args.ranks}.")
+    cells = request.cells()
+    if len(cells) != 1:
+        tried = "of which --best makes several; " if args.best else ""
+        raise BadInput(
+            f"a timeline is of one method, grid, mask, length and pass, {tried}and there are {len(cells)}: "
+            "name one with --gpus, --methods, --masks and --passes."
+        )
+    entries = parse_list(args.ranks or ",".join(map(str, range(min(8, request.gpus[0])))))
+    if not all(entry.isdecimal() and int(entry) < request.gpus[0] for entry in entries):
+        raise BadInput(f"--ranks must be numbers of ranks from 0 to {request.gpus[0] - 1}, such as 0,1, not {args.ranks}.")
     return list(map(int, entries))
 
 
-def _write_timelines(args: argparse.Namespace, results: list[Simulated], watched: list[int]) -> None:
+def _write_timelines(args: argparse.Namespace, result: Simulated, watched: list[int]) -> None:
     from longca.simulate import best, timeline
 
-    timed = [result for result in results if result.prediction is not None]
-    if len(timed) != 1:
-        raise BadInput(f"a timeline is of one method, mask and pass, and there are {len(timed)}; name one with --methods, --passes.")
-    found, cell = timed[0].prediction, timed[0].cell
-    assert found is not None
+    found, cell = result.prediction, result.cell
+    if found is None:
+        raise BadInput(f"there is no timeline: {result.outcome.reason}")
     times = timeline.of_ranks(found.ranks, watched)
     if args.trace:
         timeline.write_trace(times, Path(args.trace))

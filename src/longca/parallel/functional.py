@@ -167,7 +167,7 @@ def _program(
     comm = _comm(group, device)
     launch = joining.launched()
     known = launch is not None and comm.members == tuple(range(launch.ranks))  # only then neighbours of the group share a node
-    usual = registry.get(method).default_options(comm.size, launch.ranks_per_node) if launch is not None and known else {}
+    usual = registry.get(method).default_options(case.group, comm.size, launch.ranks_per_node) if launch is not None and known else {}
     plan = registry.plan(method, mask, case, comm.size, grid, kernel, options=usual | dict(options))
     return plan, plan.program(comm)
 

@@ -41,6 +41,7 @@ class Method(ABC):
     needs: ClassVar[str] = ""  # what it asks of heads and ranks, in words
     order: ClassVar[int] = 100  # place in listings, lowest first; methods of one place are sorted by name
     splits_heads: ClassVar[bool] = False
+    columns_alike: ClassVar[bool] = False  # it splits heads, and programs depend on a rank's column by its heads and tokens alone
     gathers_queries: ClassVar[bool] = False  # the first number of its grid is ranks that gather their queries, not ranks that split heads
     has_ring: ClassVar[bool] = False
     has_windows: ClassVar[bool] = False
@@ -66,8 +67,8 @@ class Method(ABC):
         ring = ranks // heads
         return Grid(heads, ring, default_windows(ring) if self.has_windows else 1)
 
-    def default_options(self, ranks: int, ranks_per_node: int) -> dict[str, int]:
-        """The options that follow from the nodes, where those are known."""
+    def default_options(self, group: int, ranks: int, ranks_per_node: int) -> dict[str, int]:
+        """The options that follow from the query heads of one KV head and from the nodes, where those are known."""
         return {}
 
     def available(self) -> Answer:

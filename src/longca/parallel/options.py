@@ -18,16 +18,24 @@ MOST = 1 << 16
 
 @dataclass(frozen=True)
 class Option:
-    """A whole number from 1 on. `default` is None where the grid says it; `choices` are the values that a search for the best tries."""
+    """A whole number from `least` on. `default` is None where the grid says it; `choices` are the values that a search for the best
+    tries."""
 
     name: str
     default: int | None
     about: str
     choices: tuple[int, ...] = ()
+    least: int = 1
 
 
 WINDOWS = Option("windows", None, "windows of the ring, the third number of the grid")
-STAGES = Option("stages", 2, "parts in which remote keys come, each beside the attention over the part before", (1, 2, 4))
+STAGES = Option(
+    "stages",
+    2,
+    "parts in which remote keys come, each beside the attention over the part before; 0: one call over all keys, unless relays are needed",
+    (0, 1, 2, 4),
+    least=0,
+)
 NODE = Option("node", 1, "neighbouring ranks that share a node; keys of another node come to it once, and a relay passes them on")
 
 
@@ -38,8 +46,8 @@ def settle(method: Method, grid: Grid, given: Options) -> tuple[Grid, dict[str, 
         if name not in known:
             own = f"use {', '.join(sorted(known))}" if known else "leave it out"
             raise Refused(f"{method.name} cannot do this: it has no option {name!r}; {own}.")
-        if not 1 <= value <= MOST:
-            raise Refused(f"{method.name} cannot do this: {name} ({known[name].about}) is {value}; use 1 to {MOST}.")
+        if not known[name].least <= value <= MOST:
+            raise Refused(f"{method.name} cannot do this: {name} ({known[name].about}) is {value}; use {known[name].least} to {MOST}.")
     if "windows" in given:
         grid = _with_windows(method, grid, given["windows"])
     return grid, {option.name: given.get(option.name, option.default) for option in method.options if option.default is not None}

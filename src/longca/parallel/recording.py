@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from msgspec.structs import replace
 
 from longca.kernels import registry as kernels
 from longca.kernels.inputs import DTYPES
-from longca.parallel.comm.trace import Event, TraceComm
+from longca.parallel.comm.trace import Event, TraceComm, channel_name
+from longca.parallel.grid import Grid
+from longca.parallel.head_split import HeadSplit
 from longca.parallel.method import Plan
 from longca.parallel.ranges import count
 
@@ -46,3 +49,45 @@ def record(plan: Plan, rank: int) -> RankProgram:
     return RankProgram(
         rank, events[:turn], events[turn:], forward_peak, comm.recording.peak, comm.traffic.sent_bytes, comm.traffic.messages
     )
+
+
+def twin_of(plan: Plan, rank: int) -> int:
+    """The first rank whose program is this rank's with two columns of the grid exchanged (`mirrored`); often the rank itself."""
+    if not plan.method.columns_alike or plan.mask.heads > 1:
+        return rank
+    grid = plan.grid
+    split, group, place = HeadSplit.of(plan.case, grid.heads), grid.head_group(rank), grid.head_position(rank)
+
+    def share(column: int) -> tuple[int, int, int, bool]:
+        """Tokens, query heads, KV heads, and whether the column before has the same KV head: parts of such heads are added up."""
+        (q0, q1), (k0, k1) = split.queries[column], split.keys[column]
+        return count(plan.rows(group[column])), q1 - q0, k1 - k0, column > 0 and split.keys[column - 1] == (k0, k1)
+
+    return next(other for column, other in enumerate(group) if share(column) == share(place))
+
+
+def mirrored(program: RankProgram, grid: Grid, rank: int) -> RankProgram:
+    """The program of another rank of the same head group: the two ranks' columns of the grid are exchanged."""
+    if rank == program.rank:
+        return program
+    shift = rank - program.rank
+    here, there = grid.head_position(program.rank), grid.head_position(rank)
+    ranks = {
+        number: number + (shift if column == here else -shift)
+        for column in (here, there)
+        for number in range(column, grid.ranks, grid.heads)
+    }
+    channels: dict[str, tuple[str, tuple[int, ...]]] = {}
+
+    def moved(event: Event) -> Event:
+        if event.kind != "post":
+            return event
+        if event.channel not in channels:
+            members = tuple(sorted(ranks.get(member, member) for member in event.members))
+            channels[event.channel] = channel_name(event.channel.partition(":")[0], members), members
+        channel, members = channels[event.channel]
+        sends, receives = (tuple((ranks.get(peer, peer), size) for peer, size in side) for side in (event.sends, event.receives))
+        return replace(event, channel=channel, members=members, sends=sends, receives=receives)
+
+    forward, backward = ([moved(event) for event in events] for events in (program.forward, program.backward))
+    return RankProgram(rank, forward, backward, program.forward_peak, program.peak, program.sent_bytes, program.messages)

@@ -109,7 +109,7 @@ def _all_options(method: str, ranks: int, options: str | None) -> str:
         return options or ""
     own, given = methods.get(method), method_options.parse(options or "")
     usual = {option.name: option.default for option in own.options}
-    missing = {name: value for name in own.default_options(ranks, ranks) if name not in given and (value := usual[name]) is not None}
+    missing = {name: value for name in own.default_options(1, ranks, ranks) if name not in given and (value := usual[name]) is not None}
     return ",".join(f"{name}={value}" for name, value in sorted((given | missing).items()))
 
 

@@ -18,6 +18,7 @@ Positive = Annotated[float, Meta(gt=0, le=1e12)]
 NotNegative = Annotated[float, Meta(ge=0, le=1e12)]
 Share = Annotated[float, Meta(gt=0, le=1)]
 Count = Annotated[int, Meta(ge=1, le=1 << 20)]
+DENSE = ("full", "causal")  # masks that scale alike with all methods
 _RANKS = re.compile(r"\d+(-\d+)?")
 
 
@@ -93,15 +94,19 @@ class Cluster(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     wait_holds_host: bool = False  # gloo: a wait stops the host, not only the stream of the device
     cores: NotNegative = 0.0  # of a node, shared by all its ranks; 0: every rank has a device of its own
     slow: dict[str, Positive] = {}  # ranks ("3", or "8-15") whose compute takes so many times as long
-    error: NotNegative = (
-        0.0  # relative half width of the interval that answers carry, in which half of the validated figures lie; 0: not known
-    )
+    # relative half widths of the intervals that answers carry, in which half of the figures lie that were compared; 0: not known
+    error: NotNegative = 0.0
+    error_dense: NotNegative = 0.0  # of full and causal masks; 0: as others
     source: str = ""  # where the constants come from
 
     def __post_init__(self) -> None:
         for ranks in self.slow:
             if not _RANKS.fullmatch(ranks):
                 raise ValueError(f"slow has {ranks!r}, which must be a rank such as 3, or ranks such as 8-15")
+
+    def error_of(self, mask: str) -> float:
+        """The half width for a mask of this name."""
+        return (mask in DENSE and self.error_dense) or self.error
 
     def slowness(self, rank: int) -> float:
         """How many times as long compute takes on a rank."""

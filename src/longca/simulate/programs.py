@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from longca.parallel.comm.trace import Event
 from longca.parallel.method import Plan
-from longca.parallel.recording import RankProgram, record
+from longca.parallel.recording import RankProgram, mirrored, record, twin_of
 from longca.results.record import Pass
 from longca.simulate.forked import MANY_RANKS, map_forked
 
-PART = 32  # ranks that a process records at once
+PART = 16  # ranks that a process records at once
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,10 @@ class Programs:
 
     @classmethod
     def of(cls, plan: Plan) -> Programs:
-        ranks = range(plan.ranks)
-        if plan.ranks < MANY_RANKS:
-            return cls(plan, [record(plan, rank) for rank in ranks])
-        record(plan, 0)  # what all ranks share is made here, once
-        parts = [ranks[first : first + PART] for first in range(0, plan.ranks, PART)]
-        recorded = map_forked(lambda part: [record(plan, rank) for rank in part], parts)
-        return cls(plan, [program for part in recorded for program in part])
+        """Ranks that do the same on other heads are recorded once."""
+        twins = [twin_of(plan, rank) for rank in range(plan.ranks)]
+        recorded = {program.rank: program for program in _record(plan, list(dict.fromkeys(twins)))}
+        return cls(plan, [mirrored(recorded[twin], plan.grid, rank) for rank, twin in enumerate(twins)])
 
     def events(self, pass_: Pass) -> list[list[Event]]:
         """The events of each rank in a pass."""
@@ -42,6 +39,16 @@ class Programs:
     def peaks(self, pass_: Pass) -> list[int]:
         """Bytes that each rank holds at most, inputs included."""
         return [rank.forward_peak if pass_ is Pass.FWD else rank.peak for rank in self.ranks]
+
+
+def _record(plan: Plan, ranks: Sequence[int]) -> list[RankProgram]:
+    """On all cores where there are many ranks."""
+    if plan.ranks < MANY_RANKS:
+        return [record(plan, rank) for rank in ranks]
+    first = record(plan, ranks[0])  # what all ranks share is made here, once
+    parts = [ranks[start : start + PART] for start in range(1, len(ranks), PART)]
+    recorded = map_forked(lambda part: [record(plan, rank) for rank in part], parts)
+    return [first, *(program for part in recorded for program in part)]
 
 
 def sent(events: Iterable[Event]) -> int:

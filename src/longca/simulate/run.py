@@ -85,7 +85,7 @@ def simulate_job(job: Job) -> list[Simulated]:
 
 
 def _outcome(prediction: Prediction, cluster: Cluster, cell: Cell) -> Outcome:
-    ms, error = prediction.ms, cluster.error
+    ms, error = prediction.ms, cluster.error_of(cell.mask)
     limit = peak(cluster.device, cell.dtype)
     peaks = [size / GIB for size in prediction.peaks]
     return Outcome(

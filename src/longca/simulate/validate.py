@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from longca.bench.plan.suite import Suite, read_toml
+from longca import masks
+from longca.bench.plan.suite import read_toml
+from longca.kernels.base import Case
 from longca.parallel import registry
-from longca.results.record import LevelName, Pass
-from longca.simulate.cluster import Cluster
-from longca.simulate.predict import Prediction, predict
+from longca.results.record import Pass
+from longca.simulate.cluster import DENSE, Cluster
+from longca.simulate.forked import map_forked
+from longca.simulate.predict import predict
 from longca.simulate.programs import Programs
-from longca.simulate.request import Request, jobs_of, plan_job
 
-PLAIN = ("full", "causal")
 DOCUMENTS = ("full_document", "causal_document")
+SHAPE, KERNEL, PER_NODE = (64, 8, 128, 128), "fa4", 8  # heads and head sizes; the kernel of all ranks; GPUs of a node
 LARGE = 0.2  # deviations beyond it are explained
 CONSTANTS = (
     *("compute.forward_tflops", "compute.backward_tflops", "compute.memory_gb_s", "compute.host_us"),
@@ -26,17 +30,19 @@ CONSTANTS = (
 )
 
 
+Speeds = dict[tuple[str, str, Pass, int], list[float]]  # by method, mask, pass and GPUs: one speed for each pack
+
+
 class Published(Struct, frozen=True, forbid_unknown_fields=True):
     """TFLOP/s per GPU by method, then by mask and pass, one for each number of GPUs."""
 
     about: str
     source: str
-    distribution: str
-    seed: int
     gpus: list[int]
     tokens_per_gpu: int
     methods: dict[str, dict[str, list[float]]]
     explanations: dict[str, str]  # of large deviations, by method
+    documents: dict[str, list[list[int]]]  # lengths in each pack, by number of GPUs; speeds are means over packs
 
 
 class Point(NamedTuple):
@@ -71,40 +77,52 @@ def published() -> Published:
     return read_toml(Path(__file__).parent / "published_h100.toml", Published)
 
 
-def recordings(figures: Published, masks: Sequence[str] = (*PLAIN, *DOCUMENTS)) -> Iterator[tuple[str, str, int, Programs]]:
-    """(method, mask, GPUs, programs) of everything that was published and that LongCA has a method for."""
-    known = tuple(name for name in figures.methods if name in registry.names())
-    for mask in masks:
-        suite = Suite(
-            level=LevelName.CP,
-            methods=known,
-            masks=(mask,),
-            seqlens=(figures.tokens_per_gpu,),
-            per_rank=True,
-            seeds=(figures.seed,),
-            distribution=figures.distribution if mask in DOCUMENTS else "",
-            passes=(Pass.FWD, Pass.BWD),
-        )
-        for cells in jobs_of(Request(suite, tuple(figures.gpus), 8).cells()):
-            _, plan = plan_job(cells)
-            split = cells[0].split
-            assert split is not None
-            assert not isinstance(plan, Exception), plan
-            yield split.method, mask, split.ranks, Programs.of(plan)
+def recordings(figures: Published, names: Sequence[str] = (*DENSE, *DOCUMENTS)) -> Iterator[tuple[str, str, int, Programs]]:
+    """(method, mask, GPUs, programs) of everything that was published and that LongCA has a method for; of documents once for each pack."""
+    known = [registry.get(name) for name in figures.methods if name in registry.names()]
+    for name, gpus in product(names, figures.gpus):
+        tokens = gpus * figures.tokens_per_gpu
+        packs: list[dict[str, Any]] = [{"documents": pack} for pack in figures.documents[str(gpus)]] if name in DOCUMENTS else [{}]
+        case = Case(tokens, tokens, *SHAPE, "bf16", "cuda")
+        for mask, method in product((masks.build(name, tokens, **pack) for pack in packs), known):
+            options = method.default_options(case.group, gpus, PER_NODE)
+            yield method.name, name, gpus, Programs.of(registry.plan(method.name, mask, case, gpus, kernel=KERNEL, options=options))
 
 
-def compare(figures: Published, cluster: Cluster, programs: Iterable[tuple[str, str, int, Programs]]) -> list[Point]:
-    predicted: dict[tuple[str, str, Pass, int], Prediction] = {}
+def speeds_of(cluster: Cluster, programs: Iterable[tuple[str, str, int, Programs]]) -> Speeds:
+    """The predicted TFLOP/s per GPU of every recording."""
+    speeds: Speeds = {}
     for method, mask, gpus, recorded in programs:
         for pass_ in (Pass.FWD, Pass.BWD):
-            predicted[method, mask, pass_, gpus] = predict(recorded, cluster, pass_)
+            speeds.setdefault((method, mask, pass_, gpus), []).append(predict(recorded, cluster, pass_).tflops)
+    return speeds
+
+
+def points_of(figures: Published, speeds: Speeds) -> list[Point]:
+    """Every published figure with the prediction; where there are several packs, the mean of their speeds, as it was published."""
+    predicted = {key: fmean(values) for key, values in speeds.items()}
     points = []
-    for (method, mask, pass_, gpus), prediction in predicted.items():
+    for (method, mask, pass_, gpus), speed in predicted.items():
         line = figures.methods[method][f"{mask} {pass_.value}"]
-        first = predicted.get((method, mask, pass_, figures.gpus[0]), prediction)
-        figure = line[figures.gpus.index(gpus)]
-        points.append(Point(method, mask, pass_, gpus, figure, prediction.tflops, line[0], first.tflops))
+        first = predicted.get((method, mask, pass_, figures.gpus[0]), speed)
+        points.append(Point(method, mask, pass_, gpus, line[figures.gpus.index(gpus)], speed, line[0], first))
     return points
+
+
+def compare(figures: Published, cluster: Cluster) -> list[Point]:
+    """Records, predicts and compares everything that was published, on all cores."""
+    parts = [
+        (mask, replace(figures, gpus=[gpus], documents={str(gpus): [pack]}))
+        for gpus, mask in product(reversed(figures.gpus), (*DENSE, *DOCUMENTS))  # long ones first
+        for pack in (figures.documents[str(gpus)] if mask in DOCUMENTS else [[]])
+    ]
+    speeds: Speeds = {}
+    for several in map_forked(lambda part: speeds_of(cluster, recordings(part[1], [part[0]])), parts):
+        for key, values in several.items():
+            speeds.setdefault(key, []).extend(values)
+    order = {name: place for place, name in enumerate((*DENSE, *DOCUMENTS, *figures.methods))}
+    keys = sorted(speeds, key=lambda key: (order[key[1]], order[key[0]], key[2] is Pass.BWD, key[3]))
+    return points_of(figures, {key: speeds[key] for key in keys})
 
 
 def rank_correlation(left: Sequence[float], right: Sequence[float]) -> float:
@@ -128,7 +146,7 @@ def _places(values: Sequence[float]) -> list[float]:
 
 def summary(points: Sequence[Point], figures: Published) -> dict[str, Any]:
     """The figures that are held against the targets."""
-    plain = [point for point in points if point.mask in PLAIN]
+    plain = [point for point in points if point.mask in DENSE]
     documents = [point for point in points if point.mask in DOCUMENTS]
     later = [point for point in points if point.gpus != figures.gpus[0]]
     last = [point for point in documents if point.gpus == figures.gpus[-1]]
@@ -141,8 +159,8 @@ def summary(points: Sequence[Point], figures: Published) -> dict[str, Any]:
         "plain": {
             "error": typical(point.error for point in plain),
             "worst": max((abs(point.error) for point in plain), default=None),
-            "later_error": typical(point.error for point in later if point.mask in PLAIN),  # beside the next, of the same figures
-            "same_as_first": typical(point.flat_error for point in later if point.mask in PLAIN),
+            "later_error": typical(point.error for point in later if point.mask in DENSE),  # beside the next, of the same figures
+            "same_as_first": typical(point.flat_error for point in later if point.mask in DENSE),
         },
         "documents": {
             "error": typical(point.error for point in documents),

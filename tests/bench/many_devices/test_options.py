@@ -72,7 +72,7 @@ def test_keys_of_cells_without_options_are_those_of_before() -> None:
             ["--methods", "magi,burst", "--option", "stage=4"],
             "an option 'stage'; they have node, stages, windows, and `longca ls cp` shows",
         ),
-        (["--methods", "magi", "--option", "stages=0"], "stages (parts in which remote keys come"),
+        (["--methods", "halo", "--option", "stages=-1"], "stages (parts in which remote keys come"),
         (["--methods", "magi", "--option", "stages=1.5"], "the option stages must be a whole number, not 1.5"),
         (["--methods", "magi", "--option", "stages"], "is not a setting"),
         (["--methods", "burst", "--option", "windows=3"], "3 windows do not divide a ring of 4; use windows=1 or 2 or 4."),

@@ -63,7 +63,7 @@ class ManyDevices(Level):
             case = cell.case(mask_of(cell.problem))
             for method in methods:
                 grid = Grid.parse(grid_of(method, methods, suite, case, ranks))
-                options = options_of(method, grid, suite, launch.ranks_per_node if launch else ranks)
+                options = options_of(method, case, grid, suite, launch.ranks_per_node if launch else ranks)
                 split += [replace(cell, split=Split(method.name, ranks, *settled)) for settled in options]
         return split
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from longca.bench.plan.suite import Suite
 from longca.errors import BadInput, Refused
+from longca.kernels.base import Case
 from longca.parallel import options, registry
 from longca.parallel.grid import Grid
 from longca.parallel.method import Method
@@ -24,10 +25,10 @@ def refuse_options(suite: Suite, methods: Sequence[str]) -> None:
             raise BadInput(f"none of these methods has an option {name!r}; {own}, and `longca ls cp` shows those of all methods.")
 
 
-def options_of(method: Method, grid: Grid, suite: Suite, ranks_per_node: int) -> list[tuple[str, str]]:
+def options_of(method: Method, case: Case, grid: Grid, suite: Suite, ranks_per_node: int) -> list[tuple[str, str]]:
     """The grid and the options of each combination of values that the suite has for this method, each once. What the suite does not say
-    may follow from the nodes."""
-    usual = method.default_options(grid.ranks, ranks_per_node)
+    may follow from heads and nodes."""
+    usual = method.default_options(case.group, grid.ranks, ranks_per_node)
     own = {option.name for option in method.options}
     axes = [[(name, value) for value in _values(values)] for name, values in suite.options.items() if name in own]
     return list(dict.fromkeys(_settled(method, grid, usual | dict(chosen)) for chosen in itertools.product(*axes)))

@@ -88,7 +88,7 @@ class Recording:
 
 
 @lru_cache(maxsize=1024)
-def _channel(label: str, members: tuple[int, ...]) -> str:
+def channel_name(label: str, members: tuple[int, ...]) -> str:
     return f"{label or 'all'}:{','.join(map(str, members))}"
 
 
@@ -98,7 +98,7 @@ class TraceComm(Comm):
     def __init__(self, rank: int, size: int, members: Sequence[int] = (), recording: Recording | None = None, label: str = "") -> None:
         super().__init__(members or range(size), rank, META, Traffic())
         self.recording = recording or Recording()
-        self.channel = _channel(label, self.members)
+        self.channel = channel_name(label, self.members)
 
     @property
     def events(self) -> list[Event]:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from longca.parallel.primitives.program import Program
 
 
+FEW_KEYS = 4  # query heads of a KV head, from which on simulations of one node favour one call over all keys
+
+
 class Magi(Method):
     name = "magi"
     about = "tokens and work even; each rank receives the keys its rows see and returns their gradients, in stages, between nodes by relays"
@@ -25,9 +28,9 @@ class Magi(Method):
     takes_sinks = True
     no_blocks = "it sends each rank the keys that its rows see as a few ranges, and scattered blocks are not that"
 
-    def default_options(self, ranks: int, ranks_per_node: int) -> dict[str, int]:
-        if ranks <= ranks_per_node:
-            return {STAGES.name: 1}  # links inside a node are so fast that one part is hidden, and a second one is one more call and merge
+    def default_options(self, group: int, ranks: int, ranks_per_node: int) -> dict[str, int]:
+        if ranks <= ranks_per_node:  # links are so fast that keys of a few KV heads come in less time than a merge of results takes
+            return {STAGES.name: 0 if group >= FEW_KEYS else 1}
         return {NODE.name: ranks_per_node} if ranks_per_node > 1 else {}
 
     def shards(self, mask: AnyMask, grid: Grid) -> Shards:

@@ -20,7 +20,7 @@ class Ulysses(Method):
     about = "all-to-all to split heads, one attention over all tokens, all-to-all back"
     needs = "no more ranks than query heads; KV heads are replicated where there are fewer than ranks"
     order = 10
-    splits_heads, takes_sinks, no_blocks = True, True, ""
+    splits_heads, columns_alike, takes_sinks, no_blocks = True, True, True, ""
     merges, own_backward = False, True
 
     def shards(self, mask: AnyMask, grid: Grid) -> Shards:

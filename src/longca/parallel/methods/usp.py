@@ -20,7 +20,7 @@ class Usp(Method):
     about = "ulysses inside a node, ring_p2p across nodes"
     needs = "a grid UxR with U·R ranks and at least U query heads; U inside a node"
     order = 40
-    splits_heads = True
+    splits_heads, columns_alike = True, True
     has_ring, takes_sinks, no_blocks = True, True, IN_STEPS
 
     def shards(self, mask: AnyMask, grid: Grid) -> Shards:

@@ -27,13 +27,14 @@ JOIN_BYTES = 1 << 20  # rounds of messages that are smaller together are posted 
 @dataclass(frozen=True)
 class Stage:
     """Attention over keys that come together, in one hop or in several; without any it is the rank's own keys. `order` brings them from
-    where they land into global order, `back` the other way."""
+    where they land into global order, `back` the other way; `own` keys of this rank stand before those that land."""
 
     piece: Piece | None
     rows: list[slice]  # that see one of the keys
     hops: Sequence[Hop] = ()
     order: torch.Tensor | None = None
     back: torch.Tensor | None = None
+    own: int = 0
 
 
 Coming = tuple[Transfer, list[torch.Tensor]]  # buffers that may be read when the transfer has arrived
@@ -42,8 +43,9 @@ routes_of = lru_cache(maxsize=8)(routes)
 
 
 class GroupCast(Program):
-    """`stages`: in how many parts remote keys come, each beside the attention over the part before. Each part comes in rounds in which a
-    rank sends to one rank and receives from one. `node`: how many neighbouring ranks share a node; keys of other nodes come by relays.
+    """`stages`: in how many parts remote keys come, each beside the attention over the part before; 0: without relays, all keys are
+    attended to in one call when they are there, so that nothing is hidden and nothing merged. Each part comes in rounds in which a rank
+    sends to one rank and receives from one. `node`: how many neighbouring ranks share a node; keys of other nodes come by relays.
     """
 
     def __init__(
@@ -52,21 +54,26 @@ class GroupCast(Program):
         self.kernel, self.comm, self.rows, self.heads = kernel, comm, shards[comm.rank], heads
         case = kernel.case
         key_bytes = case.heads_kv * (case.head_dim + case.head_dim_v) * kernel.dtype.itemsize
-        way = routes_of(needs_of(mask, shards), node, stages, JOIN_BYTES // key_bytes)
+        way = routes_of(needs_of(mask, shards), node, max(1, stages), JOIN_BYTES // key_bytes)
         rows = mask.rows(self.rows)  # type: ignore[arg-type]  # arrays are ranges too
         first = comm.rank // node * node
         self.node = range(first, min(first + node, comm.size))
-        own = rows.cols(self.rows)  # type: ignore[arg-type]
-        self.stages = [Stage(kernel.over(own), row_slices(own)), *(self._stage(route, rows) for route in way)]
+        if stages == 0 and [len(route) for route in way] == [1]:
+            self.stages = [self._stage(way[0], rows, joined_with_own=True)]
+        else:
+            own = rows.cols(self.rows)  # type: ignore[arg-type]
+            self.stages = [Stage(kernel.over(own), row_slices(own)), *(self._stage(route, rows) for route in way)]
         self.relayed = len(self.stages[-1].hops) > 1
         # keys of the own node cover the way of other keys forward, and the way back of their gradients backward
         self.stages_backward = [self.stages[0], *self.stages[2:], self.stages[1]] if self.relayed else self.stages
 
-    def _stage(self, route: Route, rows: Mask) -> Stage:
+    def _stage(self, route: Route, rows: Mask, joined_with_own: bool = False) -> Stage:
         held, hops = [self.rows], list[Hop]()
         for leg in route:
             hops.append(Hop(leg, held, self.comm.rank, self._channels(leg.label)))
             held = hops[-1].landing
+        if joined_with_own:
+            held = [self.rows, *held]
         keys = joined(np.concatenate([np.zeros((0, 2), np.int64), *held]))
         seen = rows.cols(keys)  # type: ignore[arg-type]
         if self.comm.shapes_only:
@@ -74,7 +81,7 @@ class GroupCast(Program):
         else:
             place = np.concatenate([np.zeros(0, np.int64), *(positions(part, keys) for part in held)])
             order, back = (torch.from_numpy(index).to(self.comm.device) for index in (np.argsort(place, kind="stable"), place))
-        return Stage(self.kernel.over(seen), row_slices(seen), hops, order, back)
+        return Stage(self.kernel.over(seen), row_slices(seen), hops, order, back, count(self.rows) if joined_with_own else 0)
 
     def _channels(self, label: str) -> Channels:
         """Those of all ranks, or with a label those of this node."""
@@ -127,7 +134,7 @@ class Arrival:
     """The keys of a stage on their way."""
 
     def __init__(self, stage: Stage, own: Sequence[torch.Tensor], at_once: bool) -> None:
-        self.hops = list(stage.hops)
+        self.hops, self.with_own = list(stage.hops), stage.own > 0
         self.coming: Coming = self.hops.pop(0).cast(own) if at_once and self.hops else (Transfer(), list(own))
         self.take_hops: Callable[[], Coming] | None = self._take_hops
 
@@ -137,7 +144,7 @@ class Arrival:
         for hop in self.hops:
             arrived, held = coming
             arrived.wait()
-            coming = hop.cast(held)
+            coming = hop.cast(held, self.with_own)
         return coming
 
     def pass_on(self, comm: Comm) -> None:
@@ -172,6 +179,10 @@ class Home:
             return
         self.first.wait()
         going = [take_rows(total.result(), stage.back, "LHD") for total in grads]
+        if stage.own:
+            for total, part in zip(self.own, going, strict=True):
+                total.add(slice(0, stage.own), part[: stage.own])
+            going = [part[stage.own :] for part in going]
         sums = [self.own, *([Total(self.kernel, (hop.length, *x.shape[1:])) for x in going] for hop in stage.hops[:-1])]
         first = stage.hops[-1].give_back(going, sums[-1])
         if len(stage.hops) == 1:

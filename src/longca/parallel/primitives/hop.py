@@ -67,16 +67,22 @@ class Hop:
         self.length += count(keys)
         return slice(first, self.length)
 
-    def cast(self, held: Sequence[torch.Tensor]) -> tuple[Transfer, list[torch.Tensor]]:
-        """Posts the keys, round after round: sends what others want of those here, receives what I want of theirs."""
+    def cast(self, held: Sequence[torch.Tensor], with_held: bool = False) -> tuple[Transfer, list[torch.Tensor]]:
+        """Posts the keys, round after round: sends what others want of those here, receives what I want of theirs, behind a copy of those
+        here if that is wanted."""
         comm = self.channels.keys
-        buffers = [comm.empty((self.length, *x.shape[1:]), x.dtype, "cast") for x in held]
+        first = len(held[0]) if with_held else 0
+        whole = [comm.empty((first + self.length, *x.shape[1:]), x.dtype, "cast") for x in held]
+        buffers = [x[first:] for x in whole] if first else whole
         transfers = []
         for post in self.posts:
             sends = [(rank, take_rows(x, wanted.rows, "LHD")) for rank, wanted in post.wanted_by.items() for x in held]
             receives = [(source, buffer[span]) for source, span in post.spans.items() for buffer in buffers]
             transfers.append(comm.exchange(sends, receives))
-        return all_of(transfers), buffers
+        if first:
+            for x, own in zip(whole, held, strict=True):
+                x[:first].copy_(own)
+        return all_of(transfers), whole
 
     def give_back(self, grads: Sequence[torch.Tensor], totals: Sequence[Total]) -> Transfer:
         """Returns gradients to where their keys came from, round after round; what comes back for the keys here is added in fp32."""
