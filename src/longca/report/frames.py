@@ -25,12 +25,12 @@ class Frame(NamedTuple):
 
 def frame_of(rows: Sequence[Row]) -> Frame:
     """GPUs where there are several numbers of them; the visible share where there are more shares than lengths; else tokens."""
-    lengths, ranks = {row.record.seqlen for row in rows}, {row.record.ranks for row in rows}
-    ratios = {row.ratio for row in rows if row.is_pattern}
-    if len(ranks) > 1:
+    if len({row.record.ranks for row in rows}) > 1:
         return _over_ranks(rows)
-    if all(row.is_pattern for row in rows) and None not in ratios and len(ratios) > len(lengths):
-        return Frame("ratio", _with_length(rows, lambda row: row.family, lambda row: row.ratio or 0.0))
+    if all(row.is_pattern for row in rows):
+        lengths, ratios = {row.record.seqlen for row in rows}, {row.ratio for row in rows}
+        if None not in ratios and len(ratios) > len(lengths):
+            return Frame("ratio", _with_length(rows, lambda row: row.family, lambda row: row.ratio or 0.0))
     return Frame("seqlen", lambda row: (row.panel, row.record.seqlen))
 
 

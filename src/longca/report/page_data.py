@@ -58,7 +58,7 @@ def page_data(
         "states": [state.value for state in STATES],
         "passes": list(PASS_WORDS.items()),
         "steps": STEPS,
-        "fields": [[name, *column(values)] for name, values in fields.items() if values.count(None) < len(values)],
+        "fields": [[name, *column(values)] for name, values in fields.items() if values != [None] * len(values)],
         "names": [[name, *column(values)] for name, values in _names(results, rows).items()],
         "looks": _looks(rows),
         "settings": settings,

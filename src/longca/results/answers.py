@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from longca.results.naming import Contest, Row, contests
-from longca.results.ranking import Entry, Ranking, entries, rank
+from longca.results.ranking import Entry, Ranking, entry_of, rank
 from longca.results.record import Pass
 
 STEPS = tuple(step / 100 for step in range(50, 101, 2))  # shares of the fastest speed at which a curve has a point
@@ -52,7 +52,7 @@ def _answer(contest: Contest, rows: Sequence[Row]) -> Answer:
     lines: dict[str, list[Row]] = {}
     for row in rows:
         lines.setdefault(row.line, []).append(row)
-    candidates = entries(rows, contest.pass_)
+    candidates = [entry_of(line, own, contest.pass_) for line, own in lines.items()]
     return Answer(contest, lines, candidates, rank(candidates))
 
 

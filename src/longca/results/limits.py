@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from longca.masks.bands import Bands
-from longca.masks.bands import bands as make_bands
 from longca.masks.tiles import per_row_tile
 from longca.results.reading import Results
 from longca.results.record import Pass, Record
@@ -90,7 +89,7 @@ class Limits:
         if entry is None or entry.bands is None:
             return None
         if record.mask_digest not in self._bands:
-            self._bands[record.mask_digest] = make_bands(*entry.bands)
+            self._bands[record.mask_digest] = Bands(*np.array(entry.bands, np.int64).reshape(-1, 6).T)
         return covered(self._bands[record.mask_digest], entry.area, entry.seqlen_q, entry.seqlen_k, rows)
 
 
