@@ -34,10 +34,10 @@ def rounded(value: float | None) -> float | None:
     return None if value is None or not isfinite(value) else float(FORMAT % value)
 
 
-def column(values: Sequence[Any], exact: bool = False) -> tuple[list[Any], str]:
+def column(values: list[Any] | tuple[Any, ...], exact: bool = False) -> tuple[list[Any], str]:
     """The different values, and the number of each record's value in base64: in 8 bits, or in as many as are needed (16 or 32, the lowest
     byte first); empty where there is but one value. Fractions are rounded unless they must be `exact`."""
-    if values[1:] == values[:-1]:
+    if values == values[:1] * len(values):
         values = values[:1]  # many columns have one value for all records
     first = next((value for value in values if value is not None), None)  # all values of a column have one type, or are None
     if isinstance(first, float) and not exact:

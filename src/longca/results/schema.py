@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from sys import intern
 from typing import Any, Generic, TypeVar
 
@@ -39,14 +38,19 @@ class Damaged(BadInput):
     """A line or a file that is not what the schema says; the message is a clause without the place."""
 
 
+def lines_of(text: bytes) -> list[bytes]:
+    """The lines of a text in which each has its end."""
+    return text.split(b"\n")[:-1]
+
+
 class LinesDecoder(Generic[T]):
     """Decodes the lines of a JSONL file, one by one or many at once; raises Damaged where one is not what the schema says."""
 
     def line(self, line: bytes) -> T:
         raise NotImplementedError
 
-    def block(self, lines: Sequence[bytes]) -> list[T]:
-        return [self.line(line) for line in lines]
+    def block(self, lines: bytes) -> list[T]:
+        return [self.line(line) for line in lines_of(lines)]
 
 
 class MaskDecoder(LinesDecoder[MaskEntry]):
@@ -66,12 +70,12 @@ class RecordDecoder(LinesDecoder[Record]):
     def line(self, line: bytes) -> Record:
         return self._shared(decode_record(line))
 
-    def block(self, lines: Sequence[bytes]) -> list[Record]:
+    def block(self, lines: bytes) -> list[Record]:
         try:
-            records = _record.decode_lines(b"".join(lines))
+            records = _record.decode_lines(lines)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             records = []
-        if len(records) != len(lines) or any(record.schema != SCHEMA for record in records):
+        if len(records) != lines.count(b"\n") or any(record.schema != SCHEMA for record in records):
             return super().block(lines)  # an older schema, or damage
         return list(map(self._shared, records))
 
