@@ -10,9 +10,12 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from longca.text import printable
 
+Floats = NDArray[np.float64]
+Values = list[Any] | tuple[Any, ...] | Floats
 DIGITS = 4
 FORMAT = f"%.{DIGITS}g"
 POWERS = 10.0 ** np.concatenate([np.arange(309), np.arange(-330, 0)])  # POWERS[n] is 10 to the power of n, which may be negative
@@ -34,15 +37,37 @@ def rounded(value: float | None) -> float | None:
     return None if value is None or not isfinite(value) else float(FORMAT % value)
 
 
-def column(values: list[Any] | tuple[Any, ...], exact: bool = False) -> tuple[list[Any], str]:
+def in_array(values: Values) -> Values:
+    """Fractions as an array, with nan for None; other values as they are."""
+    if isinstance(values, np.ndarray) or not isinstance(_first(values), float):
+        return values
+    return np.array([nan if value is None else value for value in values])
+
+
+def _first(values: list[Any] | tuple[Any, ...]) -> Any:
+    """The first value that is not None: all values of a column have one type, or are None."""
+    if values == values[:1] * len(values):
+        return values[0] if values else None  # many columns are None throughout
+    return next(value for value in values if value is not None)
+
+
+def joined(parts: Sequence[Values]) -> Values:
+    """A column from its parts, as `in_array` gave them."""
+    if any(isinstance(part, np.ndarray) for part in parts):
+        return np.concatenate([part if isinstance(part, np.ndarray) else np.full(len(part), nan) for part in parts])
+    return [value for part in parts for value in part]
+
+
+def column(values: Values, exact: bool = False) -> tuple[list[Any], str]:
     """The different values, and the number of each record's value in base64: in 8 bits, or in as many as are needed (16 or 32, the lowest
     byte first); empty where there is but one value. Fractions are rounded unless they must be `exact`."""
+    if not exact:
+        values = in_array(values)
+    if isinstance(values, np.ndarray):
+        return _floats(values)
     if values == values[:1] * len(values):
         values = values[:1]  # many columns have one value for all records
-    first = next((value for value in values if value is not None), None)  # all values of a column have one type, or are None
-    if isinstance(first, float) and not exact:
-        return _floats(values)
-    keys = [None if value is None else tuple(value) for value in values] if isinstance(first, list) else values
+    keys = [None if value is None else tuple(value) for value in values] if isinstance(_first(values), list) else values
     numbers: defaultdict[Any, int] = defaultdict()
     numbers.default_factory = numbers.__len__  # a value that is new gets the next number
     indexes = np.fromiter(map(numbers.__getitem__, keys), dtype=np.int64, count=len(keys))
@@ -50,9 +75,8 @@ def column(values: list[Any] | tuple[Any, ...], exact: bool = False) -> tuple[li
     return shown, _packed(indexes, len(numbers))
 
 
-def _floats(values: Sequence[float | None]) -> tuple[list[Any], str]:
+def _floats(array: Floats) -> tuple[list[Any], str]:
     """As `column`, for numbers. Each is a whole number of four digits and an exponent, so that a table finds equal ones without sorting."""
-    array = np.array([nan if value is None else value for value in values], dtype=float)  # slower if numpy meets None
     size = np.abs(array)
     kept = np.isfinite(size) & (size > 0)
     exponent = np.zeros(len(array), dtype=np.int64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
@@ -54,22 +54,21 @@ Column = list[Any]
 
 def columns(results: Results) -> dict[str, Column]:
     """All fields of all records as flat columns, fit to be written: text that cannot be, or disturbs a terminal, is replaced."""
-    return {name: _printable(values) for name, values in raw_columns(results).items()}
-
-
-def raw_columns(results: Results, without: Container[str] = ()) -> dict[str, Column]:
-    """All fields of all records as flat columns: nested fields have a name with an underscore in between, samples are left out;
-    tokens per second, and whether the code that was measured is older than this LongCA's, are added."""
     table: dict[str, Column] = {}
+    for chunk in column_chunks(results):
+        for name, values in chunk.items():
+            table.setdefault(name, []).extend(values)
+    return {name: _printable(values) for name, values in table.items()}
+
+
+def column_chunks(results: Results) -> Iterator[dict[str, Column]]:
+    """All fields of all records as flat columns, of some records at a time: nested fields have a name with an underscore in between,
+    samples are left out; tokens per second, and whether the code that was measured is older than this LongCA's, are added."""
     for start in range(0, max(1, len(results.records)), CHUNK):
-        for name, values in _columns_of(results.records[start : start + CHUNK], results).items():
-            if name not in without:
-                table.setdefault(name, []).extend(values)
-    return table
+        yield _columns_of(results.records[start : start + CHUNK], results)
 
 
 def _columns_of(records: Sequence[Record], results: Results) -> dict[str, Column]:
-    """The columns of some of the records."""
     table: dict[str, Column] = {}
     transposed = zip(*map(msgspec.structs.astuple, records), strict=True)  # looking at each record once is faster than at each column
     for name, values in zip(FIELDS, transposed if records else [()] * len(FIELDS), strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from operator import attrgetter
 from sys import intern
 from typing import Any, Generic, TypeVar
 
@@ -28,6 +29,7 @@ class _Record1(Record, kw_only=True):
 
 _head, _record, _record1 = msgspec.json.Decoder(_Head), msgspec.json.Decoder(Record), msgspec.json.Decoder(_Record1)
 _mask = msgspec.json.Decoder(MaskEntry)
+_schema_of = attrgetter("schema")
 _environments = msgspec.json.Decoder(dict[str, Environment])
 _TRUNCATED = "Input data was truncated"
 _BYTE = re.compile(r"\(byte (?P<number>\d+)\)$")
@@ -75,7 +77,7 @@ class RecordDecoder(LinesDecoder[Record]):
             records = _record.decode_lines(lines)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             records = []
-        if len(records) != lines.count(b"\n") or any(record.schema != SCHEMA for record in records):
+        if len(records) != lines.count(b"\n") or {*map(_schema_of, records)} - {SCHEMA}:
             return super().block(lines)  # an older schema, or damage
         return list(map(self._shared, records))
 
