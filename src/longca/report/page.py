@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 
 from longca.report.encoding import embed
@@ -12,6 +11,7 @@ from longca.report.timelines import Timeline
 from longca.results.naming import Row
 from longca.results.reading import Results
 
+ASSETS = Path(__file__).with_name("assets")
 SCRIPTS = (  # what others need comes first
     "echarts.min.js",
     "data.js",
@@ -50,4 +50,4 @@ def render(results: Results, rows: Sequence[Row], folders: Sequence[str | Path],
 
 
 def _asset(name: str) -> str:
-    return files("longca.report").joinpath("assets", name).read_text(encoding="utf-8")
+    return (ASSETS / name).read_text(encoding="utf-8")

@@ -79,10 +79,10 @@ def _figures(entry: Entry, limits: _Limits, records: Numbers) -> tuple[Any, ...]
     if len(figures) == 1:
         (nearest,), speed, ms = figures, figures[0].tflops, figures[0].ms
     else:
-        speed, ms = median(figure.tflops for figure in figures), median(figure.ms for figure in figures)
+        speed, ms = median([figure.tflops for figure in figures]), median([figure.ms for figure in figures])
         nearest = min(figures, key=lambda figure: abs(figure.tflops - speed))
-    first, *second = [records[id(record)] for record in reversed(nearest.records)]
-    return first, second[0] if second else NONE, failed, len(figures), speed, ms, share_of_limit(nearest, limits)
+    second, first = (NONE, *(records[id(record)] for record in nearest.records))[-2:]
+    return first, second, failed, len(figures), speed, ms, share_of_limit(nearest, limits)
 
 
 def share_of_limit(figure: Figure, limits: Limits | _Limits) -> float | None:

@@ -116,7 +116,7 @@ def _names(results: Results, rows: Sequence[Row]) -> dict[str, list[Any]]:
     """What names records on the page and is no field of theirs: line, mask, shape, and the command in parts that many records share."""
     maker = Commands(results.environments, results.masks)
     commands = [maker.parts(row.record) or ("",) * COMMAND_PARTS for row in rows]
-    heads: dict[Any, str] = {setting: _heads(setting) for setting in {row.setting for row in rows}}
+    heads = {setting: _heads(setting) for setting in {row.setting for row in rows}}
     names: dict[str, list[Any]] = {
         "line": [row.line for row in rows],
         "panel": [row.panel for row in rows],
@@ -126,9 +126,9 @@ def _names(results: Results, rows: Sequence[Row]) -> dict[str, list[Any]]:
     return names | {f"command{part}": [words[part] for words in commands] for part in range(COMMAND_PARTS)}
 
 
-def _heads(setting: Any) -> str:
-    own = "" if setting.head_dim == setting.head_dim_v else f"/{setting.head_dim_v}"
-    return " ".join([f"{format_heads(setting._asdict())}×{setting.head_dim}{own}", *format_extras(setting._asdict())])
+def _heads(setting: Setting) -> str:
+    own, shape = "" if setting.head_dim == setting.head_dim_v else f"/{setting.head_dim_v}", msgspec.structs.asdict(setting)
+    return " ".join([f"{format_heads(shape)}×{setting.head_dim}{own}", *format_extras(shape)])
 
 
 def _looks(rows: Sequence[Row]) -> list[tuple[str, int, int, bool]]:
