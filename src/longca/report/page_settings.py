@@ -17,7 +17,7 @@ from longca.results.limits import Limits
 from longca.results.naming import Row
 from longca.results.points import grouped
 from longca.results.ranking import Standing
-from longca.results.record import NEVER_RAN, Pass
+from longca.results.record import NEVER_RAN, OK, Pass
 from longca.results.shares import common_length
 from longca.results.statuses import WORDS
 from longca.results.summary import Failure, failures
@@ -131,8 +131,8 @@ def _board(placed: Sequence[tuple[Row, str, float]], cells: Iterable[PageCell], 
         groups.setdefault((frame.line(row), panel, row.record.pass_), []).append((row, x))
     board: list[list[Any]] = []
     for (line, panel, pass_), own in groups.items():
-        counted = [row for row, _ in own if row.same is None or not row.record.ok] or [row for row, _ in own]
-        state = STATES.index(coverage(row.record for row in counted))
+        counted = [row for row, _ in own if row.same is None or row.record.status is not OK] or [row for row, _ in own]
+        state = STATES.index(coverage([row.record for row in counted]))
         found = worst.get((line, panel, pass_.value))
         error = [rounded(found.error), found.tensor, found.worst] if found else [None, None, NONE]
         board.append([line, panel, pass_, state, timed.get((line, panel, pass_.value), 0), len({x for _, x in own}), *error])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from longca.results.naming import Contest, Row, contests
 from longca.results.ranking import Entry, Ranking, entry_of, rank
 from longca.results.record import Pass
@@ -71,10 +73,10 @@ def closeness(found: Sequence[Mapping[str, float]]) -> dict[str, Closeness]:
     for contest in found:
         for name, share in contest.items():
             shares.setdefault(name, []).append(share)
-    count = len(found)
-    curves = {
-        name: Closeness(sum(own) / count, [sum(share >= step for share in own) / count for step in STEPS]) for name, own in shares.items()
-    }
+    count, curves = len(found), {}
+    for name, own in shares.items():
+        reached = np.array(own)[:, None] >= STEPS
+        curves[name] = Closeness(sum(own) / count, (reached.sum(axis=0) / count).tolist())
     return dict(sorted(curves.items(), key=lambda entry: (-entry[1].curve[-1], -entry[1].mean, entry[0])))
 
 

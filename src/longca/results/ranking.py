@@ -16,7 +16,7 @@ from msgspec import Struct
 from longca.results import metrics
 from longca.results.metrics import median
 from longca.results.naming import Row
-from longca.results.record import Pass, Record, Status
+from longca.results.record import OK, Pass, Record
 from longca.results.versions import is_older
 
 PRACTICAL = 0.03  # of a time: a smaller difference does not matter in practice, however well it is known
@@ -25,10 +25,8 @@ ENOUGH_SAMPLES = 5  # with fewer, `compare` decides nothing and `recommend` says
 SETTLED_S = 0.1  # of load, after which an H200 is nearly always within 2.5 % of its final clock (results/h200/README.md)
 NOT_MEASURED = "not measured"
 
-_OK = Status.OK  # looked up once: a member of an enum is slow to reach
 
-
-class Figure(Struct, frozen=True, eq=False, gc=False):
+class Figure(Struct, frozen=True, gc=False):
     """One kernel on one mask: the times of a record, or the sum of a forward's and a backward's."""
 
     ms: float
@@ -75,7 +73,7 @@ class Out(Struct, frozen=True, gc=False):
     reason: str
 
 
-class Entry(Struct, frozen=True, eq=False, gc=False):
+class Entry(Struct, frozen=True, gc=False):
     """One kernel (or method, grid and kernel) in a contest: figures by the mask's digest, or why it is out."""
 
     line: str
@@ -97,7 +95,7 @@ class Entry(Struct, frozen=True, eq=False, gc=False):
         return Entry(self.line, {}, Out(self.line, status, reason), self.failed)
 
 
-class Standing(Struct, frozen=True, eq=False, gc=False):
+class Standing(Struct, frozen=True, gc=False):
     """A kernel among those that are compared; speeds per device, medians over the shared masks."""
 
     line: str
@@ -128,7 +126,7 @@ class Standing(Struct, frozen=True, eq=False, gc=False):
         return f"{self.line} ~" if self.noisy else self.line
 
 
-class Ranking(Struct, frozen=True, eq=False, gc=False):
+class Ranking(Struct, frozen=True, gc=False):
     """Kernels in the order of their speed, and those that are out."""
 
     standings: tuple[Standing, ...]
@@ -179,7 +177,7 @@ def entry_of(line: str, rows: Iterable[Row], pass_: Pass) -> Entry:
     for digest, passes in by_mask.items():
         whole = passes.get(pass_)
         chosen = [whole] if whole is not None else [passes[part] for part in parts if part in passes]
-        bad = [record for record in chosen if record.status is not _OK]
+        bad = [record for record in chosen if record.status is not OK]
         if bad:
             failed.append(bad[0])
         elif whole is not None or len(chosen) == len(parts):

@@ -47,7 +47,7 @@ class Status(Word):
     DOUBTFUL = "doubtful"  # given by readers to an `ok` record that contradicts itself; never written by a run
 
 
-_OK = Status.OK  # looked up once: a member of an enum is slow to reach
+OK, WRONG = Status.OK, Status.WRONG  # for loops over many records: a member of an enum is slow to reach
 AT_FAULT = (Status.WRONG, Status.ERROR, Status.INVALID, Status.TIMEOUT, Status.DOUBTFUL)  # what the end of a run points out
 RETRIED = frozenset({*AT_FAULT, Status.OOM, Status.UNAVAILABLE})  # by `--retry failed`
 NEVER_RAN = frozenset({Status.UNSUPPORTED, Status.UNAVAILABLE, Status.SKIPPED})
@@ -209,7 +209,7 @@ class Record(Outcome, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        return self.status is _OK
+        return self.status is OK
 
     @property
     def times(self) -> Times:

@@ -14,7 +14,7 @@ from longca.results.metrics import median
 from longca.results.naming import Contest, Row, contests
 from longca.results.points import grouped
 from longca.results.ranking import PRACTICAL, Entry, Ranking, Standing, entries, rank_rows
-from longca.results.record import Pass, Record, Status
+from longca.results.record import OK, Pass, Record, Status
 from longca.results.statuses import WORDS
 from longca.results.tables import TFLOPS, SpeedUnit
 from longca.text import format_size, printable
@@ -128,7 +128,7 @@ def _pattern(reason: str) -> str:
 
 def failures(rows: Sequence[Row]) -> list[Failure]:
     """Why rows have no time that counts, by line and reason."""
-    failed, lengths = [row for row in rows if not row.record.ok], sorted({row.record.seqlen for row in rows})
+    failed, lengths = [row for row in rows if row.record.status is not OK], sorted({row.record.seqlen for row in rows})
     groups = grouped(failed, lambda row: (row.line, row.record.status, _pattern(row.record.reason)))
     answers = []
     for (line, status, pattern), group in groups.items():
