@@ -39,8 +39,8 @@ def render(results: Results, rows: Sequence[Row], folders: Sequence[str | Path],
     data = page_data(results, rows, title, [Path(folder).resolve().name for folder in folders], timelines)
     parts = {
         "<!--styles-->": f"<style>\n{_asset('page.css')}\n</style>\n",
-        "<!--data-->": f'<script type="application/json" id="data">{embed(data)}</script>',
         "<!--scripts-->": "".join(f"<script>\n{_asset(name)}\n</script>\n" for name in SCRIPTS),
+        "<!--data-->": f'<script type="application/json" id="data">{embed(data)}</script>',  # last, as it is the longest
     }
     page = _asset("page.html")
     for place, text in parts.items():

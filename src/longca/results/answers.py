@@ -27,6 +27,14 @@ class Answer(NamedTuple):
         """Any of the rows: all have the same mask, length and ranks."""
         return next(iter(self.rows.values()))[0]
 
+    @property
+    def measured(self) -> Mapping[str, Sequence[Row]]:
+        """The rows of this very pass, by line; `rows` may be forwards and backwards that together make a contest."""
+        if self.contest.pass_ is not Pass.BOTH:
+            return self.rows
+        whole = {line: [row for row in own if row.record.pass_ is Pass.BOTH] for line, own in self.rows.items()}
+        return {line: own for line, own in whole.items() if own}
+
 
 def answers(rows: Iterable[Row]) -> list[Answer]:
     """An answer for each contest, and one for forward and backward together where both were measured apart."""

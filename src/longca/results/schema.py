@@ -93,16 +93,16 @@ class RecordDecoder(LinesDecoder[Record]):
         record.backward_kind = record.backward_kind and intern(record.backward_kind)
         if record.versions is not None:
             record.versions = self._versions.setdefault(tuple(record.versions.items()), record.versions)
-        record.params = self._params.setdefault(_typed(record.params), record.params)
-        given = record.given
-        place = (_typed(given.params), given.distribution, given.packing, given.documents, given.grad)
+        given, params = record.given, record.params
+        record.params = self._params.setdefault(_typed(params) if params else (), params)
+        place = (_typed(given.params) if given.params else (), given.distribution, given.packing, given.documents, given.grad)
         record.given = self._given.setdefault(place, given)
         return record
 
 
 def _typed(params: Params) -> tuple[object, ...]:
     """The parameters as a key; 1 and 1.0 are written differently, so they are not the same."""
-    return (*params.items(), *map(type, params.values())) if params else ()
+    return (*params.items(), *map(type, params.values()))
 
 
 def decode_record(line: bytes) -> Record:
