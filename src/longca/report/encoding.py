@@ -19,6 +19,7 @@ Values = list[Any] | tuple[Any, ...] | Floats
 DIGITS = 4
 FORMAT = f"%.{DIGITS}g"
 POWERS = 10.0 ** np.concatenate([np.arange(309), np.arange(-330, 0)])  # POWERS[n] is 10 to the power of n, which may be negative
+SMALLEST = 1e-300  # anything smaller is shown as 0: its power of ten may not be a float
 EXACT = 22  # the largest power of ten that is exact as a float
 # what could end a script element, or a line of JavaScript, must not stand in the data as it is
 ESCAPES = {character.encode(): f"\\u{ord(character):04x}".encode() for character in "<>&\u2028\u2029"}
@@ -78,7 +79,7 @@ def column(values: Values, exact: bool = False) -> tuple[list[Any], str]:
 def _floats(array: Floats) -> tuple[list[Any], str]:
     """As `column`, for numbers. Each is a whole number of four digits and an exponent, so that a table finds equal ones without sorting."""
     size = np.abs(array)
-    kept = np.isfinite(size) & (size > 0)
+    kept = np.isfinite(size) & (size > SMALLEST)
     exponent = np.zeros(len(array), dtype=np.int64)
     exponent[kept] = np.floor(np.log10(size[kept])).astype(np.int64)
     digits = np.zeros(len(array), dtype=np.int64)

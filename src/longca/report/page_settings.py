@@ -16,7 +16,6 @@ from longca.results.dense import dense_lines
 from longca.results.limits import Limits
 from longca.results.naming import Row
 from longca.results.points import grouped
-from longca.results.ranking import Standing
 from longca.results.record import NEVER_RAN, OK, Pass
 from longca.results.shares import common_length
 from longca.results.statuses import WORDS
@@ -92,12 +91,8 @@ def _matrix_cell(answer: Answer, frame: Frame, limits: Limits, records: Numbers)
         "ranked": len(answer.ranking.standings),
         "same": answer.first.same,
         "records": [records[id(record)] for record in reversed(nearest.records)],
-        "colour": _series(best, answer, frame),
+        "colour": frame.line(answer.rows[best.line][0]),
     }
-
-
-def _series(standing: Standing, answer: Answer, frame: Frame) -> str:
-    return frame.line(answer.rows[standing.line][0])
 
 
 def _order(found: Iterable[Answer], frame: Frame) -> list[list[Any]]:

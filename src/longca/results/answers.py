@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from longca.results.naming import Contest, Row, contests
+from longca.results.points import grouped, line_of
 from longca.results.ranking import Entry, Ranking, entry_of, rank
 from longca.results.record import Pass
 
@@ -59,9 +60,7 @@ def _involved(passes: Mapping[Pass, list[Row]], pass_: Pass) -> list[Row]:
 
 
 def _answer(contest: Contest, rows: Sequence[Row]) -> Answer:
-    lines: dict[str, list[Row]] = {}
-    for row in rows:
-        lines.setdefault(row.line, []).append(row)
+    lines = grouped(rows, line_of)
     candidates = [entry_of(line, own, contest.pass_) for line, own in lines.items()]
     return Answer(contest, lines, candidates, rank(candidates))
 

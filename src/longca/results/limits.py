@@ -6,8 +6,6 @@ head into the rows of a tile: a tile of 128 rows holds 128 / (Hq / Hkv) tokens o
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from longca.masks.bands import Bands
@@ -20,20 +18,6 @@ DENSE = "full"
 LIMITED = (Pass.FWD, Pass.BWD)  # passes that are one kernel, with one shape of tiles
 
 Group = tuple[object, ...]  # what a dense speed and the speeds beside it have in common
-
-
-class Standing(NamedTuple):
-    """The fastest kernel of one mask, length and pass, and the speed that tiles would allow."""
-
-    mask: str
-    seqlen: int
-    pass_: Pass
-    limit: float
-    best: Record
-
-    @property
-    def share(self) -> float:
-        return self.best.speed / self.limit
 
 
 def tile_rows(pass_: Pass, heads_q: int, heads_kv: int) -> int:
@@ -96,18 +80,6 @@ class Limits:
 def is_limited(record: Record) -> bool:
     """Whether a record is one kernel's time on one device."""
     return record.ok and record.pass_ in LIMITED and record.ranks is None
-
-
-def standings(results: Results) -> list[Standing]:
-    """The fastest kernel on every static mask, length and pass of one device, beside the limit."""
-    limits = Limits(results)
-    best: dict[tuple[Group, str], Record] = {}
-    for record in filter(is_limited, results.records):
-        key = _group(record), record.mask_digest
-        if key not in best or record.speed > best[key].speed:
-            best[key] = record
-    found = [(record, limits.of(record)) for record in best.values()]
-    return [Standing(record.mask, record.seqlen, record.pass_, limit, record) for record, limit in found if limit is not None]
 
 
 def _group(record: Record) -> Group:

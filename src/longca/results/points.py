@@ -83,8 +83,7 @@ def point(rows: Sequence[Row], measure: Measure) -> Point | None:
     return Point(joined, low, high, nearest, len(values))
 
 
-def line_of(row: Row) -> str:
-    return row.line
+line_of: Names = attrgetter("line")
 
 
 def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:

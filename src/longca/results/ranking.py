@@ -16,6 +16,7 @@ from msgspec import Struct
 from longca.results import metrics
 from longca.results.metrics import median
 from longca.results.naming import Row
+from longca.results.points import grouped, line_of
 from longca.results.record import OK, Pass, Record
 from longca.results.versions import is_older
 
@@ -155,10 +156,7 @@ def entries(rows: Iterable[Row], pass_: Pass) -> list[Entry]:
     """One entry per kernel. Of several records of one kernel on one mask the last counts, one of the present code before older ones, and a
     forward of the right kind before others: the one of inference where forwards are compared, else the one that keeps what a backward
     needs."""
-    lines: dict[str, list[Row]] = {}
-    for row in rows:
-        lines.setdefault(row.line, []).append(row)
-    return [entry_of(line, own, pass_) for line, own in lines.items()]
+    return [entry_of(line, own, pass_) for line, own in grouped(rows, line_of).items()]
 
 
 def entry_of(line: str, rows: Iterable[Row], pass_: Pass) -> Entry:
