@@ -15,20 +15,9 @@ from longca.results.record import Record
 from longca.text import format_size, plural
 
 # fields that no column of the table shows, but two rows may differ by; a digest says little, so it is the last resort
-LENGTHS = ("seqlen_q", "seqlen_k")
 FURTHER_FIELDS = (
-    "level",
-    "pattern_source",
-    "seed",
-    "deterministic",
-    "softcap",
-    "sinks",
-    "scale",
-    "grad",
-    "grid",
-    "options",
-    "simulated",
-    *LENGTHS,
+    *("level", "pattern_source", "seed", "deterministic", "softcap", "sinks", "scale", "grad", "grid", "options", "simulated"),
+    *("seqlen_q", "seqlen_k"),
 )
 TITLES = {"pattern_source": "source"}
 _further = attrgetter(*FURTHER_FIELDS)

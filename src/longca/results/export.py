@@ -33,21 +33,8 @@ AS_JSON = ("params", "given", "versions")
 TIMES = ("median", "p20", "p80", "n", "spread", "stop")
 IDENTIFYING = (  # what tells cells of one name apart in PyTorch's format
     *("level", "asked", "kernel", "variant", "mask", "mask_digest", "source", "seed", "seqlen", "heads_q", "heads_kv", "head_dim"),
-    *(
-        "head_dim_v",
-        "dtype",
-        "pass_",
-        "grad",
-        "deterministic",
-        "softcap",
-        "sinks",
-        "scale",
-        "method",
-        "ranks",
-        "grid",
-        "options",
-        "simulated",
-    ),
+    *("head_dim_v", "dtype", "pass_", "grad", "deterministic", "softcap", "sinks", "scale", "method", "ranks", "grid", "options"),
+    "simulated",
 )
 Column = list[Any]
 

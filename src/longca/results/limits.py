@@ -14,6 +14,7 @@ from longca.results.reading import Results
 from longca.results.record import Pass, Record
 
 TILE_ROWS, TILE_KEYS, BACKWARD_ROWS = 128, 128, 64
+LONGEST = 1 << 26  # tokens; the tiles of a longer mask take too much memory to count
 DENSE = "full"
 LIMITED = (Pass.FWD, Pass.BWD)  # passes that are one kernel, with one shape of tiles
 
@@ -70,7 +71,7 @@ class Limits:
 
     def _covered_share(self, record: Record, rows: int) -> float | None:
         entry = self._masks.get((record.mask_digest, record.mask))
-        if entry is None or entry.bands is None:
+        if entry is None or not entry.bands or entry.seqlen_q > LONGEST:
             return None
         if record.mask_digest not in self._bands:
             self._bands[record.mask_digest] = Bands(*np.array(entry.bands, np.int64).reshape(-1, 6).T)

@@ -260,6 +260,19 @@ class MaskEntry(Struct, kw_only=True):
     heads_kv: Size | None = None
     head_dim: Size | None = None
 
+    def __post_init__(self) -> None:
+        if self.bands is None:
+            return
+        area = 0
+        for q0, q1, lo, a, hi, b in self.bands:
+            last = q1 - q0 - 1
+            inside = 0 <= q0 < q1 <= self.seqlen_q and 0 <= lo < hi and lo + a * last < hi + b * last <= self.seqlen_k
+            if not inside or a not in (0, 1) or b not in (0, 1):
+                raise ValueError(f"{q0, q1, lo, a, hi, b} is no band of {self.seqlen_q} queries and {self.seqlen_k} keys")
+            area += (last + 1) * (hi - lo) + (b - a) * last * (last + 1) // 2
+        if area != self.area:
+            raise ValueError(f"the area is {self.area}, but the bands show {area} pairs")
+
 
 class Environment(Struct, kw_only=True):
     """One entry of env.json: the machine, the versions and the settings that a figure depends on."""
