@@ -11,14 +11,13 @@ from longca.report.frames import Frame, frame_of
 from longca.report.looks import SIMULATED
 from longca.report.page_cells import NONE, Numbers, PageCell, cells_of, share_of_limit
 from longca.results.answers import Answer, answers, closeness, shares_of_best
-from longca.results.coverage import Coverage, coverage
 from longca.results.dense import dense_lines
 from longca.results.limits import Limits
 from longca.results.naming import Row
 from longca.results.points import grouped
 from longca.results.record import NEVER_RAN, OK, Pass
 from longca.results.shares import common_length
-from longca.results.statuses import WORDS
+from longca.results.statuses import WORDS, Coverage, coverage
 from longca.results.summary import Failure, failures
 from longca.text import printable
 
