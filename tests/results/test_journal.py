@@ -49,6 +49,19 @@ def test_bands_that_are_no_mask_are_refused_with_the_line(tmp_path: Path, band: 
         files.read_masks(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("field", "value"), [("ranks", 1 << 40), ("options", "stages"), ("options", "stages=x"), ("options", "stages=4,,")]
+)
+def test_ranks_and_options_that_no_method_can_have_are_refused(tmp_path: Path, field: str, value: object) -> None:
+    path = filled(tmp_path, 1)
+    whole = json.loads(path.read_text())
+    path.write_text(json.dumps(whole | {"ranks": 8, "options": "stages=4,node=8"}) + "\n")
+    assert load(tmp_path)[0].options == "stages=4,node=8"
+    path.write_text(json.dumps(whole | {field: value}) + "\n")
+    with pytest.raises(BadInput, match=f"line 1 is damaged: field '{field}'"):
+        load(tmp_path)
+
+
 @pytest.mark.parametrize("name", masks.names())
 def test_the_area_of_a_stored_mask_is_that_of_its_bands(tmp_path: Path, name: str) -> None:
     whole = mask_line(masks.build(name, 509, seed=3))

@@ -19,6 +19,8 @@ SCHEMA = 2  # raise it when a field changes its meaning, and convert older recor
 
 Milliseconds = Annotated[float, Meta(ge=1e-6, le=1e12)]  # a picosecond is no time of a kernel, and 30 years are not either
 Size = Annotated[int, Meta(ge=1, le=1 << 40)]
+Ranks = Annotated[int, Meta(ge=1, le=1 << 20)]
+Options = Annotated[str, Meta(pattern=r"^([^=,]+=-?\d{1,18}(,|$))*$")]  # of a method: stages=4,node=8
 Natural = Annotated[int, Meta(ge=0)]
 NotNegative = Annotated[float, Meta(ge=0, le=1e18)]
 Gib = Annotated[float, Meta(ge=-1e6, le=1e9)]  # a library may free memory during a call, so a little under 0 was seen
@@ -192,9 +194,9 @@ class Record(Outcome, kw_only=True):
     flops: Annotated[int, Meta(ge=1)] | None = None
     versions: dict[str, str] | None = None  # packages, and `code`; None in records before schema 2
     method: str | None = None
-    ranks: Size | None = None
+    ranks: Ranks | None = None
     grid: str | None = None
-    options: str | None = None  # of the method, where they differ from its defaults: stages=4
+    options: Options | None = None  # of the method, where they differ from its defaults
     simulated: str | None = None
     softcap: NotNegative = 0.0  # 0: scores are not capped
     sinks: bool = False
