@@ -4,7 +4,8 @@
 
 The journal is made up: two devices and four shapes, 12 masks, 8 lengths, 14 kernels of which some fail, 3 seeds, both passes, 20 samples a
 record. `compare` takes two journals of one device with as many records each. Limits are those of the project: `report` 3 s, 0.4 GiB and
-10 MB, `compare` 5 s and 0.4 GiB. Each command runs in a process of its own; on a busy machine, look at the seconds of CPU.
+10 MB, `compare` 5 s and 0.4 GiB. Each command runs in a process of its own, with compiled modules, as in an installed package: they are
+compiled by a run on small journals. On a busy machine, look at the seconds of CPU.
 """
 
 from __future__ import annotations
@@ -56,19 +57,28 @@ Shape = tuple[int, int, int, int]
 
 
 class Command(NamedTuple):
-    """A command to measure: its words after `longca` for a journal and a scratch folder, and its limits."""
+    """A command to measure: its words after `longca` for a folder of journals, and its limits."""
 
-    words: Callable[[Path, Path], list[str]]
+    words: Callable[[Path], list[str]]
     seconds: float
     gib: float
 
 
 COMMANDS = {
-    "report": Command(lambda journal, scratch: ["report", str(journal), "-o", str(scratch / "page.html")], 3.0, 0.4),
+    "report": Command(lambda folder: ["report", str(folder / "journal"), "-o", str(folder / PAGE)], 3.0, 0.4),
+    "compare": Command(lambda folder: ["compare", str(folder / "before"), str(folder / "after")], 5.0, 0.4),
 }
-COMPARE = Command(lambda journal, scratch: ["compare", str(scratch / "before"), str(scratch / "after")], 5.0, 0.4)
+PAGE = "page.html"
+SMALL = 300  # records
 COMPARED_SHAPES = (*SHAPES, *((heads, 8, 128, 128) for heads in (8, 16, 24, 40)))  # enough for 50,000 records of one device
 LARGEST_PAGE = 10e6
+
+
+def make_journals(folder: Path, records: int) -> None:
+    """Writes the journal for `report`, and the two for `compare`."""
+    make_journal(folder / "journal", records)
+    for seed, side in enumerate(("before", "after")):
+        make_journal(folder / side, records, {"first": DEVICES["first"]}, COMPARED_SHAPES, seed)
 
 
 def make_journal(folder: Path, records: int, devices: Mapping[str, str] = DEVICES, shapes: Sequence[Shape] = SHAPES, seed: int = 0) -> None:
@@ -126,14 +136,19 @@ def _near(value: float, dice: random.Random) -> float:
     return float(f"{value * dice.uniform(0.7, 1.4):.6g}")
 
 
-def measure(name: str, command: Command, journal: Path, scratch: Path) -> bool:
+def start(command: Command, folder: Path, compiled: Path) -> subprocess.Popen[bytes]:
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(compiled)}
+    return subprocess.Popen([sys.executable, "-m", "longca", *command.words(folder)], stdout=subprocess.DEVNULL, env=environment)
+
+
+def measure(name: str, command: Command, folder: Path, compiled: Path) -> bool:
     """Runs a command, prints what it took, and says whether it kept its limits."""
-    start = time.monotonic()
-    process = subprocess.Popen([sys.executable, "-m", "longca", *command.words(journal, scratch)], stdout=subprocess.DEVNULL)
+    begin = time.monotonic()
+    process = start(command, folder, compiled)
     _, code, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(code)
-    seconds, cpu, gib = time.monotonic() - start, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / (1 << 20)
-    page = (scratch / "page.html").stat().st_size if name == "report" else 0
+    seconds, cpu, gib = time.monotonic() - begin, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / (1 << 20)
+    page = (folder / PAGE).stat().st_size if name == "report" else 0
     size = f", page {page / 1e6:.1f} MB (limit {LARGEST_PAGE / 1e6:.0f})" if page else ""
     took = f"{seconds:.2f} s (limit {command.seconds:g}; {cpu:.2f} s of CPU)"
     print(f"{name}: {took}, {gib:.2f} GiB (limit {command.gib:g}){size}, exit code {process.returncode}")
@@ -143,15 +158,16 @@ def measure(name: str, command: Command, journal: Path, scratch: Path) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=50_000)
-    parser.add_argument("--keep", metavar="DIR", help="make the journal in this folder and leave it there")
+    parser.add_argument("--keep", metavar="DIR", help="make the journals in this folder and leave them there")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        journal = Path(args.keep or scratch) / "journal"
-        make_journal(journal, args.records)
-        kept = [measure(name, command, journal, Path(scratch)) for name, command in COMMANDS.items()]
-        for seed, side in enumerate(("before", "after")):
-            make_journal(Path(scratch) / side, args.records, {"first": DEVICES["first"]}, COMPARED_SHAPES, seed)
-        kept.append(measure("compare", COMPARE, journal, Path(scratch)))
+        small, compiled, large = (Path(scratch) / name for name in ("small", "compiled", "large"))
+        large = Path(args.keep or large)
+        make_journals(small, SMALL)
+        make_journals(large, args.records)
+        for command in COMMANDS.values():
+            start(command, small, compiled).wait()
+        kept = [measure(name, command, large, compiled) for name, command in COMMANDS.items()]
     return 0 if all(kept) else 1
 
 

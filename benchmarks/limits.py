@@ -9,11 +9,33 @@ touches: 128 keys by 128 rows forward, shared by the query heads of one KV head,
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
+from typing import NamedTuple
 
-from longca.results.limits import DENSE, Standing, standings
-from longca.results.reading import read_some
-from longca.results.record import Pass
+from longca.results.limits import DENSE, Limits
+from longca.results.points import grouped
+from longca.results.reading import Results, read_some
+from longca.results.record import Pass, Record
 from longca.text import format_size, parse_size
+
+
+class Standing(NamedTuple):
+    """The fastest kernel of one mask, length and pass, and the speed that tiles would allow."""
+
+    best: Record
+    limit: float
+
+    @property
+    def share(self) -> float:
+        return self.best.speed / self.limit
+
+
+def standings(results: Results) -> Iterable[Standing]:
+    """The fastest kernel on every static mask, length and pass of one device, beside the limit."""
+    limits = Limits(results)
+    known = [Standing(record, limit) for record in results.records if (limit := limits.of(record)) is not None]
+    for group in grouped(known, lambda standing: (standing.best.mask_digest, standing.best.pass_, standing.limit)).values():
+        yield max(group, key=lambda standing: standing.share)
 
 
 def cell(standing: Standing | None) -> str:
@@ -28,12 +50,12 @@ def main() -> None:
     parser.add_argument("--seqlen", default="32K", help="32K unless given")
     args = parser.parse_args()
     seqlen = parse_size(args.seqlen)
-    found = standings(read_some(args.journals))
-    table = {(standing.mask, standing.pass_): standing for standing in found if standing.seqlen == seqlen}
+    found = list(standings(read_some(args.journals)))
+    table = {(standing.best.mask, standing.best.pass_): standing for standing in found if standing.best.seqlen == seqlen}
     if not table:
-        lengths = ", ".join(format_size(length) for length in sorted({standing.seqlen for standing in found}))
+        lengths = ", ".join(format_size(length) for length in sorted({standing.best.seqlen for standing in found}))
         parser.exit(2, f"no mask has a time at {args.seqlen}; there are times at {lengths or 'no length'}.\n")
-    dense = {standing.pass_: standing.limit for standing in table.values() if standing.mask == DENSE}
+    dense = {pass_: standing.limit for (mask, pass_), standing in table.items() if mask == DENSE}
     print(f"{format_size(seqlen)} tokens, TFLOP/s; dense speed", " / ".join(f"{dense[pass_]:.0f}" for pass_ in Pass if pass_ in dense))
     print("| mask | limit fwd | best | share | limit bwd | best | share |\n|---|---|---|---|---|---|---|")
     for mask in dict.fromkeys(mask for mask, _ in table):

@@ -38,6 +38,17 @@ def test_as_many_bits_as_are_needed(count: int) -> None:
     assert decoded(*column_of([*names, *names])) == names * 2
 
 
+@pytest.mark.filterwarnings("error")
+def test_what_is_too_small_for_four_digits_is_zero() -> None:
+    assert sorted(column([1e-320, 0.0, 5e-324, 0.5])[0]) == [0.0, 0.5]
+
+
+def test_a_column_may_begin_with_none() -> None:
+    assert column([None, [1], []])[0] == [None, (1,), ()]
+    assert column([None, 0.25])[0] == [0.25, None]
+    assert column([None, None]) == ([None], "")
+
+
 def test_equal_values_are_there_once() -> None:
     assert sorted(column([1.00001, 1.0, -1.0, 0.0, 10.0])[0]) == [-1.0, 0.0, 1.0, 10.0]
     assert column([[1, 2], None, [1, 2]])[0] == [(1, 2), None]

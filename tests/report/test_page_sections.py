@@ -17,7 +17,7 @@ from longca.report.terminal import fastest_tables
 from longca.results import naming
 from longca.results.reading import read
 from longca.results.shares import fastest_speeds
-from longca.results.summary import headlines
+from longca.results.summary import headline_table, headlines
 from report.browser import Browser
 from report.made import around, kernel, make_record
 from report.opened import PAINT, choose, opened, press_button, text
@@ -63,10 +63,11 @@ def test_the_first_table_has_the_answer_of_markdown_and_of_the_terminal(write: W
     results = read(folder)
     rows = naming.rows(results)
     (headline,) = headlines(rows)
-    assert headline.row[3:] == ["flash", "5.5", "1 %", "2.00× slow"]
+    (row,) = headline_table("", [headline]).rows
+    assert row[3:] == ["flash", "5.5", "1 %", "2.00× slow"]
     assert answers(page) == {"causal_document": ["flash", "5.5", "2.00× slow"]}
     assert fastest_tables(rows)[0].rows == [["causal_document", "flash 5.5 (n=3)"]]
-    assert " | ".join(headline.row) in render(results, rows, "")
+    assert " | ".join(row) in render(results, rows, "")
 
 
 def test_the_share_of_the_limit_stands_beside_the_speed(write: Write, browser: Browser, tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longca.results.answers import STEPS, answers, closeness
-from longca.results.coverage import Coverage, coverage
 from longca.results.naming import rows
 from longca.results.record import Pass, Status
+from longca.results.statuses import Coverage, coverage
 from report.made import around, kernel, results_of
 
 shares = st.dictionaries(st.sampled_from("abcd"), st.floats(0.01, 1.0), max_size=4)

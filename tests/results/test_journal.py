@@ -38,6 +38,40 @@ def load(folder: Path) -> list[Record]:
     return reading.read(folder).records
 
 
+@pytest.mark.parametrize(
+    "band",
+    [(1 << 70, 1, 0, 0, 1, 0), (0, 1 << 62, 0, 0, 9, 0), (0, 9, 0, 0, 65, 0), (4, 4, 0, 0, 9, 0), (0, 9, 5, 0, 5, 1), (0, 9, 0, 2, 9, 2)],
+)
+def test_bands_that_are_no_mask_are_refused_with_the_line(tmp_path: Path, band: tuple[int, ...]) -> None:
+    whole = mask_line(masks.causal(64))
+    (tmp_path / "masks.jsonl").write_text(f"{whole}{json.dumps(json.loads(whole) | {'bands': [band]})}\n")
+    with pytest.raises(BadInput, match=r"masks.jsonl line 2 is damaged: .* is no band of 64 queries and 64 keys"):
+        files.read_masks(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("ranks", 1 << 40), ("options", "stages"), ("options", "stages=x"), ("options", "stages=4,,")]
+)
+def test_ranks_and_options_that_no_method_can_have_are_refused(tmp_path: Path, field: str, value: object) -> None:
+    path = filled(tmp_path, 1)
+    whole = json.loads(path.read_text())
+    path.write_text(json.dumps(whole | {"ranks": 8, "options": "stages=4,node=8"}) + "\n")
+    assert load(tmp_path)[0].options == "stages=4,node=8"
+    path.write_text(json.dumps(whole | {field: value}) + "\n")
+    with pytest.raises(BadInput, match=f"line 1 is damaged: field '{field}'"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("name", masks.names())
+def test_the_area_of_a_stored_mask_is_that_of_its_bands(tmp_path: Path, name: str) -> None:
+    whole = mask_line(masks.build(name, 509, seed=3))
+    (tmp_path / "masks.jsonl").write_text(whole)
+    assert files.read_masks(tmp_path).entries[0].area == masks.build(name, 509, seed=3).dense().sum()
+    (tmp_path / "masks.jsonl").write_text(f"{json.dumps(json.loads(whole) | {'area': 0})}\n")
+    with pytest.raises(BadInput, match=r"masks.jsonl line 1 is damaged: the area is 0, but the bands show \d+ pairs"):
+        files.read_masks(tmp_path)
+
+
 def filled(folder: Path, count: int = 3) -> Path:
     with Journal(folder) as made:
         for number in range(count):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from longca import masks
-from longca.results.limits import LIMITED, covered, standings, tile_rows
+from longca.results.limits import LIMITED, Limits, covered, tile_rows
 from longca.results.reading import read
 from longca.results.record import Pass
 
@@ -30,12 +30,11 @@ def test_forward_tiles_are_shared_by_the_query_heads_of_a_kv_head() -> None:
     assert {tile_rows(Pass.BWD, heads, 8) for heads in (8, 16, 64)} == {64}
 
 
-def test_the_standing_is_that_of_the_fastest_kernel_and_no_share_is_far_above_the_limit() -> None:
+def test_every_time_on_one_device_has_a_limit_and_none_is_far_above_it() -> None:
     results = read(H200)
-    found = standings(results)
-    for standing in found[::17]:
-        same = [r for r in results.records if r.ok and r.pass_ is standing.pass_ and r.mask_digest == standing.best.mask_digest]
-        assert standing.best.speed == max(record.speed for record in same)
-    assert {standing.mask for standing in found} == set(masks.names())
-    assert {standing.pass_ for standing in found} == set(LIMITED)
-    assert 0.5 < max(standing.share for standing in found) <= 1.05
+    limits = Limits(results)
+    shares = {record.key: record.speed / limit for record in results.records if (limit := limits.of(record))}
+    timed = [record for record in results.records if record.ok and record.pass_ in LIMITED]
+    assert {record.key for record in timed} == set(shares)
+    assert {record.mask for record in timed} == set(masks.names())
+    assert 0.5 < max(shares.values()) <= 1.05

@@ -23,10 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from longca.api.report import Report
-
     say_lacks(args.folders)
     with collector_paused() as keep:
+        from longca.api.report import Report
+
         report = keep(Report(args.folders, args.title, args.trace))
         text = report.html
     write_text(args.out, text, "; open it in a browser, it needs no network")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from longca.compare.verdicts import Cell, judge
+from longca.results.points import grouped
 from longca.results.ranking import PRACTICAL
-from longca.results.reading import Identity, Results, as_planned, identity
-from longca.results.record import Record
+from longca.results.reading import Results, as_planned, identity
 
 
 def changes(results: Results) -> list[Cell]:
@@ -13,9 +13,8 @@ def changes(results: Results) -> list[Cell]:
     of their dates; of one date, those without versions are of an older LongCA."""
     if not results.replaced and len(results.folders) < 2:
         return []
-    written = dict[tuple[str | None, Identity], list[Record]]()
-    for record in [*results.replaced, *results.records]:
-        written.setdefault((results.environment(record).device, identity(as_planned(record))), []).append(record)
+    everything = [*results.replaced, *results.records]
+    written = grouped(everything, lambda record: (results.environment(record).device, identity(as_planned(record))))
     replaced = set(map(id, results.replaced))
     pairs = []
     for several in written.values():

@@ -9,25 +9,15 @@ from operator import attrgetter
 from longca.compare.journals import Comparison
 from longca.compare.ratio import Ratio
 from longca.compare.verdicts import Cell, Verdict
+from longca.results.points import grouped
 from longca.results.ranking import ENOUGH_SAMPLES
 from longca.results.record import Record
 from longca.text import format_size, plural
 
 # fields that no column of the table shows, but two rows may differ by; a digest says little, so it is the last resort
-LENGTHS = ("seqlen_q", "seqlen_k")
 FURTHER_FIELDS = (
-    "level",
-    "pattern_source",
-    "seed",
-    "deterministic",
-    "softcap",
-    "sinks",
-    "scale",
-    "grad",
-    "grid",
-    "options",
-    "simulated",
-    *LENGTHS,
+    *("level", "pattern_source", "seed", "deterministic", "softcap", "sinks", "scale", "grad", "grid", "options", "simulated"),
+    *("seqlen_q", "seqlen_k"),
 )
 TITLES = {"pattern_source": "source"}
 _further = attrgetter(*FURTHER_FIELDS)
@@ -43,9 +33,7 @@ def describe_all(records: Sequence[Record], kernels: Sequence[str] | None = None
     """The columns that name each cell in a table. Rows that would read the same also have the fields in which they differ."""
     names = kernels or [record.asked for record in records]
     rows = [describe(record, name) for record, name in zip(records, names, strict=True)]
-    alike: dict[tuple[str, ...], list[int]] = {}
-    for index, row in enumerate(rows):
-        alike.setdefault(tuple(row), []).append(index)
+    alike = grouped(range(len(rows)), lambda index: tuple(rows[index]))
     for group in (group for group in alike.values() if len(group) > 1):
         values = [_further(records[index]) for index in group]
         differing = [place for place, column in enumerate(zip(*values, strict=True)) if len(set(column)) > 1]

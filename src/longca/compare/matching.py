@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from longca.results.naming import kernel_names
+from longca.results.points import grouped
 from longca.results.reading import Identity, as_planned, identities, identity
 from longca.results.record import Record
 
@@ -26,7 +27,7 @@ def match(before: Sequence[Record], after: Sequence[Record]) -> Matches:
     what was asked for, as the same request may run another variant now, or fail: then its forward was also tried without a backward.
     """
     works = [_works(records) for records in (before, after)]
-    groups = [_grouped(side) for side in works]
+    groups = [grouped(range(len(side)), side.__getitem__) for side in works]
     partner: dict[int, int] = {}  # of a record before, the record after
     for work, indices in groups[0].items():
         others = groups[1].get(work, ())
@@ -55,13 +56,6 @@ def _planned(record: Record) -> Identity:
 def _works(records: Sequence[Record]) -> list[Identity]:
     named = zip(records, kernel_names(records), strict=True)
     return identities(records, (record.label if record.variant else name for record, name in named))
-
-
-def _grouped(works: Sequence[Identity]) -> dict[Identity, list[int]]:
-    groups: dict[Identity, list[int]] = {}
-    for index, work in enumerate(works):
-        groups.setdefault(work, []).append(index)
-    return groups
 
 
 def _paired(before: Sequence[Record], after: Sequence[Record], left: Sequence[int], right: Sequence[int]) -> dict[int, int]:

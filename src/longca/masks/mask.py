@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from longca.errors import BadInput
+from longca.errors import BadInput, Refused
 from longca.masks import algebra, area, encodings
 from longca.masks.bands import Bands, Ints, Range, as_ranges, bands, cut_keys, cut_rows, transposed, without_empty_rows
 from longca.masks.canonical import fingerprint, merged
@@ -206,6 +206,8 @@ class Mask(Handled):
         return encodings.slices(self)
 
     def varlen(self) -> encodings.Varlen:
+        if isinstance(self._varlen, str):
+            raise Refused(self._varlen)
         return self._varlen
 
     def position_ids(self) -> encodings.Int32s:
@@ -224,8 +226,12 @@ class Mask(Handled):
         return flex.block_mask(self, self.mask_mod(device), device, block_size, 1)
 
     @cached_property
-    def _varlen(self) -> encodings.Varlen:
-        return encodings.varlen(self)
+    def _varlen(self) -> encodings.Varlen | str:
+        """What `varlen` returns, or the refusal: kernels ask for it one after the other."""
+        try:
+            return encodings.varlen(self)
+        except Refused as refusal:
+            return str(refusal)
 
 
 def _refuse_outside(b: Bands, seqlen_q: int, seqlen_k: int) -> None:

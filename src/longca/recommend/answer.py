@@ -223,8 +223,8 @@ def _with_planning(entry: Entry, calls_per_plan: int | None) -> Entry:
         more = plan_ms / calls_per_plan
         speed = figure.tflops * figure.ms / (figure.ms + more)
         share = figure.mfu and figure.mfu * speed / figure.tflops
-        figures[digest] = replace(figure, ms=figure.ms + more, p20=figure.p20 + more, p80=figure.p80 + more, tflops=speed, mfu=share)
-    return replace(entry, figures=figures)
+        figures[digest] = replace_fields(figure, ms=figure.ms + more, p20=figure.p20 + more, p80=figure.p80 + more, tflops=speed, mfu=share)
+    return replace_fields(entry, figures=figures)
 
 
 def _joules(figure: Figure, question: Question) -> float | None:

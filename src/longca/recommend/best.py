@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from longca.recommend import shipped
 from longca.recommend.answer import Answer, Choice, recommend
 from longca.recommend.matching import is_device, is_single_rank, other_params
 from longca.recommend.question import Question
+from longca.results.points import grouped
 from longca.results.reading import Results
-from longca.results.record import Pass, Record
+from longca.results.record import Pass
 
 DRAWN = "drawn"  # stands for a parameter that each mask draws from its seed
 NO_RECORD = 4  # the exit code where no record answers
@@ -79,12 +81,9 @@ def table(results: Results, wanted: Mapping[str, Any] | None = None) -> list[Ans
     memory, device, scale = filters.pop("memory_gib", None), filters.pop("device", ""), filters.pop("scale", 0.0)
     calls = filters.pop("calls_per_plan", None)
     filters.pop("exact", None)  # a table holds nothing else
-    by_mask: dict[str, list[Record]] = {}
-    for record in results.records:
-        if is_device(device, results.environment(record)):
-            by_mask.setdefault(record.mask, []).append(record)
+    here = [record for record in results.records if is_device(device, results.environment(record))]
     answers = []
-    for mask, records in by_mask.items():
+    for mask, records in grouped(here, attrgetter("mask")).items():
         if not _is_known(mask):  # of a plugin or a file that is not here: nobody can ask for it
             continue
         group = replace(results, records=records)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 from longca import masks
@@ -21,6 +22,7 @@ from longca.recommend.question import Question
 from longca.recommend.unmeasured import case_of, refusal
 from longca.results.metrics import flops, tflops
 from longca.results.naming import rows
+from longca.results.points import grouped
 from longca.results.ranking import Entry, Figure, Out, entries
 from longca.results.reading import Results
 from longca.results.record import Environment, Record, Status
@@ -90,12 +92,8 @@ def _is_other_problem(question: Question, near: Near) -> bool:
 
 def _by_shape(near: Sequence[Near]) -> dict[tuple[object, ...], list[Near]]:
     """Records by everything but their length."""
-    groups: dict[tuple[object, ...], list[Near]] = {}
-    for one in near:
-        record = one.record
-        place = (record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, one.differences.get("--set"))
-        groups.setdefault(place, []).append(one)
-    return groups
+    shape = attrgetter("record.heads_q", "record.heads_kv", "record.head_dim", "record.head_dim_v")
+    return grouped(near, lambda one: (*shape(one), one.differences.get("--set")))
 
 
 def _distance(question: Question, group: Sequence[Near]) -> float:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from longca import masks
 from longca.errors import LongcaError
 from longca.recommend.geometry import Geometry
+from longca.results.points import grouped
 from longca.results.reading import Results
 from longca.results.record import Record
 from longca.results.tile_work import TileWork
@@ -126,11 +127,10 @@ def shape_predictions(results: Results, timed: Sequence[Record], flag: str, work
 
 def _groups(results: Results, timed: Iterable[Record], flag: str) -> Iterable[list[Record]]:
     """Records that differ in nothing but this flag."""
-    groups: dict[tuple[object, ...], list[Record]] = {}
-    for record in timed:
-        shape = tuple(_value(record, name) for name in VARYING if name != flag)
-        groups.setdefault((results.environment(record).name, *shape, *_kept(record)), []).append(record)
-    return groups.values()
+    shape = [name for name in VARYING if name != flag]
+    return grouped(
+        timed, lambda record: (results.environment(record).name, *(_value(record, name) for name in shape), *_kept(record))
+    ).values()
 
 
 _kept = attrgetter(

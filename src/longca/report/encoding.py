@@ -5,17 +5,21 @@ from __future__ import annotations
 from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Sequence
-from math import isfinite
+from math import isfinite, nan
 from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from longca.text import printable
 
+Floats = NDArray[np.float64]
+Values = list[Any] | tuple[Any, ...] | Floats
 DIGITS = 4
 FORMAT = f"%.{DIGITS}g"
 POWERS = 10.0 ** np.concatenate([np.arange(309), np.arange(-330, 0)])  # POWERS[n] is 10 to the power of n, which may be negative
+SMALLEST = 1e-300  # anything smaller is shown as 0: its power of ten may not be a float
 EXACT = 22  # the largest power of ten that is exact as a float
 # what could end a script element, or a line of JavaScript, must not stand in the data as it is
 ESCAPES = {character.encode(): f"\\u{ord(character):04x}".encode() for character in "<>&\u2028\u2029"}
@@ -34,13 +38,37 @@ def rounded(value: float | None) -> float | None:
     return None if value is None or not isfinite(value) else float(FORMAT % value)
 
 
-def column(values: Sequence[Any], exact: bool = False) -> tuple[list[Any], str]:
+def in_array(values: Values) -> Values:
+    """Fractions as an array, with nan for None; other values as they are."""
+    if isinstance(values, np.ndarray) or not isinstance(_first(values), float):
+        return values
+    return np.array([nan if value is None else value for value in values])
+
+
+def _first(values: list[Any] | tuple[Any, ...]) -> Any:
+    """The first value that is not None: all values of a column have one type, or are None."""
+    if values == values[:1] * len(values):
+        return values[0] if values else None  # many columns are None throughout
+    return next(value for value in values if value is not None)
+
+
+def joined(parts: Sequence[Values]) -> Values:
+    """A column from its parts, as `in_array` gave them."""
+    if any(isinstance(part, np.ndarray) for part in parts):
+        return np.concatenate([part if isinstance(part, np.ndarray) else np.full(len(part), nan) for part in parts])
+    return [value for part in parts for value in part]
+
+
+def column(values: Values, exact: bool = False) -> tuple[list[Any], str]:
     """The different values, and the number of each record's value in base64: in 8 bits, or in as many as are needed (16 or 32, the lowest
     byte first); empty where there is but one value. Fractions are rounded unless they must be `exact`."""
-    first = next((value for value in values if value is not None), None)  # all values of a column have one type, or are None
-    if isinstance(first, float) and not exact:
+    if not exact:
+        values = in_array(values)
+    if isinstance(values, np.ndarray):
         return _floats(values)
-    keys = [None if value is None else tuple(value) for value in values] if isinstance(first, list) else values
+    if values == values[:1] * len(values):
+        values = values[:1]  # many columns have one value for all records
+    keys = [None if value is None else tuple(value) for value in values] if isinstance(_first(values), list) else values
     numbers: defaultdict[Any, int] = defaultdict()
     numbers.default_factory = numbers.__len__  # a value that is new gets the next number
     indexes = np.fromiter(map(numbers.__getitem__, keys), dtype=np.int64, count=len(keys))
@@ -48,11 +76,10 @@ def column(values: Sequence[Any], exact: bool = False) -> tuple[list[Any], str]:
     return shown, _packed(indexes, len(numbers))
 
 
-def _floats(values: Sequence[float | None]) -> tuple[list[Any], str]:
+def _floats(array: Floats) -> tuple[list[Any], str]:
     """As `column`, for numbers. Each is a whole number of four digits and an exponent, so that a table finds equal ones without sorting."""
-    array = np.array(values, dtype=float)  # None becomes nan
     size = np.abs(array)
-    kept = np.isfinite(size) & (size > 0)
+    kept = np.isfinite(size) & (size > SMALLEST)
     exponent = np.zeros(len(array), dtype=np.int64)
     exponent[kept] = np.floor(np.log10(size[kept])).astype(np.int64)
     digits = np.zeros(len(array), dtype=np.int64)
@@ -75,8 +102,8 @@ def _numbers(codes: Any, lowest: int, most: int) -> list[float | None]:
     for far in np.flatnonzero(near != power):
         sizes[far] = float(f"{digits[far]}e{power[far]}")
     numbers: list[float | None] = np.where(kind == 1, -sizes, sizes).tolist()
-    for nan in np.flatnonzero(kind == 2):
-        numbers[nan] = None
+    for place in np.flatnonzero(kind == 2):
+        numbers[place] = None
     return numbers
 
 

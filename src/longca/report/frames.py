@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from longca.results.naming import Row
@@ -13,25 +14,22 @@ Place = tuple[str, float]  # the panel, and the place on its axis
 
 
 class Frame(NamedTuple):
-    """How the rows of one setting are laid out. `place` gives the panel of a row and its place on the axis."""
+    """How the rows of one setting are laid out. `place` gives the panel of a row and its place on the axis, `line` the name of its line."""
 
     axis: str  # seqlen, ratio or ranks
     place: Callable[[Row], Place]
-    by_grid: bool = True  # whether each grid of a method is a line of its own
-
-    def line(self, row: Row) -> str:
-        return row.line if self.by_grid else row.series
+    line: Callable[[Row], str] = attrgetter("line")
 
 
 def frame_of(rows: Sequence[Row]) -> Frame:
     """GPUs where there are several numbers of them; the visible share where there are more shares than lengths; else tokens."""
-    lengths, ranks = {row.record.seqlen for row in rows}, {row.record.ranks for row in rows}
-    ratios = {row.ratio for row in rows if row.is_pattern}
-    if len(ranks) > 1:
+    if len({row.record.ranks for row in rows}) > 1:
         return _over_ranks(rows)
-    if all(row.is_pattern for row in rows) and None not in ratios and len(ratios) > len(lengths):
-        return Frame("ratio", _with_length(rows, lambda row: row.family, lambda row: row.ratio or 0.0))
-    return Frame("seqlen", lambda row: (row.panel, row.record.seqlen))
+    if all(row.is_pattern for row in rows):
+        lengths, ratios = {row.record.seqlen for row in rows}, {row.ratio for row in rows}
+        if None not in ratios and len(ratios) > len(lengths):
+            return Frame("ratio", _with_length(rows, lambda row: row.family, lambda row: row.ratio or 0.0))
+    return Frame("seqlen", attrgetter("panel", "record.seqlen"))
 
 
 def _with_length(rows: Sequence[Row], name: Callable[[Row], str], x: Callable[[Row], float]) -> Callable[[Row], Place]:
@@ -42,14 +40,16 @@ def _with_length(rows: Sequence[Row], name: Callable[[Row], str], x: Callable[[R
 
 
 def _over_ranks(rows: Sequence[Row]) -> Frame:
-    """Panels with as many tokens on each GPU, or with as many in all: whichever has more lines of two points."""
+    """Panels with as many tokens on each GPU, or with as many in all: whichever has more lines of two points. A line is a method with any
+    grid."""
+    series: Callable[[Row], str] = attrgetter("series")
     weak = _lines(rows, lambda row: row.record.seqlen / _ranks(row))
     strong = _lines(rows, lambda row: row.record.seqlen)
     if strong > weak:
-        return Frame("ranks", _with_length(rows, lambda row: row.problem, _ranks), by_grid=False)
+        return Frame("ranks", _with_length(rows, lambda row: row.problem, _ranks), series)
     if len({row.record.seqlen / _ranks(row) for row in rows}) == 1:
-        return Frame("ranks", lambda row: (row.problem, _ranks(row)), by_grid=False)
-    return Frame("ranks", lambda row: (f"{row.problem}, {_tokens_each(row)} per GPU", _ranks(row)), by_grid=False)
+        return Frame("ranks", lambda row: (row.problem, _ranks(row)), series)
+    return Frame("ranks", lambda row: (f"{row.problem}, {_tokens_each(row)} per GPU", _ranks(row)), series)
 
 
 def _ranks(row: Row) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 
 from longca.report.encoding import embed
@@ -12,25 +11,10 @@ from longca.report.timelines import Timeline
 from longca.results.naming import Row
 from longca.results.reading import Results
 
+ASSETS = Path(__file__).with_name("assets")
 SCRIPTS = (  # what others need comes first
-    "echarts.min.js",
-    "data.js",
-    "state.js",
-    "looks.js",
-    "measures.js",
-    "receipts.js",
-    "answer.js",
-    "notes.js",
-    "tooltip.js",
-    "axes.js",
-    "charts.js",
-    "multiples.js",
-    "enlarged.js",
-    "curve.js",
-    "board.js",
-    "parallel.js",
-    "table.js",
-    "page.js",
+    *("echarts.min", "data", "state", "looks", "measures", "receipts", "answer", "notes", "tooltip"),
+    *("axes", "charts", "multiples", "enlarged", "curve", "board", "parallel", "table", "page"),
 )
 
 
@@ -39,8 +23,8 @@ def render(results: Results, rows: Sequence[Row], folders: Sequence[str | Path],
     data = page_data(results, rows, title, [Path(folder).resolve().name for folder in folders], timelines)
     parts = {
         "<!--styles-->": f"<style>\n{_asset('page.css')}\n</style>\n",
-        "<!--data-->": f'<script type="application/json" id="data">{embed(data)}</script>',
-        "<!--scripts-->": "".join(f"<script>\n{_asset(name)}\n</script>\n" for name in SCRIPTS),
+        "<!--scripts-->": "".join(f"<script>\n{_asset(f'{name}.js')}\n</script>\n" for name in SCRIPTS),
+        "<!--data-->": f'<script type="application/json" id="data">{embed(data)}</script>',  # last, as it is the longest
     }
     page = _asset("page.html")
     for place, text in parts.items():
@@ -50,4 +34,4 @@ def render(results: Results, rows: Sequence[Row], folders: Sequence[str | Path],
 
 
 def _asset(name: str) -> str:
-    return files("longca.report").joinpath("assets", name).read_text(encoding="utf-8")
+    return (ASSETS / name).read_text(encoding="utf-8")

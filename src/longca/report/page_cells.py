@@ -45,11 +45,10 @@ def cells_of(setting: int, frame: Frame, found: Iterable[Answer], limits: Limits
     cells: dict[tuple[object, ...], PageCell] = {}
     for answer in found:
         shares, (panel, x) = shares_of_best(answer.ranking), frame.place(answer.first)
-        known = _Limits(limits)
+        known, measured = _Limits(limits), answer.measured
         for entry in answer.entries:
-            rows = answer.rows[entry.line]
-            place = setting, panel, frame.line(rows[0]), answer.contest.pass_.value, x
-            figures, error = _figures(entry, known, records), _error(rows, answer, records)
+            place = setting, panel, frame.line(answer.rows[entry.line][0]), answer.contest.pass_.value, x
+            figures, error = _figures(entry, known, records), _error(measured.get(entry.line, ()), records)
             cell = PageCell._make((*place, *figures, shares.get(entry.line), *error))
             if place not in cells or (cell.tflops or 0.0) > (cells[place].tflops or 0.0):
                 cells[place] = cell
@@ -79,10 +78,10 @@ def _figures(entry: Entry, limits: _Limits, records: Numbers) -> tuple[Any, ...]
     if len(figures) == 1:
         (nearest,), speed, ms = figures, figures[0].tflops, figures[0].ms
     else:
-        speed, ms = median(figure.tflops for figure in figures), median(figure.ms for figure in figures)
+        speed, ms = median([figure.tflops for figure in figures]), median([figure.ms for figure in figures])
         nearest = min(figures, key=lambda figure: abs(figure.tflops - speed))
-    first, *second = [records[id(record)] for record in reversed(nearest.records)]
-    return first, second[0] if second else NONE, failed, len(figures), speed, ms, share_of_limit(nearest, limits)
+    second, first = (NONE, *(records[id(record)] for record in nearest.records))[-2:]
+    return first, second, failed, len(figures), speed, ms, share_of_limit(nearest, limits)
 
 
 def share_of_limit(figure: Figure, limits: Limits | _Limits) -> float | None:
@@ -99,10 +98,8 @@ def share_of_limit(figure: Figure, limits: Limits | _Limits) -> float | None:
     return total / figure.ms
 
 
-def _error(rows: Sequence[Row], answer: Answer, records: Numbers) -> tuple[float | None, str | None, int]:
-    """The worst error of records of this very pass."""
-    pass_ = answer.contest.pass_
-    worst = worst_error([row for row in rows if row.record.pass_ is pass_])
+def _error(rows: Sequence[Row], records: Numbers) -> tuple[float | None, str | None, int]:
+    worst = worst_error(rows)
     return (None, None, NONE) if worst is None else (worst.share, worst.tensor, records[id(worst.row.record)])
 
 

@@ -10,7 +10,7 @@ import msgspec
 from longca import __version__
 from longca.compare.changes import changes
 from longca.compare.verdicts import Verdict
-from longca.report.encoding import column, rounded
+from longca.report.encoding import Values, column, in_array, joined, rounded
 from longca.report.looks import SIMULATED, base_of, line_groups, numbers
 from longca.report.page_cells import PageCell, encoded, record_numbers
 from longca.report.page_settings import STATES, setting_data
@@ -18,7 +18,7 @@ from longca.report.pictures import pictures
 from longca.report.timelines import Timeline
 from longca.results.answers import STEPS
 from longca.results.dense import only_beside
-from longca.results.export import raw_columns
+from longca.results.export import column_chunks
 from longca.results.limits import Limits
 from longca.results.naming import Row, Setting
 from longca.results.points import grouped
@@ -48,7 +48,6 @@ def page_data(
         data, own = setting_data(number, group, rows, limits, records)
         settings.append(data)
         cells += own
-    fields = raw_columns(results, without=LEFT_OUT)
     return {
         "title": title,
         "count": len(rows),
@@ -58,7 +57,7 @@ def page_data(
         "states": [state.value for state in STATES],
         "passes": list(PASS_WORDS.items()),
         "steps": STEPS,
-        "fields": [[name, *column(values)] for name, values in fields.items() if values.count(None) < len(values)],
+        "fields": _fields(results),
         "names": [[name, *column(values)] for name, values in _names(results, rows).items()],
         "looks": _looks(rows),
         "settings": settings,
@@ -103,11 +102,21 @@ def _versions(record: Record) -> str:
     return ", ".join(f"{name} {version}" for name, version in (record.versions or {}).items())
 
 
+def _fields(results: Results) -> list[list[Any]]:
+    """The fields of all records as columns, without those that are None in all of them."""
+    parts: dict[str, list[Values]] = {}
+    for chunk in column_chunks(results):
+        for name, values in chunk.items():
+            parts.setdefault(name, []).append(in_array(values))
+    columns = [[name, *column(joined(own))] for name, own in parts.items() if name not in LEFT_OUT]
+    return [encoded for encoded in columns if encoded[1] != [None]]
+
+
 def _names(results: Results, rows: Sequence[Row]) -> dict[str, list[Any]]:
     """What names records on the page and is no field of theirs: line, mask, shape, and the command in parts that many records share."""
     maker = Commands(results.environments, results.masks)
     commands = [maker.parts(row.record) or ("",) * COMMAND_PARTS for row in rows]
-    heads: dict[Any, str] = {setting: _heads(setting) for setting in {row.setting for row in rows}}
+    heads = {setting: _heads(setting) for setting in {row.setting for row in rows}}
     names: dict[str, list[Any]] = {
         "line": [row.line for row in rows],
         "panel": [row.panel for row in rows],
@@ -117,9 +126,9 @@ def _names(results: Results, rows: Sequence[Row]) -> dict[str, list[Any]]:
     return names | {f"command{part}": [words[part] for words in commands] for part in range(COMMAND_PARTS)}
 
 
-def _heads(setting: Any) -> str:
-    own = "" if setting.head_dim == setting.head_dim_v else f"/{setting.head_dim_v}"
-    return " ".join([f"{format_heads(setting._asdict())}×{setting.head_dim}{own}", *format_extras(setting._asdict())])
+def _heads(setting: Setting) -> str:
+    own, shape = "" if setting.head_dim == setting.head_dim_v else f"/{setting.head_dim_v}", msgspec.structs.asdict(setting)
+    return " ".join([f"{format_heads(shape)}×{setting.head_dim}{own}", *format_extras(shape)])
 
 
 def _looks(rows: Sequence[Row]) -> list[tuple[str, int, int, bool]]:

@@ -11,15 +11,13 @@ from longca.report.frames import Frame, frame_of
 from longca.report.looks import SIMULATED
 from longca.report.page_cells import NONE, Numbers, PageCell, cells_of, share_of_limit
 from longca.results.answers import Answer, answers, closeness, shares_of_best
-from longca.results.coverage import Coverage, coverage
 from longca.results.dense import dense_lines
 from longca.results.limits import Limits
 from longca.results.naming import Row
 from longca.results.points import grouped
-from longca.results.ranking import Standing
-from longca.results.record import NEVER_RAN, Pass
+from longca.results.record import NEVER_RAN, OK, Pass
 from longca.results.shares import common_length
-from longca.results.statuses import WORDS
+from longca.results.statuses import WORDS, Coverage, coverage
 from longca.results.summary import Failure, failures
 from longca.text import printable
 
@@ -34,10 +32,7 @@ def setting_data(
     """All sections of one setting, and its cells."""
     frame, found = frame_of(rows), answers(rows)
     cells = cells_of(number, frame, found, limits, records)
-    placed = [(row, *frame.place(row)) for row in rows]
-    panels: dict[str, list[Row]] = {}
-    for row, panel, _ in placed:
-        panels.setdefault(panel, []).append(row)
+    panels = grouped(rows, lambda row: frame.place(row)[0])
     data = {
         "title": rows[0].setting.title,
         "axis": frame.axis,
@@ -48,7 +43,7 @@ def setting_data(
         "at": _start(rows, frame),
         "matrix": [_matrix_cell(answer, frame, limits, records) for answer in found if answer.ranking.best],
         "order": [[pass_, _order(own, frame)] for pass_, own in grouped(found, lambda answer: answer.contest.pass_).items()],
-        "board": _board(placed, cells, frame),
+        "board": _board(found, cells, frame),
         "failures": _failures(panels),
         "dense": _dense(rows, everything, frame, records),
     }
@@ -95,12 +90,8 @@ def _matrix_cell(answer: Answer, frame: Frame, limits: Limits, records: Numbers)
         "ranked": len(answer.ranking.standings),
         "same": answer.first.same,
         "records": [records[id(record)] for record in reversed(nearest.records)],
-        "colour": _series(best, answer, frame),
+        "colour": frame.line(answer.rows[best.line][0]),
     }
-
-
-def _series(standing: Standing, answer: Answer, frame: Frame) -> str:
-    return frame.line(answer.rows[standing.line][0])
 
 
 def _order(found: Iterable[Answer], frame: Frame) -> list[list[Any]]:
@@ -116,7 +107,7 @@ def _order(found: Iterable[Answer], frame: Frame) -> list[list[Any]]:
     return [[name, rounded(own.mean), list(map(rounded, own.curve))] for name, own in closeness(contests).items()]
 
 
-def _board(placed: Sequence[tuple[Row, str, float]], cells: Iterable[PageCell], frame: Frame) -> list[list[Any]]:
+def _board(found: Iterable[Answer], cells: Iterable[PageCell], frame: Frame) -> list[list[Any]]:
     """[kernel, panel, pass, state, places with a time, places, worst error, its tensor, its record] per kernel, mask and pass. Of places
     where the mask shows the same as a simpler one only errors of wrong records count."""
     worst: dict[tuple[str, str, str], PageCell] = {}
@@ -126,16 +117,19 @@ def _board(placed: Sequence[tuple[Row, str, float]], cells: Iterable[PageCell], 
         timed[place] = timed.get(place, 0) + (cell.tflops is not None)
         if cell.error is not None and (place not in worst or cell.error > (worst[place].error or 0.0)):
             worst[place] = cell
-    groups: dict[tuple[str, str, Pass], list[tuple[Row, float]]] = {}
-    for row, panel, x in placed:
-        groups.setdefault((frame.line(row), panel, row.record.pass_), []).append((row, x))
+    groups: dict[tuple[str, str, Pass], dict[float, list[Row]]] = {}
+    for answer in found:
+        panel, x = frame.place(answer.first)
+        for own in answer.measured.values():
+            groups.setdefault((frame.line(own[0]), panel, answer.contest.pass_), {}).setdefault(x, []).extend(own)
     board: list[list[Any]] = []
-    for (line, panel, pass_), own in groups.items():
-        counted = [row for row, _ in own if row.same is None or not row.record.ok] or [row for row, _ in own]
-        state = STATES.index(coverage(row.record for row in counted))
-        found = worst.get((line, panel, pass_.value))
-        error = [rounded(found.error), found.tensor, found.worst] if found else [None, None, NONE]
-        board.append([line, panel, pass_, state, timed.get((line, panel, pass_.value), 0), len({x for _, x in own}), *error])
+    for (line, panel, pass_), places in groups.items():
+        rows = [row for own in places.values() for row in own]
+        counted = [row for row in rows if row.same is None or row.record.status is not OK] or rows
+        state = STATES.index(coverage([row.record for row in counted]))
+        largest = worst.get((line, panel, pass_.value))
+        error = [rounded(largest.error), largest.tensor, largest.worst] if largest else [None, None, NONE]
+        board.append([line, panel, pass_, state, timed.get((line, panel, pass_.value), 0), len(places), *error])
     return board
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from longca.results.naming import Contest, Row, contests
-from longca.results.ranking import Entry, Ranking, entries, rank
+from longca.results.points import grouped, line_of
+from longca.results.ranking import Entry, Ranking, entry_of, rank
 from longca.results.record import Pass
 
 STEPS = tuple(step / 100 for step in range(50, 101, 2))  # shares of the fastest speed at which a curve has a point
@@ -24,6 +27,14 @@ class Answer(NamedTuple):
     def first(self) -> Row:
         """Any of the rows: all have the same mask, length and ranks."""
         return next(iter(self.rows.values()))[0]
+
+    @property
+    def measured(self) -> Mapping[str, Sequence[Row]]:
+        """The rows of this very pass, by line; `rows` may be forwards and backwards that together make a contest."""
+        if self.contest.pass_ is not Pass.BOTH:
+            return self.rows
+        whole = {line: [row for row in own if row.record.pass_ is Pass.BOTH] for line, own in self.rows.items()}
+        return {line: own for line, own in whole.items() if own}
 
 
 def answers(rows: Iterable[Row]) -> list[Answer]:
@@ -49,10 +60,8 @@ def _involved(passes: Mapping[Pass, list[Row]], pass_: Pass) -> list[Row]:
 
 
 def _answer(contest: Contest, rows: Sequence[Row]) -> Answer:
-    lines: dict[str, list[Row]] = {}
-    for row in rows:
-        lines.setdefault(row.line, []).append(row)
-    candidates = entries(rows, contest.pass_)
+    lines = grouped(rows, line_of)
+    candidates = [entry_of(line, own, contest.pass_) for line, own in lines.items()]
     return Answer(contest, lines, candidates, rank(candidates))
 
 
@@ -71,10 +80,10 @@ def closeness(found: Sequence[Mapping[str, float]]) -> dict[str, Closeness]:
     for contest in found:
         for name, share in contest.items():
             shares.setdefault(name, []).append(share)
-    count = len(found)
-    curves = {
-        name: Closeness(sum(own) / count, [sum(share >= step for share in own) / count for step in STEPS]) for name, own in shares.items()
-    }
+    count, curves = len(found), {}
+    for name, own in shares.items():
+        reached = np.array(own)[:, None] >= STEPS
+        curves[name] = Closeness(sum(own) / count, (reached.sum(axis=0) / count).tolist())
     return dict(sorted(curves.items(), key=lambda entry: (-entry[1].curve[-1], -entry[1].mean, entry[0])))
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 
+from msgspec.structs import replace
+
 from longca.masks import dense_of
 from longca.results.naming import Row
 from longca.results.points import grouped, timed_lines
@@ -29,7 +31,7 @@ def _compared(rows: Iterable[Row], patterns: Iterable[Row]) -> list[Row]:
 
 
 def _places(row: Row, mask: str) -> set[Place]:
-    return {(home, mask, row.setting._replace(level=""), row.record.pass_, row.record.seqlen) for home in row.homes}
+    return {(home, mask, replace(row.setting, level=""), row.record.pass_, row.record.seqlen) for home in row.homes}
 
 
 class DenseTimes:
@@ -49,7 +51,7 @@ class DenseTimes:
 
 
 def _place(row: Row, mask: str) -> Place:
-    return mask, row.setting._replace(level=""), row.record.pass_, row.record.seqlen, row.record.ranks, row.record.simulated
+    return mask, replace(row.setting, level=""), row.record.pass_, row.record.seqlen, row.record.ranks, row.record.simulated
 
 
 def dense_lines(patterns: Sequence[Row], rows: Iterable[Row], most: int) -> dict[str, list[Row]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
@@ -26,44 +26,40 @@ from longca.text import format_size, printable
 NOISY = "`~`: noisy; sampling ended before the median reached the target precision."
 UNSUPPORTED = ("", Status.UNSUPPORTED.value, Status.UNAVAILABLE.value)
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first letters that make a spreadsheet compute a cell
+FIELDS = [field.encode_name for field in msgspec.structs.fields(Record)]
+CHUNK = 1000  # records whose columns are made at a time: they stay in the processor's cache
 NESTED = ("ms", "check")
 AS_JSON = ("params", "given", "versions")
 TIMES = ("median", "p20", "p80", "n", "spread", "stop")
 IDENTIFYING = (  # what tells cells of one name apart in PyTorch's format
     *("level", "asked", "kernel", "variant", "mask", "mask_digest", "source", "seed", "seqlen", "heads_q", "heads_kv", "head_dim"),
-    *(
-        "head_dim_v",
-        "dtype",
-        "pass_",
-        "grad",
-        "deterministic",
-        "softcap",
-        "sinks",
-        "scale",
-        "method",
-        "ranks",
-        "grid",
-        "options",
-        "simulated",
-    ),
+    *("head_dim_v", "dtype", "pass_", "grad", "deterministic", "softcap", "sinks", "scale", "method", "ranks", "grid", "options"),
+    "simulated",
 )
 Column = list[Any]
 
 
 def columns(results: Results) -> dict[str, Column]:
     """All fields of all records as flat columns, fit to be written: text that cannot be, or disturbs a terminal, is replaced."""
-    return {name: _printable(values) for name, values in raw_columns(results).items()}
-
-
-def raw_columns(results: Results, without: Container[str] = ()) -> dict[str, Column]:
-    """All fields of all records as flat columns: nested fields have a name with an underscore in between, samples are left out;
-    tokens per second, and whether the code that was measured is older than this LongCA's, are added."""
-    records = results.records
     table: dict[str, Column] = {}
-    fields = [field.encode_name for field in msgspec.structs.fields(Record)]
+    for chunk in column_chunks(results):
+        for name, values in chunk.items():
+            table.setdefault(name, []).extend(values)
+    return {name: _printable(values) for name, values in table.items()}
+
+
+def column_chunks(results: Results) -> Iterator[dict[str, Column]]:
+    """All fields of all records as flat columns, of some records at a time: nested fields have a name with an underscore in between,
+    samples are left out; tokens per second, and whether the code that was measured is older than this LongCA's, are added."""
+    for start in range(0, max(1, len(results.records)), CHUNK):
+        yield _columns_of(results.records[start : start + CHUNK], results)
+
+
+def _columns_of(records: Sequence[Record], results: Results) -> dict[str, Column]:
+    table: dict[str, Column] = {}
     transposed = zip(*map(msgspec.structs.astuple, records), strict=True)  # looking at each record once is faster than at each column
-    for name, values in zip(fields, transposed if records else [()] * len(fields), strict=True):
-        if name not in NESTED and name not in without:
+    for name, values in zip(FIELDS, transposed if records else [()] * len(FIELDS), strict=True):
+        if name not in NESTED:
             table[name] = _as_json(values) if name in AS_JSON else list(values)
     times = [record.ms for record in records]
     for name in TIMES:
@@ -80,7 +76,7 @@ def raw_columns(results: Results, without: Container[str] = ()) -> dict[str, Col
     table["device"] = [environment.device for environment in environments]
     table["torch"] = [environment.packages.get("torch") for environment in environments]
     table["commit"] = [environment.commit for environment in environments]
-    return {name: values for name, values in table.items() if name not in without}
+    return table
 
 
 def _printable(values: Column) -> Column:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import gzip
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from longca.errors import BadInput
 from longca.results.record import Environment, MaskEntry, Record
-from longca.results.schema import Damaged, LinesDecoder, MaskDecoder, RecordDecoder, decode_environments
+from longca.results.schema import Damaged, LinesDecoder, MaskDecoder, RecordDecoder, decode_environments, lines_of
 
 RESULTS, MASKS, ENVIRONMENTS, LOCK = "results.jsonl", "masks.jsonl", "env.json", ".lock"
 PACKED = ".gz"
@@ -59,23 +59,22 @@ def read_lines(path: Path, decoder: LinesDecoder[T]) -> Lines[T]:
     """All whole lines; a torn tail is left out. The file is read in blocks of lines, so that its text never lies in memory beside its
     entries, and decoded block by block, which is faster than line by line; a block with damage is decoded again, to name the line."""
     entries: list[T] = []
-    whole = 0
-    for lines in _blocks(path):
-        torn = 0 if lines[-1].endswith(b"\n") else len(lines.pop())
-        whole += sum(map(len, lines))
+    whole = torn = 0
+    for block in _blocks(path):
+        end = block.rfind(b"\n") + 1
+        lines, torn = block[:end], len(block) - end
+        whole += end
         try:
             entries += decoder.block(lines)
         except Damaged:
             entries += _one_by_one(path, lines, len(entries), decoder)
-        if torn:
-            return Lines(entries, whole, torn)
-    return Lines(entries, whole, 0)
+    return Lines(entries, whole, torn)
 
 
-def _one_by_one(path: Path, lines: Sequence[bytes], before: int, decoder: LinesDecoder[T]) -> list[T]:
+def _one_by_one(path: Path, lines: bytes, before: int, decoder: LinesDecoder[T]) -> list[T]:
     """The entries of these lines, which come after so many others; raises BadInput with the number of a damaged one."""
     entries: list[T] = []
-    for line in lines:
+    for line in lines_of(lines):
         try:
             entries.append(decoder.line(line))
         except Damaged as damage:
@@ -84,16 +83,16 @@ def _one_by_one(path: Path, lines: Sequence[bytes], before: int, decoder: LinesD
     return entries
 
 
-def _blocks(path: Path) -> Iterator[list[bytes]]:
-    """The lines of a file, packed or not, some at a time; none where there is no file."""
+def _blocks(path: Path) -> Iterator[bytes]:
+    """The lines of a file, packed or not, many at a time; none where there is no file. The last one may lack its end."""
     packed = path.with_name(path.name + PACKED)
     file = path if path.exists() else packed
     if not file.exists():
         return
     try:
         with path.open("rb") if file is path else gzip.open(packed, "rb") as opened:
-            while lines := opened.readlines(BLOCK):
-                yield lines
+            while block := opened.read(BLOCK):
+                yield block + opened.readline()
     except (OSError, EOFError, zlib.error) as error:
         raise BadInput(f"cannot read {file}: {getattr(error, 'strerror', None) or str(error).rstrip('.')}.") from error
 

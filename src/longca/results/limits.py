@@ -6,35 +6,19 @@ head into the rows of a tile: a tile of 128 rows holds 128 / (Hq / Hkv) tokens o
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from longca.masks.bands import Bands
-from longca.masks.bands import bands as make_bands
 from longca.masks.tiles import per_row_tile
 from longca.results.reading import Results
 from longca.results.record import Pass, Record
 
 TILE_ROWS, TILE_KEYS, BACKWARD_ROWS = 128, 128, 64
+LONGEST = 1 << 26  # tokens; the tiles of a longer mask take too much memory to count
 DENSE = "full"
 LIMITED = (Pass.FWD, Pass.BWD)  # passes that are one kernel, with one shape of tiles
 
 Group = tuple[object, ...]  # what a dense speed and the speeds beside it have in common
-
-
-class Standing(NamedTuple):
-    """The fastest kernel of one mask, length and pass, and the speed that tiles would allow."""
-
-    mask: str
-    seqlen: int
-    pass_: Pass
-    limit: float
-    best: Record
-
-    @property
-    def share(self) -> float:
-        return self.best.speed / self.limit
 
 
 def tile_rows(pass_: Pass, heads_q: int, heads_kv: int) -> int:
@@ -87,28 +71,16 @@ class Limits:
 
     def _covered_share(self, record: Record, rows: int) -> float | None:
         entry = self._masks.get((record.mask_digest, record.mask))
-        if entry is None or entry.bands is None:
+        if entry is None or not entry.bands or entry.seqlen_q > LONGEST:
             return None
         if record.mask_digest not in self._bands:
-            self._bands[record.mask_digest] = make_bands(*entry.bands)
+            self._bands[record.mask_digest] = Bands(*np.array(entry.bands, np.int64).reshape(-1, 6).T)
         return covered(self._bands[record.mask_digest], entry.area, entry.seqlen_q, entry.seqlen_k, rows)
 
 
 def is_limited(record: Record) -> bool:
     """Whether a record is one kernel's time on one device."""
     return record.ok and record.pass_ in LIMITED and record.ranks is None
-
-
-def standings(results: Results) -> list[Standing]:
-    """The fastest kernel on every static mask, length and pass of one device, beside the limit."""
-    limits = Limits(results)
-    best: dict[tuple[Group, str], Record] = {}
-    for record in filter(is_limited, results.records):
-        key = _group(record), record.mask_digest
-        if key not in best or record.speed > best[key].speed:
-            best[key] = record
-    found = [(record, limits.of(record)) for record in best.values()]
-    return [Standing(record.mask, record.seqlen, record.pass_, limit, record) for record, limit in found if limit is not None]
 
 
 def _group(record: Record) -> Group:

@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from longca import masks
 from longca.results.reading import Results
@@ -18,7 +19,7 @@ PLAIN_MASKS = ("full", "causal")  # without parameters: others equal them where 
 _RATIO = re.compile(r" ratio=\S+")
 
 
-class Setting(NamedTuple):
+class Setting(Struct, frozen=True, cache_hash=True):
     """What records must share to stand in one picture."""
 
     device: str
@@ -35,7 +36,8 @@ class Setting(NamedTuple):
 
     @property
     def title(self) -> str:
-        parts = [self.device, self.level, format_shape(self._asdict()), self.dtype, *format_extras(self._asdict())]
+        shape = asdict(self)
+        parts = [self.device, self.level, format_shape(shape), self.dtype, *format_extras(shape)]
         parts += ["deterministic"] if self.deterministic else []
         return " · ".join(parts)
 
@@ -161,8 +163,9 @@ def kernel_names(records: Sequence[Record]) -> list[str]:
         if record.variant and record.ok:
             ran.setdefault((record.level, record.asked), set()).add(record.label)
     here: dict[tuple[object, ...], set[str]] = {}
-    for record in records:
-        if record.variant and record.ok and len(ran[record.level, record.asked]) > 1:
+    several = {request for request, labels in ran.items() if len(labels) > 1}
+    for record in records if several else ():
+        if record.variant and record.ok and (record.level, record.asked) in several:
             here.setdefault(_place(record), set()).add(record.label)
     names = []
     for record in records:

@@ -9,15 +9,12 @@ from typing import Any, NamedTuple, TypeVar
 
 from longca.results.metrics import median
 from longca.results.naming import Row
-from longca.results.record import Pass, Record, Status
+from longca.results.record import OK, Pass, Record
 from longca.results.statuses import explaining
 
 Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item")
 Names = Callable[[Row], str]
-
-
-_OK = Status.OK  # looked up once: a member of an enum is slow to reach
 
 
 class Measure(NamedTuple):
@@ -71,7 +68,7 @@ class Point(NamedTuple):
 def point(rows: Sequence[Row], measure: Measure) -> Point | None:
     """The point of rows at one place; None where none of them has the value and none failed."""
     value_of = measure.value
-    values = [(value, row) for row in rows if row.record.status is _OK and (value := value_of(row.record)) is not None]
+    values = [(value, row) for row in rows if row.record.status is OK and (value := value_of(row.record)) is not None]
     if not values:
         row = explaining(rows)
         return None if row is None else Point(None, None, None, row, sum(not row.record.ok for row in rows))
@@ -86,8 +83,7 @@ def point(rows: Sequence[Row], measure: Measure) -> Point | None:
     return Point(joined, low, high, nearest, len(values))
 
 
-def line_of(row: Row) -> str:
-    return row.line
+line_of: Names = attrgetter("line")
 
 
 def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
+
+from msgspec import Struct
 
 from longca.results import metrics
 from longca.results.metrics import median
 from longca.results.naming import Row
-from longca.results.record import Pass, Record
+from longca.results.points import grouped, line_of
+from longca.results.record import OK, Pass, Record
 from longca.results.versions import is_older
 
 PRACTICAL = 0.03  # of a time: a smaller difference does not matter in practice, however well it is known
@@ -25,8 +27,7 @@ SETTLED_S = 0.1  # of load, after which an H200 is nearly always within 2.5 % of
 NOT_MEASURED = "not measured"
 
 
-@dataclass(frozen=True)
-class Figure:
+class Figure(Struct, frozen=True, gc=False):
     """One kernel on one mask: the times of a record, or the sum of a forward's and a backward's."""
 
     ms: float
@@ -52,17 +53,20 @@ def figure(records: Sequence[Record]) -> Figure:
         if first.simulated:  # its spread is the error of the model, which is alike for all methods, and no noise
             return Figure(times.median, times.median, times.median, first.speed, first.mfu, first.peak_gib, (first,))
         return Figure(times.median, times.p20, times.p80, first.speed, first.mfu, first.peak_gib, (first,))
-    names = ("median",) * 3 if first.simulated else ("median", "p20", "p80")
-    ms, p20, p80 = (sum(getattr(record.times, name) for record in records) for name in names)
-    speed = metrics.tflops(sum(record.flops or 0 for record in records) / (first.ranks or 1), ms)
+    ms = p20 = p80 = 0.0
+    for record in records:
+        times = record.times
+        ms, p20, p80 = ms + times.median, p20 + times.p20, p80 + times.p80
+    if first.simulated:
+        p20 = p80 = ms
+    speed = metrics.tflops(sum([record.flops or 0 for record in records]) / (first.ranks or 1), ms)
     peaks = [record.peak_gib for record in records]
     known = [peak for peak in peaks if peak is not None]
     share = None if first.mfu is None else speed * first.mfu / first.speed
     return Figure(ms, p20, p80, speed, share, max(known) if len(known) == len(peaks) else None, tuple(records))
 
 
-@dataclass(frozen=True)
-class Out:
+class Out(Struct, frozen=True, gc=False):
     """A kernel that is not compared: its status, or `not measured`, and why."""
 
     line: str
@@ -70,8 +74,7 @@ class Out:
     reason: str
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(Struct, frozen=True, gc=False):
     """One kernel (or method, grid and kernel) in a contest: figures by the mask's digest, or why it is out."""
 
     line: str
@@ -83,13 +86,17 @@ class Entry:
     def records(self) -> list[Record]:
         return [record for figure in self.figures.values() for record in figure.records]
 
+    @property
+    def method(self) -> str | None:
+        """The method of a kernel that has a figure."""
+        return next(iter(self.figures.values())).records[0].method
+
     def without(self, status: str, reason: str) -> Entry:
         """The same kernel, out for this reason."""
         return Entry(self.line, {}, Out(self.line, status, reason), self.failed)
 
 
-@dataclass(frozen=True)
-class Standing:
+class Standing(Struct, frozen=True, gc=False):
     """A kernel among those that are compared; speeds per device, medians over the shared masks."""
 
     line: str
@@ -120,8 +127,7 @@ class Standing:
         return f"{self.line} ~" if self.noisy else self.line
 
 
-@dataclass(frozen=True)
-class Ranking:
+class Ranking(Struct, frozen=True, gc=False):
     """Kernels in the order of their speed, and those that are out."""
 
     standings: tuple[Standing, ...]
@@ -150,27 +156,28 @@ def entries(rows: Iterable[Row], pass_: Pass) -> list[Entry]:
     """One entry per kernel. Of several records of one kernel on one mask the last counts, one of the present code before older ones, and a
     forward of the right kind before others: the one of inference where forwards are compared, else the one that keeps what a backward
     needs."""
-    lines: dict[str, list[Record]] = {}
-    for row in rows:
-        lines.setdefault(row.line, []).append(row.record)
-    return [_entry(line, records, pass_) for line, records in lines.items()]
+    return [entry_of(line, own, pass_) for line, own in grouped(rows, line_of).items()]
 
 
-def _entry(line: str, records: list[Record], pass_: Pass) -> Entry:
+def entry_of(line: str, rows: Iterable[Row], pass_: Pass) -> Entry:
+    """The entry of one kernel, as in `entries`."""
     by_mask: dict[str, dict[Pass, Record]] = {}
-    for record in records:
+    for row in rows:
+        record = row.record
         passes = by_mask.setdefault(record.mask_digest, {})
         other = passes.get(record.pass_)
         if other is None or _alike(record, other) or _rank_of(record, pass_) >= _rank_of(other, pass_):  # of one kind the last counts
             passes[record.pass_] = record
-    figures, failed, missing = dict[str, Figure](), list[Record](), set[str]()
+    figures: dict[str, Figure] = {}
+    failed: list[Record] = []
+    missing: set[str] = set()
     parts = pass_.parts
     for digest, passes in by_mask.items():
         whole = passes.get(pass_)
         chosen = [whole] if whole is not None else [passes[part] for part in parts if part in passes]
-        bad = next((record for record in chosen if not record.ok), None)
-        if bad is not None:
-            failed.append(bad)
+        bad = [record for record in chosen if record.status is not OK]
+        if bad:
+            failed.append(bad[0])
         elif whole is not None or len(chosen) == len(parts):
             figures[digest] = figure(chosen)
         if whole is None:
@@ -211,14 +218,14 @@ def shared_masks(compared: Iterable[Entry]) -> frozenset[str]:
 def rank(candidates: Iterable[Entry]) -> Ranking:
     """Kernels in the order of their speed on the masks they share."""
     everyone = list(candidates)
-    shared = shared_masks(entry for entry in everyone if entry.out is None)
-    compared = [entry for entry in everyone if entry.out is None and shared <= entry.figures.keys()]
-    unshared = [_unshared(entry, shared) for entry in everyone if entry.out is None and not shared <= entry.figures.keys()]
+    timed = [entry for entry in everyone if entry.out is None]
+    shared = shared_masks(timed)
+    compared = [entry for entry in timed if shared <= entry.figures.keys()]
+    unshared = [_unshared(entry, shared) for entry in timed if not shared <= entry.figures.keys()]
     out = [entry.out for entry in [*everyone, *unshared] if entry.out is not None]
-    ordered = sorted(compared, key=lambda entry: (-_speed(entry, shared), _complexity(entry.records[0].method), entry.line))
-    standings = [_standing(entry, ordered[0], shared) for entry in ordered]
-    last = max((place for place, standing in enumerate(standings) if standing.equal), default=0)
-    standings[: last + 1] = [one if one.equal else replace(one, equal=True) for one in standings[: last + 1]]  # faster than an equal one
+    speeds = {entry.line: median([entry.figures[digest].tflops for digest in shared]) for entry in compared}
+    compared.sort(key=lambda entry: (-speeds[entry.line], _complexity(entry.method), entry.line))
+    standings = _standings(compared, speeds, shared) if compared else []
     return Ranking(tuple(standings), tuple(sorted(out, key=lambda one: one.line)), shared)
 
 
@@ -233,10 +240,6 @@ def _unshared(entry: Entry, shared: frozenset[str]) -> Entry:
     return entry.without(NOT_MEASURED, reason)
 
 
-def _speed(entry: Entry, shared: Iterable[str]) -> float:
-    return median(entry.figures[digest].tflops for digest in shared)
-
-
 @cache
 def _complexity(method: str | None) -> float:
     """The place of a method in `longca ls cp`, which names the simplest first: of two that are exactly as fast, the simpler is named first.
@@ -248,19 +251,29 @@ def _complexity(method: str | None) -> float:
     return registry.get(method).order if method in registry.names() else math.inf
 
 
-def _standing(entry: Entry, best: Entry, shared: frozenset[str]) -> Standing:
-    seed = {digest: figure.records[0].seed for digest, figure in entry.figures.items()}
-    own = {digest: entry.figures[digest] for digest in sorted(shared, key=lambda digest: (seed[digest], digest))}
-    alike = sum(figure.as_fast_as(best.figures[digest]) for digest, figure in own.items())
-    shares = [figure.mfu for figure in own.values() if figure.mfu is not None]
-    speed = _speed(entry, shared)
+def _standings(ordered: Sequence[Entry], speeds: Mapping[str, float], shared: Iterable[str]) -> list[Standing]:
+    """The standings of kernels that are in the order of their speed."""
+    best = ordered[0]
+    digests = sorted(shared, key=lambda digest: (best.figures[digest].records[0].seed, digest))
+    figures = [{digest: entry.figures[digest] for digest in digests} for entry in ordered]
+    alike = [sum([figure.as_fast_as(best.figures[digest]) for digest, figure in own.items()]) for own in figures]
+    last = max(place for place, masks in enumerate(alike) if 2 * masks > len(digests))  # whoever is faster than it is equal, too
+    return [
+        _standing(entry, own, speeds[entry.line], speeds[best.line], place <= last)
+        for place, (entry, own) in enumerate(zip(ordered, figures, strict=True))
+    ]
+
+
+def _standing(entry: Entry, own: Mapping[str, Figure], speed: float, fastest: float, equal: bool) -> Standing:
+    figures = list(own.values())
+    shares = [figure.mfu for figure in figures if figure.mfu is not None]
     return Standing(
         line=entry.line,
         tflops=speed,
-        worst_tflops=min(figure.tflops for figure in own.values()),
-        ms=median(figure.ms for figure in own.values()),
+        worst_tflops=min([figure.tflops for figure in figures]),
+        ms=median([figure.ms for figure in figures]),
         mfu=median(shares) if shares else None,
-        against_best=speed / _speed(best, shared),
-        equal=entry is best or 2 * alike > len(own),
+        against_best=speed / fastest,
+        equal=equal,
         figures=own,
     )

@@ -19,6 +19,8 @@ SCHEMA = 2  # raise it when a field changes its meaning, and convert older recor
 
 Milliseconds = Annotated[float, Meta(ge=1e-6, le=1e12)]  # a picosecond is no time of a kernel, and 30 years are not either
 Size = Annotated[int, Meta(ge=1, le=1 << 40)]
+Ranks = Annotated[int, Meta(ge=1, le=1 << 20)]
+Options = Annotated[str, Meta(pattern=r"^([^=,]+=-?\d{1,18}(,|$))*$")]  # of a method: stages=4,node=8
 Natural = Annotated[int, Meta(ge=0)]
 NotNegative = Annotated[float, Meta(ge=0, le=1e18)]
 Gib = Annotated[float, Meta(ge=-1e6, le=1e9)]  # a library may free memory during a call, so a little under 0 was seen
@@ -47,7 +49,7 @@ class Status(Word):
     DOUBTFUL = "doubtful"  # given by readers to an `ok` record that contradicts itself; never written by a run
 
 
-_OK = Status.OK  # looked up once: a member of an enum is slow to reach
+OK, WRONG = Status.OK, Status.WRONG  # for loops over many records: a member of an enum is slow to reach
 AT_FAULT = (Status.WRONG, Status.ERROR, Status.INVALID, Status.TIMEOUT, Status.DOUBTFUL)  # what the end of a run points out
 RETRIED = frozenset({*AT_FAULT, Status.OOM, Status.UNAVAILABLE})  # by `--retry failed`
 NEVER_RAN = frozenset({Status.UNSUPPORTED, Status.UNAVAILABLE, Status.SKIPPED})
@@ -192,9 +194,9 @@ class Record(Outcome, kw_only=True):
     flops: Annotated[int, Meta(ge=1)] | None = None
     versions: dict[str, str] | None = None  # packages, and `code`; None in records before schema 2
     method: str | None = None
-    ranks: Size | None = None
+    ranks: Ranks | None = None
     grid: str | None = None
-    options: str | None = None  # of the method, where they differ from its defaults: stages=4
+    options: Options | None = None  # of the method, where they differ from its defaults
     simulated: str | None = None
     softcap: NotNegative = 0.0  # 0: scores are not capped
     sinks: bool = False
@@ -209,7 +211,7 @@ class Record(Outcome, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        return self.status is _OK
+        return self.status is OK
 
     @property
     def times(self) -> Times:
@@ -259,6 +261,19 @@ class MaskEntry(Struct, kw_only=True):
     heads_q: Size | None = None
     heads_kv: Size | None = None
     head_dim: Size | None = None
+
+    def __post_init__(self) -> None:
+        if self.bands is None:
+            return
+        area = 0
+        for q0, q1, lo, a, hi, b in self.bands:
+            last = q1 - q0 - 1
+            inside = 0 <= q0 < q1 <= self.seqlen_q and 0 <= lo < hi and lo + a * last < hi + b * last <= self.seqlen_k
+            if not inside or a not in (0, 1) or b not in (0, 1):
+                raise ValueError(f"{q0, q1, lo, a, hi, b} is no band of {self.seqlen_q} queries and {self.seqlen_k} keys")
+            area += (last + 1) * (hi - lo) + (b - a) * last * (last + 1) // 2
+        if area != self.area:
+            raise ValueError(f"the area is {self.area}, but the bands show {area} pairs")
 
 
 class Environment(Struct, kw_only=True):

@@ -25,7 +25,7 @@ STEP = "step.jsonl"  # where a mask with given document lengths is written befor
 SHAPE = ("heads_q", "heads_kv", "head_dim", "head_dim_v", "dtype", "softcap", "sinks", "scale")
 _SKIPPED, _FWD = Status.SKIPPED, Pass.FWD  # looked up once: a member of an enum is slow to reach
 _shape = attrgetter(*SHAPE)
-_condition_fields = attrgetter("env", "level", "kernel", "method", "asked", "mask", "seqlen")
+_condition_fields = attrgetter("env", "level", "kernel", "method", "asked", "mask")
 USUAL_CLOCK = msgspec.structs.asdict(ClockSettings())
 
 
@@ -65,10 +65,11 @@ class Commands:
         return before, kernel, mask, options, self._conditions_of(record, environment)
 
     def _conditions_of(self, record: Record, environment: Environment) -> str:
-        key = (record.status is _SKIPPED, _condition_fields(record))
+        long = record.status is not _SKIPPED and record.seqlen > _longest_quadratic(environment.limits.get("quadratic"))
+        key = (long, _condition_fields(record))
         conditions = self._conditions.get(key)
         if conditions is None:
-            conditions = self._conditions[key] = _conditions(record, environment)
+            conditions = self._conditions[key] = _conditions(record, environment, long)
         return conditions
 
 
@@ -140,16 +141,17 @@ def _passes(record: Record) -> str:
     return "fwd,bwd" if record.given.grad and record.pass_ is _FWD else record.pass_.value
 
 
-def _conditions(record: Record, environment: Environment) -> str:
+def _conditions(record: Record, environment: Environment, long: bool) -> str:
+    """The options that do not depend on the record's shape. `long`: a kernel with quadratic memory runs only with --full."""
     words = ["--device", "cpu"] if environment.on_cpu else []
-    longest = _longest_quadratic(environment.limits.get("quadratic"))
-    if record.seqlen > longest and record.status is not Status.SKIPPED and _quadratic(record.asked, record.mask):
+    if long and _quadratic(record.asked, record.mask):
         words.append("--full")
     words += _clock_options(environment)
     words += [word for file in plugins_of(record, environment) for word in ("--plugin", file)]
     return shlex.join(words)
 
 
+@lru_cache(maxsize=1024)
 def _longest_quadratic(recorded: str | float | None) -> int:
     try:
         return parse_size(str(recorded or Limits().quadratic))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from operator import attrgetter
 from sys import intern
 from typing import Any, Generic, TypeVar
 
@@ -29,6 +29,7 @@ class _Record1(Record, kw_only=True):
 
 _head, _record, _record1 = msgspec.json.Decoder(_Head), msgspec.json.Decoder(Record), msgspec.json.Decoder(_Record1)
 _mask = msgspec.json.Decoder(MaskEntry)
+_schema_of = attrgetter("schema")
 _environments = msgspec.json.Decoder(dict[str, Environment])
 _TRUNCATED = "Input data was truncated"
 _BYTE = re.compile(r"\(byte (?P<number>\d+)\)$")
@@ -39,14 +40,19 @@ class Damaged(BadInput):
     """A line or a file that is not what the schema says; the message is a clause without the place."""
 
 
+def lines_of(text: bytes) -> list[bytes]:
+    """The lines of a text in which each has its end."""
+    return text.split(b"\n")[:-1]
+
+
 class LinesDecoder(Generic[T]):
     """Decodes the lines of a JSONL file, one by one or many at once; raises Damaged where one is not what the schema says."""
 
     def line(self, line: bytes) -> T:
         raise NotImplementedError
 
-    def block(self, lines: Sequence[bytes]) -> list[T]:
-        return [self.line(line) for line in lines]
+    def block(self, lines: bytes) -> list[T]:
+        return [self.line(line) for line in lines_of(lines)]
 
 
 class MaskDecoder(LinesDecoder[MaskEntry]):
@@ -66,12 +72,12 @@ class RecordDecoder(LinesDecoder[Record]):
     def line(self, line: bytes) -> Record:
         return self._shared(decode_record(line))
 
-    def block(self, lines: Sequence[bytes]) -> list[Record]:
+    def block(self, lines: bytes) -> list[Record]:
         try:
-            records = _record.decode_lines(b"".join(lines))
+            records = _record.decode_lines(lines)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             records = []
-        if len(records) != len(lines) or any(record.schema != SCHEMA for record in records):
+        if len(records) != lines.count(b"\n") or {*map(_schema_of, records)} - {SCHEMA}:
             return super().block(lines)  # an older schema, or damage
         return list(map(self._shared, records))
 
@@ -87,16 +93,16 @@ class RecordDecoder(LinesDecoder[Record]):
         record.backward_kind = record.backward_kind and intern(record.backward_kind)
         if record.versions is not None:
             record.versions = self._versions.setdefault(tuple(record.versions.items()), record.versions)
-        record.params = self._params.setdefault(_typed(record.params), record.params)
-        given = record.given
-        place = (_typed(given.params), given.distribution, given.packing, given.documents, given.grad)
+        given, params = record.given, record.params
+        record.params = self._params.setdefault(_typed(params) if params else (), params)
+        place = (_typed(given.params) if given.params else (), given.distribution, given.packing, given.documents, given.grad)
         record.given = self._given.setdefault(place, given)
         return record
 
 
 def _typed(params: Params) -> tuple[object, ...]:
     """The parameters as a key; 1 and 1.0 are written differently, so they are not the same."""
-    return (*params.items(), *map(type, params.values())) if params else ()
+    return (*params.items(), *map(type, params.values()))
 
 
 def decode_record(line: bytes) -> Record:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from longca.results.naming import Contest, Row
 from longca.results.points import grouped
-from longca.results.record import TENSORS, Pass, Status
+from longca.results.record import OK, TENSORS, WRONG, Pass
 
 
 class Share(NamedTuple):
@@ -25,17 +25,16 @@ class WorstError(NamedTuple):
     row: Row
 
 
-_OK, _WRONG = Status.OK, Status.WRONG  # looked up once: a member of an enum is slow to reach
 _TENSORS = {pass_: pass_.tensors for pass_ in Pass}
 
 
 def is_wrong(rows: Iterable[Row]) -> bool:
-    return any(row.record.status is _WRONG for row in rows)
+    return any(row.record.status is WRONG for row in rows)
 
 
 def counted(rows: Iterable[Row]) -> list[Row]:
     """Rows without those where the mask shows the same as a simpler one: a kernel that can do only the simpler mask runs there too."""
-    return [row for row in rows if row.same is None or row.record.status is _WRONG]
+    return [row for row in rows if row.same is None or row.record.status is WRONG]
 
 
 def peak_known(rows: Iterable[Row]) -> bool:
@@ -62,9 +61,9 @@ def best_share(rows: Iterable[Row], fastest: Mapping[Contest, float] | None) -> 
     for row in rows:
         record = row.record
         status = record.status
-        if status is _WRONG:
+        if status is WRONG:
             return None
-        if status is not _OK or row.same is not None:
+        if status is not OK or row.same is not None:
             continue
         value = record.mfu if fastest is None else record.speed / fastest[_any_length(row)]
         if value is not None and (best is None or value > best.value):
@@ -74,7 +73,7 @@ def best_share(rows: Iterable[Row], fastest: Mapping[Contest, float] | None) -> 
 
 def at_length(rows: Iterable[Row], seqlen: int) -> list[Row]:
     """The rows of one length, and what is wrong at any length."""
-    return [row for row in rows if row.record.seqlen == seqlen or row.record.status is _WRONG]
+    return [row for row in rows if row.record.seqlen == seqlen or row.record.status is WRONG]
 
 
 def longest_timed(rows: Sequence[Row]) -> dict[str, tuple[int, list[Row]]]:
@@ -102,8 +101,8 @@ def worst_error(rows: Iterable[Row]) -> WorstError | None:
     for row in rows:
         record = row.record
         check, status = record.check, record.status
-        if check and (status is _OK or status is _WRONG):
-            for name in TENSORS if status is _WRONG else _TENSORS[record.pass_]:
+        if check and (status is OK or status is WRONG):
+            for name in TENSORS if status is WRONG else _TENSORS[record.pass_]:
                 error = check.get(name)
                 if error is not None and error.allowed is not None and (share := error.share) > worst_share:
                     worst, worst_share = (name, row), share

@@ -1,11 +1,11 @@
-"""The letter and the words of each status: the one place for page, Markdown, figures and terminal."""
+"""The letter and the words of each status, and of a kernel over all lengths: the one place for page, Markdown, figures and terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from longca.results.naming import Row
-from longca.results.record import Status
+from longca.results.record import NEVER_RAN, Record, Status, Word
 
 LETTERS = {
     Status.SKIPPED: "L",
@@ -43,3 +43,34 @@ def why(rows: Iterable[Row]) -> str:
     """The words for rows without a time."""
     row = explaining(rows)
     return WORDS[row.record.status] if row else NOT_RUN
+
+
+class Coverage(Word):
+    """The states of a coverage board, as they are explained to readers."""
+
+    MEASURED = "measured"
+    SIMULATED = "simulated"
+    PARTLY = "measured at some lengths"
+    WRONG = "wrong"
+    FAILED = "failed"
+    UNSUPPORTED = "unsupported"
+    NOT_RUN = "not run"
+
+
+_WRONG = {Status.WRONG, Status.INVALID, Status.DOUBTFUL}
+_FAILED = {Status.ERROR, Status.TIMEOUT, Status.OOM}
+
+
+def coverage(records: Iterable[Record]) -> Coverage:
+    """The state of one kernel on one mask. A single wrong record makes it wrong: its other speeds may be wrong, too."""
+    known = list(records)
+    statuses = {record.status for record in known}
+    if statuses & _WRONG:
+        return Coverage.WRONG
+    if statuses == {Status.OK}:
+        return Coverage.SIMULATED if all(record.simulated for record in known) else Coverage.MEASURED
+    if Status.OK in statuses:
+        return Coverage.PARTLY
+    if statuses & _FAILED:
+        return Coverage.FAILED
+    return Coverage.UNSUPPORTED if statuses & (NEVER_RAN - {Status.SKIPPED}) else Coverage.NOT_RUN

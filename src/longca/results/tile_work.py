@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from longca.kernels.base import Case
 from longca.masks import AnyMask, Mask
-from longca.results.limits import covered, tile_rows
+from longca.results.limits import LONGEST, covered, tile_rows
 from longca.results.metrics import flops_of, pairs
 from longca.results.record import Masks, Pass, Record
 
@@ -47,7 +47,7 @@ class TileWork:
             return 1.0
         if (digest, rows) not in _SHARES:
             entry = self._masks[digest]
-            mask = None if entry.bands is None else Mask.of(entry.seqlen_q, entry.seqlen_k, entry.bands)
+            mask = Mask.of(entry.seqlen_q, entry.seqlen_k, entry.bands) if entry.bands and entry.seqlen_q <= LONGEST else None
             _SHARES[digest, rows] = 1.0 if mask is None else _covered(mask, rows)
         return _SHARES[digest, rows]
 

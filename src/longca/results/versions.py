@@ -17,7 +17,7 @@ def is_older(record: Record) -> bool:
     A kernel or method that is not known here, such as that of a plugin that is not loaded, is never older; nor is a simulated record, or
     one of a kernel that cannot tell its version here.
     """
-    if record.simulated or not _is_known(record.label) or (record.method and not _is_known_method(record.method)):
+    if record.simulated or (record.method and not _is_known_method(record.method)):
         return False
     versions, code = record.versions, _kernel_code(record.label)
     if code is None:
@@ -28,18 +28,9 @@ def is_older(record: Record) -> bool:
 
 
 @cache
-def _is_known(label: str) -> bool:
-    try:
-        registry.get(label)
-    except LongcaError:
-        return False
-    return True
-
-
-@cache
 def _kernel_code(label: str) -> str | None:
-    """The version of a kernel's code; None where a kernel asks for the version of a package that is not installed here."""
-    with suppress(PackageNotFoundError):
+    """The version of a kernel's code; None where the kernel is not known here, or needs the version of a package that is not installed."""
+    with suppress(LongcaError, PackageNotFoundError):
         return registry.versions(registry.get(label)).get("code")
     return None
 
