@@ -140,9 +140,12 @@ def test_a_load_that_needs_too_much_memory_is_left_out(gpu: FakeGpu) -> None:
         loads.append(None)
         raise torch.cuda.OutOfMemoryError
 
-    timing = time_it(gpu, gpu.kernel(2.0, lambda: 0.1), ClockSettings(least=5), before=lambda: gpu.work(1.0), load=load)
+    around = {"before": lambda: gpu.work(1.0), "load": load}
+    timing = time_it(gpu, gpu.kernel(2.0, lambda: 0.1), ClockSettings(least=5), **around)
     assert timing.median == pytest.approx(2.0)
     assert len(loads) == 1
+    with pytest.raises(torch.cuda.OutOfMemoryError):  # others would wait for this rank's part of the call
+        time_it(gpu, gpu.kernel(2.0, lambda: 0.1), ClockSettings(least=5), align=lambda: None, **around)
 
 
 def test_long_calls_are_made_no_more_often_than_needed(gpu: FakeGpu) -> None:
@@ -153,5 +156,5 @@ def test_long_calls_are_made_no_more_often_than_needed(gpu: FakeGpu) -> None:
 def test_ranks_that_start_together_have_one_call_in_flight(gpu: FakeGpu) -> None:
     waiting = []
     call = gpu.kernel(1.0, lambda: 0.1)
-    time_it(gpu, call, ClockSettings(least=5), align=lambda: waiting.append(gpu.stream - gpu.host), load=call)
+    time_it(gpu, call, ClockSettings(least=5), align=lambda: waiting.append(gpu.stream - gpu.host))
     assert max(waiting) == pytest.approx(FLUSH_MS)  # nothing but the flush is enqueued when they meet

@@ -77,6 +77,27 @@ def test_a_sample_is_the_slowest_ranks_of_that_iteration_and_all_ranks_see_the_s
     assert sorted(befores) == [0] * 4 + [1] * 4 + [2] * 4  # what comes before each call comes on every rank
 
 
+class OwnSettings(CudaTimer):
+    """A timer that wants as many spins and loads as its rank says, and notes what it gets."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank, self.spin_ms, self.loads = rank, 0.0, 0
+        self.given = list[tuple[float, int]]()
+
+    def samples(self, call: object, before: object = None, load: object = None) -> Generator[Sample, None, None]:
+        while True:
+            self.given.append((self.spin_ms, self.loads))
+            self.spin_ms, self.loads = 0.5 * self.rank, 7 - self.rank
+            yield Sample(1.0, False, 0.1)
+
+
+def test_ranks_agree_on_spins_and_on_the_calls_that_keep_devices_busy() -> None:
+    world = World(3)
+    comms, timers = world.comms(), [OwnSettings(rank) for rank in range(3)]
+    world.run(lambda rank: [*islice(RanksTimer(comms[rank], timers[rank]).samples(lambda: None), 3)])
+    assert [timer.given for timer in timers] == [[(0.0, 0), (1.0, 7), (1.0, 7)]] * 3
+
+
 def test_ranks_whose_clocks_differ_stop_together() -> None:
     world = World(3)
     comms = world.comms()

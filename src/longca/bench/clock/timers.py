@@ -66,6 +66,7 @@ class CudaTimer:
         properties = torch.cuda.get_device_properties(0)
         self._flush = torch.empty(4 * properties.L2_cache_size, dtype=torch.int8, device="cuda")
         self.spin_ms = LEAST_SPIN_MS  # ranks agree on one, else they would not start together
+        self.loads = 0  # calls that follow a timed one; ranks agree on their number, as the calls of all ranks belong together
         self._cycles_per_ms = self._calibrate()
 
     @property
@@ -84,30 +85,35 @@ class CudaTimer:
         return cycles / float(start.elapsed_time(end))
 
     def samples(self, call: Call, before: Call = _alone, load: Call | None = None) -> Generator[Sample, None, None]:
-        flying, last_ms, loads = deque[Flying](), 0.0, 0
-        self.spin_ms = LEAST_SPIN_MS  # what the call before this one needed says nothing
+        flying, last_ms = deque[Flying](), 0.0
+        self.spin_ms, self.loads = LEAST_SPIN_MS, 0  # what the call before this one needed says nothing
         try:
             while True:
                 while len(flying) <= (self._ahead if last_ms < LONG_MS else 0):
-                    covered = bool(flying) and last_ms * (1 + loads) > COVER * self.spin_ms  # what is in flight outlasts the enqueueing
+                    covered = (
+                        bool(flying) and last_ms * (1 + self.loads) > COVER * self.spin_ms
+                    )  # what is in flight outlasts the enqueueing
                     flying.append(self._enqueue(call, before, flush=last_ms < COLD_MS, spin=not covered))
-                    if load is not None and not self._keep_busy(load, loads):
-                        load, loads = None, 0
+                    if load is not None and not self._keep_busy(load):
+                        load, self.loads = None, 0
                 rest, start, end, late, call_ms = flying.popleft()
                 end.synchronize()
                 last_ms = float(start.elapsed_time(end))
-                if load is not None and self._ahead and last_ms:
-                    loads = min(MOST_LOADS, int(LOAD * float(rest.elapsed_time(start)) / last_ms))
+                if load is not None and last_ms:
+                    self.loads = min(MOST_LOADS, int(LOAD * float(rest.elapsed_time(start)) / last_ms))
                 yield Sample(last_ms, late and call_ms > HOST_SHARE * last_ms, call_ms)
         finally:
             self._cuda.synchronize()
 
-    def _keep_busy(self, load: Call, loads: int) -> bool:
-        """Makes so many calls that are not timed; False where there is no memory for their outputs beside those of the timed call."""
+    def _keep_busy(self, load: Call) -> bool:
+        """Makes the calls that are not timed; False where there is no memory for their outputs beside those of the timed call. A rank
+        that has none fails: it cannot leave out calls that others make."""
         try:
-            for _ in range(loads):
+            for _ in range(self.loads):
                 load()
         except self._cuda.OutOfMemoryError:
+            if not self._ahead:
+                raise
             return False
         return True
 

@@ -214,7 +214,14 @@ class RankSession:
         comm.traffic.reset()
         peak = self._peak_bytes(calls.of(which))
         sent = None if current.plan.method.peer else comm.traffic.sent_bytes
-        timing = measure(calls.of(which), RanksTimer(comm, self._timer), rules, self._telemetry, before=partial(calls.change, which))
+        timing = measure(
+            calls.of(which),
+            RanksTimer(comm, self._timer),
+            rules,
+            self._telemetry,
+            before=partial(calls.change, which),
+            load=calls.load(which),
+        )
         after = self._after_clock(which)
         calls.release()  # or what it saved would lie beside what the program without transfers makes
         return Timed(

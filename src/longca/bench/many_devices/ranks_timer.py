@@ -21,15 +21,14 @@ class RanksTimer:
         self._now = self._gather([inner.now()])[0][0]
 
     def samples(self, call: Call, before: Call = nothing, load: Call | None = None) -> Generator[Sample, None, None]:
-        """Ranks start together, so none loads its device alone."""
-        with closing(self._inner.samples(call, before)) as samples:
+        with closing(self._inner.samples(call, before, load)) as samples:
             for sample in samples:
-                spin_ms = self._inner.spin_ms if isinstance(self._inner, CudaTimer) else 0.0
-                rows = self._gather([self._inner.now(), sample.ms, float(sample.late), sample.call_ms, spin_ms])
+                settings = (self._inner.spin_ms, float(self._inner.loads)) if isinstance(self._inner, CudaTimer) else (0.0, 0.0)
+                rows = self._gather([self._inner.now(), sample.ms, float(sample.late), sample.call_ms, *settings])
                 self._now = rows[0][0]
-                _, slowest_ms, any_late, longest_call_ms, longest_spin_ms = map(max, zip(*rows, strict=True))
+                _, slowest_ms, any_late, longest_call_ms, longest_spin_ms, most_loads = map(max, zip(*rows, strict=True))
                 if isinstance(self._inner, CudaTimer):
-                    self._inner.spin_ms = longest_spin_ms
+                    self._inner.spin_ms, self._inner.loads = longest_spin_ms, int(most_loads)
                 yield Sample(slowest_ms, bool(any_late), longest_call_ms, statistics.fmean(row[1] for row in rows))
 
     def now(self) -> float:
