@@ -172,7 +172,8 @@ def lead(asked: Contest, pass_: str, label: str) -> str:
     if known is None or own is None or not others:
         return ""
     slower, second = min(others)
-    return f"{known.describe()}: {100 * (slower / own - 1):.0f} % ahead of {second}"
+    percent = round(100 * (slower / own - 1))
+    return f"{known.describe()}: {f'{percent} % ahead of' if percent else 'as fast as'} {second}"
 
 
 def options(asked: Contest, pass_: str) -> list[Option]:
