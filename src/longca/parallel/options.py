@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Integral
 from typing import TYPE_CHECKING
 
 from longca.errors import Refused
@@ -39,7 +38,7 @@ def settle(method: Method, grid: Grid, given: Options) -> tuple[Grid, dict[str, 
         if name not in known:
             own = f"use {', '.join(sorted(known))}" if known else "leave it out"
             raise Refused(f"{method.name} cannot do this: it has no option {name!r}; {own}.")
-        if isinstance(value, bool) or not isinstance(value, Integral) or not 1 <= value <= MOST:
+        if type(value) is not int or not 1 <= value <= MOST:
             about = known[name].about
             raise Refused(f"{method.name} cannot do this: {name} ({about}) is {value!r}; use a whole number from 1 to {MOST}.")
     if "windows" in given:
