@@ -3,7 +3,8 @@
 Three tables, all from the plan alone (nothing is run):
   even    the heaviest rank's work over the mean, the worst of all seeds, with the bound where a mask makes 1.05 impossible
   curve   keys sent over those of an all-gather, as more imbalance is allowed, beside zigzag and contiguous shards
-  plan    milliseconds for shares, needs and rounds at 1M tokens on 64 ranks (processor time, the least of three)
+  plan    milliseconds for shares, needs and rounds at 1M tokens on 64 ranks, and for the routes by relays between nodes of 8, which take
+          the place of the rounds (processor time, the least of three)
 Exit code 1 where a share is over both 1.05 and the bound.
 """
 
@@ -19,10 +20,15 @@ from longca import masks
 from longca.masks import Mask
 from longca.parallel import sharding
 from longca.parallel.balance import SLACK, balanced, least_imbalance, row_work
+from longca.parallel.options import STAGES
+from longca.parallel.primitives.group_cast import JOIN_BYTES
 from longca.parallel.ranges import Shards
+from longca.parallel.routes import routes
 from longca.parallel.transfers import Needs, rounds
 
 MOST = 1.05
+PER_NODE = 8
+KEY_BYTES = 2 * 8 * 128 * 2  # of k and v: 8 heads of 128 in bf16
 SLACKS = (0.0, 0.01, SLACK, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
@@ -71,9 +77,9 @@ def curve(ranks: int, seed: int, tokens: int) -> None:
 
 def plan_times(ranks: int, tokens: int) -> None:
     print(f"\nplan: ms at {tokens} tokens on {ranks} ranks")
-    print(f"{'mask':24}{'shares':>8}{'needs':>8}{'rounds':>8}{'all':>8}{'number of rounds':>18}")
+    print(f"{'mask':24}{'shares':>8}{'needs':>8}{'rounds':>8}{'all':>8}{'routes':>8}{'all':>8}{'number of rounds':>18}")
     for name in masks.names():
-        mask, best = masks.build(name, tokens, seed=0), [float("inf")] * 4
+        mask, best = masks.build(name, tokens, seed=0), np.full(4, np.inf)
         for _ in range(3):
             times = [time.process_time()]
             shards = balanced(mask, ranks)
@@ -82,8 +88,12 @@ def plan_times(ranks: int, tokens: int) -> None:
             times.append(time.process_time())
             turns = rounds(needs.sizes)
             times.append(time.process_time())
-            best = min(best, [*(1e3 * np.diff(times)), 1e3 * (times[-1] - times[0])], key=lambda each: each[-1])
-        print(f"{name:24}" + "".join(f"{ms:8.1f}" for ms in best) + f"{len(turns):18}", flush=True)
+            routes(needs, PER_NODE, STAGES.default or 1, JOIN_BYTES // KEY_BYTES)
+            times.append(time.process_time())
+            best = np.minimum(best, 1e3 * np.diff(times))
+        to_needs, by_rounds, by_routes = best[:2].sum(), best[2], best[3]
+        shown = [*best[:3], to_needs + by_rounds, by_routes, to_needs + by_routes]
+        print(f"{name:24}" + "".join(f"{ms:8.1f}" for ms in shown) + f"{len(turns):18}", flush=True)
 
 
 def main() -> int:

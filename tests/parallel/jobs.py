@@ -89,6 +89,19 @@ def own_collectives(comm: TorchComm) -> dict[str, Any]:
     return {"pairs": answers[0], "own": answers[1], "asked": asked}
 
 
+def sums_of_bf16(comm: TorchComm, ranks_per_node: int) -> dict[str, Any]:
+    """A reduce-scatter of bf16 by the backend's own collectives: the sums, the bytes that were sent, and whether the backend was asked."""
+    asked: list[torch.dtype] = []
+    scatter = distributed._REDUCE_SCATTER
+    distributed._REDUCE_SCATTER = lambda *args, **options: (asked.append(args[1].dtype), scatter(*args, **options))[1]
+    comm = TorchComm(comm.group, own_collectives=True, ranks_per_node=ranks_per_node)
+    total, other = torch.empty(2, 3), torch.empty(5)
+    parts = [[torch.full(shape, 1 + 2.0**-7 * comm.rank + rank).bfloat16() for shape in ((2, 3), (5,))] for rank in range(comm.size)]
+    comm.reduce_scatter(parts, [total, other]).wait()
+    distributed._REDUCE_SCATTER = scatter
+    return {"sums": torch.cat([total.flatten(), other]).tolist(), "sent": comm.traffic.sent_bytes, "asked": [str(dtype) for dtype in asked]}
+
+
 def uneven_groups(comm: TorchComm) -> list[int]:
     """Some ranks make more groups than others before all make one together; each sums the ranks of all its groups."""
     sums = []

@@ -65,6 +65,26 @@ def test_ranks_have_the_same_work_at_8k_tokens_each(name: str, ranks: int) -> No
         assert work.max() <= 1.06 * work.mean()
 
 
+@pytest.mark.parametrize(
+    ("lengths", "ranks"),
+    [
+        ([7071, 5976, 3780], 7),  # 3.5, 2.5 and 1 shares: groups of 4 and 2 leave one rank without work
+        ([3000, 3000, 3000], 4),  # three equal documents on four ranks
+        ([4000, 3900, 3800, 3700, 3600], 48),
+    ],
+)
+def test_ranks_end_together_where_groups_of_powers_of_two_would_not(lengths: list[int], ranks: int) -> None:
+    """Work counted from the lengths: a row of a full document sees as many keys as the document has."""
+    mask = masks.full_document(sum(lengths), documents=lengths)
+    ends = np.cumsum(lengths)
+    work = [0] * ranks
+    for group in groups_of(mask, ranks):
+        for rank, shard in zip(group.ranks, group.shards, strict=True):
+            work[rank] += sum(lengths[int(document)] for document in np.searchsorted(ends, ranges.tokens(shard), side="right"))
+    assert sum(work) == sum(length * length for length in lengths)
+    assert max(work) <= 1.06 * sum(work) / ranks
+
+
 @pytest.mark.parametrize("name", ["full", "causal", "share_question", "causal_blockwise", "global_sliding_window", "sliding_window"])
 def test_what_does_not_fall_apart_is_one_plain_ring(name: str) -> None:
     ring, hybrid = (plan_of(method, mask_of(name), case_of(197), 6) for method in ("ring_p2p", "hybrid_dcp"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 from longca.parallel import registry
 from longca.processes.pool import Pool
@@ -51,6 +52,14 @@ def test_even_collectives_may_be_the_backends_own(pool: Pool) -> None:
     for answer in pool.run("parallel.jobs:own_collectives", {}, 60):
         assert answer["pairs"] == answer["own"]
         assert answer["asked"] == ["all_gather", "all_gather", "reduce_scatter", "all_gather", "all_gather"]  # the last two are barriers
+
+
+def test_sums_of_bf16_are_fp32_sums_of_the_backend_between_nodes_and_pairs_inside_one(pool: Pool) -> None:
+    """11 numbers from 4 ranks: (1 + i / 128 + r) in bf16 for i in 0..3, whose sum bf16 could not hold."""
+    for ranks_per_node, size, asked in ((4, 2, []), (2, 4, ["torch.float32"] * 2), (1, 4, ["torch.float32"] * 2)):
+        for rank, answer in enumerate(pool.run("parallel.jobs:sums_of_bf16", {"ranks_per_node": ranks_per_node}, 60)):
+            parts = [torch.tensor(1 + 2.0**-7 * other + rank).bfloat16().item() for other in range(4)]
+            assert answer == {"sums": [sum(parts)] * 11, "sent": 3 * 11 * size, "asked": asked}
 
 
 @pytest.mark.parametrize(("method", "grid"), [("ring_allgather", ""), ("mesh", "2x2"), ("mesh", "4x1")])

@@ -163,14 +163,27 @@ def test_options_are_refused_with_what_would_work() -> None:
         ("ulysses", {"stages": 2}, "ulysses cannot do this: it has no option 'stages'; leave it out."),
         ("magi", {"windows": 2}, "magi cannot do this: it has no option 'windows'; use node, stages."),
         ("burst", {"windows": 3}, "burst cannot do this: 3 windows do not divide a ring of 4; use windows=1 or 2 or 4."),
+        ("loongtrain", {"windows": 2}, "loongtrain cannot do this: 2 windows do not divide a ring of 1; use windows=1, or grid 2x2."),
+        ("loongtrain", {"windows": 8}, "loongtrain cannot do this: 8 windows do not divide a ring of 1; use windows=1."),
     ):
         with pytest.raises(Refused) as refused:
             registry.plan(method, mask, case, 4, options=options)
         assert str(refused.value) == words
     with pytest.raises(BadInput, match="the grid 1x4x2 and the option windows=4 differ"):
         registry.plan("burst", mask, case, 4, "1x4x2", options={"windows": 4})
+    for value in (0, -1, 1 << 17, 2.5, "4", True, None):
+        with pytest.raises(Refused, match=rf"stages .* is {value!r}; use a whole number from 1 to 65536"):
+            registry.plan("magi", mask, case, 4, options={"stages": value})  # type: ignore[dict-item]
     assert str(registry.plan("loongtrain", mask, case, 4, "1x4", options={"windows": 2}).grid) == "1x4x2"
+    assert str(registry.plan("loongtrain", mask, case, 4, "2x2", options={"windows": 2}).grid) == "2x2x2"
     assert dict(registry.plan("magi", mask, case, 4).options) == {"stages": 2, "node": 1}
+
+
+@pytest.mark.parametrize("method", registry.names())
+def test_no_ranks_are_refused(method: str) -> None:
+    for ranks in (0, -3):
+        with pytest.raises(BadInput, match=f"{ranks} ranks cannot share a sequence; give 1 or more"):
+            registry.plan(method, masks.causal(SEQLEN), case_of(SEQLEN), ranks)
 
 
 def test_a_kernel_without_a_functional_backward_is_refused() -> None:

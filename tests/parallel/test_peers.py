@@ -63,7 +63,7 @@ def test_what_is_refused_in_fp32_is_wrong_there(name: str, pool: Pool) -> None:
     ("method", "mask", "seqlen", "heads", "grid", "words"),
     [
         ("torch_cp", "causal", 197, (4, 2), "", "197 tokens do not divide by 8; give 200"),
-        ("torch_cp", "full", 208, (4, 2), "", "it takes the mask causal, not full"),
+        ("torch_cp", "full", 208, (4, 2), "", "it takes the mask causal, not full; use magi or ring_p2p"),
         ("torch_cp", "causal", 208, (4, 2), "2x2", "does not split heads.*use grid 1x4"),
         ("yunchang_usp", "causal", 208, (4, 2), "4x1", "the grid 4x1 leaves no ring; use grid 2x2, or ulysses"),
         ("deepspeed_ulysses", "causal", 208, (4, 2), "", "4:2 heads do not divide by 4 ranks; use ulysses or usp"),
@@ -79,7 +79,7 @@ def test_what_a_peer_cannot_do_is_refused_with_what_would_work(
 
 
 def test_one_rank_is_no_ring() -> None:
-    with pytest.raises(Refused, match="2 ranks or more"):
+    with pytest.raises(Refused, match="2 ranks or more; use ring_p2p"):
         plan_of("torch_cp", masks.causal(64), case_of(64), 1)
 
 

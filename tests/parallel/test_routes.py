@@ -114,6 +114,25 @@ def test_adapters_of_a_node_are_equally_busy_where_one_rank_has_what_all_want() 
         assert away.sum() > 0
 
 
+@pytest.mark.parametrize(("ranks", "node"), [(8, 2), (8, 4), (12, 4)])
+@pytest.mark.parametrize("name", masks.names())
+def test_relays_send_no_more_keys_than_an_all_gather(name: str, ranks: int, node: int) -> None:
+    """In bf16, of all ranks together and of the busiest one. Backward, one sum for each key and other node returns in fp32 instead of bf16:
+    under a full mask (N/n - 1) of the 2 (N - 1) times that a key or its gradient is sent, and never more."""
+    mask = masks.build(name, 1024 * ranks, seed=1)
+    case = case_of(mask.seqlen_q, (2, 1), "bf16")
+    gathered, sent = (
+        np.array([crossing(plan, ranks, forward).sum(1) for forward in (True, False)])
+        for plan in (plan_of("ring_allgather", mask, case, ranks), relayed(mask, ranks, node, (2, 1), dtype="bf16"))
+    )
+    surcharge = np.array([0, (ranks // node - 1) / (2 * (ranks - 1))])
+    for together in (np.sum, np.max):
+        share = together(sent, axis=1) / together(gathered, axis=1)
+        assert (share <= 1 + surcharge + 1e-9).all()
+        if name == "full":
+            assert share == pytest.approx(1 + surcharge)
+
+
 @pytest.mark.parametrize("node", [1, 4, 9])
 def test_without_several_nodes_nothing_changes(node: int) -> None:
     def events(plan: Plan) -> list[tuple[object, ...]]:

@@ -57,6 +57,28 @@ def test_plan_lists_what_is_refused(capsys: Captured) -> None:
     assert "ring_p2p " in shown
 
 
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+@pytest.mark.parametrize("verb", ["plan", "simulate"])
+def test_what_no_method_supports_is_no_success(verb: str, flags: list[str], capsys: Captured) -> None:
+    assert main([verb, *SMALL[:-1], "causal", "--gpus", "4", "--methods", "halo", *flags]) == 2
+    assert "use magi, ring_p2p or ring_allgather" in capsys.readouterr().out
+
+
+def test_plan_shows_who_owns_how_much_of_which_documents(capsys: Captured) -> None:
+    command = ["plan", *SMALL, "--gpus", "6", "--methods", "hybrid_dcp,magi", "--passes", "fwd"]
+    assert main(command) == 0
+    shown = capsys.readouterr().out
+    tokens = [int(number) for number in shown.partition("tokens of each rank: ")[2].splitlines()[0].split(", ")]
+    assert (len(tokens), sum(tokens)) == (6, 6 * 1024)
+    assert len(set(tokens)) > 1
+    assert "hybrid_dcp 1x6 on 6 GPUs, causal_document:" in shown
+    assert "magi 1x6 stages=1 on 6 GPUs" not in shown  # its tokens are even
+    assert main([*command, "--json"]) == 0
+    uneven, even = lines(capsys)
+    assert uneven["details"][0] == f"tokens of each rank: {', '.join(map(str, tokens))}"  # type: ignore[index]
+    assert even["details"] == []
+
+
 def test_simulate_writes_records_that_others_read(tmp_path: Path, capsys: Captured) -> None:
     command = ["simulate", *SMALL, "--gpus", "8", "--methods", "ulysses,ring_p2p", "--out", str(tmp_path / "sim")]
     assert main(command) == 0

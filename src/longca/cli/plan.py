@@ -21,21 +21,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from longca.errors import BadInput
+    from longca.errors import BadInput, Refused
     from longca.simulate.table import rows
     from longca.text import format_memory, format_size
 
     if args.per_node < 1:
         raise BadInput(f"--per-node must be 1 or more, not {args.per_node}.")
-    shown, refused = [], {}
+    shown, details, refused, planned = [], {}, {}, False
     for row in rows(request_of(args, args.per_node, all_grids=args.all_grids)):
+        planned |= not row.refusal
         if args.json:
             print(json.dumps(row.as_dict()), flush=True)
             continue
         grid = f"{row.grid} {row.options}".strip()
+        case = f"{row.method} {grid} on {row.gpus} GPUs, {row.mask}:"
         if row.refusal:
-            refused[(row.method, grid, row.gpus, row.mask)] = row.refusal
+            refused[case] = row.refusal
             continue
+        if row.details:
+            details[case] = row.details
         names = (row.method, grid, row.gpus, row.mask, format_size(row.seqlen), row.pass_)
         sent = (format_memory(row.inside_bytes), format_memory(row.between_bytes))
         work = f"{row.pairs:.3g} pairs in {plural(row.attention_calls, 'call')}"
@@ -43,6 +47,8 @@ def run(args: argparse.Namespace) -> int:
     if shown:
         show_table(COLUMNS, shown)
         print("\nEach value is the largest of all GPUs. Memory is the peak of inputs, results, buffers, and declared fp32 sums.")
-    for (method, grid, gpus, mask), reason in refused.items():
-        print(f"{method} {grid} on {gpus} GPUs, {mask}: {reason}")
-    return 0
+    for case, lines in details.items():
+        print("\n  ".join((case, *lines)))
+    for case, reason in refused.items():
+        print(case, reason)
+    return 0 if planned else Refused.exit_code

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from longca.cli._collector import collector_paused
 from longca.cli._split_request import add_request_arguments, request_of
 from longca.cli._tables import show_table
-from longca.errors import BadInput
+from longca.errors import BadInput, Refused
 from longca.text import format_memory, format_size, parse_list, parse_number
 
 if TYPE_CHECKING:
@@ -121,6 +121,7 @@ def _constants(entries: list[str]) -> dict[str, float]:
 
 
 def _simulate(args: argparse.Namespace, name: str, cluster: Cluster) -> int:
+    from longca.results.record import Status
     from longca.simulate import best, run
 
     request = request_of(args, cluster.per_node, "cpu" if cluster.cores else "cuda", all_grids=args.best, all_options=args.best)
@@ -140,7 +141,7 @@ def _simulate(args: argparse.Namespace, name: str, cluster: Cluster) -> int:
     if args.out:
         records = run.write(request, name, cluster, results, Path(args.out), lambda text: print(f"longca: {text}", file=sys.stderr))
         print(f"{len(records)} simulated records are in {args.out}.", file=sys.stderr)
-    return 0
+    return 0 if any(result.outcome.status is not Status.UNSUPPORTED for result in results) else Refused.exit_code
 
 
 def _as_dict(result: Simulated, name: str, cluster: Cluster) -> dict[str, Any]:

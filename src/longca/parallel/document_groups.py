@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from longca.masks import Mask
 from longca.masks.bands import Ints
@@ -17,6 +18,9 @@ from longca.parallel.ranges import Ranges, Shards
 from longca.parallel.sharding import zigzag_documents
 
 SLACK = 0.05  # the share over the mean that a rank may have before a document gets a larger group
+ATTEMPTS = 8  # to find groups in which all ranks end together
+
+_Groups = dict[tuple[int, int], list[int]]  # the documents of each group (size, first rank)
 
 
 @dataclass(frozen=True)
@@ -68,30 +72,57 @@ def _groups(mask: Mask, named: tuple[int, ...], ranks: int) -> tuple[Group, ...]
 
 
 def _assigned(work: Ints, length: Ints, ranks: int) -> dict[tuple[int, int], list[int]]:
-    """The documents of each group (size, first rank), the largest group first. The document with the most work is the first to get one:
-    the smallest group with time for it.
+    """The documents of each group (size, first rank), the largest group first.
 
-    A document with less work than the slack always finds one rank alone, as the least busy rank has at most the mean.
+    A document for which no group has time although all ranks together have goes to all ranks, and the others are assigned once more. Of
+    all attempts, the one whose busiest rank has the least work counts.
     """
-    sizes = [*(1 << power for power in range(ranks.bit_length()) if 1 << power < ranks), ranks]
     mean = int(work.sum()) / ranks
-    busy = np.zeros(ranks)
-    groups: dict[tuple[int, int], list[int]] = {}
     order = np.lexsort((-length, -work)).tolist()
     long = [number for number in order if work[number] > SLACK * mean]
+    for_all: set[int] = set()
+    best: tuple[float, _Groups] | None = None
+    for _ in range(ATTEMPTS):
+        busy, groups, late = _long_assigned(long, work, ranks, for_all)
+        if best is None or busy.max() < best[0]:
+            best = float(busy.max()), _with_short(order[len(long) :], work, length, busy, groups)
+        if not late:
+            break
+        for_all |= late
+    assert best is not None
+    return dict(sorted(best[1].items(), key=lambda item: (-item[0][0], item[0][1])))
+
+
+def _long_assigned(long: list[int], work: Ints, ranks: int, for_all: set[int]) -> tuple[NDArray[np.float64], _Groups, set[int]]:
+    """The work of each rank, its groups, and the documents that end late. The document with the most work is the first to get a group:
+    the smallest one with time for it."""
+    sizes = [*(1 << power for power in range(ranks.bit_length()) if 1 << power < ranks), ranks]
+    most = (1 + SLACK) * int(work.sum()) / ranks
+    busy = np.full(ranks, sum(int(work[number]) for number in for_all) / ranks)
+    groups: _Groups = {(ranks, 0): sorted(for_all)} if for_all else {}
+    late = set()
     for number in long:
+        if number in for_all:
+            continue
         ends = []  # when it would end in the least busy group of each size
         for size in sizes:
             starts = busy[: ranks // size * size].reshape(-1, size).max(1)
             place = int(starts.argmin())
             ends.append((float(starts[place]) + work[number] / size, size, place * size))
-        end, size, first = next((ending for ending in ends if ending[0] <= (1 + SLACK) * mean), min(ends))
+        end, size, first = next((ending for ending in ends if ending[0] <= most), min(ends))
+        if end > most:
+            late.add(number)
         busy[first : first + size] = end
         groups.setdefault((size, first), []).append(number)
-    least = [(float(busy[rank]), 0, rank) for rank in range(ranks)]
+    return busy, groups, late
+
+
+def _with_short(short: list[int], work: Ints, length: Ints, busy: NDArray[np.float64], groups: _Groups) -> _Groups:
+    """Each short document on the least busy rank alone. That rank has at most the mean, so it ends in time."""
+    least = [(float(time), 0, rank) for rank, time in enumerate(busy)]
     heapq.heapify(least)
-    for number in order[len(long) :]:
+    for number in short:
         time, tokens, rank = heapq.heappop(least)
         heapq.heappush(least, (time + int(work[number]), tokens + int(length[number]), rank))
         groups.setdefault((1, rank), []).append(number)
-    return dict(sorted(groups.items(), key=lambda item: (-item[0][0], item[0][1])))
+    return groups

@@ -182,6 +182,8 @@ def make_plan(
     """Decide everything that does not depend on the rank, or refuse with the reason."""
     if isinstance(here := method.available(), No):
         raise Unavailable(f"{method.name} is not available here ({here.reason}).")
+    if ranks < 1:
+        raise BadInput(f"{ranks} ranks cannot share a sequence; give 1 or more.")
     if grid is not None and grid.windows > 1 and (options or {}).get("windows", grid.windows) != grid.windows:
         raise BadInput(f"the grid {grid} and the option windows={(options or {})['windows']} differ; give one of them.")
     grid, settled = settle(method, grid or method.default_grid(case, ranks, ranks_per_node), options or {})

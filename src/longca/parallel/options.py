@@ -46,8 +46,10 @@ def settle(method: Method, grid: Grid, given: Options) -> tuple[Grid, dict[str, 
         if name not in known:
             own = f"use {', '.join(sorted(known))}" if known else "leave it out"
             raise Refused(f"{method.name} cannot do this: it has no option {name!r}; {own}.")
-        if not known[name].least <= value <= MOST:
-            raise Refused(f"{method.name} cannot do this: {name} ({known[name].about}) is {value}; use {known[name].least} to {MOST}.")
+        least = known[name].least
+        if type(value) is not int or not least <= value <= MOST:
+            about = known[name].about
+            raise Refused(f"{method.name} cannot do this: {name} ({about}) is {value!r}; use a whole number from {least} to {MOST}.")
     if "windows" in given:
         grid = _with_windows(method, grid, given["windows"])
     return grid, {option.name: given.get(option.name, option.default) for option in method.options if option.default is not None}
@@ -56,6 +58,8 @@ def settle(method: Method, grid: Grid, given: Options) -> tuple[Grid, dict[str, 
 def _with_windows(method: Method, grid: Grid, windows: int) -> Grid:
     if grid.ring % windows:
         fitting = " or ".join(map(str, divisors(grid.ring)))
+        longer = [ring for ring in divisors(grid.ranks) if ring % windows == 0] if method.has_columns else []
+        fitting += f", or grid {grid.ranks // longer[0]}x{longer[0]}" if longer else ""
         raise Refused(f"{method.name} cannot do this: {windows} windows do not divide a ring of {grid.ring}; use windows={fitting}.")
     return Grid(grid.heads, grid.ring, windows)
 

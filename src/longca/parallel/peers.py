@@ -36,13 +36,13 @@ class Peer(Method):
             return answer
         multiple = ranks * self.tokens_per_rank
         if self.only_masks and not any(mask == masks.build(name, mask.seqlen_q) for name in self.only_masks):
-            return No(f"it takes the mask {' or '.join(self.only_masks)}, not {mask.name or 'another one'}")
+            return No(f"it takes the mask {' or '.join(self.only_masks)}, not {mask.name or 'another one'}; use magi or ring_p2p")
         if mask.seqlen_q % multiple:
             return No(f"{mask.seqlen_q} tokens do not divide by {multiple}; give {-(-mask.seqlen_q // multiple) * multiple}")
         if case.heads_q % grid.heads or case.heads_kv % grid.heads:
             return No(f"{case.heads_q}:{case.heads_kv} heads do not divide by {grid.heads} ranks; use ulysses or usp")
         if case.head_dim != case.head_dim_v:
-            return No(f"it takes one head size, not {case.head_dim}/{case.head_dim_v}")
+            return No(f"it takes one head size, not {case.head_dim}/{case.head_dim_v}; use ulysses or ring_p2p")
         if self.wrong_in_fp32 and case.dtype in ("fp32", "fp64"):
             return No(f"{self.wrong_in_fp32}; use bf16")
         return Yes()
@@ -94,7 +94,7 @@ class ZigzagPeer(Peer):
     def supports(self, mask: AnyMask, case: Case, ranks: int, grid: Grid) -> Answer:
         if ranks > 1 and grid.ring == 1:
             return No(f"the grid {grid} leaves no ring; use grid {self.default_grid(case, ranks)}, or ulysses")
-        return super().supports(mask, case, ranks, grid) if ranks > 1 else No("a ring needs 2 ranks or more")
+        return super().supports(mask, case, ranks, grid) if ranks > 1 else No("a ring needs 2 ranks or more; use ring_p2p")
 
     def shards(self, mask: AnyMask, grid: Grid) -> Shards:
         return split_each(zigzag(masks.causal(mask.seqlen_q), grid.ring), grid.heads)

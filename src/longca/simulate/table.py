@@ -36,6 +36,7 @@ class Row:
     tiles: int = 0  # 128 x 128 tiles of all its heads, of the rank with the most
     imbalance: float = 1.0  # of pairs: most over mean
     tile_imbalance: float = 1.0
+    details: tuple[str, ...] = ()  # how tokens and documents are shared, where that is uneven
 
     def as_dict(self) -> dict[str, Any]:
         values = asdict(self)
@@ -76,4 +77,5 @@ def _row(cell: Cell, programs: Programs, per_node: int) -> Row:
         tiles=max(tiles),
         imbalance=imbalance(work),
         tile_imbalance=imbalance(tiles),
+        details=tuple(programs.plan.describe()),
     )

@@ -278,7 +278,8 @@ def test_where_only_some_methods_fit_the_others_say_what_they_need(tmp_path: Pat
 @pytest.mark.parametrize("method", ["hybrid_dcp", "halo"])
 def test_a_rank_with_more_tokens_than_others_needs_more(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """hybrid_dcp gives many short documents to one rank; halo takes no full mask that could be the bound."""
-    mask, case = masks.causal_document(3000, documents=[900, 900, *[20] * 60]), Case(3000, 3000, 2, 2, 16, 16, "fp32", "cuda")
+    documents = [300, 300, *[20] * 225]  # the short ones are as much work as one of the long ones
+    mask, case = masks.causal_document(5100, documents=documents), Case(5100, 5100, 2, 2, 16, 16, "fp32", "cuda")
     plan = registry.plan(method, mask, case, 3)
     needed, cell = least_bytes(plan), make_cells(CP, ["torch:chunked"], "cpu", [])[0]
     monkeypatch.setattr(memory, "_gpu_bytes", lambda: needed)

@@ -156,10 +156,14 @@ def test_flags_that_make_no_sense_are_refused(args: list[str], words: str, capsy
     assert words in capsys.readouterr().err
 
 
-def test_nothing_checked_is_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = verify("--masks", "full", "--methods", "torch_cp", "--nproc", "2", "--out", str(tmp_path / "kit"))
-    assert main(asked) not in (0, 1)
-    assert "nothing was checked" in capsys.readouterr().err
+def test_what_no_method_supports_is_refused_before_ranks_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("longca.bench.many_devices.verify.CheckingRanks", None)
+    asked = verify("--masks", "full,causal", "--methods", "halo", "--nproc", "2", "--out", str(tmp_path / "kit"))
+    assert main(asked) == 2
+    assert "halo cannot do this: the rows of rank 0 see the keys of all other ranks under this mask; use magi" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_was_found_before_a_signal_is_written(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -95,6 +95,17 @@ class ManyDevices(Level):
             refused = [answer for answer in alike if answer is not None]
             if refused and len(refused) == len(alike):
                 raise refused[0]
+
+    def refuse_if_all_are(self, jobs: Iterable[Cell]) -> None:
+        """Raises the first refusal if no method supports any of these."""
+        refused = None
+        for job in jobs:
+            answer = self._refusal(job, mask_of(job.problem))
+            if answer is None:
+                return
+            refused = refused or answer
+        if refused is not None:
+            raise refused
 
     def details(self, planned: Sequence[Planned]) -> list[str]:
         """How tokens and documents are shared where that is uneven."""

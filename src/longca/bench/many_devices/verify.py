@@ -163,10 +163,14 @@ class Verification:
 
 
 def verify(level: ManyDevices, steps: Sequence[Step], tell: Callable[[Verification], None]) -> Verification:
-    """Checks every method on every mask, then measures transfers. `tell` is called after each case, with all that is known."""
+    """Checks every method on every mask, then measures transfers. `tell` is called after each case, with all that is known.
+
+    No rank starts if no method supports any of the masks.
+    """
     model = device_model(level.device)
     planned = plan(level.cells(steps), model, level.catalogue.versions)
     jobs = make_jobs(planned, "one")
+    level.refuse_if_all_are(job.cell for job in jobs)
     number = jobs[0].cell.split.ranks if jobs and jobs[0].cell.split else 0
     done = Verification(number, [], [], [], len(jobs))
     deadline = level.suite.limits.time_s

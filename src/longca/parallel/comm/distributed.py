@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from longca.parallel.comm.base import Comm, Message, Operation, T, Traffic, Transfer, size_of
+from longca.parallel.joining import launched
 
 TAGS = 1 << 20  # gloo's tags are small numbers; so many messages between two ranks are never under way at once
 LETTER_BYTES = 512 << 10  # up to here gloo's time for a message hardly depends on its size
@@ -36,7 +37,8 @@ class TorchComm(Comm):
     """Nearly everything is built from pairs of sends and receives: they may be uneven, gloo and NCCL both have them, and they overlap.
 
     Even all-gathers, and even reduce-scatters of fp32, are the backend's own collectives, which know the nodes: on 64 GPUs pairs would
-    send 56 times between nodes what a ring sends 8 times. gloo's own are slower than pairs, so it keeps these.
+    send 56 times between nodes what a ring sends 8 times. gloo's own are slower than pairs, so it keeps these. A reduce-scatter of bf16
+    would be rounded at every hop: inside a node its parts travel in pairs, and between nodes in fp32 by the backend's own collective.
     """
 
     def __init__(
@@ -46,16 +48,21 @@ class TorchComm(Comm):
         traffic: Traffic | None = None,
         label: str = "",
         own_collectives: bool | None = None,
+        ranks_per_node: int | None = None,
     ) -> None:
-        """`own_collectives`: whether the backend's are used; None: unless it is gloo."""
+        """`own_collectives`: whether the backend's are used; None: unless it is gloo. `ranks_per_node`: None: as torchrun or srun says."""
         self.group = group if group is not None else dist.group.WORLD
         members = dist.get_process_group_ranks(self.group)
         super().__init__(members, members.index(dist.get_rank()), torch.device(device), traffic or Traffic())
         self.batches = dist.get_backend(self.group) != "gloo"
         self.own_collectives = self.batches if own_collectives is None else own_collectives
+        self.ranks_per_node = ranks_per_node or (launch.ranks_per_node if (launch := launched()) else dist.get_world_size())
+        self.between_nodes = len({member // self.ranks_per_node for member in self.members}) > 1
         if self.batches and self.size > 1:
             # NCCL connects at the first call, for which it wants all ranks; a ring's first hop may have no work for some of them
-            dist.all_reduce(torch.zeros(1, device=self.device), group=self.group)
+            flag = torch.full((1,), float(self.between_nodes), device=self.device)
+            dist.all_reduce(flag, dist.ReduceOp.MAX, group=self.group)
+            self.between_nodes = bool(flag.item())  # nodes of different sizes may not agree otherwise
         self._label = label
         self._subs: dict[tuple[tuple[int, ...], str], TorchComm] = {}
         self._tags: dict[tuple[bool, int], int] = defaultdict(int)
@@ -68,7 +75,7 @@ class TorchComm(Comm):
         if (members, label) not in self._subs:
             self._count_alike([rank for rank in ranks if rank != self.rank])
             group = dist.new_group(list(members), use_local_synchronization=True, group_desc=label or "longca")
-            self._subs[members, label] = TorchComm(group, self.device, self.traffic, label, self.own_collectives)
+            self._subs[members, label] = TorchComm(group, self.device, self.traffic, label, self.own_collectives, self.ranks_per_node)
         return self._subs[members, label]
 
     def _count_alike(self, others: Sequence[int]) -> None:
@@ -152,17 +159,15 @@ class TorchComm(Comm):
         return Transfer(finish)
 
     def reduce_scatter(self, parts: Sequence[Sequence[torch.Tensor]], totals: Sequence[torch.Tensor]) -> Transfer:
-        """Parts that would be rounded on the way, such as bf16, travel in pairs."""
-        exact = all(
-            part.dtype == total.dtype in (torch.float32, torch.float64) for mine in parts for part, total in zip(mine, totals, strict=True)
-        )
-        if not self.own_collectives or not exact or not _even(parts):
+        """Parts that would be rounded on the way, such as bf16, travel in pairs, or between nodes in the totals' type."""
+        summed_exactly = all(total.dtype in (torch.float32, torch.float64) for total in totals)
+        same = all(part.dtype == total.dtype for mine in parts for part, total in zip(mine, totals, strict=True))
+        if not self.own_collectives or not summed_exactly or not (same or self.between_nodes) or not _even(parts):
             return super().reduce_scatter(parts, totals)
-        self._count([(rank, part) for rank, mine in enumerate(parts) if rank != self.rank for part in mine])
-        wholes = [_Whole(of_all, filled=True) for of_all in zip(*parts, strict=True)]
+        wholes = [_Whole(of_all, filled=True).memory.to(total.dtype) for *of_all, total in zip(*parts, totals, strict=True)]
+        self._count([(rank, part) for whole in wholes for rank, part in enumerate(whole.chunk(self.size)) if rank != self.rank])
         works = [
-            _REDUCE_SCATTER(total.view(-1), whole.memory, group=self.group, async_op=True)
-            for total, whole in zip(totals, wholes, strict=True)
+            _REDUCE_SCATTER(total.view(-1), whole, group=self.group, async_op=True) for total, whole in zip(totals, wholes, strict=True)
         ]
 
         def finish() -> None:
