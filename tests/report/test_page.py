@@ -150,6 +150,7 @@ def test_a_phone_scrolls_tables_in_their_boxes_and_says_so(write: Write, browser
     page = opened(browser, write("phone", [*records(), *made]), tmp_path)
     page.resize(360, 700)
     assert page.script("return document.documentElement.scrollWidth") <= 360
+    assert page.script("return document.querySelector('#matrix caption span').getBoundingClientRect().right") <= 360
     broken = """const found = [], range = document.createRange();
                 const walk = document.createTreeWalker(document.querySelector('#table'), NodeFilter.SHOW_TEXT);
                 while (walk.nextNode()) for (const word of walk.currentNode.data.matchAll(/[^\\s_]+/g)) {

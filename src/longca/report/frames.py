@@ -23,12 +23,13 @@ class Frame(NamedTuple):
         return row.line if self.by_grid else row.series
 
 
-def frame_of(rows: Sequence[Row]) -> Frame:
-    """GPUs where there are several numbers of them; the visible share where there are more shares than lengths; else tokens."""
+def frame_of(rows: Sequence[Row], place: str = "GPU") -> Frame:
+    """Numbers of ranks where there are several (`place` is what a rank runs on); the visible share where there are more shares than
+    lengths; else tokens."""
     lengths, ranks = {row.record.seqlen for row in rows}, {row.record.ranks for row in rows}
     ratios = {row.ratio for row in rows if row.is_pattern}
     if len(ranks) > 1:
-        return _over_ranks(rows)
+        return _over_ranks(rows, place)
     if all(row.is_pattern for row in rows) and None not in ratios and len(ratios) > len(lengths):
         return Frame("ratio", _with_length(rows, lambda row: row.family, lambda row: row.ratio or 0.0))
     return Frame("seqlen", lambda row: (row.panel, row.record.seqlen))
@@ -41,7 +42,7 @@ def _with_length(rows: Sequence[Row], name: Callable[[Row], str], x: Callable[[R
     return lambda row: (f"{name(row)}, {format_size(row.record.seqlen)}", x(row))
 
 
-def _over_ranks(rows: Sequence[Row]) -> Frame:
+def _over_ranks(rows: Sequence[Row], place: str) -> Frame:
     """Panels with as many tokens on each GPU, or with as many in all: whichever has more lines of two points."""
     weak = _lines(rows, lambda row: row.record.seqlen / _ranks(row))
     strong = _lines(rows, lambda row: row.record.seqlen)
@@ -49,7 +50,7 @@ def _over_ranks(rows: Sequence[Row]) -> Frame:
         return Frame("ranks", _with_length(rows, lambda row: row.problem, _ranks), by_grid=False)
     if len({row.record.seqlen / _ranks(row) for row in rows}) == 1:
         return Frame("ranks", lambda row: (row.problem, _ranks(row)), by_grid=False)
-    return Frame("ranks", lambda row: (f"{row.problem}, {_tokens_each(row)} per GPU", _ranks(row)), by_grid=False)
+    return Frame("ranks", lambda row: (f"{row.problem}, {_tokens_each(row)} per {place}", _ranks(row)), by_grid=False)
 
 
 def _ranks(row: Row) -> int:

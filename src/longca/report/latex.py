@@ -9,7 +9,7 @@ from longca.results.dense import only_beside
 from longca.results.export import NOISY, speed_tables
 from longca.results.naming import Row
 from longca.results.points import grouped
-from longca.results.summary import HEADLINE_COLUMNS, headlines
+from longca.results.summary import headline_table, headlines
 from longca.results.tables import Table
 
 PREAMBLE = "% \\usepackage{booktabs, longtable} in the preamble; made by `longca report --latex`"
@@ -32,7 +32,7 @@ def render(rows: Sequence[Row], title: str) -> str:
     for setting, group in settings.items():
         lines = headlines(group)
         if lines:
-            parts.append(_table(Table(setting.title, HEADLINE_COLUMNS, [line.row for line in lines])))
+            parts.append(_table(headline_table(setting.title, lines)))
     parts += [f"% {NOISY}", *map(_long_table, speed_tables(rows))]
     return "\n\n".join(parts) + "\n"
 

@@ -17,8 +17,8 @@ from longca.results.record import Environment, Status
 from longca.results.reproduce import command
 from longca.results.shares import Share, best_share, counted, fastest_speeds, is_wrong, longest_timed, peak_known, worst_error
 from longca.results.statuses import explaining, why
-from longca.results.summary import HEADLINE_COLUMNS, Headline, counts, headlines
-from longca.results.tables import TFLOPS, Table, code_block, escape_markdown, format_figure, format_share, markdown_section, speed_unit
+from longca.results.summary import Headline, counts, headline_table, headlines
+from longca.results.tables import Table, code_block, escape_markdown, format_figure, format_share, markdown_section
 from longca.text import format_size
 
 HEADLINES = (
@@ -63,9 +63,7 @@ def _headlines(setting: Setting, lines: Sequence[Headline], results: Results) ->
         commands = _commands(line, results)
         title = f"{line.panel}, {line.contest.pass_}: {line.best.line}"
         text += [f"# {' '.join(title.split())}", *commands] if commands else []
-    unit = speed_unit(line.best.tflops for line in lines)
-    columns = [unit.name if name == TFLOPS.name else name for name in HEADLINE_COLUMNS]
-    table = markdown_section(Table(setting.title, columns, [line.cells(unit) for line in lines]))
+    table = markdown_section(headline_table(setting.title, lines))
     return [table, *([code_block("\n".join(text))] if text else [])]
 
 

@@ -16,7 +16,7 @@ from longca.results.points import grouped
 from longca.results.ranking import PRACTICAL, Entry, Ranking, Standing, entries, rank_rows
 from longca.results.record import Pass, Record, Status
 from longca.results.statuses import WORDS
-from longca.results.tables import TFLOPS, SpeedUnit
+from longca.results.tables import SpeedUnit, Table, speed_unit
 from longca.text import format_size, printable
 
 _NUMBER = re.compile(r"\d[\d.]*(?: ?[KMGT]i?B)?")  # with its unit, which grows with it
@@ -58,17 +58,16 @@ class Headline:
         times = 1 / behind.against_best
         return f"{times:.{3 if times < 1.1 else 2}f}× {behind.title}"  # 1.03 would look like 3 %
 
-    @property
-    def row(self) -> list[str]:
-        return self.cells(TFLOPS)
-
     def cells(self, unit: SpeedUnit) -> list[str]:
-        """Returns the row below `HEADLINE_COLUMNS`, with the speed in this unit."""
+        """Returns the row of a headline table, with the speed in this unit."""
         peak = "" if self.best.mfu is None else f"{100 * self.best.mfu:.0f} %"
         return [self.panel, self.contest.pass_.value, self.length, self.fastest, unit.text(self.best.tflops), peak, self.ahead]
 
 
-HEADLINE_COLUMNS = ["mask", "pass", "length", "fastest", "TFLOP/s", "of peak", "ahead of"]
+def headline_table(title: str, lines: Sequence[Headline]) -> Table:
+    """Returns a row per headline, with speeds in the unit that fits all of them."""
+    unit = speed_unit(line.best.tflops for line in lines)
+    return Table(title, ["mask", "pass", "length", "fastest", unit.name, "of peak", "ahead of"], [line.cells(unit) for line in lines])
 
 
 def headlines(rows: Iterable[Row]) -> list[Headline]:

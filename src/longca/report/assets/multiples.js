@@ -77,7 +77,7 @@ const barPlace = (frame) =>
 function chartWords(frame, panel) {
   const { matrix } = setting(),
     own = matrix.filter((entry) => entry.panel === panel && entry.pass === passNow());
-  return `${panel}, ${unitOf(frame.measure)} over ${AXIS_TITLES[frame.axis]}. ${own.map(answerWords).join(" ")}`;
+  return `${panel}, ${unitOf(frame.measure)} over ${axisTitle(frame.axis)}. ${own.map(answerWords).join(" ")}`;
 }
 
 function card(frame, [panel, mask]) {

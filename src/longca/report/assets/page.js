@@ -17,6 +17,7 @@ function watchOverflow() {
 
 // Another setting has other kernels, masks and places: what was chosen among them is forgotten.
 function drawHead() {
+  for (const word of document.querySelectorAll(".line-word")) word.textContent = setting().line;
   bindSelect(
     "setting",
     "setting",
