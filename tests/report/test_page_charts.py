@@ -257,6 +257,16 @@ def test_the_keyboard_reads_a_chart_too(charts: Browser) -> None:
     assert charts.script(shown) == "full, 1K tokens"
     charts.press(RIGHT)
     assert charts.script(shown) == "full, 4K tokens"
+    visible = """return new Promise((done) => setTimeout(() => done([...document.querySelectorAll('.tip')]
+                 .filter((tip) => tip.checkVisibility({ visibilityProperty: true })).map((tip) => tip.innerText.split('\\n')[0])), 300))"""
+    charts.script("document.activeElement.blur()")
+    assert charts.script(visible) == [], "leaving a chart hides its tooltip"
+    charts.script(
+        "const place = document.getElementById('curve'); place.scrollIntoView(); if (!drawn.has(place)) paint(place); place.focus()"
+    )
+    charts.press(RIGHT)
+    charts.press(RIGHT)
+    assert charts.script(visible) == ["at least 52 % of the fastest speed in"]
     label = charts.script("return document.querySelector('#charts .plot').getAttribute('aria-label')")
     assert "full, 16K: fast, 11 TFLOP/s; 2.00× the speed of mid" in label
 

@@ -41,7 +41,7 @@ def _add_problem(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group(
         "what to measure", "default without a suite: the twelve masks, forward and backward, as in `longca verify`"
     )
-    what.add_argument("--kernels", metavar="A,B", help="names or name:variant; all: every kernel that runs here")
+    what.add_argument("--kernels", metavar="A,B", help="names or name:variant; all: every kernel that runs here; needed without a suite")
     what.add_argument(
         "--masks",
         metavar="A,B",

@@ -43,9 +43,10 @@ function forget(places) {
   }
 }
 
-// Left and right move the tooltip from place to place; Escape hides it.
+// Left and right move the tooltip from place to place; Escape hides it, and so does leaving the chart.
 function readByKeys(place) {
   let at = -1;
+  place.addEventListener("blur", () => drawn.get(place)?.dispatchAction({ type: "hideTip" }));
   place.addEventListener("keydown", (event) => {
     const chart = drawn.get(place),
       series = chart?.getOption().series ?? [],

@@ -63,6 +63,7 @@ function setUp() {
       setState({ section: link.hash.slice(1) });
       scrollToSection();
     });
+  readByKeys(document.getElementById("curve"));
   for (const dialog of document.querySelectorAll("dialog")) {
     dialog.addEventListener("click", (event) => {
       if (event.target === dialog) dialog.close();
