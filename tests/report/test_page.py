@@ -172,6 +172,12 @@ def test_a_phone_scrolls_tables_in_their_boxes_and_says_so(write: Write, browser
     assert "scroll sideways" in page.script(hint)
 
 
+def test_one_length_fits_a_phone(write: Write, browser: Browser, tmp_path: Path) -> None:
+    page = opened(browser, write("one", [make_record(mask="causal_document")]), tmp_path)
+    page.resize(390, 844)
+    assert page.script("const box = document.getElementById('matrix'); return box.scrollWidth - box.clientWidth") <= 0
+
+
 def test_each_block_pattern_has_its_own_picture_and_share(write: Write, browser: Browser, tmp_path: Path) -> None:
     shape = {"heads_q": 4, "heads_kv": 2, "head_dim": 16, "head_dim_v": 16}
     drawn = [masks.build("uniform_block", 2048, b=64, ratio=ratio, heads=2) for ratio in (0.25, 0.75)]
