@@ -146,7 +146,11 @@ def test_the_theme_can_be_switched(page: Browser) -> None:
 def test_a_phone_scrolls_tables_in_their_boxes_and_says_so(write: Write, browser: Browser, tmp_path: Path) -> None:
     """Words are not broken to fit, and the kernel stays in sight."""
     about = {"kernel": "cudnn_flex", "asked": "cudnn_flex:documents", "variant": "documents"}
-    made = [make_record(**about, mask="sliding_window_causal", seqlen=n, heads_q=heads) for n in (8192, 32768) for heads in (8, 64)]
+    made = [
+        make_record(**about, mask="sliding_window_causal", seqlen=n, heads_q=heads)
+        for n in (2048, 4096, 8192, 16384, 32768)
+        for heads in (8, 64)
+    ]
     page = opened(browser, write("phone", [*records(), *made]), tmp_path)
     page.resize(360, 700)
     assert page.script("return document.documentElement.scrollWidth") <= 360
