@@ -62,7 +62,7 @@ def test_a_cluster_that_nobody_simulated(write: Write, capsys: Captured) -> None
     said = capsys.readouterr().out
     assert "there is no simulated record of this for the cluster foo; no record here is a simulated one." in said
     assert "to simulate it: longca simulate --cluster foo --gpus 64 --seqlen 8K --masks causal " in said
-    assert f"without --cluster measured records say: use usp 8x8 fa4:bands ({measured['tflops']:.3g} TFLOP/s per GPU, 5 ms)." in said
+    assert f"without --cluster measured records say: use usp 8x8 fa4:bands ({1e3 * measured['tflops']:.3g} GFLOP/s per GPU, 5 ms)." in said
     assert "to measure it" not in said
     assert "then: longca recommend --mask causal --seqlen 8K" in said
     assert "--cluster foo" in said.partition("then: ")[2]

@@ -217,6 +217,16 @@ def test_bars_stand_at_the_longest_length_of_each_mask(tmp_path: Path, monkeypat
     assert "Nothing to show of never (unsupported)." in said(figure)
 
 
+def test_slow_speeds_are_drawn_in_gflops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [named("torch", seqlen=n, tflops=n / 1e5) for n in (1024, 4096)]
+    figures = drawn(made, tmp_path, monkeypatch)
+    [(_, speeds)] = lines(figures["speed"].axes[0])
+    assert speeds == pytest.approx([10.24, 40.96])
+    assert [patch.get_height() for patch in figures["bars"].axes[0].patches] == pytest.approx([40.96])
+    for name in ("speed", "bars"):
+        assert "GFLOP/s" in said(figures[name]) + "".join(axes.get_ylabel() for axes in figures[name].axes)
+
+
 def test_the_heat_map_holds_the_share_of_peak_at_the_longest_length_and_letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     same = masks.build("sliding_window", 1024).digest
     made = [named("fa3", mask="causal", mfu=share, seqlen=n) for n, share in ((8192, 0.9), (32768, 0.625))]

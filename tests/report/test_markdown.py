@@ -205,6 +205,17 @@ def test_what_nobody_counted_has_no_section() -> None:
     assert "## Preparing" in text
 
 
+def test_slow_headlines_are_in_gflops_in_markdown_and_latex(write: Write, tmp_path: Path) -> None:
+    records = [kernel("torch", around(1.0), "fwd", flops=22_000_000), kernel("slow", around(2.0), "fwd", flops=22_000_000)]
+    folder, page, latex = write("cpu", records), str(tmp_path / "page.html"), tmp_path / "tables.tex"
+    assert main(["report", str(folder), "-o", page, "--latex", str(latex), "--md", str(tmp_path / "tables.md")]) == 0
+    assert "causal & fwd & 8K & torch & 22 & " in latex.read_text()
+    assert "| causal | fwd | 8K | torch | 22 |" in (tmp_path / "tables.md").read_text()
+    for text in (latex.read_text(), (tmp_path / "tables.md").read_text()):
+        assert "GFLOP/s" in text
+        assert "TFLOP/s" not in text
+
+
 def test_the_latex_tables_hold_the_headlines_and_every_speed(write: Write, tmp_path: Path) -> None:
     records = [kernel(name, around(ms), "fwd", seqlen=n) for name, ms in (("fa4:bands", 1.0), ("a_b&c%", 2.0)) for n in (8192, 16384)]
     target = tmp_path / "tables.tex"

@@ -146,10 +146,15 @@ def test_the_theme_can_be_switched(page: Browser) -> None:
 def test_a_phone_scrolls_tables_in_their_boxes_and_says_so(write: Write, browser: Browser, tmp_path: Path) -> None:
     """Words are not broken to fit, and the kernel stays in sight."""
     about = {"kernel": "cudnn_flex", "asked": "cudnn_flex:documents", "variant": "documents"}
-    made = [make_record(**about, mask="sliding_window_causal", seqlen=n, heads_q=heads) for n in (8192, 32768) for heads in (8, 64)]
+    made = [
+        make_record(**about, mask="sliding_window_causal", seqlen=n, heads_q=heads)
+        for n in (2048, 4096, 8192, 16384, 32768)
+        for heads in (8, 64)
+    ]
     page = opened(browser, write("phone", [*records(), *made]), tmp_path)
     page.resize(360, 700)
     assert page.script("return document.documentElement.scrollWidth") <= 360
+    assert page.script("return document.querySelector('#matrix caption span').getBoundingClientRect().right") <= 360
     broken = """const found = [], range = document.createRange();
                 const walk = document.createTreeWalker(document.querySelector('#table'), NodeFilter.SHOW_TEXT);
                 while (walk.nextNode()) for (const word of walk.currentNode.data.matchAll(/[^\\s_]+/g)) {
@@ -169,6 +174,12 @@ def test_a_phone_scrolls_tables_in_their_boxes_and_says_so(write: Write, browser
     ) == [True, True]
     hint = "return getComputedStyle(document.getElementById('matrix'), '::before').content"
     assert "scroll sideways" in page.script(hint)
+
+
+def test_one_length_fits_a_phone(write: Write, browser: Browser, tmp_path: Path) -> None:
+    page = opened(browser, write("one", [make_record(mask="causal_document")]), tmp_path)
+    page.resize(390, 844)
+    assert page.script("const box = document.getElementById('matrix'); return box.scrollWidth - box.clientWidth") <= 0
 
 
 def test_each_block_pattern_has_its_own_picture_and_share(write: Write, browser: Browser, tmp_path: Path) -> None:

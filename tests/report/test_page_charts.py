@@ -1,5 +1,6 @@
 """The charts of the page, every switch, and the view in the address, in a real browser as test_page.py."""
 
+import json
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -7,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from journals import mask_line
+from longca import masks
 from report.browser import Browser
-from report.made import FLOPS, Record, around, kernel, make_record
+from report.made import ENVIRONMENT, FLOPS, Record, around, kernel, make_record
 from report.opened import FIRST, choose, opened, press_button, ready_after, series, text
 
 Write = Callable[..., Path]
@@ -92,6 +95,40 @@ def test_slow_speeds_are_in_gflops(write: Write, browser: Browser, tmp_path: Pat
     assert series(page, "causal")["torch"][0] == [1024, 22.0]
     assert text(page, "#matrix tbody td .figure") == "22"
     assert "GFLOP/s" in text(page, "#matrix caption")
+    speed = "return [...document.querySelector('#table').rows].slice(0, 2).map((row) => row.cells[5].innerText)"
+    assert page.script(speed) == ["GFLOP/s", "22"]
+    page.script("document.querySelector('.answer').click()")
+    assert text(page, "#receipts dd").startswith("22 GFLOP/s, 1 ms")
+    page.script("document.getElementById('receipts').close()")
+
+
+def test_of_two_devices_each_speed_has_its_unit(write: Write, browser: Browser, tmp_path: Path) -> None:
+    cpu = write("cpu", [kernel("torch", around(1.0), "fwd", flops=22_000_000, env="c")])
+    (cpu / "env.json").write_text(json.dumps({"c": ENVIRONMENT | {"device": "Some CPU", "device_kind": "cpu"}}))
+    page = opened(browser, [cpu, write("gpu", [kernel("fa4:bands", around(1.0), "fwd")])], tmp_path)
+    heads = page.script("return [...document.querySelectorAll('#table th')].map((head) => head.innerText)")
+    speeds = page.script(
+        "return [...document.querySelectorAll('#table tbody tr')].map((row) => row.cells[arguments[0]].innerText)", heads.index("speed")
+    )
+    assert sorted(speeds) == ["11 TFLOP/s", "22 GFLOP/s"]
+    page.script("showReceipts(ALL)")
+    shown = page.script("return [...document.querySelectorAll('#receipts dl')].map((list) => list.querySelector('dd').innerText)")
+    assert sorted(line.partition(",")[0] for line in shown) == sorted(speeds)
+    page.script("document.getElementById('receipts').close()")
+
+
+def test_each_setting_shows_its_own_longest_mask(write: Write, browser: Browser, tmp_path: Path) -> None:
+    """Two head counts at two lengths: the picture of the longer mask does not stand beside the shorter one."""
+    drawn = {n: masks.build("causal_document", n, seed=0) for n in (1024, 4096)}
+    fields = {"mask": "causal_document"}
+    made = [kernel("fa4", around(1.0), "fwd", heads_q=n // 64, seqlen=n, mask_digest=mask.digest, **fields) for n, mask in drawn.items()]
+    folder = write("lengths", made)
+    (folder / "masks.jsonl").write_text("".join(map(mask_line, drawn.values())))
+    page = opened(browser, folder, tmp_path)
+    for number, mask in enumerate(drawn.values()):
+        choose(page, "setting", page.script("return DATA.settings[arguments[0]].title", number))
+        title = page.script("return document.querySelector('#charts .panel-name').title")
+        assert title.startswith(f"{100 * mask.density:.1f} % visible at {('1K', '4K')[number]}")
 
 
 def test_passes_are_switched_and_both_is_their_sum(charts: Browser) -> None:
@@ -220,6 +257,16 @@ def test_the_keyboard_reads_a_chart_too(charts: Browser) -> None:
     assert charts.script(shown) == "full, 1K tokens"
     charts.press(RIGHT)
     assert charts.script(shown) == "full, 4K tokens"
+    visible = """return new Promise((done) => setTimeout(() => done([...document.querySelectorAll('.tip')]
+                 .filter((tip) => tip.checkVisibility({ visibilityProperty: true })).map((tip) => tip.innerText.split('\\n')[0])), 300))"""
+    charts.script("document.activeElement.blur()")
+    assert charts.script(visible) == [], "leaving a chart hides its tooltip"
+    charts.script(
+        "const place = document.getElementById('curve'); place.scrollIntoView(); if (!drawn.has(place)) paint(place); place.focus()"
+    )
+    charts.press(RIGHT)
+    charts.press(RIGHT)
+    assert charts.script(visible) == ["at least 52 % of the fastest speed in"]
     label = charts.script("return document.querySelector('#charts .plot').getAttribute('aria-label')")
     assert "full, 16K: fast, 11 TFLOP/s; 2.00× the speed of mid" in label
 

@@ -11,15 +11,18 @@ import pytest
 
 from longca import masks
 from longca.cli import main
+from longca.kernels import registry
 from longca.report.figures import heat
 from longca.report.markdown import SECTIONS, render
 from longca.report.terminal import fastest_tables
 from longca.results import naming
 from longca.results.reading import read
 from longca.results.shares import fastest_speeds
-from longca.results.summary import headline_table, headlines
+from longca.results.statuses import Coverage
+from longca.results.summary import headlines
+from longca.results.tables import TFLOPS
 from report.browser import Browser
-from report.made import around, kernel, make_record
+from report.made import around, kernel, make_record, split
 from report.opened import PAINT, choose, opened, press_button, text
 
 Write = Callable[..., Path]
@@ -63,11 +66,10 @@ def test_the_first_table_has_the_answer_of_markdown_and_of_the_terminal(write: W
     results = read(folder)
     rows = naming.rows(results)
     (headline,) = headlines(rows)
-    (row,) = headline_table("", [headline]).rows
-    assert row[3:] == ["flash", "5.5", "1 %", "2.00× slow"]
+    assert headline.cells(TFLOPS)[3:] == ["flash", "5.5", "1 %", "2.00× slow"]
     assert answers(page) == {"causal_document": ["flash", "5.5", "2.00× slow"]}
     assert fastest_tables(rows)[0].rows == [["causal_document", "flash 5.5 (n=3)"]]
-    assert " | ".join(row) in render(results, rows, "")
+    assert " | ".join(headline.cells(TFLOPS)) in render(results, rows, "")
 
 
 def test_the_share_of_the_limit_stands_beside_the_speed(write: Write, browser: Browser, tmp_path: Path) -> None:
@@ -121,6 +123,10 @@ def test_the_board_says_what_became_of_every_kernel_on_every_mask(write: Write, 
     ]
     made += [kernel("wrong", around(9.0), "fwd", mask="full", seqlen=2048)]
     made += [kernel("model", around(3.0), "fwd", mask="full", seqlen=1024, simulated="h100-ib")]
+    made += [
+        kernel("half", around(4.0), "fwd", mask="full", seqlen=1024, simulated="h100-ib"),
+        kernel("half", None, "fwd", mask="full", seqlen=2048, simulated="h100-ib", status="unsupported"),
+    ]
     page = opened(browser, write("board", made), tmp_path)
     found = page.script(
         "return [...document.querySelectorAll('#board-table tbody tr')].map((row) =>"
@@ -129,12 +135,13 @@ def test_the_board_says_what_became_of_every_kernel_on_every_mask(write: Write, 
     states = {name: (first.removeprefix("state "), second.removeprefix("state ")) for name, first, second in found}
     assert states == {
         "good": ("measured", "measured"),
-        "some": ("measured-at-some-lengths", "not-run"),
+        "some": ("measured-in-part", "not-run"),
         "wrong": ("wrong", "not-run"),
         "grey": ("unsupported", "not-run"),
         "rule": ("not-run", "not-run"),
         "big": ("failed", "not-run"),
         "model, simulated on h100-ib": ("simulated", "not-run"),
+        "half, simulated on h100-ib": ("simulated-in-part", "not-run"),
     }
     colour = "return getComputedStyle(document.querySelector('td.state.unsupported')).backgroundColor"
     parts = [float(part) for part in re.findall(r"[\d.]+", page.script(colour))[:3]]
@@ -142,7 +149,7 @@ def test_the_board_says_what_became_of_every_kernel_on_every_mask(write: Write, 
     shown = page.script(
         "return [...document.querySelectorAll('#board-key > span')].map((entry) => entry.innerText.trim().split('\\n').at(-1))"
     )
-    assert len(shown) == 7
+    assert len(shown) == len(Coverage)
 
 
 def test_shares_are_those_of_the_chosen_length(write: Write, browser: Browser, tmp_path: Path) -> None:
@@ -238,6 +245,47 @@ def test_what_changed_names_versions_and_times(write: Write, browser: Browser, t
     assert "broken mine · causal · 8K · fwd out is off" in words
 
 
+def test_what_changed_between_two_folders_with_the_same_versions(write: Write, browser: Browser, tmp_path: Path) -> None:
+    """The same cells with the same keys: one became slower, and of a copy nothing is said."""
+    steady = [1.0 + (7 * n % 30) / 5000 for n in range(30)]
+    before = [kernel("mine", steady, "fwd", mask=mask, mask_digest=mask) for mask in ("full", "causal")]
+    slower = kernel("mine", [2 * ms for ms in steady], "fwd", mask="full", mask_digest="full")
+    old, new = write("before", before), write("after", [slower, before[1]])
+    assert slower["key"] == before[0]["key"]
+    words = text(opened(browser, [old, new], tmp_path), "#changes-list")
+    assert "1 cell was measured more than once" in words
+    assert "slower mine · full · 8K · fwd" in words
+    page = opened(browser, [old, write("copy", before)], tmp_path)
+    assert page.script("return document.getElementById('changes').hidden")
+
+
+def test_a_page_of_methods_on_cpus_speaks_of_methods_and_ranks(write: Write, browser: Browser, tmp_path: Path) -> None:
+    made = [split(name, 1.0, ranks, mask_digest=str(ranks), seqlen=64 * ranks) for name in ("usp", "magi") for ranks in (8, 16)]
+    page = opened(browser, write("gloo", made, {"device": "Some CPU", "device_kind": "cpu"}), tmp_path)
+    assert [text(page, f"#{name} h2") for name in ("answer", "speed")] == ["The fastest method for each mask", "All methods on every mask"]
+    assert "ranks across; in each cell the fastest method, TFLOP/s per rank" in text(page, "#matrix caption")
+    assert text(page, "#board-table th") == "method"
+    (tmp_path / "gpus").mkdir()
+    page = opened(browser, write("nccl", made), tmp_path / "gpus")
+    assert "GPUs across; in each cell the fastest method, TFLOP/s per GPU" in text(page, "#matrix caption")
+
+
+def test_numbers_of_older_code_are_counted(write: Write, browser: Browser, tmp_path: Path) -> None:
+    def of(mask: str, **versions: str) -> dict[str, Any]:
+        return kernel("torch:chunked", around(1.0), "fwd", mask=mask, mask_digest=mask, schema=2, versions=versions or None)
+
+    code = str(registry.versions(registry.get("torch:chunked"))["code"])
+    page = opened(browser, write("mixed", [of("full", code=code), of("causal", code="0"), of("causal_document")]), tmp_path)
+    assert "2 of 3 numbers are of an older version" in text(page, "#older-note")
+    words = []
+    for number in range(3):
+        page.script("document.querySelectorAll('.answer')[arguments[0]].click()", number)
+        words.append(text(page, "#receipts-text"))
+    assert ["newer version of this kernel's code" in said for said in words] == [False, True, True]
+    assert "exists" in words[1]
+    assert "before its version was kept" in words[2]
+
+
 def test_what_failed_comes_before_what_was_never_tried(write: Write, browser: Browser, tmp_path: Path) -> None:
     made = [kernel(name, around(1.0), "fwd", seqlen=n) for name, n in (("fa3", 1024), ("fa3", 2048), ("plain", 1024))]
     reason = {"status": "unsupported", "reason": "a rule skips it beyond 1024 tokens"}
@@ -310,10 +358,13 @@ def test_a_trace_becomes_a_timeline(write: Write, browser: Browser, tmp_path: Pa
     page = opened(browser, folder, tmp_path, "--trace", str(trace))
     spans = page.script("return DATA.timelines[0].spans")
     assert spans == [[0, 0, 0, 1.0, 1.5, 0], [1, 1, 1, 0.25, 2.0, 1024]]
+    assert text(page, "#timelines h3") == "ring"
     page.script(PAINT)
     assert page.script("return drawn.get(document.querySelector('#timelines .plot')).getOption().yAxis[0].data") == ["rank 0", "rank 1"]
     assert not page.script("return document.getElementById('to-parallel').hidden")
     assert page.complaints() == []
+    trace.write_text(json.dumps({"traceEvents": events, "otherData": {"title": HOSTILE}}))
+    assert text(opened(browser, folder, tmp_path, "--trace", str(trace)), "#timelines h3") == HOSTILE
     trace.write_text("{}")
     assert main(["report", str(folder), "-o", str(tmp_path / "x.html"), "--trace", str(trace)]) == 2
     assert "is no trace of `longca simulate --trace`" in capsys.readouterr().err

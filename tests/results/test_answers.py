@@ -63,3 +63,5 @@ def test_coverage_is_the_worst_that_a_reader_must_know() -> None:
     model = results_of([kernel("a", around(1.0), "fwd", simulated="h100-ib")]).records
     failed = results_of([kernel("a", None, "fwd", status="oom")]).records
     assert [coverage(records) for records in (ok, model, [*ok, *failed])] == [Coverage.MEASURED, Coverage.SIMULATED, Coverage.PARTLY]
+    assert coverage([*model, *failed]) is Coverage.PARTLY_SIMULATED
+    assert coverage([*model, *ok, *failed]) is Coverage.PARTLY

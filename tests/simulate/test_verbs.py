@@ -175,7 +175,9 @@ def test_timelines_and_json(tmp_path: Path, capsys: Captured) -> None:
     one = ["simulate", *SMALL, "--gpus", "8", "--methods", "ring_p2p", "--passes", "bwd"]
     assert main([*one, "--json", "--trace", str(tmp_path / "t.json"), "--timeline", str(tmp_path / "t.png"), "--ranks", "0,5"]) == 0
     (result,) = lines(capsys)
-    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    written = json.loads((tmp_path / "t.json").read_text())
+    events = written["traceEvents"]
+    assert written["otherData"]["title"].startswith("ring_p2p 1x8 on h100-ib (simulated): causal_document, 8K tokens")
     assert {event["pid"] for event in events} == {0, 5}
     assert max(event["ts"] + event["dur"] for event in events if event["ph"] == "X") <= result["ms"] * 1e3 * (1 + 1e-9)
     assert (tmp_path / "t.png").stat().st_size > 1000

@@ -43,7 +43,7 @@ def _add_problem(parser: argparse.ArgumentParser) -> None:
         "default without a suite: the twelve masks, forward and backward, as in `longca verify`; "
         "with --methods 1K tokens, 64:8 heads of 128 and bf16",
     )
-    what.add_argument("--kernels", metavar="A,B", help="names or name:variant; all: every kernel that runs here")
+    what.add_argument("--kernels", metavar="A,B", help="names or name:variant; all: every kernel that runs here; needed without a suite")
     what.add_argument(
         "--masks",
         metavar="A,B",

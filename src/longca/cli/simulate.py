@@ -230,7 +230,8 @@ def _write_timelines(args: argparse.Namespace, result: Simulated, watched: list[
     if found is None:
         raise BadInput(f"there is no timeline: {result.outcome.reason}")
     times = timeline.of_ranks(found.ranks, watched)
+    title = f"{best.name(cell)} on {args.cluster} (simulated): {best.title(cell)}"
     if args.trace:
-        timeline.write_trace(times, Path(args.trace))
+        timeline.write_trace(times, title, Path(args.trace))
     if args.timeline:
-        timeline.draw(times, f"{best.name(cell)} on {args.cluster} (simulated): {best.title(cell)}", Path(args.timeline))
+        timeline.draw(times, title, Path(args.timeline))

@@ -26,6 +26,7 @@ from longca.results.ranking import NOT_MEASURED, Entry, Figure, Out, Standing, e
 from longca.results.reading import Results
 from longca.results.record import Environment, Masks, Record
 from longca.results.reproduce import command
+from longca.results.tables import speed_unit
 from longca.results.versions import is_older
 
 NOT_COUNTED, TOO_LARGE = "not counted", "too large"  # statuses beside those of records
@@ -305,10 +306,12 @@ def _without_cluster(question: Question, results: Results) -> list[str]:
     simulation = simulate_command(question)
     simulating = [f"to simulate it: {simulation}", f"then: {ask_command(question)}"] if simulation else []
     try:
-        best = recommend(replace(question, cluster=None, exact=True), results).best
+        measured = recommend(replace(question, cluster=None, exact=True), results)
     except BadInput as error:  # records of several devices
         return [lacking, *simulating, f"without --cluster {error}"]
+    best = measured.best
     if best is None:
         return [lacking, *simulating, "without --cluster no measured record answers, either."]
-    speed = f"{best.tflops:.3g} TFLOP/s{' per GPU' if best.method else ''}, {best.ms:.4g} ms"
+    unit = speed_unit([best.tflops])
+    speed = f"{unit.text(best.tflops)} {unit.name}{f' per {measured.unit}' if best.method else ''}, {best.ms:.4g} ms"
     return [lacking, *simulating, f"without --cluster measured records say: use {best.name} ({speed})."]

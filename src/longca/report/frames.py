@@ -21,10 +21,11 @@ class Frame(NamedTuple):
     line: Callable[[Row], str] = attrgetter("line")
 
 
-def frame_of(rows: Sequence[Row]) -> Frame:
-    """GPUs where there are several numbers of them; the visible share where there are more shares than lengths; else tokens."""
+def frame_of(rows: Sequence[Row], place: str = "GPU") -> Frame:
+    """Numbers of ranks where there are several (`place` is what a rank runs on); the visible share where there are more shares than
+    lengths; else tokens."""
     if len({row.record.ranks for row in rows}) > 1:
-        return _over_ranks(rows)
+        return _over_ranks(rows, place)
     if all(row.is_pattern for row in rows):
         lengths, ratios = {row.record.seqlen for row in rows}, {row.ratio for row in rows}
         if None not in ratios and len(ratios) > len(lengths):
@@ -39,7 +40,7 @@ def _with_length(rows: Sequence[Row], name: Callable[[Row], str], x: Callable[[R
     return lambda row: (f"{name(row)}, {format_size(row.record.seqlen)}", x(row))
 
 
-def _over_ranks(rows: Sequence[Row]) -> Frame:
+def _over_ranks(rows: Sequence[Row], place: str) -> Frame:
     """Panels with as many tokens on each GPU, or with as many in all: whichever has more lines of two points. A line is a method with any
     grid."""
     series: Callable[[Row], str] = attrgetter("series")
@@ -49,7 +50,7 @@ def _over_ranks(rows: Sequence[Row]) -> Frame:
         return Frame("ranks", _with_length(rows, lambda row: row.problem, _ranks), series)
     if len({row.record.seqlen / _ranks(row) for row in rows}) == 1:
         return Frame("ranks", lambda row: (row.problem, _ranks(row)), series)
-    return Frame("ranks", lambda row: (f"{row.problem}, {_tokens_each(row)} per GPU", _ranks(row)), series)
+    return Frame("ranks", lambda row: (f"{row.problem}, {_tokens_each(row)} per {place}", _ranks(row)), series)
 
 
 def _ranks(row: Row) -> int:

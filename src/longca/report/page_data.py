@@ -14,7 +14,7 @@ from longca.report.encoding import Values, column, in_array, joined, rounded
 from longca.report.looks import SIMULATED, base_of, line_groups, numbers
 from longca.report.page_cells import PageCell, encoded, record_numbers
 from longca.report.page_settings import STATES, setting_data
-from longca.report.pictures import pictures
+from longca.report.pictures import Pictures
 from longca.report.timelines import Timeline
 from longca.results.answers import STEPS
 from longca.results.dense import only_beside
@@ -43,9 +43,10 @@ def page_data(
     """The data of the page; records are known by their number."""
     groups = grouped(rows, lambda row: row.setting)
     records, limits = record_numbers(results.records), Limits(results)
-    settings, cells = list[dict[str, Any]](), list[PageCell]()
+    settings, cells, pictures = list[dict[str, Any]](), list[PageCell](), Pictures(results.masks)
     for number, group in enumerate(groups.values()):
-        data, own = setting_data(number, group, rows, limits, records)
+        place = "rank" if results.environment(group[0].record).on_cpu else "GPU"
+        data, own = setting_data(number, group, rows, limits, records, pictures.numbers(group), place)
         settings.append(data)
         cells += own
     return {
@@ -65,7 +66,7 @@ def page_data(
         "cells": encoded(cells),
         "changes": _changes(results, records),
         "environments": [_environment(name, environment) for name, environment in results.environments.items()],
-        "pictures": list(pictures(rows, results.masks).items()),
+        "pictures": pictures.drawn,
         "timelines": [timeline.data for timeline in timelines],
     }
 
@@ -117,7 +118,9 @@ def _names(results: Results, rows: Sequence[Row]) -> dict[str, list[Any]]:
     maker = Commands(results.environments, results.masks)
     commands = [maker.parts(row.record) or ("",) * COMMAND_PARTS for row in rows]
     heads = {setting: _heads(setting) for setting in {row.setting for row in rows}}
+    settings = {setting: number for number, setting in enumerate(dict.fromkeys(row.setting for row in rows))}
     names: dict[str, list[Any]] = {
+        "setting": [settings[row.setting] for row in rows],
         "line": [row.line for row in rows],
         "panel": [row.panel for row in rows],
         "same": [row.same for row in rows],

@@ -19,6 +19,7 @@ from longca.results.record import NEVER_RAN, OK, Pass
 from longca.results.shares import common_length
 from longca.results.statuses import WORDS, Coverage, coverage
 from longca.results.summary import Failure, failures
+from longca.results.tables import speed_unit
 from longca.text import printable
 
 Data = dict[str, Any]
@@ -27,16 +28,19 @@ STATES = list(Coverage)
 
 
 def setting_data(
-    number: int, rows: Sequence[Row], everything: Sequence[Row], limits: Limits, records: Numbers
+    number: int, rows: Sequence[Row], everything: Sequence[Row], limits: Limits, records: Numbers, pictures: Mapping[str, int], place: str
 ) -> tuple[Data, list[PageCell]]:
-    """All sections of one setting, and its cells."""
-    frame, found = frame_of(rows), answers(rows)
+    """All sections of one setting, and its cells. `pictures` has numbers by the name of a mask; `place` is what a rank runs on."""
+    frame, found = frame_of(rows, place), answers(rows)
     cells = cells_of(number, frame, found, limits, records)
     panels = grouped(rows, lambda row: frame.place(row)[0])
     data = {
         "title": rows[0].setting.title,
         "axis": frame.axis,
-        "panels": [[panel, own[0].problem] for panel, own in panels.items()],
+        "line": "method" if rows[0].record.method else "kernel",
+        "place": place,
+        "unit": speed_unit(answer.ranking.standings[0].tflops for answer in found if answer.ranking.best),
+        "panels": [[panel, pictures.get(own[0].problem)] for panel, own in panels.items()],
         "passes": [pass_ for pass_ in Pass if any(answer.contest.pass_ is pass_ for answer in found)],
         "peak": _peak(rows),
         "suffix": _suffix(rows),

@@ -48,8 +48,13 @@ class _Event(msgspec.Struct):
     args: _Args = _Args()
 
 
-class _Trace(msgspec.Struct, rename={"events": "traceEvents"}):
+class _About(msgspec.Struct, frozen=True):
+    title: str = ""
+
+
+class _Trace(msgspec.Struct, rename={"events": "traceEvents", "about": "otherData"}):
     events: list[_Event]
+    about: _About = _About()
 
 
 def read_timeline(path: str | Path) -> Timeline:
@@ -61,7 +66,7 @@ def read_timeline(path: str | Path) -> Timeline:
         raise BadInput(f"cannot read {path}: {error.strerror}; give a file that `longca simulate --trace` wrote.") from error
     except msgspec.DecodeError as error:
         raise BadInput(f"{path} is no trace of `longca simulate --trace`: {error}.") from error
-    return Timeline(file.stem, list(_spans(trace.events)))
+    return Timeline(trace.about.title or file.stem, list(_spans(trace.events)))
 
 
 def _spans(events: Iterable[_Event]) -> Iterable[Span]:

@@ -11,6 +11,7 @@ from longca.results.metrics import median
 from longca.results.naming import Row
 from longca.results.record import OK, Pass, Record
 from longca.results.statuses import explaining
+from longca.results.tables import TFLOPS, speed_unit
 
 Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item")
@@ -53,6 +54,17 @@ COMPILING = Measure("ms", _above_zero("compile_ms"), join=max)
 BUILDING = Measure("ms", _above_zero("build_ms"), join=max)
 TYPICAL_PLANNING = PLANNING._replace(join=median)
 TYPICAL_BUILDING = BUILDING._replace(join=median, spread=_range("build_ms"))
+
+
+def speed_of(rows: Iterable[Row]) -> Measure:
+    """The speed in the unit that fits these rows: GFLOP/s if all are below 1 TFLOP/s."""
+    unit = speed_unit(row.record.speed for row in rows if row.record.ok)
+
+    def spread(record: Record) -> tuple[float, float]:
+        low, high = _speeds(record)
+        return low * unit.per_tflops, high * unit.per_tflops
+
+    return SPEED if unit is TFLOPS else Measure(unit.name, lambda record: record.speed * unit.per_tflops, spread)
 
 
 class Point(NamedTuple):

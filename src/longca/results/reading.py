@@ -26,7 +26,7 @@ class Results:
     masks: dict[tuple[str, str], MaskEntry] = field(default_factory=dict)
     folders: list[Path] = field(default_factory=list)
     homes: dict[str, tuple[int, ...]] = field(default_factory=dict)  # by key the numbers of the folders that hold the record
-    replaced: list[Record] = field(default_factory=list)  # records that a later one of the same cell and folder replaced
+    replaced: list[Record] = field(default_factory=list)  # by a later record of the same cell
 
     def environment(self, record: Record) -> Environment:
         """The record's environment; an empty one where its journal does not say."""
@@ -49,7 +49,9 @@ def read_all(folders: Iterable[str | Path]) -> Results:
         own = without_doubtful(counting, environments)
         home = (number,)
         for record in own:
-            records.pop(record.key, None)  # a later record also stands later
+            earlier = records.pop(record.key, None)  # a later record also stands later
+            if earlier is not None and earlier != record:  # a copy of a journal changes nothing
+                results.replaced.append(earlier)
             records[record.key] = record
             results.homes[record.key] = results.homes.get(record.key, ()) + home
         results.environments |= environments

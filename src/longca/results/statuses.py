@@ -50,7 +50,8 @@ class Coverage(Word):
 
     MEASURED = "measured"
     SIMULATED = "simulated"
-    PARTLY = "measured at some lengths"
+    PARTLY = "measured in part"
+    PARTLY_SIMULATED = "simulated in part"
     WRONG = "wrong"
     FAILED = "failed"
     UNSUPPORTED = "unsupported"
@@ -67,10 +68,11 @@ def coverage(records: Iterable[Record]) -> Coverage:
     statuses = {record.status for record in known}
     if statuses & _WRONG:
         return Coverage.WRONG
-    if statuses == {Status.OK}:
-        return Coverage.SIMULATED if all(record.simulated for record in known) else Coverage.MEASURED
     if Status.OK in statuses:
-        return Coverage.PARTLY
+        simulated = all(record.simulated for record in known if record.ok)
+        if statuses == {Status.OK}:
+            return Coverage.SIMULATED if simulated else Coverage.MEASURED
+        return Coverage.PARTLY_SIMULATED if simulated else Coverage.PARTLY
     if statuses & _FAILED:
         return Coverage.FAILED
     return Coverage.UNSUPPORTED if statuses & (NEVER_RAN - {Status.SKIPPED}) else Coverage.NOT_RUN

@@ -59,13 +59,13 @@ class Headline:
         return f"{times:.{3 if times < 1.1 else 2}f}× {behind.title}"  # 1.03 would look like 3 %
 
     def cells(self, unit: SpeedUnit) -> list[str]:
-        """Returns its row in a `headline_table`, with the speed in this unit."""
+        """Returns the row of a headline table, with the speed in this unit."""
         peak = "" if self.best.mfu is None else f"{100 * self.best.mfu:.0f} %"
         return [self.panel, self.contest.pass_.value, self.length, self.fastest, unit.text(self.best.tflops), peak, self.ahead]
 
 
 def headline_table(title: str, lines: Sequence[Headline]) -> Table:
-    """Returns the headlines of one setting, a row each."""
+    """Returns a row per headline, with speeds in the unit that fits all of them."""
     unit = speed_unit(line.best.tflops for line in lines)
     return Table(title, ["mask", "pass", "length", "fastest", unit.name, "of peak", "ahead of"], [line.cells(unit) for line in lines])
 

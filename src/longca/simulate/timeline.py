@@ -15,7 +15,7 @@ COLOURS = {"attention": "#4269d0", "memory": "#97bbf5", "transfer": "#efb118", "
 ORDER = {"compute": 0, "transfers": 1}
 
 
-def trace(times: Mapping[int, RankTimes]) -> dict[str, Any]:
+def trace(times: Mapping[int, RankTimes], title: str) -> dict[str, Any]:
     """The spans of ranks as trace events: a process per rank, a thread for compute and one for transfers. Times are in microseconds."""
     events: list[dict[str, Any]] = []
     for rank, own in times.items():
@@ -29,7 +29,7 @@ def trace(times: Mapping[int, RankTimes]) -> dict[str, Any]:
                 events.append({**common, "ph": "e", "ts": span.end * 1e6})
             else:
                 events.append(_complete(rank, span))
-    return {"traceEvents": events, "displayTimeUnit": "ms"}
+    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"title": title}}
 
 
 def _complete(rank: int, span: Span) -> dict[str, Any]:
@@ -45,9 +45,9 @@ def _complete(rank: int, span: Span) -> dict[str, Any]:
     }
 
 
-def write_trace(times: Mapping[int, RankTimes], path: Path) -> None:
+def write_trace(times: Mapping[int, RankTimes], title: str, path: Path) -> None:
     try:
-        path.write_text(json.dumps(trace(times)))
+        path.write_text(json.dumps(trace(times, title)))
     except OSError as error:
         raise BadInput(f"cannot write {path}: {error.strerror}; give another file.") from error
 

@@ -1,8 +1,8 @@
 "use strict";
 // The first screen: for each mask and length the fastest kernel, its speed, how far ahead it is, and its share of the limit.
-const TINTS = [
-  ["kernel", "fastest kernel"],
-  ["limit", "share of the limit"],
+const tints = (limited) => [
+  ["kernel", `fastest ${setting().line}`],
+  ...(limited ? [["limit", "share of the limit"]] : []),
   ["ahead", "lead over the next"],
 ];
 
@@ -73,21 +73,33 @@ function winners() {
   );
 }
 
+// How many of the shown numbers are of an older version of the kernel's code; their receipts say so, too.
+function drawOlder(own) {
+  const older = own.filter(({ records }) => records.some((record) => get(record, "older"))),
+    place = document.getElementById("older-note");
+  place.hidden = !older.length;
+  place.textContent = older.length
+    ? `${older.length === own.length ? (own.length === 1 ? "This number is" : `All ${own.length} numbers are`) : `${older.length} of ${own.length} numbers are`} of an older version of the code than this LongCA has, or of one that was not recorded.`
+    : "";
+}
+
 function drawAnswer() {
   const { axis, panels, matrix } = setting(),
     own = matrix.filter(({ pass }) => pass === passNow());
   const places = unique(own.map(({ x }) => x)).sort((a, b) => a - b),
+    limited = own.some(({ limit }) => limit !== null),
     made = element("table", null, "answers");
+  made.style.setProperty("--places", places.length);
   const head = element("tr");
   head.append(element("th", "mask"), ...places.map((x) => element("th", placeText(axis, x))));
-  made.append(
+  const caption = element("caption");
+  caption.append(
     element(
-      "caption",
-      `${AXIS_TITLES[axis]} across; in each cell the fastest kernel, ${speedUnit()}${axis === "ranks" ? " per GPU" : ""}, ${own.some(({ limit }) => limit !== null) ? "share of the limit, " : ""}and its lead over the next or who is as fast (=)${setting().suffix ? `; everything was${setting().suffix.slice(1)}, nothing was measured` : ""}`,
+      "span",
+      `${axisTitle(axis)} across; in each cell the fastest ${setting().line}, ${unitOf(MEASURES[0])}, ${limited ? "share of the limit, " : ""}and its lead over the next or who is as fast (=)${setting().suffix ? `; everything was${setting().suffix.slice(1)}, nothing was measured` : ""}`,
     ),
-    element("thead"),
-    element("tbody"),
   );
+  made.append(caption, element("thead"), element("tbody"));
   made.tHead.append(head);
   const rows = groupBy(own, ({ panel, simulated }) => JSON.stringify([panels.findIndex(([name]) => name === panel), simulated]));
   for (const key of [...rows.keys()].sort((a, b) => JSON.parse(a)[0] - JSON.parse(b)[0])) {
@@ -110,9 +122,11 @@ function drawAnswer() {
   bindSelect(
     "tint",
     "tint",
-    TINTS.map(([key, text]) => option(key, text)),
+    tints(limited).map(([key, text]) => option(key, text)),
     state.tint,
   );
+  document.getElementById("limit-note").hidden = !limited;
+  drawOlder(own);
   winners();
   watchOverflow();
 }

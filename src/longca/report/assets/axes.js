@@ -95,7 +95,7 @@ function placeAxis({ axis, places }, big) {
     log = axis !== "ratio";
   const label = { color: quiet, hideOverlap: true, customValues: places, formatter: (x) => placeText(axis, x) };
   const common = {
-    name: AXIS_TITLES[axis],
+    name: axisTitle(axis),
     nameLocation: "middle",
     nameGap: big ? 30 : 24,
     nameTextStyle: { color: quiet },

@@ -10,7 +10,8 @@ const BOARDS = [
 const STATE_MARKS = new Map([
   ["measured", "●"],
   ["simulated", "○"],
-  ["measured at some lengths", "◐"],
+  ["measured in part", "◐"],
+  ["simulated in part", "◌"],
   ["wrong", "✗"],
   ["failed", "!"],
   ["unsupported", "–"],
@@ -109,7 +110,7 @@ function drawBoard() {
   if (state.board === "error") lines.sort((a, b) => worstOf(entries, b) - worstOf(entries, a));
   const made = element("table", null, "board"),
     head = element("tr");
-  head.append(element("th", "kernel"), ...panels.map(([panel]) => breakable(panel, "th")));
+  head.append(element("th", setting().line), ...panels.map(([panel]) => breakable(panel, "th")));
   made.append(element("thead"), element("tbody"));
   made.tHead.append(head);
   for (const line of lines) {
@@ -150,7 +151,7 @@ function drawBoard() {
   watchOverflow();
 }
 
-const WORST_FIRST = ["wrong", "failed", "measured at some lengths", "not run", "unsupported", "simulated", "measured"];
+const WORST_FIRST = ["wrong", "failed", "measured in part", "simulated in part", "not run", "unsupported", "simulated", "measured"];
 const worse = (entry, other) =>
   WORST_FIRST.indexOf(DATA.states[entry.state]) < WORST_FIRST.indexOf(DATA.states[other.state]) || (entry.error ?? 0) > (other.error ?? 0);
 const worstOf = (entries, line) =>

@@ -117,7 +117,7 @@ function lineOption(frame, panel, big = false) {
         return tooltipText(
           own.filter((cell) => cell.x === x),
           frame.measure,
-          `${panel}, ${placeText(frame.axis, x)} ${frame.axis === "seqlen" ? "tokens" : AXIS_TITLES[frame.axis]}`,
+          `${panel}, ${placeText(frame.axis, x)} ${axisTitle(frame.axis)}`,
         );
       },
     },
@@ -125,6 +125,9 @@ function lineOption(frame, panel, big = false) {
 }
 
 const nearest = (places, x) => places.reduce((best, place) => (Math.abs(place - x) < Math.abs(best - x) ? place : best), places[0]);
+
+// Below short bars there is room for the ends of an axis and its middle.
+const fewerMarks = (axis) => (axis.interval ? { ...axis, interval: axis.max / 2 } : axis);
 
 function barOption(frame, panel, x, big = false) {
   const own = (frame.byPanel.get(panel) ?? []).filter((cell) => cell.x === x),
@@ -141,7 +144,7 @@ function barOption(frame, panel, x, big = false) {
   return {
     animation: false,
     grid: { left: 8, right: 46, top: 6, bottom: 24, containLabel: true },
-    xAxis: { ...valueAxis(frame, false), name: unitOf(measure), nameLocation: "middle", nameGap: 26, nameTextStyle: { color: quiet } },
+    xAxis: { ...fewerMarks(valueAxis(frame, false)), name: unitOf(measure), nameLocation: "middle", nameGap: 26, nameTextStyle: { color: quiet } },
     yAxis: {
       type: "category",
       inverse: true,

@@ -4,7 +4,6 @@
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const PASS_WORDS = new Map(DATA.passes);
 const STATUS = new Map(DATA.statuses.map(([name, words, never]) => [name, { words, never }]));
-const PICTURES = new Map(DATA.pictures);
 
 function bytesOf(packed) {
   const text = atob(packed),
@@ -84,7 +83,7 @@ function figureText(value) {
 
 const shareText = (value) => `${(100 * value).toFixed(value < 0.1 ? 1 : 0)} %`;
 const placeText = (axis, x) => (axis === "seqlen" ? sizeText(x) : axis === "ratio" ? shareText(x) : String(x));
-const AXIS_TITLES = { seqlen: "tokens", ratio: "visible share of the blocks", ranks: "GPUs" };
+const axisTitle = (axis) => ({ seqlen: "tokens", ratio: "visible share of the blocks", ranks: `${setting().place}s` })[axis];
 
 function element(tag, text, className) {
   const made = document.createElement(tag);

@@ -51,9 +51,10 @@ function swatch(name) {
   return made;
 }
 
-function maskPicture(name) {
-  const known = PICTURES.get(name);
-  if (!known || !known.shades) return null;
+// Pictures of masks are known by their number; a mask without bands and blocks has none.
+function maskPicture(number) {
+  const [name, known] = DATA.pictures[number] ?? [];
+  if (!known?.shades) return null;
   const canvas = element("canvas", null, "picture");
   canvas.width = known.shades[0].length;
   canvas.height = known.shades.length;
@@ -70,8 +71,8 @@ function maskPicture(name) {
   return canvas;
 }
 
-function maskWords(name) {
-  const known = PICTURES.get(name);
+function maskWords(number) {
+  const known = DATA.pictures[number]?.[1];
   return known
     ? `${(100 * known.density).toFixed(1)} % visible at ${sizeText(known.seqlen)}${known.params && ", " + known.params} (seed ${known.seed})`
     : "";

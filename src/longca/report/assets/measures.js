@@ -17,10 +17,11 @@ const rowsOf = (name) => (cell) => {
   return lists.length && lists.every(Array.isArray) ? sum(lists.map(most)) : null;
 };
 
-// Speeds are in GFLOP/s where the fastest of the setting is below a tenth of a TFLOP/s, as on a CPU.
-const SLOW = DATA.settings.map(({ matrix }) => matrix.length > 0 && Math.max(...matrix.map(({ tflops }) => tflops)) < 0.1);
-const speedUnit = () => (SLOW[settingNumber()] ? "GFLOP/s" : "TFLOP/s"),
-  speedOf = (tflops) => (tflops === null ? null : SLOW[settingNumber()] ? 1e3 * tflops : tflops);
+// Records hold TFLOP/s; a setting says in which unit its speeds are shown (GFLOP/s on a CPU).
+const inUnit = (tflops, [, factor]) => (tflops === null || tflops === undefined ? null : Number((tflops * factor).toPrecision(12)));
+const speedUnit = () => setting().unit[0],
+  speedOf = (tflops) => inUnit(tflops, setting().unit),
+  unitOfRecord = (record) => DATA.settings[get(record, "setting")].unit;
 
 const MEASURES = [
   {
@@ -62,7 +63,7 @@ const MEASURES = [
   { key: "imbalance", label: "Imbalance of the work", unit: "most over mean", value: joined("imbalance", most) },
   {
     key: "sent",
-    label: "Bytes sent by a GPU",
+    label: "Bytes sent by a rank",
     unit: "GiB",
     value: (cell) => {
       const bytes = rowsOf("bytes_sent")(cell);
@@ -91,7 +92,7 @@ const offered = (cells) =>
 const measureNow = (cells) => offered(cells).find(({ key }) => key === state.measure) ?? MEASURES[0];
 
 const unitOf = (measure) => {
-  const each = measure.key === "tflops" && setting().axis === "ranks" ? " per GPU" : "";
+  const each = measure.key === "tflops" && setting().axis === "ranks" ? ` per ${setting().place}` : "";
   return measure.key === "speedup" ? `× the speed of ${nameText(baseNow())}` : measure.unit + each;
 };
 

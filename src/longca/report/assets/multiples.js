@@ -43,9 +43,10 @@ function forget(places) {
   }
 }
 
-// Left and right move the tooltip from place to place; Escape hides it.
+// Left and right move the tooltip from place to place; Escape hides it, and so does leaving the chart.
 function readByKeys(place) {
   let at = -1;
+  place.addEventListener("blur", () => drawn.get(place)?.dispatchAction({ type: "hideTip" }));
   place.addEventListener("keydown", (event) => {
     const chart = drawn.get(place),
       series = chart?.getOption().series ?? [],
@@ -77,7 +78,7 @@ const barPlace = (frame) =>
 function chartWords(frame, panel) {
   const { matrix } = setting(),
     own = matrix.filter((entry) => entry.panel === panel && entry.pass === passNow());
-  return `${panel}, ${unitOf(frame.measure)} over ${AXIS_TITLES[frame.axis]}. ${own.map(answerWords).join(" ")}`;
+  return `${panel}, ${unitOf(frame.measure)} over ${axisTitle(frame.axis)}. ${own.map(answerWords).join(" ")}`;
 }
 
 function card(frame, [panel, mask]) {

@@ -39,7 +39,7 @@ function drawChanges() {
   place.replaceChildren(
     element(
       "p",
-      `${total} cells were measured more than once, with other code or versions or in another folder: ${words}.${more ? ` ${more} changes are not listed.` : ""}`,
+      `${total} ${total === 1 ? "cell was" : "cells were"} measured more than once, with other code or versions or in another folder: ${words}.${more ? ` ${more} changes are not listed.` : ""}`,
       "note",
     ),
     ...folded(cells.map(changeEntry), "changes"),

@@ -17,6 +17,7 @@ function watchOverflow() {
 
 // Another setting has other kernels, masks and places: what was chosen among them is forgotten.
 function drawHead() {
+  for (const word of document.querySelectorAll(".line-word")) word.textContent = setting().line;
   bindSelect(
     "setting",
     "setting",
@@ -62,6 +63,7 @@ function setUp() {
       setState({ section: link.hash.slice(1) });
       scrollToSection();
     });
+  readByKeys(document.getElementById("curve"));
   for (const dialog of document.querySelectorAll("dialog")) {
     dialog.addEventListener("click", (event) => {
       if (event.target === dialog) dialog.close();

@@ -51,7 +51,7 @@ function timelineOption({ kinds, names, spans }) {
       name: "ms",
       nameLocation: "middle",
       nameGap: 26,
-      axisLabel: { color: quiet },
+      axisLabel: { color: quiet, showMaxLabel: false },
       nameTextStyle: { color: quiet },
       splitLine: { lineStyle: { color: line } },
     },

@@ -7,7 +7,8 @@ function timeLine(record) {
   if (get(record, "ms_median") === null) return `${statusOf(record).words}: ${get(record, "reason") || "no reason was given"}`;
   const [ms, p20, p80, n, spread] = ["median", "p20", "p80", "n", "spread"].map((name) => get(record, `ms_${name}`));
   const known = spread === null ? "" : `, median known to ${spread < 0.0005 ? "less than ±0.1 %" : `±${shareText(spread)}`}`;
-  return `${figureText(get(record, "tflops"))} TFLOP/s, ${numberText(ms)} ms (20th to 80th percentile ${numberText(p20)} to ${numberText(p80)}, ${n} samples${known})`;
+  const unit = unitOfRecord(record);
+  return `${figureText(inUnit(get(record, "tflops"), unit))} ${unit[0]}, ${numberText(ms)} ms (20th to 80th percentile ${numberText(p20)} to ${numberText(p80)}, ${n} samples${known})`;
 }
 
 function errorLine(record) {
@@ -64,6 +65,12 @@ const copied = (text, place) =>
     },
   );
 
+// A record from before code versions were kept is older than the code here, too.
+const olderWords = (record) =>
+  JSON.parse(get(record, "versions") || "{}").code
+    ? "A newer version of this kernel's code exists: this number is of an older one."
+    : "A newer version of this kernel's code may exist: the record is from before its version was kept.";
+
 function receipt(record) {
   const box = element("section", null, "receipt"),
     simulated = get(record, "simulated"),
@@ -74,14 +81,7 @@ function receipt(record) {
       `${get(record, "line")} · ${get(record, "panel")} · ${sizeText(get(record, "seqlen"))} · ${PASS_WORDS.get(get(record, "pass"))}`,
     ),
   );
-  if (get(record, "older"))
-    box.append(
-      element(
-        "p",
-        "A newer version of this kernel's code exists: this number is of an older one. Run the command to measure it again.",
-        "warn",
-      ),
-    );
+  if (get(record, "older")) box.append(element("p", `${olderWords(record)} Run the command to measure it again.`, "warn"));
   if (get(record, "same"))
     box.append(element("p", `At this length the mask ${get(record, "mask")} is the same as ${get(record, "same")}.`, "note"));
   if (simulated) box.append(element("p", `Simulated on ${simulated}: nobody measured it.`, "warn"));

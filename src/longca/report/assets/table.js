@@ -1,5 +1,6 @@
 "use strict";
 // The table of all records: filter, sort, more rows on demand, a record's details, and CSV.
+const ONE_UNIT = unique(DATA.settings.map(({ unit }) => unit[0])).length === 1; // else each number has its own
 const SHOWN = [
   ["line", "kernel"],
   ["panel", "mask"],
@@ -8,7 +9,7 @@ const SHOWN = [
   ["heads", "heads"],
   ["dtype", "dtype"],
   ["status", "status"],
-  ["tflops", "TFLOP/s"],
+  ["tflops", ONE_UNIT ? DATA.settings[0].unit[0] : "speed"],
   ["ms_median", "ms"],
   ["tokens_s", "tokens/s"],
   ["mfu", "of peak"],
@@ -61,8 +62,12 @@ function updateTable() {
 function cellText(record, name) {
   const value = get(record, name);
   if (name === "seqlen") return sizeText(value);
+  if (name === "tflops" && value !== null) {
+    const unit = unitOfRecord(record);
+    return numberText(inUnit(value, unit)) + (ONE_UNIT ? "" : ` ${unit[0]}`);
+  }
   if (name === "mfu" && value !== null) return `${(100 * value).toFixed(0)} %`;
-  if (name === "tokens_s" && value !== null) return String(Math.round(value));
+  if (name === "tokens_s" && value !== null) return Math.round(value).toLocaleString("en-US");
   return numberText(value);
 }
 

@@ -9,7 +9,7 @@ from longca.report.figures.lines import broken, ends_of
 from longca.report.figures.sheet import LEFT, LETTER, RIGHT, WIDTH, Drawing, Layout, sheet, without
 from longca.report.figures.style import Styles, plain
 from longca.results.naming import Row
-from longca.results.points import SPEED, at_longest, grouped, timed_lines
+from longca.results.points import Measure, at_longest, grouped, speed_of, timed_lines
 from longca.results.statuses import why
 from longca.text import format_size
 
@@ -33,12 +33,13 @@ def at_the_longest(drawing: Drawing) -> Any:
     width = WIDTH if lines > 1 else max(4.5, min(WIDTH, 1.2 + 0.2 * beside * (len(shown) + 1)))
     labels = [_label(name, rows, int((width - 1) / LETTER / beside)) for name, rows in masks]
     layout = Layout(columns=1, height=1.5, below=0.48 + 0.14 * max(label.count("\n") + 1 for label in labels), width=width)
-    names = "", "TFLOP/s at the longest length"
+    speed = speed_of(drawing.rows)
+    names = "", f"{speed.label} at the longest length"
     figure = sheet(drawing, [""] * len(parts), names, legend, [_same(own), without(own, shown)], layout)
     top, slot = 0.0, min(0.88 / len(shown), WIDEST * beside / (width - LEFT - RIGHT))
     for number, (axes, part) in enumerate(zip(figure.axes, parts, strict=True)):
         for place, (_, rows) in enumerate(part):
-            _group(axes, place, rows, shown, slot, drawing.styles)
+            _group(axes, place, rows, shown, slot, drawing.styles, speed)
         axes.set_xticks(range(len(part)), labels[number * beside : number * beside + len(part)])
         axes.set_xlim(-0.55, beside - 0.45)  # bars are as wide in the last row
         axes.tick_params(axis="x", length=0)
@@ -59,12 +60,12 @@ def _same(rows: Sequence[Row]) -> str:
     return f"* At this length: {'; '.join(sentences)}." if sentences else ""
 
 
-def _group(axes: Any, place: int, rows: Sequence[Row], lines: Sequence[str], width: float, styles: Styles) -> None:
+def _group(axes: Any, place: int, rows: Sequence[Row], lines: Sequence[str], width: float, styles: Styles, speed: Measure) -> None:
     """The bars of one mask."""
     by_line = grouped(rows, lambda row: row.line)
     for number, line in enumerate(lines):
         here = by_line.get(line, [])
-        x, ends = place + width * (number - (len(lines) - 1) / 2), ends_of(SPEED)(here)
+        x, ends = place + width * (number - (len(lines) - 1) / 2), ends_of(speed)(here)
         if ends:
             value, low, high = ends
             error = [[value - low], [high - value]]

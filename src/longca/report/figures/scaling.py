@@ -7,7 +7,7 @@ from typing import Any
 
 from longca.report.figures.lines import RANKS
 from longca.report.figures.sheet import Drawing
-from longca.report.figures.speed import SPEED, charts
+from longca.report.figures.speed import charts, speed_measure
 from longca.results.naming import Row
 from longca.results.points import grouped
 from longca.text import format_size
@@ -21,7 +21,8 @@ def over_ranks(drawing: Drawing) -> Any:
             chosen = _most_ranks(group, size)
             if chosen:
                 panels[f"{family}, {format_size(round(size(chosen[0])))} {words}"] = chosen
-    return charts(drawing, panels, RANKS, SPEED._replace(label="TFLOP/s per rank"))
+    speed = speed_measure(drawing)
+    return charts(drawing, panels, RANKS, speed._replace(label=f"{speed.label} per rank"))
 
 
 def _in_all(row: Row) -> float:

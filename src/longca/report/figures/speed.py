@@ -16,15 +16,21 @@ from longca.results.statuses import LETTERS, LETTERS_EXPLAINED
 
 MOST_DENSE = 3  # level lines: those that block patterns find it hardest to beat
 FEW, TALL = 6, 2.5  # of more lines than these, the best can be told apart in a panel of so many inches
-SPEED = Measure("TFLOP/s", ends_of(points.SPEED), marks=frozenset(LETTERS))
 TIME = Measure("ms", ends_of(points.TIME), marks=frozenset(LETTERS))
+
+
+def speed_measure(drawing: Drawing) -> Measure:
+    """The speed, in one unit for the whole figure."""
+    speed = points.speed_of(drawing.rows)
+    return Measure(speed.label, ends_of(speed), marks=frozenset(LETTERS))
 
 
 def over_length_or_ratio(drawing: Drawing) -> Any:
     """A panel for each mask with several lengths or shares: a single point is seen better among the bars."""
     panels = grouped(drawing.rows, LENGTH.panel)
     several = {name: rows for name, rows in panels.items() if len({row.record.seqlen for row in rows}) > 1}
-    return charts(drawing, several, LENGTH, SPEED) if several else charts(drawing, _by_ratio(drawing), RATIO, SPEED)
+    measure = speed_measure(drawing)
+    return charts(drawing, several, LENGTH, measure) if several else charts(drawing, _by_ratio(drawing), RATIO, measure)
 
 
 def beside_dense(drawing: Drawing) -> Any:
