@@ -161,7 +161,7 @@ def explain(
     softcap = softcap if softcap is not None else (shape.softcap if shape else 0.0)
     sinks = sinks if sinks is not None else (shape.sinks if shape else False)
     kind, name = _device(device)
-    usual = {} if shape is None or not isinstance(mask, str) else shape.mask_params.get(mask, {})
+    usual = {} if shape is None or not isinstance(mask, str) else shape.params_of(mask)
     (heads_q, heads_kv), dims = parse_heads(str(heads)), parse_dims(str(head_dim))
     built = _build(mask, seqlen, heads_kv, seed, {**usual, **(params or {})}, documents)
     if (dtype := dtype or KINDS[kind]) not in ("bf16", "fp16", "fp32", "fp64"):

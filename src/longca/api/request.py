@@ -95,9 +95,9 @@ def resolve(request: RunRequest) -> Suite:
         raise BadInput(f"name a suite ({', '.join(suites.names())}, or a TOML file), or give --kernels.")
     load_masks(request.plugins)
     suite = suites.find(str(request.suite)) if request.suite is not None else Suite(**_usual_shape(request, level))
-    if request.model:
-        suite = with_model(suite, request.model)
     lists: dict[str, Any] = {name: tuple(texts(name, getattr(request, name))) for name in LISTS if getattr(request, name) is not None}
+    if request.model:
+        suite = with_model(suite, request.model, lists.get("masks", ()))
     if "passes" in lists:
         lists["passes"] = tuple(map(parse_pass, lists["passes"]))
     suite = suite.changed(**lists, seeds=_seeds(request.seeds), distribution=request.distribution, packing=request.packing)

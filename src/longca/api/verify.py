@@ -220,9 +220,10 @@ def plan_verify(request: VerifyRequest, *, in_process: bool = False, trials: boo
             file = "" if str(entry.plugin) in entry.failure.reason else f"{entry.plugin}: "
             raise BadInput(f"{file}{entry.failure.reason.rstrip('.')}.")
     documents = suite.document_lengths if suite.documents else ()
-    windows = {} if request.model is None else find_model(request.model).mask_params
+    model = None if request.model is None else find_model(request.model)
+    windows = {name: model.params_of(name) if model else {} for name in suite.masks}
     steps = [
-        make_step(name, parse_size(str(length)), request.seed, windows.get(name, {}) | settings, documents)
+        make_step(name, parse_size(str(length)), request.seed, windows[name] | settings, documents)
         for length in suite.seqlens
         for name in suite.masks
     ]

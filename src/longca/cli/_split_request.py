@@ -61,9 +61,9 @@ def request_of(
     if args.seqlens and args.per_gpu:
         raise BadInput("--seqlen and --per-gpu both set the length of the sequence; give one of them.")
     suite = suites.Suite(masks=("causal",), level=LevelName.CP, seqlens=("8K",), per_rank=args.seqlens is None)
-    if args.model:
-        suite = with_model(suite, args.model)
     lists: dict[str, Any] = {name: tuple(parse_list(getattr(args, name))) for name in LISTS if getattr(args, name) is not None}
+    if args.model:
+        suite = with_model(suite, args.model, lists.get("masks", ()))
     if args.per_gpu:
         lists["seqlens"] = tuple(parse_list(args.per_gpu))
     passes = tuple(map(parse_pass, parse_list(args.passes))) if args.passes else (Pass.FWD, Pass.BWD)

@@ -125,9 +125,10 @@ def make_steps(request: CpRequest, suite: Suite, ranks: int) -> list[Step]:
     lengths = [parse_size(length) for length in parse_list(request.seqlens)] if request.seqlens else [even]
     asked = [(name, length) for length in lengths for name in suite.mask_names]
     asked += [(name, odd) for name in suite.mask_names if name in ODD_MASKS and not request.seqlens]
-    windows = {} if request.model is None else find_model(request.model).mask_params
+    model = None if request.model is None else find_model(request.model)
+    windows = {name: model.params_of(name) if model else {} for name in suite.mask_names}
     settings = dict(request.settings or {})
-    return [make_step(name, length, request.seed, windows.get(name, {}) | settings, documents) for name, length in asked]
+    return [make_step(name, length, request.seed, windows[name] | settings, documents) for name, length in asked]
 
 
 class CheckingRanks(Ranks):
