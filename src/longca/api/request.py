@@ -117,6 +117,9 @@ def resolve(request: RunRequest) -> Suite:
     limits = {name: value for name, value in (("memory", request.memory), ("workers", request.workers)) if value is not None}
     suite = suite.changed(limits=replace(suite.limits, **limits).with_deadline(request.deadline))
     suites.check(suite)
+    for name in ("distribution", "packing"):
+        if getattr(request, name):
+            suites.refuse_without_documents(f"a {name} is", suite.mask_names)
     _refuse_conflicts(request, suite)
     _refuse_baseline(request)
     return suite

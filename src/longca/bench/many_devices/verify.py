@@ -47,6 +47,8 @@ class CpRequest:
     head_dims: str | None = None
     dtypes: str | None = None
     documents: str | None = None
+    distribution: str | None = None
+    packing: str | None = None
     model: str | None = None
     softcap: float | None = None
     sinks: bool | None = None
@@ -96,6 +98,8 @@ def make_level(request: CpRequest) -> ManyDevices:
         head_dims=(dim,),
         dtypes=tuple(parse_list(request.dtypes or dtype)),
         documents=request.documents or "",
+        distribution=request.distribution or "",
+        packing=request.packing or "",
         seeds=(request.seed,),
         nproc=request.nproc or 0,
         limits=Limits().with_deadline(request.deadline),
@@ -119,7 +123,6 @@ def _grids(ranks: int, heads: int) -> str:
 
 def make_steps(request: CpRequest, suite: Suite, ranks: int) -> list[Step]:
     """Every mask at a length that peers take, and some at one that divides by nothing; or the lengths asked for."""
-    documents = suite.document_lengths if suite.documents else ()
     even = TOKENS_PER_RANK[request.device] * ranks
     odd = even - 2 * ranks - 1
     lengths = [parse_size(length) for length in parse_list(request.seqlens)] if request.seqlens else [even]
@@ -128,7 +131,7 @@ def make_steps(request: CpRequest, suite: Suite, ranks: int) -> list[Step]:
     model = None if request.model is None else find_model(request.model)
     windows = {name: model.params_of(name) if model else {} for name in suite.mask_names}
     settings = dict(request.settings or {})
-    return [make_step(name, length, request.seed, windows[name] | settings, documents) for name, length in asked]
+    return [make_step(name, length, request.seed, windows[name] | settings, suite.documents_at(length)) for name, length in asked]
 
 
 class CheckingRanks(Ranks):
