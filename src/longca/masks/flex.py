@@ -138,7 +138,9 @@ def from_block_mask(given: Any) -> Mask:
     rows, keys = (np.arange(length) // size for length, size in zip((seqlen_q, seqlen_k), given.BLOCK_SIZE, strict=True))
     tiles = (-(-seqlen_q // given.BLOCK_SIZE[0]), -(-seqlen_k // given.BLOCK_SIZE[1]))
     partial = _listed(given.kv_num_blocks, given.kv_indices, tiles)
-    full = np.zeros_like(partial) if given.full_kv_num_blocks is None else _listed(given.full_kv_num_blocks, given.full_kv_indices, tiles)
+    full = np.zeros_like(partial)
+    if given.full_kv_num_blocks is not None and given.full_kv_indices is not None:
+        full = _listed(given.full_kv_num_blocks, given.full_kv_indices, tiles)
 
     def shown() -> Iterator[NDArray[np.bool_]]:
         shape = (batch, heads, seqlen_q, seqlen_k)
