@@ -99,9 +99,9 @@ def test_a_kernel_against_the_best_other_of_its_journal(write: Write, capsys: py
     for arguments, said in (
         ([split, "--kernel", "mine"], "has only records of many ranks"),
         ([folder, "--kernel", "fa5"], "has no record of 'fa5'; it has fa4, flex, mine."),
-        ([alone, "--kernel", "mine"], "measure others with it: --kernels all"),
-        ([folder], "compare a folder A with a folder B"),
-        ([folder, folder, "--kernel", "mine"], "compare a folder A with a folder B"),
+        ([alone, "--kernel", "mine"], "measure more kernels: --kernels all"),
+        ([folder], "give two folders A and B"),
+        ([folder, folder, "--kernel", "mine"], "give two folders A and B"),
         ([folder, "--kernel", "mine", "--json"], "--json is for two folders"),
         ([folder, folder, "--md", "--json"], "choose one"),
     ):
