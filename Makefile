@@ -6,7 +6,7 @@ OUT ?= out
 # the tests run two at a time; more threads in each would only get in each other's way
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all lint docs figures pictures screenshots clean
+.PHONY: demo test test-all frameworks lint docs figures pictures screenshots clean
 
 demo: $(READY)  ## the main job on a CPU with small sizes; ends by naming the files it wrote
 	$(BIN)/longca ls masks
@@ -24,6 +24,14 @@ test: lint  ## what every change must pass
 
 test-all: test  ## everything: what `test` runs, and the slow tests it leaves out
 	$(BIN)/python -m pytest -q -n 2 -m slow
+
+# a folder of its own, without what these packages need besides: the examples do not use it
+FRAMEWORKS := .venv/frameworks
+frameworks: $(READY)  ## the examples for torchtitan and Megatron-Core, with these packages from PyPI
+	$(BIN)/python -m pip install -q -c constraints.txt --no-deps --upgrade --target $(FRAMEWORKS) \
+	  torchtitan megatron-core docstring_parser einops shtab spmd_types torchdata typeguard tyro
+	PYTHONPATH=$(FRAMEWORKS) $(BIN)/python -W ignore examples/torchtitan_attention.py
+	PYTHONPATH=$(FRAMEWORKS) $(BIN)/python -W ignore examples/megatron_core.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from longca.api.compare import compare
     from longca.api.explain import explain
     from longca.api.history import history
-    from longca.api.recommend import recommend
+    from longca.api.recommend import best, recommend
     from longca.api.report import report
     from longca.api.run import run
     from longca.api.verify import verify
@@ -26,14 +26,13 @@ if TYPE_CHECKING:
     from longca.kernels.functional import attention
     from longca.kernels.plugin import kernel
     from longca.masks.own import mask
-    from longca.recommend.best import best
 
 # found when first used, so that `import longca` and the command line stay light
 _WHERE = {
     "longca.api.compare": ("compare",),
     "longca.api.explain": ("explain",),
     "longca.api.history": ("history",),
-    "longca.api.recommend": ("recommend",),
+    "longca.api.recommend": ("best", "recommend"),
     "longca.api.report": ("report",),
     "longca.api.run": ("run",),
     "longca.api.verify": ("verify",),
@@ -42,7 +41,6 @@ _WHERE = {
     "longca.kernels.functional": ("attention",),
     "longca.kernels.plugin": ("kernel",),
     "longca.masks.own": ("mask",),
-    "longca.recommend.best": ("best",),
 }
 _MODULES = ("masks", "parallel", "testing")
 _HOME = {name: module for module, names in _WHERE.items() for name in names}

@@ -14,6 +14,7 @@ from typing import Any
 
 from longca.code_version import imports_of, recording_imports, shadowing_module
 from longca.errors import BadInput, LongcaError
+from longca.text import short
 
 PREFIX = "longca_plugin_"
 NAME = re.compile(r"\w[\w.-]*")
@@ -49,7 +50,9 @@ def import_file(path: str | Path, wanted: str) -> ModuleType:
             "or install the package that it is part of."
         ) from error
     except (Exception, SystemExit) as error:
-        raise BadInput(f"the plugin {path} fails when it is imported: {type(error).__name__}: {error}{place(error)}") from error
+        raise BadInput(
+            f"the plugin {path} fails when it is imported: {short(f'{type(error).__name__}: {error}')}{place(error)}."
+        ) from error
     return module
 
 

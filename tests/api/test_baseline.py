@@ -133,6 +133,8 @@ def test_the_command_pins_compares_and_fails(
         (["--baseline", "a b"], "'a b' is not a valid name of a baseline"),
         (["--baseline", "a", "--threshold", "x"], "--threshold 'x' is not understood"),
         (["--baseline", "a", "--shard", "1/2"], "a shard is a part of a run"),
+        (["--baseline", "/dev/null"], "the baseline /dev/null needs a folder, and /dev/null is a file; give another name."),
+        (["--baseline", "/dev/null/a"], "the baseline /dev/null/a needs a folder, and /dev/null is a file"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_is_measured(
@@ -177,6 +179,10 @@ def test_a_history_leaves_out_what_is_not_trusted(write: Write) -> None:
     found = longca.history(*folders)
     assert found.ok
     assert [row["step"] for row in found.rows if "seed 0" in row["shape"]] == ["", "unsteady", "oom: out of memory"]
+    sentence = "2 of 15 times were not compared: they are missing, doubtful, unsteady or of too few samples"
+    assert f"{sentence}; --all shows why." in repr(found)
+    assert f"{sentence}." in found.markdown(everything=True)
+    assert "not compared" not in repr(longca.history(*(write(name, steady) for name in ("before", "after"))))
 
 
 @pytest.mark.parametrize(
@@ -187,6 +193,7 @@ def test_a_history_leaves_out_what_is_not_trusted(write: Write) -> None:
         (["one", "--history", "one", "one"], "--history takes all its folders itself"),
         (["--history", "one", "other"], "one and other differ in the device"),
         (["--history", "one", "one", "--fail-on", "missing"], "--fail-on missing is for two folders"),
+        (["--history", "one", "one", "--md", "--json"], "--json and --md cannot both be printed"),
         ([], "give two folders, A and B"),
     ],
 )

@@ -113,6 +113,21 @@ def test_the_command_prints_it_and_json(capsys: pytest.CaptureFixture[str]) -> N
     assert "sinks" in capsys.readouterr().out
 
 
+def test_documents_are_given_by_the_flags_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "lengths.txt").write_text("16 " * 16)
+    command = ["explain", "--mask", "causal_document", "--seqlen", "256", "--device", "cpu", "--json"]
+    for flags, given in (
+        (["--lengths", str(tmp_path / "lengths.txt")], {"documents": [16] * 16}),
+        (["--distribution", "pile", "--packing", "mixed"], {"distribution": "pile", "packing": "mixed"}),
+    ):
+        mask = masks.build("causal_document", 256, **given)
+        assert main([*command, *flags]) == 0
+        printed = json.loads(capsys.readouterr().out)
+        assert printed["class"] == longca.explain(mask, device="cpu").to_json()["class"]
+        assert printed == longca.explain("causal_document", 256, device="cpu", **given).to_json()
+    assert main([*command, "--lengths", str(tmp_path / "none.txt")]) == 2
+
+
 def test_nothing_that_can_do_it_is_exit_code_2(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(registry, "preferred", lambda device: [])
     assert main(["explain", "--mask", "causal", "--seqlen", "64", "--device", "cpu"]) == 2

@@ -57,6 +57,25 @@ def test_findings_are_rows_and_tables() -> None:
     assert "<td>full</td>" in found._repr_html_()
 
 
+def test_documents_are_given_or_drawn_as_in_a_run() -> None:
+    seen = []
+
+    @longca.kernel(name="noting", lower=lambda mask, case: seen.append(mask.documents) or torch.from_numpy(mask.dense()))
+    def noting(q: Any, k: Any, v: Any, visible: Any, scale: float) -> Any:
+        return attend(q, k, v, visible, scale)
+
+    for given in ({"documents": [50, 46]}, {"distribution": "pile", "packing": "mixed"}, {"packing": "chunked"}):
+        right_ones = longca.masks.build("causal_document", 96, seed=3, **given).documents
+        seen.clear()
+        assert longca.verify(noting, masks="causal_document", seed=3, **given, **SMALL).ok
+        assert right_ones in seen
+    for flag, value in (("distribution", "pile"), ("packing", "mixed")):
+        with pytest.raises(longca.BadInput, match=f"a {flag} is given, and none of these masks has documents; leave it out"):
+            longca.verify(right, masks="causal", **{flag: value}, **SMALL)
+    with pytest.raises(longca.BadInput, match="document lengths are given, or drawn by a distribution and a packing, not both"):
+        longca.verify(right, masks="causal_document", documents=[96], packing="mixed", **SMALL)
+
+
 def test_an_object_and_its_file_get_the_same_answers() -> None:
     """One in this process, one in a worker: errors and messages are equal, number for number."""
     sys.path.insert(0, str(EXAMPLES))

@@ -39,6 +39,15 @@ BAD = [
 ]
 
 
+@pytest.mark.parametrize("command", ["mask", "run", "verify", "explain", "plan", "simulate"])
+def test_commands_that_build_masks_have_the_same_flags_for_documents(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    printed = " ".join(capsys.readouterr().out.split())
+    for flag in ("--lengths FILE", "--distribution NAME|FILE", "--packing NAME", "--plugin FILE"):
+        assert flag in printed
+
+
 def test_a_dry_run_shows_the_whole_shape(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", *CAUSAL, "--head-dim", "32/16", "--softcap", "50", "--sinks"]) == 0
     assert "32/16, softcap 50, sinks" in capsys.readouterr().out

@@ -69,6 +69,8 @@ def test_shapes_that_do_not_fit_are_one_sentence() -> None:
         longca.attention(q, k.double(), v, masks.causal(40))
     with pytest.raises(longca.BadInput, match="must lie on one device, not on cpu, meta and cpu"):
         longca.attention(q, k.to("meta"), v, masks.causal(40))
+    with pytest.raises(longca.BadInput, match="kernels run on cpu and cuda, not on meta; move q, k and v"):
+        longca.attention(q.to("meta"), k.to("meta"), v.to("meta"), masks.causal(40))
 
 
 def test_heads_that_do_not_fit_are_said_as_on_the_command_line() -> None:

@@ -79,6 +79,7 @@ def test_a_wrong_plugin_is_found_out(tmp_path: Path, capsys: pytest.CaptureFixtu
     ("source", "sentence"),
     [
         ("raise RuntimeError('no luck')", "fails when it is imported: RuntimeError: no luck"),
+        (r"raise RuntimeError('no luck\ntoday')", "fails when it is imported: RuntimeError: no luck today (plugin.py line 1)."),
         ("x = 1", "has no kernel"),
         (f"{DECORATED.format('sdpa')}", "choose another name"),
         (f"{DECORATED.format('a:b')}", "calls its kernel 'a:b'; a name is made of letters, digits, _, - and ., and is not 'all'."),

@@ -174,6 +174,7 @@ def test_files_hold_what_is_printed(tmp_path: Path) -> None:
         ("[]", "is no mask: Expected `object`"),
         ('{"seqlen": 4}', "missing required field `bands`"),
         ('{"seqlen": 4, "bands": [[0, 4, 0, 0, 1]]}', "is no mask: Expected `array` of length 6"),
+        ('{"seqlen": 4, "bands": [[0, 4, 0, 5, 1, 1]]}', "slopes must be 0 or 1"),
         ('{"seqlen": 4, "bands": [[0, 4, 0, 0, 9, 0]]}', "a band leaves the 4 keys"),
         ('{"seqlen": 4, "bands": [[0, 4, 0, 0, 2, 0], [0, 4, 1, 0, 3, 0]]}', "bands overlap"),
         ('{"seqlen": 0, "bands": []}', "the sequence length must be"),
@@ -185,6 +186,16 @@ def test_files_that_are_no_masks(content: str, problem: str, tmp_path: Path) -> 
     path.write_text(content)
     with pytest.raises(BadInput, match=problem):
         masks.find(str(path))
+
+
+def test_lengths_of_documents_and_seeds_are_whole_numbers() -> None:
+    with pytest.raises(BadInput, match=r"document lengths must be a list of whole numbers, such as \[353, 7839\], not 'abc'"):
+        masks.build("causal_document", 8, documents="abc")  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match=r"whole numbers, .*, not \[3.5, 4.5\]"):
+        masks.build("causal_document", 8, documents=[3.5, 4.5])  # type: ignore[list-item]
+    for name in ("causal_document", "uniform_block"):
+        with pytest.raises(BadInput, match="the seed must be a whole number, not 'x'"):
+            masks.build(name, 8, seed="x")  # type: ignore[arg-type]
 
 
 def test_masks_of_a_plugin() -> None:
@@ -225,6 +236,8 @@ def broken(seqlen: int) -> Any:
         (broken, "the mask 'odd' fails: ValueError: no idea"),
         (lambda seqlen: 3, "odd: it must return a Mask, or rows of six numbers .*, not int"),
         (lambda seqlen: masks.causal(seqlen + 1), "odd: it returned a mask of 9x9 tokens, not of 8x8"),
+        (lambda seqlen: [(0, 8, 0, 0, 1.5, 0)], r"odd: a band must be six whole numbers .*, not \(0, 8, 0, 0, 1.5, 0\)"),
+        (lambda seqlen: 1 / len([][seqlen:]), "the mask 'odd' fails: ZeroDivisionError: division by zero"),
         (lambda seqlen: [(0, 9, 0, 0, 1, 0)], "a band leaves the 8 queries"),
         (lambda seqlen: [(0, 8, 0, 0, 2, 0), (0, 8, 1, 0, 3, 0)], "bands overlap"),
     ],

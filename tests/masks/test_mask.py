@@ -1,6 +1,7 @@
 """Cuts, transposition, areas and digests against the visible pairs of random masks."""
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -163,6 +164,32 @@ def test_the_canonical_form_is_short() -> None:
 def test_the_constructor_checks_every_promise(shape: tuple[int, int], rows: list[tuple[int, ...]], problem: str) -> None:
     with pytest.raises(BadInput, match=problem):
         Mask(*shape, rows)
+
+
+@pytest.mark.parametrize("make", [Mask, Mask.of])
+@pytest.mark.parametrize(
+    ("shape", "rows", "problem"),
+    [
+        ((4, 4), [(0, 4, 0, 5, 1, 1)], "slopes must be 0 or 1"),  # of which only the first row would not be empty
+        ((4, 4), [(0, 4, 0, 0, 1.5, 0)], r"a band must be six whole numbers .*, not \(0, 4, 0, 0, 1.5, 0\)"),
+        ((4, 4), [(0, 4, 0, 0, 1)], r"a band must be six whole numbers .*, not \(0, 4, 0, 0, 1\)"),
+        ((4, 4), [(0, 4, 0, 0, 1, "x")], "a band must be six whole numbers"),
+        ((4, 4), [3], "a band must be six whole numbers .*, not 3"),
+        ((4, 4), "causal", "bands must be rows of six whole numbers .*, not str"),
+        (("4", 4), [], "lengths of 0 and more, not '4' queries and 4 keys"),
+        ((4.5, 4), [], "lengths of 0 and more, not 4.5 queries"),
+    ],
+)
+def test_bands_and_lengths_are_whole_numbers(make: Any, shape: Any, rows: Any, problem: str) -> None:
+    with pytest.raises(BadInput, match=problem):
+        make(*shape, rows)
+
+
+def test_bands_may_be_an_array_or_arrays_over_documents() -> None:
+    rows = [(0, 2, 0, 0, 1, 1), (2, 5, 2, 0, 3, 1)]
+    inside = Mask.of(5, 5, rows)
+    assert inside == Mask.of(5, 5, np.array(rows)) == masks.causal_document(5, documents=[2, 3])  # type: ignore[arg-type]
+    assert inside == Mask.of(5, 5, [(np.array([0, 2]), np.array([2, 5]), np.array([0, 2]), 0, np.array([1, 3]), 1)])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("ranges", [[(0, 5)], [(-1, 2)], [(3, 1)], [(2, 4), (0, 1)], [(0, 3), (2, 4)]])

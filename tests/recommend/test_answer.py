@@ -15,9 +15,9 @@ from longca.api.recommend import SHOWN
 from longca.cli import main
 from longca.masks import causal
 from longca.recommend.answer import Answer, recommend
-from longca.recommend.best import NO_RECORD, table
 from longca.recommend.question import Question
 from longca.recommend.shipped import load
+from longca.recommend.table import NO_RECORD, table
 from longca.recommend.unmeasured import sample_mask
 from longca.results.naming import contests, rows
 from longca.results.ranking import rank_rows

@@ -6,14 +6,15 @@ from pathlib import Path
 import pytest
 
 from journals import Write
+from longca.api.recommend import best
 from longca.cli import main
 from longca.compare.journals import compare
 from longca.compare.ratio import ratio
 from longca.errors import BadInput
 from longca.recommend.answer import recommend
-from longca.recommend.best import NO_RECORD, best, table
 from longca.recommend.question import Question
 from longca.recommend.shipped import load
+from longca.recommend.table import NO_RECORD, table
 from longca.results.ranking import ENOUGH_SAMPLES, PRACTICAL
 from longca.text import parse_memory
 from report.made import around, blocks, kernel, make_record, split

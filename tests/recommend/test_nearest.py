@@ -14,11 +14,11 @@ from journals import Write
 from longca import masks
 from longca.cli import main
 from longca.recommend.answer import Answer, recommend
-from longca.recommend.best import NO_RECORD, NoRecord
 from longca.recommend.geometry import Geometry
 from longca.recommend.nearest_error import FEW, off_by
 from longca.recommend.question import Question
 from longca.recommend.shipped import load
+from longca.recommend.table import NO_RECORD, NoRecord
 from report.made import Record, kernel, split
 
 ROOT = Path(__file__).parents[2]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import longca
 from journals import Write, mask_line
 from longca import masks
 from longca.cli import main
@@ -41,6 +42,27 @@ def test_the_code_has_softcap_and_scale_of_the_model(write: Write, capsys: pytes
     assert f'kernel="torch:chunked", scale={1 / 12!r}, softcap=50.0)' in capsys.readouterr().out
     assert main(["recommend", *question[:3], "4K", *question[4:], "--exact"]) == 4
     assert "--softcap 50.0 --scale 0.0833" in capsys.readouterr().out
+    assert longca.best("causal", "8K", model="gemma2-27b", results=folder).kernel == "torch:chunked"
+    assert longca.recommend("causal", "8K", model="gemma2-27b", results=folder).code.count("softcap=50.0") == 1
+    with pytest.raises(longca.LongcaError, match=r"16:16 heads of 128, softcap 50"):
+        longca.best("causal", "8K", "16:16", model="gemma2-27b", exact=True, results=folder)
+
+
+def test_the_window_of_a_model_is_asked_for(write: Write) -> None:
+    shape = {"heads_q": 64, "heads_kv": 8, "head_dim": 64, "head_dim_v": 64, "sinks": True, "seqlen": 8192}
+    windowed = ("sliding_window_causal_document", "causal_document & sliding_window")
+    made = [kernel(f"{w}", around(1.0), mask=mask, params={"w": w}, **shape) for mask in windowed for w in (127, 1024)]
+    folder = write("made", made, {})
+    for mask in windowed:
+        assert longca.best(mask, "8K", model="gpt-oss-120b", results=folder).kernel == "127"
+        assert longca.best(mask, "8K", model="gpt-oss-120b", w=1024, results=folder).kernel == "1024"
+
+
+def test_a_mask_file_of_another_length_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = longca.masks.write_mask(longca.masks.causal(256), tmp_path / "mine.json")
+    for mask in (str(file), f"causal & '{file}'"):
+        assert main(["recommend", "--mask", mask, "--seqlen", "1K"]) == 2
+        assert "holds a mask of 256 tokens, not of 1K; ask for that length." in capsys.readouterr().err
 
 
 @pytest.mark.slow

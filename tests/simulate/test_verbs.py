@@ -45,6 +45,14 @@ def test_plan_says_what_formulas_say(capsys: Captured) -> None:
     assert (ring["attention_calls"], ring["messages"], ring["imbalance"]) == (8, 7, 1.0)
 
 
+def test_plan_takes_the_lengths_of_documents(tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "lengths.txt").write_text("3000 5192")
+    shape = ["--seqlen", "8K", "--masks", "causal_document", "--gpus", "2", "--passes", "fwd", "--methods", "ulysses"]
+    assert main(["plan", *shape, "--lengths", str(tmp_path / "lengths.txt"), "--json"]) == 0
+    (ulysses,) = lines(capsys)
+    assert ulysses["pairs"] == 64 // 2 * sum(length * (length + 1) // 2 for length in (3000, 5192))
+
+
 def test_plan_lists_what_is_refused(capsys: Captured) -> None:
     assert main(["plan", *SMALL, "--gpus", "16", "--methods", "ulysses,magi"]) == 0
     shown = capsys.readouterr().out

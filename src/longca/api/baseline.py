@@ -43,11 +43,13 @@ class Against:
 def baseline_folder(name: str | Path) -> Path:
     """The folder of a baseline: below baselines/, or where a name with a slash says."""
     text = os.fspath(name) if isinstance(name, str | os.PathLike) else ""
-    if "/" in text and text.strip("/"):
-        return Path(text)
-    if not NAME.fullmatch(text):
+    if not ("/" in text and text.strip("/")) and not NAME.fullmatch(text):
         raise BadInput(f"{name!r} is not a valid name of a baseline; use letters, digits, _, - and ., or the path of a folder.")
-    return HOME / text
+    folder = Path(text) if "/" in text else HOME / text
+    above = next((path for path in (folder, *folder.parents) if path.exists()), folder)
+    if not above.is_dir():
+        raise BadInput(f"the baseline {name} needs a folder, and {above} is a file; give another name.")
+    return folder
 
 
 def hold_against(

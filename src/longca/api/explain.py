@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from longca import devices, masks
 from longca.api.shown import Part, Shown
+from longca.api.values import document_lengths
 from longca.bench.plan.workload import model as find_model
 from longca.errors import BadInput, unknown
 from longca.kernels import registry
@@ -17,6 +19,7 @@ from longca.kernels.base import Case, Kernel
 from longca.kernels.choice import chooser, measured
 from longca.kernels.choice.choice import Choice, Option
 from longca.kernels.choice.chooser import Contest
+from longca.lengths import read_lengths
 from longca.masks import AnyMask
 from longca.recommend.question import default_params
 from longca.results.tables import Table
@@ -144,7 +147,9 @@ def explain(
     device: str | None = None,
     seed: int = 0,
     params: Mapping[str, int | float] | None = None,
-    documents: Sequence[int] | None = None,
+    documents: str | Path | Sequence[int] | None = None,
+    distribution: str | None = None,
+    packing: str | None = None,
     run_trial: bool = False,
 ) -> Explanation:
     """Returns which kernels `best` would choose for a call of this shape, and why: from records, from an earlier trial, or the kernels that
@@ -161,9 +166,10 @@ def explain(
     softcap = softcap if softcap is not None else (shape.softcap if shape else 0.0)
     sinks = sinks if sinks is not None else (shape.sinks if shape else False)
     kind, name = _device(device)
-    usual = {} if shape is None or not isinstance(mask, str) else shape.mask_params.get(mask, {})
+    usual = {} if shape is None or not isinstance(mask, str) else shape.params_of(mask)
+    drawing = {"documents": _lengths(documents), "distribution": distribution, "packing": packing}
     (heads_q, heads_kv), dims = parse_heads(str(heads)), parse_dims(str(head_dim))
-    built = _build(mask, seqlen, heads_kv, seed, {**usual, **(params or {})}, documents)
+    built = _build(mask, seqlen, heads_kv, seed, {**usual, **(params or {})}, drawing)
     if (dtype := dtype or KINDS[kind]) not in ("bf16", "fp16", "fp32", "fp64"):
         raise unknown("dtype", dtype, ["bf16", "fp16", "fp32", "fp64"])
     case = Case(
@@ -201,8 +207,14 @@ def _device(device: str | None) -> tuple[str, str]:
     return "cuda", names[0]
 
 
+def _lengths(documents: str | Path | Sequence[int] | None) -> Sequence[int] | None:
+    """Lengths of documents, also from a file."""
+    given = document_lengths(documents)
+    return read_lengths(given) if isinstance(given, str) else given
+
+
 def _build(
-    mask: str | AnyMask, seqlen: int | str | None, heads_kv: int, seed: int, params: dict[str, Any], documents: Sequence[int] | None
+    mask: str | AnyMask, seqlen: int | str | None, heads_kv: int, seed: int, params: dict[str, Any], drawing: dict[str, Any]
 ) -> AnyMask:
     if not isinstance(mask, str):
         if seqlen is not None and parse_size(str(seqlen)) != mask.seqlen_k:
@@ -213,7 +225,7 @@ def _build(
     defaults = default_params(mask, heads_kv)
     if masks.has_blocks(mask) and "heads" in defaults:
         params = {"heads": defaults["heads"], **params}
-    return masks.build(mask, parse_size(str(seqlen)), seed=seed, documents=documents, **params)
+    return masks.build(mask, parse_size(str(seqlen)), seed=seed, **drawing, **params)
 
 
 def encoded(explanation: Explanation) -> str:

@@ -82,7 +82,17 @@ class History(Shown):
         changed = sum(line.changed for line in lines)
         overlooked = [f"compared anyway: {difference}" for difference in history.differences]
         counts = f"{plural(len(lines), 'cell')} in {plural(len(history.commits), 'journal')}: {changed} changed, {slower} of them to slower"
-        return [*table, *overlooked, *history.busy, counts]
+        return [*table, *overlooked, *history.busy, *self._left_out(everything), counts]
+
+    def _left_out(self, everything: bool) -> list[str]:
+        """A sentence on times that are no part of a plateau, where the journals' own sentences do not say so."""
+        lines = self.history.lines
+        count = sum(len(line.left_out) for line in lines)
+        if not count or self.history.busy:
+            return []
+        total = sum(record is not None for line in lines for record in line.records)
+        hint = "" if everything else "; --all shows why"
+        return [f"{count} of {plural(total, 'time')} were not compared: they are missing, doubtful, unsteady or of too few samples{hint}."]
 
 
 def _percent(ratio: float | None) -> str:

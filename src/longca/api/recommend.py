@@ -1,4 +1,4 @@
-"""`longca.recommend`: which kernel, or which method on many GPUs, to use, with the runners-up, why others are out, and the records."""
+"""`longca.recommend` and `longca.best`: which kernel, or which method on many GPUs, to use, why others are out, and the records."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from longca.api.shown import Part, Shown
+from longca.bench.plan.workload import model as find_model
 from longca.errors import BadInput
 from longca.recommend import answer as answers
 from longca.recommend import shipped, usage
 from longca.recommend.answer import Answer, Choice, Source
 from longca.recommend.question import Question
+from longca.recommend.table import NoRecord
 from longca.results.ranking import ENOUGH_SAMPLES, PRACTICAL, SETTLED_S
 from longca.results.record import Pass
 from longca.results.tables import Table, format_figure, speed_unit
@@ -67,6 +69,7 @@ def recommend(
     mask: str,
     seqlen: int | str,
     *,
+    model: str | None = None,
     results: str | Path | Sequence[str | Path] | None = None,
     params: Mapping[str, int | float] | None = None,
     **question: Any,
@@ -79,10 +82,68 @@ def recommend(
     >>> longca.recommend("causal_document", "32K").best.kernel
     """
     try:
-        asked = Question.parse(mask, seqlen, params=dict(params or {}), **question)
+        asked = Question.parse(**in_shape(model, {"mask": mask, "seqlen": seqlen, "params": dict(params or {}), **question}))
     except TypeError as error:  # an argument that no question has
         raise BadInput(f"longca.recommend: {error}; help(longca.best) lists the arguments.") from error
     return Recommendation(answers.recommend(asked, shipped.load(results)))
+
+
+def best(
+    mask: str,
+    seqlen: int | str,
+    heads: str | int | Sequence[int] | None = None,
+    head_dim: int | str | None = None,
+    dtype: str = "bf16",
+    *,
+    pass_: str = "fwd+bwd",
+    gpus: int = 1,
+    cluster: str | None = None,
+    memory: str | None = None,
+    device: str = "",
+    source: str = "random",
+    distribution: str | None = None,
+    packing: str | None = None,
+    own_documents: bool = False,
+    deterministic: bool = False,
+    softcap: float | None = None,
+    sinks: bool | None = None,
+    scale: float | None = None,
+    model: str | None = None,
+    calls_per_plan: int | None = None,
+    exact: bool = False,
+    results: str | Path | Sequence[str | Path] | None = None,
+    params: Mapping[str, int | float] | None = None,
+    **more_params: int | float,
+) -> Choice:
+    """Returns the fastest kernel (on many GPUs: method, grid and kernel) for a mask, from LongCA's records or those in `results`.
+
+    `heads`, `head_dim`, `softcap`, `sinks`, `scale` and the window default to those of `model`, or else to 64:8 heads of 128. If no record
+    matches, the choice is scaled from the nearest records and its `ms_range` is set; `exact` excludes such choices. Give parameters of the
+    mask by name (w=512), or in `params` if an argument has that name ({"heads": 1}).
+
+    >>> longca.best("causal_document", "32K", "64:8").kernel
+    """
+    answer = recommend(
+        mask, seqlen, heads=heads, head_dim=head_dim, dtype=dtype, pass_=pass_, gpus=gpus, cluster=cluster, memory=memory, device=device,
+        source=source, distribution=distribution, packing=packing, own_documents=own_documents, deterministic=deterministic,
+        softcap=softcap, sinks=sinks, scale=scale, model=model, calls_per_plan=calls_per_plan, exact=exact, results=results,
+        params={**(params or {}), **more_params},
+    ).answer  # fmt: skip
+    if answer.best is None:
+        reasons = [f"{out.line}: {out.reason}" for out in answer.out]
+        raise NoRecord("\n".join([f"no record recommends anything for {answer.question.describe()}.", *reasons, *answer.advice]))
+    return answer.best
+
+
+def in_shape(model: str | None, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what is asked, with the shape and the window of a model where nothing else is given; None stands for what is not given."""
+    given = {name: value for name, value in asked.items() if value is not None}
+    if model is None:
+        return given
+    shape = find_model(model)
+    usual = {name: getattr(shape, name) for name in ("heads", "head_dim", "softcap", "sinks", "scale")}
+    window = shape.params_of(given["mask"]) if "mask" in given else {}
+    return {**usual, **given, "params": {**window, **given.get("params", {})}}
 
 
 def _asked(answer: Answer) -> str:

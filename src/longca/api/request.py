@@ -95,9 +95,9 @@ def resolve(request: RunRequest) -> Suite:
         raise BadInput(f"name a suite ({', '.join(suites.names())}, or a TOML file), or give --kernels.")
     load_masks(request.plugins)
     suite = suites.find(str(request.suite)) if request.suite is not None else Suite(**_usual_shape(request, level))
-    if request.model:
-        suite = with_model(suite, request.model)
     lists: dict[str, Any] = {name: tuple(texts(name, getattr(request, name))) for name in LISTS if getattr(request, name) is not None}
+    if request.model:
+        suite = with_model(suite, request.model, lists.get("masks", ()))
     if "passes" in lists:
         lists["passes"] = tuple(map(parse_pass, lists["passes"]))
     suite = suite.changed(**lists, seeds=_seeds(request.seeds), distribution=request.distribution, packing=request.packing)
@@ -117,6 +117,9 @@ def resolve(request: RunRequest) -> Suite:
     limits = {name: value for name, value in (("memory", request.memory), ("workers", request.workers)) if value is not None}
     suite = suite.changed(limits=replace(suite.limits, **limits).with_deadline(request.deadline))
     suites.check(suite)
+    for name in ("distribution", "packing"):
+        if getattr(request, name):
+            suites.refuse_without_documents(f"a {name} is", suite.mask_names)
     _refuse_conflicts(request, suite)
     _refuse_baseline(request)
     return suite

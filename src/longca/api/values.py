@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from numbers import Integral
 from typing import Any
 
 from longca.errors import BadInput
@@ -54,7 +55,7 @@ def document_lengths(value: str | os.PathLike[str] | Iterable[int] | None) -> st
     """The name of a file with lengths, or lengths."""
     if value is None or isinstance(value, str | os.PathLike):
         return None if value is None else os.fspath(value)
-    lengths = list(value) if isinstance(value, Iterable) and not isinstance(value, Mapping | bytes) else []
-    if not lengths or any(isinstance(length, bool) or not isinstance(length, int) or length < 1 for length in lengths):
+    lengths: list[Any] = list(value) if isinstance(value, Iterable) and not isinstance(value, Mapping | bytes) else []
+    if not lengths or any(isinstance(length, bool) or not isinstance(length, Integral) or length < 1 for length in lengths):
         raise BadInput(f"documents must be a file, or a list of lengths of 1 token or more, not {value!r}.")
-    return tuple(lengths)
+    return tuple(map(int, lengths))

@@ -28,7 +28,7 @@ from longca.bench.one_device.level import OneDevice
 from longca.bench.one_device.verify import FAILED, CaseCount, Finding, make_step, refuse_too_long
 from longca.bench.plan.cells import Planned, equal_masks, plan
 from longca.bench.plan.mask_plugins import load_masks
-from longca.bench.plan.suite import Suite, check
+from longca.bench.plan.suite import Suite, check, refuse_without_documents
 from longca.bench.plan.workload import Model
 from longca.bench.plan.workload import model as find_model
 from longca.bench.run.environment import device_model
@@ -59,6 +59,8 @@ class VerifyRequest:
     seed: int = 0
     params: Mapping[str, Number] | None = None
     documents: str | Path | Sequence[int] | None = None
+    distribution: str | None = None
+    packing: str | None = None
     model: str | None = None
     softcap: float | None = None
     sinks: bool | None = None
@@ -219,11 +221,12 @@ def plan_verify(request: VerifyRequest, *, in_process: bool = False, trials: boo
         if entry.failure:
             file = "" if str(entry.plugin) in entry.failure.reason else f"{entry.plugin}: "
             raise BadInput(f"{file}{entry.failure.reason.rstrip('.')}.")
-    documents = suite.document_lengths if suite.documents else ()
-    windows = {} if request.model is None else find_model(request.model).mask_params
+    model = None if request.model is None else find_model(request.model)
+    windows = {name: model.params_of(name) if model else {} for name in suite.masks}
     steps = [
-        make_step(name, parse_size(str(length)), request.seed, windows.get(name, {}) | settings, documents)
-        for length in suite.seqlens
+        make_step(name, length, request.seed, windows[name] | settings, documents)
+        for length in map(parse_size, map(str, suite.seqlens))
+        for documents in [suite.documents_at(length)]
         for name in suite.masks
     ]
     planned = plan(level.cells(steps), device, level.catalogue.versions)
@@ -255,10 +258,15 @@ def _suite(request: VerifyRequest, device: str) -> tuple[Suite, dict[str, Number
         deterministic=request.deterministic,
         source=request.source,
         documents=document_lengths(request.documents) or "",
+        distribution=request.distribution or "",
+        packing=request.packing or "",
         **_extras(request, model),
         limits=checks.limits(request.deadline, device, longest, most_heads),
     )
     check(suite)
+    for name in ("distribution", "packing"):
+        if getattr(request, name):
+            refuse_without_documents(f"a {name} is", suite.masks)
     memory = devices.memory(device) or host_memory.limit(suite.limits.memory)
     for length, heads, dims, dtype in product(seqlens, *(shape[name] for name in ("heads", "head_dims", "dtypes"))):
         refuse_too_long(parse_size(length), Case(0, 0, *parse_heads(heads), *parse_dims(dims), dtype), memory)
@@ -300,6 +308,8 @@ def verify(
     *,
     params: Mapping[str, Number] | None = None,
     documents: str | Path | Sequence[int] | None = None,
+    distribution: str | None = None,
+    packing: str | None = None,
     model: str | None = None,
     softcap: float | None = None,
     sinks: bool | None = None,
@@ -331,8 +341,9 @@ def verify(
         named = name_masks(masks, seqlens, Path(folder))
         request = VerifyRequest(
             kernels=labels or None, plugins=files, only_named=not given.files, masks=named.masks, seqlens=named.seqlens, heads=heads,
-            head_dims=head_dims, dtypes=dtypes, source=source, seed=seed, params=params, documents=documents, model=model,
-            softcap=softcap, sinks=sinks, scale=scale, deterministic=deterministic, repeat=repeat, device=device, deadline=deadline,
+            head_dims=head_dims, dtypes=dtypes, source=source, seed=seed, params=params, documents=documents, distribution=distribution,
+            packing=packing, model=model, softcap=softcap, sinks=sinks, scale=scale, deterministic=deterministic, repeat=repeat,
+            device=device, deadline=deadline,
         )  # fmt: skip
         planned = plan_verify(request, in_process=bool(given.objects))
         with closing(planned.findings()) as coming:

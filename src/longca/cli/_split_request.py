@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from longca.cli._documents import add_document_flags
 from longca.cli._shape_extras import add_shape_extras
 from longca.errors import BadInput
 from longca.text import parse_axes, parse_list
@@ -37,8 +38,7 @@ def add_request_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="the seed of the documents (default 0)")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=V", help="a parameter of the masks that have it; repeatable")
-    parser.add_argument("--distribution", metavar="NAME|FILE", help="the distribution of document lengths (`longca ls distributions`)")
-    parser.add_argument("--packing", metavar="NAME", help="how documents fill the sequence: draw, mixed or chunked")
+    add_document_flags(parser)
     parser.add_argument(
         "--plugin", action="append", default=[], metavar="FILE", help="a Python file with methods or masks of your own; repeatable"
     )
@@ -61,14 +61,14 @@ def request_of(
     if args.seqlens and args.per_gpu:
         raise BadInput("--seqlen and --per-gpu both set the length of the sequence; give one of them.")
     suite = suites.Suite(masks=("causal",), level=LevelName.CP, seqlens=("8K",), per_rank=args.seqlens is None)
-    if args.model:
-        suite = with_model(suite, args.model)
     lists: dict[str, Any] = {name: tuple(parse_list(getattr(args, name))) for name in LISTS if getattr(args, name) is not None}
+    if args.model:
+        suite = with_model(suite, args.model, lists.get("masks", ()))
     if args.per_gpu:
         lists["seqlens"] = tuple(parse_list(args.per_gpu))
     passes = tuple(map(parse_pass, parse_list(args.passes))) if args.passes else (Pass.FWD, Pass.BWD)
     suite = suite.changed(**lists, passes=passes, seeds=(args.seed,), grid=args.grid, distribution=args.distribution, packing=args.packing)
-    suite = suite.changed(softcap=args.softcap, sinks=args.sinks, scale=args.scale)
+    suite = suite.changed(documents=args.documents, softcap=args.softcap, sinks=args.sinks, scale=args.scale)
     suite = suites.with_options(suites.with_params(suite, parse_axes(args.set)), parse_axes(args.option))
     return Request(suite, _numbers(args.gpus), per_node, device, all_grids, all_options)
 

@@ -45,13 +45,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from longca.api.compare import Standing, compare, parse_threshold
 
+    if args.json and args.md:
+        raise BadInput("--json and --md cannot both be printed; choose one.")
     if args.history is not None:
         return _show_history(args)
     if args.before is None:
         raise BadInput("give two folders, A and B; or one folder and --kernel NAME; or --history DIR... for many.")
     threshold, also = parse_threshold(args.threshold or USUAL_THRESHOLD), _fail_on(args.fail_on or "slower")
-    if args.json and args.md:
-        raise BadInput("--json and --md cannot both be printed; choose one.")
     for name in ONLY_FOR_TWO if args.kernel is not None and args.after is None else ():
         if getattr(args, name):
             raise BadInput(f"--{name.replace('_', '-')} is for two folders; leave it out with --kernel.")

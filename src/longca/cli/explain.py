@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from longca.cli._documents import add_document_flags
 from longca.cli._tables import show_parts
 
 HELP = "show which kernels `best`, the default of longca.attention, would choose for a call, and why; exit code 2 if there is none"
@@ -21,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--softcap", type=float, metavar="C", help="capped scores")
     parser.add_argument("--sinks", action="store_true", default=None, help="attention sinks")
     parser.add_argument("--set", action="append", default=[], metavar="w=512", help="a parameter of the mask; repeatable")
+    add_document_flags(parser)
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="the seed of the mask (default 0)")
     parser.add_argument(
         "--device",
@@ -44,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     explanation = explain(
         args.mask, args.seqlen, args.heads, args.head_dim, args.dtype, backward=not args.forward_only, deterministic=args.deterministic,
         softcap=args.softcap, sinks=args.sinks, model=args.model, device=args.device, seed=args.seed, params=parse_settings(args.set),
-        run_trial=args.run_trial,
+        documents=args.documents, distribution=args.distribution, packing=args.packing, run_trial=args.run_trial,
     )  # fmt: skip
     if args.json:
         print(encoded(explanation))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from longca.cli._documents import add_document_flags
 from longca.errors import BadInput
 from longca.text import parse_dims, parse_heads, parse_settings, parse_size
 
@@ -28,9 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--source", metavar="NAME", help="how a block pattern is selected: random, nsa or moba (default random)")
     parser.add_argument("--heads", metavar="Q:KV", help="query and KV heads of a block pattern, such as 64:8: one pattern per KV head")
     parser.add_argument("--head-dim", metavar="D", help="head size of the q and k that select blocks (default 128)")
-    parser.add_argument("--lengths", metavar="FILE", help="document lengths instead of drawn ones: a JSON list, or numbers in a text file")
-    parser.add_argument("--distribution", metavar="NAME|FILE", help="the distribution of document lengths (`longca ls distributions`)")
-    parser.add_argument("--packing", metavar="NAME", help="how documents fill the sequence: draw, mixed or chunked (default draw)")
+    add_document_flags(parser)
     parser.add_argument("--plugin", action="append", default=[], metavar="FILE", help="a Python file with masks of your own; repeatable")
     parser.add_argument("--json", action="store_true", help="print the mask as JSON, a file for `--masks`")
     parser.add_argument("--png", metavar="FILE", help="draw the mask into a PNG file")
@@ -88,7 +87,7 @@ def _draw(mask: AnyMask, path: str, bands: bool) -> Path:
 def _gallery(args: argparse.Namespace) -> int:
     from longca.masks.draw import write_gallery
 
-    alone = ("name", "lengths", "distribution", "packing", "png", "source", "heads", "head_dim")
+    alone = ("name", "documents", "distribution", "packing", "png", "source", "heads", "head_dim")
     if args.set or args.json or args.plugin or args.bands or any(getattr(args, option) is not None for option in alone):
         raise BadInput("--gallery draws every mask with its own parameters; it takes only --seqlen and --seed.")
     print(f"wrote {write_gallery(args.gallery, parse_size(args.seqlen or SEQLEN), args.seed)}")
@@ -118,10 +117,8 @@ def _build(args: argparse.Namespace) -> AnyMask:
         seqlen = named.seqlen
     if masks.has_blocks(args.name):
         _warn_of_size(args.name, params, seqlen)
-    documents = None if args.lengths is None else read_lengths(args.lengths)
-    for note in cut_note(documents, [seqlen]) if documents else []:
-        print(f"note: {note}.", file=sys.stderr)
-    return block_selection.build(
+    documents = None if args.documents is None else read_lengths(args.documents)
+    mask = block_selection.build(
         args.name,
         seqlen,
         args.source or "random",
@@ -132,6 +129,9 @@ def _build(args: argparse.Namespace) -> AnyMask:
         packing=args.packing,
         **params,
     )
+    for note in cut_note(documents, [seqlen]) if documents else []:
+        print(f"note: {note}.", file=sys.stderr)
+    return mask
 
 
 def _warn_of_size(name: str, params: Mapping[str, float], seqlen: int) -> None:

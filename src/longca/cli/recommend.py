@@ -75,10 +75,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _answer(args: argparse.Namespace) -> int:
     from longca.api.recommend import recommend
-    from longca.recommend.best import NO_RECORD
+    from longca.recommend.table import NO_RECORD
 
     say_lacks(args.results or [])
-    recommendation = recommend(**_typed(args), results=args.results)
+    recommendation = recommend(**_typed(args), model=args.model, results=args.results)
     if args.export:
         _write(args.export, [recommendation.answer])
     if recommendation.ok and args.code:
@@ -92,26 +92,19 @@ def _typed(args: argparse.Namespace) -> dict[str, Any]:
     """Returns the fields of the question as typed; None for fields that were not given."""
     from longca.text import parse_settings
 
-    typed = {name: getattr(args, name) for name in FIELDS} | {"params": parse_settings(args.set)}
-    if args.model is None:
-        return typed
-    from longca.bench.plan.workload import model
-
-    shape = model(args.model)
-    usual = {name: getattr(shape, name) for name in ("heads", "head_dim", "softcap", "sinks", "scale")}
-    given = {name: value for name, value in typed.items() if value is not None}
-    return typed | usual | given | {"params": shape.mask_params.get(args.mask, {}) | typed["params"]}
+    return {name: getattr(args, name) for name in FIELDS} | {"params": parse_settings(args.set)}
 
 
 def _export_table(args: argparse.Namespace) -> int:
-    from longca.recommend.best import NO_RECORD, table
+    from longca.api.recommend import in_shape
     from longca.recommend.question import parse_fields
     from longca.recommend.shipped import load
+    from longca.recommend.table import NO_RECORD, table
 
     if not args.export or args.code:
         raise BadInput("give --mask and --seqlen; or --export FILE for all answers that the records contain.")
     say_lacks(args.results or [])
-    answers = table(load(args.results), parse_fields(**_typed(args)))
+    answers = table(load(args.results), parse_fields(**in_shape(args.model, _typed(args))))
     _write(args.export, answers)
     return 0 if answers else NO_RECORD
 
@@ -121,7 +114,7 @@ def _write(target: str, answers: list[Answer]) -> None:
     import sys
 
     from longca.api.files import write_text
-    from longca.recommend.best import exported
+    from longca.recommend.table import exported
     from longca.text import plural
 
     write_text(target, json.dumps(exported(answers), indent=1, allow_nan=False) + "\n")

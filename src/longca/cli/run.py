@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from longca.cli import INTERRUPTED
+from longca.cli._documents import add_document_flags
 from longca.cli._ranks import take_part
 from longca.cli._shape_extras import add_shape_extras
 from longca.errors import Refused, unknown
@@ -64,11 +65,7 @@ def _add_problem(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=V,V",
         help="a parameter of the masks that have it, such as ratio=.2,.5; repeatable",
     )
-    what.add_argument(
-        "--lengths", dest="documents", metavar="FILE", help="document lengths instead of drawn ones: a JSON list, or numbers in a text file"
-    )
-    what.add_argument("--distribution", metavar="NAME|FILE", help="the distribution of document lengths (`longca ls distributions`)")
-    what.add_argument("--packing", metavar="NAME", help="how documents fill the sequence: draw, mixed or chunked")
+    add_document_flags(what)
     what.add_argument("--source", metavar="NAME", help="how block patterns are selected: random, nsa or moba (docs/sparse.md)")
     what.add_argument("--dense", metavar="A,B", help="kernels that also run the dense mask, as a baseline for block patterns")
     what.add_argument("--deterministic", action="store_true", default=None, help="request deterministic backwards; checked on one device")

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from longca.cli import INTERRUPTED, _verify_cp
+from longca.cli._documents import add_document_flags
 from longca.cli._findings import tell
 from longca.cli._shape_extras import add_shape_extras
 from longca.cli._tables import write_over
@@ -62,9 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a parameter of the masks that have it, with one value; repeatable (below 4K tokens, default windows and blocks are small)",
     )
-    parser.add_argument(
-        "--lengths", dest="documents", metavar="FILE", help="document lengths instead of drawn ones: a JSON list, or numbers in a text file"
-    )
+    add_document_flags(parser)
     parser.add_argument(
         "--deterministic", action="store_true", help="request deterministic backwards, and check that two calls give the same bits"
     )

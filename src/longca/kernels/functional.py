@@ -20,6 +20,7 @@ from longca.masks import AnyMask
 from longca.text import refuse_heads
 
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+DEVICES = ("cpu", "cuda")
 BEST = "best"  # the kernel that runs where none is named
 Asked = str | Kernel | type[Kernel] | None
 
@@ -148,6 +149,8 @@ def refuse_tensors(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, batched
         raise BadInput(f"q, k and v must share one dtype of {', '.join(DTYPE_NAMES.values())}, not {q.dtype}, {k.dtype}, {v.dtype}.")
     if len({x.device for x in (q, k, v)}) > 1:
         raise BadInput(f"q, k and v must lie on one device, not on {q.device}, {k.device} and {v.device}.")
+    if q.device.type not in DEVICES:
+        raise BadInput(f"kernels run on {' and '.join(DEVICES)}, not on {q.device.type}; move q, k and v.")
 
 
 def refuse_lengths(q: torch.Tensor, k: torch.Tensor, masks: Sequence[AnyMask]) -> None:
@@ -211,7 +214,7 @@ def make_case(
 def autocast_tensors(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Returns the tensors in the dtype of the autocast region, if there is one; fp64 stays, as everywhere under autocast."""
     q = tensors[0]
-    if not isinstance(q, torch.Tensor) or not torch.is_autocast_enabled(q.device.type):
+    if not isinstance(q, torch.Tensor) or q.device.type not in DEVICES or not torch.is_autocast_enabled(q.device.type):
         return tensors
     dtype = torch.get_autocast_dtype(q.device.type)
     return tuple(x.to(dtype) if isinstance(x, torch.Tensor) and x.dtype != torch.float64 else x for x in tensors)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import index
 from random import Random
 
 from longca.errors import BadInput, unknown
 from longca.lengths.distributions import Distribution, Sampler, default_for, named
-from longca.text import format_size
+from longca.text import format_size, short
 
 MOST_TOKENS = 1 << 32  # for which lengths are drawn: some 10 million documents
 PACKS = 20  # `chunked` draws this many packs at once, and cuts and shuffles across them
@@ -69,6 +70,12 @@ def pack(seqlen: int, seed: int = 0, packing: str = "draw", distribution: Distri
 def fit(lengths: Sequence[int], seqlen: int) -> list[int]:
     """A user's own lengths, cut where the sequence ends; too few are refused."""
     _check(seqlen)
+    try:
+        whole = all(index(length) == length for length in lengths)
+    except TypeError:
+        whole = False
+    if not whole:
+        raise BadInput(f"document lengths must be a list of whole numbers, such as [353, 7839], not {short(repr(lengths), 60)}.")
     if any(length < 1 for length in lengths):
         raise BadInput(f"document lengths must be 1 or more, not {min(lengths)}.")
     if sum(lengths) < seqlen:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longca.errors import BadInput
+from longca.text import short
 
 Ints = NDArray[np.int64]
 Range = tuple[int, int]
@@ -55,6 +56,23 @@ def bands(*rows: Sequence[int | NDArray[Any]]) -> Bands:
     columns = [np.broadcast_arrays(*(np.asarray(field, np.int64) for field in row)) for row in rows]
     joined = (np.concatenate([np.atleast_1d(column[i]) for column in columns]) if columns else np.zeros(0, np.int64) for i in range(6))
     return Bands(*joined)
+
+
+def read_rows(rows: Any) -> Bands:
+    """Returns bands from rows that a user wrote: each is six whole numbers, or arrays over documents. Raises BadInput for others."""
+    try:
+        table = np.asarray(rows)
+    except (TypeError, ValueError):  # rows of different lengths, or with arrays in them
+        table = np.zeros(0)
+    if table.ndim == 2 and table.shape[1] == 6 and np.issubdtype(table.dtype, np.integer):
+        return Bands(*table.T.astype(np.int64))
+    if not isinstance(rows, Sequence | np.ndarray) or isinstance(rows, str):
+        raise BadInput(f"bands must be rows of six whole numbers (q0, q1, lo, a, hi, b), not {type(rows).__name__}.")
+    for row in rows:
+        whole = isinstance(row, Sequence | np.ndarray) and len(row) == 6
+        if not whole or not all(np.issubdtype(np.asarray(field).dtype, np.integer) for field in row):
+            raise BadInput(f"a band must be six whole numbers (q0, q1, lo, a, hi, b), not {short(repr(row), 60)}.")
+    return bands(*rows)
 
 
 def as_ranges(ranges: Sequence[Range] | NDArray[np.integer], limit: int, what: str) -> tuple[Ints, Ints]:

@@ -98,6 +98,13 @@ def build(
     return find(name)(length, seed=seed, documents=documents, distribution=distribution, packing=packing, **params)
 
 
+def files_in(name: str) -> list[MaskFile]:
+    """The files that a mask is made of."""
+    mask = find(name)
+    parts = [leaf.part for leaf in mask.leaves.values()] if isinstance(mask, Expression) else [mask]
+    return [part for part in parts if isinstance(part, MaskFile)]
+
+
 def has_blocks(name: str) -> bool:
     """Whether a mask is a block pattern, or an expression with one. It may be the name of anything, as records have it."""
     return name in BLOCK_PATTERNS or (bool(words_in(name) & BLOCK_PATTERNS.keys()) and _has_blocks(name, len(own.OWN)))

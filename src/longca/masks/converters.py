@@ -29,7 +29,7 @@ def from_cu_seqlens(cu_q: Any, cu_k: Any = None, *, window: Window = (-1, -1), c
     starts_k = starts_q if cu_k is None else _prefix_sums(cu_k, "cu_k")
     if len(starts_q) != len(starts_k):
         raise BadInput(f"cu_q and cu_k must have as many entries, not {len(starts_q)} and {len(starts_k)}.")
-    left, right = (window, window) if isinstance(window, int) else window
+    left, right = _window(window)
     lengths = np.diff(starts_q)
     documents = lengths if np.array_equal(starts_q, starts_k) and (lengths > 0).all() else None
     pairs = window_bands(starts_q, starts_k, left, 0 if causal else right)
@@ -49,7 +49,7 @@ def from_position_ids(position_ids: Any, *, window: Window = (-1, -1), causal: b
 
 def from_dense(visible: Any) -> Mask:
     """Returns the mask of a bool matrix [queries, keys], exact up to 16K x 16K pairs; leading dimensions of size 1 are dropped."""
-    matrix = _array(visible)
+    matrix = _array(visible, "from_dense")
     while matrix.ndim > 2 and len(matrix) == 1:
         matrix = matrix[0]
     if matrix.dtype != bool or matrix.ndim != 2:
@@ -142,13 +142,28 @@ def _runs(matrix: NDArray[np.bool_], first_row: int) -> Bands:
     return bands((row[::2] + first_row, row[::2] + first_row + 1, key[::2], 0, key[1::2], 0))
 
 
-def _array(values: Any) -> NDArray[Any]:
+def _window(window: Window) -> tuple[int, int]:
+    """Returns how many keys to the left and to the right are visible, -1 for no limit."""
+    pair = window if isinstance(window, tuple | list) else (window, window)
+    if len(pair) != 2 or not all(isinstance(side, int | np.integer) and not isinstance(side, bool) and side >= -1 for side in pair):
+        raise BadInput(f"window must be one number of keys, or (left, right), -1 for no limit, not {window!r}.")
+    return int(pair[0]), int(pair[1])
+
+
+def _array(values: Any, what: str) -> NDArray[Any]:
     """Lists, numpy arrays, and torch tensors of any device."""
-    return np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
+    try:
+        return np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
+    except ValueError as error:
+        raise BadInput(f"{what}: the rows of a list have different lengths; give an array.") from error
+    except TypeError as error:  # such as bf16, which numpy does not have
+        raise BadInput(
+            f"{what} cannot be {getattr(values, 'dtype', type(values).__name__)}; give whole numbers, or a bool matrix."
+        ) from error
 
 
 def _ints(values: Any, what: str) -> Ints:
-    array = _array(values)
+    array = _array(values, what)
     if array.size and not np.issubdtype(array.dtype, np.integer):
         raise BadInput(f"{what} must be whole numbers, not {array.dtype}.")
     return array.astype(np.int64)

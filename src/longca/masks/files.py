@@ -49,6 +49,12 @@ class MaskFile:
     def check(self, params: Mapping[str, Any]) -> None:
         check_params(self.name, params, [])
 
+    def refuse_length(self, seqlen: int) -> None:
+        """Raises BadInput for another length than the mask has."""
+        if seqlen != self.seqlen:
+            sizes = f"{format_size(self.seqlen)} tokens, not of {format_size(seqlen)}"
+            raise BadInput(f"the file {self.name} holds a mask of {sizes}; ask for that length.")
+
     def __call__(
         self,
         seqlen: int,
@@ -61,9 +67,7 @@ class MaskFile:
     ) -> Mask:
         self.check(params)
         refuse_documents(self.name, documents, distribution, packing)
-        if check_seqlen(seqlen) != self.seqlen:
-            sizes = f"{format_size(self.seqlen)} tokens, not of {format_size(seqlen)}"
-            raise BadInput(f"the file {self.name} holds a mask of {sizes}; ask for that length.")
+        self.refuse_length(check_seqlen(seqlen))
         about: dict[str, Any] = {"name": self.name, "seed": seed, "documents": self.mask.documents}
         return Mask(self.seqlen, self.seqlen, self.mask.bands, **about)
 

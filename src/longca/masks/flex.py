@@ -12,6 +12,7 @@ from longca.errors import BadInput
 from longca.masks.blocks import BlockMask
 from longca.masks.converters import of_rows, refuse_pairs
 from longca.masks.mask import Mask
+from longca.text import short
 
 if TYPE_CHECKING:
     import torch
@@ -118,6 +119,7 @@ def from_mask_mod(
     The function runs on `device`, where its own tensors must be.
     """
     seqlen_k = seqlen_q if seqlen_k is None else seqlen_k
+    _refuse_numbers(seqlen_q=seqlen_q, seqlen_k=seqlen_k, batch=batch, heads=heads)
     refuse_pairs("from_mask_mod", seqlen_q, seqlen_k)
     shown = (chunk for chunk, _ in _evaluated(function, (batch, heads, seqlen_q, seqlen_k), device))
     return _of_all(shown, seqlen_q, seqlen_k)
@@ -126,13 +128,19 @@ def from_mask_mod(
 def from_block_mask(given: Any) -> Mask:
     """Returns the mask of FlexAttention's BlockMask: its full blocks, and of its partial blocks the pairs that its mask_mod shows. It is
     exact up to 16K x 16K pairs."""
+    from torch.nn.attention.flex_attention import BlockMask as FlexBlocks
+
+    if not isinstance(given, FlexBlocks):
+        raise BadInput(f"from_block_mask takes the BlockMask of FlexAttention, not {type(given).__name__}.")
     batch, heads = given.kv_num_blocks.shape[:2]
     seqlen_q, seqlen_k = given.seq_lengths
     refuse_pairs("from_block_mask", seqlen_q, seqlen_k)
     rows, keys = (np.arange(length) // size for length, size in zip((seqlen_q, seqlen_k), given.BLOCK_SIZE, strict=True))
     tiles = (-(-seqlen_q // given.BLOCK_SIZE[0]), -(-seqlen_k // given.BLOCK_SIZE[1]))
     partial = _listed(given.kv_num_blocks, given.kv_indices, tiles)
-    full = np.zeros_like(partial) if given.full_kv_num_blocks is None else _listed(given.full_kv_num_blocks, given.full_kv_indices, tiles)
+    full = np.zeros_like(partial)
+    if given.full_kv_num_blocks is not None and given.full_kv_indices is not None:
+        full = _listed(given.full_kv_num_blocks, given.full_kv_indices, tiles)
 
     def shown() -> Iterator[NDArray[np.bool_]]:
         shape = (batch, heads, seqlen_q, seqlen_k)
@@ -141,6 +149,13 @@ def from_block_mask(given: Any) -> Mask:
             yield (chunk & partial[:, :, row][..., keys]) | full[:, :, row][..., keys]
 
     return _of_all(shown(), seqlen_q, seqlen_k)
+
+
+def _refuse_numbers(**numbers: Any) -> None:
+    """Raises BadInput for lengths and counts that are none."""
+    for name, number in numbers.items():
+        if not isinstance(number, int | np.integer) or number < 0:
+            raise BadInput(f"{name} must be a whole number of 0 or more, not {number!r}.")
 
 
 def _of_all(chunks: Iterator[NDArray[np.bool_]], seqlen_q: int, seqlen_k: int) -> Mask:
@@ -156,6 +171,7 @@ def _of_all(chunks: Iterator[NDArray[np.bool_]], seqlen_q: int, seqlen_k: int) -
 
 def _evaluated(function: Any, shape: tuple[int, int, int, int], device: Any) -> Iterator[tuple[NDArray[np.bool_], int]]:
     """What a mask_mod says of some rows at a time, [batch, heads, rows, keys], and the first of these rows."""
+    import torch
     from torch.nn.attention.flex_attention import create_mask
 
     batch, heads, seqlen_q, seqlen_k = shape
@@ -168,10 +184,10 @@ def _evaluated(function: Any, shape: tuple[int, int, int, int], device: Any) -> 
         try:
             chunk = create_mask(moved, batch, heads, min(rows, seqlen_q - first), seqlen_k, device)
         except Exception as error:  # anything may go wrong in somebody's function
-            raise BadInput(
-                f"the mask_mod fails at the rows from {first} on: {type(error).__name__}: {str(error).splitlines()[0]}"
-            ) from error
-        yield chunk.bool().cpu().numpy(), first
+            raise BadInput(f"the mask_mod fails at the rows from {first} on: {short(f'{type(error).__name__}: {error}', 120)}") from error
+        if chunk.dtype != torch.bool:
+            raise BadInput(f"a mask_mod must return bool, whether a query sees a key, not {chunk.dtype}; a score_mod is no mask.")
+        yield chunk.cpu().numpy(), first
 
 
 def _listed(count: torch.Tensor, index: torch.Tensor, tiles: tuple[int, int]) -> NDArray[np.bool_]:

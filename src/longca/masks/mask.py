@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from longca.errors import BadInput, Refused
 from longca.masks import algebra, area, encodings
-from longca.masks.bands import Bands, Ints, Range, as_ranges, bands, cut_keys, cut_rows, transposed, without_empty_rows
+from longca.masks.bands import Bands, Ints, Range, as_ranges, cut_keys, cut_rows, read_rows, transposed, without_empty_rows
 from longca.masks.canonical import fingerprint, merged
 from longca.masks.handle import Handled
 from longca.masks.tiles import Tiles
@@ -42,10 +42,9 @@ class Mask(Handled):
         documents: Sequence[int] | None = None,
         seed: int | None = None,
     ) -> None:
-        if seqlen_q < 0 or seqlen_k < 0:
-            raise BadInput(f"a mask needs lengths of 0 and more, not {seqlen_q} queries and {seqlen_k} keys.")
+        _refuse_lengths(seqlen_q, seqlen_k)
         self.seqlen_q, self.seqlen_k = int(seqlen_q), int(seqlen_k)
-        self.bands = rows if isinstance(rows, Bands) else bands(*rows)
+        self.bands = rows if isinstance(rows, Bands) else read_rows(rows)
         self.name, self.params, self.seed = name, dict(params or {}), seed
         self.documents = None if documents is None else tuple(int(n) for n in documents)
         self._check()
@@ -63,7 +62,10 @@ class Mask(Handled):
         """A mask from any bands: sorted, joined, rows that see nothing left out. Bands that overlap are refused, or united."""
         if overlapping not in ("refuse", "unite"):
             raise BadInput(f"overlapping must be 'refuse' or 'unite', not {overlapping!r}.")
-        given = without_empty_rows(rows if isinstance(rows, Bands) else bands(*rows))
+        _refuse_lengths(seqlen_q, seqlen_k)
+        given = rows if isinstance(rows, Bands) else read_rows(rows)
+        _refuse_slopes(given)
+        given = without_empty_rows(given)
         if overlapping == "unite":
             _refuse_outside(given, seqlen_q, seqlen_k)
             return cls(seqlen_q, seqlen_k, algebra.united(given, seqlen_q, seqlen_k), **about)
@@ -234,10 +236,22 @@ class Mask(Handled):
             return str(refusal)
 
 
+def _refuse_lengths(*lengths: int) -> None:
+    """Raises BadInput for numbers of queries or keys that are none."""
+    if not all(isinstance(length, int | np.integer) and length >= 0 for length in lengths):
+        raise BadInput("a mask needs lengths of 0 and more, not {!r} queries and {!r} keys.".format(*lengths))
+
+
+def _refuse_slopes(b: Bands) -> None:
+    """Raises BadInput for slopes that no band has."""
+    if ((b.a | b.b) & ~1).any():
+        raise BadInput("not a mask: slopes must be 0 or 1.")
+
+
 def _refuse_outside(b: Bands, seqlen_q: int, seqlen_k: int) -> None:
     """Raises BadInput for bands with other slopes, without rows, with empty rows, or outside the queries and keys."""
+    _refuse_slopes(b)
     problems = {
-        "slopes must be 0 or 1": ((b.a | b.b) & ~1).any(),
         "a band has no rows": (b.height <= 0).any(),
         "a row of a band is empty": (np.minimum(b.hi - b.lo, b.hi_last - b.lo_last) <= 0).any(),
         f"a band leaves the {seqlen_q} queries": (b.q0 < 0).any() or (b.q1 > seqlen_q).any(),

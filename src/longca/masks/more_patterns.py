@@ -33,7 +33,7 @@ def sink_window_causal(shape: Shape, s: int, w: int) -> Bands:
     return union(window, sinks, shape.seqlen, shape.seqlen)
 
 
-@pattern(MORE, "its own key and every d-th key before it, n in all", n=16, d=4)
+@pattern(MORE, "its own key and n keys before it, every d-th", n=16, d=4)
 def dilated_window_causal(shape: Shape, n: int, d: int) -> Bands:
     at_least("dilated_window_causal", "n", n, 0)
     at_least("dilated_window_causal", "d", d, 1)

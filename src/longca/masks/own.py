@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, overload
 
 from longca.errors import BadInput, LongcaError
-from longca.masks.bands import Bands, bands
+from longca.masks.bands import Bands, read_rows
 from longca.masks.mask import Mask
 from longca.masks.pattern import PATTERNS, Pattern, Shape
 from longca.masks.random_blocks import BLOCK_PATTERNS
 from longca.plugins import import_file, place
+from longca.text import short
 
 GROUP = "own"
 WORDS = ("all", "every")  # which stand for several masks
@@ -67,7 +68,7 @@ def _pattern(function: Callable[..., Any], name: str) -> Pattern:
         except LongcaError as error:
             raise type(error)(f"{name}: {str(error).rstrip('.')}{place(error)}.") from error
         except Exception as error:
-            raise BadInput(f"the mask {name!r} fails: {type(error).__name__}: {error}{place(error)}.") from error
+            raise BadInput(f"the mask {name!r} fails: {short(f'{type(error).__name__}: {error}')}{place(error)}.") from error
 
     about = (inspect.getdoc(function) or "").strip() or "a mask of a plugin"
     return Pattern(name, GROUP, about.splitlines()[0].rstrip("."), made, defaults, "documents" in special, None, function.__module__)
@@ -80,8 +81,8 @@ def _bands(result: Any, name: str, seqlen: int) -> Bands:
         if (result.seqlen_q, result.seqlen_k) != (seqlen, seqlen):
             raise BadInput(f"it returned a mask of {result.seqlen_q}x{result.seqlen_k} tokens, not of {seqlen}x{seqlen}.")
         return result.bands
-    if isinstance(result, list | tuple) and all(isinstance(row, list | tuple) and len(row) == 6 for row in result):
-        return bands(*result)
+    if isinstance(result, list | tuple):
+        return read_rows(result)
     raise BadInput(f"it must return a Mask, or rows of six numbers (q0, q1, lo, a, hi, b), not {type(result).__name__}.")
 
 

@@ -66,7 +66,7 @@ class Pattern:
     ) -> Mask:
         """The mask over `seqlen` tokens. `documents` gives the lengths instead of drawing them; a parameter that is not given takes
         its default or is drawn from the seed."""
-        seqlen = check_seqlen(seqlen)
+        seqlen, seed = check_seqlen(seqlen), check_seed(seed)
         self.check(params)
         params = {name: int(value) if value % 1 == 0 else value for name, value in params.items()}
         given: tuple[int, ...] = ()
@@ -152,6 +152,13 @@ def check_seqlen(seqlen: Any) -> int:
     if seqlen > LONGEST:
         raise BadInput(f"the sequence length must be at most {LONGEST}, which 64-bit numbers can hold twice, not {seqlen}.")
     return int(seqlen)
+
+
+def check_seed(seed: Any) -> int:
+    """The seed as an int; refuses what is none."""
+    if not isinstance(seed, int | np.integer):
+        raise BadInput(f"the seed must be a whole number, not {seed!r}.")
+    return int(seed)
 
 
 def refuse_documents(mask: str, *given: object) -> None:

@@ -19,7 +19,7 @@ from longca.errors import BadInput, unknown
 from longca.lengths import Distribution
 from longca.masks.bands import Ints
 from longca.masks.blocks import BlockMask
-from longca.masks.pattern import at_least, check_params, check_seqlen, refuse_documents
+from longca.masks.pattern import at_least, check_params, check_seed, check_seqlen, refuse_documents
 from longca.masks.patterns import causal
 from longca.masks.selection import RULES, Means, select
 
@@ -116,7 +116,7 @@ class BlockPattern:
 
     def frame(self, seqlen: int, seed: int, params: Mapping[str, float]) -> tuple[Ints, Ints, int, dict[str, float]]:
         """Edges of rows and keys, how many blocks a row keeps, and all parameters: what all patterns of these parameters share."""
-        seqlen = check_seqlen(seqlen)
+        seqlen, seed = check_seqlen(seqlen), check_seed(seed)
         known = self.known(params)
         if not 0 < known["ratio"] <= 1:
             raise BadInput(f"{self.name}: ratio is the part of the blocks that is kept, above 0 and up to 1, not {known['ratio']}.")

@@ -80,6 +80,8 @@ class Question:
 
     def check_together(self) -> None:
         """Raises BadInput for combinations that no run could ever answer."""
+        for file in masks.files_in(self.mask):
+            file.refuse_length(self.seqlen)
         if self.source != "random" and not self.is_pattern:
             blocks = " or ".join(masks.block_names())
             raise BadInput(f"the source {self.source} is for block patterns, and none is asked for; give --mask {blocks}.")

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from longca import masks
 from longca.bench.many_devices.kit import FILES
 from longca.bench.many_devices.transfers import SIZES, RankFacts, groups, places
 from longca.bench.many_devices.verify import CpRequest, make_level, make_steps
 from longca.cli import INTERRUPTED, main
+from longca.errors import BadInput
 from longca.parallel import registry
 
 FAST = ["--masks", "causal", "--seqlens", "64", "--heads", "4:2", "--head-dim", "16"]
@@ -59,6 +61,20 @@ def test_softcap_and_sinks_are_checked_too(tmp_path: Path) -> None:
     assert main(verify(*FAST, *extras, "--nproc", "2", "--methods", "burst,mesh,hybrid_dcp", "--out", str(out))) == 0
     findings = [json.loads(line) for line in (out / "findings.jsonl").read_text().splitlines()]
     assert [(finding["status"], "dsinks" in finding["errors"]) for finding in findings] == [("ok", True)] * 3
+
+
+def test_documents_need_to_fill_the_lengths_that_are_checked(tmp_path: Path) -> None:
+    (tmp_path / "lengths.txt").write_text("100 28")
+    shape = {"nproc": 2, "masks": "causal_document", "documents": str(tmp_path / "lengths.txt")}
+    for given in ({"seqlens": "96,128"}, {}):  # the usual length is 64 per rank
+        request = CpRequest("cpu", **shape, **given)
+        steps = make_steps(request, make_level(request).suite, 2)
+        assert {(step.seqlen, step.documents) for step in steps} == {(length, (100, 28)) for length in ((96, 128) if given else (128,))}
+    with pytest.raises(BadInput, match="the documents hold 128 tokens, fewer than the sequence length 256"):
+        make_level(CpRequest("cpu", **shape, seqlens="256"))
+    drawn = CpRequest("cpu", nproc=2, masks="causal_document", seqlens="256", seed=3, distribution="pile", packing="mixed")
+    (step,) = make_steps(drawn, make_level(drawn).suite, 2)
+    assert step.documents == masks.build("causal_document", 256, seed=3, distribution="pile", packing="mixed").documents
 
 
 def test_a_model_gives_the_shape_that_flags_do_not() -> None:

@@ -72,7 +72,11 @@ def test_models_with_more_than_heads() -> None:
     )
     assert gemma.scale == pytest.approx(144**-0.5)
     assert (oss.heads, oss.head_dim, oss.sinks, oss.window) == ("64:8", "64", True, 128)
-    assert oss.mask_params["sliding_window_causal"] == {"w": 127}
+    for mask in ("sliding_window_causal", "sliding_window_causal_document", "causal_document & sliding_window"):
+        assert oss.params_of(mask) == {"w": 127}
+    for mask in ("causal", "sliding_window(w=9)", "sink_window_causal", "sliding_window & sink_window_causal"):
+        assert oss.params_of(mask) == {}
+    assert model("llama3-8b").params_of("sliding_window") == {}
     assert model("gemma3-27b").layer_pattern == "5 local, 1 global"
     assert model("llama3-8b").layer_pattern == "all global"
 

@@ -39,7 +39,7 @@ def test_a_long_message_is_cut_and_the_line_is_not(tmp_path: Path) -> None:
 
 def test_an_import_that_fails_names_its_line(tmp_path: Path) -> None:
     (tmp_path / "theirs.py").write_text("x = 1\nx.y\n")
-    with pytest.raises(ValueError, match=r"fails when it is imported: AttributeError: .* \(theirs\.py line 2\)$"):
+    with pytest.raises(ValueError, match=r"fails when it is imported: AttributeError: .* \(theirs\.py line 2\)\.$"):
         import_file(tmp_path / "theirs.py", "kernel")
 
 

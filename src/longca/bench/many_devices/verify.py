@@ -47,6 +47,8 @@ class CpRequest:
     head_dims: str | None = None
     dtypes: str | None = None
     documents: str | None = None
+    distribution: str | None = None
+    packing: str | None = None
     model: str | None = None
     softcap: float | None = None
     sinks: bool | None = None
@@ -96,6 +98,8 @@ def make_level(request: CpRequest) -> ManyDevices:
         head_dims=(dim,),
         dtypes=tuple(parse_list(request.dtypes or dtype)),
         documents=request.documents or "",
+        distribution=request.distribution or "",
+        packing=request.packing or "",
         seeds=(request.seed,),
         nproc=request.nproc or 0,
         limits=Limits().with_deadline(request.deadline),
@@ -103,8 +107,10 @@ def make_level(request: CpRequest) -> ManyDevices:
     suite = with_model(suite, request.model) if request.model else suite
     lists = {name: tuple(parse_list(text)) for name in ("heads", "head_dims") if (text := getattr(request, name)) is not None}
     suite = suite.changed(**lists, softcap=request.softcap, sinks=request.sinks, scale=request.scale)
+    ranks = ranks_of(suite, request.device)
+    suite = suite.changed(seqlens=tuple(parse_list(request.seqlens)) if request.seqlens else (TOKENS_PER_RANK[request.device] * ranks,))
     check(suite)
-    suite = suite.changed(grid=_grids(ranks_of(suite, request.device), parse_heads(str(suite.heads[0]))[0]))
+    suite = suite.changed(grid=_grids(ranks, parse_heads(str(suite.heads[0]))[0]))
     return ManyDevices(suite, request.device, request.plugins, nproc=request.nproc, methods_named=request.methods is not None)
 
 
@@ -119,15 +125,13 @@ def _grids(ranks: int, heads: int) -> str:
 
 def make_steps(request: CpRequest, suite: Suite, ranks: int) -> list[Step]:
     """Every mask at a length that peers take, and some at one that divides by nothing; or the lengths asked for."""
-    documents = suite.document_lengths if suite.documents else ()
-    even = TOKENS_PER_RANK[request.device] * ranks
-    odd = even - 2 * ranks - 1
-    lengths = [parse_size(length) for length in parse_list(request.seqlens)] if request.seqlens else [even]
-    asked = [(name, length) for length in lengths for name in suite.mask_names]
+    odd = (TOKENS_PER_RANK[request.device] - 2) * ranks - 1
+    asked = [(name, parse_size(str(length))) for length in suite.seqlens for name in suite.mask_names]
     asked += [(name, odd) for name in suite.mask_names if name in ODD_MASKS and not request.seqlens]
-    windows = {} if request.model is None else find_model(request.model).mask_params
+    model = None if request.model is None else find_model(request.model)
+    windows = {name: model.params_of(name) if model else {} for name in suite.mask_names}
     settings = dict(request.settings or {})
-    return [make_step(name, length, request.seed, windows.get(name, {}) | settings, documents) for name, length in asked]
+    return [make_step(name, length, request.seed, windows[name] | settings, suite.documents_at(length)) for name, length in asked]
 
 
 class CheckingRanks(Ranks):

@@ -79,6 +79,15 @@ class Suite(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     def document_lengths(self) -> tuple[int, ...]:
         return tuple(lengths.read_lengths(self.documents)) if isinstance(self.documents, str) else self.documents
 
+    def documents_at(self, seqlen: int) -> tuple[int, ...]:
+        """The lengths of documents that are given, or drawn by the distribution and the packing; none where masks have their usual ones."""
+        if self.documents:
+            return self.document_lengths
+        if not (self.distribution or self.packing):
+            return ()
+        distribution = lengths.find(self.distribution) if self.distribution else None
+        return tuple(lengths.pack(seqlen, self.seed_list[0], self.packing or "draw", distribution))
+
     def params_of(self, mask: str) -> dict[str, Number | list[Number]]:
         """The parameters of a mask; an expression may be written in several ways."""
         return {setting: value for name, given in self.params.items() if masks.find(name).name == mask for setting, value in given.items()}
@@ -203,13 +212,18 @@ def _check_params(suite: Suite) -> None:
                 masks.find(name).check({setting: number})
 
 
+def refuse_without_documents(what: str, names: Sequence[str]) -> None:
+    """Raises BadInput where something about documents is given, and no mask has any."""
+    if not any(masks.find(name).has_documents for name in names):
+        raise BadInput(f"{what} given, and none of these masks has documents; leave {'them' if what.endswith('are') else 'it'} out.")
+
+
 def _check_documents(suite: Suite, names: Sequence[str]) -> None:
     if not suite.documents:
         return
     if suite.distribution or suite.packing:
         raise BadInput("document lengths are given, or drawn by a distribution and a packing, not both; leave out one of them.")
-    if not any(masks.find(name).has_documents for name in names):
-        raise BadInput("document lengths are given, and none of these masks has documents; leave them out.")
+    refuse_without_documents("document lengths are", names)
     lengths.fit(suite.document_lengths, max(suite.lengths))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +14,7 @@ from longca import masks
 from longca.bench.plan.refusals import convert
 from longca.bench.plan.suite import Seed, Suite, folder, names, read_toml
 from longca.errors import BadInput, LongcaError, unknown
+from longca.masks.expression import Expression, Leaf
 from longca.results.record import Params, Size
 from longca.results.schema import clause
 
@@ -74,6 +76,9 @@ def _step(line: str, where: str) -> Step:
     return step
 
 
+WINDOWED = {"sliding_window", "sliding_window_causal", "sliding_window_causal_document"}
+
+
 class Model(Struct, frozen=True, forbid_unknown_fields=True):
     """The attention of a well-known model, as its published configuration has it."""
 
@@ -87,10 +92,13 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
     sinks: bool = False
     scale: float = 0.0  # 0: 1/sqrt(head size)
 
-    @property
-    def mask_params(self) -> dict[str, dict[str, int | float]]:
-        """Parameters by mask: models count a token's own key in the window, the parameter w does not."""
-        return {} if self.window is None else {mask: {"w": self.window - 1} for mask in ("sliding_window", "sliding_window_causal")}
+    def params_of(self, mask: str) -> dict[str, int | float]:
+        """Returns the window as the parameter w of a mask with a sliding window, by its name or expression; of other masks nothing. Models
+        count a token's own key in the window, w does not."""
+        named = masks.find(mask)
+        leaves = named.leaves.values() if isinstance(named, Expression) else (Leaf(named, {}),)
+        parts = [leaf.part.name for leaf in leaves if "w" in leaf.free]
+        return {"w": self.window - 1} if self.window is not None and parts and set(parts) <= WINDOWED else {}
 
     @property
     def layer_pattern(self) -> str:
@@ -105,8 +113,10 @@ def model(name: str) -> Model:
     return read_toml(folder("models") / f"{name}.toml", Model)
 
 
-def with_model(suite: Suite, name: str) -> Suite:
-    """The suite in the shape of a model: its heads, head sizes, softcap, sinks, scale and, where it has one, its sliding window."""
+def with_model(suite: Suite, name: str, wanted: Sequence[str] = ()) -> Suite:
+    """The suite in the shape of a model: its heads, head sizes, softcap, sinks, scale and, where it has one, its sliding window. `wanted`
+    are the masks that will be measured instead of the suite's."""
     shape = model(name)
+    windows = {mask: window for mask in masks.expand(wanted or suite.masks) if (window := shape.params_of(mask))}
     extras: dict[str, Any] = {"softcap": shape.softcap, "sinks": shape.sinks, "scale": shape.scale}
-    return suite.changed(heads=(shape.heads,), head_dims=(shape.head_dim,), params=suite.params | shape.mask_params, **extras)
+    return suite.changed(heads=(shape.heads,), head_dims=(shape.head_dim,), params={**suite.params, **windows}, **extras)

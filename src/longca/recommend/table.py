@@ -1,8 +1,8 @@
-"""Recommendations for other programs: one answer, or the table of all that the records can answer."""
+"""Recommendations for other programs: the table of all that the records can answer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 from longca import masks
 from longca.errors import LongcaError
 from longca.recommend import shipped
-from longca.recommend.answer import Answer, Choice, recommend
+from longca.recommend.answer import Answer, recommend
 from longca.recommend.matching import is_device, is_single_rank, other_params
 from longca.recommend.question import Question
 from longca.results.points import grouped
@@ -26,51 +26,6 @@ class NoRecord(LongcaError):
     """No record answers; the message says which run would."""
 
     exit_code = NO_RECORD
-
-
-def best(
-    mask: str,
-    seqlen: int | str,
-    heads: str | int | Sequence[int] = "64:8",
-    head_dim: int | str = 128,
-    dtype: str = "bf16",
-    *,
-    pass_: str = "fwd+bwd",
-    gpus: int = 1,
-    cluster: str | None = None,
-    memory: str | None = None,
-    device: str = "",
-    source: str = "random",
-    distribution: str | None = None,
-    packing: str | None = None,
-    own_documents: bool = False,
-    deterministic: bool = False,
-    softcap: float = 0.0,
-    sinks: bool = False,
-    scale: float = 0.0,
-    calls_per_plan: int | None = None,
-    exact: bool = False,
-    results: str | Path | Sequence[str | Path] | None = None,
-    params: Mapping[str, int | float] | None = None,
-    **more_params: int | float,
-) -> Choice:
-    """Returns the fastest kernel (on many GPUs: method, grid and kernel) for a mask, from LongCA's records or those in `results`.
-
-    If no record matches, the choice is scaled from the nearest records and its `ms_range` is set; `exact` excludes such choices. Give
-    parameters of the mask by name (w=512), or in `params` if an argument has that name ({"heads": 1}).
-
-    >>> longca.best("causal_document", "32K", "64:8").kernel
-    """
-    question = Question.parse(
-        mask, seqlen, heads=heads, head_dim=head_dim, dtype=dtype, pass_=pass_, gpus=gpus, cluster=cluster, memory=memory, device=device,
-        source=source, distribution=distribution, packing=packing, own_documents=own_documents, deterministic=deterministic,
-        softcap=softcap, sinks=sinks, scale=scale, calls_per_plan=calls_per_plan, exact=exact, params={**(params or {}), **more_params},
-    )  # fmt: skip
-    answer = recommend(question, shipped.load(results))
-    if answer.best is None:
-        reasons = [f"{out.line}: {out.reason}" for out in answer.out]
-        raise NoRecord("\n".join([f"no record recommends anything for {question.describe()}.", *reasons, *answer.advice]))
-    return answer.best
 
 
 def table(results: Results, wanted: Mapping[str, Any] | None = None) -> list[Answer]:
