@@ -171,9 +171,11 @@ def test_options_are_refused_with_what_would_work() -> None:
         assert str(refused.value) == words
     with pytest.raises(BadInput, match="the grid 1x4x2 and the option windows=4 differ"):
         registry.plan("burst", mask, case, 4, "1x4x2", options={"windows": 4})
-    for value in (0, -1, 1 << 17, 2.5, "4", True, None):
-        with pytest.raises(Refused, match=rf"stages .* is {value!r}; use a whole number from 1 to 65536"):
+    for value in (-1, 1 << 17, 2.5, "4", True, None):
+        with pytest.raises(Refused, match=rf"stages .* is {value!r}; use a whole number from 0 to 65536"):
             registry.plan("magi", mask, case, 4, options={"stages": value})  # type: ignore[dict-item]
+    with pytest.raises(Refused, match=r"node .* is 0; use a whole number from 1 to 65536"):
+        registry.plan("magi", mask, case, 4, options={"node": 0})
     assert str(registry.plan("loongtrain", mask, case, 4, "1x4", options={"windows": 2}).grid) == "1x4x2"
     assert str(registry.plan("loongtrain", mask, case, 4, "2x2", options={"windows": 2}).grid) == "2x2x2"
     assert dict(registry.plan("magi", mask, case, 4).options) == {"stages": 2, "node": 1}

@@ -113,7 +113,7 @@ def test_the_command_asks_for_them_again() -> None:
 def test_titles_name_them_where_they_are_not_the_usual_ones() -> None:
     plain = Setting("H200", "kernel", 4, 2, 8, 8, "bf16", False)
     assert plain.title == "H200 · kernel · 4:2 heads of 8 · bf16"
-    assert plain._replace(softcap=50.0, sinks=True).title == "H200 · kernel · 4:2 heads of 8 · bf16 · softcap 50 · sinks"
+    assert msgspec.structs.replace(plain, softcap=50.0, sinks=True).title == "H200 · kernel · 4:2 heads of 8 · bf16 · softcap 50 · sinks"
 
 
 def test_a_question_about_them_is_not_answered_by_records_without() -> None:
