@@ -13,7 +13,7 @@ from longca.bench.check.reference import reference
 from longca.errors import LongcaError
 from longca.kernels import registry
 from longca.kernels.backends.flex import kernel as flex
-from longca.kernels.base import Case, No
+from longca.kernels.base import Case, No, Yes
 from longca.kernels.inputs import make
 from longca.masks import Mask
 
@@ -77,3 +77,15 @@ def test_a_softcap_is_right_and_sinks_need_an_lse() -> None:
     assert verdict.ok, verdict.reason
     refusal = No("gives no lse on cpu, without which attention sinks cannot be added")
     assert registry.supports(kernel, mask, replace(CASE, sinks=True)) == refusal
+
+
+@pytest.mark.parametrize("kernel", ["flex", "fa4:bands"])
+def test_more_intervals_per_row_than_can_be_compiled_are_refused_with_their_number(kernel: str) -> None:
+    device = "cpu" if kernel == "flex" else "cuda"
+    case = Case(1024, 1024, 2, 2, 64, 64, "bf16", device, backward=False)
+
+    def answer(count: int) -> object:
+        return registry.get(kernel).supports(masks.build("dilated_window_causal", 1024, n=count - 1, d=2), case)
+
+    assert isinstance(answer(128), Yes)
+    assert answer(129) == No("takes at most 128 intervals of keys per row, and this mask has 129")

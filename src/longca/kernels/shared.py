@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from longca.masks.encodings import Varlen
 
 HOPPER_HEAD_DIMS = (64, 96, 128, 192, 256)
+MOST_INTERVALS = 128  # per row, of kernels that compile a comparison for each: 100 take flex 46 s on a CPU, 400 minutes
 LSE_OF_BLIND_ROWS = 1e4  # exp(score - 1e4) is 0 in every dtype, so that a row with this lse has no gradient
 
 
@@ -158,3 +159,19 @@ def deterministic_torch(wanted: bool) -> Iterator[None]:
     finally:
         torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
         memory.fill_uninitialized_memory = fill
+
+
+def refuse_intervals(mask: Mask) -> No | None:
+    """Refuses a mask whose rows have very many intervals, for kernels that compile one comparison for each."""
+    if intervals_per_row(mask) <= MOST_INTERVALS:
+        return None
+    count = len(mask.row_intervals()[0])
+    return No(f"takes at most {MOST_INTERVALS} intervals of keys per row, and this mask has {count}") if count > MOST_INTERVALS else None
+
+
+def intervals_per_row(mask: Mask) -> int:
+    """Returns the most bands that any row has: its intervals, where no two bands touch in a row."""
+    rows = np.concatenate([mask.bands.q0, mask.bands.q1])
+    steps = np.repeat([1, -1], len(mask.bands.q0))
+    order = np.lexsort((steps, rows))  # at one row ends come before starts
+    return int(np.cumsum(steps[order]).max(initial=0))

@@ -13,7 +13,8 @@ import numpy as np
 
 from longca.errors import Refused
 from longca.kernels.base import Case
-from longca.masks import AnyMask, BlockMask, Mask
+from longca.kernels.shared import intervals_per_row
+from longca.masks import AnyMask, BlockMask
 from longca.text import format_dims, format_heads
 
 MANY = 3  # intervals per row from which on masks are of one class
@@ -67,11 +68,3 @@ def _kind(mask: AnyMask) -> str:
     limits = {(-1, -1): "full", (-1, 0): "causal"}
     visible = limits.get((varlen.left, varlen.right)) or ("causal window" if varlen.right == 0 else "window")
     return visible if len(varlen.cu_q) <= 2 else f"{visible} documents"
-
-
-def intervals_per_row(mask: Mask) -> int:
-    """Returns the most bands that any row has."""
-    rows = np.concatenate([mask.bands.q0, mask.bands.q1])
-    steps = np.repeat([1, -1], len(mask.bands.q0))
-    order = np.lexsort((steps, rows))  # at one row ends come before starts
-    return int(np.cumsum(steps[order]).max(initial=0))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from longca.kernels.base import Answer, Attention, Case, CompileCache, Kernel, No, Preference, Yes
-from longca.kernels.shared import DocumentAttention, band_mask, documents_of, refuse_hopper_shapes
+from longca.kernels.shared import DocumentAttention, band_mask, documents_of, refuse_hopper_shapes, refuse_intervals
 from longca.masks import BlockMask, Mask
 
 if TYPE_CHECKING:
@@ -84,7 +84,10 @@ class Fa4(Kernel):
 
 
 def supports_bands(mask: AnyMask) -> Answer:
-    return Yes("lowered") if isinstance(mask, Mask) else No("takes masks made of bands; fa4:blocks takes block patterns")
+    if not isinstance(mask, Mask):
+        return No("takes masks made of bands; fa4:blocks takes block patterns")
+    refusal = refuse_intervals(mask)
+    return Yes("lowered") if refusal is None else refusal
 
 
 def supports_blocks(mask: AnyMask, case: Case) -> Answer:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from longca.errors import LongcaError
 from longca.kernels.base import Answer, Attention, AutogradAttention, Case, Kernel, No, Preference, Yes, refuse_shapes
 from longca.kernels.block_lists import first_refusal, refuse_pattern
+from longca.kernels.shared import refuse_intervals
 from longca.masks import AnyMask, BlockMask
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class FlexKernel(Kernel):
             return No("has no backward on a CPU")
         dtypes = ("bf16", "fp16", "fp32")
         source = "blocks" if isinstance(mask, BlockMask) else "bands"
-        patterns = refuse_pattern(mask, case, on_top="any") if source == "blocks" else None
+        patterns = refuse_pattern(mask, case, on_top="any") if isinstance(mask, BlockMask) else refuse_intervals(mask)
         yes = Yes("lowered", f"block mask from {source}")
         return first_refusal(refuse_shapes(case, dtypes=dtypes, dims=range(16, 257)), patterns, self._lengths(mask), otherwise=yes)
 
