@@ -6,7 +6,7 @@ OUT ?= out
 # the tests run two at a time; more threads in each would only get in each other's way
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all frameworks lint docs figures pictures screenshots clean
+.PHONY: demo test test-all frameworks peers lint docs figures pictures screenshots clean
 
 demo: $(READY)  ## the main job on a CPU with small sizes; ends by naming the files it wrote
 	$(BIN)/longca ls masks
@@ -32,6 +32,12 @@ frameworks: $(READY)  ## the examples for torchtitan and Megatron-Core, with the
 	  torchtitan megatron-core docstring_parser einops shtab spmd_types torchdata typeguard tyro
 	PYTHONPATH=$(FRAMEWORKS) $(BIN)/python -W ignore examples/torchtitan_attention.py
 	PYTHONPATH=$(FRAMEWORKS) $(BIN)/python -W ignore examples/megatron_core.py
+
+PEERS := .venv/peers
+peers: $(READY)  ## the tests of other projects' context parallelism, with these packages from PyPI
+	$(BIN)/python -m pip install -q -c constraints.txt --no-deps --upgrade --target $(PEERS) \
+	  ring-flash-attn yunchang deepspeed psutil py-cpuinfo hjson pydantic pydantic-core annotated-types typing-inspection einops tqdm msgpack
+	PYTHONPATH=$(PEERS) $(BIN)/python -m pytest -q tests/parallel/test_peers.py
 
 lint: $(READY)
 	$(BIN)/ruff check .
