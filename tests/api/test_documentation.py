@@ -33,6 +33,7 @@ def last_value(code: str, names: dict[str, Any]) -> str:
         return f"AssertionError: {error}"
 
 
+@pytest.mark.slow
 def test_the_examples_print_what_the_page_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     examples, names = BLOCKS.findall(PAGE.read_text()), dict[str, Any]()

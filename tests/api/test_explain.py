@@ -134,6 +134,7 @@ def test_nothing_that_can_do_it_is_exit_code_2(monkeypatch: pytest.MonkeyPatch, 
     assert "no kernel that is available here supports this" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_process")
 def test_best_is_verified_on_all_masks_and_trials() -> None:
     verified = longca.verify("best", seqlens=128, heads="2:1", head_dims=16, device="cpu", progress=False)

@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from longca.kernels import registry
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "best_of_all.py"
 
 
+@pytest.mark.slow
 def test_it_runs_on_a_cpu(tmp_path: Path) -> None:
     rows, flags = tmp_path / "rows.jsonl", ["--device", "cpu", "--masks", "causal,share_question", "--seqlens", "96", "--fresh"]
     shape = ["--heads", "2:1", "--head-dim", "16", "--warmup", "0.01", "--budget", "0.01"]

@@ -41,12 +41,14 @@ def test_too_many_compilations_are_an_error_and_never_eager(monkeypatch: pytest.
     monkeypatch.setattr(flex, "MOST_COMPILATIONS", 1)
     flex._compiled.cache_clear()
     torch._dynamo.reset()
+    limits = {"cache_size_limit": 1, "accumulated_cache_size_limit": 1, "fail_on_recompile_limit_hit": True}
     try:
-        run(130)
-        with pytest.raises(LongcaError, match="would now run uncompiled"):
-            run(150)
+        with torch._dynamo.config.patch(limits):  # and torch's limits are as before for the tests after this one
+            run(130)
+            with pytest.raises(LongcaError, match="would now run uncompiled"):
+                run(150)
     finally:
-        flex._compiled.cache_clear()  # the next one sets torch's limit again
+        flex._compiled.cache_clear()
         torch._dynamo.reset()
 
 

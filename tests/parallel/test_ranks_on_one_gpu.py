@@ -6,11 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from longca.parallel import registry
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "ranks_on_one_gpu.py"
 
 
+@pytest.mark.slow
 def test_it_runs_on_a_cpu(tmp_path: Path) -> None:
     shape = [
         "--per-rank",

@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 import longca
 from longca.results.reading import read
 from longca.results.record import Record, Status
@@ -78,6 +80,7 @@ def test_a_sigterm_in_the_middle_of_a_job_ends_all_ranks(tmp_path: Path, plugins
     assert "longca: the first rank is gone, so this one ends too" in words
 
 
+@pytest.mark.slow
 def test_a_cell_that_breaks_the_job_is_recorded_with_its_reason_and_the_same_command_goes_on(tmp_path: Path, plugins: Path) -> None:
     fragile = ["--plugin", str(plugins / "fragile_methods.py"), "--methods", "fails_backward,plain_ring"]
     asked = [*fragile, *QUICK, "--out", str(tmp_path / "out")]

@@ -88,6 +88,7 @@ def test_block_patterns_are_checked_and_timed_on_real_ranks(tmp_path: Path) -> N
     assert found["ring_allgather", "fwd"].bytes_sent == [3 * length * 2 * 4 * 32 * 4 for length in own]
 
 
+@pytest.mark.slow
 def test_a_rank_that_dies_or_hangs_or_is_wrong_has_its_own_status_and_the_next_cell_runs(tmp_path: Path, plugins: Path) -> None:
     methods = "dies,forgets,hangs,plain_ring"
     asked = ["--plugin", str(plugins / "fragile_methods.py"), "--methods", methods, *QUICK, "--passes", "fwd", "--nproc", "2"]
