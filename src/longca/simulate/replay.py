@@ -142,8 +142,8 @@ class Replay:
             else:
                 break
         self._refuse_stuck()
-        for one in self.ranks:
-            one.times.end = max(one.times.end, one.side_stream)
+        for replayed in self.ranks:
+            replayed.times.end = max(replayed.times.end, replayed.side_stream)
         return [rank.times for rank in self.ranks]
 
     def _push(self, time: float, what: Post | list[Flow]) -> None:
