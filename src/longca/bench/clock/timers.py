@@ -90,9 +90,8 @@ class CudaTimer:
         try:
             while True:
                 while len(flying) <= (self._ahead if last_ms < LONG_MS else 0):
-                    covered = (
-                        bool(flying) and last_ms * (1 + self.loads) > COVER * self.spin_ms
-                    )  # what is in flight outlasts the enqueueing
+                    in_flight_ms = last_ms * (1 + self.loads) if flying else 0.0
+                    covered = in_flight_ms > COVER * self.spin_ms  # the device is busy until the next call is enqueued
                     flying.append(self._enqueue(call, before, flush=last_ms < COLD_MS, spin=not covered))
                     if load is not None and not self._keep_busy(load):
                         load, self.loads = None, 0
