@@ -24,6 +24,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from statistics import median
 from typing import Any
 
@@ -118,7 +119,7 @@ def sample(entrants: list[Runner], pass_: str, clock: Clock, warmup_s: float, bu
         entrant.samples = []
     begun = time.perf_counter()
     for number in range(MOST):
-        for entrant in near if number % 2 == 0 else reversed(near):
+        for entrant in Random(number).sample(near, len(near)):  # so that none always follows the same
             entrant.take(pass_, clock)
         took = time.perf_counter() - begun
         if number + 1 >= (FEWEST if took < PATIENCE_S else FEW) and took > budget_s:

@@ -142,14 +142,16 @@ def test_samples_of_the_kernels_are_interleaved(clocked: Clocked) -> None:
     chooser.choose(masks.causal(79), replace(CASE, backward=False))
     forwards = [label for label, _ in time.calls][len(ON_CPU) :]
     assert len(forwards) == trial.MOST * len(ON_CPU)
-    assert forwards == [label for number in range(trial.MOST) for label in (ON_CPU if number % 2 == 0 else reversed(ON_CPU))]
+    rounds = [forwards[first : first + len(ON_CPU)] for first in range(0, len(forwards), len(ON_CPU))]
+    assert all(sorted(one_round) == sorted(ON_CPU) for one_round in rounds)
+    assert {one_round[0] for one_round in rounds} == set(ON_CPU), "each is the first now and then"
 
 
 def test_of_kernels_that_are_as_fast_the_one_that_is_prepared_sooner_is_chosen(clocked: Clocked) -> None:
     clocked({("torch:plain", "fwd"): 0.995, ("torch:plain", "bwd"): 0.995}, {"torch:plain": 5.0, "sdpa:flash": 3.0, "torch:chunked": 4.0})
     choice = chooser.choose(masks.causal(79), CASE)
     assert (choice.forward, choice.backward) == ("sdpa:flash", "sdpa:flash")
-    assert "within the spread, with less workspace or plan time" in choice.why["fwd"]
+    assert "within 1 %, with less workspace or plan time" in choice.why["fwd"]
 
 
 def test_less_workspace_wins_a_tie_of_backwards(clocked: Clocked, monkeypatch: pytest.MonkeyPatch) -> None:

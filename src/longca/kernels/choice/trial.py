@@ -2,7 +2,7 @@
 
 Samples of the kernels are interleaved, so that all see the same state of the device. The forward is chosen first; backwards are then timed
 from its out and lse, with whatever copies the pair needs. A kernel that runs both passes itself is chosen where the sum of its times is
-less. Kernels within the spread of the fastest count as equal: of these the one with the least workspace and plan time is chosen.
+less. Kernels within 1 % of the fastest count as equal: of these the one with the least workspace and plan time is chosen.
 
 A trial is bounded. When the time of a pass is over, no further kernel is prepared for it. On a CPU, where one call may take minutes, one KV
 head runs with its query heads, on the first tokens only where even that is too much work.
@@ -17,6 +17,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from random import Random
 from typing import Any, TypeVar
 
 import torch
@@ -39,7 +40,7 @@ FEWEST, MOST = 5, 25  # samples of each kernel
 FEW, PATIENCE_S = 3, 3.0  # so few samples do after so long
 HOPELESS, TWICE = 2.0, 2  # times the fastest: after so many samples such a kernel is not sampled again
 CLEAR = 1.1  # the same after `FEWEST` samples; where all others are so far behind, and no samples overlap, these do
-LEAST_TIE, MOST_TIE = 0.01, 0.02  # relative differences up to which two kernels always, and beyond which they never, count as equal
+TIE = 0.01  # relative difference up to which two kernels count as equal
 
 
 @dataclass
@@ -127,7 +128,7 @@ class Trial:
         options = {"fwd": [*forwards, *(entrant.ahead for entrant in whole)], "bwd": [*backwards, *(entrant.back for entrant in whole)]}
         if whole:
             least = min(whole, key=lambda entrant: entrant.ms)
-            if first is None or second is None or least.ms < (first.median + second.median) * (1 - LEAST_TIE):
+            if first is None or second is None or least.ms < (first.median + second.median) * (1 - TIE):
                 first, second = least.ahead, least.back
         if first is None or (self.case.backward and second is None):
             reasons = [f"{option.kernel}: {option.note}" for failed in self.failures.values() for option in failed]
@@ -237,7 +238,7 @@ class Trial:
         for number in range(MOST):
             least = min((entrant.median for entrant in entrants if entrant.samples), default=0.0)
             far = HOPELESS if number < FEWEST else CLEAR
-            for entrant in entrants if number % 2 == 0 else reversed(entrants):  # so that none always follows the same
+            for entrant in Random(number).sample(entrants, len(entrants)):  # so that none always follows the same
                 if len(entrant.samples) < TWICE or min(entrant.samples) <= far * least:
                     entrant.samples.append(self.clock.sample(entrant.call, min(entrant.samples, default=0.0)))
             now = self.clock.now()
@@ -260,7 +261,7 @@ class Trial:
 
 
 def fastest(entrants: Sequence[Entrant], prepared: str = "") -> Entrant | None:
-    """Returns the fastest; of several within the spread that with the least workspace and then the least plan time, of which a kernel
+    """Returns the fastest; of several that count as equal that with the least workspace and then the least plan time, of which a kernel
     that is prepared already needs none."""
     if not entrants:
         return None
@@ -272,9 +273,8 @@ def fastest(entrants: Sequence[Entrant], prepared: str = "") -> Entrant | None:
 
 
 def is_tie(entrant: Entrant, least: Entrant) -> bool:
-    """Whether a kernel is as fast as the fastest, as far as the samples can tell."""
-    margin = min(MOST_TIE, max(LEAST_TIE, entrant.spread, least.spread))
-    return entrant.median <= least.median * (1 + margin)
+    """Whether a kernel counts as equal to the fastest."""
+    return entrant.median <= least.median * (1 + TIE)
 
 
 def _is_clear(entrants: Sequence[Entrant]) -> bool:
@@ -293,7 +293,7 @@ def explain(chosen: Entrant, entrants: Sequence[Entrant]) -> str:
     if second.median < chosen.median and not is_tie(chosen, second):
         return f"{took}, and is the fastest in both passes together; {second.kernel.label} takes {second.median:.3g} ms in this one"
     if is_tie(chosen, second) if second.median < chosen.median else is_tie(second, chosen):
-        return f"{took}, as fast as {second.kernel.label} ({second.median:.3g} ms) within the spread, with less workspace or plan time"
+        return f"{took}, as fast as {second.kernel.label} ({second.median:.3g} ms) within 1 %, with less workspace or plan time"
     return f"{took}, {100 * (second.median / chosen.median - 1):.0f} % ahead of {second.kernel.label}"
 
 
