@@ -3,12 +3,13 @@
     PYTHONPATH=src python benchmarks/best_of_all.py [--masks all] [--seqlens 8K,32K,128K] [--out results/h200/best_of_all.jsonl]
     PYTHONPATH=src python benchmarks/best_of_all.py --device cpu --masks causal,share_question --seqlens 256 --heads 2:1 --head-dim 32
 
-All kernels run on the same numbers in one process, in turn, so that they see the same clock and temperature of the device. The ratio is the
-median of the fastest other kernel over that of `best`: 1 is equal. It counts as reached at .98, or where the spread of the two medians, of
-which at most 2 % count, reaches that. Results are not checked here: `longca verify --kernels best` does that. Trials that `best` makes, or
-finds in its cache, come before the samples; --fresh forgets the cache. Lengths run from short to long. A kernel that took over 1.5 times as
-long as the fastest in a pass is not timed in it at the next length on that mask. The last line says whether `best` was never under .98; the
-exit code is 1 where it was. --stop-after ends after some seconds; with --out a later call goes on where this one stopped.
+All kernels run on the same numbers in one process, in turns, so that they see the same clock and temperature of the device. In each turn
+the time of the fastest other kernel is divided by that of `best`; the ratio is the median of that: 1 is equal. It counts as reached at .98,
+or where the interval of the median, of which at most 2 % count, reaches that. Results are not checked here: `longca verify --kernels best`
+does that. Trials that `best` makes, or finds in its cache, come before the samples; --fresh forgets the cache. Lengths run from short to
+long. A kernel that took over 1.5 times as long as the fastest in a pass is not timed in it at the next length on that mask. The last line
+says whether `best` was never under .98; the exit code is 1 where it was. --stop-after ends after some seconds; with --out a later call goes
+on where this one stopped.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -44,7 +45,7 @@ from longca.text import format_size, parse_dims, parse_heads, parse_size
 GOAL = 0.98
 FEWEST, MOST = 7, 40  # samples of each kernel
 FEW, PATIENCE_S = 3, 3.0  # so few samples do after so long
-MOST_SPREAD = 0.02  # of two medians together, that may excuse a ratio under the goal
+MOST_SPREAD = 0.02  # of the ratio, that may excuse one under the goal
 FAR, TWICE = 1.3, 2  # times the fastest in so many samples: such a kernel needs no more
 BEHIND = 1.5  # times the fastest at the length before: such a kernel is not timed in this pass
 PASSES = ("fwd", "bwd")
@@ -61,6 +62,7 @@ class Runner:
     subject: KernelSubject
     inputs: Inputs
     timed: set[str]
+    prepare_s: float  # with its first calls; of `best` with its trials
     samples: list[float] = field(default_factory=list)
 
     def forward(self) -> None:
@@ -88,12 +90,13 @@ def runners(mask: AnyMask, case: Case, longest: int, behind: set[tuple[str, str]
             kernel = registry.get(label)
             if not timed or not (kernel.chooses or _takes(kernel, mask, case, longest)):
                 continue
+            begun = time.perf_counter()
             ran, attention = registry.prepare(kernel, mask, case)
             given = inputs.setdefault(ran.layout, make(case, layout=ran.layout))
-            runner = Runner(label, ran.chose, KernelSubject(ran, attention, case), given, timed)
+            runner = Runner(label, ran.chose, KernelSubject(ran, attention, case), given, timed, 0.0)
             runner.subject.forward(given)
             runner.backward()
-            yield runner
+            yield replace(runner, prepare_s=time.perf_counter() - begun)
         except (LongcaError, RuntimeError) as error:
             print(f"  {label} left out: {type(error).__name__}: {str(error).splitlines()[0][:160]}", file=sys.stderr)
 
@@ -130,8 +133,8 @@ def verdict(entrants: list[Runner], **where: object) -> Row:
     """The row of one pass."""
     best = next(entrant for entrant in entrants if entrant.label == "best")
     fastest = min((entrant for entrant in entrants if entrant is not best), key=lambda entrant: entrant.ms)
-    ratio = fastest.ms / best.ms
-    spread = half_width(best.samples) + half_width(fastest.samples)
+    in_turns = [other / own for other, own in zip(fastest.samples, best.samples, strict=False)]  # one far behind has fewer samples
+    ratio, spread = median(in_turns), half_width(in_turns)
     times = {entrant.label: round(entrant.ms, 5) for entrant in sorted(entrants, key=lambda entrant: entrant.ms)}
     row = {"chose": best.chose, "ms": best.ms, "fastest": fastest.label, "fastest_ms": fastest.ms, "ratio": ratio, "spread": spread}
     return {
@@ -140,6 +143,7 @@ def verdict(entrants: list[Runner], **where: object) -> Row:
         "reached": ratio >= GOAL or ratio * (1 + min(spread, MOST_SPREAD)) >= GOAL,
         "samples": len(best.samples),
         "all_ms": times,
+        "prepare_s": {entrant.label: round(entrant.prepare_s, 1) for entrant in entrants},
     }
 
 

@@ -28,6 +28,11 @@ from longca.results.record import Pass
 from longca.results.settings import ClockSettings
 
 SPIN_MS = (0.5, 2.0, 10.0)
+SLOW_HOST_MS = (
+    (0.1, 0.4),
+    (0.4, 0.3),
+    (1.0, 0.4),
+)  # spins, and what the host needs to enqueue one: about as much as many kernels of Python
 SPIN_LIMIT, LOOP_LIMIT = 0.03, 0.02
 KERNELS = (("sdpa:cudnn", 4096), ("sdpa:flash", 8192), ("sdpa:cudnn", 8192), ("sdpa:cudnn", 16384), ("sdpa:flash", 32768))
 ROUNDS, REST_S, LASTING_S = 5, 0.2, 2.0
@@ -54,6 +59,14 @@ def bare_loop(call: Callable[[], object], times: int, warmup_s: float) -> float:
     end.record()
     end.synchronize()
     return float(start.elapsed_time(end)) / times
+
+
+def behind_slow_host(call: Call, host_ms: float) -> None:
+    """Calls after the host was busy for some time."""
+    until = time.perf_counter() + host_ms / 1e3
+    while time.perf_counter() < until:
+        pass
+    call()
 
 
 class Timed(NamedTuple):
@@ -101,6 +114,12 @@ def main() -> int:
         wrong += abs(off) > SPIN_LIMIT
         about = f"{off:+.2%}, spread {timing.spread:.2%}, {len(timing.samples)} samples"
         print(f"spin of {length:5.1f} ms: measured {timing.median:8.4f} ms ({about})")
+    for length, host_ms in SLOW_HOST_MS:
+        call = partial(behind_slow_host, partial(spin, args=[int(length * 1e6)]), host_ms)
+        timing = measure(call, timer, ClockSettings(budget_s=1.0), before=partial(torch.cuda._sleep, 100_000), load=call)
+        off = timing.median / length - 1
+        wrong += abs(off) > SPIN_LIMIT
+        print(f"spin of {length:5.1f} ms behind {host_ms:g} ms of the host: measured {timing.median:8.4f} ms ({off:+.2%})")
     shortest = partial(spin, args=[int(SPIN_MS[0] * 1e6)])
     calls = {f"spin of {SPIN_MS[0]:.1f} ms": Timed(shortest, nothing, shortest)}
     calls |= {f"{label} causal {seqlen}": attention_call(label, masks.causal(seqlen)) for label, seqlen in KERNELS}

@@ -229,6 +229,17 @@ def test_a_kernel_with_an_autograd_backward_is_taken_whole_or_not(cost: dict[str
         assert prepared_for(None, mask, CASE, None, compiled=True).kernel.backward == "functional"
 
 
+def test_the_last_resort_takes_part_only_where_no_other_kernel_can() -> None:
+    """One call of torch:chunked takes seconds on a GPU: a trial of it would take a minute."""
+    case = Case(32768, 32768, 64, 8, 128, 128, "bf16", "cuda")
+    beside_others = candidates(masks.causal(32768), case, available=lambda kernel: True)
+    assert "fa4:native" in {kernel.label for kernel in beside_others.forward}
+    assert "torch:chunked" not in {kernel.label for kernel in beside_others.all}
+    alone = candidates(masks.causal(32768), case, available=lambda kernel: kernel.name == "torch")
+    assert [kernel.label for kernel in alone.all] == ["torch:chunked"]
+    assert not alone.quadratic
+
+
 @pytest.fixture
 def trials(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The masks of all trials."""

@@ -133,6 +133,26 @@ def test_a_device_stays_under_load_though_inputs_change_between_calls(gpu: FakeG
     assert len(changes) > len(timing.samples)  # those of the warm-up, too
 
 
+@pytest.mark.parametrize(("ms", "host_ms"), [(0.05, 0.2), (0.13, 0.4), (0.4, 0.35), (0.7, 0.75), (1.0, 0.3), (1.0, 0.45)])
+def test_a_load_does_not_make_a_host_that_is_slow_part_of_the_time(gpu: FakeGpu, ms: float, host_ms: float) -> None:
+    """The device has done all calls of the load before the host enqueues the timed one."""
+    call, loads = gpu.kernel(ms, lambda: host_ms), []
+
+    def change() -> None:
+        gpu.host += 0.3
+        gpu.work(0.1)
+
+    def load() -> None:
+        loads.append(None)
+        call()
+
+    timing = time_it(gpu, call, ClockSettings(warmup_s=0.1, least=5), before=change, load=load)
+    assert timing.median == pytest.approx(ms)
+    assert max(timing.samples) == pytest.approx(ms)
+    assert not timing.host_bound
+    assert bool(loads) == (2 * host_ms < ms)
+
+
 def test_a_load_that_needs_too_much_memory_is_left_out(gpu: FakeGpu) -> None:
     loads = []
 

@@ -7,7 +7,7 @@ that a full cache could save them less than 1 % are made without a flush: it wou
 
 What is done before a timed call (inputs change, outputs are summed, the cache is flushed) draws little power: seen on an H200, kernels of
 2 ms ran at 525 W instead of 650 W beside it, and up to 10 % faster than in a loop. So calls that are not timed keep the device under load
-for `LOAD` times as long.
+for `LOAD` times as long. A call that takes the host about as long as the device cannot do that: a device that runs it never is under load.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Align = Callable[[], None]
 LEAST_SPIN_MS = 0.05
 SPARE = 1.3  # times what the host needed last: how long the device spins for it
-COVER = 2.0  # times the host's need that a call must last to hide it
+COVER = 2.0  # times the host's need that calls must last to hide it
 LONG_MS = 50.0  # beside such a call the rest before the next one is nothing, and one call more than needed is much
 HOST_SHARE = 0.01  # of a call's time: where enqueueing it takes less, a device that waits for the host loses nothing
 LOAD, MOST_LOADS = 19, 40  # times the rest before a call that the device is kept busy after it, in at most so many calls
@@ -67,6 +67,7 @@ class CudaTimer:
         self._flush = torch.empty(4 * properties.L2_cache_size, dtype=torch.int8, device="cuda")
         self.spin_ms = LEAST_SPIN_MS  # ranks agree on one, else they would not start together
         self.loads = 0  # calls that follow a timed one; ranks agree on their number, as the calls of all ranks belong together
+        self._busy_until = 0.0  # on the host's clock: when the device will have done what it was given, about
         self._cycles_per_ms = self._calibrate()
 
     @property
@@ -86,50 +87,58 @@ class CudaTimer:
 
     def samples(self, call: Call, before: Call = _alone, load: Call | None = None) -> Generator[Sample, None, None]:
         flying, last_ms = deque[Flying](), 0.0
-        self.spin_ms, self.loads = LEAST_SPIN_MS, 0  # what the call before this one needed says nothing
+        self.spin_ms, self.loads, self._busy_until = LEAST_SPIN_MS, 0, 0.0  # what the call before this one needed says nothing
         try:
             while True:
                 while len(flying) <= (self._ahead if last_ms < LONG_MS else 0):
-                    in_flight_ms = last_ms * (1 + self.loads) if flying else 0.0
-                    covered = in_flight_ms > COVER * self.spin_ms  # the device is busy until the next call is enqueued
-                    flying.append(self._enqueue(call, before, flush=last_ms < COLD_MS, spin=not covered))
-                    if load is not None and not self._keep_busy(load):
+                    flying.append(self._enqueue(call, before, last_ms))
+                    if load is not None and not self._keep_busy(load, last_ms):
                         load, self.loads = None, 0
                 rest, start, end, late, call_ms = flying.popleft()
                 end.synchronize()
                 last_ms = float(start.elapsed_time(end))
-                if load is not None and last_ms:
-                    self.loads = min(MOST_LOADS, int(LOAD * float(rest.elapsed_time(start)) / last_ms))
+                self._busy_until = max(self._busy_until, time.perf_counter() + len(flying) * last_ms / 1e3)
+                if load is not None:
+                    keeps_up = COVER * call_ms < last_ms
+                    self.loads = min(MOST_LOADS, int(LOAD * float(rest.elapsed_time(start)) / last_ms)) if keeps_up else 0
                 yield Sample(last_ms, late and call_ms > HOST_SHARE * last_ms, call_ms)
         finally:
             self._cuda.synchronize()
 
-    def _keep_busy(self, load: Call) -> bool:
+    def _keep_busy(self, load: Call, ms: float) -> bool:
         """Makes the calls that are not timed; False where there is no memory for their outputs beside those of the timed call. A rank
         that has none fails: it cannot leave out calls that others make."""
         try:
             for _ in range(self.loads):
                 load()
+                self._expect(ms)
         except self._cuda.OutOfMemoryError:
             if not self._ahead:
                 raise
             return False
         return True
 
-    def _enqueue(self, call: Call, before: Call, flush: bool, spin: bool) -> Flying:
+    def _expect(self, ms: float) -> None:
+        """Notes that the device has so much more to do."""
+        self._busy_until = max(self._busy_until, time.perf_counter()) + ms / 1e3
+
+    def _enqueue(self, call: Call, before: Call, last_ms: float) -> Flying:
         rest, start, end = (self._cuda.Event(enable_timing=True) for _ in range(3))
         rest.record()
         before()
-        if flush:
+        if last_ms < COLD_MS:
             self._flush.zero_()
         self._align()
-        if spin:
+        in_flight_ms = (self._busy_until - time.perf_counter()) * 1e3
+        if in_flight_ms <= COVER * self.spin_ms or not self._ahead:  # else the device is busy until the call is enqueued
             self._cuda._sleep(int(self.spin_ms * self._cycles_per_ms))
+            self._expect(self.spin_ms)
         start.record()
         began = time.perf_counter()
         call()
         call_ms = (time.perf_counter() - began) * 1e3
         end.record()
+        self._expect(last_ms)
         late = start.query()  # the device is past the start although the host has only now finished: it may have waited
         # one slow call, such as a first one, must not make the device rest before all others: what it needed is soon forgotten
         self.spin_ms = min(max(LEAST_SPIN_MS, SPARE * call_ms, self.spin_ms / 2), 20.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from longca.kernels.base import Answer, Attention, Case, Kernel, No, Preference, Yes
+from longca.kernels.base import LAST_RESORT, Answer, Attention, Case, Kernel, No, Preference, Yes
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +26,7 @@ class TorchKernel(Kernel):
     def __init__(self, variant: str = "") -> None:
         super().__init__(variant)
         self.layout = "HLD"
-        self.preference = Preference(cpu=20) if variant == "plain" else Preference(cpu=20, cuda=90)
+        self.preference = Preference(cpu=20) if variant == "plain" else Preference(cpu=20, cuda=LAST_RESORT)
         self.default_for_methods = ("cpu",) if variant == "chunked" else ()
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
 from longca.kernels import registry
-from longca.kernels.base import BYTES, Case, Kernel, Yes
+from longca.kernels.base import BYTES, LAST_RESORT, Case, Kernel, Yes
 from longca.masks import AnyMask
 
 SHORT = 8192  # tokens up to which a dense mask does not matter
@@ -42,14 +42,14 @@ def available_here(device: str) -> Available:
 
 
 def candidates(mask: AnyMask, case: Case, available: Available | None = None, without: Collection[str] = ()) -> Candidates:
-    """Returns the kernels that can do this; those that need memory for every pair only where that is little, or no other can."""
+    """Returns the kernels that can do this; those that need memory for every pair only where that is little, or no other can, and those
+    of the last resort only where no other can."""
     available = available or available_here(case.device)
     kernels = [kernel for kernel in registry.preferred(case.device) if kernel.label not in without and available(kernel)]
-    lean = _sorted(kernels, mask, case, greedy=False)
-    if lean:
+    fast = [kernel for kernel in kernels if getattr(kernel.preference, case.device) != LAST_RESORT]
+    if lean := _sorted(fast, mask, case, greedy=False) or _sorted(kernels, mask, case, greedy=False):
         return lean
-    rest = _sorted(kernels, mask, case, greedy=True)
-    return replace(rest, quadratic=True)
+    return replace(_sorted(kernels, mask, case, greedy=True), quadratic=True)
 
 
 def _sorted(kernels: Iterable[Kernel], mask: AnyMask, case: Case, greedy: bool) -> Candidates:
