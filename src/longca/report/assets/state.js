@@ -25,7 +25,8 @@ const CHOICES = {
   board: ["coverage", "error", "peak", "limit", "close"],
   theme: ["", "light", "dark"], // "" is the theme of the system
 };
-const LISTS = ["show", "hide", "spans"]; // show and hide: names of kernels, show is null if the best five are shown; spans: zooms of timelines
+// Kernels to show (null: the best five) and to hide, and the zoom of each timeline.
+const LISTS = ["show", "hide", "spans"];
 const state = { ...START, show: null, hide: [], spans: [] };
 const listeners = [];
 
