@@ -32,6 +32,19 @@ def ready_after(page: Browser) -> int:
     raise AssertionError(f"the page did not get ready: {page.complaints()}")
 
 
+def opened_again(page: Browser, tmp_path: Path, view: str) -> None:
+    """Opens the page with this address; another page lies between, as a change after the # alone does not load it again."""
+    (tmp_path / "other.html").write_text("<p>another page</p>")
+    page.open(tmp_path / "other.html")
+    page.open(tmp_path / "report.html", view)
+    ready_after(page)
+
+
+def settle(page: Browser) -> None:
+    """Waits until the page has answered to a change of its address, or has written the end of a zoom into it."""
+    page.script("return new Promise((done) => setTimeout(done, 300))")
+
+
 def text(page: Browser, selector: str) -> str:
     return str(page.script("return document.querySelector(arguments[0]).innerText", selector))
 

@@ -16,10 +16,11 @@ from longca.report.encoding import embed
 from longca.report.page_data import page_data
 from longca.results import naming
 from longca.results.merge import pack
+from longca.results.ranking import NOISE_EXPLAINS, PRACTICAL
 from longca.results.reading import read_all
 from report.browser import Browser
 from report.made import ENVIRONMENT, Record, make_record
-from report.opened import PAINT, choose, opened, ready_after, text
+from report.opened import PAINT, choose, opened, ready_after, settle, text
 
 Write = Callable[..., Path]
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -93,6 +94,30 @@ def test_what_failed_is_said_below(page: Browser) -> None:
     assert "wrong fa2:bands, fwd: </script><script>alert(2)</script>" in words
     assert "out of memory fa2:bands, fwd, bwd: out of memory: 80 GiB 7 records; causal, causal_document" in words
     assert page.script("return document.getElementById('changes').hidden"), "nothing was measured twice"
+
+
+def test_times_count_as_equal_by_the_rule_of_the_ranking(page: Browser) -> None:
+    words = text(page, "#answer")
+    assert f"Times within {PRACTICAL:.0%}".replace("%", " %") in words
+    assert f"within {NOISE_EXPLAINS:.0%}".replace("%", " %") + " whose spreads overlap" in words
+
+
+def test_the_skip_link_keeps_the_view(page: Browser) -> None:
+    choose(page, "tint", "ahead")
+    page.script("document.querySelector('.skip').click()")
+    assert page.script("return [document.activeElement.id, state.section, state.tint]") == ["matrix", "answer", "ahead"]
+
+
+@pytest.mark.parametrize(("width", "table"), [(1200, "#matrix"), (1200, "#table"), (800, "#matrix")])  # the bar has two rows, or three
+def test_the_head_of_a_table_that_fits_stays_in_sight(page: Browser, width: int, table: str) -> None:
+    page.resize(width, 300)
+    settle(page)
+    places = """const table = document.querySelector(arguments[0]), row = table.querySelector('tbody tr:last-child');
+                row.scrollIntoView({ block: 'end' });
+                return [document.getElementById('bar').getBoundingClientRect().bottom,
+                        table.querySelector('thead th').getBoundingClientRect().top, row.getBoundingClientRect().top]"""
+    bar, head, last = page.script(places, table)
+    assert bar - 1 <= head < last
 
 
 def test_a_hostile_name_stays_text(page: Browser) -> None:
@@ -174,6 +199,22 @@ def test_a_phone_scrolls_tables_in_their_boxes_and_says_so(write: Write, browser
     ) == [True, True]
     hint = "return getComputedStyle(document.getElementById('matrix'), '::before').content"
     assert "scroll sideways" in page.script(hint)
+
+
+@pytest.mark.parametrize("width", [320, 390])
+def test_the_navigation_of_a_phone_is_in_sight_and_covers_no_heading(page: Browser, width: int) -> None:
+    page.script("document.getElementById('to-parallel').hidden = false")  # the most links that there can be
+    page.resize(width, 844)
+    settle(page)
+    inside = """return [...document.querySelectorAll('nav a')].map((link) => { const { left, right, height } = link.getBoundingClientRect();
+                return left >= 0 && right <= arguments[0] && height >= 24; })"""
+    assert page.script(inside, width) == [True] * 7
+    for part in PARTS[1:]:
+        covered = """document.querySelector(`nav a[href="${arguments[0]}"]`).click();
+                     const heading = document.querySelector(`${arguments[0]} h2`).getBoundingClientRect();
+                     return [heading.top, document.querySelector('nav').getBoundingClientRect().bottom]"""
+        top, below = page.script(covered, part)
+        assert top >= below, part
 
 
 def test_one_length_fits_a_phone(write: Write, browser: Browser, tmp_path: Path) -> None:

@@ -12,12 +12,13 @@ from journals import mask_line
 from longca import masks
 from report.browser import Browser
 from report.made import ENVIRONMENT, FLOPS, Record, around, kernel, make_record
-from report.opened import FIRST, choose, opened, press_button, ready_after, series, text
+from report.opened import FIRST, choose, opened, opened_again, press_button, series, settle, text
 
 Write = Callable[..., Path]
 RIGHT, ESCAPE = "\ue014", "\ue00c"
 LENGTHS = (1024, 4096, 16384)
 SPEED = FLOPS / 1e9  # TFLOP/s in one millisecond
+ENLARGED = "drawn.get(document.querySelector('#enlarged-chart .plot'))"
 MS = {"fast": 1.0, "mid": 2.0, "slow": 4.0}
 
 
@@ -181,6 +182,8 @@ def test_the_legend_hides_shows_and_isolates(charts: Browser) -> None:
     assert modes(charts)["k4"] == "grey"
     click_chip(charts, "fast")
     assert modes(charts)["fast"] == "hidden"
+    curve = "[...document.querySelectorAll('#curve-legend .chip')].find(({ innerText }) => innerText === 'fast')"
+    assert "hidden" in charts.script(f"return {curve}.className"), "the curves have the same legend"
     assert "fast" not in series(charts, "full")
     click_chip(charts, "k4")
     assert modes(charts)["k4"] == "colour"
@@ -203,11 +206,8 @@ def test_a_view_is_in_the_address_and_comes_back_from_it(charts: Browser, tmp_pa
     click_chip(charts, "mid")
     charts.script("[...document.querySelectorAll('#charts .panel-name')][1].click()")
     view = charts.script("return location.hash")
-    (tmp_path / "other.html").write_text("<p>another page</p>")
     before = charts.script("return JSON.stringify(state)")
-    charts.open(tmp_path / "other.html")
-    charts.open(tmp_path / "report.html", view)
-    ready_after(charts)
+    opened_again(charts, tmp_path, view)
     assert charts.script("return JSON.stringify(state)") == before
     assert charts.script("return document.getElementById('enlarged').open")
     assert text(charts, "#enlarged-title") == "causal"
@@ -215,14 +215,72 @@ def test_a_view_is_in_the_address_and_comes_back_from_it(charts: Browser, tmp_pa
     assert charts.script(selects) == ["speedup", "k0", "ahead", "error"]
     assert modes(charts)["mid"] == "hidden"
     charts.script("location.hash = '#pass=fwd'")
-    charts.script("return new Promise((done) => setTimeout(done, 200))")
+    settle(charts)
     assert charts.script("return [state.measure, state.pass, state.panel]") == ["tflops", "fwd", ""]
+    assert charts.complaints() == []
+
+
+def look(page: Browser) -> dict[str, Any]:
+    """The theme, the sorting of the table and the zoom of the enlarged chart as a reader sees them."""
+    sorting = """const heads = [...document.querySelectorAll('#table th')], at = heads.findIndex((head) => head.hasAttribute('aria-sort'));
+                 const rows = [...document.querySelectorAll('#table tbody tr')];
+                 return at < 0 ? null : [heads[at].innerText, heads[at].ariaSort, rows.map((row) => row.cells[at].innerText)]"""
+    zoom = f"return {ENLARGED}?.getOption().dataZoom.map(({{ start, end }}) => [start, end])"
+    paper = "return getComputedStyle(document.body).backgroundColor"
+    return {"paper": page.script(paper), "sorting": page.script(sorting), "zoom": page.script(zoom)}
+
+
+def test_theme_sorting_and_zoom_are_in_the_address_and_come_back_from_it(charts: Browser, tmp_path: Path) -> None:
+    at_first = look(charts)
+    charts.script("document.getElementById('theme').click()")
+    sort = "[...document.querySelectorAll('#table th button')].find((head) => head.innerText.startsWith(arguments[0])).click()"
+    charts.script(sort, "ms")
+    assert look(charts)["sorting"][:2] == ["ms ▼", "descending"]
+    charts.script(sort, "ms")
+    charts.script("setState({ panel: 'causal' })")
+    charts.script(f"{ENLARGED}.dispatchAction({{ type: 'dataZoom', start: 12.5, end: 60 }})")
+    settle(charts)
+    chosen = look(charts)
+    head, order, times = chosen["sorting"]
+    assert (head, order) == ("ms ▲", "ascending")
+    measured = [float(ms) for ms in times if ms]
+    assert measured == sorted(measured)
+    assert times[len(measured) :] == [""] * 4, "records without a time come last"
+    assert chosen["zoom"] == [[12.5, 60], [12.5, 60]]
+    assert chosen["paper"] != at_first["paper"]
+    view = charts.script("return location.hash")
+    assert set(view[1:].split("&")) == {"theme=dark", "sort=ms_median", "zoom=12.5-60", "panel=causal"}
+    opened_again(charts, tmp_path, view)
+    assert look(charts) == chosen
+    press_button(charts, "scale", "log")
+    assert look(charts) == chosen, "a chart that is drawn again keeps its zoom"
+    charts.script("location.hash = ''")
+    settle(charts)
+    assert look(charts) == at_first
+    assert charts.complaints() == []
+
+
+def test_a_closed_chart_forgets_its_zoom(charts: Browser) -> None:
+    charts.script("setState({ panel: 'causal', zoom: '25-75' })")
+    charts.script("document.getElementById('enlarged').close()")
+    settle(charts)
+    assert charts.script("return location.hash") == ""
+    charts.script("setState({ panel: 'full' })")
+    assert look(charts)["zoom"] == [[0, 100], [0, 100]]
+
+
+@pytest.mark.parametrize("zoom", ["80-20", "-5-50", "0-101", "1.2.3-50", "50-50", "all", "0-100"])
+def test_a_bad_theme_sorting_or_zoom_is_ignored(charts: Browser, zoom: str) -> None:
+    at_first = look(charts)
+    charts.script("location.hash = arguments[0]", f"#panel=full&theme=pink&sort=-nothing&spans=x&zoom={zoom}")
+    settle(charts)
+    assert look(charts) == at_first | {"zoom": [[0, 100], [0, 100]]}
     assert charts.complaints() == []
 
 
 def test_an_address_of_another_journal_does_no_harm(charts: Browser) -> None:
     charts.script("location.hash = '#setting=nothing&pass=up&measure=luck&base=nobody&at=7&panel=none&show=x&hide=y&board=z&section=s'")
-    charts.script("return new Promise((done) => setTimeout(done, 200))")
+    settle(charts)
     assert text(charts, "#matrix tbody td b") == "fast"
     assert series(charts, "full")
     assert charts.complaints() == []
@@ -354,7 +412,7 @@ def test_methods_stand_over_gpus_and_simulated_points_are_hollow(write: Write, b
     rows = page.script("return [...document.querySelectorAll('#matrix tbody th')].map((cell) => cell.innerText)")
     assert rows == ["causal", "causal, simulated on h100-ib"], "what was simulated is never compared with what was measured"
     page.script("showCell(cellsNow().find(({ line, x }) => line.includes('simulated') && x === 64))")
-    assert "Simulated on h100-ib: nobody measured it." in text(page, "#receipts-text")
+    assert "Simulated on h100-ib, not measured." in text(page, "#receipts-text")
     assert page.complaints() == []
 
 

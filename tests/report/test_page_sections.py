@@ -23,7 +23,7 @@ from longca.results.summary import headlines
 from longca.results.tables import TFLOPS
 from report.browser import Browser
 from report.made import around, kernel, make_record, split
-from report.opened import PAINT, choose, opened, press_button, text
+from report.opened import PAINT, choose, opened, opened_again, press_button, settle, text
 
 Write = Callable[..., Path]
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -276,14 +276,14 @@ def test_numbers_of_older_code_are_counted(write: Write, browser: Browser, tmp_p
 
     code = str(registry.versions(registry.get("torch:chunked"))["code"])
     page = opened(browser, write("mixed", [of("full", code=code), of("causal", code="0"), of("causal_document")]), tmp_path)
-    assert "2 of 3 numbers are of an older version" in text(page, "#older-note")
+    assert "2 of 3 times are of older kernel code" in text(page, "#older-note")
     words = []
     for number in range(3):
         page.script("document.querySelectorAll('.answer')[arguments[0]].click()", number)
         words.append(text(page, "#receipts-text"))
     assert ["newer version of this kernel's code" in said for said in words] == [False, True, True]
     assert "exists" in words[1]
-    assert "before its version was kept" in words[2]
+    assert "does not have the version" in words[2]
 
 
 def test_what_failed_comes_before_what_was_never_tried(write: Write, browser: Browser, tmp_path: Path) -> None:
@@ -362,6 +362,13 @@ def test_a_trace_becomes_a_timeline(write: Write, browser: Browser, tmp_path: Pa
     page.script(PAINT)
     assert page.script("return drawn.get(document.querySelector('#timelines .plot')).getOption().yAxis[0].data") == ["rank 0", "rank 1"]
     assert not page.script("return document.getElementById('to-parallel').hidden")
+    zoom = "return drawn.get(document.querySelector('#timelines .plot')).getOption().dataZoom.map(({ start, end }) => [start, end])"
+    page.script("drawn.get(document.querySelector('#timelines .plot')).dispatchAction({ type: 'dataZoom', start: 20, end: 30 })")
+    settle(page)
+    assert page.script("return location.hash") == "#spans=20-30"
+    opened_again(page, tmp_path, "#spans=20-30")
+    page.script(PAINT + "document.getElementById('theme').click(); " + PAINT)
+    assert page.script(zoom) == [[20, 30], [20, 30]]
     assert page.complaints() == []
     trace.write_text(json.dumps({"traceEvents": events, "otherData": {"title": HOSTILE}}))
     assert text(opened(browser, folder, tmp_path, "--trace", str(trace)), "#timelines h3") == HOSTILE

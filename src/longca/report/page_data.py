@@ -22,7 +22,7 @@ from longca.results.export import column_chunks
 from longca.results.limits import Limits
 from longca.results.naming import Row, Setting
 from longca.results.points import grouped
-from longca.results.ranking import PRACTICAL
+from longca.results.ranking import NOISE_EXPLAINS, PRACTICAL
 from longca.results.reading import Results
 from longca.results.record import NEVER_RAN, Environment, Pass, Record
 from longca.results.reproduce import Commands
@@ -54,6 +54,7 @@ def page_data(
         "count": len(rows),
         "about": f"{len(rows)} records ({counts(results.records)}) from {', '.join(folders)}; written by longca {__version__}.",
         "practical": f"{100 * PRACTICAL:.0f} %",
+        "noise": f"{100 * NOISE_EXPLAINS:.0f} %",
         "statuses": [[status, words, status in NEVER_RAN] for status, words in WORDS.items()],
         "states": [state.value for state in STATES],
         "passes": list(PASS_WORDS.items()),

@@ -73,13 +73,13 @@ function winners() {
   );
 }
 
-// How many of the shown numbers are of an older version of the kernel's code; their receipts say so, too.
+// Counts the shown times that are of older kernel code; their receipts say so, too.
 function drawOlder(own) {
   const older = own.filter(({ records }) => records.some((record) => get(record, "older"))),
     place = document.getElementById("older-note");
   place.hidden = !older.length;
   place.textContent = older.length
-    ? `${older.length === own.length ? (own.length === 1 ? "This number is" : `All ${own.length} numbers are`) : `${older.length} of ${own.length} numbers are`} of an older version of the code than this LongCA has, or of one that was not recorded.`
+    ? `${older.length === own.length ? (own.length === 1 ? "This time is" : `All ${own.length} times are`) : `${older.length} of ${own.length} times are`} of older kernel code than this LongCA has, or of code whose version was not recorded.`
     : "";
 }
 

@@ -2,7 +2,7 @@
 // The board kernel × mask: what was measured, errors, and shares.
 const BOARDS = [
   ["coverage", "what was measured"],
-  ["error", "worst error of the tolerance"],
+  ["error", "worst error as a share of the tolerance"],
   ["peak", "share of the peak"],
   ["limit", "share of the limit"],
   ["close", "share of the fastest"],

@@ -87,9 +87,10 @@ function lineOption(frame, panel, big = false) {
   series.push(...denseSeries(frame, panel));
   const zoom = big
     ? [
-        { type: "inside", filterMode: "none" },
+        { type: "inside", filterMode: "none", ...zoomRange(state.zoom) },
         {
           type: "slider",
+          ...zoomRange(state.zoom),
           height: 18,
           bottom: 6,
           showDataShadow: false,

@@ -7,6 +7,7 @@ function drawCurve() {
     { quiet, line, faint, paper } = theme();
   const place = document.getElementById("curve");
   document.getElementById("closeness").hidden = !curves.length;
+  drawLegend(order, "curve-legend");
   const series = curves
     .filter(([name]) => modeOf(name, order) !== "hidden")
     .map(([name, , curve]) => {
@@ -62,7 +63,7 @@ function drawCurve() {
         min: DATA.steps[0],
         max: 1,
       },
-      yAxis: { ...common, name: "of all cells", min: 0, max: 1 },
+      yAxis: { ...common, name: "share of cells", min: 0, max: 1 },
       tooltip: { trigger: "axis", axisPointer: { snap: true }, ...tooltipStyle(), formatter: (hit) => tip((hit[0] ?? hit).value[0]) },
     });
 }

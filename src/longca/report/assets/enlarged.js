@@ -67,8 +67,9 @@ function drawEnlarged() {
     .filter(Boolean)
     .join("; ");
   forget([...box.children]);
-  drawLegend(frame, "enlarged-legend");
+  drawLegend(frame.order, "enlarged-legend");
   const place = plot(chartWords(frame, panel));
+  place.addEventListener("zoom", ({ detail }) => setState({ zoom: detail }));
   box.replaceChildren(place);
   pending.set(place, asBars(frame) ? barOption(frame, panel, barPlace(frame), true) : lineOption(frame, panel, true));
   paint(place);

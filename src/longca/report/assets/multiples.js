@@ -2,6 +2,8 @@
 // Small multiples: a chart per mask with common axes, the legend of all of them, and one chart enlarged.
 const drawn = new Map(); // charts by the element they stand in
 const pending = new Map(); // options of charts that have not come into view
+const zooming = new Map(); // timers of charts that are being zoomed
+const ZOOM_REST = 150; // milliseconds after the last step of a zoom: browsers limit how often a page may change its address
 
 const seen = new IntersectionObserver(
   (entries) =>
@@ -22,6 +24,14 @@ function paint(place) {
   chart.on("click", ({ data }) => {
     if (data?.cell) showCell(data.cell);
   });
+  chart.off("datazoom");
+  chart.on("datazoom", () => {
+    clearTimeout(zooming.get(place));
+    zooming.set(
+      place,
+      setTimeout(() => place.dispatchEvent(new CustomEvent("zoom", { detail: zoomText(chart.getOption().dataZoom[0]) })), ZOOM_REST),
+    );
+  });
   place.dataset.drawn = "yes";
 }
 
@@ -35,6 +45,8 @@ function plan(place, made) {
 
 function forget(places) {
   for (const place of places) {
+    clearTimeout(zooming.get(place));
+    zooming.delete(place);
     drawn.get(place)?.dispose();
     drawn.delete(place);
     pending.delete(place);
@@ -94,20 +106,20 @@ function card(frame, [panel, mask]) {
   return [box, place, asBars(frame) ? barOption(frame, panel, barPlace(frame)) : lineOption(frame, panel)];
 }
 
-function drawLegend(frame, id = "legend") {
+function drawLegend(order, id = "legend") {
   const box = document.getElementById(id);
   const choose = (name, alone) => {
-    const coloured = state.show ?? frame.order.slice(0, BEST_FEW),
-      mode = modeOf(name, frame.order),
-      others = frame.order.filter((other) => other !== name);
+    const coloured = state.show ?? order.slice(0, BEST_FEW),
+      mode = modeOf(name, order),
+      others = order.filter((other) => other !== name);
     if (alone)
       return setState(others.every((other) => state.hide.includes(other)) ? { show: null, hide: [] } : { show: [name], hide: others });
     if (mode === "colour") return setState({ show: coloured.filter((other) => other !== name), hide: unique([...state.hide, name]) });
     return setState({ show: unique([...coloured, name]), hide: state.hide.filter((other) => other !== name) });
   };
   box.replaceChildren(
-    ...frame.order.map((name) => {
-      const mode = modeOf(name, frame.order),
+    ...order.map((name) => {
+      const mode = modeOf(name, order),
         // detail: the second of two clicks
         made = button(null, (event) => choose(name, event.shiftKey || event.detail === 2), `chip ${mode}`);
       made.append(swatch(name), nameText(name));
@@ -117,8 +129,8 @@ function drawLegend(frame, id = "legend") {
       return made;
     }),
     button("Best five", () => setState({ show: null, hide: [] }), "chip all"),
-    button("All", () => setState({ show: [...frame.order], hide: [] }), "chip all"),
-    button("None", () => setState({ show: [], hide: [...frame.order] }), "chip all"),
+    button("All", () => setState({ show: [...order], hide: [] }), "chip all"),
+    button("None", () => setState({ show: [], hide: [...order] }), "chip all"),
   );
 }
 
@@ -169,7 +181,7 @@ function drawMultiples() {
     place = document.getElementById("charts");
   forget([...place.querySelectorAll(".plot")]);
   drawControls(frame);
-  drawLegend(frame);
+  drawLegend(frame.order);
   const panels = setting().panels.filter(([panel]) => frame.shown.some((cell) => cell.panel === panel));
   const cards = panels.map((panel) => card(frame, panel));
   place.replaceChildren(

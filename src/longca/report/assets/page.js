@@ -1,15 +1,22 @@
 "use strict";
 // Puts the page together, and draws again what a change of the state touches.
 
-function setTheme(name) {
-  document.documentElement.dataset.theme = name;
-  document.getElementById("theme").textContent = name === "dark" ? "Light" : "Dark";
+const themeNow = () => state.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+const otherTheme = () => (themeNow() === "dark" ? "light" : "dark");
+
+function setTheme() {
+  document.documentElement.dataset.theme = themeNow();
+  document.getElementById("theme").textContent = otherTheme() === "dark" ? "Dark" : "Light";
 }
 
-// A table that is wider than its box says so.
+// A table that is wider than its box says so; the head of one that fits stays in sight below the bar.
 function watchOverflow() {
-  for (const box of document.querySelectorAll(".wide")) {
-    const mark = () => box.classList.toggle("more", box.scrollWidth - box.clientWidth - box.scrollLeft > 4);
+  const bar = document.getElementById("bar").offsetHeight || document.querySelector("nav").offsetHeight; // a phone keeps the links only
+  const boxes = [...document.querySelectorAll(".wide")].map((box) => [box, box.scrollWidth - box.clientWidth]);
+  document.documentElement.style.setProperty("--bar", `${bar}px`);
+  for (const [box, over] of boxes) {
+    const mark = () => box.classList.toggle("more", over - box.scrollLeft > 4);
+    box.classList.toggle("fits", over <= 0);
     mark();
     box.onscroll = mark;
   }
@@ -25,7 +32,7 @@ function drawHead() {
     setting().title,
   );
   document.getElementById("setting").onchange = (event) =>
-    setState({ setting: event.target.value, show: null, hide: [], panel: "", at: "", place: "", base: "" });
+    setState({ setting: event.target.value, show: null, hide: [], panel: "", at: "", place: "", base: "", zoom: "" });
   bindButtons(
     "pass",
     "pass",
@@ -44,6 +51,13 @@ function drawSetting() {
   drawEnlarged();
 }
 
+// Everything that has colours of its own; the others take theirs from the styles.
+function drawColoured() {
+  setTheme();
+  drawSetting();
+  drawTimelines();
+}
+
 function scrollToSection() {
   const place = document.getElementById(state.section);
   if (place) place.scrollIntoView();
@@ -51,17 +65,14 @@ function scrollToSection() {
 
 function setUp() {
   document.title = document.getElementById("title").textContent = DATA.title;
-  for (const name of ["about", "practical"]) document.getElementById(name).textContent = DATA[name];
-  document.getElementById("theme").addEventListener("click", () => {
-    setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
-    drawSetting();
-    drawTimelines();
-  });
-  for (const link of document.querySelectorAll("nav a"))
+  for (const name of ["about", "practical", "noise"]) document.getElementById(name).textContent = DATA[name];
+  document.getElementById("theme").addEventListener("click", () => setState({ theme: otherTheme() }));
+  for (const link of document.querySelectorAll("nav a, .skip"))
     link.addEventListener("click", (event) => {
       event.preventDefault();
       setState({ section: link.hash.slice(1) });
       scrollToSection();
+      if (link.className === "skip") document.getElementById("matrix").focus();
     });
   readByKeys(document.getElementById("curve"));
   for (const dialog of document.querySelectorAll("dialog")) {
@@ -71,13 +82,12 @@ function setUp() {
     dialog.querySelector(".close").addEventListener("click", () => dialog.close());
   }
   document.getElementById("enlarged").addEventListener("close", () => {
-    if (state.panel) setState({ panel: "" });
+    if (state.panel) setState({ panel: "", zoom: "" });
   });
   document.getElementById("link").addEventListener("click", (event) => copied(location.href, event.target));
   addEventListener("hashchange", () => {
     readState();
-    drawSetting();
-    document.getElementById("filter").value = state.filter;
+    drawColoured();
     updateTable();
     scrollToSection();
   });
@@ -86,17 +96,17 @@ function setUp() {
 
 function start() {
   readState();
-  setTheme(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
   setUp();
+  onState(["theme"], drawColoured, true);
   onState(["setting", "pass"], drawSetting, true);
   onState(["tint"], drawAnswer);
   onState(["measure", "base", "scale", "chart", "at", "show", "hide"], drawMultiples);
   onState(["show", "hide"], drawCurve);
   onState(["board", "place"], drawBoard);
+  onState(["filter", "sort"], updateTable);
   onState(["panel", "measure", "base", "scale", "chart", "at", "show", "hide"], drawEnlarged);
-  drawSetting();
+  drawColoured();
   drawChanges();
-  drawTimelines();
   setUpTable();
   drawEnvironments();
   scrollToSection();

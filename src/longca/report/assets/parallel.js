@@ -7,7 +7,7 @@ const KIND_COLOURS = new Map([
   ["waiting", "--waiting"],
 ]);
 
-function timelineOption({ kinds, names, spans }) {
+function timelineOption({ kinds, names, spans }, zoom) {
   const ranks = unique(spans.map(([rank]) => rank)),
     { quiet, line } = theme(),
     colours = kinds.map((kind) => css(KIND_COLOURS.get(kind) ?? "--s8"));
@@ -63,8 +63,8 @@ function timelineOption({ kinds, names, spans }) {
       axisTick: { show: false },
     },
     dataZoom: [
-      { type: "inside", filterMode: "weakFilter" },
-      { type: "slider", height: 18, bottom: 8, filterMode: "weakFilter", textStyle: { color: quiet } },
+      { type: "inside", filterMode: "weakFilter", ...zoom },
+      { type: "slider", height: 18, bottom: 8, filterMode: "weakFilter", textStyle: { color: quiet }, ...zoom },
     ],
     tooltip: { trigger: "item", ...tooltipStyle(), formatter: tip },
     series: [
@@ -83,7 +83,7 @@ function drawTimelines() {
   document.getElementById("parallel").hidden = document.getElementById("to-parallel").hidden = !DATA.timelines.length;
   forget([...place.querySelectorAll(".plot")]);
   place.replaceChildren();
-  for (const timeline of DATA.timelines) {
+  for (const [number, timeline] of DATA.timelines.entries()) {
     const plotted = plot(`Timeline ${timeline.title}`),
       legend = element("p", null, "key");
     for (const kind of timeline.kinds) {
@@ -95,6 +95,10 @@ function drawTimelines() {
     }
     plotted.style.height = `${110 + 42 * unique(timeline.spans.map(([rank]) => rank)).length}px`;
     place.append(element("h3", timeline.title), legend, plotted);
-    plan(plotted, timelineOption(timeline));
+    plotted.addEventListener("zoom", ({ detail }) => {
+      const spans = DATA.timelines.map((_, other) => (other === number ? detail : (state.spans[other] ?? "")));
+      setState({ spans: spans.some(Boolean) ? spans : [] });
+    });
+    plan(plotted, timelineOption(timeline, zoomRange(state.spans[number])));
   }
 }

@@ -1,5 +1,5 @@
 "use strict";
-// The receipt of a number: the record behind it, with its command, versions, clock, spread and error.
+// The receipt of a number shows the record behind it, with its command, versions, clock, spread and error.
 const ENVIRONMENTS = new Map(DATA.environments.map(([name, title, facts]) => [name, { title, facts: new Map(facts) }]));
 const TENSORS = ["out", "lse", "dq", "dk", "dv", "dsinks"];
 
@@ -68,8 +68,8 @@ const copied = (text, place) =>
 // A record from before code versions were kept is older than the code here, too.
 const olderWords = (record) =>
   JSON.parse(get(record, "versions") || "{}").code
-    ? "A newer version of this kernel's code exists: this number is of an older one."
-    : "A newer version of this kernel's code may exist: the record is from before its version was kept.";
+    ? "A newer version of this kernel's code exists: this time is of an older one."
+    : "A newer version of this kernel's code may exist: the record does not have the version.";
 
 function receipt(record) {
   const box = element("section", null, "receipt"),
@@ -84,11 +84,11 @@ function receipt(record) {
   if (get(record, "older")) box.append(element("p", `${olderWords(record)} Run the command to measure it again.`, "warn"));
   if (get(record, "same"))
     box.append(element("p", `At this length the mask ${get(record, "mask")} is the same as ${get(record, "same")}.`, "note"));
-  if (simulated) box.append(element("p", `Simulated on ${simulated}: nobody measured it.`, "warn"));
+  if (simulated) box.append(element("p", `Simulated on ${simulated}, not measured.`, "warn"));
   const list = element("dl");
   const lines = [
     ["result", timeLine(record)],
-    ["error of tolerance", errorLine(record)],
+    ["error and tolerance", errorLine(record)],
     ["clock", clockLine(record)],
     ["versions", versionLine(record)],
     ["device", ENVIRONMENTS.get(get(record, "env"))?.title ?? "not recorded"],

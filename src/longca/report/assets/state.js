@@ -14,22 +14,27 @@ const START = {
   panel: "",
   section: "",
   filter: "",
+  sort: "",
+  theme: "",
+  zoom: "",
 };
 const CHOICES = {
   scale: ["linear", "log"],
   chart: ["lines", "bars"],
   tint: ["kernel", "limit", "ahead"],
   board: ["coverage", "error", "peak", "limit", "close"],
+  theme: ["", "light", "dark"], // "" is the theme of the system
 };
-const LISTS = ["show", "hide"]; // names of kernels; show is null where the best five are shown
-const state = { ...START, show: null, hide: [] };
+// Kernels to show (null: the best five) and to hide, and the zoom of each timeline.
+const LISTS = ["show", "hide", "spans"];
+const state = { ...START, show: null, hide: [], spans: [] };
 const listeners = [];
 
 function readState() {
   const given = new URLSearchParams(location.hash.slice(1));
   for (const name of Object.keys(START)) state[name] = given.get(name) ?? START[name];
   state.show = given.has("show") ? given.getAll("show").filter(Boolean) : null;
-  state.hide = given.getAll("hide");
+  for (const name of ["hide", "spans"]) state[name] = given.getAll(name);
   for (const [name, choices] of Object.entries(CHOICES)) if (!choices.includes(state[name])) state[name] = START[name];
   if (!DATA.settings.some(({ title }) => title === state.setting)) state.setting = START.setting;
 }
@@ -70,6 +75,13 @@ const settingNumber = () =>
 const setting = () => DATA.settings[settingNumber()];
 const passNow = () => (setting().passes.includes(state.pass) ? state.pass : setting().passes[0]);
 const cellsNow = () => CELLS_OF[settingNumber()].filter(({ pass }) => pass === passNow());
+
+// A zoom in the address: "25-75" is a part of the axis in percent, "" is all of it. Anything else counts as "".
+function zoomRange(text) {
+  const [, start, end] = (/^([\d.]+)-([\d.]+)$/.exec(text) ?? []).map(Number);
+  return start < end && end <= 100 ? { start, end } : { start: 0, end: 100 };
+}
+const zoomText = ({ start, end }) => (start > 0 || end < 100 ? [start, end].map((percent) => Number(percent.toFixed(3))).join("-") : "");
 
 // Fills a select whose value is one part of the state.
 function bindSelect(id, name, options, value) {

@@ -24,7 +24,7 @@ const BREAKABLE = new Set(["line", "panel"]);
 const SEARCHED = [...SHOWN.map(([name]) => name), "mask", "kernel", "variant", "reason", "params"];
 const PAGE = 100;
 const ALL = [...Array(COUNT).keys()];
-const view = { sorted: "", down: false, shown: PAGE, rows: ALL };
+const view = { shown: PAGE, rows: ALL };
 const differs = (name) => (NAMES.get(name) || FIELDS.get(name))?.values.length > 1;
 const COLUMNS = SHOWN.filter(([name]) => !ONCE.has(name) || differs(name));
 
@@ -42,12 +42,37 @@ function matching(word) {
   return (record) => columns.some(({ at, fits }) => fits[at[record]]);
 }
 
+// The column that sorts the table, and if its greatest value comes first: "-tflops" in the address. A name that is no column sorts nothing.
+function sortNow() {
+  const [, minus, name] = /^(-?)(.*)$/s.exec(state.sort);
+  return COLUMNS.some(([own]) => own === name) ? { name, down: minus === "-" } : { name: null, down: false };
+}
+
+// The first click on a number sorts the greatest to the top; another click turns the order round.
+function sortBy(column) {
+  const { name, down } = sortNow(),
+    turned = name === column ? !down : NUMBERS.has(column);
+  setState({ sort: (turned ? "-" : "") + column });
+}
+
+function markSorted({ name, down }) {
+  for (const [i, cell] of [...document.querySelector("#table thead tr").cells].entries()) {
+    const [own, title] = COLUMNS[i];
+    if (own === name) cell.setAttribute("aria-sort", down ? "descending" : "ascending");
+    else cell.removeAttribute("aria-sort");
+    cell.firstChild.textContent = title + (own !== name ? "" : down ? " ▼" : " ▲");
+  }
+}
+
 function updateTable() {
-  const wanted = document.getElementById("filter").value.toLowerCase().split(/\s+/).filter(Boolean).map(matching);
+  const field = document.getElementById("filter"),
+    wanted = state.filter.toLowerCase().split(/\s+/).filter(Boolean).map(matching),
+    { name, down } = sortNow();
+  if (field.value !== state.filter) field.value = state.filter;
   view.rows = ALL.filter((record) => wanted.every((matches) => matches(record)));
-  if (view.sorted) {
-    const sign = view.down ? -1 : 1,
-      name = view.sorted;
+  markSorted({ name, down });
+  if (name) {
+    const sign = down ? -1 : 1;
     view.rows.sort((a, b) => {
       const [x, y] = [get(a, name), get(b, name)];
       if (x === y) return 0;
@@ -118,29 +143,17 @@ function download() {
 function setUpTable() {
   const head = element("tr");
   for (const [name, title] of COLUMNS) {
-    const cell = element("th", null, NUMBERS.has(name) ? "number" : ""),
-      button = element("button", title);
-    button.type = "button";
+    const cell = element("th", null, NUMBERS.has(name) ? "number" : "");
     cell.scope = "col";
-    button.addEventListener("click", () => {
-      [view.sorted, view.down] = [name, view.sorted === name ? !view.down : NUMBERS.has(name)];
-      for (const other of head.children) other.removeAttribute("aria-sort");
-      cell.setAttribute("aria-sort", view.down ? "descending" : "ascending");
-      for (const [i, [, text]] of COLUMNS.entries())
-        head.children[i].firstChild.textContent = text + (COLUMNS[i][0] === name ? (view.down ? " ▼" : " ▲") : "");
-      updateTable();
-    });
-    cell.append(button);
+    cell.append(button(title, () => sortBy(name)));
     head.append(cell);
   }
   document.querySelector("#table thead").append(head);
   const same = SHOWN.filter((field) => !COLUMNS.includes(field)).map(([name, title]) => `${title} ${cellText(0, name)}`);
   document.getElementById("once").textContent = same.length ? `All of them: ${same.join(", ")}.` : "";
-  document.getElementById("filter").value = state.filter;
   document.getElementById("filter").addEventListener("input", (event) => {
     view.shown = PAGE;
     setState({ filter: event.target.value });
-    updateTable();
   });
   document.getElementById("more").addEventListener("click", () => {
     view.shown += 5 * PAGE;
