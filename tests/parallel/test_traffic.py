@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from longca import masks
 from longca.errors import Refused
@@ -13,6 +14,7 @@ from longca.parallel.comm.trace import Event, TraceComm
 from longca.parallel.grid import divisors
 from longca.parallel.method import Plan
 from longca.parallel.ranges import common, count, seen_keys
+from longca.parallel.sharding import zigzag
 from parallel.running import case_of, mask_of, plan_if_taken, plan_of, run_local, step, trace
 
 SEQLEN, SIZE, BYTES = 480, 8, 4
@@ -117,6 +119,43 @@ def test_mesh(grid: str, heads: tuple[int, int], dtype: str) -> None:
             )
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32", "fp64"])
+@pytest.mark.parametrize(("seqlen", "ranks", "node"), [(480, 8, 4), (480, 8, 3), (480, 8, 8), (480, 8, 1), (480, 6, 2), (484, 8, 4)])
+def test_sums_of_gathered_tokens_cross_nodes_in_fp32(seqlen: int, ranks: int, node: int, dtype: str) -> None:
+    """Sums of dk and dv with ring_allgather, of dq with mesh; not where ranks have different numbers of tokens, as 484 on 8."""
+    size = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}[dtype]
+    summed = max(size, 4) if 1 < node < ranks and seqlen % (2 * ranks) == 0 else size
+    others = {rank: seqlen - count(shard) for rank, shard in enumerate(zigzag(masks.full(seqlen), ranks))}
+    for method, grid, heads in (("ring_allgather", "", 2 * 3), ("mesh", f"{ranks}x1", 6)):
+        plan = plan_of(method, masks.full(seqlen), case_of(seqlen, (6, 3), dtype), ranks, grid, options={"node": node})
+        for rank in range(ranks):
+            comm, _ = trace(plan, rank)
+            (event,) = (event for event in comm.events if event.what == "reduce_scatter")
+            assert event.bytes == others[rank] * heads * SIZE * summed
+
+
+@pytest.mark.parametrize("grid", ["2x4", "4x2"])
+def test_meshs_sums_over_a_ring_and_nodes_are_sent_as_they_are(grid: str) -> None:
+    case = case_of(SEQLEN, (6, 3), "bf16")
+    across, inside = (plan_of("mesh", FULL, case, 8, grid, options={"node": node}) for node in (2, 1))
+    assert [sent(trace(across, rank)[0].events) for rank in range(8)] == [sent(trace(inside, rank)[0].events) for rank in range(8)]
+
+
+def test_sums_that_the_backend_makes_need_no_buffers_for_parts() -> None:
+    """As NCCL makes them; bf16 still travels in pairs, to be added by its owner."""
+    for dtype, buffers in ((torch.float32, 0), (torch.bfloat16, 3)):
+        pairs, own = TraceComm(1, 4), TraceComm(1, 4, own_collectives=True)
+        for comm in (pairs, own):
+            parts = [[comm.empty((5, 2, 3), dtype), comm.empty((7,), dtype)] for _ in range(4)]
+            totals = [comm.empty((5, 2, 3), torch.float32), comm.empty((7,), torch.float32)]
+            comm.reduce_scatter(parts, totals).wait()
+        assert (pairs.recording.most_alive("parts"), own.recording.most_alive("parts")) == (6, 2 * buffers)
+        assert pairs.traffic == own.traffic
+        posts = [[(event.sends, event.receives) for event in comm.events if event.kind == "post"] for comm in (pairs, own)]
+        assert posts[0] == posts[1]
+        assert any(event.kind == "memory" for event in own.events) == bool(buffers)
+
+
 def test_meshs_grid_is_the_one_that_sends_least() -> None:
     """Near a = sqrt(N Hkv / Hq); with many more query heads than KV heads it is a ring."""
     for ranks, heads in ((4, (4, 4)), (6, (2, 2)), (8, (8, 4)), (8, (8, 8)), (8, (8, 1)), (12, (4, 2))):
@@ -124,6 +163,12 @@ def test_meshs_grid_is_the_one_that_sends_least() -> None:
         sums = {a: sum(map(sum, both_ways(plan_of("mesh", FULL, case, ranks, f"{a}x{ranks // a}")))) for a in divisors(ranks)}
         chosen = plan_of("mesh", FULL, case, ranks).grid
         assert sums[chosen.heads] == min(sums.values())
+    for node in (1, 2, 3, 4, 8):
+        case, sums = case_of(SEQLEN, (8, 8), "bf16"), {}
+        for a in divisors(8):
+            plan = plan_of("mesh", FULL, case, 8, f"{a}x{8 // a}", options={"node": node})
+            sums[a] = sum(sent(trace(plan, rank)[0].events) for rank in range(8))
+        assert sums[registry.get("mesh").default_grid(case, 8, node).heads] == min(sums.values())
     wide = case_of(SEQLEN, (32, 32), "bf16", head_dim=128)
     assert [str(registry.get("mesh").default_grid(wide, ranks)) for ranks in (1, 4, 16, 64)] == ["1x1", "2x2", "4x4", "8x8"]
     assert str(registry.get("mesh").default_grid(case_of(SEQLEN, (64, 8)), 4)) == "1x4"

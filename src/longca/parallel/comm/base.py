@@ -98,6 +98,7 @@ class Comm(ABC):
     """Rank `rank` of `size` ranks; `members` are their numbers in the whole job."""
 
     shapes_only = False
+    own_collectives = False  # whether even all-gathers and sums are the backend's own collectives, not pairs of messages
 
     def __init__(self, members: Sequence[int], rank: int, device: torch.device, traffic: Traffic) -> None:
         self.members, self.rank, self.size = tuple(members), rank, len(members)
@@ -153,16 +154,17 @@ class Comm(ABC):
 
     def all_to_all(self, sends: Sequence[Sequence[torch.Tensor]], receives: Sequence[Sequence[torch.Tensor]]) -> Transfer:
         """sends[r] go to rank r, receives[r] come from it; shapes may differ from rank to rank."""
-        return self.exchange(_by_rank(sends), _by_rank(receives), "all_to_all")
+        return self.exchange(by_rank(sends), by_rank(receives), "all_to_all")
 
     def all_gather(self, tensors: Sequence[torch.Tensor], receives: Sequence[Sequence[torch.Tensor]]) -> Transfer:
         """Everybody gets everybody's tensors; receives[r] are rank r's, of whatever shapes it has."""
-        return self.exchange(_by_rank([tensors] * self.size), _by_rank(receives), "all_gather")
+        return self.exchange(by_rank([tensors] * self.size), by_rank(receives), "all_gather")
 
     def reduce_scatter(self, parts: Sequence[Sequence[torch.Tensor]], totals: Sequence[torch.Tensor]) -> Transfer:
-        """totals = the sum of what all ranks have for this one; parts[r] go to rank r. Summed in the totals' own type.
+        """Sets totals to the sums of what all ranks have for this one; parts[r] go to rank r. Sums have the totals' own type.
 
-        Each part travels once in its own type, so that nothing is rounded on the way, however many ranks there are.
+        Each part travels once in its own type, and this rank adds what it received: nothing is rounded on the way. Where
+        `adds_on_the_way`, the backend adds, and there are no buffers for parts.
         """
         buffers = [
             list(mine)
@@ -170,8 +172,8 @@ class Comm(ABC):
             else [self.empty(total.shape, part.dtype, "parts") for total, part in zip(totals, mine, strict=True)]
             for rank, mine in enumerate(parts)
         ]
-        sends = [send for send in _by_rank(parts) if send[0] != self.rank]
-        receives = [receive for receive in _by_rank(buffers) if receive[0] != self.rank]
+        sends = [send for send in by_rank(parts) if send[0] != self.rank]
+        receives = [receive for receive in by_rank(buffers) if receive[0] != self.rank]
 
         def add() -> None:
             for index, total in enumerate(totals):
@@ -181,6 +183,13 @@ class Comm(ABC):
 
         return self.exchange(sends, receives, "reduce_scatter").then(add)
 
+    def adds_on_the_way(self, parts: Sequence[Sequence[torch.Tensor]], totals: Sequence[torch.Tensor]) -> bool:
+        """Returns whether a reduce-scatter is the backend's own collective. It takes even parts, and no bf16: that would be rounded at
+        every hop."""
+        exact = all(total.dtype in (torch.float32, torch.float64) for total in totals)
+        same = all(part.dtype == total.dtype for mine in parts for part, total in zip(mine, totals, strict=True))
+        return self.own_collectives and exact and same and are_even(parts)
+
     def barrier(self) -> None:
         """Wait until all ranks are here."""
         nothing = self.empty((1,), torch.uint8)
@@ -188,7 +197,14 @@ class Comm(ABC):
         self.all_gather([nothing], [[self.empty((1,), torch.uint8)] for _ in range(self.size)]).wait()
 
 
-def _by_rank(tensors: Sequence[Sequence[torch.Tensor]]) -> list[Message]:
+def are_even(tensors: Sequence[Sequence[torch.Tensor]]) -> bool:
+    """Returns whether all ranks have tensors of the same shapes and types, none of them empty. Every rank gets the same answer."""
+    first = [(tensor.shape, tensor.dtype) for tensor in tensors[0]]
+    same = all([(tensor.shape, tensor.dtype) for tensor in several] == first for several in tensors)
+    return len(tensors) > 1 and same and all(tensor.numel() for tensor in tensors[0])
+
+
+def by_rank(tensors: Sequence[Sequence[torch.Tensor]]) -> list[Message]:
     return [(rank, tensor) for rank, several in enumerate(tensors) for tensor in several]
 
 

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from longca.parallel.comm.base import Comm, Message, Operation, T, Traffic, Transfer, size_of
-from longca.parallel.joining import launched
+from longca.parallel.comm.base import Comm, Message, Operation, T, Traffic, Transfer, are_even, by_rank, size_of
 
 TAGS = 1 << 20  # gloo's tags are small numbers; so many messages between two ranks are never under way at once
 LETTER_BYTES = 512 << 10  # up to here gloo's time for a message hardly depends on its size
@@ -38,7 +37,7 @@ class TorchComm(Comm):
 
     Even all-gathers, and even reduce-scatters of fp32, are the backend's own collectives, which know the nodes: on 64 GPUs pairs would
     send 56 times between nodes what a ring sends 8 times. gloo's own are slower than pairs, so it keeps these. A reduce-scatter of bf16
-    would be rounded at every hop: inside a node its parts travel in pairs, and between nodes in fp32 by the backend's own collective.
+    would be rounded at every hop, so its parts travel in pairs; a program that crosses nodes gives them in fp32 (`primitives/gather.py`).
     """
 
     def __init__(
@@ -48,21 +47,16 @@ class TorchComm(Comm):
         traffic: Traffic | None = None,
         label: str = "",
         own_collectives: bool | None = None,
-        ranks_per_node: int | None = None,
     ) -> None:
-        """`own_collectives`: whether the backend's are used; None: unless it is gloo. `ranks_per_node`: None: as torchrun or srun says."""
+        """`own_collectives`: whether the backend's are used; None: unless it is gloo."""
         self.group = group if group is not None else dist.group.WORLD
         members = dist.get_process_group_ranks(self.group)
         super().__init__(members, members.index(dist.get_rank()), torch.device(device), traffic or Traffic())
         self.batches = dist.get_backend(self.group) != "gloo"
         self.own_collectives = self.batches if own_collectives is None else own_collectives
-        self.ranks_per_node = ranks_per_node or (launch.ranks_per_node if (launch := launched()) else dist.get_world_size())
-        self.between_nodes = len({member // self.ranks_per_node for member in self.members}) > 1
         if self.batches and self.size > 1:
             # NCCL connects at the first call, for which it wants all ranks; a ring's first hop may have no work for some of them
-            flag = torch.full((1,), float(self.between_nodes), device=self.device)
-            dist.all_reduce(flag, dist.ReduceOp.MAX, group=self.group)
-            self.between_nodes = bool(flag.item())  # nodes of different sizes may not agree otherwise
+            dist.all_reduce(torch.zeros(1, device=self.device), group=self.group)
         self._label = label
         self._subs: dict[tuple[tuple[int, ...], str], TorchComm] = {}
         self._tags: dict[tuple[bool, int], int] = defaultdict(int)
@@ -75,7 +69,7 @@ class TorchComm(Comm):
         if (members, label) not in self._subs:
             self._count_alike([rank for rank in ranks if rank != self.rank])
             group = dist.new_group(list(members), use_local_synchronization=True, group_desc=label or "longca")
-            self._subs[members, label] = TorchComm(group, self.device, self.traffic, label, self.own_collectives, self.ranks_per_node)
+            self._subs[members, label] = TorchComm(group, self.device, self.traffic, label, self.own_collectives)
         return self._subs[members, label]
 
     def _count_alike(self, others: Sequence[int]) -> None:
@@ -141,7 +135,7 @@ class TorchComm(Comm):
         return transfer.then(finish)
 
     def all_gather(self, tensors: Sequence[torch.Tensor], receives: Sequence[Sequence[torch.Tensor]]) -> Transfer:
-        if not self.own_collectives or not _even(receives):
+        if not self.own_collectives or not are_even(receives):
             return super().all_gather(tensors, receives)
         self._count([(rank, tensor) for rank in range(self.size) if rank != self.rank for tensor in tensors])
         wholes = [_Whole(buffers) for buffers in zip(*receives, strict=True)]
@@ -159,13 +153,10 @@ class TorchComm(Comm):
         return Transfer(finish)
 
     def reduce_scatter(self, parts: Sequence[Sequence[torch.Tensor]], totals: Sequence[torch.Tensor]) -> Transfer:
-        """Parts that would be rounded on the way, such as bf16, travel in pairs, or between nodes in the totals' type."""
-        summed_exactly = all(total.dtype in (torch.float32, torch.float64) for total in totals)
-        same = all(part.dtype == total.dtype for mine in parts for part, total in zip(mine, totals, strict=True))
-        if not self.own_collectives or not summed_exactly or not (same or self.between_nodes) or not _even(parts):
+        if not self.adds_on_the_way(parts, totals):
             return super().reduce_scatter(parts, totals)
-        wholes = [_Whole(of_all, filled=True).memory.to(total.dtype) for *of_all, total in zip(*parts, totals, strict=True)]
-        self._count([(rank, part) for whole in wholes for rank, part in enumerate(whole.chunk(self.size)) if rank != self.rank])
+        self._count([(rank, part) for rank, part in by_rank(parts) if rank != self.rank])
+        wholes = [_Whole(of_all, filled=True).memory for of_all in zip(*parts, strict=True)]
         works = [
             _REDUCE_SCATTER(total.view(-1), whole, group=self.group, async_op=True) for total, whole in zip(totals, wholes, strict=True)
         ]
@@ -187,13 +178,6 @@ class TorchComm(Comm):
         number = self._tags[is_send, rank]
         self._tags[is_send, rank] = (number + 1) % TAGS
         return number
-
-
-def _even(tensors: Sequence[Sequence[torch.Tensor]]) -> bool:
-    """Whether all ranks have the same: decided by shapes alone, which every rank knows."""
-    first = [(tensor.shape, tensor.dtype) for tensor in tensors[0]]
-    same = all([(tensor.shape, tensor.dtype) for tensor in several] == first for several in tensors)
-    return len(tensors) > 1 and same and all(shape.numel() for shape, _ in first)
 
 
 def _wait(works: list[Any]) -> None:

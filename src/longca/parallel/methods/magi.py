@@ -31,7 +31,7 @@ class Magi(Method):
     def default_options(self, group: int, ranks: int, ranks_per_node: int) -> dict[str, int]:
         if ranks <= ranks_per_node:  # links are so fast that keys of a few KV heads come in less time than a merge of results takes
             return {STAGES.name: 0 if group >= GROUP_FOR_ONE_CALL else 1}
-        return {NODE.name: ranks_per_node} if ranks_per_node > 1 else {}
+        return super().default_options(group, ranks, ranks_per_node)
 
     def shards(self, mask: AnyMask, grid: Grid) -> Shards:
         assert isinstance(mask, Mask)  # block patterns are refused

@@ -76,6 +76,11 @@ class Total:
     def __init__(self, kernel: LocalKernel, shape_LHD: Sequence[int], so_far: torch.Tensor | None = None) -> None:
         self.kernel, self.shape, self.sum = kernel, shape_LHD, so_far
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Returns the type of the sum so far: a single part keeps its own."""
+        return self.kernel.dtype if self.sum is None else self.sum.dtype
+
     def add(self, where: slice, part_LHD: torch.Tensor, some: Sequence[slice] = ()) -> None:
         """Adds the part of the tokens `where`, which is 0 outside `some` of them."""
         if self.sum is None and len(part_LHD) == self.shape[0]:

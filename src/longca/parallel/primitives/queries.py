@@ -23,10 +23,10 @@ class Queries(Program):
     """`shards` are the queries of each rank of `comm`; the inner program has all of them, in order, and the ranks of `comm` together have
     all keys."""
 
-    def __init__(self, inner: Program, kernel: LocalKernel, comm: Comm, shards: Shards) -> None:
+    def __init__(self, inner: Program, kernel: LocalKernel, comm: Comm, shards: Shards, crosses_nodes: bool = False) -> None:
         self.inner, self.kernel, self.comm = inner, kernel, comm
         self.rows, self.heads = shards[comm.rank], inner.heads
-        self.together = Together(kernel, comm, shards)
+        self.together = Together(kernel, comm, shards, crosses_nodes)
         self.row_type = torch.promote_types(kernel.dtype, torch.float32)  # of lse and delta
 
     def forward(
