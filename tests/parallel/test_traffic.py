@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
@@ -23,6 +25,15 @@ FULL = masks.full(SEQLEN)
 
 def sent(events: list[Event]) -> int:
     return sum(event.bytes for event in events if event.kind == "post")
+
+
+def received_from(events: list[Event]) -> Counter[int]:
+    """Bytes by sender."""
+    received: Counter[int] = Counter()
+    for event in events:
+        for peer, size in event.receives:
+            received[peer] += size
+    return received
 
 
 def both_ways(plan: Plan) -> list[tuple[int, int]]:
@@ -256,6 +267,25 @@ def test_what_is_returned_is_the_gradients_of_those_keys(name: str, method: str)
     plan = plan_if_taken(method, mask_of(name, 401), case_of(401, (2, 1)), 4)
     there = both_ways(plan) if plan else []
     assert sum(backward for _, backward in there) == 2 * sum(forward for forward, _ in there)
+
+
+@pytest.mark.parametrize("method", ["magi", "halo"])
+@pytest.mark.parametrize("name", masks.names())
+def test_without_stages_the_same_keys_come_for_one_call(name: str, method: str) -> None:
+    """stages=0: a rank whose rows see a key has one call forward and one backward, over its own keys and those that were received."""
+    mask, case = mask_of(name, 401), case_of(401, (2, 1))
+    if plan_if_taken(method, mask, case, 4) is None:
+        return
+    plans = [plan_of(method, mask, case, 4, options={"stages": stages}) for stages in (0, 2)]
+    assert both_ways(plans[0]) == both_ways(plans[1])
+    for rank in range(4):
+        (comm, turn), (in_stages, its_turn) = (trace(plan, rank) for plan in plans)
+        rows = np.concatenate([np.arange(*pair) for pair in plans[0].rows(rank)])
+        area = int(mask.dense()[rows].sum())
+        calls = [[event.call.area for event in part if event.call] for part in (comm.events[:turn], comm.events[turn:])]
+        assert calls == [[area] if area else []] * 2
+        assert received_from(comm.events[:turn]) == received_from(in_stages.events[:its_turn])
+        assert received_from(comm.events[turn:]) == received_from(in_stages.events[its_turn:])
 
 
 HALOS = {  # tokens received by each of 8 ranks of 60 tokens, from the definition of the mask
