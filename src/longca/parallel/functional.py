@@ -103,7 +103,7 @@ def shards(mask: AnyMask, heads_q: int, *, method: str = "usp", ranks: int, grid
 
 
 def _number(name: str, given: Any) -> int:
-    """numpy's are welcome."""
+    """Returns a whole number of 1 or more, also from one of numpy's; refuses anything else."""
     number = index(given) if hasattr(given, "__index__") else 0
     if number < 1:
         raise BadInput(f"{name} must be a whole number of 1 or more, not {given!r}.")
@@ -139,7 +139,7 @@ def gather(piece: torch.Tensor, owned: Shards, group: Any = None) -> torch.Tenso
 
 
 def _group(given: Any) -> Any:
-    """The group itself: `None` means another one after ranks have been initialised anew."""
+    """Returns the group object, for `None` the world's. Caches need the object: after a new init_process_group, `None` is another group."""
     if not dist.is_initialized():
         raise BadInput("context parallelism needs ranks; call torch.distributed.init_process_group first.")
     group = dist.group.WORLD if given is None else given

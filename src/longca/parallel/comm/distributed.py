@@ -1,4 +1,4 @@
-"""TorchComm: torch.distributed with gloo or NCCL, the real thing."""
+"""TorchComm: transfers by torch.distributed, with gloo or NCCL."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class TorchComm(Comm):
         self._tags: dict[tuple[bool, int], int] = defaultdict(int)
 
     def sub(self, ranks: Sequence[int], label: str = "") -> TorchComm:
-        """Groups are made once and kept: making one is a rendezvous of its members."""
+        """Returns a group, which is made once and kept, because making one is a rendezvous of its members."""
         members = tuple(self.members[rank] for rank in ranks)
         if members == self.members and label == self._label:
             return self
@@ -111,7 +111,7 @@ class TorchComm(Comm):
         return Transfer(wait) if works else Transfer()
 
     def beside(self, task: Callable[[], T]) -> Callable[[], T]:
-        """On a GPU at once, on a stream of its own; gloo waits on the host, so there the task is done when its result is asked for."""
+        """Runs the task at once on a second stream of a GPU. gloo waits on the host, so there it runs when its result is asked for."""
         if self.device.type != "cuda":
             return task
         with torch.cuda.stream(_second_stream(self.device)):
@@ -122,7 +122,7 @@ class TorchComm(Comm):
             torch.cuda.current_stream(self.device).wait_stream(_second_stream(self.device))
 
     def _after_copies(self, transfer: Transfer, copied: Sequence[torch.Tensor]) -> Transfer:
-        """Copies are done when the stream has come to them; another stream that waits for the transfer must wait for them, too."""
+        """Returns the transfer with a wait for copies of this stream, because another stream may wait for the transfer."""
         if self.device.type != "cuda":
             return transfer
         stream = torch.cuda.current_stream(self.device)
@@ -168,13 +168,13 @@ class TorchComm(Comm):
         return Transfer(finish)
 
     def _batch(self, sends: Sequence[Message], receives: Sequence[Message]) -> list[Any]:
-        """All at once, as NCCL wants it: one after the other they would wait for each other."""
+        """Starts all messages in one batch. Started one after the other, NCCL's would wait for each other."""
         operations = [dist.P2POp(dist.isend, tensor, self.members[rank], self.group) for rank, tensor in sends]
         operations += [dist.P2POp(dist.irecv, tensor, self.members[rank], self.group) for rank, tensor in receives]
         return list(dist.batch_isend_irecv(operations))
 
     def _tag(self, is_send: bool, rank: int) -> int:
-        """Both ends number the messages between them, so that gloo pairs them in order."""
+        """Returns the number of the next message to or from a rank. Both ends count alike, so gloo pairs messages in order."""
         number = self._tags[is_send, rank]
         self._tags[is_send, rank] = (number + 1) % TAGS
         return number
@@ -187,7 +187,7 @@ def _wait(works: list[Any]) -> None:
 
 
 class _Whole:
-    """Tensors of all ranks as one run of memory: theirs, where they lie one after the other, or a copy."""
+    """The tensors of all ranks as one contiguous tensor `memory`: a view if they are adjacent in memory, else a buffer."""
 
     def __init__(self, tensors: Sequence[torch.Tensor], filled: bool = False) -> None:
         first, size = tensors[0], tensors[0].numel()
@@ -206,7 +206,8 @@ class _Whole:
 
 
 def _letters(messages: Sequence[Message], pack: bool) -> tuple[list[Message], list[tuple[torch.Tensor, list[torch.Tensor]]]]:
-    """Small messages to one rank made one. Both ends see the same sizes, so they agree. Returns messages, and which of them hold what."""
+    """Joins small messages to the same rank. Returns the messages, and each joined one with its tensors. Both ends know all sizes, so they
+    join alike."""
     by_rank: dict[int, list[torch.Tensor]] = {}
     for rank, tensor in messages:
         by_rank.setdefault(rank, []).append(tensor)

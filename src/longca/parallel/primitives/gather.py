@@ -1,4 +1,4 @@
-"""Gather: bring all keys here, put them into global order, attend once; backward brings them again and returns gradients."""
+"""Gather: gathers all keys in global order and attends once. The backward gathers them again and reduce-scatters their gradients."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from longca.parallel.ranges import Shards, as_array, count, tokens
 
 
 class Order(NamedTuple):
-    """Where the tokens of all ranks stand when they are gathered rank after rank."""
+    """The order of tokens that were gathered rank after rank."""
 
     spans: list[slice]  # of each rank
-    place_of: NDArray[np.int64]  # where the tokens stand, in order
-    token_of: NDArray[np.int64]  # which of them, counted in order, stands where
+    place_of: NDArray[np.int64]  # by token: its place among the gathered
+    token_of: NDArray[np.int64]  # by place: its token
     in_order: bool
 
 
@@ -59,7 +59,7 @@ class Together:
         self.place_of, self.token_of = (torch.from_numpy(index).to(comm.device) for index in (order.place_of, order.token_of))
 
     def gathered(self, *own: torch.Tensor) -> list[torch.Tensor]:
-        """Tensors of all ranks' tokens, in order. They travel as [L, ...], so that pieces of any length lie one after the other."""
+        """Returns tensors of all ranks' tokens, in order. They travel as [L, ...], so that shards of any length are contiguous."""
         wholes = [self.comm.empty((self.spans[-1].stop, *x.shape[1:]), x.dtype, "gathered") for x in own]
         self.comm.all_gather([x.contiguous() for x in own], [[whole[span] for whole in wholes] for span in self.spans]).wait()
         index = None if self.in_order else self.place_of

@@ -50,7 +50,7 @@ class Queries(Program):
     def merged(
         self, part_LHD: torch.Tensor, kept: Kept, merger: Merger, sinks: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """My rows of the result, from every rank's attention over its keys. They are merged in fp32."""
+        """Returns this rank's rows of the result, merged in fp32 from the attention of every rank over its keys."""
         assert kept.lse is not None
         outs, lses = self.together.by_rank(part_LHD), self.together.by_rank(kept.lse.T)
         mine = outs[self.comm.rank].shape, lses[self.comm.rank].shape
