@@ -16,10 +16,11 @@ from longca import masks, parallel
 from longca.errors import BadInput
 from longca.kernels import registry as kernels
 from longca.masks import Mask
-from longca.parallel import registry
+from longca.parallel import functional, registry
 from longca.parallel.comm import distributed
 from longca.parallel.comm.base import Comm
 from longca.parallel.comm.distributed import TorchComm
+from longca.parallel.recording import record
 from parallel.running import Results, case_of, mask_of, plan_of, reference, step
 
 
@@ -89,17 +90,30 @@ def own_collectives(comm: TorchComm) -> dict[str, Any]:
     return {"pairs": answers[0], "own": answers[1], "asked": asked}
 
 
-def sums_of_bf16(comm: TorchComm, ranks_per_node: int) -> dict[str, Any]:
-    """A reduce-scatter of bf16 by the backend's own collectives: the sums, the bytes that were sent, and whether the backend was asked."""
-    asked: list[torch.dtype] = []
+def sums_over_nodes(comm: TorchComm, method: str, grid: str, seqlen: int, options: dict[str, int]) -> dict[str, Any]:
+    """A step in bf16 with the backend's own collectives: the error, the types of the sums that the backend makes, and the bytes of this
+    rank that were sent and that a recording of its program has."""
+    types: list[torch.dtype] = []
     scatter = distributed._REDUCE_SCATTER
-    distributed._REDUCE_SCATTER = lambda *args, **options: (asked.append(args[1].dtype), scatter(*args, **options))[1]
-    comm = TorchComm(comm.group, own_collectives=True, ranks_per_node=ranks_per_node)
-    total, other = torch.empty(2, 3), torch.empty(5)
-    parts = [[torch.full(shape, 1 + 2.0**-7 * comm.rank + rank).bfloat16() for shape in ((2, 3), (5,))] for rank in range(comm.size)]
-    comm.reduce_scatter(parts, [total, other]).wait()
+    distributed._REDUCE_SCATTER = lambda *args, **options: (types.append(args[1].dtype), scatter(*args, **options))[1]
+    args = dict(mask="causal", seqlen=seqlen, heads=[4, 4], grid=grid, dtype="bf16", own=True, options=options)
+    answer = worst_error(comm, method, **args)  # type: ignore[arg-type]
     distributed._REDUCE_SCATTER = scatter
-    return {"sums": torch.cat([total.flatten(), other]).tolist(), "sent": comm.traffic.sent_bytes, "asked": [str(dtype) for dtype in asked]}
+    plan = plan_of(method, mask_of("causal", seqlen), case_of(seqlen, (4, 4), "bf16"), comm.size, grid, options=options)
+    return answer | {"types": [str(dtype) for dtype in types], "recorded": record(plan, comm.rank).sent_bytes}
+
+
+def default_options(comm: TorchComm, ranks_per_node: list[int], method: str, members: list[int]) -> dict[str, int]:
+    """The options that a call of `parallel.attention` on these members gets, where torchrun names `ranks_per_node[rank]`."""
+    group = comm.sub(members).group if comm.rank in members else None
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("RANK", comm.rank), ("WORLD_SIZE", comm.size), ("LOCAL_WORLD_SIZE", ranks_per_node[comm.rank])):
+            patch.setenv(name, str(value))
+        functional._ranks_per_node.cache_clear()
+        if group is None:
+            return {}
+        plan, _ = functional._program.__wrapped__(method, mask_of("causal"), case_of(197), group, "", "torch:chunked", comm.device, ())
+        return dict(plan.options)
 
 
 def uneven_groups(comm: TorchComm) -> list[int]:

@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from longca import masks, parallel
 from longca.errors import BadInput, Refused
+from longca.parallel.functional import neighbours
 from longca.processes.pool import Pool
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_context_parallel.py"
@@ -37,6 +38,22 @@ def test_shard_and_unshard_are_inverse(method: str) -> None:
 def test_sharding_what_cannot_be_split_is_refused() -> None:
     with pytest.raises(Refused, match="query heads"):
         parallel.shards(masks.causal(64), 2, method="ulysses", ranks=4)
+
+
+def test_neighbours_that_share_a_node() -> None:
+    for members, ranks_per_node, n in (
+        (range(16), 8, 8),
+        (range(4, 12), 8, 4),  # half of one node and half of the next
+        (range(12), 8, 8),  # the last node has fewer
+        (range(4, 16), 8, 0),  # the first node has fewer
+        (range(8, 16), 8, 8),
+        (range(0, 64, 8), 8, 1),
+        (range(0, 16, 2), 8, 4),
+        ((0, 8, 1, 9), 8, 0),
+        ((0, 8, 16, 1), 8, 0),
+        ((5,), 8, 1),
+    ):
+        assert neighbours(tuple(members), ranks_per_node) == n
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import torch
 
 from longca.parallel import registry
 from longca.processes.pool import Pool
@@ -54,12 +53,33 @@ def test_even_collectives_may_be_the_backends_own(pool: Pool) -> None:
         assert answer["asked"] == ["all_gather", "all_gather", "reduce_scatter", "all_gather", "all_gather"]  # the last two are barriers
 
 
-def test_sums_of_bf16_are_fp32_sums_of_the_backend_between_nodes_and_pairs_inside_one(pool: Pool) -> None:
-    """11 numbers from 4 ranks: (1 + i / 128 + r) in bf16 for i in 0..3, whose sum bf16 could not hold."""
-    for ranks_per_node, size, asked in ((4, 2, []), (2, 4, ["torch.float32"] * 2), (1, 4, ["torch.float32"] * 2)):
-        for rank, answer in enumerate(pool.run("parallel.jobs:sums_of_bf16", {"ranks_per_node": ranks_per_node}, 60)):
-            parts = [torch.tensor(1 + 2.0**-7 * other + rank).bfloat16().item() for other in range(4)]
-            assert answer == {"sums": [sum(parts)] * 11, "sent": 3 * 11 * size, "asked": asked}
+@pytest.mark.parametrize(("method", "grid", "sums"), [("ring_allgather", "", 2), ("mesh", "4x1", 1)])
+@pytest.mark.parametrize(("seqlen", "node", "exact"), [(192, 1, False), (192, 2, True), (192, 4, False), (197, 2, False)])
+def test_sums_over_nodes_are_the_backends_in_fp32(
+    pool: Pool, method: str, grid: str, sums: int, seqlen: int, node: int, exact: bool
+) -> None:
+    """Even ones of dk and dv, or of dq; inside a node, and where ranks have different numbers of tokens, bf16 travels in pairs."""
+    args = dict(method=method, grid=grid, seqlen=seqlen, options={"node": node})
+    for answer in pool.run("parallel.jobs:sums_over_nodes", args, 60):
+        assert answer["types"] == ["torch.float32"] * sums * exact
+        assert answer["sent"] == answer["recorded"]
+        assert answer["error"] < 2e-2
+
+
+def test_ranks_agree_about_nodes(pool: Pool) -> None:
+    """Nodes of one size are known, also of a part of the ranks; where torchrun says different numbers, no rank uses its own."""
+    everyone = [0, 1, 2, 3]
+    for ranks_per_node, members, node in (
+        ([2, 2, 2, 2], everyone, 2),
+        ([4, 4, 4, 4], everyone, 1),
+        ([3, 3, 3, 1], everyone, 1),
+        ([1, 1, 1, 1], everyone, 1),
+        ([2, 2, 2, 2], [0, 2], 1),
+        ([2, 2, 2, 2], [1, 2, 3], 1),
+    ):
+        args = {"ranks_per_node": ranks_per_node, "method": "ring_allgather", "members": members}
+        answers = pool.run("parallel.jobs:default_options", args, 60)
+        assert answers == [{"node": node} if rank in members else {} for rank in range(4)]
 
 
 @pytest.mark.parametrize(("method", "grid"), [("ring_allgather", ""), ("mesh", "2x2"), ("mesh", "4x1")])

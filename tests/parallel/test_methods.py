@@ -141,6 +141,15 @@ def test_results_have_the_dtype_of_the_inputs(method: str, heads: tuple[int, int
     assert_right(run_local(plan_of(method, mask, case, 4)), reference(mask, case), tolerance=0.05)
 
 
+@pytest.mark.parametrize(("method", "grid"), [("ring_allgather", ""), ("mesh", "4x1")])
+@pytest.mark.parametrize("name", ["full", "causal", "share_question", "sliding_window"])
+def test_parts_of_a_sum_are_the_same_numbers_in_fp32(name: str, method: str, grid: str) -> None:
+    """A part is a kernel's result in bf16, so that the type in which it crosses nodes changes no bit of the sum."""
+    mask, case = mask_of(name, 192), case_of(192, (4, 4), "bf16")
+    across, inside = (run_local(plan_of(method, mask, case, 4, grid, options={"node": node})) for node in (2, 1))
+    assert all(torch.equal(a, b) for a, b in zip(across, inside, strict=True))
+
+
 @pytest.mark.parametrize("method", registry.names())
 def test_other_kernels_serve_as_well(method: str) -> None:
     """sdpa wants another memory order than torch:chunked."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
+import torch
 
 from longca import masks
 from longca.errors import Refused
@@ -13,6 +16,7 @@ from longca.parallel.comm.trace import Event, TraceComm
 from longca.parallel.grid import divisors
 from longca.parallel.method import Plan
 from longca.parallel.ranges import common, count, seen_keys
+from longca.parallel.sharding import zigzag
 from parallel.running import case_of, mask_of, plan_if_taken, plan_of, run_local, step, trace
 
 SEQLEN, SIZE, BYTES = 480, 8, 4
@@ -21,6 +25,15 @@ FULL = masks.full(SEQLEN)
 
 def sent(events: list[Event]) -> int:
     return sum(event.bytes for event in events if event.kind == "post")
+
+
+def received_from(events: list[Event]) -> Counter[int]:
+    """Bytes by sender."""
+    received: Counter[int] = Counter()
+    for event in events:
+        for peer, size in event.receives:
+            received[peer] += size
+    return received
 
 
 def both_ways(plan: Plan) -> list[tuple[int, int]]:
@@ -117,6 +130,43 @@ def test_mesh(grid: str, heads: tuple[int, int], dtype: str) -> None:
             )
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32", "fp64"])
+@pytest.mark.parametrize(("seqlen", "ranks", "node"), [(480, 8, 4), (480, 8, 3), (480, 8, 8), (480, 8, 1), (480, 6, 2), (484, 8, 4)])
+def test_sums_of_gathered_tokens_cross_nodes_in_fp32(seqlen: int, ranks: int, node: int, dtype: str) -> None:
+    """Sums of dk and dv with ring_allgather, of dq with mesh; not where ranks have different numbers of tokens, as 484 on 8."""
+    size = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}[dtype]
+    summed = max(size, 4) if 1 < node < ranks and seqlen % (2 * ranks) == 0 else size
+    others = {rank: seqlen - count(shard) for rank, shard in enumerate(zigzag(masks.full(seqlen), ranks))}
+    for method, grid, heads in (("ring_allgather", "", 2 * 3), ("mesh", f"{ranks}x1", 6)):
+        plan = plan_of(method, masks.full(seqlen), case_of(seqlen, (6, 3), dtype), ranks, grid, options={"node": node})
+        for rank in range(ranks):
+            comm, _ = trace(plan, rank)
+            (event,) = (event for event in comm.events if event.what == "reduce_scatter")
+            assert event.bytes == others[rank] * heads * SIZE * summed
+
+
+@pytest.mark.parametrize("grid", ["2x4", "4x2"])
+def test_meshs_sums_over_a_ring_and_nodes_are_sent_as_they_are(grid: str) -> None:
+    case = case_of(SEQLEN, (6, 3), "bf16")
+    across, inside = (plan_of("mesh", FULL, case, 8, grid, options={"node": node}) for node in (2, 1))
+    assert [sent(trace(across, rank)[0].events) for rank in range(8)] == [sent(trace(inside, rank)[0].events) for rank in range(8)]
+
+
+def test_sums_that_the_backend_makes_need_no_buffers_for_parts() -> None:
+    """As NCCL makes them; bf16 still travels in pairs, to be added by its owner."""
+    for dtype, buffers in ((torch.float32, 0), (torch.bfloat16, 3)):
+        pairs, own = TraceComm(1, 4), TraceComm(1, 4, own_collectives=True)
+        for comm in (pairs, own):
+            parts = [[comm.empty((5, 2, 3), dtype), comm.empty((7,), dtype)] for _ in range(4)]
+            totals = [comm.empty((5, 2, 3), torch.float32), comm.empty((7,), torch.float32)]
+            comm.reduce_scatter(parts, totals).wait()
+        assert (pairs.recording.most_alive("parts"), own.recording.most_alive("parts")) == (6, 2 * buffers)
+        assert pairs.traffic == own.traffic
+        posts = [[(event.sends, event.receives) for event in comm.events if event.kind == "post"] for comm in (pairs, own)]
+        assert posts[0] == posts[1]
+        assert any(event.kind == "memory" for event in own.events) == bool(buffers)
+
+
 def test_meshs_grid_is_the_one_that_sends_least() -> None:
     """Near a = sqrt(N Hkv / Hq); with many more query heads than KV heads it is a ring."""
     for ranks, heads in ((4, (4, 4)), (6, (2, 2)), (8, (8, 4)), (8, (8, 8)), (8, (8, 1)), (12, (4, 2))):
@@ -124,6 +174,12 @@ def test_meshs_grid_is_the_one_that_sends_least() -> None:
         sums = {a: sum(map(sum, both_ways(plan_of("mesh", FULL, case, ranks, f"{a}x{ranks // a}")))) for a in divisors(ranks)}
         chosen = plan_of("mesh", FULL, case, ranks).grid
         assert sums[chosen.heads] == min(sums.values())
+    for node in (1, 2, 3, 4, 8):
+        case, sums = case_of(SEQLEN, (8, 8), "bf16"), {}
+        for a in divisors(8):
+            plan = plan_of("mesh", FULL, case, 8, f"{a}x{8 // a}", options={"node": node})
+            sums[a] = sum(sent(trace(plan, rank)[0].events) for rank in range(8))
+        assert sums[registry.get("mesh").default_grid(case, 8, node).heads] == min(sums.values())
     wide = case_of(SEQLEN, (32, 32), "bf16", head_dim=128)
     assert [str(registry.get("mesh").default_grid(wide, ranks)) for ranks in (1, 4, 16, 64)] == ["1x1", "2x2", "4x4", "8x8"]
     assert str(registry.get("mesh").default_grid(case_of(SEQLEN, (64, 8)), 4)) == "1x4"
@@ -211,6 +267,25 @@ def test_what_is_returned_is_the_gradients_of_those_keys(name: str, method: str)
     plan = plan_if_taken(method, mask_of(name, 401), case_of(401, (2, 1)), 4)
     there = both_ways(plan) if plan else []
     assert sum(backward for _, backward in there) == 2 * sum(forward for forward, _ in there)
+
+
+@pytest.mark.parametrize("method", ["magi", "halo"])
+@pytest.mark.parametrize("name", masks.names())
+def test_without_stages_the_same_keys_come_for_one_call(name: str, method: str) -> None:
+    """stages=0: a rank whose rows see a key has one call forward and one backward, over its own keys and those that were received."""
+    mask, case = mask_of(name, 401), case_of(401, (2, 1))
+    if plan_if_taken(method, mask, case, 4) is None:
+        return
+    plans = [plan_of(method, mask, case, 4, options={"stages": stages}) for stages in (0, 2)]
+    assert both_ways(plans[0]) == both_ways(plans[1])
+    for rank in range(4):
+        (comm, turn), (in_stages, its_turn) = (trace(plan, rank) for plan in plans)
+        rows = np.concatenate([np.arange(*pair) for pair in plans[0].rows(rank)])
+        area = int(mask.dense()[rows].sum())
+        calls = [[event.call.area for event in part if event.call] for part in (comm.events[:turn], comm.events[turn:])]
+        assert calls == [[area] if area else []] * 2
+        assert received_from(comm.events[:turn]) == received_from(in_stages.events[:its_turn])
+        assert received_from(comm.events[turn:]) == received_from(in_stages.events[its_turn:])
 
 
 HALOS = {  # tokens received by each of 8 ranks of 60 tokens, from the definition of the mask

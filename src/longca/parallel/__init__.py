@@ -15,7 +15,7 @@ __all__ = ["attention", "gather", "shard", "shards", "unshard"]
 
 
 def __getattr__(name: str) -> Any:
-    """Found when first used, so that listing methods needs no torch."""
+    """Imports a function when it is first used, so that listing methods needs no torch."""
     if name in __all__:
         return getattr(import_module("longca.parallel.functional"), name)
     raise AttributeError(f"module 'longca.parallel' has no attribute {name!r}")

@@ -41,7 +41,7 @@ def tiles_touched(mask: AnyMask) -> int:
 
 
 def once_for_all_ranks(make: Callable[..., T]) -> Callable[..., T]:
-    """A function that remembers its last results by the identity of its arguments: ranks of one plan share mask and shards."""
+    """Returns the function with a cache of its last results by the identity of its arguments: ranks of a plan share mask and shards."""
     known: OrderedDict[tuple[int, ...], tuple[tuple[object, ...], T]] = OrderedDict()
 
     def remembered(*args: object) -> T:

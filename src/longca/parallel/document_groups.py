@@ -53,7 +53,7 @@ def documents_of(mask: Mask) -> tuple[Ranges, Ints]:
 
 
 def groups_of(mask: Mask, ranks: int) -> tuple[Group, ...]:
-    """The groups in the order in which they work: the largest first, so that ranks which wait for each other begin together."""
+    """Returns the groups in the order of their rounds: large groups first, so that ranks that wait for each other start together."""
     return _groups(mask, mask.documents or (mask.seqlen_q,), ranks)
 
 

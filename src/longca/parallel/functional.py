@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import atexit
 import gc
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import cache, lru_cache
 from operator import index
 from typing import Any
 
@@ -102,7 +103,7 @@ def shards(mask: AnyMask, heads_q: int, *, method: str = "usp", ranks: int, grid
 
 
 def _number(name: str, given: Any) -> int:
-    """numpy's are welcome."""
+    """Returns a whole number of 1 or more, also from one of numpy's; refuses anything else."""
     number = index(given) if hasattr(given, "__index__") else 0
     if number < 1:
         raise BadInput(f"{name} must be a whole number of 1 or more, not {given!r}.")
@@ -138,7 +139,7 @@ def gather(piece: torch.Tensor, owned: Shards, group: Any = None) -> torch.Tenso
 
 
 def _group(given: Any) -> Any:
-    """The group itself: `None` means another one after ranks have been initialised anew."""
+    """Returns the group object, for `None` the world's. Caches need the object: after a new init_process_group, `None` is another group."""
     if not dist.is_initialized():
         raise BadInput("context parallelism needs ranks; call torch.distributed.init_process_group first.")
     group = dist.group.WORLD if given is None else given
@@ -152,10 +153,30 @@ def _comm(group: Any, device: torch.device) -> TorchComm:
     return TorchComm(group, device)
 
 
+@cache  # an entry that only some ranks still had would make the others wait
+def _ranks_per_node(group: Any, device: torch.device) -> int:
+    """Returns how many neighbours of the group share a node; 0 if that is not known, or not the same for all. All members call it: where
+    nodes differ in size, they hear different numbers from torchrun, and programs of different options would not fit together."""
+    comm, launch = _comm(group, device), joining.launched()
+    mine = torch.tensor([neighbours(comm.members, launch.ranks_per_node) if launch else 0], device=device)
+    of_all = [torch.empty_like(mine) for _ in comm.members]
+    comm.all_gather([mine], [[number] for number in of_all]).wait()
+    return int(mine) if len(set(map(int, of_all))) == 1 else 0
+
+
+def neighbours(members: Sequence[int], ranks_per_node: int) -> int:
+    """Returns n if every n members of a group, in order, share a node, the last ones maybe fewer; 0 if they are spread otherwise."""
+    nodes = [member // ranks_per_node for member in members]
+    n = nodes.count(nodes[0])
+    runs = [set(nodes[start : start + n]) for start in range(0, len(nodes), n)]
+    return n if all(len(run) == 1 for run in runs) and len(set(nodes)) == len(runs) else 0
+
+
 @atexit.register
 def _let_go() -> None:
     """gloo's threads must end before the interpreter does, so nothing here may hold a group by then: not even what refers to itself."""
     _program.cache_clear()
+    _ranks_per_node.cache_clear()
     _comm.cache_clear()
     gc.collect()
 
@@ -165,9 +186,8 @@ def _program(
     method: str, mask: AnyMask, case: Case, group: Any, grid: str, kernel: str, device: torch.device, options: tuple[tuple[str, int], ...]
 ) -> tuple[Plan, Program]:
     comm = _comm(group, device)
-    launch = joining.launched()
-    known = launch is not None and comm.members == tuple(range(launch.ranks))  # only then neighbours of the group share a node
-    usual = registry.get(method).default_options(case.group, comm.size, launch.ranks_per_node) if launch is not None and known else {}
+    node = _ranks_per_node(group, device)
+    usual = registry.get(method).default_options(case.group, comm.size, node) if node else {}
     plan = registry.plan(method, mask, case, comm.size, grid, kernel, options=usual | dict(options))
     return plan, plan.program(comm)
 

@@ -9,6 +9,7 @@ class MyMethod(Method):
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -18,7 +19,7 @@ from longca.kernels.base import Answer, Case, No, Yes
 from longca.masks import AnyMask, BlockMask
 from longca.parallel.grid import Grid, default_heads, default_windows
 from longca.parallel.kernel_requirements import refuse_kernel
-from longca.parallel.options import Option, Options, settle
+from longca.parallel.options import NODE, Option, Options, settle
 from longca.parallel.ranges import Ranges, Shards, as_array, count
 
 if TYPE_CHECKING:
@@ -68,8 +69,9 @@ class Method(ABC):
         return Grid(heads, ring, default_windows(ring) if self.has_windows else 1)
 
     def default_options(self, group: int, ranks: int, ranks_per_node: int) -> dict[str, int]:
-        """The options that follow from the query heads of one KV head and from the nodes, where those are known."""
-        return {}
+        """Returns the options that follow from the query heads of one KV head and from the nodes, where those are known."""
+        takes_node = any(option.name == NODE.name for option in self.options)
+        return {NODE.name: ranks_per_node} if takes_node and 1 < ranks_per_node < ranks else {}
 
     def available(self) -> Answer:
         missing = [module for module in self.modules if module_path(module) is None]
@@ -138,6 +140,11 @@ class Plan:
     def rows(self, rank: int) -> Ranges:
         """The tokens that a rank has, in order."""
         return self.shards[rank]
+
+    def crosses_nodes(self, ranks: Iterable[int]) -> bool:
+        """Returns whether these ranks are on several nodes. Without the option `node`, or if it is 1, nodes are not considered."""
+        node = self.options.get(NODE.name, 1)
+        return node > 1 and len({rank // node for rank in ranks}) > 1
 
     def describe(self) -> list[str]:
         """Lines for people: what the method decided, and the tokens of each rank where that or a quarter more on one makes them uneven."""

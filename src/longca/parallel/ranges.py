@@ -12,7 +12,7 @@ from longca.masks.bands import spread
 
 Ranges = NDArray[np.int64]
 Shards = tuple[Ranges, ...]  # the tokens of each rank
-ROW_GAP = 256  # rows that cost less to work on than another operation does
+ROW_GAP = 256  # so many rows cost less than one more operation
 
 
 def as_array(ranges: Iterable[tuple[int, int]] | Ranges) -> Ranges:
@@ -68,12 +68,12 @@ def positions(inside: Ranges, of: Ranges) -> NDArray[np.int64]:
 
 
 def cut(mask: AnyMask, rows: Ranges, keys: Ranges) -> AnyMask:
-    """The mask of one step: these queries over those keys."""
+    """Returns the mask of these queries over those keys."""
     return mask.rows(rows).cols(keys)  # type: ignore[arg-type]  # arrays are ranges too
 
 
 def extent(mask: AnyMask) -> tuple[slice, slice]:
-    """The rows and the keys outside which nobody sees anything; both empty where nobody does at all. No block is cut."""
+    """Returns the slices of rows and of keys that contain all visible pairs, both empty if there are none. No block is cut."""
     if isinstance(mask, Mask):
         starts, ends = (mask.bands.q0, mask.bands.lo), (mask.bands.q1, mask.bands.hi_last)
     else:
@@ -84,7 +84,7 @@ def extent(mask: AnyMask) -> tuple[slice, slice]:
 
 
 def row_slices(mask: Mask, gap: int = ROW_GAP) -> list[slice]:
-    """The rows that see something, as a few slices: rows in between that see nothing belong to them where they are no more than `gap`."""
+    """Returns the rows with visible keys as a few slices. A slice may include up to `gap` successive rows without."""
     some = mask.bands.hi_last > mask.bands.lo
     rows = joined(np.stack([mask.bands.q0[some], mask.bands.q1[some] + gap], 1))
     return [slice(first, last - gap) for first, last in rows.tolist()]

@@ -31,7 +31,7 @@ class RankProgram:
 
 def record(plan: Plan, rank: int) -> RankProgram:
     """Runs forward and, where the case has one, backward of one rank on shapes. Inputs are born in the kernel's memory order."""
-    comm = TraceComm(rank, plan.ranks)
+    comm = TraceComm(rank, plan.ranks, own_collectives=plan.case.device == "cuda")
     program = plan.program(comm)
     case, length, layout = plan.case, count(plan.rows(rank)), kernels.choices(plan.kernel)[0].layout
 

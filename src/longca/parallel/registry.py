@@ -67,8 +67,8 @@ def peers() -> list[str]:
 
 
 def _in_order(peers: bool) -> list[str]:
-    found = [name for name, method in classes().items() if method.peer == peers]
-    return sorted(found, key=lambda name: (classes()[name].order, name))
+    chosen = [name for name, method in classes().items() if method.peer == peers]
+    return sorted(chosen, key=lambda name: (classes()[name].order, name))
 
 
 def get(name: str) -> Method:

@@ -83,8 +83,8 @@ def rounds(sizes: Ints) -> list[Round]:
         for side in range(2):
             free[side][pair[side]] ^= 1 << first
             at[side][pair[side]][first] = pair[1 - side]
-    found = [{rank: at[0][rank][turn] for rank in range(ranks) if turn in at[0][rank]} for turn in range(number)]
-    return [transfers for transfers in found if transfers]
+    of_rounds = [{rank: at[0][rank][turn] for rank in range(ranks) if turn in at[0][rank]} for turn in range(number)]
+    return [transfers for transfers in of_rounds if transfers]
 
 
 def in_stages(turns: list[Round], sizes: Ints, stages: int, small: int) -> list[list[list[Round]]]:

@@ -38,7 +38,7 @@ def name(cell: Cell) -> str:
 
 
 def explain(group: Sequence[Simulated]) -> str:
-    """Which is best, and in what the next one of another method, and other grids of the same, are behind."""
+    """Returns sentences: the best, and what makes the next method, and other grids of the best one, slower."""
     best = group[0]
     assert best.prediction is not None
     assert best.cell.split is not None
@@ -57,7 +57,7 @@ def explain(group: Sequence[Simulated]) -> str:
 
 
 def _difference(best: Prediction, rival: Prediction) -> str:
-    """What the other one spends more time on, as a share of the best one's time."""
+    """Returns what the rival spends more time on, as shares of the best one's time."""
     parts = {
         "attention and copies": (best.compute_share, rival.compute_share),
         "transfers that nothing hides": (best.exposed_share, rival.exposed_share),

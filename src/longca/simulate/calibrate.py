@@ -40,9 +40,9 @@ class Fit(NamedTuple):
 
 
 def calibrate(folder: Path, cluster: Cluster, kernel: str = "") -> tuple[Cluster, list[Fit]]:
-    """The cluster with the constants that the folder's measurements give; all others stay. Where no kernel is named, the fastest one for
-    each mask and shape counts. Links come from transfers point to point: a collective shares links, as the simulation knows. Where ranks
-    share cores, how many they are worth comes from records of methods on the fewest ranks."""
+    """Returns the cluster with constants fitted to the folder's measurements; all others stay. Without `kernel`, compute is fitted to the
+    fastest kernel of each mask and shape. Links are fitted to transfers point to point only, because the simulation itself shares links
+    in collectives. Where ranks share cores, `cores` is fitted to records of methods on the fewest ranks."""
     if not folder.exists():
         raise BadInput(f"there is no folder {folder}; give one that `longca run` or `longca verify --level cp` wrote.")
     fits: list[Fit] = []
@@ -166,8 +166,8 @@ def fit_links(name: str, transfers: Sequence[TransferTime]) -> tuple[Links, list
 
 
 def _fit_cores(results: Results, cluster: Cluster) -> tuple[Cluster, list[Fit]]:
-    """Two busy cores are worth less than two, because they share memory and clocks: so many that the median error of records on the
-    fewest ranks is 0, between one core and the cores of the machine."""
+    """Returns how many cores the ranks have, from one to those of the machine: the number with median error 0 in records on the fewest
+    ranks. Busy cores share memory and clocks, so it is smaller than their count."""
     records = measured(results)
     fewest = min((record.ranks or 1 for record in records), default=0)
     chosen = list(recorded(results, [record for record in records if record.ranks == fewest]))

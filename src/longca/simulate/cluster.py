@@ -105,11 +105,11 @@ class Cluster(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
                 raise ValueError(f"slow has {ranks!r}, which must be a rank such as 3, or ranks such as 8-15")
 
     def error_of(self, mask: str) -> float:
-        """The half width for a mask of this name."""
+        """Returns the relative error to state for a mask of this name."""
         return (mask in DENSE and self.error_dense) or self.error
 
     def slowness(self, rank: int) -> float:
-        """How many times as long compute takes on a rank."""
+        """Returns the factor by which compute on a rank is slower."""
         factor = 1.0
         for text, times in self.slow.items():
             first, _, last = text.partition("-")

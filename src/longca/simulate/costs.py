@@ -15,7 +15,7 @@ BACKWARD_VALUES, BACKWARD_BYTES = 3, 8
 
 
 def attention_s(call: AttentionCall, compute: Compute) -> float:
-    """Whole tiles at the device's speed; a backward moves bytes for each query row and head as well, whatever the mask shows."""
+    """Returns the seconds of a call: of whole tiles, and in a backward also of the bytes that it moves for each query row and head."""
     pairs = (call.tiles * TILE * TILE if compute.skips_tiles else call.rows * call.keys) * call.heads_q
     pass_ = Pass.BWD if call.backward else Pass.FWD
     speed = compute.backward_tflops if call.backward else compute.forward_tflops
@@ -29,5 +29,5 @@ def attention_s(call: AttentionCall, compute: Compute) -> float:
 
 
 def memory_s(size: int, calls: int, compute: Compute) -> float:
-    """Operations that read and write memory, one after the other."""
+    """Returns the seconds of operations that read and write memory, one after the other."""
     return size / (compute.memory_gb_s * 1e9) + calls * compute.launch_us * 1e-6

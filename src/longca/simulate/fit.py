@@ -11,8 +11,8 @@ STEPS = (0.2, 0.1, 0.05, 0.02, 0.01)  # relative, one after the other
 
 
 def fitted(cluster: Cluster, start: Mapping[str, float], ratios: Callable[[Cluster], list[float]]) -> Cluster:
-    """The cluster with those constants (names such as compute.memory_gb_s, and where to start) that make the sum of squares of the
-    logarithms of `ratios` (predicted over measured) least; one constant after the other, in ever smaller steps."""
+    """Returns the cluster with fitted constants. `start` has their names, such as compute.memory_gb_s, and first values. The fit minimises
+    the sum of squared logarithms of `ratios` (predicted over measured), one constant after the other, in ever smaller steps."""
     values = dict(start)
 
     def loss(settings: Mapping[str, float]) -> float:

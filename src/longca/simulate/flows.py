@@ -20,7 +20,7 @@ LINKS = 4  # of one flow at most
 
 
 class Flow:
-    """So many bytes over some links. `owner` is told when it has ended; `limit` is the most that it can take, in bytes/s."""
+    """A number of bytes on their way over some links. `owner` is what the flow belongs to; `limit` is its highest rate, in bytes/s."""
 
     __slots__ = ("changed", "left", "limit", "links", "owner", "rate")
 
@@ -68,7 +68,7 @@ class Many:
             self.share()
 
     def add(self, others: Sequence[Many], now: float) -> None:
-        """Takes in the flows of others."""
+        """Adds the flows of other groups to this one."""
         self.move(now)
         for other in others:
             other.move(now)
@@ -98,7 +98,7 @@ class Many:
         return list(gone)
 
     def dissolve(self) -> list[Flow]:
-        """The flows by themselves."""
+        """Returns the flows, with the state of the arrays written back into them."""
         for flow, left, rate in zip(self.flows, self.left.tolist(), self.rate.tolist(), strict=True):
             flow.left, flow.rate, flow.changed = left, rate, self.changed
         return list(self.flows)
@@ -172,7 +172,7 @@ class Flows:
         heapq.heappush(self.heap, (group.next, self._number, group))
 
     def _forget(self, group: Group, ended: list[Flow]) -> None:
-        """No link belongs to this group any more."""
+        """Removes a group: its links belong to no group."""
         self.current.pop(group, None)
         links = group.all_links if isinstance(group, Many) else {link for flow in (*group.flows, *ended) for link in flow.links}
         for link in links:
@@ -181,7 +181,7 @@ class Flows:
 
 
 def connected(flows: Sequence[Flow]) -> list[list[Flow]]:
-    """The flows in parts that share no link."""
+    """Returns groups of flows: flows of two groups share no link."""
     part_of: dict[int, list[Flow]] = {}
     for flow in flows:
         touched = {id(part_of[link]): part_of[link] for link in flow.links if link in part_of}

@@ -19,8 +19,8 @@ def cores() -> int:
 
 
 def map_forked(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-    """function(item) of each item in order, on as many cores as there are; in this process where one core or one item is all there is, or
-    where this is a forked process already."""
+    """Returns function(item) of each item in order, computed on all cores. With one core or one item, or in a process that was forked
+    already, this process computes them."""
     global _function
     workers = min(cores(), len(items))
     if workers < 2 or _function is not None:

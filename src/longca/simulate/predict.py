@@ -1,4 +1,4 @@
-"""What a simulation says about one plan and pass: time, speed, and where the time of the ranks goes."""
+"""The predicted time and speed of one plan and pass, and the shares of that time."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class Programs:
 
     @classmethod
     def of(cls, plan: Plan) -> Programs:
-        """Ranks that do the same on other heads are recorded once."""
+        """Returns the programs of a plan. Ranks that do the same on other heads are recorded once."""
         twins = [twin_of(plan, rank) for rank in range(plan.ranks)]
         recorded = {program.rank: program for program in _record(plan, list(dict.fromkeys(twins)))}
         return cls(plan, [mirrored(recorded[twin], plan.grid, rank) for rank, twin in enumerate(twins)])
@@ -42,7 +42,7 @@ class Programs:
 
 
 def _record(plan: Plan, ranks: Sequence[int]) -> list[RankProgram]:
-    """On all cores where there are many ranks."""
+    """Returns the programs of these ranks; many are recorded on all cores."""
     if plan.ranks < MANY_RANKS:
         return [record(plan, rank) for rank in ranks]
     first = record(plan, ranks[0])  # what all ranks share is made here, once

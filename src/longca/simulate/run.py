@@ -26,7 +26,7 @@ from longca.simulate.programs import Programs
 from longca.simulate.request import Request, jobs_of, plan_job
 
 VERSION = "simulator"  # the name under which a record's versions have the model
-MODEL = "1"  # raise it when predictions change
+MODEL = "2"  # raise it when predictions change
 Job = tuple[list[Cell], Cluster, tuple[int, ...]]
 
 

@@ -1,1 +1,1 @@
-"""What ranks talk through: torch.distributed, threads of one process, a recorder, or nothing at all."""
+"""Communicators of ranks: torch.distributed, threads of one process, a recorder, and one that sends nothing."""

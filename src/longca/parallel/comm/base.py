@@ -22,7 +22,7 @@ Operation = Literal["exchange", "all_to_all", "all_gather", "reduce_scatter"]
 
 @dataclass
 class Traffic:
-    """What one rank did, counted over all Comms made from the same one."""
+    """Counts what one rank sent, over its Comm and all Comms made from that one by `sub`."""
 
     sent_bytes: int = 0
     messages: int = 0
@@ -50,11 +50,11 @@ class AttentionCall:
     make_mask: Callable[[], AnyMask] = field(compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"make_mask": None}  # in another process the mask is not asked for
+        return self.__dict__ | {"make_mask": None}  # other processes do not need the mask
 
     @property
     def bands(self) -> int:
-        """How many bands the mask of this call has; the mask is cut to count them."""
+        """Returns the number of bands of this call's mask, which is cut for this."""
         mask = self.make_mask()
         return len(mask.bands.q0) if isinstance(mask, Mask) else 0
 
@@ -64,7 +64,7 @@ class AttentionCall:
 
 
 class Transfer:
-    """Something under way. `wait` returns when its buffers may be read, and sent tensors written; a second wait does nothing."""
+    """A posted transfer. After `wait`, its buffers may be read and its sent tensors overwritten; a second wait does nothing."""
 
     def __init__(self, wait: Callable[[], None] | None = None) -> None:
         self._wait = wait
@@ -75,7 +75,7 @@ class Transfer:
             wait()
 
     def then(self, finish: Callable[[], None]) -> Transfer:
-        """The same transfer with something to do once it has arrived."""
+        """Returns a transfer whose wait waits for this one and then calls `finish`."""
 
         def both() -> None:
             self.wait()
@@ -98,6 +98,7 @@ class Comm(ABC):
     """Rank `rank` of `size` ranks; `members` are their numbers in the whole job."""
 
     shapes_only = False
+    own_collectives = False  # whether even all-gathers and sums are the backend's own collectives, not pairs of messages
 
     def __init__(self, members: Sequence[int], rank: int, device: torch.device, traffic: Traffic) -> None:
         self.members, self.rank, self.size = tuple(members), rank, len(members)
@@ -107,33 +108,33 @@ class Comm(ABC):
 
     @abstractmethod
     def _post(self, operation: Operation, sends: Sequence[Message], receives: Sequence[Message]) -> Transfer:
-        """Start these messages; none is to this rank itself."""
+        """Starts these messages, none of which is to this rank itself."""
 
     @abstractmethod
     def sub(self, ranks: Sequence[int], label: str = "") -> Comm:
-        """A Comm of some ranks of this one, this one among them. Another label is another channel: it may overtake the first."""
+        """Returns a Comm of some of these ranks, which include this one. Messages keep their order only among Comms with the same label."""
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype, what: str = "") -> torch.Tensor:
-        """An uninitialised buffer; `what` says what for."""
+        """Returns an uninitialised buffer. `what` names its purpose for recorders."""
         return torch.empty(tuple(shape), dtype=dtype, device=self.device)
 
     def beside(self, task: Callable[[], T]) -> Callable[[], T]:
-        """Does a task that waits for transfers, copies what has arrived and posts it again, beside the attention that is called meanwhile.
-        Returns a function that gives its result. Where nothing runs beside attention, that function does the task when it is called."""
+        """Runs a task in parallel with the attention calls that follow: it waits for transfers, copies what arrived and posts it again.
+        Returns a function that returns the task's result. Where nothing can run beside attention, this function runs the task."""
         return task
 
     def join(self) -> None:
-        """What follows waits for everything that was done beside."""
+        """Makes all later operations wait for the tasks that were given to `beside`."""
         return
 
     def note_attention(self, call: AttentionCall) -> None:
-        """The local kernel is about to be called. Only recorders are told."""
+        """Records that the local kernel is called next. Does nothing except in recorders."""
         return
 
     # -- what methods call ------------------------------------------------------------------------------------------------------
 
     def exchange(self, sends: Sequence[Message], receives: Sequence[Message], operation: Operation = "exchange") -> Transfer:
-        """Send tensors and receive into buffers, any number per rank; a message to oneself is copied at once."""
+        """Sends tensors and receives into buffers, any number per rank. A message to this rank itself is copied at once."""
         own = [buffer for rank, buffer in receives if rank == self.rank]
         for (_, tensor), buffer in zip([send for send in sends if send[0] == self.rank], own, strict=True):
             buffer.copy_(tensor)
@@ -144,7 +145,7 @@ class Comm(ABC):
         return self._after_copies(transfer, own) if own else transfer
 
     def _after_copies(self, transfer: Transfer, copied: Sequence[torch.Tensor]) -> Transfer:
-        """The transfer, which now waits for copies as well, where they may still be under way when it is waited for."""
+        """Returns the transfer; where copies are asynchronous, its wait also waits for these."""
         return transfer
 
     def _count(self, sends: Sequence[Message]) -> None:
@@ -152,17 +153,18 @@ class Comm(ABC):
         self.traffic.messages += len(sends)
 
     def all_to_all(self, sends: Sequence[Sequence[torch.Tensor]], receives: Sequence[Sequence[torch.Tensor]]) -> Transfer:
-        """sends[r] go to rank r, receives[r] come from it; shapes may differ from rank to rank."""
-        return self.exchange(_by_rank(sends), _by_rank(receives), "all_to_all")
+        """Sends sends[r] to rank r and receives receives[r] from it; shapes may differ from rank to rank."""
+        return self.exchange(by_rank(sends), by_rank(receives), "all_to_all")
 
     def all_gather(self, tensors: Sequence[torch.Tensor], receives: Sequence[Sequence[torch.Tensor]]) -> Transfer:
-        """Everybody gets everybody's tensors; receives[r] are rank r's, of whatever shapes it has."""
-        return self.exchange(_by_rank([tensors] * self.size), _by_rank(receives), "all_gather")
+        """Sends the tensors to all ranks and receives those of rank r into receives[r]; shapes may differ from rank to rank."""
+        return self.exchange(by_rank([tensors] * self.size), by_rank(receives), "all_gather")
 
     def reduce_scatter(self, parts: Sequence[Sequence[torch.Tensor]], totals: Sequence[torch.Tensor]) -> Transfer:
-        """totals = the sum of what all ranks have for this one; parts[r] go to rank r. Summed in the totals' own type.
+        """Sets totals to the sums of what all ranks have for this one; parts[r] go to rank r. Sums have the totals' own type.
 
-        Each part travels once in its own type, so that nothing is rounded on the way, however many ranks there are.
+        Each part travels once in its own type, and this rank adds what it received: nothing is rounded on the way. Where
+        `adds_on_the_way`, the backend adds, and there are no buffers for parts.
         """
         buffers = [
             list(mine)
@@ -170,8 +172,8 @@ class Comm(ABC):
             else [self.empty(total.shape, part.dtype, "parts") for total, part in zip(totals, mine, strict=True)]
             for rank, mine in enumerate(parts)
         ]
-        sends = [send for send in _by_rank(parts) if send[0] != self.rank]
-        receives = [receive for receive in _by_rank(buffers) if receive[0] != self.rank]
+        sends = [send for send in by_rank(parts) if send[0] != self.rank]
+        receives = [receive for receive in by_rank(buffers) if receive[0] != self.rank]
 
         def add() -> None:
             for index, total in enumerate(totals):
@@ -181,14 +183,28 @@ class Comm(ABC):
 
         return self.exchange(sends, receives, "reduce_scatter").then(add)
 
+    def adds_on_the_way(self, parts: Sequence[Sequence[torch.Tensor]], totals: Sequence[torch.Tensor]) -> bool:
+        """Returns whether a reduce-scatter is the backend's own collective. It takes even parts, and no bf16: that would be rounded at
+        every hop."""
+        exact = all(total.dtype in (torch.float32, torch.float64) for total in totals)
+        same = all(part.dtype == total.dtype for mine in parts for part, total in zip(mine, totals, strict=True))
+        return self.own_collectives and exact and same and are_even(parts)
+
     def barrier(self) -> None:
-        """Wait until all ranks are here."""
+        """Waits until all ranks have called it."""
         nothing = self.empty((1,), torch.uint8)
         nothing.zero_()
         self.all_gather([nothing], [[self.empty((1,), torch.uint8)] for _ in range(self.size)]).wait()
 
 
-def _by_rank(tensors: Sequence[Sequence[torch.Tensor]]) -> list[Message]:
+def are_even(tensors: Sequence[Sequence[torch.Tensor]]) -> bool:
+    """Returns whether all ranks have tensors of the same shapes and types, none of them empty. Every rank gets the same answer."""
+    first = [(tensor.shape, tensor.dtype) for tensor in tensors[0]]
+    same = all([(tensor.shape, tensor.dtype) for tensor in several] == first for several in tensors)
+    return len(tensors) > 1 and same and all(tensor.numel() for tensor in tensors[0])
+
+
+def by_rank(tensors: Sequence[Sequence[torch.Tensor]]) -> list[Message]:
     return [(rank, tensor) for rank, several in enumerate(tensors) for tensor in several]
 
 

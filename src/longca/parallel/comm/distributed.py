@@ -1,4 +1,4 @@
-"""TorchComm: torch.distributed with gloo or NCCL, the real thing."""
+"""TorchComm: transfers by torch.distributed, with gloo or NCCL."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from longca.parallel.comm.base import Comm, Message, Operation, T, Traffic, Transfer, size_of
-from longca.parallel.joining import launched
+from longca.parallel.comm.base import Comm, Message, Operation, T, Traffic, Transfer, are_even, by_rank, size_of
 
 TAGS = 1 << 20  # gloo's tags are small numbers; so many messages between two ranks are never under way at once
 LETTER_BYTES = 512 << 10  # up to here gloo's time for a message hardly depends on its size
@@ -38,7 +37,7 @@ class TorchComm(Comm):
 
     Even all-gathers, and even reduce-scatters of fp32, are the backend's own collectives, which know the nodes: on 64 GPUs pairs would
     send 56 times between nodes what a ring sends 8 times. gloo's own are slower than pairs, so it keeps these. A reduce-scatter of bf16
-    would be rounded at every hop: inside a node its parts travel in pairs, and between nodes in fp32 by the backend's own collective.
+    would be rounded at every hop, so its parts travel in pairs; a program that crosses nodes gives them in fp32 (`primitives/gather.py`).
     """
 
     def __init__(
@@ -48,34 +47,29 @@ class TorchComm(Comm):
         traffic: Traffic | None = None,
         label: str = "",
         own_collectives: bool | None = None,
-        ranks_per_node: int | None = None,
     ) -> None:
-        """`own_collectives`: whether the backend's are used; None: unless it is gloo. `ranks_per_node`: None: as torchrun or srun says."""
+        """`own_collectives`: whether the backend's are used; None: unless it is gloo."""
         self.group = group if group is not None else dist.group.WORLD
         members = dist.get_process_group_ranks(self.group)
         super().__init__(members, members.index(dist.get_rank()), torch.device(device), traffic or Traffic())
         self.batches = dist.get_backend(self.group) != "gloo"
         self.own_collectives = self.batches if own_collectives is None else own_collectives
-        self.ranks_per_node = ranks_per_node or (launch.ranks_per_node if (launch := launched()) else dist.get_world_size())
-        self.between_nodes = len({member // self.ranks_per_node for member in self.members}) > 1
         if self.batches and self.size > 1:
             # NCCL connects at the first call, for which it wants all ranks; a ring's first hop may have no work for some of them
-            flag = torch.full((1,), float(self.between_nodes), device=self.device)
-            dist.all_reduce(flag, dist.ReduceOp.MAX, group=self.group)
-            self.between_nodes = bool(flag.item())  # nodes of different sizes may not agree otherwise
+            dist.all_reduce(torch.zeros(1, device=self.device), group=self.group)
         self._label = label
         self._subs: dict[tuple[tuple[int, ...], str], TorchComm] = {}
         self._tags: dict[tuple[bool, int], int] = defaultdict(int)
 
     def sub(self, ranks: Sequence[int], label: str = "") -> TorchComm:
-        """Groups are made once and kept: making one is a rendezvous of its members."""
+        """Returns a group, which is made once and kept, because making one is a rendezvous of its members."""
         members = tuple(self.members[rank] for rank in ranks)
         if members == self.members and label == self._label:
             return self
         if (members, label) not in self._subs:
             self._count_alike([rank for rank in ranks if rank != self.rank])
             group = dist.new_group(list(members), use_local_synchronization=True, group_desc=label or "longca")
-            self._subs[members, label] = TorchComm(group, self.device, self.traffic, label, self.own_collectives, self.ranks_per_node)
+            self._subs[members, label] = TorchComm(group, self.device, self.traffic, label, self.own_collectives)
         return self._subs[members, label]
 
     def _count_alike(self, others: Sequence[int]) -> None:
@@ -117,7 +111,7 @@ class TorchComm(Comm):
         return Transfer(wait) if works else Transfer()
 
     def beside(self, task: Callable[[], T]) -> Callable[[], T]:
-        """On a GPU at once, on a stream of its own; gloo waits on the host, so there the task is done when its result is asked for."""
+        """Runs the task at once on a second stream of a GPU. gloo waits on the host, so there it runs when its result is asked for."""
         if self.device.type != "cuda":
             return task
         with torch.cuda.stream(_second_stream(self.device)):
@@ -128,7 +122,7 @@ class TorchComm(Comm):
             torch.cuda.current_stream(self.device).wait_stream(_second_stream(self.device))
 
     def _after_copies(self, transfer: Transfer, copied: Sequence[torch.Tensor]) -> Transfer:
-        """Copies are done when the stream has come to them; another stream that waits for the transfer must wait for them, too."""
+        """Returns the transfer with a wait for copies of this stream, because another stream may wait for the transfer."""
         if self.device.type != "cuda":
             return transfer
         stream = torch.cuda.current_stream(self.device)
@@ -141,7 +135,7 @@ class TorchComm(Comm):
         return transfer.then(finish)
 
     def all_gather(self, tensors: Sequence[torch.Tensor], receives: Sequence[Sequence[torch.Tensor]]) -> Transfer:
-        if not self.own_collectives or not _even(receives):
+        if not self.own_collectives or not are_even(receives):
             return super().all_gather(tensors, receives)
         self._count([(rank, tensor) for rank in range(self.size) if rank != self.rank for tensor in tensors])
         wholes = [_Whole(buffers) for buffers in zip(*receives, strict=True)]
@@ -159,13 +153,10 @@ class TorchComm(Comm):
         return Transfer(finish)
 
     def reduce_scatter(self, parts: Sequence[Sequence[torch.Tensor]], totals: Sequence[torch.Tensor]) -> Transfer:
-        """Parts that would be rounded on the way, such as bf16, travel in pairs, or between nodes in the totals' type."""
-        summed_exactly = all(total.dtype in (torch.float32, torch.float64) for total in totals)
-        same = all(part.dtype == total.dtype for mine in parts for part, total in zip(mine, totals, strict=True))
-        if not self.own_collectives or not summed_exactly or not (same or self.between_nodes) or not _even(parts):
+        if not self.adds_on_the_way(parts, totals):
             return super().reduce_scatter(parts, totals)
-        wholes = [_Whole(of_all, filled=True).memory.to(total.dtype) for *of_all, total in zip(*parts, totals, strict=True)]
-        self._count([(rank, part) for whole in wholes for rank, part in enumerate(whole.chunk(self.size)) if rank != self.rank])
+        self._count([(rank, part) for rank, part in by_rank(parts) if rank != self.rank])
+        wholes = [_Whole(of_all, filled=True).memory for of_all in zip(*parts, strict=True)]
         works = [
             _REDUCE_SCATTER(total.view(-1), whole, group=self.group, async_op=True) for total, whole in zip(totals, wholes, strict=True)
         ]
@@ -177,23 +168,16 @@ class TorchComm(Comm):
         return Transfer(finish)
 
     def _batch(self, sends: Sequence[Message], receives: Sequence[Message]) -> list[Any]:
-        """All at once, as NCCL wants it: one after the other they would wait for each other."""
+        """Starts all messages in one batch. Started one after the other, NCCL's would wait for each other."""
         operations = [dist.P2POp(dist.isend, tensor, self.members[rank], self.group) for rank, tensor in sends]
         operations += [dist.P2POp(dist.irecv, tensor, self.members[rank], self.group) for rank, tensor in receives]
         return list(dist.batch_isend_irecv(operations))
 
     def _tag(self, is_send: bool, rank: int) -> int:
-        """Both ends number the messages between them, so that gloo pairs them in order."""
+        """Returns the number of the next message to or from a rank. Both ends count alike, so gloo pairs messages in order."""
         number = self._tags[is_send, rank]
         self._tags[is_send, rank] = (number + 1) % TAGS
         return number
-
-
-def _even(tensors: Sequence[Sequence[torch.Tensor]]) -> bool:
-    """Whether all ranks have the same: decided by shapes alone, which every rank knows."""
-    first = [(tensor.shape, tensor.dtype) for tensor in tensors[0]]
-    same = all([(tensor.shape, tensor.dtype) for tensor in several] == first for several in tensors)
-    return len(tensors) > 1 and same and all(shape.numel() for shape, _ in first)
 
 
 def _wait(works: list[Any]) -> None:
@@ -203,7 +187,7 @@ def _wait(works: list[Any]) -> None:
 
 
 class _Whole:
-    """Tensors of all ranks as one run of memory: theirs, where they lie one after the other, or a copy."""
+    """The tensors of all ranks as one contiguous tensor `memory`: a view if they are adjacent in memory, else a buffer."""
 
     def __init__(self, tensors: Sequence[torch.Tensor], filled: bool = False) -> None:
         first, size = tensors[0], tensors[0].numel()
@@ -222,7 +206,8 @@ class _Whole:
 
 
 def _letters(messages: Sequence[Message], pack: bool) -> tuple[list[Message], list[tuple[torch.Tensor, list[torch.Tensor]]]]:
-    """Small messages to one rank made one. Both ends see the same sizes, so they agree. Returns messages, and which of them hold what."""
+    """Joins small messages to the same rank. Returns the messages, and each joined one with its tensors. Both ends know all sizes, so they
+    join alike."""
     by_rank: dict[int, list[torch.Tensor]] = {}
     for rank, tensor in messages:
         by_rank.setdefault(rank, []).append(tensor)

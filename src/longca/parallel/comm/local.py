@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Stuck(LongcaError):
-    """All ranks wait for one another, or one of them failed and the others can never go on."""
+    """All ranks wait for each other, or one rank failed and others wait for it."""
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Channel:
 
 
 class World:
-    """The ranks of one process. Whoever posts the second half of a message copies it, so no thread is needed for that."""
+    """The ranks of one process. The rank that posts the second half of a message copies it, so there is no thread for copies."""
 
     def __init__(self, size: int, device: str | torch.device = "cpu") -> None:
         self.size, self.device = size, torch.device(device)

@@ -1,4 +1,4 @@
-"""NullComm: transfers that are done at once and bring nothing. The same program on it takes the time that is not communication."""
+"""NullComm: every transfer ends at once and moves nothing, so a program takes only the time of its computation."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ class NullComm(Comm):
 
     def sub(self, ranks: Sequence[int], label: str = "") -> NullComm:
         members = [self.members[rank] for rank in ranks]
-        found = NullComm(members.index(self.members[self.rank]), len(members), self.device, members)
-        found.traffic = self.traffic
-        return found
+        group = NullComm(members.index(self.members[self.rank]), len(members), self.device, members)
+        group.traffic = self.traffic
+        return group

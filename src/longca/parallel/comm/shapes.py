@@ -18,7 +18,7 @@ META = torch.device("meta")
 
 
 class Listener(Protocol):
-    """What is told about storages and operations."""
+    """Gets notified of every new storage, freed storage and operation."""
 
     def allocated(self, size: int, what: str) -> None: ...
 

@@ -11,7 +11,7 @@ from typing import Literal, cast
 import msgspec
 import torch
 
-from longca.parallel.comm.base import AttentionCall, Comm, Message, Operation, T, Traffic, Transfer, size_of
+from longca.parallel.comm.base import AttentionCall, Comm, Message, Operation, T, Traffic, Transfer, by_rank, size_of
 from longca.parallel.comm.shapes import META, Shape
 
 Kind = Literal["post", "wait", "attention", "memory"]
@@ -93,10 +93,21 @@ def channel_name(label: str, members: tuple[int, ...]) -> str:
 
 
 class TraceComm(Comm):
+    """`own_collectives`: collectives are recorded as NCCL does them, without buffers for the parts of a sum that it adds."""
+
     shapes_only = True
 
-    def __init__(self, rank: int, size: int, members: Sequence[int] = (), recording: Recording | None = None, label: str = "") -> None:
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        members: Sequence[int] = (),
+        recording: Recording | None = None,
+        label: str = "",
+        own_collectives: bool = False,
+    ) -> None:
         super().__init__(members or range(size), rank, META, Traffic())
+        self.own_collectives = own_collectives
         self.recording = recording or Recording()
         self.channel = channel_name(label, self.members)
 
@@ -124,9 +135,16 @@ class TraceComm(Comm):
 
         return Transfer(wait)
 
+    def reduce_scatter(self, parts: Sequence[Sequence[torch.Tensor]], totals: Sequence[torch.Tensor]) -> Transfer:
+        if not self.adds_on_the_way(parts, totals):
+            return super().reduce_scatter(parts, totals)
+        sends = [(rank, part) for rank, part in by_rank(parts) if rank != self.rank]
+        return self.exchange(sends, [(rank, total) for rank, _ in sends[:: len(totals)] for total in totals], "reduce_scatter")
+
     def sub(self, ranks: Sequence[int], label: str = "") -> TraceComm:
         members = tuple(self.members[rank] for rank in ranks)
-        group = TraceComm(members.index(self.members[self.rank]), len(members), members, self.recording, label)
+        rank = members.index(self.members[self.rank])
+        group = TraceComm(rank, len(members), members, self.recording, label, self.own_collectives)
         group.traffic = self.traffic
         return group
 

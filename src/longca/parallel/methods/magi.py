@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from longca.parallel.primitives.program import Program
 
 
-FEW_KEYS = 4  # query heads of a KV head, from which on simulations of one node favour one call over all keys
+GROUP_FOR_ONE_CALL = 4  # query heads of a KV head, from which on simulations of one node favour one call over all keys
 
 
 class Magi(Method):
@@ -30,8 +30,8 @@ class Magi(Method):
 
     def default_options(self, group: int, ranks: int, ranks_per_node: int) -> dict[str, int]:
         if ranks <= ranks_per_node:  # links are so fast that keys of a few KV heads come in less time than a merge of results takes
-            return {STAGES.name: 0 if group >= FEW_KEYS else 1}
-        return {NODE.name: ranks_per_node} if ranks_per_node > 1 else {}
+            return {STAGES.name: 0 if group >= GROUP_FOR_ONE_CALL else 1}
+        return super().default_options(group, ranks, ranks_per_node)
 
     def shards(self, mask: AnyMask, grid: Grid) -> Shards:
         assert isinstance(mask, Mask)  # block patterns are refused

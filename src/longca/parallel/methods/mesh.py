@@ -11,6 +11,7 @@ from longca.masks import AnyMask
 from longca.parallel.cuts import once_for_all_ranks
 from longca.parallel.grid import Grid, divisors
 from longca.parallel.method import IN_STEPS, RANKS_PER_NODE, Method, Plan
+from longca.parallel.options import NODE_OF_SUMS
 from longca.parallel.ranges import Shards, joined
 from longca.parallel.sharding import zigzag
 
@@ -25,11 +26,12 @@ class Mesh(Method):
     needs = "nothing of heads; a grid AxB with A·B ranks, by default the one that sends the fewest bytes"
     order = 90
     takes_sinks = True
+    options = (NODE_OF_SUMS,)
     gathers_queries, has_ring, no_blocks = True, True, IN_STEPS
 
     def default_grid(self, case: Case, ranks: int, ranks_per_node: int = RANKS_PER_NODE) -> Grid:
         grids = [Grid(a, ranks // a) for a in divisors(ranks)]
-        return min(grids, key=lambda grid: sum(sent_bytes(case, grid)[: 1 + case.backward]))
+        return min(grids, key=lambda grid: sum(sent_bytes(case, grid, ranks_per_node)[: 1 + case.backward]))
 
     def shards(self, mask: AnyMask, grid: Grid) -> Shards:
         return zigzag(mask, grid.ranks)
@@ -45,7 +47,8 @@ class Mesh(Method):
         rows, keys = rings_of(plan.shards, grid)
         own_keys = keys[grid.head_position(comm.rank)]
         ring = DoubleRing(kernel, comm.sub(around, "ring"), plan.mask, own_keys, heads, rows=rows)
-        return Queries(ring, kernel, comm.sub(side, "queries"), tuple(plan.shards[rank] for rank in side))
+        gathered = tuple(plan.shards[rank] for rank in side)
+        return Queries(ring, kernel, comm.sub(side, "queries"), gathered, plan.crosses_nodes(side))
 
 
 @once_for_all_ranks
@@ -56,12 +59,14 @@ def rings_of(shards: Shards, grid: Grid) -> tuple[Shards, list[Shards]]:
     return rows, [tuple(shards[group[ring]] for group in groups) for ring in range(grid.heads)]
 
 
-def sent_bytes(case: Case, grid: Grid) -> tuple[int, int]:
-    """What a rank sends for each of its tokens under a full mask, forward and backward. lse, delta and sums over steps are fp32."""
+def sent_bytes(case: Case, grid: Grid, ranks_per_node: int) -> tuple[int, int]:
+    """Returns the bytes that a rank sends for each of its tokens under a full mask, forward and backward. lse, delta, sums over steps and
+    sums over nodes are fp32."""
     size, both = BYTES[case.dtype], case.head_dim + case.head_dim_v
     sums = max(size, 4)
-    part = sums if grid.ring > 1 else size  # of out and dq
+    out = sums if grid.ring > 1 else size
+    dq = sums if 1 < ranks_per_node < grid.heads else out  # with a ring it is a sum already
     queries, keys = (grid.heads - 1) * case.heads_q, (grid.ring - 1) * case.heads_kv
-    forward = queries * (case.head_dim * size + case.head_dim_v * part + sums) + keys * both * size  # q, out, lse; k, v
-    backward = queries * (both * size + case.head_dim * part + 2 * sums) + keys * both * (size + sums)  # q, dout, dq, lse, delta; k .. dv
+    forward = queries * (case.head_dim * size + case.head_dim_v * out + sums) + keys * both * size  # q, out, lse; k, v
+    backward = queries * (both * size + case.head_dim * dq + 2 * sums) + keys * both * (size + sums)  # q, dout, dq, lse, delta; k .. dv
     return forward, backward

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from longca.masks import AnyMask
 from longca.parallel.grid import Grid
 from longca.parallel.method import Method, Plan
+from longca.parallel.options import NODE_OF_SUMS
 from longca.parallel.ranges import Shards
 from longca.parallel.sharding import zigzag
 
@@ -21,6 +22,7 @@ class RingAllgather(Method):
     needs = "nothing of heads; memory for the keys of all ranks"
     order = 30
     merges, takes_sinks, no_blocks = False, True, ""
+    options = (NODE_OF_SUMS,)
 
     def shards(self, mask: AnyMask, grid: Grid) -> Shards:
         return zigzag(mask, grid.ring)
@@ -28,4 +30,5 @@ class RingAllgather(Method):
     def program(self, plan: Plan, comm: Comm) -> Program:
         from longca.parallel.primitives.gather import Gather
 
-        return Gather(plan.local_kernel(comm), comm, plan.mask, plan.shards, (0, plan.case.heads_q))
+        heads, crosses_nodes = (0, plan.case.heads_q), plan.crosses_nodes(range(comm.size))
+        return Gather(plan.local_kernel(comm), comm, plan.mask, plan.shards, heads, crosses_nodes)

@@ -36,7 +36,7 @@ class LocalKernel:
         self.needs_lse = merges or case.backward
         self.dtype = DTYPES[case.dtype]
         self.accumulate = accumulate or torch.promote_types(self.dtype, torch.float32)
-        self.chosen = registry.choices(label)[0]  # whose layout and workspace all that the label may stand for share
+        self.chosen = registry.choices(label)[0]  # all kernels that the label may stand for have its layout and workspace
         self.layout: Layout = self.chosen.layout
         self._prepared: dict[tuple[str, Case], Prepared] = {}
 

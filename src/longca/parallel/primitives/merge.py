@@ -1,4 +1,4 @@
-"""Adding up partial results in fp32, online: one accumulator, however many parts there are."""
+"""Merges partial results one by one into a single fp32 accumulator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Merger:
-    """Attention over several sets of keys, from the out and lse over each. Rows that see nothing: out 0, lse -inf."""
+    """Merges the out and lse of several sets of keys. Rows without visible keys get out 0 and lse -inf."""
 
     def __init__(self, kernel: LocalKernel, q_LHD: torch.Tensor, v_LHD: torch.Tensor) -> None:
         self.kernel = kernel
@@ -25,7 +25,7 @@ class Merger:
         self.lse: torch.Tensor | None = None
 
     def add(self, rows: slice, out_LHD: torch.Tensor, lse_HL: torch.Tensor | None, seeing: Sequence[slice] = ()) -> None:
-        """The result of `rows` over further keys, of which only the rows `seeing` see any; with a single part it may come without lse."""
+        """Merges the result of `rows` over further keys, of which only the rows `seeing` see any. A single part may have no lse."""
         if self.out is None:
             self._first(rows, out_LHD, lse_HL)
             return
@@ -60,7 +60,7 @@ class Merger:
         return self.kernel.empty(self.shape, dtype, "out").zero_(), lse_HL
 
     def result(self, sinks_H: torch.Tensor | None = None, dtype: torch.dtype | None = None) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Out and lse; out in the kernel's type, unless it is still going to be merged with others. Sinks are added here, once."""
+        """Returns out and lse, out in the kernel's type unless another one is given. Sinks are added here, once."""
         if self.out is None:
             self.out, self.lse = self._nothing(dtype or self.kernel.dtype)
         if sinks_H is not None:
@@ -76,6 +76,11 @@ class Total:
     def __init__(self, kernel: LocalKernel, shape_LHD: Sequence[int], so_far: torch.Tensor | None = None) -> None:
         self.kernel, self.shape, self.sum = kernel, shape_LHD, so_far
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Returns the type of the sum so far: a single part keeps its own."""
+        return self.kernel.dtype if self.sum is None else self.sum.dtype
+
     def add(self, where: slice, part_LHD: torch.Tensor, some: Sequence[slice] = ()) -> None:
         """Adds the part of the tokens `where`, which is 0 outside `some` of them."""
         if self.sum is None and len(part_LHD) == self.shape[0]:
@@ -86,7 +91,7 @@ class Total:
             into += part_LHD[tokens.start - where.start : tokens.stop - where.start] if some else part_LHD
 
     def buffer(self) -> torch.Tensor:
-        """The sum in the type of accumulation, zero at first; it may be sent, received into and added to."""
+        """Returns the sum in the type of accumulation, 0 at first. The caller may send it, receive into it and add to it."""
         if self.sum is None:
             self.sum = self.kernel.empty(self.shape, self.kernel.accumulate, "total").zero_()
         elif self.sum.dtype != self.kernel.accumulate:
@@ -94,7 +99,7 @@ class Total:
         return self.sum
 
     def result(self, dtype: torch.dtype | None = None) -> torch.Tensor:
-        """The sum in the kernel's type, unless it is still going to be added to others."""
+        """Returns the sum, in the kernel's type unless another one is given."""
         if self.sum is None:
             self.sum = self.kernel.empty(self.shape, dtype, "total").zero_()
         return self.sum.to(dtype or self.kernel.dtype)

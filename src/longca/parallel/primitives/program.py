@@ -18,7 +18,7 @@ class Kept(NamedTuple):
     """What backward needs, as this program holds it: with split heads these are other tokens and heads than the rank's own.
 
     q, k, v, out are [L, H, D], lse is [H, L]; it covers the program's `rows` and `heads`. Where the kernel's backward is autograd's, its
-    graph hangs on `out`.
+    graph is that of `out`.
     """
 
     q: torch.Tensor
@@ -49,7 +49,7 @@ class Program(ABC):
     def forward(
         self, q_LHD: torch.Tensor, k_LHD: torch.Tensor, v_LHD: torch.Tensor, sinks_H: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, Kept]:
-        """The rank's own rows of the result, and what backward needs. `sinks_H` are those of all query heads."""
+        """Returns the rank's own rows of the result, and what backward needs. `sinks_H` are the sinks of all query heads."""
 
     def work(self, plan: Plan) -> int:
         """The visible pairs that this rank computes, in all of its heads."""
@@ -57,7 +57,7 @@ class Program(ABC):
 
     @abstractmethod
     def backward(self, dout_LHD: torch.Tensor, kept: Kept) -> Gradients:
-        """dq, dk, dv of the rank's own tokens; and its part of dsinks, of the program's heads, where there are sinks."""
+        """Returns dq, dk, dv of the rank's own tokens and, with sinks, its part of dsinks of the program's heads."""
 
     def own_lse(self, kept: Kept) -> torch.Tensor | None:
         """The lse of the rank's own tokens, all query heads."""

@@ -23,10 +23,10 @@ class Queries(Program):
     """`shards` are the queries of each rank of `comm`; the inner program has all of them, in order, and the ranks of `comm` together have
     all keys."""
 
-    def __init__(self, inner: Program, kernel: LocalKernel, comm: Comm, shards: Shards) -> None:
+    def __init__(self, inner: Program, kernel: LocalKernel, comm: Comm, shards: Shards, crosses_nodes: bool = False) -> None:
         self.inner, self.kernel, self.comm = inner, kernel, comm
         self.rows, self.heads = shards[comm.rank], inner.heads
-        self.together = Together(kernel, comm, shards)
+        self.together = Together(kernel, comm, shards, crosses_nodes)
         self.row_type = torch.promote_types(kernel.dtype, torch.float32)  # of lse and delta
 
     def forward(
@@ -50,7 +50,7 @@ class Queries(Program):
     def merged(
         self, part_LHD: torch.Tensor, kept: Kept, merger: Merger, sinks: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """My rows of the result, from every rank's attention over its keys. They are merged in fp32."""
+        """Returns this rank's rows of the result, merged in fp32 from the attention of every rank over its keys."""
         assert kept.lse is not None
         outs, lses = self.together.by_rank(part_LHD), self.together.by_rank(kept.lse.T)
         mine = outs[self.comm.rank].shape, lses[self.comm.rank].shape

@@ -33,7 +33,7 @@ MakeBlock = Callable[[int], Block]  # an empty block for so many tokens
 
 
 class Arriving:
-    """A block on its way; `wait` hands it over."""
+    """A block under way; `wait` returns it."""
 
     def __init__(self, transfer: Transfer, block: Block | None) -> None:
         self.transfer, self.block = transfer, block
@@ -75,7 +75,7 @@ class DoubleRing(Program):
         for _, piece, block in self.travel(self.visits, self.pieces, self.packed(k_LHD, v_LHD), self.keys):
             if piece is not None and block is not None:
                 merger.add(piece.rows, *piece.forward(q_LHD, *block.parts))
-            del block  # or three would be alive
+            del block  # otherwise three buffers would be alive
         sinks = self.own_sinks(sinks_H)
         out, lse = merger.result(sinks, self.result_type)
         return out, Kept(q_LHD, k_LHD, v_LHD, out, lse, sinks)
@@ -161,7 +161,7 @@ class Travelling:
         self.transfer = Transfer()
 
     def arrive(self) -> None:
-        """Take what the visit before has sent; a second call finds nothing."""
+        """Receives the sums that the visit before sent; a second call does nothing."""
         self.transfer.wait()
         self.held, self.coming = self.coming or self.held, None
         home, self.home = self.home, None
