@@ -28,7 +28,6 @@ def _case(**changes: Any) -> Case:
     ("kernel", "mask", "case", "reason"),
     [
         ("cudnn_bsa", {"b": 32}, _case(), "blocks of 64 or 128 tokens, not of 32"),
-        ("cudnn_bsa", {"b": 64}, _case(heads_q=4, backward=True), "as many KV heads"),
         ("cudnn_bsa", {"b": 64}, _case(backward=True), "heads of 128"),
         ("cudnn_bsa", {"b": 64, "length": 250}, _case(seqlen_q=250, seqlen_k=250), "multiples of its blocks of 64"),
         ("vsa", {"b": 128}, _case(), "blocks of 64 tokens, not of 128"),
@@ -91,6 +90,18 @@ def _attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, visible: torch
     return (scores.softmax(-1) @ v).to(q.dtype), scores.logsumexp(-1)
 
 
+def _gradients(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor, out: torch.Tensor, lse: torch.Tensor, visible: torch.Tensor,
+    scale: float,
+) -> list[torch.Tensor]:  # fmt: skip
+    """(dq, dk, dv) on [H, L, D] with equal heads, from a given out and lse."""
+    dtype = q.dtype
+    q, k, v, dout, out = (x.float() for x in (q, k, v, dout, out))
+    p = torch.exp(q @ k.transpose(1, 2) * scale - lse.unsqueeze(-1)) * visible
+    ds = p * (dout @ v.transpose(1, 2) - (out * dout).sum(-1, keepdim=True)) * scale
+    return [x.to(dtype) for x in (ds @ k, ds.transpose(1, 2) @ q, p.transpose(1, 2) @ dout)]
+
+
 def _visible(index: torch.Tensor, count: torch.Tensor, size: int) -> torch.Tensor:
     """Pairs [H, L, L] of lists [1, H, rows, n] with counts [1, H, rows]."""
     blocks = torch.zeros(*index.shape[1:3], index.shape[2], dtype=torch.bool)
@@ -115,8 +126,9 @@ def _check(kernel: str, mask: Any, case: Case) -> None:
     assert verdict.ok, verdict.reason
 
 
+@pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("size", [64, 128])
-def test_cudnn_bsa_hands_over_the_pattern(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+def test_cudnn_bsa_hands_over_the_pattern(monkeypatch: pytest.MonkeyPatch, size: int, backward: bool) -> None:
     def forward(q: Any, k: Any, v: Any, q2k_block_index: Any, block_sparse_num: int, **options: Any) -> dict[str, torch.Tensor]:
         assert options["layout"] == "bshd"
         count = torch.full(q2k_block_index.shape[:3], block_sparse_num)
@@ -124,8 +136,20 @@ def test_cudnn_bsa_hands_over_the_pattern(monkeypatch: pytest.MonkeyPatch, size:
         out, lse = _attention(*(x[0].transpose(0, 1) for x in (q, k, v)), visible, options["softmax_scale"])
         return {"o_tensor": out.transpose(0, 1)[None], "lse_tensor": lse[None]}
 
-    _stand_in(monkeypatch, "cudnn.block_sparse_attention", block_sparse_attention_forward=forward)
-    _check("cudnn_bsa", masks.build("uniform_block", 256, heads=2, b=size, ratio=0.5), _case(heads_q=4))
+    def gradients(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, **options: Any) -> dict[str, torch.Tensor]:
+        """As the library does, from a given lse, and for equal heads only."""
+        assert q.shape == k.shape == v.shape
+        assert all(x.is_contiguous() for x in (k, v))
+        index = options["q2k_block_index"]
+        visible = _visible(index, torch.full(index.shape[:3], options["block_sparse_num"]), options["sparse_block_size"])
+        of_heads = [x[0].transpose(0, 1) for x in (q, k, v, dout, out)]
+        made = _gradients(*of_heads, lse[0], visible, options["softmax_scale"])
+        return {f"{name}_tensor": x.transpose(0, 1)[None] for name, x in zip(("dq", "dk", "dv"), made, strict=True)}
+
+    functions = {"block_sparse_attention_forward": forward, "block_sparse_attention_backward": gradients}
+    _stand_in(monkeypatch, "cudnn.block_sparse_attention", **functions)
+    case = _case(heads_q=4, head_dim=128, head_dim_v=128, dtype="bf16", backward=backward)
+    _check("cudnn_bsa", masks.build("uniform_block", 256, heads=2, b=size, ratio=0.5), case)
 
 
 def test_vsa_triton_hands_over_the_pattern_and_speaks_log2(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,10 +162,7 @@ def test_vsa_triton_hands_over_the_pattern_and_speaks_log2(monkeypatch: pytest.M
         index, count, row_index, row_count, _ = lists
         visible = _visible(index, count, 64)
         assert torch.equal(_visible(row_index, row_count, 64), visible.transpose(1, 2))
-        p = torch.exp(q[0].float() @ k[0].float().transpose(1, 2) / 8 - lse_log2[0].unsqueeze(-1) * LN2) * visible
-        do, delta = dout[0].float(), (out[0].float() * dout[0].float()).sum(-1, keepdim=True)
-        ds = p * (do @ v[0].float().transpose(1, 2) - delta) / 8
-        return [x.to(q.dtype)[None] for x in (ds @ k[0].float(), ds.transpose(1, 2) @ q[0].float(), p.transpose(1, 2) @ do)]
+        return [x[None] for x in _gradients(q[0], k[0], v[0], dout[0], out[0], lse_log2[0] * LN2, visible, 1 / 8)]
 
     name = "fastvideo_kernel.triton_kernels.block_sparse_attn_triton"
     _stand_in(monkeypatch, name, triton_block_sparse_attn_forward=forward, triton_block_sparse_attn_backward=backward)

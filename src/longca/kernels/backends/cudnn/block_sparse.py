@@ -1,4 +1,7 @@
-"""The cuDNN frontend's block-sparse attention (CuTe DSL): uniform blocks of 64 or 128; its backward needs equal heads."""
+"""The cuDNN frontend's block-sparse attention (CuTe DSL): uniform blocks of 64 or 128.
+
+The library's backward needs equal heads. For grouped ones KV heads are repeated, and their gradients are added up in fp32.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,9 @@ import sys
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
-from longca.kernels.base import Answer, Attention, Case, Kernel, No, Preference, refuse_shapes
+from longca.kernels.base import BYTES, Answer, Attention, Case, Kernel, No, Preference, refuse_shapes
 from longca.kernels.block_lists import block_size, first_refusal, refuse_blind_rows, refuse_pattern, refuse_short_blocks
+from longca.kernels.shared import sum_heads
 from longca.masks import AnyMask, BlockMask
 
 if TYPE_CHECKING:
@@ -27,6 +31,7 @@ class CudnnBlockSparse(Kernel):
     tested = "H200"
     capability = (9, 0)
     preference = Preference(cuda=56)
+    gqa = "expands in backward"
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
         if not (answer := first_refusal(refuse_shapes(case, dtypes=("bf16", "fp16"), dims=DIMS), refuse_pattern(mask, case, SIZES))):
@@ -37,13 +42,15 @@ class CudnnBlockSparse(Kernel):
     def _backward(self, case: Case) -> No | None:
         if not case.backward:
             return None
-        if case.group > 1:
-            return No(f"needs as many KV heads as query heads for its backward, not {case.heads_q}:{case.heads_kv}")
         if case.dtype != "bf16" or (case.head_dim, case.head_dim_v) != (128, 128):
             return No(f"takes bf16 with heads of 128 in its backward, not {case.dtype} with {case.head_dim}/{case.head_dim_v}")
         if case.deterministic:
             return No("has a backward that adds up in no fixed order")
         return None
+
+    def workspace(self, case: Case) -> int:
+        """Bytes of the repeated k and v and of their gradients."""
+        return 2 * case.seqlen_k * case.heads_q * (case.head_dim + case.head_dim_v) * BYTES[case.dtype] if case.group > 1 else 0
 
     def prepare(self, mask: AnyMask, case: Case) -> Attention:
         assert isinstance(mask, BlockMask)
@@ -54,6 +61,7 @@ class _BlockSparse(Attention):
     def __init__(self, mask: BlockMask, case: Case) -> None:
         from longca.kernels.block_lists import index_lists, kept_of_query_heads
 
+        self._group = case.group
         count, index = index_lists(kept_of_query_heads(mask, case)[None])
         most = int(count.max())
         self.lists: dict[str, Any] = dict(q2k_block_index=index[..., :most].contiguous(), block_sparse_num=most)
@@ -72,8 +80,9 @@ class _BlockSparse(Attention):
         from cudnn.block_sparse_attention import block_sparse_attention_backward
 
         assert lse_HL is not None
-        tensors = (x.unsqueeze(0) for x in (dout_LHD, q_LHD, k_LHD, v_LHD, out_LHD, lse_HL))
+        k, v = (x.repeat_interleave(self._group, 1) if self._group > 1 else x for x in (k_LHD, v_LHD))
+        tensors = (x.unsqueeze(0) for x in (dout_LHD, q_LHD, k, v, out_LHD, lse_HL))
         with redirect_stdout(sys.stderr):
             result = block_sparse_attention_backward(*tensors, **self.lists, **self.options)
         dq, dk, dv = (result[f"{name}_tensor"][0] for name in ("dq", "dk", "dv"))
-        return dq, dk, dv
+        return dq, sum_heads(dk, self._group), sum_heads(dv, self._group)
