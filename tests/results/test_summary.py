@@ -6,6 +6,7 @@ from longca.report.terminal import fastest_tables, summary_tables
 from longca.results import naming
 from longca.results.export import to_markdown
 from longca.results.ranking import rank_rows
+from longca.results.summary import host_bound_note
 from report.made import make_record, results_of
 
 Record = dict[str, Any]
@@ -116,3 +117,10 @@ def test_a_run_ends_with_how_kernels_of_ones_own_stand() -> None:
     titles = [table.title.split(",")[0] for table in summary_tables(results, ["mine"])]
     assert titles == ["fastest", "mine against the best other kernel", "not measured"]
     assert [table.title.split(",")[0] for table in summary_tables(results)] == ["fastest", "not measured"]
+
+
+def test_times_with_the_host_in_them_are_counted() -> None:
+    records = [record("a", f"mask{n}", 200.0, host_bound=n < 2) for n in range(3)] + [record("a", "mask3", None)]
+    note = host_bound_note(results_of(records).records)
+    assert note == "host_bound in 2 of 3 times: the host was too slow to enqueue these calls, and may be part of the time"
+    assert host_bound_note(results_of(records[2:]).records) == ""

@@ -38,7 +38,7 @@ from longca.results.export import columns
 from longca.results.ranking import PRACTICAL
 from longca.results.reading import Results
 from longca.results.record import AT_FAULT, LevelName, Record, Status
-from longca.results.summary import counts
+from longca.results.summary import counts, host_bound_note
 from longca.text import format_duration, plural
 
 
@@ -90,6 +90,8 @@ class Run(Shown):
         for table in summary_tables(self.results, self.own_kernels):
             parts += ["", table]
         parts += ["", f"{plural(len(self.records), 'cell')}: {counts(self.records)}; written to {self.folder}/results.jsonl"]
+        if note := host_bound_note(self.records):
+            parts.append(note)
         if self.finished.measured:
             parts.append(where_the_time_went(self.finished.seconds, self.finished.by_phase))
         return [*parts, *(self.against.parts() if self.against else [])]

@@ -17,7 +17,7 @@ from longca.results.ranking import PRACTICAL, Entry, Ranking, Standing, entries,
 from longca.results.record import OK, Pass, Record, Status
 from longca.results.statuses import WORDS
 from longca.results.tables import SpeedUnit, Table, speed_unit
-from longca.text import format_size, printable
+from longca.text import format_size, plural, printable
 
 _NUMBER = re.compile(r"\d[\d.]*(?: ?[KMGT]i?B)?")  # with its unit, which grows with it
 
@@ -152,3 +152,13 @@ def counts(records: Iterable[Record]) -> str:
     """'5 ok, 1 oom', the most frequent status first."""
     counted = Counter(record.status.value for record in records)
     return ", ".join(f"{count} {status}" for status, count in counted.most_common()) or "nothing"
+
+
+def host_bound_note(records: Iterable[Record]) -> str:
+    """A sentence on times in which the host may be included; empty where there are none."""
+    timed = [record.host_bound for record in records if record.status is Status.OK]
+    if not (bound := sum(map(bool, timed))):
+        return ""
+    return (
+        f"host_bound in {bound} of {plural(len(timed), 'time')}: the host was too slow to enqueue these calls, and may be part of the time"
+    )
