@@ -20,7 +20,8 @@ from longca.results.settings import ClockSettings
 
 Call = Callable[[], object]
 FEWEST = 3  # samples, however long a call is
-EXTENSION = 4  # times the budget, for calls so long that it does not suffice for the least number of samples
+ENOUGH = 9  # samples, from which on the interval of their median leaves out the least and the greatest
+EXTENSION = 4  # times the budget, for calls so long that it does not suffice for enough samples
 MOVED = 2.5  # times the target by which samples may change and still pass for steady
 APART = 0.05  # of the time that samples are spread over: the least between two of them
 
@@ -97,7 +98,7 @@ def measure(
             if enough and steady([sample.ms for sample in taken], settings.target):
                 stop = "target"
                 break
-            budget_s = settings.budget_s * (1 if len(taken) >= settings.least else EXTENSION)
+            budget_s = settings.budget_s * (1 if len(taken) >= max(settings.least, ENOUGH) else EXTENSION)
             if passed_s >= budget_s and len(taken) >= min(settings.least, FEWEST):
                 stop = "budget"
                 break
