@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from statistics import median
 
@@ -154,19 +154,21 @@ def energy() -> str:
     return markdown_table(["mask", *(f"{p.value}: {name}" for p in PASSES for name in head)], table)
 
 
-def methods() -> str:
-    """The fastest methods per mask and number of GPUs, simulated."""
+def methods(name: str) -> str:
+    """The fastest methods per mask and number of GPUs, simulated; on one GPU all are the same."""
     table = []
-    named_rows = named("simulated/h100-ib")
-    numbers = sorted({row.record.ranks for row in named_rows if row.record.ranks})
-    for mask in _masks("simulated/h100-ib"):
+    named_rows = named(name)
+    numbers = sorted({row.record.ranks for row in named_rows if (row.record.ranks or 0) > 1})
+    for mask in _masks(name):
         for pass_ in (*PASSES, Pass.BOTH):
             cells = []
             for gpus in numbers:
                 here = [row for row in named_rows if row.record.mask == mask and row.record.ranks == gpus]
                 best = rank(entries(here, pass_)).equals
-                names = sorted({standing.records[0].method or "" for standing in best})
-                cells.append(f"{', '.join(names)}: {best[0].tflops:.0f}" if best else "")
+                names = {standing.records[0].method or "" for standing in best}
+                slower = sorted({row.record.method or "" for row in here} - names)
+                shown = f"all but {', '.join(slower)}" if 0 < len(slower) < len(names) else ", ".join(sorted(names))
+                cells.append(f"{shown}: {best[0].tflops:.0f}" if best else "")
             table.append([mask, pass_.value, *cells])
     return markdown_table(["mask", "pass", *(f"{gpus} GPUs" for gpus in numbers)], table)
 
@@ -226,5 +228,6 @@ def _millijoules(record: Record) -> float:
 
 TABLES = {
     "fastest": fastest, "published": published, "artefacts": artefacts, "peers": peers, "sparse-pays": sparse_pays,
-    "planning": planning, "energy": energy, "methods": methods, "simulation-error": simulation_error, "nearest-answers": nearest_answers,
+    "planning": planning, "energy": energy, "methods": partial(methods, "simulated/h100-ib"),
+    "methods-magi": partial(methods, "simulated/h100-ib-magi"), "simulation-error": simulation_error, "nearest-answers": nearest_answers,
 }  # fmt: skip
