@@ -83,7 +83,8 @@ def tokens(which: Which, case: Case, ranges: Sequence[Range], seed: int = 0, lay
 
     def made(piece: tuple[int, int, int]) -> torch.Tensor:
         block, first, last = piece
-        return _block(which, seed, block, heads, size, generator)[first:last].to(out.dtype)
+        values = _block(which, seed, block, heads, size, generator)[first:last]
+        return values if generator == case.device else values.to(out.dtype)  # less to send; else the copy below rounds
 
     position = 0
     with _workers(generator != case.device) as run:

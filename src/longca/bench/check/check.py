@@ -244,10 +244,12 @@ class Outputs:
 
     tensors: Tensors = field(default_factory=dict)
     copies: Tensors = field(default_factory=dict)
+    _fingerprints: dict[str, tuple[int, int]] = field(default_factory=dict)  # of the copies, which nobody changes
 
     def changed(self) -> list[str]:
         """The names of tensors that are no longer what they were."""
-        return [name for name, tensor in self.tensors.items() if _fingerprint(tensor) != _fingerprint(self.copies[name])]
+        self._fingerprints |= {name: _fingerprint(self.copies[name]) for name in self.tensors if name not in self._fingerprints}
+        return [name for name, tensor in self.tensors.items() if _fingerprint(tensor) != self._fingerprints[name]]
 
 
 class _Run:
