@@ -108,25 +108,32 @@ def _takes(kernel: Kernel, mask: AnyMask, case: Case, longest: int) -> bool:
 
 def sample(entrants: list[Runner], pass_: str, clock: Clock, warmup_s: float, budget_s: float) -> None:
     """Takes two samples of each kernel, and then, of those that are not far behind, samples in turn after a warm-up. The others would let
-    the device rest, and the kernel after them run at a higher clock."""
-    for _ in range(TWICE):
-        for entrant in entrants:
-            entrant.take(pass_, clock)
+    the device rest, and the kernel after them run at a higher clock. Where all kernels together take longer than the warm-up, the first
+    samples count, too."""
+    begun = time.perf_counter()
+    for number in range(TWICE):
+        _take_turns(entrants, pass_, clock, number)
+    is_warm = (time.perf_counter() - begun) / TWICE > warmup_s
     least = min(entrant.ms for entrant in entrants)
     near = [entrant for entrant in entrants if entrant.label == "best" or entrant.ms <= FAR * least]
-    begun = time.perf_counter()
-    while time.perf_counter() - begun < warmup_s:
+    if not is_warm:
+        begun = time.perf_counter()
+        while time.perf_counter() - begun < warmup_s:
+            _take_turns(near, pass_, clock, 0)
         for entrant in near:
-            entrant.take(pass_, clock)
-    for entrant in near:
-        entrant.samples = []
-    begun = time.perf_counter()
-    for number in range(MOST):
-        for entrant in Random(number).sample(near, len(near)):  # so that none always follows the same
-            entrant.take(pass_, clock)
+            entrant.samples = []
+        begun = time.perf_counter()
+    for number in range(len(near[0].samples), MOST):
+        _take_turns(near, pass_, clock, number)
         took = time.perf_counter() - begun
         if number + 1 >= (FEWEST if took < PATIENCE_S else FEW) and took > budget_s:
             return
+
+
+def _take_turns(entrants: list[Runner], pass_: str, clock: Clock, number: int) -> None:
+    """Takes a sample of each, in an order that depends on the number: so that none always follows the same."""
+    for entrant in Random(number).sample(entrants, len(entrants)):
+        entrant.take(pass_, clock)
 
 
 def verdict(entrants: list[Runner], **where: object) -> Row:
