@@ -133,10 +133,10 @@ def _without_node(record: Record) -> Series:
 
 def _compared_nodes(records: Iterable[Record]) -> set[Series]:
     """Returns what was measured on one number of ranks with several values of `node`, which names must tell apart."""
-    nodes: dict[tuple[Series, int | None], set[str | None]] = {}
+    nodes: dict[tuple[Series, int | None], set[str]] = {}
     for record in records:
         if record.method:
-            nodes.setdefault((_without_node(record), record.ranks), set()).add(record.options)
+            nodes.setdefault((_without_node(record), record.ranks), set()).add(record.options or "")
     return {series for (series, _), several in nodes.items() if len(several) > 1}
 
 
