@@ -16,7 +16,7 @@ from longca import masks
 from longca.kernels import registry
 from longca.kernels.backends import sdpa, torch_attention
 from longca.kernels.base import Case
-from longca.kernels.choice import chooser, clocks, trial
+from longca.kernels.choice import chooser, clocks, measured, trial
 from longca.kernels.choice.candidates import candidates
 from longca.kernels.choice.classes import length_class, mask_class
 from longca.kernels.choice.pair import Pair
@@ -238,6 +238,33 @@ def test_the_last_resort_takes_part_only_where_no_other_kernel_can() -> None:
     alone = candidates(masks.causal(32768), case, available=lambda kernel: kernel.name == "torch")
     assert [kernel.label for kernel in alone.all] == ["torch:chunked"]
     assert not alone.quadratic
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_the_last_resort_gives_an_lse_where_no_other_kernel_does(backward: bool) -> None:
+    """Only sdpa:math and torch:chunked take fp64 on a GPU, and sdpa:math gives no lse."""
+    case = Case(512, 512, 4, 2, 64, 64, "fp64", "cuda", backward=backward)
+    able = candidates(masks.causal(512), case, available=lambda kernel: True)
+    assert [kernel.label for kernel in able.all] == ["torch:chunked"]
+
+
+@pytest.mark.parametrize("failing", [("sdpa:flash", "torch:plain"), ON_CPU])
+def test_where_all_kernels_of_a_trial_fail_others_take_part(failing: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    def prepare(kernel: Any, mask: Any, case: Case) -> Any:
+        if kernel.label in failing:
+            raise RuntimeError("no image of this kernel")
+        return original(kernel, mask, case)
+
+    original = torch_attention.TorchKernel.prepare
+    for kind in (sdpa.Sdpa, torch_attention.TorchKernel):
+        monkeypatch.setattr(kind, "prepare", prepare)
+    left_out = "torch:chunked"  # as if records showed that it is far behind
+    monkeypatch.setattr(measured, "contenders", lambda kernels, *_: [kernel for kernel in kernels if kernel.label != left_out] or kernels)
+    if left_out in failing:
+        with pytest.raises((longca.Refused, RuntimeError), match="no image of this kernel"):
+            longca.attention(*make(CASE)[:3], masks.causal(79))
+    else:
+        assert chooser.choose(masks.causal(79), CASE).forward == left_out
 
 
 @pytest.fixture

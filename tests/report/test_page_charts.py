@@ -260,6 +260,19 @@ def test_theme_sorting_and_zoom_are_in_the_address_and_come_back_from_it(charts:
     assert charts.complaints() == []
 
 
+def test_the_numbers_of_an_enlarged_chart_say_that_they_go_on_to_the_right(charts: Browser) -> None:
+    charts.script("setState({ panel: 'causal' })")
+    more = "return document.getElementById('enlarged-table').classList.contains('more')"
+    assert not charts.script(more)
+    charts.script("setState({ panel: '' })")
+    charts.resize(200, 844)
+    charts.script("setState({ panel: 'causal' })")
+    assert charts.script(more)
+    charts.script("document.getElementById('enlarged-table').scrollLeft = 1e4")
+    settle(charts)
+    assert not charts.script(more)
+
+
 def test_a_closed_chart_forgets_its_zoom(charts: Browser) -> None:
     charts.script("setState({ panel: 'causal', zoom: '25-75' })")
     charts.script("document.getElementById('enlarged').close()")

@@ -122,5 +122,5 @@ def test_a_run_ends_with_how_kernels_of_ones_own_stand() -> None:
 def test_times_with_the_host_in_them_are_counted() -> None:
     records = [record("a", f"mask{n}", 200.0, host_bound=n < 2) for n in range(3)] + [record("a", "mask3", None)]
     note = host_bound_note(results_of(records).records)
-    assert note == "host_bound in 2 of 3 times: the host was too slow to enqueue these calls, and may be part of the time"
+    assert note == "2 of 3 times are host_bound: the host enqueued the call too slowly and may be part of the time"
     assert host_bound_note(results_of(records[2:]).records) == ""

@@ -202,7 +202,7 @@ class Kernel(ABC):
     gives_lse: bool = True  # where the backend cannot, forward returns None for lse
     backward: BackwardKind = "functional"
     fp32_sums: tuple[str, ...] = ()  # the gradients that a backward sums up in memory of its own, in fp32
-    gqa: str = "native"  # or "expands": the adapter repeats KV heads
+    gqa: str = "native"  # or "expands", "expands in backward": the adapter repeats KV heads
     takes_negative_scale: bool = False  # most libraries take the maximum of the scores before they scale them
     takes_empty: bool = False  # masks without queries or without keys
     takes_softcap: bool = False  # whether forward and backward apply `Case.softcap`

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from longca.text import format_extras, format_shape
 
 PLAIN_MASKS = ("full", "causal")  # without parameters: others equal them where a window or a block is as long as the sequence
 _RATIO = re.compile(r" ratio=\S+")
+Series = tuple[str, str, str | None]  # the method, its options, and the cluster that it was simulated on
 
 
 class Setting(Struct, frozen=True, cache_hash=True):
@@ -60,7 +61,7 @@ class Row(Struct, frozen=True, eq=False, gc=False):
     setting: Setting
     problem: str  # the mask, with its parameters where there are several
     line: str  # the kernel with its variant; before it the method, its grid and options
-    series: str  # the same without the grid: what is drawn over the number of ranks
+    series: str  # the same without the grid and the size of nodes: what is drawn over the number of ranks
     panel: str  # the mask, and over how many ranks: what has a card, a panel or a row of its own
     same: str | None  # a simpler mask that shows the same pairs at this length
     homes: tuple[int, ...] = ()  # numbers of the journals that hold it
@@ -99,6 +100,7 @@ def rows(results: Results) -> list[Row]:
     """All records with their names."""
     records = results.records
     simpler, problems, kernels = same_masks(records), problem_names(records), kernel_names(records)
+    compared = _compared_nodes(records)
     devices = {name: environment.name for name, environment in results.environments.items()}
     settings: dict[tuple[object, ...], Setting] = {}  # one object for many records
     named = []
@@ -108,18 +110,34 @@ def rows(results: Results) -> list[Row]:
         if setting is None:
             environment, level, *shape = place
             setting = settings[place] = Setting(devices.get(environment, Environment().name), level.value, *shape)
-        line, series = _split_names(record, kernel) if record.method or record.simulated else (kernel, kernel)
+        line, series = _split_names(record, kernel, compared) if record.method or record.simulated else (kernel, kernel)
         panel = f"{problem} ×{record.ranks}" if record.method else problem
         named.append(Row(record, setting, problem, line, series, panel, same, results.homes.get(record.key, ())))
     return named
 
 
-def _split_names(record: Record, kernel: str) -> tuple[str, str]:
+def _split_names(record: Record, kernel: str, compared: Collection[Series]) -> tuple[str, str]:
     suffix = f", simulated on {record.simulated}" if record.simulated else ""
     if not record.method:
         return kernel + suffix, kernel + suffix
-    series = f"{record.method} {record.options}" if record.options else record.method
+    options = record.options if _without_node(record) in compared else _without_node(record)[1]
+    series = f"{record.method} {options}" if options else record.method
     return f"{record.split_name} {kernel}{suffix}", f"{series} {kernel}{suffix}"
+
+
+def _without_node(record: Record) -> Series:
+    """Returns the method and its options without `node`: more ranks than one node has are on several, and that alone is no other method."""
+    options = [option for option in (record.options or "").split(",") if not option.startswith("node=")]
+    return record.method or "", ",".join(options), record.simulated
+
+
+def _compared_nodes(records: Iterable[Record]) -> set[Series]:
+    """Returns what was measured on one number of ranks with several values of `node`, which names must tell apart."""
+    nodes: dict[tuple[Series, int | None], set[str]] = {}
+    for record in records:
+        if record.method:
+            nodes.setdefault((_without_node(record), record.ranks), set()).add(record.options or "")
+    return {series for (series, _), several in nodes.items() if len(several) > 1}
 
 
 def is_pattern(record: Record) -> bool:

@@ -159,6 +159,5 @@ def host_bound_note(records: Iterable[Record]) -> str:
     timed = [record.host_bound for record in records if record.status is Status.OK]
     if not (bound := sum(map(bool, timed))):
         return ""
-    return (
-        f"host_bound in {bound} of {plural(len(timed), 'time')}: the host was too slow to enqueue these calls, and may be part of the time"
-    )
+    verb = "is" if bound == 1 else "are"
+    return f"{bound} of {plural(len(timed), 'time')} {verb} host_bound: the host enqueued the call too slowly and may be part of the time"

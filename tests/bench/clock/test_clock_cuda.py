@@ -112,6 +112,17 @@ def test_one_slow_call_does_not_make_the_device_rest_for_long(gpu: FakeGpu) -> N
     assert gpu.stream - gpu.calls * 6.5 - gpu.spun < 16  # and nothing else but the first call's own time
 
 
+@pytest.mark.parametrize("first_ms", [30.0, 49.0, 100.0, 500.0, 5000.0])
+@pytest.mark.parametrize("loaded", [False, True])
+def test_one_slow_call_does_not_make_the_host_part_of_later_times(gpu: FakeGpu, first_ms: float, loaded: bool) -> None:
+    """The device waits inside the first call for the host, which compiles: no other call is expected to take so long."""
+    host_ms = chain([first_ms], repeat(0.2))
+    call = gpu.kernel(0.05, lambda: next(host_ms))
+    timing = time_it(gpu, call, ClockSettings(), **({"load": call} if loaded else {}))
+    assert max(timing.samples) == pytest.approx(0.05)
+    assert not timing.host_bound
+
+
 def test_a_device_under_load_never_waits(gpu: FakeGpu) -> None:
     time_it(gpu, gpu.kernel(6.5, lambda: 0.1), ClockSettings(warmup_s=0.05, least=30))
     assert gpu.stream == pytest.approx(gpu.calls * 6.5, rel=0.005)
@@ -151,6 +162,24 @@ def test_a_load_does_not_make_a_host_that_is_slow_part_of_the_time(gpu: FakeGpu,
     assert max(timing.samples) == pytest.approx(ms)
     assert not timing.host_bound
     assert bool(loads) == (2 * host_ms < ms)
+
+
+@pytest.mark.parametrize(("ms", "host_ms", "before_ms"), [(0.83, 0.5, 1.9), (0.55, 0.39, 1.1), (1.25, 0.88, 1.2), (1.4, 0.58, 2.3)])
+def test_a_host_that_changes_inputs_slowly_is_no_part_of_the_time(gpu: FakeGpu, ms: float, host_ms: float, before_ms: float) -> None:
+    """The device is idle whenever inputs have changed, so that no call is hidden behind another."""
+    device_ms = chain([ms * 1.1] * 3, repeat(ms))  # the first calls are slower, and so is what is expected of the next ones
+
+    def call() -> None:
+        gpu.host += host_ms
+        gpu.work(next(device_ms))
+
+    def change() -> None:
+        gpu.host += before_ms
+        gpu.work(0.05)
+
+    timing = time_it(gpu, call, ClockSettings(warmup_s=0.05), before=change, load=call)
+    assert max(timing.samples) == pytest.approx(ms)
+    assert not timing.host_bound
 
 
 def test_a_load_that_needs_too_much_memory_is_left_out(gpu: FakeGpu) -> None:

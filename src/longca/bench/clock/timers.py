@@ -68,6 +68,7 @@ class CudaTimer:
         self.spin_ms = LEAST_SPIN_MS  # ranks agree on one, else they would not start together
         self.loads = 0  # calls that follow a timed one; ranks agree on their number, as the calls of all ranks belong together
         self._busy_until = 0.0  # on the host's clock: when the device will have done what it was given, about
+        self._calls = 0  # that the device was given, timed or not
         self._cycles_per_ms = self._calibrate()
 
     @property
@@ -87,17 +88,17 @@ class CudaTimer:
 
     def samples(self, call: Call, before: Call = _alone, load: Call | None = None) -> Generator[Sample, None, None]:
         flying, last_ms = deque[Flying](), 0.0
-        self.spin_ms, self.loads, self._busy_until = LEAST_SPIN_MS, 0, 0.0  # what the call before this one needed says nothing
+        self.spin_ms, self.loads, self._busy_until, self._calls = LEAST_SPIN_MS, 0, 0.0, 0  # another call's need says nothing
         try:
             while True:
                 while len(flying) <= (self._ahead if last_ms < LONG_MS else 0):
                     flying.append(self._enqueue(call, before, last_ms))
                     if load is not None and not self._keep_busy(load, last_ms):
                         load, self.loads = None, 0
-                rest, start, end, late, call_ms = flying.popleft()
+                rest, start, end, late, call_ms, number = flying.popleft()
                 end.synchronize()
                 last_ms = float(start.elapsed_time(end))
-                self._busy_until = max(self._busy_until, time.perf_counter() + len(flying) * last_ms / 1e3)
+                self._correct(last_ms, len(flying), self._calls - number)
                 if load is not None:
                     keeps_up = COVER * call_ms < last_ms
                     self.loads = min(MOST_LOADS, int(LOAD * float(rest.elapsed_time(start)) / last_ms)) if keeps_up else 0
@@ -111,6 +112,7 @@ class CudaTimer:
         try:
             for _ in range(self.loads):
                 load()
+                self._calls += 1
                 self._expect(ms)
         except self._cuda.OutOfMemoryError:
             if not self._ahead:
@@ -121,6 +123,12 @@ class CudaTimer:
     def _expect(self, ms: float) -> None:
         """Notes that the device has so much more to do."""
         self._busy_until = max(self._busy_until, time.perf_counter()) + ms / 1e3
+
+    def _correct(self, ms: float, fewest: int, most: int) -> None:
+        """Corrects when the device will be done, as a call of `ms` has just ended: between the `fewest` and the `most` calls are left. What
+        was expected of a call that took unusually long, such as a first one, is forgotten."""
+        now = time.perf_counter()
+        self._busy_until = min(max(self._busy_until, now + fewest * ms / 1e3), now + most * ms / 1e3)
 
     def _enqueue(self, call: Call, before: Call, last_ms: float) -> Flying:
         rest, start, end = (self._cuda.Event(enable_timing=True) for _ in range(3))
@@ -138,11 +146,12 @@ class CudaTimer:
         call()
         call_ms = (time.perf_counter() - began) * 1e3
         end.record()
+        self._calls += 1
         self._expect(last_ms)
         late = start.query()  # the device is past the start although the host has only now finished: it may have waited
         # one slow call, such as a first one, must not make the device rest before all others: what it needed is soon forgotten
         self.spin_ms = min(max(LEAST_SPIN_MS, SPARE * call_ms, self.spin_ms / 2), 20.0)
-        return Flying(rest, start, end, late, call_ms)
+        return Flying(rest, start, end, late, call_ms, self._calls)
 
     def now(self) -> float:
         return time.perf_counter()
@@ -156,6 +165,7 @@ class Flying(NamedTuple):
     end: torch.cuda.Event
     late: bool
     call_ms: float
+    number: int  # of this call among all that the device was given
 
 
 def timer_for(device: str, align: Align = _alone) -> Timer:

@@ -43,11 +43,14 @@ def available_here(device: str) -> Available:
 
 def candidates(mask: AnyMask, case: Case, available: Available | None = None, without: Collection[str] = ()) -> Candidates:
     """Returns the kernels that can do this; those that need memory for every pair only where that is little, or no other can, and those
-    of the last resort only where no other can."""
+    of the last resort only where no other can with an lse."""
     available = available or available_here(case.device)
     kernels = [kernel for kernel in registry.preferred(case.device) if kernel.label not in without and available(kernel)]
     fast = [kernel for kernel in kernels if getattr(kernel.preference, case.device) != LAST_RESORT]
-    if lean := _sorted(fast, mask, case, greedy=False) or _sorted(kernels, mask, case, greedy=False):
+    lean = _sorted(fast, mask, case, greedy=False)
+    if not any(kernel.lse_in(case) for kernel in lean.all):
+        lean = _sorted(kernels, mask, case, greedy=False)
+    if lean:
         return lean
     return replace(_sorted(kernels, mask, case, greedy=True), quadratic=True)
 

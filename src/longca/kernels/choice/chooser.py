@@ -101,8 +101,14 @@ def choose(mask: AnyMask, case: Case, without: Collection[str] = ()) -> Choice:
             return choice
         if obstacle := _obstacle(case.device):
             return _by_preference(asked, f"nothing can be timed {obstacle}")
-        with kept.locked():
-            choice = kept.read(asked.key) or _try(asked, mask, case)
+        try:
+            with kept.locked():
+                choice = kept.read(asked.key) or _try(asked, mask, case)
+        except Refused:  # every contender failed; records or a last resort may have left others out
+            failed = {*without, *(kernel.label for kernel in asked.contenders.all)}
+            if not candidates(mask, case, without=failed):
+                raise
+            choice = choose(mask, case, failed)
         _made[_text(asked.key)] = choice
         return choice
 

@@ -293,7 +293,7 @@ def explain(chosen: Entrant, entrants: Sequence[Entrant]) -> str:
     if second.median < chosen.median and not is_tie(chosen, second):
         return f"{took}, and is the fastest in both passes together; {second.kernel.label} takes {second.median:.3g} ms in this one"
     if is_tie(chosen, second) if second.median < chosen.median else is_tie(second, chosen):
-        return f"{took}, as fast as {second.kernel.label} ({second.median:.3g} ms) within 1 %, with less workspace or plan time"
+        return f"{took}, as fast as {second.kernel.label} ({second.median:.3g} ms) within {100 * TIE:g} %, with less workspace or plan time"
     return f"{took}, {100 * (second.median / chosen.median - 1):.0f} % ahead of {second.kernel.label}"
 
 

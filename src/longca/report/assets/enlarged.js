@@ -81,4 +81,5 @@ function drawEnlarged() {
   if (!asBars(frame)) tools.push(button("Reset zoom", () => drawn.get(place).dispatchAction({ type: "dataZoom", start: 0, end: 100 })));
   document.getElementById("enlarged-tools").replaceChildren(...tools);
   document.getElementById("enlarged-table").replaceChildren(panelTable(frame, panel));
+  watchOverflow(); // of this table, too, which had no width before
 }

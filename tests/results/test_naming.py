@@ -1,0 +1,24 @@
+"""Names of records beside each other."""
+
+from longca.results import naming
+from report.made import results_of, split
+
+
+def series(*records: dict[str, object]) -> list[str]:
+    return [row.series for row in naming.rows(results_of(records))]
+
+
+def test_a_method_has_one_series_over_the_number_of_ranks_though_more_ranks_are_on_several_nodes() -> None:
+    on_nodes = [split("mesh", 1.0, 8), split("mesh", 1.0, 16, options="node=8"), split("mesh", 1.0, 64, options="node=8")]
+    assert series(*on_nodes) == ["mesh fa4:bands"] * 3
+    others = [split("magi", 1.0, 8, options="stages=0"), split("magi", 1.0, 16, options="node=8,stages=4")]
+    assert series(*others) == ["magi stages=0 fa4:bands", "magi stages=4 fa4:bands"]
+
+
+def test_nodes_that_are_compared_on_as_many_ranks_are_told_apart() -> None:
+    compared = [split("mesh", 1.0, 16, options=options) for options in (None, "node=4", "node=8")]
+    assert series(*compared) == ["mesh fa4:bands", "mesh node=4 fa4:bands", "mesh node=8 fa4:bands"]
+    assert series(split("mesh", 1.0, 16), split("mesh", 1.0, 16, options="node=8", simulated="h100-ib")) == [
+        "mesh fa4:bands",
+        "mesh fa4:bands, simulated on h100-ib",
+    ]
