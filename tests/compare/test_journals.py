@@ -93,12 +93,17 @@ def test_a_kernel_against_the_best_other_of_its_journal(write: Write, capsys: py
     assert f"{speeds[0]:.0f} 0.62x of fa4:bands" in capsys.readouterr().out
     assert main(["compare", folder, "--kernel", "fa4", "--md"]) == 0
     assert f"| causal | {speeds[1]:.0f} 1.60x of mine |" in capsys.readouterr().out
+    assert main(["compare", folder, "--kernel", "fa4:bands"]) == 0
+    assert f"{speeds[1]:.0f} 1.60x of mine" in capsys.readouterr().out
     alone = str(write("b", [kernel("mine", [2.0] * 5, "fwd")]))
+    failed = str(write("d", [kernel("mine", None, "fwd", status="oom", reason="out of memory"), records[2]]))
     ranks = {"level": "cp", "method": "ulysses", "ranks": 2, "grid": "2x1", "tflops": speeds[0] / 2}
     split = str(write("c", [kernel("mine", [0.02] * 5, "fwd") | ranks]))
     for arguments, said in (
         ([split, "--kernel", "mine"], "has only records of many ranks"),
-        ([folder, "--kernel", "fa5"], "has no record of 'fa5'; it has fa4, flex, mine."),
+        ([folder, "--kernel", "fa5"], "has no record of 'fa5'; it has fa4, fa4:bands, flex, mine."),
+        ([failed, "--kernel", "mine"], f"mine has no time in {failed}: 1 oom"),
+        ([f"{folder}/results.jsonl", "--kernel", "mine"], f"results.jsonl is a file; give the folder of a journal, {folder}/."),
         ([alone, "--kernel", "mine"], "measure more kernels: --kernels all"),
         ([folder], "give two folders A and B"),
         ([folder, folder, "--kernel", "mine"], "give two folders A and B"),

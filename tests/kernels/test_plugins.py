@@ -206,7 +206,7 @@ def test_what_no_gradient_reaches_at_all(tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "plugin.py").write_text("import longca\n@longca.kernel\ndef cut(q, k, v, mask, scale): return q.detach()\n")
     assert main(["verify", "--plugin", str(tmp_path / "plugin.py"), *SMALL]) == 1
     said = capsys.readouterr().out
-    assert "error: cut on causal: no gradient reaches q and k and v: " in said
+    assert "error: cut on causal: no gradient reaches q, k, v: " in said
     assert '; a kernel without a backward declares it, with @longca.kernel(differentiable=False), or backward = "none" in a class; ' in said
     assert "; its forward alone: out is off by " in said
 

@@ -245,7 +245,7 @@ def test_many_gpus_and_simulated_records_are_never_mixed(write: Write, capsys: p
     [
         (["--seqlen", "16K"], "measured lengths are 8K; nothing is known about others."),
         (["--heads", "8:8"], "records answer with --heads 64:8."),
-        (["--dtype", "fp16", "--deterministic"], "measured of causal: 8K with 64:8 heads of 128, bf16, NVIDIA H200."),
+        (["--dtype", "fp16", "--deterministic"], "there are records of causal at 8K with 64:8 heads of 128, bf16, NVIDIA H200."),
         (["--device", "B200"], "records answer with --device 'NVIDIA H200'."),
         (["--mask", "full"], "there is no record of full at all."),
         (["--mask", "sliding_window"], "records answer with --set w=64."),
@@ -268,7 +268,7 @@ def test_where_no_record_answers_it_says_what_would(
 def test_the_head_size_of_v_is_said_wherever_it_is_another(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write("made", [kernel("fa4", around(1.0), head_dim=192)])
     assert main(["recommend", "--mask", "causal", "--seqlen", "4K", "--dtype", "fp16", "--results", str(folder)]) == NO_RECORD
-    assert "measured of causal: 8K with 64:8 heads of 192/128, bf16, NVIDIA H200." in capsys.readouterr().out
+    assert "there are records of causal at 8K with 64:8 heads of 192/128, bf16, NVIDIA H200." in capsys.readouterr().out
     assert main(["recommend", "--mask", "causal", "--seqlen", "8K", "--head-dim", "192/128", "--results", str(folder)]) == 0
     said = capsys.readouterr().out
     assert "causal, 8K tokens, 64:8 heads of 192/128, bf16, fwd+bwd, NVIDIA H200" in said

@@ -175,8 +175,8 @@ def test_what_was_measured_is_sorted_by_size(write: Write, capsys: Captured) -> 
     made = [kernel("fa4", around(1.0), seqlen=length << 10, heads_q=heads) for length in (16, 1, 2) for heads in (8, 64)]
     folder = write("made", made)
     assert asked(folder, "--dtype", "fp16") == NO_RECORD
-    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("measured of causal: ")]
-    shown = [line.partition(": ")[2].split(" heads")[0] for line in said]
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("there are records of causal at ")]
+    shown = [line.partition(" at ")[2].split(" heads")[0] for line in said]
     assert shown == ["1K, 2K, 16K with 8:8", "1K, 2K, 16K with 64:8"]  # a line for each shape
     words = ["--mask", "causal", "--seqlen", "16K", "--heads", "16:8", "--exact"]
     assert main(["recommend", *words, "--results", str(folder)]) == NO_RECORD

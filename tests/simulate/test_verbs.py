@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 
 import pytest
 
+import longca
 from longca.cli import main
 from longca.results.reading import read_all
 
@@ -118,6 +120,37 @@ def test_the_best_grid_is_explained(capsys: Captured) -> None:
     assert {line.split()[1] for line in shown.splitlines() if line.startswith("usp ")} == {"1x16", "2x8", "4x4", "8x2"}
     assert "causal_document, 16K tokens on 16 GPUs, fwd: use usp" in shown
     assert "longer: " in shown
+
+
+def test_what_makes_a_rival_slower_adds_up_to_the_difference(capsys: Captured) -> None:
+    assert main(["simulate", *SMALL, "--gpus", "16", "--methods", "ulysses,ring_p2p,magi", "--passes", "fwd", "--best"]) == 0
+    (sentence,) = (line for line in capsys.readouterr().out.splitlines() if "GPUs, fwd: use " in line)
+    rivals = re.findall(r"takes (\d+)% longer: ([^.]*)\.", sentence)
+    assert rivals
+    for longer, changes in rivals:
+        shares = [int(share) for share in re.findall(r"([+-]\d+)%", changes)]
+        assert abs(sum(shares) - int(longer)) <= 2 * 4  # four parts, of which each is left out below 2 %
+
+
+def test_a_given_grid_is_the_only_one_that_is_tried(capsys: Captured) -> None:
+    words = [*SMALL, "--gpus", "8", "--methods", "usp", "--passes", "fwd", "--grid", "2x4"]
+    assert main(["simulate", *words, "--best", "--json"]) == 0
+    assert [result["grid"] for result in lines(capsys)] == ["2x4"]
+    assert main(["plan", *words, "--all-grids"]) == 2
+    assert "--grid gives one grid, and --all-grids asks for all of them" in capsys.readouterr().err
+
+
+def test_the_documents_are_shown(tmp_path: Path, capsys: Captured) -> None:
+    drawn = longca.masks.build("causal_document", 4096, seed=3).documents
+    shown = f"causal_document, 4K tokens: {len(drawn)} documents of {min(drawn)} to {max(drawn)} tokens (drawn with seed 3; "
+    for verb in ("plan", "simulate"):
+        assert main([verb, *SMALL, "--gpus", "4", "--methods", "ulysses", "--seed", "3"]) == 0
+        assert capsys.readouterr().out.count(shown) == 1
+    (tmp_path / "lengths.json").write_text("[96, 4000]")
+    assert main(["plan", *SMALL, "--gpus", "4", "--methods", "ulysses", "--lengths", str(tmp_path / "lengths.json")]) == 0
+    assert "4K tokens: 2 documents of 96 to 4000 tokens (given)." in capsys.readouterr().out
+    assert main(["plan", *SMALL[:-1], "causal", "--gpus", "4", "--methods", "ulysses"]) == 0
+    assert "documents" not in capsys.readouterr().out
 
 
 def test_the_best_number_of_stages_is_looked_for(capsys: Captured) -> None:
@@ -287,6 +320,7 @@ def test_calibrate_writes_a_cluster(tmp_path: Path, capsys: Captured) -> None:
     ("arguments", "message"),
     [
         (["--gpus", "many"], "--gpus must be numbers such as 8,16,64"),
+        (["--gpus", "99999999999999"], "--gpus must be from 1 to 4096, not 99999999999999"),
         (["--gpus", "9999"], "--gpus must be from 1 to 4096"),
         (["--seqlen", "1K"], "give one of them"),
         (["--cluster", "h1000"], "h100-ib"),

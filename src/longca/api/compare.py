@@ -14,9 +14,11 @@ from longca.compare.journals import Comparison
 from longca.compare.standing import tables
 from longca.compare.verdicts import Cell, Verdict, is_unsteady
 from longca.errors import BadInput
+from longca.results.naming import rows
 from longca.results.ranking import PRACTICAL
 from longca.results.reading import read
-from longca.results.record import Record
+from longca.results.record import Record, Status
+from longca.results.summary import counts
 from longca.results.tables import Table
 from longca.text import plural
 
@@ -126,7 +128,8 @@ def compare(
 
 def _standing(folder: str, kernel: str) -> list[Table]:
     results = read(folder)
-    known = sorted({record.kernel for record in results.records if record.method is None})
+    named = [row for row in rows(results) if row.record.method is None]
+    known = sorted({name for row in named for name in (row.record.kernel, row.line)})
     if results.records and not known:
         advice = "`longca report` and `longca recommend --gpus` compare methods"
         raise BadInput(f"{folder} has only records of many ranks, and --kernel compares kernels on one device; {advice}.")
@@ -134,6 +137,9 @@ def _standing(folder: str, kernel: str) -> list[Table]:
         raise BadInput(f"{folder} has no record of {kernel!r}; it has {', '.join(known) or 'none at all'}.")
     shown = tables(results, kernel)
     if not shown:
+        own = [row.record for row in named if kernel in (row.record.kernel, row.line)]
+        if not any(record.status is Status.OK for record in own):
+            raise BadInput(f"{kernel} has no time in {folder}: {counts(own)}; `longca export {folder} --csv` has the reasons.")
         raise BadInput(f"{folder} has no cell that was measured with {kernel} and another kernel; measure more kernels: --kernels all.")
     return shown
 

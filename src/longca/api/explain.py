@@ -98,7 +98,8 @@ class Explanation(Shown):
         }
 
     def parts(self) -> list[Part]:
-        parts: list[Part] = [f"{self.title}, {self.device}", f"class: {self._asked.wanted.mask}", ""]
+        kind = self._asked.wanted.mask.replace(", 1/", ", density near 1/")
+        parts: list[Part] = [f"{self.title}, {self.device}", f"class: {kind}", ""]
         if not self.ok:
             return [*parts, "no kernel that is available here supports this; `longca ls kernels` shows why."]
         for pass_, sentence in self.why.items():

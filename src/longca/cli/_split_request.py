@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from longca.cli._documents import add_document_flags
 from longca.cli._shape_extras import add_shape_extras
 from longca.errors import BadInput
-from longca.text import parse_axes, parse_list
+from longca.text import format_size, parse_axes, parse_list, plural
 
 if TYPE_CHECKING:
+    from longca.bench.plan.cell import Cell
     from longca.simulate.request import Request
 
 LISTS = ("kernels", "masks", "seqlens", "heads", "head_dims", "dtypes", "methods")
@@ -74,7 +76,22 @@ def request_of(
 
 
 def _numbers(text: str | None) -> tuple[int, ...]:
+    from longca.simulate.request import MOST_GPUS
+
     entries = parse_list(text or "8")
-    if not all(entry.isdecimal() and len(entry) < 9 for entry in entries):
+    if not all(entry.isdecimal() for entry in entries):
         raise BadInput(f"--gpus must be numbers such as 8,16,64, not {text}.")
+    if any(len(entry) > len(str(MOST_GPUS)) for entry in entries):
+        raise BadInput(f"--gpus must be from 1 to {MOST_GPUS}, not {text}.")
     return tuple(dict.fromkeys(map(int, entries)))
+
+
+def show_documents(cells: Sequence[Cell]) -> None:
+    """Prints the number and the lengths of the documents of each mask that has some. They decide which method is the best."""
+    from longca.bench.plan.cells import mask_of
+
+    for cell in {(cell.mask_title, cell.seqlen): cell for cell in cells}.values():
+        if documents := mask_of(cell.problem).documents:
+            lengths = f"{plural(len(documents), 'document')} of {min(documents)} to {max(documents)} tokens"
+            origin = "given" if cell.documents else f"drawn with seed {cell.seed}; --lengths gives your own"
+            print(f"{cell.mask_title}, {format_size(cell.seqlen)} tokens: {lengths} ({origin}).")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from longca.cli._split_request import add_request_arguments, request_of
+from longca.cli._split_request import add_request_arguments, request_of, show_documents
 from longca.cli._tables import show_table
 from longca.text import plural
 
@@ -27,8 +27,11 @@ def run(args: argparse.Namespace) -> int:
 
     if args.per_node < 1:
         raise BadInput(f"--per-node must be 1 or more, not {args.per_node}.")
+    if args.grid and args.all_grids:
+        raise BadInput("--grid gives one grid, and --all-grids asks for all of them; give one of the two.")
     shown, details, refused, planned = [], {}, {}, False
-    for row in rows(request_of(args, args.per_node, all_grids=args.all_grids)):
+    request = request_of(args, args.per_node, all_grids=args.all_grids)
+    for row in rows(request):
         planned |= not row.refusal
         if args.json:
             print(json.dumps(row.as_dict()), flush=True)
@@ -47,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
     if shown:
         show_table(COLUMNS, shown)
         print("\nEach value is the largest of all GPUs. Memory is the peak of inputs, results, buffers, and declared fp32 sums.")
+        show_documents(request.cells())
     for case, lines in details.items():
         print("\n  ".join((case, *lines)))
     for case, reason in refused.items():

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longca.cli._collector import collector_paused
-from longca.cli._split_request import add_request_arguments, request_of
+from longca.cli._split_request import add_request_arguments, request_of, show_documents
 from longca.cli._tables import show_table
 from longca.errors import BadInput, Refused
 from longca.text import format_memory, format_size, parse_list, parse_number
@@ -187,6 +187,7 @@ def _show(results: list[Simulated], name: str, cluster: Cluster) -> None:
         show_table(COLUMNS, rows)
         print(f"\nSIMULATED on {name} ({cluster.about}), not measured. {LEGEND}")
         print(_trust(results, cluster))
+        show_documents([result.cell for result in results])
     for text in dict.fromkeys(refused):
         print(text)
 

@@ -37,13 +37,13 @@ class Position:
 
 
 def positions(results: Results, kernel: str) -> dict[Contest, Position]:
-    """How a kernel stands in each contest of one device, by the rule of `results.ranking`."""
+    """How a kernel, or one of its variants such as fa4:bands, stands in each contest of one device, by the rule of `results.ranking`."""
     named = [row for row in rows(results) if row.record.method is None]
     return {contest: _position(kernel, group) for contest, group in contests(named).items()}
 
 
 def _position(kernel: str, group: list[Row]) -> Position:
-    own = {row.line for row in group if row.record.kernel == kernel}
+    own = {row.line for row in group if kernel in (row.record.kernel, row.line)}
     ranking = rank_rows(group)
     return Position(
         next((standing for standing in ranking.standings if standing.line in own), None),

@@ -153,7 +153,8 @@ def _graph_gradients(out: Tensor, dout: Tensor, inputs: dict[str, Tensor]) -> tu
         gradients = torch.autograd.grad(out, tuple(inputs.values()), dout, retain_graph=True, allow_unused=True)
     if missing := [name for name, gradient in zip(inputs, gradients, strict=True) if gradient is None]:
         hint = "" if len(missing) < len(inputs) else f"; {FORWARD_ONLY}"
-        raise BadInput(f"no gradient reaches {' and '.join(missing)}: torch must be able to differentiate out with respect to it{hint}.")
+        names = ", ".join(missing)
+        raise BadInput(f"no gradient reaches {names}: torch must be able to differentiate out with respect to its inputs{hint}.")
     return gradients
 
 

@@ -65,7 +65,7 @@ def _nearby(question: Question, others: Sequence[Near]) -> list[str]:
     for near in others:
         shapes.setdefault(_shape(near), set()).add(near.record.seqlen)
     lengths = {shape: ", ".join(map(format_size, sorted(own))) for shape, own in shapes.items()}
-    return [f"{how} of {question.mask}: {lengths[shape]} with {shape}." for shape in sorted(shapes, key=_by_numbers)]
+    return [f"there are records of {question.mask} at {lengths[shape]} with {shape}." for shape in sorted(shapes, key=_by_numbers)]
 
 
 def _by_numbers(value: object) -> list[str | int]:

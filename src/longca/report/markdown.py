@@ -11,7 +11,7 @@ from longca.results.export import NOISY, speed_tables
 from longca.results.metrics import median
 from longca.results.naming import Contest, Row, Setting
 from longca.results.points import by_pass, grouped, timed_lines
-from longca.results.ranking import PRACTICAL
+from longca.results.ranking import NOISE_EXPLAINS, PRACTICAL
 from longca.results.reading import Results
 from longca.results.record import Environment, Status
 from longca.results.reproduce import command
@@ -22,8 +22,8 @@ from longca.results.tables import Table, code_block, escape_markdown, format_fig
 from longca.text import format_size
 
 HEADLINES = (
-    f"The fastest at the longest length; kernels within {PRACTICAL:.0%} of it, or whose spreads overlap, are equal, and `~` marks noisy "
-    "ones. Below each table stands the command that measures the first of them again."
+    f"The fastest at the longest length; kernels within {PRACTICAL:.0%} of it, or within {NOISE_EXPLAINS:.0%} with overlapping spreads, "
+    "are equal, and `~` marks noisy ones. Below each table stands the command that measures the first of them again."
 )
 FACTS = ("device", "driver", "cpu", "cores", "threads", "system", "python", "longca", "commit")
 

@@ -142,6 +142,9 @@ def journals(folders: Iterable[str | Path]) -> list[Path]:
     """The journals at or below each of these folders. A folder without any stays in the list, for its reader to refuse."""
     paths: dict[Path, None] = {}
     for folder in map(Path, folders):
+        if folder.is_file():
+            where = f", {folder.parent}/" if folder.name.startswith(RESULTS) else ""
+            raise BadInput(f"{folder} is a file; give the folder of a journal{where}.")
         below = journals_below(folder)
         paths |= dict.fromkeys([folder] if folder in below else below or [folder])
     return list(paths)

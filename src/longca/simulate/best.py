@@ -10,21 +10,37 @@ from longca.simulate.run import Simulated
 from longca.text import format_size
 
 LITTLE = 0.02  # of the time: no reason
+AS_LONG = 1e-3  # of the time: no difference
 
 
 def contests(results: Sequence[Simulated]) -> list[list[Simulated]]:
-    """The results of each number of GPUs, mask, length, shape and pass, fastest first; only those that have a time."""
+    """The results of each number of GPUs, mask, length, shape and pass, fastest first; only those that have a time.
+
+    Of results that take as long as the fastest, the one that needs the least memory is first.
+    """
     together: dict[tuple[object, ...], list[Simulated]] = {}
     for result in results:
         if result.prediction is not None and result.cell.split is not None:
             key = (result.cell.problem, result.cell.pass_, result.cell.split.ranks)
             together.setdefault(key, []).append(result)
-    return [sorted(group, key=_ms) for group in together.values()]
+    return [_ordered(group) for group in together.values()]
+
+
+def _ordered(group: Sequence[Simulated]) -> list[Simulated]:
+    fastest = min(map(_ms, group))
+    equal = [result for result in group if _ms(result) / fastest - 1 < AS_LONG]
+    slower = [result for result in group if _ms(result) / fastest - 1 >= AS_LONG]
+    return sorted(equal, key=_peak) + sorted(slower, key=_ms)
 
 
 def _ms(result: Simulated) -> float:
     assert result.prediction is not None
     return result.prediction.ms
+
+
+def _peak(result: Simulated) -> int:
+    assert result.prediction is not None
+    return max(result.prediction.peaks)
 
 
 def title(cell: Cell) -> str:
@@ -49,7 +65,7 @@ def explain(group: Sequence[Simulated]) -> str:
     for rival in others[:1] + same[:1]:
         assert rival.prediction is not None
         slower = rival.prediction.ms / best.prediction.ms - 1
-        if slower < 1e-3:
+        if slower < AS_LONG:
             sentences.append(f"{name(rival.cell)} takes as long.")
         else:
             sentences.append(f"{name(rival.cell)} takes {slower:.0%} longer: {_difference(best.prediction, rival.prediction)}.")
@@ -57,15 +73,13 @@ def explain(group: Sequence[Simulated]) -> str:
 
 
 def _difference(best: Prediction, rival: Prediction) -> str:
-    """Returns what the rival spends more time on, as shares of the best one's time."""
+    """Returns what the rival spends more and less time on, as shares of the best one's time; they add up to the difference."""
     parts = {
         "attention and copies": (best.compute_share, rival.compute_share),
-        "transfers that nothing hides": (best.exposed_share, rival.exposed_share),
+        "waiting for transfers": (best.exposed_share, rival.exposed_share),
         "waiting for slower ranks": (best.late_share, rival.late_share),
-        "the host": (best.host_share, rival.host_share),
+        "waiting for the host": (best.host_share, rival.host_share),
     }
-    more = {what: other * rival.ms / best.ms - own for what, (own, other) in parts.items()}
-    shown = [
-        f"{share:.0%} of the time more for {what}" for what, share in sorted(more.items(), key=lambda item: -item[1]) if share > LITTLE
-    ]
-    return " and ".join(shown[:2]) or "a little of everything"
+    changes = {what: other * rival.ms / best.ms - own for what, (own, other) in parts.items()}
+    shown = [f"{what} {share:+.0%}" for what, share in sorted(changes.items(), key=lambda item: -item[1]) if abs(share) > LITTLE]
+    return ", ".join(shown) or "a little of everything"

@@ -36,7 +36,7 @@ class Request:
     gpus: tuple[int, ...]
     per_node: int
     device: str = "cuda"  # cpu: the cluster has no GPUs
-    all_grids: bool = False
+    all_grids: bool = False  # every grid, unless the suite gives one
     all_options: bool = False  # every value that a search tries of options that the suite does not give
 
     def __post_init__(self) -> None:
@@ -78,10 +78,10 @@ class Request:
         return suite.changed(options={option.name: list(option.choices) for option in method.options if option.choices} | suite.options)
 
     def _grids(self, method: Method, suite: Suite, case: Case, ranks: int) -> list[str]:
-        if self.all_grids:
-            return [str(grid) for grid in every_grid(method, case, ranks)]
         if suite.grid:
             return [grid_of(method, self.methods, suite, case, ranks)]
+        if self.all_grids:
+            return [str(grid) for grid in every_grid(method, case, ranks)]
         return [str(method.default_grid(case, ranks, self.per_node))]
 
 
