@@ -168,13 +168,41 @@ def test_a_trial_ends_when_its_time_is_over(clocked: Clocked) -> None:
     assert [option.note for option in choice.options["fwd"][1:]] == ["not tried: the 0.5 s of a trial's pass were over"] * 2
 
 
-def test_a_trial_on_a_cpu_is_small() -> None:
-    for name, seqlen, heads in (("full", 1 << 17, 64), ("causal_document", 1 << 16, 8), ("causal", 64, 8)):
-        case = Case(seqlen, seqlen, heads, 2, 128, 64, "bf16")
-        mask, small = trial.smaller(masks.build(name, seqlen), case)
-        assert (small.heads_q, small.heads_kv, small.seqlen_q, small.seqlen_k) == (heads // 2, 1, mask.seqlen_q, mask.seqlen_k)
-        assert 2 * (128 + 64) * mask.area * small.heads_q <= trial.MOST_FLOPS
-        assert mask_class(mask).partition(",")[0] == mask_class(masks.build(name, seqlen)).partition(",")[0]
+def flops_of_one_head(mask: masks.AnyMask, case: Case) -> int:
+    return 2 * (case.head_dim + case.head_dim_v) * mask.take_heads([0]).area * case.group
+
+
+@pytest.mark.parametrize(
+    ("name", "seqlen", "heads", "heads_kv"),
+    [("full", 1 << 17, 64, 2), ("causal_document", 1 << 16, 8, 2), ("causal", 64, 8, 2), ("causal", 1024, 64, 32)],
+)
+def test_a_trial_on_a_cpu_is_small(name: str, seqlen: int, heads: int, heads_kv: int) -> None:
+    case = Case(seqlen, seqlen, heads, heads_kv, 128, 64, "bf16")
+    mask, small = trial.smaller(masks.build(name, seqlen), case)
+    assert (small.group, small.seqlen_q, small.seqlen_k) == (case.group, mask.seqlen_q, mask.seqlen_k)
+    work, most = small.heads_kv * flops_of_one_head(mask, small), trial.MOST_FLOPS["cpu"]
+    assert work <= most
+    assert small.heads_kv == heads_kv or work + flops_of_one_head(mask, small) > most or small.seqlen_k < seqlen  # no smaller than needed
+    assert small.heads_kv == 1 or small.seqlen_k == seqlen  # heads go first, then tokens
+    assert mask_class(mask).partition(",")[0] == mask_class(masks.build(name, seqlen)).partition(",")[0]
+
+
+def test_a_trial_on_a_gpu_keeps_the_length() -> None:
+    case = Case(1 << 17, 1 << 17, 64, 8, 128, 128, "bf16", "cuda")
+    mask, small = trial.smaller(masks.full(1 << 17), case)
+    assert (small.heads_q, small.heads_kv, small.seqlen_k, mask.seqlen_k) == (16, 2, 1 << 17, 1 << 17)
+    assert trial.part_of(small, case) == "2 of 8 KV heads"
+    longer = replace(case, seqlen_q=1 << 20, seqlen_k=1 << 20)
+    assert trial.smaller(masks.full(1 << 20), longer)[1] == replace(longer, heads_q=8, heads_kv=1)  # one head is the least
+    assert trial.smaller(masks.causal(1 << 15), replace(case, seqlen_q=1 << 15, seqlen_k=1 << 15))[1].heads_kv == 8
+
+
+def test_a_choice_names_the_part_that_was_timed(clocked: Clocked, monkeypatch: pytest.MonkeyPatch) -> None:
+    clocked({})
+    assert chooser.choose(masks.causal(79), CASE).part == ""
+    monkeypatch.setitem(trial.MOST_FLOPS, "cpu", 1.0)
+    choice = chooser.choose(masks.causal(97), replace(CASE, seqlen_q=97, seqlen_k=97))
+    assert choice.part == "1 of 2 KV heads, the first 1 tokens"
 
 
 def whole_kernel(cost: dict[str, float], time: FakeTime) -> type[longca.Kernel]:

@@ -92,6 +92,7 @@ class Explanation(Shown):
             "chosen": choice.by_pass if choice else {},
             "likely": self.likely,
             "source": choice.source if choice else "",
+            "timed": choice.part if choice else "",
             "why": self.why,
             "contenders": self.contenders,
             "kernels": self.rows,
@@ -106,10 +107,11 @@ class Explanation(Shown):
             is_open = self.choice is None and len(self.contenders[pass_]) > 1
             label = f"{'undecided, likely ' if is_open else ''}{self.likely[pass_]}"
             parts.append(f"{PASSES[pass_]}: {label} ({sentence})")
+        timed = f" (timed on {self.choice.part})" if self.choice and self.choice.part else ""
         for pass_, options in self._options.items():
             columns, rows = _table(options)
             if columns:
-                parts += ["", Table(f"{PASSES[pass_]}:", columns, rows)]
+                parts += ["", Table(f"{PASSES[pass_]}{timed}:", columns, rows)]
         if self.choice is None and self._here:
             parts += ["", "the first call runs the trial, and --try runs it now; the result is stored for all calls of this class."]
         return parts

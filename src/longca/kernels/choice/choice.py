@@ -22,13 +22,15 @@ class Option(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """`backward` is empty where no backward is wanted. `why` has a sentence per pass, `options` the kernels that were compared."""
+    """`backward` is empty where no backward is wanted. `why` has a sentence per pass, `options` the kernels that were compared. `part`
+    names what a trial timed where that was not the whole call."""
 
     forward: str
     backward: str
     source: Source
     why: dict[str, str]
     options: dict[str, list[Option]] = {}
+    part: str = ""
 
     @property
     def by_pass(self) -> dict[str, str]:

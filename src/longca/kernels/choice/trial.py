@@ -4,8 +4,8 @@ Samples of the kernels are interleaved, so that all see the same state of the de
 from its out and lse, with whatever copies the pair needs. A kernel that runs both passes itself is chosen where the sum of its times is
 less. Kernels within 1 % of the fastest count as equal: of these the one with the least workspace and plan time is chosen.
 
-A trial is bounded. When the time of a pass is over, no further kernel is prepared for it. On a CPU, where one call may take minutes, one KV
-head runs with its query heads, on the first tokens only where even that is too much work.
+A trial is bounded. When the time of a pass is over, no further kernel is prepared for it. Where a call is too much work, only some KV heads
+run with their query heads; on a CPU, where one head may take minutes, only the first tokens of one.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, TypeVar
 
+import msgspec
 import torch
 
 from longca.errors import LongcaError, Refused
@@ -30,12 +31,12 @@ from longca.kernels.choice.clocks import Clock
 from longca.kernels.choice.pair import PairAttention, backward_case, forward_case
 from longca.kernels.inputs import Inputs, in_layout, make
 from longca.masks import AnyMask
-from longca.text import short
+from longca.text import format_size, plural, short
 
 BUDGET_S = {"cpu": 0.5, "cuda": 40.0}  # of one pass; on a GPU kernels compile for seconds
 WARMUP_S = {"cpu": 0.0, "cuda": 0.3}  # of it: a GPU that rested runs faster at first
 SAMPLING_S = {"cpu": 0.1, "cuda": 1.0}  # of the samples in it
-MOST_FLOPS = 2e9  # of a forward on a CPU
+MOST_FLOPS = {"cpu": 2e9, "cuda": 1.5e14}  # of a forward: a quarter of a second on an H200
 FEWEST, MOST = 5, 25  # samples of each kernel
 FEW, PATIENCE_S = 3, 3.0  # so few samples do after so long
 HOPELESS, TWICE = 2.0, 2  # times the fastest: after so many samples such a kernel is not sampled again
@@ -87,22 +88,34 @@ Tried = TypeVar("Tried", Entrant, Whole)
 
 def run_trial(among: Candidates, mask: AnyMask, case: Case, clock: Clock) -> Choice:
     """Returns the choice; raises Refused where no kernel runs, and torch's error where there is no memory for the inputs."""
-    if case.device == "cpu":
-        mask, case = smaller(mask, case)
+    small, part = smaller(mask, case)
     with torch.inference_mode(False):
-        return Trial(mask, case, clock).choice(among)
+        choice = Trial(small, part, clock).choice(among)
+    return msgspec.structs.replace(choice, part=part_of(part, case))
 
 
 def smaller(mask: AnyMask, case: Case) -> tuple[AnyMask, Case]:
-    """Returns the call for one KV head, halved in length until it is at most `MOST_FLOPS`."""
-    heads, flops_per_pair = case.group, 2 * (case.head_dim + case.head_dim_v)
-    mask = mask.take_heads([0])
-    while mask.area * heads * flops_per_pair > MOST_FLOPS:
+    """Returns the call for as many KV heads as take at most `MOST_FLOPS`, or for one; on a CPU that is halved in length until it does."""
+    flops_per_pair, most = 2 * (case.head_dim + case.head_dim_v) * case.group, MOST_FLOPS[case.device]
+
+    def flops_of_one_head() -> int:
+        return mask.take_heads([0]).area * flops_per_pair
+
+    heads = min(case.heads_kv, max(1, int(most // max(1, flops_of_one_head()))))
+    mask = mask.take_heads(range(heads))
+    while case.device == "cpu" and flops_of_one_head() > most:
         cut = mask.rows([(0, mask.seqlen_q // 2)]).cols([(0, mask.seqlen_k // 2)])
         if not cut.area:
             break
         mask = cut
-    return mask, replace(case, heads_q=heads, heads_kv=1, seqlen_q=mask.seqlen_q, seqlen_k=mask.seqlen_k)
+    return mask, replace(case, heads_q=heads * case.group, heads_kv=heads, seqlen_q=mask.seqlen_q, seqlen_k=mask.seqlen_k)
+
+
+def part_of(part: Case, whole: Case) -> str:
+    """Returns which part of a call was timed, in words; empty where it was all of it."""
+    heads = f"{part.heads_kv} of {plural(whole.heads_kv, 'KV head')}" if part.heads_kv < whole.heads_kv else ""
+    tokens = f"the first {format_size(part.seqlen_k)} tokens" if part.seqlen_k < whole.seqlen_k else ""
+    return ", ".join(filter(None, (heads, tokens)))
 
 
 class Trial:
