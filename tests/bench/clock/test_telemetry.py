@@ -54,14 +54,33 @@ def test_without_telemetry_nothing_is_claimed() -> None:
     assert telemetry.telemetry_for("cpu") is None
 
 
-def test_telemetry_is_of_the_device_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    nvml = SimpleNamespace(nvmlInit=lambda: None, NVML_CLOCK_SM=1, nvmlDeviceGetHandleByUUID=lambda uuid: uuid)
-    nvml.nvmlDeviceGetClockInfo = lambda handle, _: 1000 + int(handle.removeprefix("GPU-"))
-    nvml.nvmlDeviceGetPowerUsage = lambda handle: 5e5
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A library that knows the power now (400 W) and of the last second (500 W)."""
+    library = SimpleNamespace(nvmlInit=lambda: None, NVML_CLOCK_SM=1, NVML_FI_DEV_POWER_INSTANT=186, NVML_SUCCESS=0)
+    library.nvmlDeviceGetHandleByUUID = lambda uuid: uuid
+    library.nvmlDeviceGetClockInfo = lambda handle, _: 1000 + int(handle.removeprefix("GPU-"))
+    library.nvmlDeviceGetPowerUsage = lambda handle: 500_000
+    library.result = library.NVML_SUCCESS
+    library.nvmlDeviceGetFieldValues = lambda handle, fields: [
+        SimpleNamespace(nvmlReturn=library.result, value=SimpleNamespace(uiVal=400_000 if field == 186 else 0)) for field in fields
+    ]
+    monkeypatch.setitem(sys.modules, "pynvml", library)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(uuid=str(index)))
+    return library
+
+
+@pytest.mark.usefixtures("nvml")
+def test_telemetry_is_of_the_device_that_was_asked_for() -> None:
     found = [telemetry.telemetry_for("cuda"), telemetry.telemetry_for("cuda", 3)]
-    assert [entry.read() for entry in found if entry is not None] == [(1000.0, 500.0), (1003.0, 500.0)]
+    assert [entry.read() for entry in found if entry is not None] == [(1000.0, 400.0), (1003.0, 400.0)]
+
+
+def test_power_is_that_of_the_last_second_only_where_no_other_is_known(nvml: SimpleNamespace) -> None:
+    nvml.result = 3  # not supported
+    found = telemetry.telemetry_for("cuda")
+    assert found is not None
+    assert found.read() == (1000.0, 500.0)
 
 
 def test_energy_is_measured_over_a_second_at_least(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,15 @@ class NvmlTelemetry:
 
     def read(self) -> tuple[float, float]:
         clock = self._nvml.nvmlDeviceGetClockInfo(self._handle, self._nvml.NVML_CLOCK_SM)
-        return float(clock), self._nvml.nvmlDeviceGetPowerUsage(self._handle) / 1e3
+        return float(clock), self._milliwatts() / 1e3
+
+    def _milliwatts(self) -> float:
+        """The power now. The plain call returns the average of the last second on most GPUs: that of the kernel before. It is asked only
+        where a driver has nothing else."""
+        (power,) = self._nvml.nvmlDeviceGetFieldValues(self._handle, [self._nvml.NVML_FI_DEV_POWER_INSTANT])
+        if power.nvmlReturn == self._nvml.NVML_SUCCESS:
+            return float(power.value.uiVal)
+        return float(self._nvml.nvmlDeviceGetPowerUsage(self._handle))
 
     def joules(self) -> float:
         return float(self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle)) / 1e3
