@@ -6,7 +6,7 @@
 #
 # Without parts it runs, in this order: tests clock settling lists compile kernels magi long seeds shapes equal sparse selected parallel
 # best ranks alarms. STOP_AFTER=S ends each grid after S seconds (exit code 3: not complete). `longca merge results/<device>/NAME OUT/NAME
-# --pack` keeps a grid. The longer lengths go to the journal of the paper's grid, because its short lengths show which kernels to skip.
+# --pack` keeps a grid. The longer lengths go to the journal of the paper's grid.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=${1:?give a folder for the results: tools/campaign.sh OUT [PART...]}
