@@ -35,10 +35,10 @@ from longca.text import format_size, plural, short
 
 BUDGET_S = {"cpu": 0.5, "cuda": 40.0}  # of one pass; on a GPU kernels compile for seconds
 WARMUP_S = {"cpu": 0.0, "cuda": 0.3}  # of it: a GPU that rested runs faster at first
-SAMPLING_S = {"cpu": 0.1, "cuda": 1.0}  # of the samples in it
+SAMPLING_S = {"cpu": 0.1, "cuda": 2.0}  # of the samples in it
 MOST_FLOPS = {"cpu": 2e9, "cuda": 1.5e14}  # of a forward: a quarter of a second on an H200
 FEWEST, MOST = 5, 25  # samples of each kernel
-FEW, PATIENCE_S = 3, 3.0  # so few samples do after so long
+FEW, PATIENCE_S = 3, 4.0  # so few samples do after so long
 HOPELESS, TWICE = 2.0, 2  # times the fastest: after so many samples such a kernel is not sampled again
 CLEAR = 1.1  # the same after `FEWEST` samples; where all others are so far behind, and no samples overlap, these do
 TIE = 0.01  # relative difference up to which two kernels count as equal
