@@ -30,10 +30,11 @@ from flash_attn.cute import copy_utils
 from flash_attn.cute.flash_bwd_sm90 import FlashAttentionBackwardSm90
 from flash_attn.cute.named_barrier import NamedBarrierBwd
 
-SOURCE = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
-CHUNK = 64  # rows and columns of the part of a dQ tile that one warp group computes
-SCALE_FLOATS = 4  # the room of the scale behind the sums: what follows stays aligned
-GROUP_FLOATS = 128 * 4  # of a chunk: what the threads of a warp group hold of eight neighbouring columns
+from longca.kernels.backends.fa4 import _chunks
+from longca.kernels.backends.fa4._chunks import CHUNK, STEPS, column_of, distance, first_place, in_order, row_of, turn_of
+from longca.kernels.backends.fa4._sums import SCALE_FLOATS
+
+SOURCE = hashlib.sha256(b"".join(path.read_bytes() for path in (Path(__file__), Path(_chunks.__file__)))).hexdigest()
 ADDING_WARP, FIRST_FINISHING_WARP = 1, 2
 STARTED = max(NamedBarrierBwd) + 1  # the named barrier of warps 1 to 3, after those of the library
 PAUSE_NS = 100
@@ -209,7 +210,7 @@ class FinishingBackward(FlashAttentionBackwardSm90):
             before = cute.arch.shuffle_sync(before, 0)
             if before == last:
                 source = sums + ((tiles_before + m_block) * chunks + chunk) * floats
-                for r in cutlass.range_constexpr(self.rounds):
+                for r in cutlass.range(self.rounds, unroll=1):
                     part = source + r * self.staging_floats
                     if lane == 0:
                         cute.arch.fence_proxy("async")
@@ -229,45 +230,27 @@ class FinishingBackward(FlashAttentionBackwardSm90):
             store_words(address, offset, [Int32(0)] * 4)
 
     @cute.jit
-    def write(
-        self, room: cute.Pointer, r: cutlass.Constexpr[int], chunk: Int32, lane: Int32, m_block: Int32, head: Int32, seqlen: Any, extras: Any
-    ):
-        """Writes dQ from the chunk, or from part `r` of it, in shared memory: 16 bytes per lane, 32 neighbouring bytes per row.
-
-        A chunk holds, in this order: 8 groups of 8 columns; 4 warps, of 16 rows each; 8 rows; 4 pairs of columns; two rows, 8 apart; the
-        two columns of a pair. Lanes begin with different pairs, so that a half warp reads from all banks.
-        """
-        row_in_16 = lane % 16
-        turn = (row_in_16 % 8) // 2
+    def write(self, room: cute.Pointer, r: Int32, chunk: Int32, lane: Int32, m_block: Int32, head: Int32, seqlen: Any, extras: Any):
+        """Writes dQ from the chunk, or from part `r` of its columns, in shared memory: 16 bytes per lane, 32 neighbouring bytes per row."""
         across = const_expr(self.AtomLayoutMdQ == 1)  # chunks lie side by side, or else one below the other
-        row = m_block * self.tile_m + row_in_16 + (0 if const_expr(across) else chunk * CHUNK)
-        column = 8 * (lane // 16) + (chunk * CHUNK if const_expr(across) else 0)
+        steps = const_expr(STEPS // self.rounds)  # of columns
+        turn = turn_of(lane)
+        row = m_block * self.tile_m + row_of(lane, 0) + (0 if const_expr(across) else chunk * CHUNK)
+        column = column_of(lane, r * steps) + (chunk * CHUNK if const_expr(across) else 0)
         rows_left = seqlen.seqlen_q - row
         target = extras.dq[seqlen.offset_q + row, head, None].iterator.toint() + Int64(2 * column)
         row_bytes = Int64(extras.dq.stride[0]) * 2
-        source = Int32(room.toint()) + 4 * (GROUP_FLOATS * (lane // 16) + 16 * (row_in_16 % 8) + 2 * (row_in_16 // 8))
+        source = Int32(room.toint()) + 4 * first_place(lane)
         scale = cute.arch.load(extras.scale, Float32)
-        column_pairs = const_expr(CHUNK // 16 // self.rounds)
-        for sixteen in cutlass.range(CHUNK // 16, unroll=1):
-            if 16 * sixteen < rows_left:
-                here = target + row_bytes * Int64(16 * sixteen)
-                for pair in cutlass.range_constexpr(column_pairs):
-                    words = []
+        for row_step in cutlass.range(STEPS, unroll=1):
+            if row_of(0, row_step) < rows_left:
+                for column_step in cutlass.range_constexpr(steps):
+                    pairs = []
                     for k in cutlass.range_constexpr(4):
-                        place = source + 4 * (2 * GROUP_FLOATS * pair + 128 * sixteen + 4 * ((turn + k) % 4))
-                        words.append(narrowed(*load_two(place), scale, self.dtype))
-                    words = turned(words, turn)
-                    offset = const_expr(32 * (r * column_pairs + pair))
-                    store_words(here, offset, words)
-
-
-
-def turned(words: list[Any], turn: Any) -> list[Any]:
-    """Returns words[(k - turn) % 4] for each k: what was loaded from pair k, where loading began with pair `turn`."""
-    for bit in (1, 2):
-        moves = (turn & bit) != 0
-        words = [cutlass.select_(moves, words[(k - bit) % 4], words[k]) for k in range(4)]
-    return words
+                        place = source + 4 * distance(row_step, column_step, (turn + k) % 4)
+                        pairs.append(narrowed(*load_two(place), scale, self.dtype))
+                    words = in_order(pairs, turn, cutlass.select_)
+                    store_words(target + row_bytes * Int64(row_of(0, row_step)), 2 * column_of(0, column_step), words)
 
 
 def _asm(code: str, constraints: str, operands: list[Any], result: Any = None) -> Any:
