@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +22,7 @@ CASE = Case(512, 512, 8, 2, 128, 128, "bf16", "cuda")
 
 
 def chunk_of_a_warp_group() -> np.ndarray:
-    """The values 64 * row + column, where the threads of a warp group put them: 16 bytes each at a time, in the order of their registers."""
+    """The values 64 * row + column, where a warp group puts them: its threads 16 bytes each at a time, register by register."""
     chunk = np.full(64 * 64, -1)
     for thread in range(128):
         for register in range(32):
@@ -122,12 +123,17 @@ def test_sums_are_kept_after_a_call_and_cleared_after_an_aborted_one() -> None:
         lent[0, 0] = 7.0  # a kernel would have left 0: the 7 shows that nobody clears
     with sums.lent() as lent:
         assert lent[0, 0] == 7.0
-    with pytest.raises(KeyboardInterrupt), sums.lent() as lent:
-        sums.buffers[0].memory[-1] = 5.0
-        raise KeyboardInterrupt
+    abort(sums)
     with sums.lent() as lent:
         assert not lent.any()
         assert sums.buffers[0].memory[-1] == 0.0
+
+
+def abort(sums: Sums) -> None:
+    """A call that leaves the last counter at 5 and raises."""
+    with suppress(KeyboardInterrupt), sums.lent():
+        sums.buffers[0].memory[-1] = 5.0
+        raise KeyboardInterrupt
 
 
 def test_sums_that_are_not_kept_are_always_cleared() -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Optional
+from typing import Any, ClassVar, NamedTuple
 
 import cutlass
 import cutlass.cute as cute
@@ -55,10 +55,11 @@ class FinishingBackward(FlashAttentionBackwardSm90):
     """The library's backward, whose warps 1 to 3 also finish dQ. `rounds` is how many copies move one chunk to shared memory."""
 
     rounds: int = 1
+    sdQaccum_layout: Any  # noqa: N815
 
     def _get_shared_storage_cls(self) -> Any:
         """Asks the library for room behind the dQ tile: for two chunks, two barriers and a count."""
-        layout = self.sdQaccum_layout
+        layout: Any = self.sdQaccum_layout
         self.tile_floats = cute.cosize(layout)
         self.staging_floats = CHUNK * CHUNK // self.rounds
         try:
@@ -75,9 +76,9 @@ class FinishingBackward(FlashAttentionBackwardSm90):
         block_info: Any,
         TileSchedulerCls: cutlass.Constexpr[Callable],
         SeqlenInfoCls: cutlass.Constexpr[Callable],
-        blocksparse_tensors: Optional[Any] = None,
-        mdQ_semaphore: Optional[Any] = None,
-    ):
+        blocksparse_tensors: Any = None,
+        mdQ_semaphore: Any = None,
+    ) -> None:
         thread = cute.arch.thread_idx()[0]
         warp = cute.arch.make_warp_uniform(thread // cute.arch.WARP_SIZE)
         lane = thread % cute.arch.WARP_SIZE
@@ -118,14 +119,14 @@ class FinishingBackward(FlashAttentionBackwardSm90):
                 )
 
     @cute.jit
-    def extras(self, mdQaccum: cute.Tensor, head: Int32, dq: cute.Tensor):
+    def extras(self, mdQaccum: cute.Tensor, head: Int32, dq: cute.Tensor) -> Any:
         tiles = mdQaccum.shape[0] // self.tile_floats
         behind = mdQaccum.iterator + Int64(mdQaccum.shape[0]) * Int64(mdQaccum.shape[1])
         expected = cute.recast_ptr(behind + SCALE_FLOATS, dtype=Int32)
         return Extras(behind, expected, expected + tiles + head * tiles * self.num_wg_dQ, dq)
 
     @cute.jit
-    def query_tile(self, first: Int32, i: Int32, lists: Any):
+    def query_tile(self, first: Int32, i: Int32, lists: Any) -> Any:
         """Returns the i-th query tile of this key tile: from the lists, partial tiles first, or counted from `first`."""
         if const_expr(lists is None):
             return first + i
@@ -148,7 +149,7 @@ class FinishingBackward(FlashAttentionBackwardSm90):
         sdQaccum: cute.Tensor,
         added: cute.Pointer,
         lane: Int32,
-    ):
+    ) -> None:
         """Adds the parts that the warp groups leave in shared memory, and counts in `added` the tiles whose additions are complete."""
         chunks, floats = self.num_wg_dQ, CHUNK * CHUNK
         threads = self.num_threads_per_warp_group + cute.arch.WARP_SIZE
@@ -169,7 +170,7 @@ class FinishingBackward(FlashAttentionBackwardSm90):
         self.report(added, count, lane)
 
     @cute.jit
-    def report(self, added: cute.Pointer, count: Int32, lane: Int32):
+    def report(self, added: cute.Pointer, count: Int32, lane: Int32) -> None:
         cute.arch.fence_proxy("async.global")
         cute.arch.sync_warp()
         if lane == 0:
@@ -191,7 +192,7 @@ class FinishingBackward(FlashAttentionBackwardSm90):
         head: Int32,
         seqlen: Any,
         extras: Any,
-    ):
+    ) -> None:
         """Counts each addition of warp 1, and finishes the chunks that were thereby completed."""
         chunks, floats = self.num_wg_dQ, CHUNK * CHUNK
         room = staging + chunk * self.staging_floats
@@ -223,14 +224,14 @@ class FinishingBackward(FlashAttentionBackwardSm90):
                     cute.arch.sync_warp()
 
     @cute.jit
-    def clear(self, part: cute.Pointer, lane: Int32):
+    def clear(self, part: cute.Pointer, lane: Int32) -> None:
         """Leaves zeros in memory for the next call."""
         address = part.toint() + Int64(lane * 16)
         for offset in cutlass.range_constexpr(0, 4 * self.staging_floats, 16 * cute.arch.WARP_SIZE):
             store_words(address, offset, [Int32(0)] * 4)
 
     @cute.jit
-    def write(self, room: cute.Pointer, r: Int32, chunk: Int32, lane: Int32, m_block: Int32, head: Int32, seqlen: Any, extras: Any):
+    def write(self, room: cute.Pointer, r: Int32, chunk: Int32, lane: Int32, m_block: Int32, head: Int32, seqlen: Any, extras: Any) -> None:
         """Writes dQ from the chunk, or from part `r` of its columns, in shared memory: 16 bytes per lane, 32 neighbouring bytes per row."""
         across = const_expr(self.AtomLayoutMdQ == 1)  # chunks lie side by side, or else one below the other
         steps = const_expr(STEPS // self.rounds)  # of columns

@@ -6,6 +6,7 @@ kernels before (delta and the base-2 lse) and after (dk and dv of grouped heads)
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -150,18 +151,22 @@ class Backward:
         if self.idle_rows is not None:
             dq.index_fill_(0, self.idle_rows, 0.0)
         delta, lse2 = (q.new_empty(case.heads_q, tiling.places * tiling.rows, dtype=torch.float32) for _ in range(2))
-        self._prepare(out, dout, lse, delta, lse2)
         places = tiling.transposed.places * tiling.keys
-        sums_kv = [k.new_zeros(case.heads_kv, places * case.head_dim, dtype=torch.float32) for _ in range(2)] if case.group > 1 else [dk, dv]
-        if self.library.is_fake_mode():
-            self._main(q, k, v, dout, lse2, delta, q.new_empty(case.heads_q, self.sums.floats // case.heads_q, dtype=torch.float32), *sums_kv, dq)
-        else:
-            with self.sums.lent() as sums:
-                self._main(q, k, v, dout, lse2, delta, sums, *sums_kv, dq)
+        sums_kv = (
+            [k.new_zeros(case.heads_kv, places * case.head_dim, dtype=torch.float32) for _ in range(2)] if case.group > 1 else [dk, dv]
+        )
+        with self._sums_of_dq(q) as sums:  # all clearing comes before these two, so that the second may start while the first ends
+            self._prepare(out, dout, lse, delta, lse2)
+            self._main(q, k, v, dout, lse2, delta, sums, *sums_kv, dq)
         if case.group > 1:
             self._convert(sums_kv[0], dk, case.softmax_scale)
             self._convert(sums_kv[1], dv, 1.0)
         return dq, dk, dv
+
+    def _sums_of_dq(self, q: Tensor) -> AbstractContextManager[Tensor]:
+        if self.library.is_fake_mode():
+            return nullcontext(q.new_empty(self.sums.heads, self.sums.floats // self.sums.heads, dtype=self.sums.behind.dtype))
+        return self.sums.lent()
 
     def _batched(self, *tensors: Tensor) -> list[Tensor]:
         return [tensor if self.documents else tensor[None] for tensor in tensors]
@@ -189,20 +194,19 @@ class Backward:
 
     def _main(self, *tensors: Tensor) -> None:
         """Runs the kernel on q, k, v, dout, base-2 lse, delta, sums of dq, and dk and dv or their sums; it writes dq, the last of them."""
-        *tensors, dq = tensors
-        tensors = self._batched(*tensors)
+        given, dq = self._batched(*tensors[:-1]), tensors[-1]
         cu_q, cu_k = self.documents or (None, None)
         lists = None if self.lists is None else (*self.lists[:4], None, None, None, None)
         aux = self.library.AuxData(self.aux_tensors, None)
         rest = (self.case.softmax_scale, cu_q, cu_k, None, None, self.left, self.right, dq, None, None, aux, lists, self.searched[1])
-        key = self._key(*tensors, dq)
+        key = self._key(*given, dq)
         if key not in COMPILED.of(self.library):
-            COMPILED.of(self.library)[key] = self._compile(tensors, rest)
+            COMPILED.of(self.library)[key] = self._compile(given, rest)
         if not self.library.is_fake_mode():
-            COMPILED.of(self.library)[key](*(tensor.detach() for tensor in tensors), *rest)
+            COMPILED.of(self.library)[key](*(tensor.detach() for tensor in given), *rest)
 
     def _key(self, *tensors: Tensor) -> tuple[Any, ...]:
-        """Returns all that decides what is compiled. A dimension of 1 has no stride of its own, so that the compiler takes it for another."""
+        """Returns all that decides what is compiled. The stride of a dimension of 1 means nothing, and the compiler may keep it."""
         library, case = self.library, self.case
         mask = library.utils.hash_callable(self.mask_mod) if self.mask_mod is not None else None
         aux = library.get_aux_tensor_metadata(self.aux_tensors) if self.aux_tensors is not None else None

@@ -82,7 +82,7 @@ class Tiling(NamedTuple):
         row = np.arange(int(self.cu_q[-1]))
         document = np.searchsorted(self.cu_q, row, side="right") - 1
         tile = self.first_tiles[document] + (row - self.cu_q[document]) // self.rows
-        return row[counts[tile] == 0]
+        return np.asarray(row[counts[tile] == 0])
 
 
 @dataclass

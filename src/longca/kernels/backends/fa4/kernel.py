@@ -33,7 +33,7 @@ class Fa4(Kernel):
     tested = "H200"
     preference = Preference(cuda=10)
     fp32_sums = ("dq", "dk", "dv")
-    default_for_methods = ("cuda",)
+    default_for_methods: tuple[str, ...] = ("cuda",)
     compile_cache = CompileCache("FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED", "FLASH_ATTENTION_CUTE_DSL_CACHE_DIR")
 
     def __init__(self, variant: str = "", tuning: Tuning | None = None, fusing: Fusing | None = None) -> None:

@@ -1,0 +1,209 @@
+"""Measures ideas for a faster Hopper backward against the kernels that are fastest without them, on one GPU.
+
+    PYTHONPATH=src python benchmarks/backward_ideas.py [--masks causal_document,share_question] [--seqlens 32K] [--ideas fused,clearing]
+    PYTHONPATH=src python benchmarks/backward_ideas.py --check-only
+
+First each idea goes through the check on small masks, in processes of their own, which end after --timeout seconds: a kernel that hangs
+costs no more. Then one process times all kernels in turn on the same numbers. It prints milliseconds, TFLOP/s and the share of what tiles
+allow (`benchmarks/limits.py`); of FlashAttention-4's kernels also the parts of the time: before, main, after, and rest (fills). Compiled
+kernels are kept in --cache for the next process.
+
+Ideas, each against the one named `fused`:
+    fused       fa4:fused: dQ is finished inside the main kernel, and its sums stay cleared between calls
+    clearing    the sums are cleared by every call
+    rounds      two copies instead of one bring a half tile of dQ to shared memory
+    lists       tile lists also for documents and windows
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any
+
+from longca import masks
+from longca.errors import LongcaError
+from longca.text import format_size, parse_heads, parse_size
+
+MASKS = "sliding_window,sliding_window_causal,full_document,causal_document,share_question,causal_blockwise"
+PEERS = ("fa4", "fa4:bands", "fa3", "cudnn_flex")
+IDEAS: dict[str, dict[str, Any]] = {"fused": {}, "clearing": {"keeps_sums": False}, "rounds": {"rounds": 2}, "lists": {"lists": True}}
+CHECKED = ("causal,full", "sliding_window,sliding_window_causal", "causal_document,full_document", "share_question,causal_blockwise")
+CHECKED_TOKENS, WINDOW = 1507, 99
+DENSE_SPEED = 615.0  # TFLOP/s of the fastest dense backward on an H200
+PARTS = {"preprocess": "before", "bwd_sm90": "main", "FinishingBackward": "main", "postprocess": "after"}
+SAMPLES, WARMUP = 15, 3
+
+
+def build(name: str, seqlen: int, **params: Any) -> Any:
+    return masks.build(name, seqlen, seed=42, **params)
+
+
+def kernel_of(label: str) -> Any:
+    """Returns the kernel of a label, or of an idea's name."""
+    from longca.kernels import registry
+    from longca.kernels.backends.fa4._fused import Fusing
+    from longca.kernels.backends.fa4.kernel import Fa4
+
+    return Fa4("fused", fusing=Fusing(**IDEAS[label])) if label in IDEAS else registry.get(label)
+
+
+def check(names: list[str], ideas: list[str], heads: tuple[int, int], head_dim: int) -> bool:
+    """Checks each idea on each mask twice, so that the second call finds what the first left; prints what is wrong."""
+    from longca.bench.check.check import check_kernel
+    from longca.bench.check.reference import reference
+    from longca.kernels.base import Case
+
+    all_right, small = True, (2 * heads[0] // heads[1], 2)
+    for name in names:
+        mask = build(name, CHECKED_TOKENS, **({"w": WINDOW} if "sliding" in name else {}))
+        case = Case(CHECKED_TOKENS, CHECKED_TOKENS, *small, head_dim, head_dim, "bf16", "cuda")
+        right = reference(mask, case)
+        for idea in ideas:
+            kernel = kernel_of(idea)
+            attention = kernel.prepare(mask, case)
+            verdicts = [check_kernel(kernel, attention, case, right) for _ in range(2)]
+            wrong = [f"call {number}: {verdict.reason}" for number, verdict in enumerate(verdicts, 1) if not verdict.ok]
+            print(f"{name} {idea}: {'right' if not wrong else 'WRONG, ' + '; '.join(wrong)}", flush=True)
+            all_right &= not wrong
+    return all_right
+
+
+def check_apart(args: argparse.Namespace) -> bool:
+    """Runs the check in several processes at once, mostly compiling, and ends those that take too long."""
+    command = [sys.executable, __file__, "--ideas", args.ideas, "--heads", args.heads, "--head-dim", str(args.head_dim), "--check-here"]
+    begun = time.monotonic()
+    running = [
+        subprocess.Popen([*command, "--masks", names], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for names in CHECKED
+    ]
+    all_right = True
+    for process, names in zip(running, CHECKED, strict=True):
+        try:
+            output, _ = process.communicate(timeout=max(1.0, args.timeout - (time.monotonic() - begun)))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            output = process.communicate()[0] + f"\n{names}: no answer after {args.timeout:g} s"
+        lines = [line for line in output.splitlines() if line.strip()]
+        print("\n".join(lines if process.returncode == 0 else lines[-25:]), flush=True)
+        all_right &= process.returncode == 0
+    print(f"check: {'all right' if all_right else 'NOT right'}, {time.monotonic() - begun:.0f} s", flush=True)
+    return all_right
+
+
+@dataclass
+class Entrant:
+    label: str
+    ran: str
+    subject: Any
+    inputs: Any
+    samples: list[float] = field(default_factory=list)
+
+    def backward(self) -> Any:
+        return self.subject.backward(self.inputs)
+
+
+def entrants(mask: Any, case: Any, labels: list[str]) -> Iterator[Entrant]:
+    from longca.bench.check.check import KernelSubject
+    from longca.kernels import registry
+    from longca.kernels.inputs import make
+
+    given: dict[str, Any] = {}
+    for label in labels:
+        try:
+            kernel = registry.choose(kernel_of(label), mask, case)
+            ran, attention = registry.prepare(kernel, mask, case)
+            numbers = given.setdefault(ran.layout, make(case, layout=ran.layout))
+            entrant = Entrant(label, ran.label, KernelSubject(ran, attention, case), numbers)
+            entrant.subject.forward(numbers)
+            entrant.backward()
+        except (LongcaError, RuntimeError) as error:
+            print(f"  {label} left out: {type(error).__name__}: {str(error).splitlines()[0][:160]}", flush=True)
+            continue
+        yield entrant
+
+
+def parts_of(entrant: Entrant) -> dict[str, float]:
+    """Returns the milliseconds of a backward's kernels by part."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        entrant.backward()
+        entrant.backward()
+    sums = dict.fromkeys((*PARTS.values(), "rest"), 0.0)
+    for event in profiler.key_averages():
+        part = next((part for word, part in PARTS.items() if word in event.key), "rest")
+        sums[part] += float(event.self_device_time_total) / 2e3
+    return sums
+
+
+def difference(entrant: Entrant, right: list[Any]) -> str:
+    """Returns the largest distance of dq, dk and dv to another kernel's, in percent of its largest value."""
+    return ", ".join(f"{100 * float((a - b).abs().max() / b.abs().max()):.1f}" for a, b in zip(entrant.backward(), right, strict=True))
+
+
+def measure(name: str, seqlen: int, args: argparse.Namespace) -> None:
+    from longca.kernels.base import Case
+    from longca.kernels.choice.clocks import clock_for
+    from longca.results.limits import BACKWARD_ROWS, covered
+    from longca.results.metrics import flops
+    from longca.results.record import Pass
+
+    mask = build(name, seqlen)
+    case = Case(seqlen, seqlen, *parse_heads(args.heads), args.head_dim, args.head_dim, "bf16", "cuda")
+    limit = args.dense * covered(mask.bands, mask.area, seqlen, seqlen, BACKWARD_ROWS)
+    print(f"\n{name}, {format_size(seqlen)} tokens, limit {limit:.0f} TFLOP/s")
+    running, clock = list(entrants(mask, case, [*PEERS, *args.ideas.split(",")])), clock_for("cuda")
+    if not running:
+        return
+    for number in range(WARMUP + SAMPLES):
+        for entrant in Random(number).sample(running, len(running)):
+            entrant.samples.append(clock.sample(entrant.backward, min(entrant.samples, default=0.0)))
+    right = list(running[0].backward())
+    for entrant in running:
+        ms = median(entrant.samples[WARMUP:])
+        speed = flops(mask, case, Pass.BWD) / ms / 1e9
+        parts = {part: ms for part, ms in parts_of(entrant).items() if ms} if "fa4" in entrant.ran else {}
+        shown = " + ".join(f"{part} {ms:.2f}" for part, ms in parts.items())
+        line = f"  {entrant.label:<12}{entrant.ran:<24}{ms:8.3f} ms {speed:6.0f} TFLOP/s  share {speed / limit:.2f}"
+        print(f"{line}  differs by {difference(entrant, right)} %  {shown}", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--masks", default=MASKS)
+    parser.add_argument("--seqlens", default="32K")
+    parser.add_argument("--ideas", default="fused,clearing")
+    parser.add_argument("--heads", default="64:8")
+    parser.add_argument("--head-dim", type=int, default=128)
+    parser.add_argument("--dense", type=float, default=DENSE_SPEED, help="TFLOP/s of the fastest dense backward")
+    parser.add_argument("--timeout", type=float, default=60.0, metavar="S", help="of the check")
+    parser.add_argument("--cache", type=Path, default=Path("out/fa4-cache"), help="folder of compiled kernels")
+    parser.add_argument("--check-only", action="store_true")
+    parser.add_argument("--no-check", action="store_true")
+    parser.add_argument("--check-here", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    os.environ.setdefault("FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED", "1")
+    os.environ.setdefault("FLASH_ATTENTION_CUTE_DSL_CACHE_DIR", str(args.cache.resolve()))
+    names = masks.expand(args.masks.split(","))
+    if args.check_here:
+        return 0 if check(names, args.ideas.split(","), parse_heads(args.heads), args.head_dim) else 1
+    if not args.no_check and not check_apart(args):
+        return 1
+    if args.check_only:
+        return 0
+    for seqlen in map(parse_size, args.seqlens.split(",")):
+        for name in names:
+            measure(name, seqlen, args)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
