@@ -13,6 +13,10 @@ Ideas, each against the one named `fused`:
     clearing    the sums are cleared by every call
     rounds      two copies instead of one bring a half tile of dQ to shared memory
     lists       tile lists also for documents and windows
+    joined      a thread block takes several query heads of one KV head, as many as leave the longest block short: keys and values are
+                loaded, and dk and dv added, that much less often; with tile lists, and heads outermost in memory
+    joined2, joined8    the same with 2 or 8 heads
+    joined_plain        joined heads in the library's own kernel, which does not finish dQ
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -35,9 +40,19 @@ from longca.text import format_size, parse_heads, parse_size
 
 MASKS = "sliding_window,sliding_window_causal,full_document,causal_document,share_question,causal_blockwise"
 PEERS = ("fa4", "fa4:bands", "fa3", "cudnn_flex")
-IDEAS: dict[str, dict[str, Any]] = {"fused": {}, "clearing": {"keeps_sums": False}, "rounds": {"rounds": 2}, "lists": {"lists": True}}
+IDEAS: dict[str, dict[str, Any]] = {
+    "fused": {},
+    "clearing": {"keeps_sums": False},
+    "rounds": {"rounds": 2},
+    "lists": {"lists": True},
+    "joined": {"joined": None},
+    "joined2": {"joined": 2},
+    "joined8": {"joined": 8},
+    "joined_plain": {"joined": None, "finishes": False},
+}
 CHECKED = ("causal,full", "sliding_window,sliding_window_causal", "causal_document,full_document", "share_question,causal_blockwise")
 CHECKED_TOKENS, WINDOW = 1507, 99
+WHOLE_TILES = 1536  # tokens; heads are joined only where the last tile is whole
 DENSE_SPEED = 615.0  # TFLOP/s of the fastest dense backward on an H200
 PARTS = {"preprocess": "before", "bwd_sm90": "main", "FinishingBackward": "main", "postprocess": "after"}
 SAMPLES, WARMUP = 15, 3
@@ -63,11 +78,12 @@ def check(names: list[str], ideas: list[str], heads: tuple[int, int], head_dim: 
     from longca.kernels.base import Case
 
     all_right, small = True, (2 * heads[0] // heads[1], 2)
-    for name in names:
-        mask = build(name, CHECKED_TOKENS, **({"w": WINDOW} if "sliding" in name else {}))
-        case = Case(CHECKED_TOKENS, CHECKED_TOKENS, *small, head_dim, head_dim, "bf16", "cuda")
+    lengths = {idea: WHOLE_TILES if "joined" in IDEAS[idea] else CHECKED_TOKENS for idea in ideas}
+    for name, seqlen in product(names, dict.fromkeys(lengths.values())):
+        mask = build(name, seqlen, **({"w": WINDOW} if "sliding" in name else {}))
+        case = Case(seqlen, seqlen, *small, head_dim, head_dim, "bf16", "cuda")
         right = reference(mask, case)
-        for idea in ideas:
+        for idea in (idea for idea in ideas if lengths[idea] == seqlen):
             kernel = kernel_of(idea)
             attention = kernel.prepare(mask, case)
             verdicts = [check_kernel(kernel, attention, case, right) for _ in range(2)]

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from longca import masks
 from longca.kernels import lower, registry
 from longca.kernels.backends.fa4 import _chunks, kernel
-from longca.kernels.backends.fa4._sums import HALVES, SCALE_FLOATS, Sums, Tiling, Window
+from longca.kernels.backends.fa4._fused import FusedBands, repeated
+from longca.kernels.backends.fa4._sums import HALVES, SCALE_FLOATS, Sums, Tiling, Window, heads_to_join
 from longca.kernels.base import Case, No, Yes
 from longca.masks import Mask
 
@@ -97,6 +98,34 @@ def test_counts_of_tile_lists(name: str) -> None:
     counts = np.bincount(np.concatenate([lists.full_idx, lists.partial_idx]), minlength=11)
     touched = [sum(dense[row : row + 64, key : key + 128].any() for key in range(0, 700, 128)) for row in range(0, 700, 64)]
     assert counts.tolist() == touched
+
+
+def test_lists_of_joined_heads() -> None:
+    mask = masks.build("share_question", 640, seed=5)
+    tiles = mask.tiles(64, 128)
+    twice = np.concatenate([lower.dense(mask, "cpu").numpy()] * 2)  # the queries of two heads in one sequence
+    lists = repeated(tiles.by_col(), 2, 10)
+    for key in range(5):
+        full, partial = (index[ptr[key] : ptr[key + 1]] for ptr, index in (lists[:2], lists[2:]))
+        for tile in range(20):
+            shown = twice[64 * tile : 64 * tile + 64, 128 * key : 128 * key + 128]
+            assert (tile in full, tile in partial) == (shown.all(), shown.any() and not shown.all())
+
+
+def test_joined_heads_share_a_kv_head_and_follow_each_other() -> None:
+    attention = FusedBands.__new__(FusedBands)
+    attention.heads = 2
+    given = torch.arange(3 * 8).reshape(3, 8, 1)  # value 8 * token + head
+    joined = attention._joined(given)
+    assert joined.shape == (6, 4, 1)
+    assert all(joined[3 * (head % 2) + token, head // 2] == 8 * token + head for token in range(3) for head in range(8))
+    outermost = torch.empty(8, 3, 1).transpose(0, 1)
+    assert attention._joined(outermost).data_ptr() == outermost.data_ptr(), "nothing is copied"
+
+
+@pytest.mark.parametrize(("tiles", "heads"), [([18] * 256, 8), ([300, *[2] * 255], 1), ([20, *[10] * 255], 4), ([60, *[10] * 255], 2)])
+def test_heads_are_joined_while_the_longest_block_stays_short(tiles: list[int], heads: int) -> None:
+    assert heads_to_join(np.array(tiles), heads_q=64, group=8) == heads
 
 
 def made_sums(keeps: bool = True) -> Sums:

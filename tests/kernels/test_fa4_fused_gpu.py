@@ -12,6 +12,8 @@ from longca import masks
 from longca.bench.check.check import check_kernel
 from longca.bench.check.reference import reference
 from longca.kernels import inputs, registry
+from longca.kernels.backends.fa4._fused import Fusing
+from longca.kernels.backends.fa4.kernel import Fa4
 from longca.kernels.base import Attention, Case, No
 from longca.kernels.inputs import Inputs
 
@@ -61,6 +63,22 @@ def test_every_mask(name: str, heads: tuple[int, int], dim: int, dtype: str) -> 
         pytest.skip(answer.reason)
     attention, right = kernel.prepare(mask, case), reference(mask, case)
     for _ in range(2):  # the second call finds what the first left
+        verdict = check_kernel(kernel, attention, case, right)
+        assert verdict.ok, verdict.reason
+
+
+@pytest.mark.parametrize("name", ["causal_document", "share_question", "sliding_window_causal"])
+@pytest.mark.parametrize(
+    "fusing", [Fusing(joined=2), Fusing(joined=8), Fusing(joined=8, finishes=False), Fusing(lists=True), Fusing(rounds=2)]
+)
+def test_options(name: str, fusing: Fusing) -> None:
+    tokens = 1536  # heads are joined only where the last tile is whole
+    mask = masks.build(name, tokens, seed=3, **SMALL.get(name, {}))
+    case, kernel = Case(tokens, tokens, 16, 2, 128, 128, "bf16", "cuda"), Fa4("fused", fusing=fusing)
+    if isinstance(answer := registry.available(kernel, "cuda") and registry.supports(kernel, mask, case), No):
+        pytest.skip(answer.reason)
+    attention, right = kernel.prepare(mask, case), reference(mask, case)
+    for _ in range(2):
         verdict = check_kernel(kernel, attention, case, right)
         assert verdict.ok, verdict.reason
 

@@ -7,13 +7,15 @@ kernels before (delta and the base-2 lse) and after (dk and dv of grouped heads)
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import gcd
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from longca.kernels.backends.fa4._bands import BandAttention, Tuning, backward_rows
-from longca.kernels.backends.fa4._sums import Sums, Tiling, Window
+from longca.kernels.backends.fa4._sums import Sums, Tiling, Window, heads_to_join
 from longca.kernels.backends.fa4.kernel import Fa4Documents
 from longca.kernels.lower import upload
 from longca.kernels.shared import band_mask
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from longca.kernels.base import Attention, Case, Gradients
     from longca.masks import AnyMask, Mask
+    from longca.masks.tiles import TileLists
 
 KEYS = 128  # of a tile, at the head sizes that are taken
 WARP_GROUPS = 2  # that multiply
@@ -36,6 +39,8 @@ class Fusing:
     rounds: int | None = None  # copies that bring half a dQ tile to shared memory; one needs 32 KiB, which head size 64 does not leave
     keeps_sums: bool = True  # sums stay cleared between calls; False: every call clears them
     lists: bool = False  # tile lists also for documents and windows, which the library knows
+    finishes: bool = True  # dQ inside the main kernel; False: the library's own backward, for joined heads
+    joined: int | None = 1  # query heads of one KV head that a thread block takes one after the other; more than one needs tile lists
 
 
 def fused_attention(mask: AnyMask, case: Case, fusing: Fusing) -> Attention:
@@ -43,7 +48,7 @@ def fused_attention(mask: AnyMask, case: Case, fusing: Fusing) -> Attention:
     from longca.kernels.base import No
     from longca.kernels.shared import documents_of
 
-    if fusing.lists or isinstance(documents_of(mask), No):
+    if fusing.lists or fusing.joined != 1 or isinstance(documents_of(mask), No):
         return FusedBands(band_mask(mask), case, fusing)
     return FusedDocuments(band_mask(mask), case, fusing)
 
@@ -74,16 +79,48 @@ class FusedBands(BandAttention):
         super().__init__(mask, case, Tuning())
         if not case.backward:
             return
-        tiling = Tiling(np.array([0, mask.seqlen_q]), np.array([0, mask.seqlen_k]), backward_rows(case), KEYS)
-        lists = mask.tiles(tiling.rows, tiling.keys).by_col()
-        counts = np.bincount(np.concatenate([lists.full_idx, lists.partial_idx]), minlength=tiling.places).astype(np.int32)
-        self.finished = Backward(case, tiling, counts, fusing)
+        rows, keys = backward_rows(case), KEYS
+        lists = mask.tiles(rows, keys).by_col()
+        self.heads, self.finishes = 1, fusing.finishes
+        if mask.seqlen_q % rows == 0:
+            lengths = np.diff(lists.full_ptr) + np.diff(lists.partial_ptr)
+            self.heads = gcd(fusing.joined, case.group) if fusing.joined else heads_to_join(lengths, case.heads_q, case.group)
+        joined = replace(case, seqlen_q=self.heads * mask.seqlen_q, heads_q=case.heads_q // self.heads)
+        tiling = Tiling(np.array([0, joined.seqlen_q]), np.array([0, mask.seqlen_k]), rows, keys)
+        counts = np.bincount(np.concatenate([lists.full_idx, lists.partial_idx]), minlength=tiling.places // self.heads).astype(np.int32)
+        self.finished = Backward(joined, tiling, np.tile(counts, self.heads), fusing)
         options = self.backward_options
+        if self.heads > 1:
+            function = options["mask_mod"]
+            options["mask_mod"] = self.cute.Intervals(function.count, function.anchors_are_keys, function.per_fragment, joined=self.heads)
+            options["block_sparse_tensors"] = self._lists(repeated(lists, self.heads, mask.seqlen_q // rows), (rows, keys), packed=False)
         self.finished.take_lists(options["block_sparse_tensors"], options["mask_mod"], options["aux_tensors"])
 
     def backward(self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None) -> Gradients:
         assert lse_HL is not None
-        return self.finished(dout_LHD, q_LHD, k_LHD, v_LHD, out_LHD, lse_HL)
+        dout, q, out = (self._joined(tensor) for tensor in (dout_LHD, q_LHD, out_LHD))
+        backward = self.finished if self.finishes else super().backward
+        dq, dk, dv = backward(dout, q, k_LHD, v_LHD, out, lse_HL.reshape(lse_HL.shape[0] // self.heads, -1))
+        return dq.transpose(0, 1).reshape(-1, q_LHD.shape[0], q_LHD.shape[2]).transpose(0, 1), dk, dv
+
+    def _joined(self, tensor_LHD: Tensor) -> Tensor:
+        """Returns [L x joined heads, other heads, D]; nothing is copied where heads are outermost in memory, or none are joined."""
+        if self.heads == 1:
+            return tensor_LHD
+        length, heads, size = tensor_LHD.shape
+        return tensor_LHD.transpose(0, 1).reshape(heads // self.heads, self.heads * length, size).transpose(0, 1)
+
+
+def repeated(lists: TileLists, heads: int, tiles: int) -> TileLists:
+    """Returns the query tiles of each key tile for several heads, one head after the other, whose tiles follow each other."""
+
+    def several(ptr: NDArray[np.int32], index: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        entries = [index[a:b] + head * tiles for a, b in pairwise(ptr) for head in range(heads)]
+        return ptr * heads, np.concatenate([*entries, index[:0]])
+
+    full_ptr, full_idx = several(lists.full_ptr, lists.full_idx)
+    partial_ptr, partial_idx = several(lists.partial_ptr, lists.partial_idx)
+    return type(lists)(full_ptr=full_ptr, full_idx=full_idx, partial_ptr=partial_ptr, partial_idx=partial_idx)
 
 
 class Backward:

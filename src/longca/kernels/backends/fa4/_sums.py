@@ -24,6 +24,19 @@ SCALE_FLOATS = 4  # the room of the scale: what follows stays aligned
 HALVES = 2  # of a tile, one per warp group, each with a counter of its own
 
 
+MULTIPROCESSORS, LONGEST_SHARE = 132, 0.1  # of an H200; of the whole time, that the longest thread block may take
+
+
+def heads_to_join(query_tiles: Ints, heads_q: int, group: int) -> int:
+    """Returns how many query heads of one KV head a thread block takes: as many as leave the longest block short beside the whole.
+
+    `query_tiles` are the query tiles of each key tile. With more heads, blocks load keys and values, and store dk and dv, less often.
+    """
+    whole = float(query_tiles.sum()) * heads_q / MULTIPROCESSORS
+    divisors = [heads for heads in range(group, 0, -1) if group % heads == 0]
+    return next((heads for heads in divisors if int(query_tiles.max(initial=0)) * heads <= LONGEST_SHARE * whole), 1)
+
+
 class Window(NamedTuple):
     """Keys from `left` before to `right` after a query, counted from the ends of both; None: no bound."""
 

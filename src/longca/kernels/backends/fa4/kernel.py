@@ -41,6 +41,7 @@ class Fa4(Kernel):
         self.tuning, self.fusing = tuning, fusing
         if variant == "fused":
             self.tested, self.preference, self.default_for_methods, self.most_capability = "", Preference(), (), (9, 0)
+            self.layout = "HLD" if fusing is not None and fusing.joined != 1 else "LHD"
         documents = variant in ("native", "varlen")
         self.takes_softcap, self.sinks = documents, "native" if documents else "after"
 
