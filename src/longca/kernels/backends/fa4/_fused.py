@@ -2,6 +2,8 @@
 
 The library's own host function clears the sums of dQ before its main kernel and converts them after it; this one replaces it. The library's
 kernels before (delta and the base-2 lse) and after (dk and dv of grouped heads) are called as they are.
+
+This was compiled, but not yet run on a GPU: no other label chooses it.
 """
 
 from __future__ import annotations
