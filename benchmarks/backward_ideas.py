@@ -2,6 +2,7 @@
 
     PYTHONPATH=src python benchmarks/backward_ideas.py [--masks causal_document,share_question] [--seqlens 32K] [--ideas fused,clearing]
     PYTHONPATH=src python benchmarks/backward_ideas.py --check-only
+    PYTHONPATH=src python benchmarks/backward_ideas.py --compile-only     needs no GPU: compiles for a Hopper GPU into --cache
 
 First each idea goes through the check on small masks, in processes of their own, which end after --timeout seconds: a kernel that hangs
 costs no more. Then one process times all kernels in turn on the same numbers. It prints milliseconds, TFLOP/s and the share of what tiles
@@ -27,7 +28,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -62,34 +63,71 @@ def build(name: str, seqlen: int, **params: Any) -> Any:
     return masks.build(name, seqlen, seed=42, **params)
 
 
-def kernel_of(label: str) -> Any:
-    """Returns the kernel of a label, or of an idea's name."""
+def kernel_of(label: str, small: bool = False) -> Any:
+    """Returns the kernel of a label, or of an idea's name; on a small mask heads are joined only where their number is given."""
     from longca.kernels import registry
     from longca.kernels.backends.fa4._fused import Fusing
     from longca.kernels.backends.fa4.kernel import Fa4
 
-    return Fa4("fused", fusing=Fusing(**IDEAS[label])) if label in IDEAS else registry.get(label)
+    if label not in IDEAS:
+        return registry.get(label)
+    fusing = Fusing(**IDEAS[label])
+    return Fa4("fused", fusing=replace(fusing, joined=fusing.joined or 2) if small else fusing)
 
 
-def check(names: list[str], ideas: list[str], heads: tuple[int, int], head_dim: int) -> bool:
+def small_mask(name: str, idea: str) -> Any:
+    seqlen = WHOLE_TILES if "joined" in IDEAS[idea] else CHECKED_TOKENS
+    return build(name, seqlen, **({"w": WINDOW} if "sliding" in name else {}))
+
+
+def small_case(mask: Any, args: argparse.Namespace) -> Any:
+    """Two KV heads with as many query heads each as will be timed: the same compiled kernels."""
+    from longca.kernels.base import Case
+
+    heads, heads_kv = parse_heads(args.heads)
+    return Case(mask.seqlen_q, mask.seqlen_k, 2 * heads // heads_kv, 2, args.head_dim, args.head_dim, "bf16", "cuda")
+
+
+def compile_only(args: argparse.Namespace) -> None:
+    """Compiles the ideas for the masks of the check and for those that will be timed."""
+    from compile_fa4 import pretend
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from longca.kernels import registry
+    from longca.kernels.base import Case
+
+    pretend(1, args.cache)
+    heads = parse_heads(args.heads)
+    begun = time.monotonic()
+    for label in (*args.ideas.split(","), *(peer for peer in PEERS if peer.startswith("fa4"))):
+        cases = []
+        if label in IDEAS:
+            checked = [small_mask(name, label) for names in CHECKED for name in names.split(",")]
+            cases = [(mask, small_case(mask, args), kernel_of(label, small=True)) for mask in checked]
+        for name, length in product(masks.expand(args.masks.split(",")), args.seqlens.split(",")):
+            mask = build(name, parse_size(length))
+            case = Case(mask.seqlen_q, mask.seqlen_k, *heads, args.head_dim, args.head_dim, "bf16", "cuda")
+            cases.append((mask, case, registry.choose(kernel_of(label), mask, case)))
+        for mask, case, kernel in cases:
+            with FakeTensorMode(allow_non_fake_inputs=True):
+                kernel.prepare(mask, case)
+            print(f"{label} {mask.name} {format_size(mask.seqlen_q)}: {time.monotonic() - begun:.0f} s", flush=True)
+
+
+def check(names: list[str], args: argparse.Namespace) -> bool:
     """Checks each idea on each mask twice, so that the second call finds what the first left; prints what is wrong."""
     from longca.bench.check.check import check_kernel
     from longca.bench.check.reference import reference
-    from longca.kernels.base import Case
 
-    all_right, small = True, (2 * heads[0] // heads[1], 2)
-    lengths = {idea: WHOLE_TILES if "joined" in IDEAS[idea] else CHECKED_TOKENS for idea in ideas}
-    for name, seqlen in product(names, dict.fromkeys(lengths.values())):
-        mask = build(name, seqlen, **({"w": WINDOW} if "sliding" in name else {}))
-        case = Case(seqlen, seqlen, *small, head_dim, head_dim, "bf16", "cuda")
-        right = reference(mask, case)
-        for idea in (idea for idea in ideas if lengths[idea] == seqlen):
-            kernel = kernel_of(idea)
-            attention = kernel.prepare(mask, case)
-            verdicts = [check_kernel(kernel, attention, case, right) for _ in range(2)]
-            wrong = [f"call {number}: {verdict.reason}" for number, verdict in enumerate(verdicts, 1) if not verdict.ok]
-            print(f"{name} {idea}: {'right' if not wrong else 'WRONG, ' + '; '.join(wrong)}", flush=True)
-            all_right &= not wrong
+    all_right = True
+    for name, idea in product(names, args.ideas.split(",")):
+        mask, kernel = small_mask(name, idea), kernel_of(idea, small=True)
+        case = small_case(mask, args)
+        attention, right = kernel.prepare(mask, case), reference(mask, case)
+        verdicts = [check_kernel(kernel, attention, case, right) for _ in range(2)]
+        wrong = [f"call {number}: {verdict.reason}" for number, verdict in enumerate(verdicts, 1) if not verdict.ok]
+        print(f"{name} {idea}: {'right' if not wrong else 'WRONG, ' + '; '.join(wrong)}", flush=True)
+        all_right &= not wrong
     return all_right
 
 
@@ -137,7 +175,9 @@ def entrants(mask: Any, case: Any, labels: list[str]) -> Iterator[Entrant]:
             kernel = registry.choose(kernel_of(label), mask, case)
             ran, attention = registry.prepare(kernel, mask, case)
             numbers = given.setdefault(ran.layout, make(case, layout=ran.layout))
-            entrant = Entrant(label, ran.label, KernelSubject(ran, attention, case), numbers)
+            joined = getattr(attention, "heads", 1)
+            name = f"{ran.label}, {joined} heads" if joined > 1 else ran.label
+            entrant = Entrant(label, name, KernelSubject(ran, attention, case), numbers)
             entrant.subject.forward(numbers)
             entrant.backward()
         except (LongcaError, RuntimeError) as error:
@@ -203,14 +243,18 @@ def main() -> int:
     parser.add_argument("--timeout", type=float, default=60.0, metavar="S", help="of the check")
     parser.add_argument("--cache", type=Path, default=Path("out/fa4-cache"), help="folder of compiled kernels")
     parser.add_argument("--check-only", action="store_true")
+    parser.add_argument("--compile-only", action="store_true")
     parser.add_argument("--no-check", action="store_true")
     parser.add_argument("--check-here", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     os.environ.setdefault("FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED", "1")
     os.environ.setdefault("FLASH_ATTENTION_CUTE_DSL_CACHE_DIR", str(args.cache.resolve()))
     names = masks.expand(args.masks.split(","))
+    if args.compile_only:
+        compile_only(args)
+        return 0
     if args.check_here:
-        return 0 if check(names, args.ideas.split(","), parse_heads(args.heads), args.head_dim) else 1
+        return 0 if check(names, args) else 1
     if not args.no_check and not check_apart(args):
         return 1
     if args.check_only:
