@@ -4,8 +4,8 @@
     PYTHONPATH=src python benchmarks/backward_ideas.py --check-only
     PYTHONPATH=src python benchmarks/backward_ideas.py --compile-only     needs no GPU: compiles for a Hopper GPU into --cache
 
-First each idea goes through the check on small masks, in processes of their own, which end after --timeout seconds: a kernel that hangs
-costs no more. Then one process times all kernels in turn on the same numbers. It prints milliseconds, TFLOP/s and the share of what tiles
+First each idea goes through the check on small masks, in a process of its own, which ends after --timeout seconds: a kernel that hangs
+costs no more, and an idea that is wrong is not timed. Then one process times all kernels in turn on the same numbers. It prints milliseconds, TFLOP/s and the share of what tiles
 allow (`benchmarks/limits.py`); of FlashAttention-4's kernels also the parts of the time: before, main, after, and rest (fills). Compiled
 kernels are kept in --cache for the next process.
 
@@ -17,6 +17,8 @@ Ideas, each against the one named `fused`:
     joined      a thread block takes several query heads of one KV head, as many as leave the longest block short: keys and values are
                 loaded, and dk and dv added, that much less often; with tile lists, and heads outermost in memory
     joined2, joined8    the same with 2 or 8 heads
+    heavy       tile lists, and thread blocks with the most work begin first
+    heavy_joined        the same with as many heads as leave the longest block half of the time
     joined_plain        joined heads in the library's own kernel, which does not finish dQ
 """
 
@@ -50,8 +52,13 @@ IDEAS: dict[str, dict[str, Any]] = {
     "joined2": {"joined": 2},
     "joined8": {"joined": 8},
     "joined_plain": {"joined": None, "finishes": False},
+    "heavy": {"heavy_first": True},
+    "heavy_joined": {"heavy_first": True, "joined": None},
 }
-CHECKED = ("causal,full", "sliding_window,sliding_window_causal", "causal_document,full_document", "share_question,causal_blockwise")
+CHECKED = (
+    *("causal", "full", "sliding_window", "sliding_window_causal"),
+    *("causal_document", "full_document", "share_question", "causal_blockwise"),
+)
 CHECKED_TOKENS, WINDOW = 1507, 99
 WHOLE_TILES = 1536  # tokens; heads are joined only where the last tile is whole
 DENSE_SPEED = 615.0  # TFLOP/s of the fastest dense backward on an H200
@@ -102,7 +109,7 @@ def compile_only(args: argparse.Namespace) -> None:
     for label in (*args.ideas.split(","), *(peer for peer in PEERS if peer.startswith("fa4"))):
         cases = []
         if label in IDEAS:
-            checked = [small_mask(name, label) for names in CHECKED for name in names.split(",")]
+            checked = [small_mask(name, label) for name in CHECKED]
             cases = [(mask, small_case(mask, args), kernel_of(label, small=True)) for mask in checked]
         for name, length in product(masks.expand(args.masks.split(",")), args.seqlens.split(",")):
             mask = build(name, parse_size(length))
@@ -114,13 +121,13 @@ def compile_only(args: argparse.Namespace) -> None:
             print(f"{label} {mask.name} {format_size(mask.seqlen_q)}: {time.monotonic() - begun:.0f} s", flush=True)
 
 
-def check(names: list[str], args: argparse.Namespace) -> bool:
+def check(args: argparse.Namespace) -> bool:
     """Checks each idea on each mask twice, so that the second call finds what the first left; prints what is wrong."""
     from longca.bench.check.check import check_kernel
     from longca.bench.check.reference import reference
 
     all_right = True
-    for name, idea in product(names, args.ideas.split(",")):
+    for name, idea in product(CHECKED, args.ideas.split(",")):
         mask, kernel = small_mask(name, idea), kernel_of(idea, small=True)
         case = small_case(mask, args)
         attention, right = kernel.prepare(mask, case), reference(mask, case)
@@ -131,25 +138,33 @@ def check(names: list[str], args: argparse.Namespace) -> bool:
     return all_right
 
 
-def check_apart(args: argparse.Namespace) -> bool:
-    """Runs the check in several processes at once, mostly compiling, and ends those that take too long."""
-    command = [sys.executable, __file__, "--ideas", args.ideas, "--heads", args.heads, "--head-dim", str(args.head_dim), "--check-here"]
-    begun = time.monotonic()
-    running = [
-        subprocess.Popen([*command, "--masks", names], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for names in CHECKED
+def check_apart(args: argparse.Namespace) -> list[str]:
+    """Checks each idea in a process of its own, all at once, and ends those that take too long. Returns the ideas that are right."""
+    command = [
+        sys.executable,
+        __file__,
+        "--heads",
+        args.heads,
+        "--head-dim",
+        str(args.head_dim),
+        "--cache",
+        str(args.cache),
+        "--check-here",
     ]
-    all_right = True
-    for process, names in zip(running, CHECKED, strict=True):
+    begun, ideas = time.monotonic(), args.ideas.split(",")
+    pipes: dict[str, Any] = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    running = {idea: subprocess.Popen([*command, "--ideas", idea], **pipes) for idea in ideas}
+    for idea, process in running.items():
         try:
             output, _ = process.communicate(timeout=max(1.0, args.timeout - (time.monotonic() - begun)))
         except subprocess.TimeoutExpired:
             process.kill()
-            output = process.communicate()[0] + f"\n{names}: no answer after {args.timeout:g} s"
-        lines = [line for line in output.splitlines() if line.strip()]
-        print("\n".join(lines if process.returncode == 0 else lines[-25:]), flush=True)
-        all_right &= process.returncode == 0
-    print(f"check: {'all right' if all_right else 'NOT right'}, {time.monotonic() - begun:.0f} s", flush=True)
-    return all_right
+            output = process.communicate()[0] + f"\n{idea}: no answer after {args.timeout:g} s"
+        if process.returncode:
+            print("\n".join([line for line in output.splitlines() if line.strip()][-25:]), flush=True)
+    right = [idea for idea, process in running.items() if process.returncode == 0]
+    print(f"right on {len(CHECKED)} masks: {', '.join(right) or 'none'}; {time.monotonic() - begun:.0f} s", flush=True)
+    return right
 
 
 @dataclass
@@ -205,7 +220,7 @@ def difference(entrant: Entrant, right: list[Any]) -> str:
     return ", ".join(f"{100 * float((a - b).abs().max() / b.abs().max()):.1f}" for a, b in zip(entrant.backward(), right, strict=True))
 
 
-def measure(name: str, seqlen: int, args: argparse.Namespace) -> None:
+def measure(name: str, seqlen: int, ideas: list[str], args: argparse.Namespace) -> None:
     from longca.kernels.base import Case
     from longca.kernels.choice.clocks import clock_for
     from longca.results.limits import BACKWARD_ROWS, covered
@@ -216,7 +231,7 @@ def measure(name: str, seqlen: int, args: argparse.Namespace) -> None:
     case = Case(seqlen, seqlen, *parse_heads(args.heads), args.head_dim, args.head_dim, "bf16", "cuda")
     limit = args.dense * covered(mask.bands, mask.area, seqlen, seqlen, BACKWARD_ROWS)
     print(f"\n{name}, {format_size(seqlen)} tokens, limit {limit:.0f} TFLOP/s")
-    running, clock = list(entrants(mask, case, [*PEERS, *args.ideas.split(",")])), clock_for("cuda")
+    running, clock = list(entrants(mask, case, [*PEERS, *ideas])), clock_for("cuda")
     if not running:
         return
     for number in range(WARMUP + SAMPLES):
@@ -236,11 +251,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--masks", default=MASKS)
     parser.add_argument("--seqlens", default="32K")
-    parser.add_argument("--ideas", default="fused,clearing")
+    parser.add_argument("--ideas", default="fused,clearing,joined,heavy_joined,joined_plain")
     parser.add_argument("--heads", default="64:8")
     parser.add_argument("--head-dim", type=int, default=128)
     parser.add_argument("--dense", type=float, default=DENSE_SPEED, help="TFLOP/s of the fastest dense backward")
-    parser.add_argument("--timeout", type=float, default=60.0, metavar="S", help="of the check")
+    parser.add_argument("--timeout", type=float, default=90.0, metavar="S", help="of the check")
     parser.add_argument("--cache", type=Path, default=Path("out/fa4-cache"), help="folder of compiled kernels")
     parser.add_argument("--check-only", action="store_true")
     parser.add_argument("--compile-only", action="store_true")
@@ -254,14 +269,13 @@ def main() -> int:
         compile_only(args)
         return 0
     if args.check_here:
-        return 0 if check(names, args) else 1
-    if not args.no_check and not check_apart(args):
-        return 1
-    if args.check_only:
-        return 0
+        return 0 if check(args) else 1
+    right = args.ideas.split(",") if args.no_check else check_apart(args)
+    if args.check_only or not right:
+        return 0 if right == args.ideas.split(",") else 1
     for seqlen in map(parse_size, args.seqlens.split(",")):
         for name in names:
-            measure(name, seqlen, args)
+            measure(name, seqlen, right, args)
     return 0
 
 

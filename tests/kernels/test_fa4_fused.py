@@ -15,7 +15,7 @@ from longca import masks
 from longca.kernels import lower, registry
 from longca.kernels.backends.fa4 import _chunks, kernel
 from longca.kernels.backends.fa4._fused import FusedBands, repeated
-from longca.kernels.backends.fa4._sums import HALVES, SCALE_FLOATS, Sums, Tiling, Window, heads_to_join
+from longca.kernels.backends.fa4._sums import HALVES, SCALE_FLOATS, Sums, Tiling, Window, heads_to_join, heavy_first
 from longca.kernels.base import Case, No, Yes
 from longca.masks import Mask
 
@@ -121,6 +121,13 @@ def test_joined_heads_share_a_kv_head_and_follow_each_other() -> None:
     assert all(joined[3 * (head % 2) + token, head // 2] == 8 * token + head for token in range(3) for head in range(8))
     outermost = torch.empty(8, 3, 1).transpose(0, 1)
     assert attention._joined(outermost).data_ptr() == outermost.data_ptr(), "nothing is copied"
+
+
+def test_heavy_tiles_come_first_and_equal_ones_stay_in_order() -> None:
+    work = np.array([1, 64, 3, 64, 70, 0, 200])
+    order = heavy_first(work)
+    assert sorted(order) == list(range(7))
+    assert order.tolist() == [6, 1, 3, 4, 2, 0, 5]
 
 
 @pytest.mark.parametrize(("tiles", "heads"), [([18] * 256, 8), ([300, *[2] * 255], 1), ([20, *[10] * 255], 4), ([60, *[10] * 255], 2)])

@@ -69,7 +69,15 @@ def test_every_mask(name: str, heads: tuple[int, int], dim: int, dtype: str) -> 
 
 @pytest.mark.parametrize("name", ["causal_document", "share_question", "sliding_window_causal"])
 @pytest.mark.parametrize(
-    "fusing", [Fusing(joined=2), Fusing(joined=8), Fusing(joined=8, finishes=False), Fusing(lists=True), Fusing(rounds=2)]
+    "fusing",
+    [
+        Fusing(joined=2),
+        Fusing(joined=8),
+        Fusing(joined=8, finishes=False),
+        Fusing(lists=True),
+        Fusing(heavy_first=True, joined=4),
+        Fusing(rounds=2),
+    ],
 )
 def test_options(name: str, fusing: Fusing) -> None:
     tokens = 1536  # heads are joined only where the last tile is whole

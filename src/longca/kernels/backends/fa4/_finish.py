@@ -29,6 +29,7 @@ from cutlass.cutlass_dsl import T, dsl_user_op
 from flash_attn.cute import copy_utils
 from flash_attn.cute.flash_bwd_sm90 import FlashAttentionBackwardSm90
 from flash_attn.cute.named_barrier import NamedBarrierBwd
+from flash_attn.cute.tile_scheduler import SingleTileScheduler
 
 from longca.kernels.backends.fa4 import _chunks
 from longca.kernels.backends.fa4._chunks import CHUNK, STEPS, column_of, distance, first_place, in_order, row_of, turn_of
@@ -304,7 +305,34 @@ def _together(original: Callable[..., Any]) -> Callable[..., Any]:
     return warp_idx
 
 
-class _Patch:
+def _with_order_given(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The scheduler of single tiles has no use for places of documents: what comes as such is the order of the key tiles, and the scheduler
+    keeps it where other kernels keep numbers of splits."""
+
+    def create(args: Any, **where: Any) -> Any:
+        params = original(args, **where)
+        if _warps_store_together.get():
+            params.num_splits_dynamic_ptr = args.cu_total_m_blocks_ptr
+        return params
+
+    return create
+
+
+def _in_order(original: Callable[..., Any]) -> Callable[..., Any]:
+    def create(params: Any, *args: Any, **kwargs: Any) -> Any:
+        scheduler = original(params, *args, **kwargs)
+        if _warps_store_together.get() and params.num_splits_dynamic_ptr is not None:
+            tile, head, batch = scheduler._blk_coord
+            place = tile + head * params.num_block
+            scheduler._blk_coord = (params.num_splits_dynamic_ptr[place // params.num_head], place % params.num_head, batch)
+        return scheduler
+
+    return create
+
+
+class _Patches:
+    """Replaces functions of the library by ones that do more while `compiled` runs, and are otherwise unchanged."""
+
     installed: ClassVar[bool] = False
 
     @classmethod
@@ -312,6 +340,8 @@ class _Patch:
         if not cls.installed:
             cls.installed = True
             cute.arch.warp_idx = _together(cute.arch.warp_idx)
+            SingleTileScheduler.Params.create = staticmethod(_with_order_given(SingleTileScheduler.Params.create))
+            SingleTileScheduler.create = staticmethod(_in_order(SingleTileScheduler.create))
 
 
 def compiled(*arguments: Any) -> Any:
@@ -325,7 +355,7 @@ def compiled(*arguments: Any) -> Any:
 def _compiling() -> Iterator[None]:
     """Kernels compiled inside this context send warps 2 and 3 where warp 1 goes, so that `dQaccum_store` gets them too: the library asks
     for the number of a warp only to choose between its roles."""
-    _Patch.install()
+    _Patches.install()
     token = _warps_store_together.set(True)
     try:
         yield

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from longca.kernels.backends.fa4._bands import BandAttention, Tuning, backward_rows
-from longca.kernels.backends.fa4._sums import Sums, Tiling, Window, heads_to_join
+from longca.kernels.backends.fa4._sums import LONGEST_SHARE, LONGEST_SHARE_IN_FRONT, Sums, Tiling, Window, heads_to_join, heavy_first
 from longca.kernels.backends.fa4.kernel import Fa4Documents
 from longca.kernels.lower import upload
 from longca.kernels.shared import band_mask
@@ -41,6 +41,7 @@ class Fusing:
     rounds: int | None = None  # copies that bring half a dQ tile to shared memory; one needs 32 KiB, which head size 64 does not leave
     keeps_sums: bool = True  # sums stay cleared between calls; False: every call clears them
     lists: bool = False  # tile lists also for documents and windows, which the library knows
+    heavy_first: bool = False  # thread blocks of the key tiles with the most queries begin first; only with tile lists
     finishes: bool = True  # dQ inside the main kernel; False: the library's own backward, for joined heads
     joined: int | None = 1  # query heads of one KV head that a thread block takes one after the other; more than one needs tile lists
 
@@ -50,7 +51,7 @@ def fused_attention(mask: AnyMask, case: Case, fusing: Fusing) -> Attention:
     from longca.kernels.base import No
     from longca.kernels.shared import documents_of
 
-    if fusing.lists or fusing.joined != 1 or isinstance(documents_of(mask), No):
+    if fusing.lists or fusing.heavy_first or fusing.joined != 1 or isinstance(documents_of(mask), No):
         return FusedBands(band_mask(mask), case, fusing)
     return FusedDocuments(band_mask(mask), case, fusing)
 
@@ -84,9 +85,10 @@ class FusedBands(BandAttention):
         rows, keys = backward_rows(case), KEYS
         lists = mask.tiles(rows, keys).by_col()
         self.heads, self.finishes = 1, fusing.finishes
+        lengths = np.diff(lists.full_ptr) + np.diff(lists.partial_ptr)
         if mask.seqlen_q % rows == 0:
-            lengths = np.diff(lists.full_ptr) + np.diff(lists.partial_ptr)
-            self.heads = gcd(fusing.joined, case.group) if fusing.joined else heads_to_join(lengths, case.heads_q, case.group)
+            longest = LONGEST_SHARE_IN_FRONT if fusing.heavy_first else LONGEST_SHARE
+            self.heads = gcd(fusing.joined, case.group) if fusing.joined else heads_to_join(lengths, case.heads_q, case.group, longest)
         joined = replace(case, seqlen_q=self.heads * mask.seqlen_q, heads_q=case.heads_q // self.heads)
         tiling = Tiling(np.array([0, joined.seqlen_q]), np.array([0, mask.seqlen_k]), rows, keys)
         counts = np.bincount(np.concatenate([lists.full_idx, lists.partial_idx]), minlength=tiling.places // self.heads).astype(np.int32)
@@ -97,6 +99,8 @@ class FusedBands(BandAttention):
             options["mask_mod"] = self.cute.Intervals(function.count, function.anchors_are_keys, function.per_fragment, joined=self.heads)
             options["block_sparse_tensors"] = self._lists(repeated(lists, self.heads, mask.seqlen_q // rows), (rows, keys), packed=False)
         self.finished.take_lists(options["block_sparse_tensors"], options["mask_mod"], options["aux_tensors"])
+        if fusing.heavy_first:
+            self.finished.searched = None, upload(heavy_first(lengths), case.device)  # the library hands the order to the scheduler
 
     def backward(self, dout_LHD: Tensor, q_LHD: Tensor, k_LHD: Tensor, v_LHD: Tensor, out_LHD: Tensor, lse_HL: Tensor | None) -> Gradients:
         assert lse_HL is not None
@@ -154,7 +158,8 @@ class Backward:
         rows = tiling.rows_of_none(counts)
         self.idle_rows = upload(rows, case.device) if len(rows) else None
         self.documents: tuple[Any, Any] | None = None
-        self.searched: tuple[Any, Any] = (None, None)  # places of the documents' tiles of queries and of keys, where there are many
+        # places of the documents' tiles of queries and of keys, where there are many documents; or, with lists, the order of key tiles
+        self.searched: tuple[Any, Any] = (None, None)
         self.lists: Any = None
         self.mask_mod: Any = None
         self.aux_tensors: Any = None
@@ -227,7 +232,7 @@ class Backward:
             *self._batched(sums, result),
             *(scale, self.documents[1] if self.documents else None, None, 90),
             *(self.dtype, self.case.head_dim, self.tiling.keys, WARP_GROUPS * 128, self.config.AtomLayoutNdKV, self.config.dKV_swapAB),
-            cu_total_m_blocks=self.searched[1],
+            cu_total_m_blocks=self.searched[1] if self.documents else None,
             fake_mode=self.library.is_fake_mode(),
         )
 

@@ -24,17 +24,25 @@ SCALE_FLOATS = 4  # the room of the scale: what follows stays aligned
 HALVES = 2  # of a tile, one per warp group, each with a counter of its own
 
 
-MULTIPROCESSORS, LONGEST_SHARE = 132, 0.1  # of an H200; of the whole time, that the longest thread block may take
+MULTIPROCESSORS = 132  # of an H200
+LONGEST_SHARE, LONGEST_SHARE_IN_FRONT = 0.1, 0.5  # of the whole time, that a thread block may take: anywhere, or where the longest begin
 
 
-def heads_to_join(query_tiles: Ints, heads_q: int, group: int) -> int:
+def heavy_first(query_tiles: Ints) -> NDArray[np.int32]:
+    """Returns the key tiles, those with the most query tiles first. Tiles of about the same work stay in order: neighbours read the same
+    queries, and read them from the L2 cache if they run at the same time."""
+    work = np.floor(2 * np.log2(np.maximum(query_tiles, 1)))
+    return np.argsort(-work, kind="stable").astype(np.int32)
+
+
+def heads_to_join(query_tiles: Ints, heads_q: int, group: int, longest: float = LONGEST_SHARE) -> int:
     """Returns how many query heads of one KV head a thread block takes: as many as leave the longest block short beside the whole.
 
     `query_tiles` are the query tiles of each key tile. With more heads, blocks load keys and values, and store dk and dv, less often.
     """
     whole = float(query_tiles.sum()) * heads_q / MULTIPROCESSORS
     divisors = [heads for heads in range(group, 0, -1) if group % heads == 0]
-    return next((heads for heads in divisors if int(query_tiles.max(initial=0)) * heads <= LONGEST_SHARE * whole), 1)
+    return next((heads for heads in divisors if int(query_tiles.max(initial=0)) * heads <= longest * whole), 1)
 
 
 class Window(NamedTuple):
