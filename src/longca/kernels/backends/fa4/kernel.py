@@ -70,6 +70,11 @@ class Fa4(Kernel):
             return No("takes several documents, and this mask has one; fa4:native takes it")
         return Yes()
 
+    def workspace(self, case: Case) -> int:
+        """As of any kernel; fa4:fused holds it between calls, with two counters and an expected count for each tile of 64 rows and head."""
+        counters = 3 * 4 * case.heads_q * -(-case.seqlen_q // HALF_BLOCK)
+        return super().workspace(case) + (counters if self.variant == "fused" else 0)
+
     def prepare(self, mask: AnyMask, case: Case) -> Attention:
         attention = self._lowered(mask, case)
         short = replace(case, seqlen_q=min(case.seqlen_q, SHORT), seqlen_k=min(case.seqlen_k, SHORT), numbers="")
