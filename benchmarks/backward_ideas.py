@@ -5,9 +5,9 @@
     PYTHONPATH=src python benchmarks/backward_ideas.py --compile-only     needs no GPU: compiles for a Hopper GPU into --cache
 
 First each idea goes through the check on small masks, in a process of its own, which ends after --timeout seconds: a kernel that hangs
-costs no more, and an idea that is wrong is not timed. Then one process times all kernels in turn on the same numbers. It prints milliseconds,
-TFLOP/s and the share of what tiles allow (`benchmarks/limits.py`); of FlashAttention-4's kernels also the parts of the time: before, main,
-after, and rest (fills). Compiled kernels are kept in --cache for the next process.
+costs no more, and an idea that is wrong is not timed. Then one process times all kernels in turn on the same numbers. It prints
+milliseconds, TFLOP/s and the share of what tiles allow (`benchmarks/limits.py`); of FlashAttention-4's kernels also the parts of the time:
+before, main, after, and rest (fills). Compiled kernels are kept in --cache for the next process.
 
 Ideas, each against the one named `fused`:
     fused       fa4:fused: dQ is finished inside the main kernel, and its sums stay cleared between calls
