@@ -163,7 +163,7 @@ LAST_RESORT = 99
 
 class Preference(NamedTuple):
     """By device: the place of a kernel among those that `best` chooses from, lowest first; None: it is never chosen. A kernel in the place
-    `LAST_RESORT` takes part only where no other can run the call: it is so slow that trying it would take minutes."""
+    `LAST_RESORT` takes part only where no other runs the call and returns an lse: it is so slow that trying it would take minutes."""
 
     cpu: int | None = None
     cuda: int | None = None

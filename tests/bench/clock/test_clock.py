@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from longca.bench.clock.clock import Call, Sample, half_width, measure, nothing, steady
+from longca.bench.clock.clock import ENOUGH, Call, Sample, half_width, measure, nothing, steady
 from longca.bench.clock.timers import HostTimer
 from longca.results.settings import ClockSettings
 
@@ -164,6 +164,13 @@ def test_a_call_longer_than_the_budget_is_still_sampled() -> None:
 def test_a_long_call_gets_enough_samples_within_four_budgets(ms: float, samples: int) -> None:
     timing = measure(lambda: None, FakeTimer(noisy(ms, 0.05)), ClockSettings(budget_s=0.5, least=5))
     assert (len(timing.samples), timing.stop) == (pytest.approx(samples, abs=1), "budget")
+
+
+def test_of_enough_samples_the_extremes_do_not_count() -> None:
+    """One outlier on each side, as long calls have them: of fewer samples both count."""
+    for number, counts in ((ENOUGH - 1, True), (ENOUGH, False)):
+        samples = [0.5, *[1.0] * (number - 2), 2.0]
+        assert (half_width(samples) > 0) == counts
 
 
 def test_one_sample_knows_nothing() -> None:

@@ -9,6 +9,7 @@ out changes by just these factors, to the bit. All ranks of a group draw the sam
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache, partial
 from random import Random
 from typing import Any, Protocol
 
@@ -22,7 +23,7 @@ from longca.results.record import Pass
 
 POWERS = tuple(sign * 2.0**power for power in range(-3, 4) for sign in (1, -1))
 SIGNS = (1.0, -1.0)  # in fp16, whose small numbers lose bits when they are halved: bits of a deterministic kernel would differ
-CHOICES, SIGN_CHOICES = 4096, 256  # of factors of all heads, and of signs of all dimensions; made once: a copy to a device takes its time
+CHOICES, SIGN_CHOICES = 4096, 256  # of factors of all heads, and of signs of all dimensions; drawn once: a copy to a device takes its time
 
 
 class TimedSubject(Subject, Protocol):
@@ -49,20 +50,22 @@ def call_of(subject: TimedSubject, inputs: Inputs, pass_: Pass) -> Callable[[], 
     return {Pass.FWD: forward, Pass.BWD: lambda: subject.backward(inputs), Pass.BOTH: both}[pass_]
 
 
+@lru_cache(maxsize=8)
+def _draw(values: tuple[float, ...], shape: tuple[int, ...], seed: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """A tensor of values drawn with equal chances; nobody may write to it, as the calls of many kernels share it."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.tensor(values)[torch.randint(len(values), shape, generator=generator)].to(dtype).to(device)
+
+
 class Calls:
     """Gradients are returned, never accumulated. `sums` are those of all calls but the last, whose outputs `last` returns."""
 
     def __init__(self, subject: TimedSubject, inputs: Inputs, case: Case, seed: int) -> None:
         self._subject, self._inputs, self._case, self._group = subject, inputs, case, case.group
         self._random = Random(seed)
-        generator = torch.Generator().manual_seed(seed)
-
-        def drawn(values: tuple[float, ...], *shape: int) -> torch.Tensor:
-            drawn = torch.tensor(values)[torch.randint(len(values), shape, generator=generator)]
-            return drawn.to(inputs.v.dtype).to(inputs.v.device)
-
-        self._factors = drawn(SIGNS if case.dtype == "fp16" else POWERS, CHOICES, case.heads_kv, 1)
-        self._signs = drawn(SIGNS, SIGN_CHOICES, case.heads_kv, case.head_dim_v)
+        draw = partial(_draw, seed=seed, dtype=inputs.v.dtype, device=inputs.v.device)
+        self._factors = draw(SIGNS if case.dtype == "fp16" else POWERS, (CHOICES, case.heads_kv, 1))
+        self._signs = draw(SIGNS, (SIGN_CHOICES, case.heads_kv, case.head_dim_v))
         self._one = torch.ones_like(self._factors[0])
         self._factor = self._sign = self._one  # of the inputs now
         self._of_v = self._of_dout = self._one

@@ -31,6 +31,7 @@ from longca.text import plural
 
 Tensors = dict[str, torch.Tensor]
 DATA_WORDS = {"plain": "plain data", "loud": "data with loud edges and large scores"}
+EQUAL_TOKENS = 1 << 16  # compared at once
 FACTOR = 8.0  # times the expected error of a token
 GROUP, MEAN_FACTOR = 128, 1.75  # tokens, and times their expected error, on average over the group
 BIAS, BIAS_FACTOR = {"bf16": 2e-3, "fp16": 5e-4, "fp32": 2e-6, "fp64": 1e-14}, 6.0  # relative, and times the standard deviation of it
@@ -244,12 +245,10 @@ class Outputs:
 
     tensors: Tensors = field(default_factory=dict)
     copies: Tensors = field(default_factory=dict)
-    _fingerprints: dict[str, tuple[int, int]] = field(default_factory=dict)  # of the copies, which nobody changes
 
     def changed(self) -> list[str]:
         """The names of tensors that are no longer what they were."""
-        self._fingerprints |= {name: _fingerprint(self.copies[name]) for name in self.tensors if name not in self._fingerprints}
-        return [name for name, tensor in self.tensors.items() if _fingerprint(tensor) != self._fingerprints[name]]
+        return [name for name, tensor in self.tensors.items() if not _same_bits(tensor, self.copies[name])]
 
 
 class _Run:
@@ -288,7 +287,7 @@ class _Run:
             verdict.problems.append(f"its {step} changes its input {' and '.join(changed)}")
         if case.deterministic and not verdict.problems:
             again = _by_name(step, names, call(), verdict)
-            other = [name for name, tensor in again.items() if _fingerprint(tensor) != _fingerprint(outputs.copies[name])]
+            other = [name for name, tensor in again.items() if not _same_bits(tensor, outputs.copies[name])]
             if other:
                 differ = f"{' and '.join(other)} {'differs' if len(other) == 1 else 'differ'}"
                 verdict.problems.append(f"its {step} is not deterministic, as was asked for: {differ} in a second call on the same inputs")
@@ -372,12 +371,24 @@ def _poison(case: Case) -> None:
     del held
 
 
+def _bits(x: torch.Tensor) -> torch.Tensor:
+    """The bits as integers, which are equal also where values are NaN, and differ for 0 and -0."""
+    return x.detach().view({2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()])
+
+
+def _same_bits(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Compares in parts, so that no mask of the whole is made."""
+    if (x.shape, x.dtype, x.device) != (y.shape, y.dtype, y.device):
+        return False
+    return all(torch.equal(*parts) for parts in zip(_bits(x).split(EQUAL_TOKENS), _bits(y).split(EQUAL_TOKENS), strict=True))
+
+
 def _fingerprint(x: torch.Tensor) -> tuple[int, int]:
     """Sums of the bits, weighted by token and by place in a token: changed values and swapped ones both show."""
-    bits = x.detach().view({2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()])
+    bits = _bits(x)
     bits = bits if bits.dim() == 3 else bits.view(len(bits), -1, 1)  # lse, sinks
     sums = bits.sum((1, 2), dtype=torch.int64), bits.sum(0, dtype=torch.int64).flatten()
-    weighted = [int((part * (2 * torch.arange(len(part), device=part.device) + 1)).sum()) for part in sums]
+    weighted = torch.stack([(part * (2 * torch.arange(len(part), device=part.device) + 1)).sum() for part in sums]).tolist()
     return weighted[0], weighted[1]
 
 

@@ -16,7 +16,7 @@ from longca.bench.check.sampled_rows import FIRST_SHARP, LOUD, SHARP, SHARP_EVER
 from longca.kernels.base import Case, Layout
 from longca.kernels.inputs import DTYPES, WHICH, Inputs, make, make_sinks, tokens
 from longca.kernels.lower import Visibility
-from longca.masks import AnyMask
+from longca.masks import AnyMask, BlockMask
 
 DATA_SETS = ("plain", "loud")
 CHUNK_PAIRS = {"cpu": 1 << 22, "cuda": 1 << 28}
@@ -143,52 +143,52 @@ class ExpectedErrors:
         self.squares = {name: torch.zeros(shape, dtype=torch.float64, device=case.device) for name, shape in shapes.items()}
         self.scale, self.tanh = case.softmax_scale, TANH.get(case.dtype, self.work) if case.softcap else 0.0
 
-    def score_error(self, q_GLD: torch.Tensor, k_LD: torch.Tensor, lse_GL: torch.Tensor, largest_GL: torch.Tensor | float) -> torch.Tensor:
-        """The expected error of a row's scores and lse, [group, rows, 1]: also the relative error of its probabilities.
+    def score_error(self, q: torch.Tensor, k_HLD: torch.Tensor, lse: torch.Tensor, largest: torch.Tensor | float) -> torch.Tensor:
+        """The expected error of a row's scores and lse, [KV heads, group, rows, 1]: also the relative error of its probabilities.
 
-        `largest_GL` is the largest capped score of each row, 0 where scores are not capped.
+        `largest` is the largest capped score of each row, 0 where scores are not capped.
         """
-        length: torch.Tensor = q_GLD.norm(dim=-1) * k_LD.norm(dim=-1).square().mean().sqrt() * abs(self.scale)
-        size = torch.where(lse_GL.isfinite(), lse_GL.abs(), 0.0)
-        error: torch.Tensor = self.work * (1 + length + size) / 2 + self.tanh * largest_GL
+        length: torch.Tensor = q.norm(dim=-1) * k_HLD.norm(dim=-1).square().mean(-1).sqrt()[:, None, None] * abs(self.scale)
+        size = torch.where(lse.isfinite(), lse.abs(), 0.0)
+        error: torch.Tensor = self.work * (1 + length + size) / 2 + self.tanh * largest
         return error[..., None]
 
-    def forward(self, p: torch.Tensor, v_LD: torch.Tensor, score: torch.Tensor, chunk: slice, heads: slice) -> None:
-        square = (self.step**2 + score.square()) * (p.square() @ v_LD.square().mean(1, keepdim=True))
+    def forward(self, p: torch.Tensor, v_HLD: torch.Tensor, score: torch.Tensor, chunk: slice, heads: slice) -> None:
+        square = (self.step**2 + score.square()) * _times(p.square(), v_HLD.square().mean(2, keepdim=True))
         if self.adding:
-            square += (self.adding * (p @ v_LD.abs().mean(1, keepdim=True))).square()
-        self.squares["out"][chunk, heads] = square.squeeze(2).T
-        self.squares["lse"][heads, chunk] = score.squeeze(2).square()
+            square += (self.adding * _times(p, v_HLD.abs().mean(2, keepdim=True))).square()
+        self.squares["out"][chunk, heads] = square.squeeze(3).flatten(0, 1).T
+        self.squares["lse"][heads, chunk] = score.squeeze(3).flatten(0, 1).square()
 
     def backward(
-        self, p: torch.Tensor, sizes: torch.Tensor, q_GLD: torch.Tensor, k_LD: torch.Tensor, dout_GLD: torch.Tensor,
-        score: torch.Tensor, chunk: slice, keys: slice, heads: slice, kv_head: int, steep: torch.Tensor | None,
+        self, p: torch.Tensor, sizes: torch.Tensor, q: torch.Tensor, k_HLD: torch.Tensor, dout: torch.Tensor,
+        score: torch.Tensor, chunk: slice, keys: slice, heads: slice, kv_heads: slice, steep: torch.Tensor | None,
     ) -> None:  # fmt: skip
         """`sizes` are the sizes of the score gradients before what cancels in them; `steep` is how much of them the cap takes away."""
         relative = self.step**2 + score.square()
-        dout, k, q = (x.square().mean(-1, keepdim=True) for x in (dout_GLD, k_LD, q_GLD))
-        self.squares["dv"][keys, kv_head] += (p.square().transpose(-1, -2) @ (relative * dout)).sum((0, 2))
+        dout, k, q = (x.square().mean(-1, keepdim=True) for x in (dout, k_HLD, q))
+        self.squares["dv"][keys, kv_heads] += (p.square().mT @ (relative * dout)).sum((1, 3)).T
         squares = sizes.square()
-        dq = relative * (squares @ k)
-        dk = squares.transpose(-1, -2) @ (relative * q)
+        dq = relative * _times(squares, k)
+        dk = squares.mT @ (relative * q)
         if steep is not None:  # the slope 1 - tanh² has twice the error of tanh²
             squares = (2 * self.tanh * steep).square()
-            dq += squares @ k
-            dk += squares.transpose(-1, -2) @ q
+            dq += _times(squares, k)
+            dk += squares.mT @ q
         if self.adding:
             squares = (self.adding * torch.maximum(p * sizes.sum(-1, keepdim=True), _until_larger(p, sizes))).square()
-            dq += squares @ k
-            dk += squares.transpose(-1, -2) @ q
-            dq += (self.adding * (sizes @ k.sqrt())).square()
-            dk += (self.adding * (sizes.transpose(-1, -2) @ q.sqrt())).square()
-            self.squares["dv"][keys, kv_head] += (self.adding * (p.transpose(-1, -2) @ dout.sqrt())).square().sum((0, 2))
-        self.squares["dq"][chunk, heads] = dq.squeeze(2).T
-        self.squares["dk"][keys, kv_head] += dk.sum((0, 2))
+            dq += _times(squares, k)
+            dk += squares.mT @ q
+            dq += (self.adding * _times(sizes, k.sqrt())).square()
+            dk += (self.adding * (sizes.mT @ q.sqrt())).square()
+            self.squares["dv"][keys, kv_heads] += (self.adding * (p.mT @ dout.sqrt())).square().sum((1, 3)).T
+        self.squares["dq"][chunk, heads] = dq.squeeze(3).flatten(0, 1).T
+        self.squares["dk"][keys, kv_heads] += dk.sum((1, 3)).T
 
     def sinks(self, weight: torch.Tensor, delta: torch.Tensor, spread: torch.Tensor, score: torch.Tensor, heads: slice) -> None:
         """`weight` is the probability of the sink in each row, and `spread` what the rounding of out acts on in delta."""
         terms = weight.square() * ((self.step * spread).square() + (score * delta).square())
-        self.squares["dsinks"][heads] += terms.sum((1, 2)) + (self.work * (weight * spread).sum((1, 2))).square()
+        self.squares["dsinks"][heads] += (terms.sum((2, 3)) + (self.work * (weight * spread).sum((2, 3))).square()).flatten()
 
     def with_rounded(self, name: str, exact: torch.Tensor, rounded: torch.Tensor) -> torch.Tensor:
         """The rms error per token and head: what the rounded run is off, and, where luck made that small, what is expected."""
@@ -240,48 +240,57 @@ def _attend(
     step = max(1, CHUNK_PAIRS[case.device] // max(1, keys_total * group))
     chunks = [slice(start, min(start + step, n)) for start in range(0, n, step)]
     spans = [visible.span(sampled.rows[chunk]) for chunk in chunks]
-    for head in range(case.heads_kv):
-        mine = slice(head * group, (head + 1) * group)
+    at_once = max(1, CHUNK_PAIRS[case.device] // max(1, keys_total * group * n))  # KV heads: all of them where rows are few
+    for some in (range(case.heads_kv)[start : start + at_once] for start in range(0, case.heads_kv, at_once)):
+        heads, mine = slice(some.start, some.stop), slice(some.start * group, some.stop * group)
+        sink_HG1 = sinks[mine].unflatten(0, (-1, group))[..., None]
         for chunk, (first, last) in zip(chunks, spans, strict=True):
             if last == first:
                 continue
             rows, keys = all_rows[chunk], slice(first, last)
-            k_LD, v_LD = inputs.k[keys, head].to(work), inputs.v[keys, head].to(work)
-            q_GLD, dout_GLD = (x[rows][:, mine].transpose(0, 1).to(work) for x in (inputs.q, inputs.dout))
-            hidden = ~visible(rows, first, last, head)
-            scores, bent = _capped((q_GLD @ k_LD.T).mul_(scale), case.softcap)
+            k_HLD, v_HLD = (x[keys, heads].transpose(0, 1).to(work) for x in (inputs.k, inputs.v))
+            q, dout = (x[rows, mine].unflatten(1, (-1, group)).permute(1, 2, 0, 3).to(work) for x in (inputs.q, inputs.dout))
+            distinct = some if isinstance(mask, BlockMask) else some[:1]
+            hidden = ~torch.stack([visible(rows, first, last, head) for head in distinct])[:, None]
+            scores, bent = _capped(_times(q, k_HLD.mT).mul_(scale), case.softcap)
             largest = scores.masked_fill(hidden, 0.0).abs().amax(-1) if case.softcap else 0.0
-            row_lse = torch.logaddexp(scores.masked_fill_(hidden, float("-inf")).logsumexp(-1), sinks[mine, None])
+            row_lse = torch.logaddexp(scores.masked_fill_(hidden, float("-inf")).logsumexp(-1), sink_HG1)
             p = scores.sub_(row_lse.clamp_min(-1e30)[..., None]).exp_()
-            row_out = low(low(p) @ v_LD)
-            out[chunk, mine], lse[mine, chunk] = row_out.transpose(0, 1), row_lse
+            row_out = low(_times(low(p), v_HLD))
+            out[chunk, mine], lse[mine, chunk] = row_out.flatten(0, 1).transpose(0, 1), row_lse.flatten(0, 1)
             if expected is not None:
-                score_error = expected.score_error(q_GLD, k_LD, row_lse, largest)
-                expected.forward(p, v_LD, score_error, chunk, mine)
+                score_error = expected.score_error(q, k_HLD, row_lse, largest)
+                expected.forward(p, v_HLD, score_error, chunk, mine)
             if not case.backward:
                 continue
-            dp = dout_GLD @ v_LD.T
-            delta = (dout_GLD * row_out).sum(-1, keepdim=True)
-            of_sink = (sinks[mine, None] - row_lse).nan_to_num_(nan=-torch.inf, neginf=-torch.inf).exp()[..., None]
-            dsinks[mine] -= (of_sink * delta).sum((1, 2))
+            dp = _times(dout, v_HLD.mT)
+            delta = (dout * row_out).sum(-1, keepdim=True)
+            of_sink = (sink_HG1 - row_lse).nan_to_num_(nan=-torch.inf, neginf=-torch.inf).exp()[..., None]
+            dsinks[mine] -= (of_sink * delta).sum((2, 3)).flatten()
             if of_keys:
-                dv[keys, head] += (low(p).transpose(-1, -2) @ dout_GLD).sum(0)
+                dv[keys, heads] += (low(p).mT @ dout).sum(1).transpose(0, 1)
             if expected is not None:
                 # what the rounding of out, and of the probabilities in it, acts on; their sum, delta, may cancel
-                spread = torch.hypot((dout_GLD * row_out).norm(dim=-1, keepdim=True), (p * dp).norm(dim=-1, keepdim=True))
+                spread = torch.hypot((dout * row_out).norm(dim=-1, keepdim=True), (p * dp).norm(dim=-1, keepdim=True))
                 sizes = (p * (dp.abs() + spread)).mul_(abs(scale))
                 steep = None if bent is None else sizes * bent
                 straight = sizes if steep is None else sizes - steep
-                expected.backward(p, straight, q_GLD, k_LD, dout_GLD, score_error, chunk, keys, mine, head, steep)
+                expected.backward(p, straight, q, k_HLD, dout, score_error, chunk, keys, mine, heads, steep)
                 expected.sinks(of_sink, delta, spread, score_error, mine)
             dscores = p.mul_(dp.sub_(delta)).mul_(scale)
             dscores = low(dscores if bent is None else dscores.mul_(1 - bent))
-            dq[chunk, mine] = low(dscores @ k_LD).transpose(0, 1)
+            dq[chunk, mine] = low(_times(dscores, k_HLD)).flatten(0, 1).transpose(0, 1)
             if of_keys:
-                dk[keys, head] += (dscores.transpose(-1, -2) @ q_GLD).sum(0)
+                dk[keys, heads] += (dscores.mT @ q).sum(1).transpose(0, 1)
     gradients = ({"dq": dq} if case.backward else {}) | ({"dk": low(dk), "dv": low(dv)} if of_keys else {})
     gradients |= {"dsinks": dsinks} if of_keys and inputs.sinks is not None else {}
     return {"out": out, "lse": lse} | gradients
+
+
+def _times(x_HGRA: torch.Tensor, y_HAB: torch.Tensor) -> torch.Tensor:
+    """The product of the rows of all query heads with the matrix of their KV head, which is not copied for each of them."""
+    product: torch.Tensor = (x_HGRA.flatten(1, 2) @ y_HAB).unflatten(1, x_HGRA.shape[1:3])
+    return product
 
 
 def _capped(scores: torch.Tensor, softcap: float) -> tuple[torch.Tensor, torch.Tensor | None]:

@@ -7,7 +7,7 @@ that a full cache could save them less than 1 % are made without a flush: it wou
 
 What is done before a timed call (inputs change, outputs are summed, the cache is flushed) draws little power: seen on an H200, kernels of
 2 ms ran at 525 W instead of 650 W beside it, and up to 10 % faster than in a loop. So calls that are not timed keep the device under load
-for `LOAD` times as long. A call that takes the host about as long as the device cannot do that: a device that runs it never is under load.
+for `LOAD` times as long. Calls that take the host about as long as the device cannot do that, and none are made.
 """
 
 from __future__ import annotations
@@ -112,13 +112,17 @@ class CudaTimer:
         try:
             for _ in range(self.loads):
                 load()
-                self._calls += 1
-                self._expect(ms)
+                self._called(ms)
         except self._cuda.OutOfMemoryError:
             if not self._ahead:
                 raise
             return False
         return True
+
+    def _called(self, ms: float) -> None:
+        """Notes that the device has one more call to do, which takes about so long."""
+        self._calls += 1
+        self._expect(ms)
 
     def _expect(self, ms: float) -> None:
         """Notes that the device has so much more to do."""
@@ -146,8 +150,7 @@ class CudaTimer:
         call()
         call_ms = (time.perf_counter() - began) * 1e3
         end.record()
-        self._calls += 1
-        self._expect(last_ms)
+        self._called(last_ms)
         late = start.query()  # the device is past the start although the host has only now finished: it may have waited
         # one slow call, such as a first one, must not make the device rest before all others: what it needed is soon forgotten
         self.spin_ms = min(max(LEAST_SPIN_MS, SPARE * call_ms, self.spin_ms / 2), 20.0)

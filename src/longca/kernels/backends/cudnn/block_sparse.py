@@ -28,7 +28,7 @@ class CudnnBlockSparse(Kernel):
     about = "the cuDNN frontend's block-sparse attention (CuTe DSL, Hopper and Blackwell): uniform blocks of 64 or 128"
     needs = "nvidia-cudnn-frontend==1.32.0 nvidia-cutlass-dsl[cu13]"
     modules = ("cudnn", "cutlass", "tvm_ffi")
-    tested = "H200"
+    tested = "H200, not its grouped backward"
     capability = (9, 0)
     preference = Preference(cuda=56)
     gqa = "expands in backward"
