@@ -45,14 +45,13 @@ class Intervals:
     Called by FA4 like any mask function (one score at a time); on Hopper `apply` masks a whole fragment instead.
     """
 
-    def __init__(self, count: int, anchors_are_keys: bool, per_fragment: bool, last_tile_first: bool = False, joined: int = 1) -> None:
+    def __init__(self, count: int, anchors_are_keys: bool, per_fragment: bool, last_tile_first: bool = False) -> None:
         self.count = count
-        self.joined = joined  # heads whose queries follow each other in one sequence, all under the same mask
         self.last_tile_first = last_tile_first
         self.anchors_are_keys = anchors_are_keys
         self.per_fragment = per_fragment
         # FA4's key of the compiled kernel, which it may keep on disk: another version of this file must not find it
-        self.__cute_hash__ = f"longca-intervals-{SOURCE}-{count}-{anchors_are_keys}-{per_fragment}-{last_tile_first}-{joined}"
+        self.__cute_hash__ = f"longca-intervals-{SOURCE}-{count}-{anchors_are_keys}-{per_fragment}-{last_tile_first}"
 
     def __call__(self, batch: Any, head: Any, q_idx: Any, kv_idx: Any, seqlen_info: Any, aux_tensors: Any) -> Any:
         anchor, other = (kv_idx, q_idx) if self.anchors_are_keys else (q_idx, kv_idx)
@@ -66,8 +65,6 @@ class Intervals:
 
     def apply(self, mask: Any, acc_S: Any, m_block: Any, n_block: Any, thr_mma: Any, aux_data: Any) -> None:
         """Masks the fragment `acc_S` of tile (m_block, n_block)."""
-        if self.joined > 1:
-            m_block = m_block % (mask.seqlen_q // (mask.tile_m * self.joined))
         scores = layout_utils.reshape_acc_to_mn(acc_S)
         row_size, column_size = (mask.tile_n, mask.tile_m) if mask.swap_AB else (mask.tile_m, mask.tile_n)
         row_tile, column_tile = (n_block, m_block) if mask.swap_AB else (m_block, n_block)
