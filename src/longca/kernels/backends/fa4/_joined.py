@@ -1,8 +1,8 @@
 """`fa4:joined`: the forward of fa4:bands, and a backward in which a thread block takes several query heads of one KV head in turn.
 
-With n heads joined, keys and values are loaded, and the fp32 sums of dk and dv added, n times less often; where all query heads of a KV head
-are joined, dk and dv need no sums. The library's host function knows no joined heads; this one replaces it. The library's kernels before
-(delta, base-2 lse, cleared sums of dq) and after (sums to dq, dk and dv) are called as they are, and its main kernel with other layouts.
+With n heads joined, keys and values are loaded, and the fp32 sums of dk and dv added, n times less often; where all query heads of a KV
+head are joined, dk and dv need no sums. The library's host function knows no joined heads; this one replaces it. The library's kernels
+before (delta, base-2 lse, cleared sums of dq) and after (sums to dq, dk and dv) are called as they are; its main kernel gets other layouts.
 
 No other label chooses it until it has run on a GPU.
 """
@@ -88,6 +88,8 @@ class JoinedAttention(BandAttention):
         longest = LONGEST_SHARE_IN_FRONT if joining.heavy_first else LONGEST_SHARE
         self.heads = gcd(joining.joined, case.group) if joining.joined else heads_to_join(lengths, case.heads_q, case.group, longest)
         options = self._intervals(mask, tile, anchors_are_keys=self.config.SdP_swapAB)
+        if not self.config.SdP_swapAB and mask.seqlen_k % tile[1] == 0:
+            options["aux_tensors"] *= 2  # full tiles need no test of the end (see `_intervals.bounds_tensors`)
         options["mask_mod"] = _joined_main.JoinedIntervals(options["mask_mod"], self.heads)
         options["lists"], options["pattern"] = self.library.normalize_block_sparse_config_bwd(
             self._lists(with_joined_heads(lists, self.heads), tile, packed=False),
@@ -118,8 +120,7 @@ class JoinedAttention(BandAttention):
         )
         dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
         rows, keys = (
-            -(-length // tile) * tile
-            for length, tile in ((case.seqlen_q, config.m_block_size), (case.seqlen_k, config.n_block_size))
+            -(-length // tile) * tile for length, tile in ((case.seqlen_q, config.m_block_size), (case.seqlen_k, config.n_block_size))
         )
         delta, lse2 = (q.new_empty(1, case.heads_q, rows, dtype=torch.float32) for _ in range(2))
         sums_q = q.new_empty(1, case.heads_q, rows * case.head_dim, dtype=torch.float32)

@@ -1,7 +1,7 @@
 """FlashAttention-4's main Hopper backward kernel for joined heads: a thread block takes several query heads of one KV head in turn.
 
-The library's kernel walks over the query tiles of one head. Here the rows of its tensors are the tiles of several heads: first tile 0 of each
-head, then tile 1 of each head, and so on. Only layouts change; nothing is copied.
+The library's kernel walks over the query tiles of one head. Here the rows of its tensors are the tiles of several heads: tile 0 of each,
+then tile 1 of each, and so on. Only layouts change; nothing is copied.
 
 This file imports the library at the top and is itself imported only when a kernel is prepared. It has no postponed annotations:
 the library's compiler reads them.
@@ -23,9 +23,11 @@ from flash_attn.cute.flash_bwd_sm90 import FlashAttentionBackwardSm90
 from flash_attn.cute.seqlen_info import SeqlenInfoQK
 from flash_attn.cute.tile_scheduler import SingleTileScheduler
 
+from longca.kernels.backends.fa4 import _joined_layout
 from longca.kernels.backends.fa4._intervals import Intervals
+from longca.kernels.backends.fa4._joined_layout import joined_layout
 
-SOURCE = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+SOURCE = hashlib.sha256(b"".join(path.read_bytes() for path in (Path(__file__), Path(_joined_layout.__file__)))).hexdigest()
 _takes_order: ContextVar[bool] = ContextVar("takes_order", default=False)
 
 
@@ -42,7 +44,7 @@ class JoinedIntervals(Intervals):
 
 
 class JoinedBackward(FlashAttentionBackwardSm90):
-    """The library's backward, which gets q, dout and what belongs to each query with the heads of `joined` query tiles in turn."""
+    """The library's backward. `joined` heads share the rows of q and dout, of the base-2 lse and delta, and of the sums of dq."""
 
     joined: int = 1
 
@@ -89,18 +91,12 @@ class JoinedBackward(FlashAttentionBackwardSm90):
         )
 
     def with_joined_heads(self, tensor: cute.Tensor, row_mode: int, head_mode: int, tile: int) -> cute.Tensor:
-        """Returns the tensor with rows (within a tile, joined heads, tiles), and fewer heads. The only batch is a static mode of 1: with
-        it a TMA descriptor has the five modes that it may have."""
         if self.joined == 1:
             return tensor
-        shape, stride = list(tensor.shape), list(tensor.stride)
         aligned = 128 // tensor.element_type.width
-        stride = [step if isinstance(step, int) else cute.assume(step, divby=aligned) for step in stride]
-        shape[0], stride[0] = 1, 0
-        row, head = stride[row_mode], stride[head_mode]
-        shape[row_mode], stride[row_mode] = (tile, self.joined, shape[row_mode] // tile), (row, head, row * tile)
-        shape[head_mode], stride[head_mode] = shape[head_mode] // self.joined, head * self.joined
-        return cute.make_tensor(tensor.iterator, cute.make_layout(tuple(shape), stride=tuple(stride)))
+        stride = tuple(step if isinstance(step, int) else cute.assume(step, divby=aligned) for step in tensor.stride)
+        shape, stride = joined_layout(tensor.shape, stride, row_mode, head_mode, tile, self.joined)
+        return cute.make_tensor(tensor.iterator, cute.make_layout(shape, stride=stride))
 
 
 def _with_joined(original: Callable[..., Any]) -> Callable[..., Any]:
