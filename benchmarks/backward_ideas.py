@@ -227,8 +227,11 @@ def measure(name: str, seqlen: int, ideas: list[str], args: argparse.Namespace) 
     mask = build(name, seqlen)
     case = case_of(mask, args)
     shares = [covered(mask.bands, mask.area, seqlen, seqlen, BACKWARD_ROWS, keys) for keys in (128, 64)]
-    limit, once, more = args.dense * shares[0], *delta_bytes(mask, case)
+    work, limit, once, more = flops(mask, case, Pass.BWD) / 1e12, args.dense * shares[0], *delta_bytes(mask, case)
     print(f"\n{name}, {format_size(seqlen)} tokens, limit {limit:.0f} TFLOP/s, with 64 keys {shares[1] / shares[0]:.2f} times that")
+    if 1e3 * work / limit > args.longest_ms:
+        print(f"  left out: a call takes longer than {args.longest_ms:g} ms; --longest-ms allows more")
+        return
     print(f"  delta: {once:.2f} GB are read before; inside the main kernel it would read {more:.2f} GB more")
     running, clock = list(entrants(mask, case, [*args.peers.split(","), *ideas])), clock_for("cuda")
     if not running:
@@ -236,7 +239,7 @@ def measure(name: str, seqlen: int, ideas: list[str], args: argparse.Namespace) 
     for number in range(WARMUP + SAMPLES):
         for entrant in Random(number).sample(running, len(running)):
             entrant.samples.append(clock.sample(entrant.backward, min(entrant.samples, default=0.0)))
-    right, work, times = list(running[0].backward()), flops(mask, case, Pass.BWD) / 1e12, dict[str, Any]()
+    right, times = list(running[0].backward()), dict[str, Any]()
     for entrant, parts in zip(running, parts_of(running), strict=True):
         speed = 1e3 * work / entrant.ms
         shown = " + ".join(f"{part} {ms:.2f}" for part, ms in parts.items())
@@ -259,6 +262,7 @@ def main() -> int:
     parser.add_argument("--head-dim", type=int, default=128)
     parser.add_argument("--dtype", default="bf16")
     parser.add_argument("--dense", type=float, default=DENSE_SPEED, help="TFLOP/s of the fastest dense backward")
+    parser.add_argument("--longest-ms", type=float, default=200.0, help="leave out masks whose backward takes longer at the limit")
     parser.add_argument("--cache", type=Path, default=Path("out/fa4-cache"), help="folder of compiled kernels")
     parser.add_argument("--out", type=Path, help="a .jsonl file; a line for each mask and length is appended")
     parser.add_argument("--check-only", action="store_true")

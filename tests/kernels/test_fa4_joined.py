@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -274,3 +276,28 @@ def test_many_intervals_are_refused_like_bands(monkeypatch: pytest.MonkeyPatch) 
     stripes = Mask.of(64, 1024, [(0, 64, key, 0, key + 1, 0) for key in range(0, 1024, 4)])
     case = replace(CASE, seqlen_q=64, seqlen_k=1024)
     assert joined(monkeypatch).supports(stripes, case) == kernel.supports_bands(stripes)
+
+
+def benchmark(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("backward_ideas", Path(__file__).parents[2] / "benchmarks" / "backward_ideas.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "backward_ideas", script)
+    spec.loader.exec_module(script)
+    return script
+
+
+def test_ideas_are_kernels_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = benchmark(monkeypatch)
+    joinings = [script.kernel_of(idea).joining for idea in script.IDEAS]
+    assert len(set(joinings)) == len(joinings)
+    assert all(script.kernel_of(idea, small=True).joining.joined for idea in script.IDEAS), "the choice on a small mask would be one head"
+
+
+def test_bytes_of_delta_inside_the_main_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    mask = masks.build("share_question", 640, seed=5)
+    tiles = lower.dense(mask, "cpu").reshape(10, 64, 5, 128).any(3).any(1)
+    before, inside = benchmark(monkeypatch).delta_bytes(mask, replace(CASE, seqlen_q=640, seqlen_k=640))
+    assert before == pytest.approx(2 * 640 * 8 * 128 * 2 / 1e9), "out and dout once"
+    assert inside == pytest.approx(int(tiles.sum()) * 64 * 8 * 128 * 2 / 1e9), "out once for every touched tile"
