@@ -17,7 +17,7 @@ from torch import Tensor
 from longca import masks
 from longca.kernels import backends, lower, registry
 from longca.kernels.backends.fa4 import kernel
-from longca.kernels.backends.fa4._bands import Tuning
+from longca.kernels.backends.fa4._bands import Tuning, backward_rows
 from longca.kernels.backends.fa4._joined import COMPILED, JoinedAttention, Joining, heads_to_join, heavy_first, with_joined_heads
 from longca.kernels.backends.fa4._joined_layout import joined_layout
 from longca.kernels.base import Case, No, Yes
@@ -257,6 +257,10 @@ def test_refused_cases(monkeypatch: pytest.MonkeyPatch, case: Case, words: str) 
     answer = joined(monkeypatch).supports(masks.causal(512), case)
     assert isinstance(answer, No)
     assert words in answer.reason
+
+
+def test_whole_tiles_are_those_of_the_backward() -> None:
+    assert {size: backward_rows(replace(CASE, head_dim=size)) for size in kernel.JOINED_ROWS} == kernel.JOINED_ROWS
 
 
 @pytest.mark.parametrize("version", ["4.0.0b37", ""])

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from longca.masks import AnyMask
 
 BLOCK, HALF_BLOCK = 128, 64  # queries and keys of a tile; forward tiles may be half as large
-JOINED_VERSION, JOINED_DIMS = "4.0.0b36", (64, 128)
+JOINED_VERSION, JOINED_ROWS = "4.0.0b36", {64: 128, 128: 64}  # queries of a tile by head size, as in `_bands.backward_rows`
 SHORT = 257  # tokens: below, they may fill a single tile, for which FA4 compiles backward kernels of its own
 
 
@@ -101,15 +101,13 @@ def supports_bands(mask: AnyMask) -> Answer:
 
 
 def supports_joined(mask: AnyMask, case: Case) -> Answer:
-    from longca.kernels.backends.fa4._bands import backward_rows
-
     if (number := installed_version("flash-attn-4")) != JOINED_VERSION:
         return No(f"replaces parts of flash-attn-4 {JOINED_VERSION}, not of {number or 'a version without a number'}; install that one")
-    if case.head_dim not in JOINED_DIMS or case.head_dim_v != case.head_dim:
-        return No(f"takes head sizes {' and '.join(map(str, JOINED_DIMS))}, the same for v, not {case.head_dim}/{case.head_dim_v}")
+    if case.head_dim not in JOINED_ROWS or case.head_dim_v != case.head_dim:
+        return No(f"takes head sizes {' and '.join(map(str, JOINED_ROWS))}, the same for v, not {case.head_dim}/{case.head_dim_v}")
     if case.group == 1:
         return No("joins the query heads of a KV head, and here each KV head has one; fa4:bands takes equal heads")
-    if case.seqlen_q % (rows := backward_rows(case)):
+    if case.seqlen_q % (rows := JOINED_ROWS[case.head_dim]):
         return No(f"takes multiples of {rows} queries at head size {case.head_dim}, not {case.seqlen_q}; fa4:bands takes any number")
     if case.deterministic and case.backward:
         return No("adds to dq in any order, so that it has no deterministic backward; fa4:native and fa4:varlen have one")
