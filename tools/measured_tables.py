@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache, partial
@@ -23,6 +24,7 @@ LENGTHS = (8192, 16384, 32768, 49152)
 LONG = 32768
 PUBLISHED = ("fa2", "fa3", "cudnn", "flex", "flashmask", "sdpa", "ffa")
 OURS = {"fa2": "fa2:torch", "flashmask": "", "sdpa": "sdpa:cudnn", "ffa": ""}  # by the published name; empty: not in the journal
+PEERS, WITHOUT_IDEAS = ("fa4", "fa4:bands", "fa3", "cudnn_flex"), "the fastest without them"  # in backward_ideas.jsonl
 BEYOND = ("fa4:native", "fa4:varlen", "fa4:bands", "cudnn_flex:rows", "cudnn_flex:documents")
 
 
@@ -226,8 +228,29 @@ def _millijoules(record: Record) -> float:
     return (record.watts or 0.0) * record.times.median / record.seqlen
 
 
+def backward_ideas() -> str:
+    """Milliseconds of a backward for each idea and mask, as before + main + after + rest, and its speed over the fastest kernel without
+    ideas in the same run. Of several runs the last counts."""
+    with (ROOT / "results/h200/backward_ideas.jsonl").open() as file:
+        runs = [run for run in map(json.loads, file) if run["seqlen"] == LONG]
+    cells: dict[str, dict[str, str]] = {WITHOUT_IDEAS: {}}
+    for run in runs:
+        times = run["times"]
+        best = min((label for label in PEERS if label in times), key=lambda label: times[label][1])
+        for label, (ran, ms, *parts) in times.items():
+            shown = f"{ms:.2f}" + (f" = {' + '.join(f'{part:.2f}' for part in parts)}" if parts else "")
+            if label == best:
+                cells[WITHOUT_IDEAS][run["mask"]] = f"{shown}, {ran}"
+            elif label not in PEERS:
+                heads = re.search(r", (\d+ heads)", ran)
+                cells.setdefault(label, {})[run["mask"]] = f"{shown}, {heads[1] + ', ' if heads else ''}{times[best][1] / ms:.2f}"
+    columns = list(dict.fromkeys(run["mask"] for run in runs))
+    return markdown_table(["idea", *columns], [[label, *(row.get(mask, "") for mask in columns)] for label, row in cells.items()])
+
+
 TABLES = {
     "fastest": fastest, "published": published, "artefacts": artefacts, "peers": peers, "sparse-pays": sparse_pays,
     "planning": planning, "energy": energy, "methods": partial(methods, "simulated/h100-ib"),
     "methods-magi": partial(methods, "simulated/h100-ib-magi"), "simulation-error": simulation_error, "nearest-answers": nearest_answers,
+    "backward-ideas": backward_ideas,
 }  # fmt: skip

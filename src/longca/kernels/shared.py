@@ -61,12 +61,17 @@ def refuse_other_scales(case: Case) -> No | None:
     return No(f"knows no other softmax scale than 1/sqrt(head size), not {case.softmax_scale}")
 
 
-def older_than(package: str, least: tuple[int, ...]) -> str:
-    """Returns the version of an installed package that is older than `least`; empty where it is not, or has no version number."""
+def installed_version(package: str) -> str:
+    """Returns the version of an installed package; empty where it has no version number."""
     try:
-        number = version(package)
+        return version(package)
     except PackageNotFoundError:
         return ""
+
+
+def older_than(package: str, least: tuple[int, ...]) -> str:
+    """Returns the version of an installed package that is older than `least`; empty where it is not, or has no version number."""
+    number = installed_version(package)
     release = re.match(r"\d+(\.\d+)*", number)
     return number if release and tuple(map(int, release[0].split("."))) < least else ""
 
