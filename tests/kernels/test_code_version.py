@@ -48,7 +48,7 @@ FRAMEWORK = (
 )
 EDITS = {  # file: the kernels and methods whose versions change
     "kernels/backends/flex/_blocks.py": {"flex"},
-    "kernels/backends/fa4/_intervals.py": {"fa4:native", "fa4:varlen", "fa4:bands", "fa4:blocks", "fa4:joined"},
+    "kernels/backends/fa4/_intervals.py": {"fa4:native", "fa4:varlen", "fa4:bands", "fa4:blocks"},
     "kernels/backends/block_triton/_lists.py": {"block_triton"},
     "kernels/backends/torch_attention.py": {"torch:plain", "torch:chunked"},
     "kernels/backends/cudnn/graph.py": {"cudnn"},

@@ -61,17 +61,12 @@ def refuse_other_scales(case: Case) -> No | None:
     return No(f"knows no other softmax scale than 1/sqrt(head size), not {case.softmax_scale}")
 
 
-def installed_version(package: str) -> str:
-    """Returns the version of an installed package; empty where it has no version number."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
-
-
 def older_than(package: str, least: tuple[int, ...]) -> str:
     """Returns the version of an installed package that is older than `least`; empty where it is not, or has no version number."""
-    number = installed_version(package)
+    try:
+        number = version(package)
+    except PackageNotFoundError:
+        return ""
     release = re.match(r"\d+(\.\d+)*", number)
     return number if release and tuple(map(int, release[0].split("."))) < least else ""
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from longca.kernels.base import Answer, Attention, Case, CompileCache, Kernel, No, Preference, Yes
-from longca.kernels.shared import DocumentAttention, band_mask, documents_of, installed_version, refuse_hopper_shapes, refuse_intervals
+from longca.kernels.shared import DocumentAttention, band_mask, documents_of, refuse_hopper_shapes, refuse_intervals
 from longca.masks import BlockMask, Mask
 
 if TYPE_CHECKING:
@@ -14,12 +14,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from longca.kernels.backends.fa4._bands import Tuning
-    from longca.kernels.backends.fa4._joined import Joining
     from longca.kernels.base import Gradients, GradientsWithSinks
     from longca.masks import AnyMask
 
 BLOCK, HALF_BLOCK = 128, 64  # queries and keys of a tile; forward tiles may be half as large
-JOINED_VERSION, JOINED_ROWS = "4.0.0b36", {64: 128, 128: 64}  # queries of a tile by head size, as in `_bands.backward_rows`
 SHORT = 257  # tokens: below, they may fill a single tile, for which FA4 compiles backward kernels of its own
 
 
@@ -29,18 +27,16 @@ class Fa4(Kernel):
     needs = "flash-attn-4==4.0.0b36 nvidia-cutlass-dsl[cu13]==4.8.1"
     modules = ("flash_attn.cute", "cutlass")
     capability = (9, 0)
-    variants = ("native", "varlen", "bands", "blocks", "joined")
+    variants = ("native", "varlen", "bands", "blocks")
     tested = "H200"
     preference = Preference(cuda=10)
     fp32_sums = ("dq", "dk", "dv")
-    default_for_methods: tuple[str, ...] = ("cuda",)
+    default_for_methods = ("cuda",)
     compile_cache = CompileCache("FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED", "FLASH_ATTENTION_CUTE_DSL_CACHE_DIR")
 
-    def __init__(self, variant: str = "", tuning: Tuning | None = None, joining: Joining | None = None) -> None:
+    def __init__(self, variant: str = "", tuning: Tuning | None = None) -> None:
         super().__init__(variant)
-        self.tuning, self.joining = tuning, joining
-        if variant == "joined":
-            self.tested, self.preference, self.default_for_methods, self.most_capability = "", Preference(), (), (9, 0)
+        self.tuning = tuning
         documents = variant in ("native", "varlen")
         self.takes_softcap, self.sinks = documents, "native" if documents else "after"
 
@@ -50,8 +46,6 @@ class Fa4(Kernel):
             return refusal
         if case.backward and case.group > 1 and case.head_dim != case.head_dim_v:
             return No(f"has no backward for grouped heads with head sizes {case.head_dim}/{case.head_dim_v}")
-        if self.variant == "joined":
-            return supports_joined(mask, case)
         if self.variant in ("bands", "blocks"):
             if case.deterministic and case.backward:
                 return No("has no deterministic backward with tile lists on Hopper")
@@ -82,10 +76,6 @@ class Fa4(Kernel):
             from longca.kernels.backends.fa4._bands import BandAttention, Tuning
 
             return BandAttention(band_mask(mask), case, self.tuning or Tuning())
-        if self.variant == "joined":
-            from longca.kernels.backends.fa4._joined import JoinedAttention, Joining
-
-            return JoinedAttention(band_mask(mask), case, self.joining or Joining())
         if isinstance(mask, BlockMask):
             from longca.kernels.backends.fa4._blocks import BlockAttention
 
@@ -98,20 +88,6 @@ def supports_bands(mask: AnyMask) -> Answer:
         return No("takes masks made of bands; fa4:blocks takes block patterns")
     refusal = refuse_intervals(mask)
     return Yes("lowered") if refusal is None else refusal
-
-
-def supports_joined(mask: AnyMask, case: Case) -> Answer:
-    if (number := installed_version("flash-attn-4")) != JOINED_VERSION:
-        return No(f"replaces parts of flash-attn-4 {JOINED_VERSION}, not of {number or 'a version without a number'}; install that one")
-    if case.head_dim not in JOINED_ROWS or case.head_dim_v != case.head_dim:
-        return No(f"takes head sizes {' and '.join(map(str, JOINED_ROWS))}, the same for v, not {case.head_dim}/{case.head_dim_v}")
-    if case.group == 1:
-        return No("joins the query heads of a KV head, and here each KV head has one; fa4:bands takes equal heads")
-    if case.seqlen_q % (rows := JOINED_ROWS[case.head_dim]):
-        return No(f"takes multiples of {rows} queries at head size {case.head_dim}, not {case.seqlen_q}; fa4:bands takes any number")
-    if case.deterministic and case.backward:
-        return No("adds to dq in any order, so that it has no deterministic backward; fa4:native and fa4:varlen have one")
-    return supports_bands(mask)
 
 
 def supports_blocks(mask: AnyMask, case: Case) -> Answer:
