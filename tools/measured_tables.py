@@ -230,7 +230,7 @@ def _millijoules(record: Record) -> float:
 
 def backward_ideas() -> str:
     """Milliseconds of a backward for each idea and mask, as before + main + after + rest, and its speed over the fastest kernel without
-    ideas in the same run. Of several runs the last counts."""
+    ideas in the same run."""
     with (ROOT / "results/h200/backward_ideas.jsonl").open() as file:
         runs = [run for run in map(json.loads, file) if run["seqlen"] == LONG]
     cells: dict[str, dict[str, str]] = {WITHOUT_IDEAS: {}}
