@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -195,6 +196,60 @@ def test_a_trial_on_a_gpu_keeps_the_length() -> None:
     longer = replace(case, seqlen_q=1 << 20, seqlen_k=1 << 20)
     assert trial.smaller(masks.full(1 << 20), longer)[1] == replace(longer, heads_q=8, heads_kv=1)  # one head is the least
     assert trial.smaller(masks.causal(1 << 15), replace(case, seqlen_q=1 << 15, seqlen_k=1 << 15))[1].heads_kv == 8
+
+
+def blocks(*kept: float) -> masks.BlockMask:
+    """A pattern per head, of 8 x 8 blocks of 64 of which each keeps the first ones, this share of them."""
+    patterns = [(np.arange(64) < 64 * share).reshape(8, 8) for share in kept]
+    return masks.BlockMask(np.arange(0, 513, 64), np.arange(0, 513, 64), np.stack(patterns))
+
+
+@pytest.mark.parametrize(
+    ("kept", "most", "heads"),
+    [
+        ((0.5,), 4.0, [0]),  # one pattern for all heads, whatever part of them runs
+        ((0.5,), 1.1, [0]),
+        ((0.5, 0.5, 0.5, 0.5), 4.0, [0, 1, 2, 3]),
+        ((0.5, 0.5, 0.5, 0.5), 1.6, [0, 1, 2]),
+        ((0.0, 1.0, 0.5, 0.4), 1.0, [0, 2, 3]),  # not the full one; the empty one costs nothing
+        ((0.0, 1.0, 0.5, 0.4), 0.6, [2, 3]),
+        ((0.5, 0.5, 0.5, 0.5), 0.1, [0, 1]),  # two: one pattern alone is for all heads, and runs in another way
+    ],
+)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_trial_of_blocks_takes_typical_heads(
+    kept: tuple[float, ...], most: float, heads: list[int], device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case, mask = Case(512, 512, 8, 4, 32, 32, "bf16", device), blocks(*kept)
+    flops = 2 * (32 + 32) * case.group * 512 * 512
+    monkeypatch.setitem(trial.MOST_FLOPS, device, most * flops)
+    small, part = trial.smaller(mask, case)
+    assert part.heads_kv == (min(4, int(most / kept[0])) if len(kept) == 1 else len(heads))
+    if device == "cuda" or part.seqlen_k == 512:
+        assert small == (mask if len(kept) == 1 else mask.take_heads(heads))
+    if device == "cpu":
+        assert small.area * (part.heads_kv // small.heads) * 2 * (32 + 32) * case.group <= most * flops
+    assert (small.seqlen_q, small.seqlen_k, part.group) == (part.seqlen_q, part.seqlen_k, case.group)
+
+
+@pytest.mark.parametrize("kept", [(0.5,), (0.0, 1.0), (0.3, 0.6)])
+def test_best_on_blocks_is_right(kept: tuple[float, ...]) -> None:
+    mask, made = blocks(*kept), make(Case(512, 512, 4, 2, 16, 16, "fp64"))
+    choice = chooser.choose(mask, Case(512, 512, 4, 2, 16, 16, "fp64"))
+    assert (choice.source, choice.part) == ("trial", "")
+    visible = torch.from_numpy(mask.dense()).repeat_interleave(4 // mask.heads, 0)
+    seen = visible.any(-1).T[..., None]  # rows without keys are 0 here and NaN in the textbook
+    out = longca.attention(*made[:3], mask)
+    torch.testing.assert_close(out, textbook(*made[:3], visible).where(seen, 0.0), rtol=1e-6, atol=1e-8)
+
+
+def test_a_choice_lists_the_workspace_of_the_whole_call(clocked: Clocked, monkeypatch: pytest.MonkeyPatch) -> None:
+    clocked({})
+    monkeypatch.setattr(longca.Kernel, "workspace", lambda kernel, case: 8 * case.heads_q * case.seqlen_k)
+    monkeypatch.setitem(trial.MOST_FLOPS, "cpu", 1.0)
+    choice = chooser.choose(masks.causal(79), CASE)
+    assert choice.part
+    assert {option.workspace for option in choice.options["bwd"]} == {8 * 4 * 79}
 
 
 def test_a_choice_names_the_part_that_was_timed(clocked: Clocked, monkeypatch: pytest.MonkeyPatch) -> None:

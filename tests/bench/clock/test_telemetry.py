@@ -1,7 +1,7 @@
 """What stands beside the samples: readings of clock and power, the energy of a call, with a fake device."""
 
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from types import SimpleNamespace
 
 import pytest
@@ -57,7 +57,7 @@ def test_without_telemetry_nothing_is_claimed() -> None:
 @pytest.fixture
 def nvml(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A library that knows the power now (400 W) and of the last second (500 W)."""
-    library = SimpleNamespace(nvmlInit=lambda: None, NVML_CLOCK_SM=1, NVML_FI_DEV_POWER_INSTANT=186, NVML_SUCCESS=0)
+    library = SimpleNamespace(nvmlInit=lambda: None, NVML_CLOCK_SM=1, NVML_FI_DEV_POWER_INSTANT=186, NVML_SUCCESS=0, NVMLError=OSError)
     library.nvmlDeviceGetHandleByUUID = lambda uuid: uuid
     library.nvmlDeviceGetClockInfo = lambda handle, _: 1000 + int(handle.removeprefix("GPU-"))
     library.nvmlDeviceGetPowerUsage = lambda handle: 500_000
@@ -76,8 +76,30 @@ def test_telemetry_is_of_the_device_that_was_asked_for() -> None:
     assert [entry.read() for entry in found if entry is not None] == [(1000.0, 400.0), (1003.0, 400.0)]
 
 
-def test_power_is_that_of_the_last_second_only_where_no_other_is_known(nvml: SimpleNamespace) -> None:
-    nvml.result = 3  # not supported
+def no_field(library: SimpleNamespace) -> None:
+    del library.NVML_FI_DEV_POWER_INSTANT
+
+
+def no_function(library: SimpleNamespace) -> None:
+    del library.nvmlDeviceGetFieldValues
+
+
+def refuses_field(library: SimpleNamespace) -> None:
+    library.result = 3  # not supported
+
+
+def raises(library: SimpleNamespace) -> None:
+    def refuse(handle: str, fields: list[int]) -> None:
+        raise library.NVMLError
+
+    library.nvmlDeviceGetFieldValues = refuse
+
+
+@pytest.mark.parametrize("lacking", [no_field, no_function, refuses_field, raises])
+def test_power_is_that_of_the_last_second_only_where_no_other_is_known(
+    nvml: SimpleNamespace, lacking: Callable[[SimpleNamespace], None]
+) -> None:
+    lacking(nvml)
     found = telemetry.telemetry_for("cuda")
     assert found is not None
     assert found.read() == (1000.0, 500.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 LEAST_S = 1.0  # the energy counter moves in steps; over less than a second it says nothing
@@ -37,10 +38,11 @@ class NvmlTelemetry:
 
     def _milliwatts(self) -> float:
         """The power now. The plain call returns the average of the last second on most GPUs: that of the kernel before. It is asked only
-        where a driver has nothing else."""
-        (power,) = self._nvml.nvmlDeviceGetFieldValues(self._handle, [self._nvml.NVML_FI_DEV_POWER_INSTANT])
-        if power.nvmlReturn == self._nvml.NVML_SUCCESS:
-            return float(power.value.uiVal)
+        where the library or the driver has nothing else."""
+        with suppress(AttributeError, self._nvml.NVMLError):  # an older library lacks the name or the function
+            (power,) = self._nvml.nvmlDeviceGetFieldValues(self._handle, [self._nvml.NVML_FI_DEV_POWER_INSTANT])
+            if power.nvmlReturn == self._nvml.NVML_SUCCESS:
+                return float(power.value.uiVal)
         return float(self._nvml.nvmlDeviceGetPowerUsage(self._handle))
 
     def joules(self) -> float:

@@ -22,7 +22,7 @@ import msgspec
 from longca.kernels.choice.choice import Choice
 
 FOLDER = "LONGCA_CACHE"  # the environment variable that moves the cache
-FORMAT = 2  # raise it when files change, or trials choose by another rule
+FORMAT = 3  # raise it when files change, or trials choose by another rule
 WAIT_S, STEP_S = 120.0, 0.05  # the longest to wait for another process's trial, and between two looks
 
 

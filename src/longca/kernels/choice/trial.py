@@ -30,7 +30,7 @@ from longca.kernels.choice.choice import Choice, Option
 from longca.kernels.choice.clocks import Clock
 from longca.kernels.choice.pair import PairAttention, backward_case, forward_case
 from longca.kernels.inputs import Inputs, in_layout, make
-from longca.masks import AnyMask
+from longca.masks import AnyMask, BlockMask
 from longca.text import format_size, plural, short
 
 BUDGET_S = {"cpu": 0.5, "cuda": 40.0}  # of one pass; on a GPU kernels compile for seconds
@@ -90,25 +90,28 @@ def run_trial(among: Candidates, mask: AnyMask, case: Case, clock: Clock) -> Cho
     """Returns the choice; raises Refused where no kernel runs, and torch's error where there is no memory for the inputs."""
     small, part = smaller(mask, case)
     with torch.inference_mode(False):
-        choice = Trial(small, part, clock).choice(among)
+        choice = Trial(small, part, clock, whole=case).choice(among)
     return msgspec.structs.replace(choice, part=part_of(part, case))
 
 
 def smaller(mask: AnyMask, case: Case) -> tuple[AnyMask, Case]:
-    """Returns the call for as many KV heads as take at most `MOST_FLOPS`, or for one; on a CPU that is halved in length until it does."""
+    """Returns the call for as many KV heads as take at most `MOST_FLOPS`; on a CPU it is halved in length where the fewest take more.
+
+    Heads whose patterns have about the mean area come first. Of different patterns two are left at least: kernels run one in another way.
+    """
     flops_per_pair, most = 2 * (case.head_dim + case.head_dim_v) * case.group, MOST_FLOPS[case.device]
-
-    def flops_of_one_head() -> int:
-        return mask.take_heads([0]).area * flops_per_pair
-
-    heads = min(case.heads_kv, max(1, int(most // max(1, flops_of_one_head()))))
-    mask = mask.take_heads(range(heads))
-    while case.device == "cpu" and flops_of_one_head() > most:
+    areas = mask.head_areas if isinstance(mask, BlockMask) and mask.heads > 1 else [mask.area] * case.heads_kv
+    typical = sorted(range(len(areas)), key=lambda head: abs(areas[head] * len(areas) - sum(areas)))
+    fit = sum(pairs * flops_per_pair <= most for pairs in itertools.accumulate(areas[head] for head in typical))
+    heads = sorted(typical[: max(fit, min(2, mask.heads))])
+    if len(heads) < mask.heads:
+        mask = mask.take_heads(heads)
+    while case.device == "cpu" and mask.area * (len(heads) // mask.heads) * flops_per_pair > most:
         cut = mask.rows([(0, mask.seqlen_q // 2)]).cols([(0, mask.seqlen_k // 2)])
         if not cut.area:
             break
         mask = cut
-    return mask, replace(case, heads_q=heads * case.group, heads_kv=heads, seqlen_q=mask.seqlen_q, seqlen_k=mask.seqlen_k)
+    return mask, replace(case, heads_q=len(heads) * case.group, heads_kv=len(heads), seqlen_q=mask.seqlen_q, seqlen_k=mask.seqlen_k)
 
 
 def part_of(part: Case, whole: Case) -> str:
@@ -119,10 +122,10 @@ def part_of(part: Case, whole: Case) -> str:
 
 
 class Trial:
-    """The state of one trial."""
+    """The state of one trial: `case` is timed, and `whole` is the call that it is a part of."""
 
-    def __init__(self, mask: AnyMask, case: Case, clock: Clock) -> None:
-        self.mask, self.case, self.clock = mask, case, clock
+    def __init__(self, mask: AnyMask, case: Case, clock: Clock, whole: Case) -> None:
+        self.mask, self.case, self.clock, self.whole = mask, case, clock, whole
         self.inputs = make(case)
         self.failures: dict[str, list[Option]] = {"fwd": [], "bwd": []}
         self.ends = math.inf  # of the pass
@@ -180,7 +183,7 @@ class Trial:
 
         def entrant() -> Entrant:
             attention, first_ms, plan_ms = self._prepare(kernel, self.case if same else backward_case(self.case), run)
-            return Entrant(kernel, torch.no_grad()(lambda: run(attention)), first_ms, plan_ms, kernel.workspace(self.case))
+            return Entrant(kernel, torch.no_grad()(lambda: run(attention)), first_ms, plan_ms, kernel.workspace(self.whole))
 
         return self._tried(kernel, "bwd", entrant)
 
@@ -202,7 +205,7 @@ class Trial:
         def entrant() -> Whole:
             attention, first_ms, plan_ms = self._prepare(kernel, self.case, both, torch.enable_grad())
             first = Entrant(kernel, torch.enable_grad()(lambda: ahead(attention)), first_ms, plan_ms)
-            second = Entrant(kernel, lambda: backward(attention, inputs, *kept[0]), first_ms, plan_ms, kernel.workspace(self.case))
+            second = Entrant(kernel, lambda: backward(attention, inputs, *kept[0]), first_ms, plan_ms, kernel.workspace(self.whole))
             return Whole(first, second)
 
         return self._tried(kernel, "fwd", entrant)

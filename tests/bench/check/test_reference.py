@@ -1,0 +1,112 @@
+"""The reference against a formula of its own that autograd differentiates, whatever part of rows and heads is in memory at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from longca import masks
+from longca.bench.check import reference as module
+from longca.bench.check.reference import data, reference, reference_of_rows
+from longca.kernels.base import Case
+from longca.kernels.inputs import Inputs
+from longca.masks import AnyMask
+
+SHORT, LONG = 100, 600  # below and above the length from which on rows are sampled
+
+
+def blocks(length: int, heads: int, band: masks.Mask | None = None) -> masks.BlockMask:
+    """Half of the blocks of 32 per head; the first row block of the first head keeps none."""
+    edges = np.unique(np.append(np.arange(0, length, 32), length))
+    kept = np.random.default_rng(heads).random((heads, len(edges) - 1, len(edges) - 1)) < 0.5
+    kept[0, 0] = False
+    return masks.BlockMask(edges, edges, kept, band=band)
+
+
+MASKS = {
+    "blocks per head": lambda length: blocks(length, 3),
+    "one block pattern": lambda length: blocks(length, 1),
+    "blocks under a band": lambda length: blocks(length, 3, masks.causal(length)),
+    "window": lambda length: masks.build("sliding_window_causal", length, w=13),
+    "rows without keys": lambda length: masks.causal(length).cols([(30, length)]),
+}
+
+
+def textbook(mask: AnyMask, case: Case, inputs: Inputs) -> dict[str, torch.Tensor]:
+    q, k, v = (x.double().requires_grad_() for x in inputs[:3])
+    sinks = torch.full((case.heads_q,), -torch.inf).double() if inputs.sinks is None else inputs.sinks.double()
+    sinks.requires_grad_()
+    scores = torch.einsum("ihd,jhd->hij", q, k.repeat_interleave(case.group, 1)) * case.softmax_scale
+    scores = case.softcap * torch.tanh(scores / case.softcap) if case.softcap else scores
+    visible = torch.from_numpy(mask.dense()).view(mask.heads, case.seqlen_q, case.seqlen_k)
+    scores = scores.masked_fill(~visible.repeat_interleave(case.heads_q // mask.heads, 0), -torch.inf)
+    joined = torch.cat([scores, sinks[:, None, None].expand(-1, case.seqlen_q, 1)], 2)
+    seen = joined.detach().isfinite().any(2, keepdim=True)
+    p = joined.where(seen, 0.0).softmax(2).where(seen, 0.0)[..., :-1]
+    out = torch.einsum("hij,jhd->ihd", p, v.repeat_interleave(case.group, 1))
+    out.backward(inputs.dout.double())
+    gradients = {"dq": q.grad, "dk": k.grad, "dv": v.grad} | ({} if inputs.sinks is None else {"dsinks": sinks.grad})
+    return {"out": out.detach(), "lse": joined.detach().logsumexp(2), **{name: x for name, x in gradients.items() if x is not None}}
+
+
+def assert_close(mine: dict[str, torch.Tensor], right: dict[str, torch.Tensor], rows: np.ndarray[Any, Any]) -> None:
+    for name, value in mine.items():
+        whole = right[name]
+        part = whole[:, rows] if name == "lse" else whole[rows] if name in ("out", "dq") else whole
+        torch.testing.assert_close(value, part, rtol=1e-10, atol=1e-9)
+
+
+@pytest.mark.parametrize("at_once", [(1 << 22, 1 << 22), (1 << 22, 1), (5000, 1), (5000, 1 << 22)])
+@pytest.mark.parametrize("extras", [{}, {"softcap": 3.0}, {"sinks": True}], ids=["plain", "softcap", "sinks"])
+@pytest.mark.parametrize("name", MASKS)
+def test_the_reference_is_that_of_the_textbook(
+    name: str, extras: dict[str, Any], at_once: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit, pairs in zip(("CHUNK_PAIRS", "HEADS_PAIRS"), at_once, strict=True):
+        monkeypatch.setitem(getattr(module, limit), "cpu", pairs)
+    mask = MASKS[name](LONG if not extras and at_once[0] > 5000 else SHORT)
+    case = Case(mask.seqlen_q, mask.seqlen_k, 6, 3, 8, 12, "fp64", **extras)
+    made = reference(mask, case)
+    for data_set, values in made.values.items():
+        inputs = data(case, made.sampled, data_set, 0)
+        assert_close(values, textbook(mask, case, inputs), made.sampled.rows)
+    rows = np.array([0, 31, 32, mask.seqlen_q - 1])
+    inputs = data(case, made.sampled, "plain", 0)
+    drawn = reference_of_rows(mask, case, inputs, rows).values["plain"]
+    assert drawn.keys() == {"out", "lse", "dq"}
+    assert_close(drawn, textbook(mask, case, inputs), rows)
+
+
+def test_the_expected_error_does_not_depend_on_the_heads_that_are_computed_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    mask, case = blocks(SHORT, 3), Case(SHORT, SHORT, 6, 3, 8, 12, "bf16", softcap=3.0, sinks=True)
+    together = reference(mask, case).rounding
+    monkeypatch.setitem(module.HEADS_PAIRS, "cpu", 1)
+    for data_set, rounding in reference(mask, case).rounding.items():
+        for name, alone in rounding.items():
+            torch.testing.assert_close(together[data_set][name], alone, rtol=1e-2, atol=1e-6)
+
+
+class Largest(TorchDispatchMode):
+    """The most elements of one tensor that an operation returned."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and result.dtype == torch.float64:
+            self.elements = max(self.elements, result.numel())
+        return result
+
+
+def test_few_rows_do_not_put_the_keys_of_all_heads_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    length, heads, size = 2048, 16, 32
+    case = Case(length, length, heads, heads, size, size, "bf16")
+    inputs = data(case, module.sample_rows(masks.causal(length)), "plain", 0)
+    monkeypatch.setitem(module.HEADS_PAIRS, "cpu", 2 * length * size)
+    with Largest() as largest:
+        reference_of_rows(masks.causal(length), case, inputs, np.arange(4))
+    assert 0 < largest.elements <= 2 * length * size
