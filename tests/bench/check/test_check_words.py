@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -162,6 +163,17 @@ def test_a_kernel_that_always_writes_to_the_same_memory_is_not_taken_for_a_deter
         return memory.setdefault("out", torch.empty_like(out)).copy_(noisy(out)[0]), lse
 
     assert "its forward is not deterministic" in verdict_on(masks.causal(200), same_memory, deterministic=True).reason
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_an_lse_that_comes_only_in_some_calls_is_not_deterministic(first: bool) -> None:
+    calls = count(int(first))
+
+    def sometimes(out: torch.Tensor, lse: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        return out, lse if next(calls) % 2 else None
+
+    said = verdict_on(masks.causal(200), sometimes, deterministic=True).reason
+    assert "its forward is not deterministic, as was asked for: lse differs" in said
 
 
 @pytest.mark.parametrize("name", ["torch:plain", "torch:chunked", "sdpa:flash", "sdpa:math"])
