@@ -21,8 +21,9 @@ class Unavailable(LongcaError):
     """A package or a device is missing; the sentence says what to install."""
 
 
-def unknown(kind: str, name: str, known: list[str]) -> BadInput:
-    """The answer to a name nobody knows: what was meant, or what there is."""
+def unknown(kind: str, name: str, known: list[str], listed: bool = False) -> BadInput:
+    """The answer to a name nobody knows: what was meant, or what there is; both if `listed`."""
     close = get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]!r}?" if close else f"known are: {', '.join(known)}." if known else "there are none."
+    names = f"known are: {', '.join(known)}"
+    hint = f"did you mean {close[0]!r}{f' ({names})' if listed else ''}?" if close else f"{names}." if known else "there are none."
     return BadInput(f"unknown {kind} {name!r}; {hint}")

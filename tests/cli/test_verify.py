@@ -182,9 +182,16 @@ def test_a_wrong_kernel_beside_a_missing_one_is_wrong(tmp_path: Path, capsys: py
     assert capsys.readouterr().err.splitlines()[-1].startswith("longca: no case of fa4 was checked")
 
 
-def test_a_kernel_that_hangs_is_ended_by_the_deadline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_kernel_that_hangs_is_ended_by_the_deadline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is named before: nobody waits for minutes without knowing for what."""
+    monkeypatch.setattr("longca.processes.child.SILENT_S", 1.0)
     assert verify(tmp_path, HANGS, "--masks", "full", "--seqlens", "64", "--deadline", "2") == 1
-    assert re.search(r"^timeout: hangs on full: .* took longer than its 2 s$", capsys.readouterr().out, re.MULTILINE)
+    shown = capsys.readouterr()
+    assert re.search(r"^timeout: hangs on full: .* took longer than its 2 s$", shown.out, re.MULTILINE)
+    said = r"^waiting for hangs on full, 64 tokens: building takes more than .*; its deadline is 2 s\.$"
+    assert len(re.findall(said, shown.err, re.MULTILINE)) == 1
 
 
 def test_a_step_gets_minutes_and_a_long_sequence_more() -> None:

@@ -90,16 +90,17 @@ def own_collectives(comm: TorchComm) -> dict[str, Any]:
     return {"pairs": answers[0], "own": answers[1], "asked": asked}
 
 
-def sums_over_nodes(comm: TorchComm, method: str, grid: str, seqlen: int, options: dict[str, int]) -> dict[str, Any]:
-    """A step in bf16 with the backend's own collectives: the error, the types of the sums that the backend makes, and the bytes of this
-    rank that were sent and that a recording of its program has."""
+def sums_over_nodes(comm: TorchComm, method: str, grid: str, seqlen: int, own: bool, options: dict[str, int]) -> dict[str, Any]:
+    """A step in bf16, with the backend's own collectives if `own`: the error, the types of the sums that the backend makes, and the bytes
+    of this rank that were sent and that a recording of its program has."""
     types: list[torch.dtype] = []
     scatter = distributed._REDUCE_SCATTER
     distributed._REDUCE_SCATTER = lambda *args, **options: (types.append(args[1].dtype), scatter(*args, **options))[1]
-    args = dict(mask="causal", seqlen=seqlen, heads=[4, 4], grid=grid, dtype="bf16", own=True, options=options)
+    args = dict(mask="causal", seqlen=seqlen, heads=[4, 4], grid=grid, dtype="bf16", own=own, options=options)
     answer = worst_error(comm, method, **args)  # type: ignore[arg-type]
     distributed._REDUCE_SCATTER = scatter
-    plan = plan_of(method, mask_of("causal", seqlen), case_of(seqlen, (4, 4), "bf16"), comm.size, grid, options=options)
+    case = case_of(seqlen, (4, 4), "bf16", device="cuda" if own else "cpu")  # NCCL has its own collectives, gloo is used without
+    plan = plan_of(method, mask_of("causal", seqlen), case, comm.size, grid, options=options)
     return answer | {"types": [str(dtype) for dtype in types], "recorded": record(plan, comm.rank).sent_bytes}
 
 

@@ -141,7 +141,7 @@ def verdict_of(plan: Plan, right: AnyMask | None = None) -> Verdict:
 
 def trace(plan: Plan, rank: int) -> tuple[TraceComm, int]:
     """The recording of one rank's forward and backward, and at which event backward begins."""
-    comm = TraceComm(rank, plan.ranks)
+    comm = TraceComm(rank, plan.ranks, own_collectives=plan.case.device == "cuda")
     program = plan.program(comm)
     case, length = plan.case, len(tokens(plan.rows(rank)))
     dtype = inputs.DTYPES[case.dtype]

@@ -54,12 +54,16 @@ def test_even_collectives_may_be_the_backends_own(pool: Pool) -> None:
 
 
 @pytest.mark.parametrize(("method", "grid", "sums"), [("ring_allgather", "", 2), ("mesh", "4x1", 1)])
-@pytest.mark.parametrize(("seqlen", "node", "exact"), [(192, 1, False), (192, 2, True), (192, 4, False), (197, 2, False)])
+@pytest.mark.parametrize(
+    ("seqlen", "node", "own", "exact"),
+    [(192, 1, True, False), (192, 2, True, True), (192, 2, False, False), (192, 4, True, False), (197, 2, True, False)],
+)
 def test_sums_over_nodes_are_the_backends_in_fp32(
-    pool: Pool, method: str, grid: str, sums: int, seqlen: int, node: int, exact: bool
+    pool: Pool, method: str, grid: str, sums: int, seqlen: int, node: int, own: bool, exact: bool
 ) -> None:
-    """Even ones of dk and dv, or of dq; inside a node, and where ranks have different numbers of tokens, bf16 travels in pairs."""
-    args = dict(method=method, grid=grid, seqlen=seqlen, options={"node": node})
+    """Even ones of dk and dv, or of dq; inside a node, without the backend's own collectives, and where ranks have different numbers of
+    tokens, bf16 travels in pairs."""
+    args = dict(method=method, grid=grid, seqlen=seqlen, own=own, options={"node": node})
     for answer in pool.run("parallel.jobs:sums_over_nodes", args, 60):
         assert answer["types"] == ["torch.float32"] * sums * exact
         assert answer["sent"] == answer["recorded"]

@@ -86,6 +86,17 @@ def test_a_child_that_hangs_in_native_code_is_ended_at_its_deadline(gone: Gone) 
     assert gone([guard, pid])
 
 
+def test_of_a_silent_child_whoever_waits_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "SILENT_S", 0.3)
+    told: list[tuple[str, float]] = []
+    child = start(deadlines=DEADLINES | {"build": 3})
+    child.silent = lambda phase, deadline_s: told.append((phase, deadline_s))
+    assert list(child.run(["echo", 1])) == [1]
+    assert told == []
+    assert loss(child, "hang").status == "timeout"
+    assert told == [("build", 3)]
+
+
 def test_a_job_that_the_child_never_reads_does_not_block_the_supervisor() -> None:
     with start(deadlines=DEADLINES | {"build": 2}) as child:
         child.send(["read_nothing", 600], "build")

@@ -50,6 +50,17 @@ def test_what_the_first_rank_raises_is_no_timeout(alone: tuple[Joined, OneRank])
     assert any("task" in key for key in store.kept)  # a goodbye
 
 
+def test_of_silent_ranks_whoever_waits_is_told_once(alone: tuple[Joined, OneRank], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("longca.processes.joined.SILENT_S", 0.1)
+    monkeypatch.setattr("longca.processes.joined.LOOK_S", 0.05)
+    told: list[str] = []
+    joined, _ = alone
+    joined.silent = lambda: told.append("silent")
+    with pytest.raises(RankFailed, match="rank 0 did not answer"):
+        joined.run("parallel.jobs:hang", {"rank": 0}, 0.5)
+    assert told == ["silent"]
+
+
 def test_ranks_that_are_left_in_the_middle_get_no_task_and_no_goodbye(alone: tuple[Joined, OneRank]) -> None:
     joined, store = alone
     with pytest.raises(RankFailed, match=r"rank 0 did not answer within 0\.2 s") as caught:

@@ -37,14 +37,20 @@ def test_a_rank_that_segfaults_says_so() -> None:
         pool.run("processes.services:rank_segfaults", {}, 60)
 
 
-def test_a_rank_that_hangs_is_killed_at_the_deadline(gone: Gone) -> None:
+def test_a_rank_that_hangs_is_killed_at_the_deadline(gone: Gone, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
     with Pool(2) as pool:
         pids = [pid for _, pid in pool.run("parallel.jobs:greet", {}, 60)]
+        pool.silent = lambda: told.append("silent")
+        assert pool.run("parallel.jobs:greet", {}, 60)
+        assert told == []
+        monkeypatch.setattr("longca.processes.pool.SILENT_S", 0.2)
         start = time.monotonic()
         with pytest.raises(RankFailed, match=r"rank 1 did not answer within 1.5 s; its last words: waiting for Godot") as caught:
             pool.run("parallel.jobs:hang", {"rank": 1}, 1.5)
         assert time.monotonic() - start < 60  # and not for the 1000 s that it sleeps, however busy this machine is
         assert caught.value.kind == "timeout"
+        assert told == ["silent"]  # once, long before the deadline
         assert gone(pids)
 
 

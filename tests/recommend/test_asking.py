@@ -16,6 +16,7 @@ from longca.recommend.question import Question
 from longca.recommend.shipped import load
 from longca.recommend.table import NO_RECORD, table
 from longca.results.ranking import ENOUGH_SAMPLES, PRACTICAL
+from longca.simulate.cluster import find, to_toml
 from longca.text import parse_memory
 from report.made import around, blocks, kernel, make_record, split
 
@@ -56,21 +57,46 @@ def test_memory_as_one_writes_it() -> None:
     assert parse_memory("0.3GiB") == int(0.3 * 2**30)
 
 
+def test_an_unknown_cluster_is_refused_with_the_nearest_name_and_all_names(write: Write, capsys: Captured, tmp_path: Path) -> None:
+    """Records may have other clusters than LongCA: of a user's file."""
+    folder = write("own", [split("usp", 1.0, simulated="wolke7")])
+    known = "(known are: a100-ib, b200-ib, cpu-gloo, gb200-nvl72, h100-ib, h200-ib, wolke7)"
+    for name, near in (("h100ib", "h100-ib"), ("wolke", "wolke7")):
+        for words in (["--mask", "causal", "--seqlen", "8K"], ["--export", str(tmp_path / "all.json")]):
+            assert main(["recommend", *words, "--results", str(folder), "--gpus", "64", "--cluster", name]) == 2
+            assert capsys.readouterr().err == f"longca: unknown cluster {name!r}; did you mean {near!r} {known}?\n"
+    assert asked(folder, "--gpus", "64", "--cluster", "foo") == 2
+    assert capsys.readouterr().err == f"longca: unknown cluster 'foo'; {known[1:-1]}.\n"
+    with pytest.raises(BadInput, match="unknown cluster 'wolke'; did you mean 'wolke7'"):
+        best("causal", "8K", gpus=64, cluster="wolke", results=folder)
+
+
+def test_a_cluster_file_stands_for_the_records_that_were_simulated_with_it(write: Write, capsys: Captured, tmp_path: Path) -> None:
+    file = tmp_path / "wolke7.toml"
+    file.write_text(to_toml(find("h100-ib")[1]))
+    assert asked(write("own", [split("usp", 1.0, simulated="wolke7")]), "--gpus", "64", "--cluster", str(file)) == 0
+    assert "simulated on" in capsys.readouterr().out
+    other = write("other", [split("usp", 1.0, simulated="h100-ib")])
+    assert asked(other, "--gpus", "64", "--cluster", str(file)) == NO_RECORD
+    assert f"longca simulate --cluster {file}" in capsys.readouterr().out
+    assert asked(other, "--gpus", "64", "--cluster", str(tmp_path / "nothing.toml")) == 2
+
+
 def test_a_cluster_that_nobody_simulated(write: Write, capsys: Captured) -> None:
-    assert Question.parse("causal", "8K", gpus=64, cluster="foo").describe().endswith(", 64 GPUs, simulated on foo")
+    assert Question.parse("causal", "8K", gpus=64, cluster="a100-ib").describe().endswith(", 64 GPUs, simulated on a100-ib")
     measured = split("usp", 5.0)
-    assert asked(write("measured", [measured]), "--gpus", "64", "--cluster", "foo") == NO_RECORD
+    assert asked(write("measured", [measured]), "--gpus", "64", "--cluster", "a100-ib") == NO_RECORD
     said = capsys.readouterr().out
-    assert "there is no simulated record of this for the cluster foo; no record here is a simulated one." in said
-    assert "to simulate it: longca simulate --cluster foo --gpus 64 --seqlen 8K --masks causal " in said
+    assert "there is no simulated record of this for the cluster a100-ib; no record here is a simulated one." in said
+    assert "to simulate it: longca simulate --cluster a100-ib --gpus 64 --seqlen 8K --masks causal " in said
     assert f"without --cluster measured records say: use usp 8x8 fa4:bands ({1e3 * measured['tflops']:.3g} GFLOP/s per GPU, 5 ms)." in said
     assert "to measure it" not in said
     assert "then: longca recommend --mask causal --seqlen 8K" in said
-    assert "--cluster foo" in said.partition("then: ")[2]
+    assert "--cluster a100-ib" in said.partition("then: ")[2]
     simulated = split("usp", 1.0, simulated="h100-ib")
-    assert asked(write("simulated", [simulated]), "--gpus", "64", "--cluster", "foo") == NO_RECORD
+    assert asked(write("simulated", [simulated]), "--gpus", "64", "--cluster", "a100-ib") == NO_RECORD
     said = capsys.readouterr().out
-    assert "for the cluster foo; simulated records have h100-ib." in said
+    assert "for the cluster a100-ib; simulated records have h100-ib." in said
     assert "without --cluster no measured record answers, either." in said
     assert asked(write("both", [measured, simulated]), "--gpus", "64", "--cluster", "h100-ib", "--seqlen", "4K") == NO_RECORD
     said = capsys.readouterr().out

@@ -95,6 +95,13 @@ class ChecksShown:
             write_over("")
 
 
+def say_line(text: str) -> None:
+    """Prints a line that stays, below which the line that is written over goes on."""
+    if in_notebook() or sys.stdout.isatty():
+        write_over("")
+    print(text, file=sys.stderr, flush=True)
+
+
 def write_over(text: str) -> None:
     """Writes a line in the place of the last one."""
     print(f"\r{short(text, LINE):<{LINE}}", end="\r" if not text else "", flush=True)

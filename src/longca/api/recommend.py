@@ -14,9 +14,12 @@ from longca.recommend import shipped, usage
 from longca.recommend.answer import Answer, Choice, Source
 from longca.recommend.question import Question
 from longca.recommend.table import NoRecord
+from longca.results.naming import cluster_name
 from longca.results.ranking import ENOUGH_SAMPLES, PRACTICAL, SETTLED_S
+from longca.results.reading import Results
 from longca.results.record import Pass
 from longca.results.tables import Table, format_figure, speed_unit
+from longca.simulate import cluster as clusters
 from longca.text import plural
 
 SHOWN = 4  # records named below an answer; its `choices` have all
@@ -85,7 +88,16 @@ def recommend(
         asked = Question.parse(**in_shape(model, {"mask": mask, "seqlen": seqlen, "params": dict(params or {}), **question}))
     except TypeError as error:  # an argument that no question has
         raise BadInput(f"longca.recommend: {error}; help(longca.best) lists the arguments.") from error
-    return Recommendation(answers.recommend(asked, shipped.load(results)))
+    records = shipped.load(results)
+    refuse_unknown_cluster(asked.cluster, records)
+    return Recommendation(answers.recommend(asked, records))
+
+
+def refuse_unknown_cluster(name: str | None, records: Results) -> None:
+    """Raises BadInput where no record was simulated for a cluster of this name and none could be."""
+    simulated = {record.simulated for record in records.records if record.simulated}
+    if name is not None and cluster_name(name) not in simulated:
+        clusters.find(name, simulated)
 
 
 def best(

@@ -18,7 +18,7 @@ from msgspec.structs import asdict
 from longca import devices, lengths, masks
 from longca.api.kernels import Asked, asked
 from longca.api.masks import NamedMasks, name_masks
-from longca.api.progress import ChecksShown
+from longca.api.progress import ChecksShown, say_line
 from longca.api.request import DEVICES, SHAPES
 from longca.api.shown import Part, Shown
 from longca.api.values import Number, Texts, axes, document_lengths, texts
@@ -32,6 +32,7 @@ from longca.bench.plan.suite import Suite, check, refuse_without_documents
 from longca.bench.plan.workload import Model
 from longca.bench.plan.workload import model as find_model
 from longca.bench.run.environment import device_model
+from longca.bench.run.retry import say_nothing
 from longca.errors import BadInput, unknown
 from longca.kernels import registry
 from longca.kernels.base import Case
@@ -190,10 +191,13 @@ class VerifyPlan:
         """Counts the cases while they are checked."""
         return CaseCount(self.planned, self.level.suite, self.level.device, self.trials)
 
-    def findings(self, show_output: Callable[[str, str], None] | None = None) -> Generator[Finding, None, None]:
-        """Findings as they come. `show_output` gets the name of a kernel of a plugin, and what it printed."""
-        level = self.level
-        return checks.verify(self.planned, level.suite, level.catalogue, level.device, self.repeat, show_output, level.start, self.trials)
+    def findings(
+        self, show_output: Callable[[str, str], None] | None = None, say: Callable[[str], None] = say_nothing
+    ) -> Generator[Finding, None, None]:
+        """Findings as they come. `show_output` gets the name of a kernel of a plugin, and what it printed; `say` gets a sentence for a
+        kernel that is silent for long."""
+        level, planned = self.level, self.planned
+        return checks.verify(planned, level.suite, level.catalogue, level.device, self.repeat, show_output, level.start, self.trials, say)
 
     def verification(self, findings: Sequence[Finding], masks: NamedMasks | None = None) -> Verification:
         """What was found; Mask objects are called by their names, not by their files."""
@@ -346,5 +350,5 @@ def verify(
             device=device, deadline=deadline,
         )  # fmt: skip
         planned = plan_verify(request, in_process=bool(given.objects))
-        with closing(planned.findings()) as coming:
+        with closing(planned.findings(say=say_line if progress else say_nothing)) as coming:
             return planned.verification(list(ChecksShown(coming, planned.count(), progress)), named)

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from longca.bench.one_device.verify import Finding
 
 
+def say(text: str) -> None:
+    """Prints a sentence on a line of its own."""
+    write_over("")
+    print(text, file=sys.stderr, flush=True)
+
+
 def tell(name: str, finding: Finding | CpFinding, count: str, as_json: bool) -> None:
     """Prints a finding of the kernel or method `name` at once, so that a log has it even if the job is killed."""
     line = f"[{count}] {name} on {finding.mask}, {finding.seqlen} tokens: {finding.status}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from longca.cli import INTERRUPTED
-from longca.cli._findings import tell
+from longca.cli._findings import say, tell
 from longca.cli._tables import show_table, write_over
 from longca.errors import BadInput, Unavailable
 from longca.text import parse_axes
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         steps = make_steps(request, level.suite, ranks)
         for note in cut_note(level.suite.document_lengths, (step.seqlen for step in steps)) if level.suite.documents else []:
             print(f"note: {note}", file=sys.stderr)
-        done = verify(level, steps, show)
+        done = verify(level, steps, show, say)
         rows = table(done)
         packed = write(done, level, Path(args.out or f"longca-cp-{ranks}"), plain_table(COLUMNS, rows))
         write_over("")

@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--model", metavar="NAME", help="heads, head size, window, softcap and sinks of a model (`longca ls models`)")
     parser.add_argument("--gpus", type=int, metavar="N", help="the number of GPUs that share the sequence (default 1)")
-    parser.add_argument("--cluster", metavar="NAME", help="use records simulated for this cluster, instead of measured ones")
+    parser.add_argument("--cluster", metavar="NAME|FILE", help="use records simulated for this cluster, instead of measured ones")
     parser.add_argument("--memory", metavar="SIZE", help="the memory of a GPU, such as 80GiB; inputs count too")
     parser.add_argument(
         "--device", metavar="NAME", help="words of the device's name, or cpu or cuda; needed if there are records of several devices"
@@ -96,7 +96,7 @@ def _typed(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _export_table(args: argparse.Namespace) -> int:
-    from longca.api.recommend import in_shape
+    from longca.api.recommend import in_shape, refuse_unknown_cluster
     from longca.recommend.question import parse_fields
     from longca.recommend.shipped import load
     from longca.recommend.table import NO_RECORD, table
@@ -104,7 +104,9 @@ def _export_table(args: argparse.Namespace) -> int:
     if not args.export or args.code:
         raise BadInput("give --mask and --seqlen; or --export FILE for all answers that the records contain.")
     say_lacks(args.results or [])
-    answers = table(load(args.results), parse_fields(**in_shape(args.model, _typed(args))))
+    records = load(args.results)
+    refuse_unknown_cluster(args.cluster, records)
+    answers = table(records, parse_fields(**in_shape(args.model, _typed(args))))
     _write(args.export, answers)
     return 0 if answers else NO_RECORD
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from longca.cli import INTERRUPTED, _verify_cp
 from longca.cli._documents import add_document_flags
-from longca.cli._findings import tell
+from longca.cli._findings import say, tell
 from longca.cli._shape_extras import add_shape_extras
 from longca.cli._tables import write_over
 from longca.errors import Unavailable
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
     cases, stopped = plan.count(), False
     findings: list[Finding] = []
     try:
-        with _signals_stop(), closing(plan.findings(OutputPrinter())) as coming:
+        with _signals_stop(), closing(plan.findings(OutputPrinter(), say)) as coming:
             for finding in coming:
                 findings.append(finding)
                 cases.add(finding)

@@ -37,7 +37,7 @@ STAGES = Option(
     least=0,
 )
 NODE = Option("node", 1, "neighbouring ranks that share a node; keys of another node come to it once, and a relay passes them on")
-NODE_OF_SUMS = replace(NODE, about="neighbouring ranks that share a node; sums over several nodes travel in fp32, 1: as they are")
+NODE_OF_SUMS = replace(NODE, about="neighbouring ranks that share a node; on GPUs sums over several nodes travel in fp32, 1: as they are")
 
 
 def settle(method: Method, grid: Grid, given: Options) -> tuple[Grid, dict[str, int]]:

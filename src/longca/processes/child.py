@@ -11,7 +11,7 @@ import sys
 import sysconfig
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -19,7 +19,7 @@ from typing import Any, Self
 import msgspec
 
 from longca.processes.host_memory import resident_bytes
-from longca.processes.lost import PHASES, ChildLost, lost, of_exit
+from longca.processes.lost import PHASES, SILENT_S, ChildLost, lost, of_exit
 from longca.text import format_memory, short
 
 KEPT_OUTPUT = 16 << 10  # bytes: the end of what a child prints
@@ -54,6 +54,8 @@ class Child:
         self.deadlines, self.memory = dict(deadlines), memory
         self.ready: Any = None  # what the service told when it was loaded
         self.busy, self.phase = True, "start"
+        self.silent: Callable[[str, float], None] | None = None  # called once, with phase and deadline, where no message comes for long
+        self._told = ""  # the phase of which it was called
         self._types = {"phase": str, "ready": ready_type, "failed": str, "reply": reply_type, "done": int}
         self._jobs, self._output, self._incoming, self._outgoing = 0, b"", b"", b""
         self._error: ChildLost | None = None
@@ -115,7 +117,7 @@ class Child:
         with suppress(OSError):  # what the job before this one printed is not the last word of this one; one reading empties a pipe
             os.read(self._printed.fileno(), READ_SIZE)
         self._output = b""
-        self._jobs, self.busy, self._since = self._jobs + 1, True, time.monotonic()
+        self._jobs, self.busy, self._since, self._told = self._jobs + 1, True, time.monotonic(), ""
         self._count(phase)
         self._send(job)
 
@@ -136,6 +138,7 @@ class Child:
                 return replies  # and the next call raises it
         if not lines:
             self._check_time()
+            self._tell_silence()
         self._check_memory()
         return replies
 
@@ -269,6 +272,15 @@ class Child:
         if self.busy and time.monotonic() - self._since > (allowed_s := self.deadlines[self.phase]):
             event = f"took longer than its {allowed_s:g} s"
             raise self._lose(ChildLost("timeout", f"{PHASES.get(self.phase, self.phase)} {event}", event, self.output))
+
+    def _tell_silence(self) -> None:
+        """Tells once that no message comes; a slow start, which says nothing about a job, is told apart."""
+        if not self.busy or self.silent is None or self._told == self.phase or time.monotonic() - self._since <= SILENT_S:
+            return
+        tell, self._told = self.silent, self.phase
+        if self.phase != "start":
+            self.silent = None
+        tell(self.phase, self.deadlines[self.phase])
 
     def _check_memory(self) -> None:
         if not self.memory or (start := time.monotonic()) < self._next_look:

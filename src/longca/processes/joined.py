@@ -21,6 +21,7 @@ from torch.distributed.distributed_c10d import Store
 
 from longca.errors import LongcaError
 from longca.parallel.joining import Job
+from longca.processes.lost import SILENT_S
 from longca.processes.ranks import Answer, Failure, RankFailed, failed, run_job
 
 Task = dict[str, Any]
@@ -48,6 +49,7 @@ class Joined:
     def __init__(self, job: Job) -> None:
         self._comm, self._store = job
         self._number, self.lost = 0, False
+        self.silent: Callable[[], None] | None = None  # called once where ranks do not answer for long
 
     def run(self, job: str, args: dict[str, Any], deadline: float) -> list[Any]:
         """Runs function(comm, **args) on every rank; returns the answers by rank. Raises RankFailed."""
@@ -86,13 +88,17 @@ class Joined:
     def _wait(self, part: threading.Thread, own: list[Answer | Failure], seconds: float) -> None:
         """Waits until all have answered or the time is over; little time is left once one has failed."""
         others = [ANSWER(self._number, rank) for rank in range(1, self._comm.size)]
-        end = time.monotonic() + seconds
+        start = time.monotonic()
+        end = start + seconds
         while (left := end - time.monotonic()) > 0:
             part.join(min(left, LOOK_S))
             if own and (not others or self._store.check(others)):
                 return
             if any(isinstance(answer, Failure) for answer in own) or self._store.check([FAILED(self._number)]):
                 end = min(end, time.monotonic() + GRACE_S)
+            if self.silent is not None and time.monotonic() - start > SILENT_S:
+                tell, self.silent = self.silent, None
+                tell()
             if own:
                 time.sleep(POLL_S[0])
 

@@ -8,6 +8,7 @@ import selectors
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from longca.errors import BadInput, Unavailable
 from longca.parallel.joining import START_S
 from longca.processes import child as supervisor
 from longca.processes.child import Child
-from longca.processes.lost import ChildLost, last_words
+from longca.processes.lost import SILENT_S, ChildLost, last_words
 from longca.processes.ranks import Answer, Failure, RankFailed, failed
 
 GRACE_S = 3.0  # for the other ranks, once one has failed
@@ -36,6 +37,7 @@ class Pool:
         if backend == "nccl" and ranks > len(devices.gpus()):
             raise Unavailable(f"{ranks} NCCL ranks need {ranks} GPUs, and this machine has {len(devices.gpus())}; ask for fewer ranks.")
         self.ranks, self.backend, self.threads, self.start_s, self.memory = ranks, backend, threads, start_s, memory
+        self.silent: Callable[[], None] | None = None  # called once where ranks do not answer for long
         self._children: list[Child] = []
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
@@ -98,7 +100,8 @@ class Pool:
     def _collect(self, seconds: float) -> list[Any]:
         """Waits until all ranks are done; returns their answers. Raises RankFailed for the rank that is to blame."""
         results: dict[int, Answer | RankFailed] = {}
-        end, waiting = time.monotonic() + seconds, set(range(self.ranks))
+        start, waiting = time.monotonic(), set(range(self.ranks))
+        end = start + seconds
         with selectors.DefaultSelector() as selector:
             for child in self._children:
                 selector.register(child, selectors.EVENT_READ)
@@ -110,6 +113,9 @@ class Pool:
                         waiting.remove(rank)
                 if any(isinstance(result, RankFailed) for result in results.values()):
                     end = min(end, time.monotonic() + GRACE_S)
+                if self.silent is not None and waiting and time.monotonic() - start > SILENT_S:
+                    tell, self.silent = self.silent, None
+                    tell()
         if failure := self._failure(results, sorted(waiting), seconds):
             raise failure
         return [result.answer for _, result in sorted(results.items()) if isinstance(result, Answer)]

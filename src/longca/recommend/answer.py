@@ -21,7 +21,7 @@ from longca.recommend.question import Question
 from longca.recommend.unmeasured import unmeasured
 from longca.results.files import results_file
 from longca.results.metrics import median
-from longca.results.naming import rows
+from longca.results.naming import cluster_name, rows
 from longca.results.ranking import NOT_MEASURED, Entry, Figure, Out, Standing, entries, rank
 from longca.results.reading import Results
 from longca.results.record import Environment, Masks, Record
@@ -302,7 +302,7 @@ def _without_cluster(question: Question, results: Results) -> list[str]:
     clusters = sorted({record.simulated for record in results.records if record.simulated})
     available = f"simulated records have {', '.join(clusters)}" if clusters else "no record here is a simulated one"
     lacking = f"there is no simulated record of this for the cluster {question.cluster}"
-    lacking += "." if question.cluster in clusters else f"; {available}."
+    lacking += "." if cluster_name(question.cluster or "") in clusters else f"; {available}."
     simulation = simulate_command(question)
     simulating = [f"to simulate it: {simulation}", f"then: {ask_command(question)}"] if simulation else []
     try:

@@ -9,6 +9,7 @@ from typing import Any
 
 from longca.errors import LongcaError
 from longca.recommend.question import Question, default_params
+from longca.results.naming import cluster_name
 from longca.results.record import Environment, LevelName, Record
 from longca.text import format_dims, format_heads, format_size
 
@@ -76,4 +77,5 @@ def _measured(record: Record) -> Differences:
 def _asked(question: Question) -> Differences:
     drawn = (question.source, question.distribution, question.packing, question.own_documents)
     extras = (question.deterministic, question.softcap, question.sinks)
-    return _aspects(vars(question), question.seqlen, question.dtype, question.gpus, question.cluster, *drawn, *extras)
+    cluster = cluster_name(question.cluster) if question.cluster else None
+    return _aspects(vars(question), question.seqlen, question.dtype, question.gpus, cluster, *drawn, *extras)

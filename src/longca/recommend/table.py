@@ -14,6 +14,7 @@ from longca.recommend import shipped
 from longca.recommend.answer import Answer, recommend
 from longca.recommend.matching import is_device, is_single_rank, other_params
 from longca.recommend.question import Question
+from longca.results.naming import cluster_name
 from longca.results.points import grouped
 from longca.results.reading import Results
 from longca.results.record import Pass
@@ -85,6 +86,8 @@ def _check_filters(filters: Mapping[str, Any]) -> None:
 
 
 def _has(question: Question, field: str, value: Any) -> bool:
+    if field == "cluster":
+        return question.cluster == cluster_name(value)
     if field != "params":
         return bool(getattr(question, field) == value)
     params = question.all_params

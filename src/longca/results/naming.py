@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from operator import attrgetter
+from pathlib import Path
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -230,3 +231,8 @@ def contests(named: Iterable[Row]) -> dict[Contest, list[Row]]:
     for row in named:
         groups.setdefault(_contest_fields(row), []).append(row)
     return {own[0].contest: own for own in groups.values()}
+
+
+def cluster_name(cluster: str) -> str:
+    """Returns the name that simulated records have for a cluster: of a file, its name without folder and ending."""
+    return Path(cluster).stem if cluster.endswith(".toml") or "/" in cluster else cluster

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +14,7 @@ from msgspec import Meta, Struct
 from longca.bench.plan.refusals import convert
 from longca.bench.plan.suite import folder, names, read_toml
 from longca.errors import BadInput, unknown
+from longca.results.naming import cluster_name
 
 Positive = Annotated[float, Meta(gt=0, le=1e12)]
 NotNegative = Annotated[float, Meta(ge=0, le=1e12)]
@@ -121,13 +123,13 @@ class Cluster(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return rank // self.per_node
 
 
-def find(name: str) -> tuple[str, Cluster]:
-    """A cluster of the package by name, or a user's file by path; with the name that records carry."""
+def find(name: str, others: Iterable[str] = ()) -> tuple[str, Cluster]:
+    """A cluster of the package by name, or a user's file by path; with the name that records carry. An error also names the `others`."""
     if name in names("clusters"):
         return name, read_toml(folder("clusters") / f"{name}.toml", Cluster)
-    if name.endswith(".toml") or "/" in name:
-        return Path(name).stem, read_toml(Path(name), Cluster)
-    raise unknown("cluster", name, names("clusters"))
+    if (short := cluster_name(name)) != name:
+        return short, read_toml(Path(name), Cluster)
+    raise unknown("cluster", name, sorted({*names("clusters"), *others}), listed=True)
 
 
 def changed(cluster: Cluster, settings: dict[str, float]) -> Cluster:

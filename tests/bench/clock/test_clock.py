@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 
-from longca.bench.clock.clock import ENOUGH, Call, Sample, half_width, measure, nothing, steady
+from longca.bench.clock.clock import Call, Sample, half_width, measure, nothing, steady
 from longca.bench.clock.timers import HostTimer
-from longca.results.settings import ClockSettings
+from longca.results.settings import ENOUGH, ClockSettings
 
 
 class FakeTimer:

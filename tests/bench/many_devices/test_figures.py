@@ -32,6 +32,7 @@ from longca.parallel.comm.local import World
 from longca.processes.ranks import RankFailed
 from longca.results.record import LevelName, Pass, Record, Status, TensorError
 from longca.results.settings import ClockSettings
+from longca.text import format_duration, format_size
 
 GIB = 1 << 30
 SUITE = Suite(
@@ -206,6 +207,28 @@ def test_seconds_of_ranks_are_counted_by_phase_even_if_they_die(tmp_path: Path, 
     assert [outcome.status for _, outcome in outcomes(job, ranks)] == [Status.ERROR]
     assert ranks.spent_s.keys() == {"build"}
     assert 0.1 <= ranks.spent_s["build"] < 10
+
+
+class SilentGroup(ScriptedGroup):
+    """Ranks that take long for every step."""
+
+    def run(self, job: str, args: dict[str, Any], deadline: float) -> list[Any]:
+        if self.silent is not None:
+            self.silent()
+        return super().run(job, args, deadline)
+
+
+def test_a_method_that_is_silent_for_long_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job, ranks = job_and_ranks(tmp_path, monkeypatch, SilentGroup())
+    said: list[str] = []
+    ranks.say = said.append
+    for count in (1, 2):
+        assert {outcome.status for _, outcome in outcomes(job, ranks)} == {Status.OK}
+        assert len(said) == count
+    cell, deadline = job.cell, format_duration(SUITE.limits.build_s)
+    assert cell.split is not None
+    name = f"{cell.split.method} {cell.split.grid} {cell.kernel} on {cell.mask}, {format_size(cell.seqlen)} tokens"
+    assert said[0] == f"waiting for {name}: building takes more than 10 s; its deadline is {deadline}."
 
 
 def test_the_flush_buffer_is_no_memory_of_the_method(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,6 +46,7 @@ def test_each_ends_as_its_own_status_with_a_reason_and_the_others_are_measured(
     building = re.search(r"it took .*building and compiling (\d+) s", output)
     assert building is not None
     assert int(building[1]) >= 15  # what hangs there, hangs in no other part of the time
+    assert len(re.findall(r"^waiting for hangs on .* takes more than 10 s; its deadline is 15 s\.$", errors, re.MULTILINE)) == 1
     written = history(tmp_path)
     records = {record.asked: record for record in written}
     assert len(written) == len(records) == len(EXPECTED)

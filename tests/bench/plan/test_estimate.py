@@ -1,7 +1,12 @@
 """Estimates, refusals of what would never end, and outlines that stand for block patterns in a dry run."""
 
+from itertools import count
+from random import Random
+
 import pytest
 
+from bench.clock.test_clock import FakeTimer, constant
+from longca.bench.clock.clock import measure
 from longca.bench.plan import estimate
 from longca.bench.plan.cell import Cell, Split
 from longca.bench.plan.cells import Planned, make_cells, plan
@@ -10,7 +15,7 @@ from longca.bench.plan.outline import mask_outline
 from longca.bench.plan.suite import Suite
 from longca.errors import Refused
 from longca.results.record import Pass
-from longca.results.settings import Limits
+from longca.results.settings import ClockSettings, Limits
 from longca.text import format_size
 
 SPARSE = Suite(
@@ -67,6 +72,38 @@ def test_estimates_follow_the_work() -> None:
     pairs = 1024 * 1025 // 2
     assert estimate.call_s(forward) == pytest.approx(4 * pairs * 8 * 64 / estimate.flops_per_second("cpu"))
     assert estimate.flops_per_second("cuda") > 100 * estimate.flops_per_second("cpu") / 64
+
+
+@pytest.mark.parametrize("call_ms", [0.1, 3.0, 12.0, 30.0, 70.0, 200.0, 400.0, 3000.0])
+@pytest.mark.parametrize("clock", [ClockSettings(), ClockSettings(warmup_s=0.08, budget_s=0.16, target=0.01), ClockSettings(least=12)])
+def test_the_clock_is_estimated_as_it_stops_for_quiet_and_for_noisy_calls(call_ms: float, clock: ClockSettings) -> None:
+    random = Random(0)
+    quiet, loud = FakeTimer(constant(call_ms)), FakeTimer(call_ms * random.uniform(0.5, 1.5) for _ in count())
+    for timer in (quiet, loud):
+        measure(lambda: None, timer, clock)
+    expected = (1 - estimate.NOISY) * quiet.now() + estimate.NOISY * loud.now()
+    steps = call_ms / 1e3 + 0.05 * min(clock.warmup_s, clock.budget_s)  # a call, and the least time between two samples
+    assert estimate.clock_s(call_ms / 1e3, clock) == pytest.approx(expected, abs=2 * steps)
+
+
+def test_what_a_kernel_refuses_takes_no_time() -> None:
+    def idle(*kernels: str, masks: tuple[str, ...]) -> set[tuple[str, str, Pass]]:
+        suite = Suite(kernels=kernels, masks=masks, seqlens=("1K", "8K"), dense=())
+        entries = planned(suite, device="cuda")
+        seconds = estimate.estimates_s(entries, suite)
+        return {(entry.cell.kernel, entry.cell.mask, entry.cell.pass_) for entry in entries if seconds[entry.key] == 0}
+
+    refused = {("fa3", "share_question", pass_) for pass_ in (Pass.FWD, Pass.BWD)}
+    assert idle("fa3", "fa4", "flex", masks=("causal", "share_question")) == refused
+    without_backward = {("flashinfer", "uniform_block", Pass.BWD)}  # its forward is run alone
+    assert idle("flashinfer", "flex", masks=("uniform_block",)) == without_backward
+
+
+def test_the_first_cell_of_a_kernel_on_a_gpu_bears_what_is_compiled() -> None:
+    suite = Suite(kernels=("flex", "fa4"), masks=("causal",), seqlens=("1K", "2K"), passes=(Pass.FWD,))
+    entries = planned(suite, device="cuda")
+    seconds = estimate.estimates_s(entries, suite)
+    assert [entry.cell.kernel for entry in entries if seconds[entry.key] > estimate.COMPILE_S] == ["flex", "fa4"]
 
 
 @pytest.fixture

@@ -16,12 +16,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from longca.bench.clock.telemetry import Readings, Telemetry
-from longca.results.settings import ClockSettings
+from longca.results.settings import ENOUGH, EXTENSION, FEWEST, ClockSettings
 
 Call = Callable[[], object]
-FEWEST = 3  # samples, however long a call is
-ENOUGH = 9  # samples, from which on the interval of their median leaves out the least and the greatest
-EXTENSION = 4  # times the budget, for calls so long that it does not suffice for enough samples
 MOVED = 2.5  # times the target by which samples may change and still pass for steady
 APART = 0.05  # of the time that samples are spread over: the least between two of them
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -20,7 +20,7 @@ from longca.bench.plan.jobs import Job
 from longca.bench.plan.suite import Suite
 from longca.bench.run.figures import timed_outcome
 from longca.bench.run.outcomes import CellFailed, failure, status_of
-from longca.bench.run.retry import Strikes, Suspect
+from longca.bench.run.retry import Strikes, Suspect, say_nothing, waiting
 from longca.masks import AnyMask
 from longca.parallel import joining
 from longca.processes import host_memory
@@ -45,6 +45,7 @@ class Group(Protocol):
     """Ranks that run "module:function" together: a pool of this machine's, or the launched job that this process is part of."""
 
     lost: bool  # they broke, and nobody can start new ones
+    silent: Callable[[], None] | None  # called once where they do not answer for long
 
     def run(self, job: str, args: dict[str, Any], deadline: float) -> list[Any]: ...
 
@@ -64,6 +65,8 @@ class Ranks:
         self._group: Group | None = None
         self._strikes = Strikes()
         self.spent_s = defaultdict[str, float](float)
+        self.say: Callable[[str], None] = say_nothing
+        self._said = False  # that the present job is silent
 
     @property
     def lost(self) -> bool:
@@ -84,7 +87,7 @@ class Ranks:
     def attempt(self, job: Job) -> Iterator[tuple[Pass, Outcome]]:
         left, cell = job.passes, job.cell
         suspect = Suspect(cell.title, cell.grad)
-        failed = self._strikes.given_up().get(suspect)
+        failed, self._said = self._strikes.given_up().get(suspect), False
         if failed is None:
             try:
                 for pass_, outcome in self._measure(job):
@@ -159,8 +162,15 @@ class Ranks:
         """One answer per rank, in the order of ranks."""
         assert cell.split is not None
         start = time.perf_counter()
+
+        def tell() -> None:
+            self._said = True
+            self.say(waiting(cell, PHASES.get(step, step), seconds))
+
         try:
-            answers = self.group(cell.split.ranks).run(STEP, {"name": step, "args": args}, seconds)
+            group = self.group(cell.split.ranks)
+            group.silent = None if self._said else tell
+            answers = group.run(STEP, {"name": step, "args": args}, seconds)
             return msgspec.convert(answers, list[kind])  # type: ignore[valid-type]
         except RankFailed as failed:
             raised = RanksBroke if failed.kind in BROKEN else CellFailed

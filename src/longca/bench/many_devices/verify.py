@@ -21,7 +21,7 @@ from longca.bench.plan.suite import Suite, check
 from longca.bench.plan.workload import Step, with_model
 from longca.bench.plan.workload import model as find_model
 from longca.bench.run.environment import device_model
-from longca.bench.run.retry import outcomes
+from longca.bench.run.retry import outcomes, say_nothing
 from longca.errors import LongcaError
 from longca.parallel.grid import default_windows, divisors
 from longca.processes.ranks import RankFailed
@@ -166,8 +166,11 @@ class Verification:
         return f"rank {rank}" + (f" (node {self.places[rank].node}, {self.places[rank].facts.host})" if several else "")
 
 
-def verify(level: ManyDevices, steps: Sequence[Step], tell: Callable[[Verification], None]) -> Verification:
-    """Checks every method on every mask, then measures transfers. `tell` is called after each case, with all that is known.
+def verify(
+    level: ManyDevices, steps: Sequence[Step], tell: Callable[[Verification], None], say: Callable[[str], None] = say_nothing
+) -> Verification:
+    """Checks every method on every mask, then measures transfers. `tell` is called after each case, with all that is known; `say` gets a
+    sentence for a method that is silent for long.
 
     No rank starts if no method supports any of the masks.
     """
@@ -180,6 +183,7 @@ def verify(level: ManyDevices, steps: Sequence[Step], tell: Callable[[Verificati
     deadline = level.suite.limits.time_s
     with TemporaryDirectory(prefix="longca-verify-") as folder:
         ranks = CheckingRanks(level.suite, level.catalogue, level.device, model, Path(folder))
+        ranks.say = say
         try:
             facts = ranks.group(number).run("longca.bench.many_devices.transfers:facts", {}, level.suite.limits.start_s)
             done.places = places(msgspec.convert(facts, list[RankFacts]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -38,6 +38,8 @@ def start_in_process(limits: Limits, hello: Hello) -> InProcess:
 
 
 class InProcess:
+    silent: Callable[[str, float], None] | None = None  # never called: this process is busy with the job
+
     def __init__(self, hello: Hello) -> None:
         self._seconds, self._phase, self._since = defaultdict[str, float](float), "start", time.monotonic()
         self._worker = Worker(msgspec.to_builtins(hello), lambda message: self._enter(message["phase"]), own_process=False)

@@ -21,7 +21,7 @@ from longca.bench.plan.cells import Planned
 from longca.bench.plan.jobs import Job, make_jobs
 from longca.bench.plan.suite import Suite
 from longca.bench.plan.workload import Step
-from longca.bench.run.retry import outcomes
+from longca.bench.run.retry import outcomes, say_nothing
 from longca.errors import BadInput
 from longca.kernels.base import BYTES, Case
 from longca.masks.own import GROUP as OWN
@@ -106,15 +106,17 @@ def verify(
     show_output: Callable[[str, str], None] | None = None,
     start: Start = start_worker,
     trials: bool = True,
+    say: Callable[[str], None] = say_nothing,
 ) -> Generator[Finding, None, None]:
     """Findings as they come, mask by mask, so that the reference of a mask is made once and used by all kernels; then the trials of each
     kernel that is right on some mask, in every shape and dtype. Masks that show the same pairs are checked once. `show_output` gets the
-    name of a kernel of a plugin, and what it printed."""
+    name of a kernel of a plugin, and what it printed; `say` gets a sentence for a kernel that is silent for long."""
     names, right = _same_masks(planned), dict[Subject, Job]()
     with TemporaryDirectory(prefix="longca-verify-") as folder:
         workers = Workers(
             suite, catalogue, device, "", Path(folder), True, timed=False, repeats=repeats, show_output=show_output, start=start
         )
+        workers.say = say
         try:
             for _, of_problem in groupby(make_jobs(distinct(planned), suite.limits.workers), lambda job: job.cell.problem):
                 for job in of_problem:

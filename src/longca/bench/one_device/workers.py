@@ -16,7 +16,7 @@ from longca.bench.one_device.worker import Versions
 from longca.bench.plan.catalogue import Catalogue, Entry
 from longca.bench.plan.jobs import Job
 from longca.bench.plan.suite import Suite
-from longca.bench.run.retry import Strikes, Suspect
+from longca.bench.run.retry import Strikes, Suspect, say_nothing, waiting
 from longca.masks import own
 from longca.processes import host_memory
 from longca.processes.child import Child
@@ -43,6 +43,8 @@ def start_worker(limits: Limits, hello: Hello) -> Child:
 
 class Service(Protocol):
     """A worker: a process of its own, or this process."""
+
+    silent: Callable[[str, float], None] | None  # called once, with phase and deadline, where nothing is heard for long
 
     def wait_ready(self) -> Any: ...
 
@@ -89,6 +91,7 @@ class Workers:
         self._workers: dict[str, Service] = {}
         self._strikes = Strikes()
         self.spent_s = defaultdict[str, float](float)
+        self.say: Callable[[str], None] = say_nothing
 
     def start(self, jobs: Iterable[Job]) -> None:
         """Starts the workers of these jobs together: on a GPU each takes many seconds, most of them waiting."""
@@ -144,7 +147,12 @@ class Workers:
         if name not in self._workers:
             self._spawn(name, entry)
         worker = self._workers[name]
+
+        def tell(phase: str, deadline_s: float) -> None:
+            self.say(waiting(job.cell, phase, deadline_s, trial or ""))
+
         try:
+            worker.silent = tell
             worker.wait_ready()
             yield from worker.run(msgspec.to_builtins(self._message(job, trial)))
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from msgspec.structs import replace
 
@@ -12,13 +13,19 @@ from longca.bench.plan.cells import Planned
 from longca.bench.plan.outline import mask_outline
 from longca.bench.plan.suite import Suite
 from longca.errors import Refused
+from longca.kernels import registry
+from longca.kernels.base import No
+from longca.masks import AnyMask
 from longca.results import metrics
-from longca.results.settings import Limits
+from longca.results.record import Pass
+from longca.results.settings import ENOUGH, EXTENSION, FEWEST, SAMPLE_LENGTH, ClockSettings, Limits
 from longca.text import format_duration, format_size
 
 GPU_FLOPS, CORE_FLOPS = 4e14, 2e10  # per second, of a usual GPU and of a usual core
 LEAST_CALLS = 4  # a cell whose time does not suffice for so many calls is not begun
 CHECK_CALLS = 6  # what checking a kernel costs, in its own calls
+NOISY = 0.2  # the share of cells whose samples never agree, so that the clock spends all it may
+COMPILE_S = 3.0  # what the first cell of a kernel costs on a GPU: imports, and code that is compiled
 REFERENCE_WORK = 56 / 64 * 10  # of the whole square of pairs, per pair, head and head size: sampled rows in fp64, at a tenth of the speed
 SHORTEST = 128
 
@@ -33,20 +40,53 @@ def call_s(cell: Cell) -> float:
     return metrics.flops_of(pairs, cell.head_dim, cell.head_dim_v, cell.pass_) / flops_per_second(cell.device)
 
 
+def clock_s(call: float, clock: ClockSettings) -> float:
+    """The seconds that the clock is expected to spend on a cell: warm-up, then few samples if they agree, else all that it may take."""
+    least_s = min(clock.warmup_s, clock.budget_s)
+    longest = max(EXTENSION * clock.budget_s, min(clock.least, FEWEST) * call)
+    agreeing = min(max(least_s, clock.least * call), longest)
+    noisy = min(max(clock.budget_s, max(clock.least, ENOUGH) * call), longest)
+    return max(clock.warmup_s, call) + (1 - NOISY) * agreeing + NOISY * noisy
+
+
 def estimates_s(planned: Iterable[Planned], suite: Suite) -> dict[str, float]:
-    """Seconds of each cell by its key: what the clock may spend, and what slow calls cost. The first cell of a kernel on a problem bears
-    its check, and the first cell of a problem the reference."""
-    seconds, seen = dict[str, float](), set[Cell]()
+    """Seconds of each cell by its key. The first cell of a kernel bears what is compiled, its first cell on a problem the check, and the
+    first cell of a problem the reference. Cells that a kernel will refuse take no time."""
+    seconds, seen = dict[str, float](), set[Cell | str]()
     for entry in planned:
         cell, call = entry.cell, call_s(entry.cell)
-        own = max(suite.clock.warmup_s + suite.clock.budget_s, (suite.clock.least + 1) * call) + 0.05
+        alone = cell.pass_ is Pass.FWD  # a forward that fails beside its backward is tried without
+        if _is_refused(replace(cell, seqlen=SAMPLE_LENGTH, seed=0, documents=None, pass_=Pass.FWD, grad=cell.grad and not alone)):
+            seconds[entry.key] = 0.0
+            continue
+        own = clock_s(call, suite.clock) + 0.05
+        if cell.kernel not in seen and cell.device == "cuda":
+            own += COMPILE_S
         if cell.job not in seen:
-            own += 0.2 + CHECK_CALLS * call
+            own += 0.1 + CHECK_CALLS * call
         if cell.problem not in seen:
-            own += 0.2 + REFERENCE_WORK * cell.seqlen**2 * cell.heads_q * cell.head_dim / flops_per_second(cell.device)
-        seen |= {cell.job, cell.problem}
+            own += 0.1 + REFERENCE_WORK * cell.seqlen**2 * cell.heads_q * cell.head_dim / flops_per_second(cell.device)
+        seen |= {cell.job, cell.problem, cell.kernel}
         seconds[entry.key] = own
     return seconds
+
+
+@lru_cache(maxsize=4096)
+def _is_refused(sample: Cell) -> bool:
+    """Returns whether a kernel of the registry refuses this mask at a short length. Plugins and methods are not asked."""
+    if sample.split is not None or sample.kernel.partition(":")[0] not in registry.names():
+        return False
+    try:
+        mask = _sample_mask(sample.problem)
+        answers = [registry.supports(kernel, mask, sample.case(mask)) for kernel in registry.choices(sample.kernel)]
+    except Exception:  # no such mask at this length, or a kernel that cannot answer: its worker finds out
+        return False
+    return all(isinstance(answer, No) for answer in answers)
+
+
+@lru_cache(maxsize=64)
+def _sample_mask(problem: Cell) -> AnyMask:
+    return problem.build_mask()
 
 
 def refuse_hopeless(planned: Sequence[Planned], limits: Limits, per_rank: bool = False) -> None:

@@ -83,9 +83,9 @@ def measure(
             journal.add(record)  # the user went back to code that a later version had replaced: the last record counts
         runner.make_cache(journal.folder)
         todo_jobs = jobs.make_jobs(todo, level.suite.limits.workers)
-        left = TimeLeft(estimates_s(todo, level.suite), {entry.key: entry.cell.kernel for entry in todo})
+        left = TimeLeft(estimates_s(todo, level.suite), {entry.key: entry.cell for entry in todo})
         with show(len(todo), left) as watcher:
-            journal.say = watcher.say
+            journal.say = executor.say = watcher.say
             if journal.torn:
                 watcher.say(f"dropped a torn last line of {journal.torn} bytes; its cell is measured again.")
             if unknown:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
+from longca.bench.plan.cell import Cell
 from longca.bench.plan.jobs import Job
+from longca.processes.lost import PHASES, SILENT_S
 from longca.results.record import Outcome, Pass, Status
-from longca.text import short
+from longca.text import format_duration, format_size, short
 
 NOT_ALONE = (Status.OK, Status.INVALID, Status.UNAVAILABLE)  # the forward was measured, or no way of running it is there
 STRIKES = 3  # broken processes in a row, after which nothing more is tried
@@ -21,6 +23,7 @@ class Executor(Protocol):
     """Runs jobs of one level: in workers, or on a group of ranks."""
 
     spent_s: defaultdict[str, float]  # by phase: start, build, reference, check, time
+    say: Callable[[str], None]  # gets a sentence for a job that is silent for long
 
     @property
     def lost(self) -> bool:
@@ -36,6 +39,18 @@ class Executor(Protocol):
         """Drops what was kept for the problem of this job."""
 
     def close(self) -> None: ...
+
+
+def say_nothing(text: str) -> None:
+    """Shows nothing."""
+
+
+def waiting(cell: Cell, phase: str, deadline_s: float, trial: str = "") -> str:
+    """The sentence for a job that is silent for long: what runs, and when it is stopped."""
+    name = f"{cell.split.method} {cell.split.shape} {cell.kernel}" if cell.split else cell.kernel
+    problem = f"the trial {trial}" if trial else f"{cell.mask_title}, {format_size(cell.seqlen)} tokens"
+    phase = PHASES.get(phase, phase)
+    return f"waiting for {name} on {problem}: {phase} takes more than {SILENT_S:g} s; its deadline is {format_duration(deadline_s)}."
 
 
 def outcomes(job: Job, executor: Executor) -> Iterator[tuple[Pass, Outcome]]:

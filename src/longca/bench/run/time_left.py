@@ -3,36 +3,53 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 
+from msgspec.structs import replace
+
+from longca.bench.plan.cell import Cell
 from longca.results.record import NEVER_RAN, Record, Status
 
-TRUST_S = 2.0  # so many seconds of measuring as estimated are taken for granted: one cell alone does not change the estimate of all
+# measuring that is taken to have gone as estimated: the first cells, which compile and import, do not change the estimate of all
+TRUST_S = 2.0
+TRUST = 0.05  # of the whole run
 
 
 class TimeLeft:
-    """Cells are weighed by their estimates, not counted: the last length of a suite may take longer than all others together."""
+    """Cells are weighed by their estimates, not counted: the last length of a suite may take longer than all others together.
 
-    def __init__(
-        self, estimates: Mapping[str, float], kernels: Mapping[str, str] | None = None, now: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Seconds of each cell by its key, and its kernel: a kernel that is not available is so in all of its cells."""
-        self._left, self._kernels, self._now = dict(estimates), dict(kernels or {}), now
-        self._estimated = self._measured = TRUST_S
+    A kernel that did not run a mask at one length is expected not to run it at the others, until it does; one that is not available
+    runs no mask.
+    """
+
+    def __init__(self, estimates: Mapping[str, float], cells: Mapping[str, Cell], now: Callable[[], float] = time.monotonic) -> None:
+        """Seconds of each cell by its key, and the cell."""
+        self._estimates, self._now = dict(estimates), now
+        self._lines = {key: replace(cell, seqlen=0, seed=0, documents=None) for key, cell in cells.items()}
+        self._left: defaultdict[Cell, float] = defaultdict(float)  # seconds as estimated, of the same work at all lengths
+        for key, estimate in self._estimates.items():
+            self._left[self._lines[key]] += estimate
+        self._idle, self._missing = set[Cell](), set[str]()  # what did not run when it was last tried, and kernels that are not available
+        self._estimated = self._measured = max(TRUST_S, TRUST * sum(self._estimates.values()))
         self._last = now()
 
     def finished(self, record: Record) -> None:
-        estimate, now = self._left.pop(record.key, 0.0), self._now()
+        estimate, now, line = self._estimates.pop(record.key), self._now(), self._lines[record.key]
+        self._left[line] -= estimate
         if record.status not in NEVER_RAN:
             self._estimated += estimate
             self._measured += now - self._last
-        elif record.status is Status.UNAVAILABLE:
-            for key in [key for key in self._left if self._kernels.get(key) == record.asked]:
-                self._left[key] = 0.0
+            self._idle.discard(line)
+        else:
+            self._idle.add(line)
+            if record.status is Status.UNAVAILABLE:
+                self._missing.add(line.kernel)
         self._last = now
 
     @property
     def seconds(self) -> float:
         """The seconds left at this moment."""
-        left = sum(self._left.values()) * self._measured / self._estimated
-        return max(0.0, left - (self._now() - self._last)) if self._left else 0.0
+        running = sum(left for line, left in self._left.items() if line not in self._idle and line.kernel not in self._missing)
+        left = running * self._measured / self._estimated
+        return max(0.0, left - (self._now() - self._last)) if self._estimates else 0.0

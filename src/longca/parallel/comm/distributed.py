@@ -37,7 +37,8 @@ class TorchComm(Comm):
 
     Even all-gathers, and even reduce-scatters of fp32, are the backend's own collectives, which know the nodes: on 64 GPUs pairs would
     send 56 times between nodes what a ring sends 8 times. gloo's own are slower than pairs, so it keeps these. A reduce-scatter of bf16
-    would be rounded at every hop, so its parts travel in pairs; a program that crosses nodes gives them in fp32 (`primitives/gather.py`).
+    would be rounded at every hop, so its parts travel in pairs; a program that crosses nodes gives them in fp32 where the backend has its
+    own collectives (`primitives/gather.py`).
     """
 
     def __init__(

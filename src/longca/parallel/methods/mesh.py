@@ -60,12 +60,13 @@ def rings_of(shards: Shards, grid: Grid) -> tuple[Shards, list[Shards]]:
 
 
 def sent_bytes(case: Case, grid: Grid, ranks_per_node: int) -> tuple[int, int]:
-    """Returns the bytes that a rank sends for each of its tokens under a full mask, forward and backward. lse, delta, sums over steps and
-    sums over nodes are fp32."""
+    """Returns the bytes that a rank sends for each of its tokens under a full mask, forward and backward. lse, delta, sums over steps and,
+    on GPUs, sums over nodes are fp32."""
     size, both = BYTES[case.dtype], case.head_dim + case.head_dim_v
     sums = max(size, 4)
     out = sums if grid.ring > 1 else size
-    dq = sums if 1 < ranks_per_node < grid.heads else out  # with a ring it is a sum already
+    across = case.device == "cuda" and 1 < ranks_per_node < grid.heads  # gloo adds nothing on the way
+    dq = sums if across else out  # with a ring it is a sum already
     queries, keys = (grid.heads - 1) * case.heads_q, (grid.ring - 1) * case.heads_kv
     forward = queries * (case.head_dim * size + case.head_dim_v * out + sums) + keys * both * size  # q, out, lse; k, v
     backward = queries * (both * size + case.head_dim * dq + 2 * sums) + keys * both * (size + sums)  # q, dout, dq, lse, delta; k .. dv

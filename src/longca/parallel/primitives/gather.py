@@ -45,9 +45,10 @@ def all_keys(mask: AnyMask) -> Shards:
 class Together:
     """Gathers the tokens of all ranks of a group on each of them, in global order, and returns sums over all ranks to a token's owner.
 
-    Parts of a sum travel in the kernel's type, and their owner adds them in fp32. Where the group crosses nodes they travel in fp32: only
-    then does the backend add them on the way without rounding at every hop. On 64 GPUs with 8 per node this sends 16 times the bytes of
-    a part in bf16 between nodes, and not 56 times. Uneven parts are never added on the way, so they stay in the kernel's type.
+    Parts of a sum travel in the kernel's type, and their owner adds them in fp32. Where the group crosses nodes and the backend has its
+    own collectives (NCCL), parts travel in fp32: only then does the backend add them on the way without rounding at every hop. On 64 GPUs
+    with 8 per node this sends 16 times the bytes of a part in bf16 between nodes, and not 56 times. Uneven parts are never added on the
+    way, so they stay in the kernel's type, as all parts do that travel in pairs (gloo).
     """
 
     def __init__(self, kernel: LocalKernel, comm: Comm, shards: Shards, crosses_nodes: bool) -> None:
@@ -55,7 +56,8 @@ class Together:
         order = order_of(shards)
         self.spans, self.in_order = order.spans, order.in_order
         even = len({count(shard) for shard in shards}) == 1
-        self.part_type = kernel.accumulate if crosses_nodes and even else None  # None: as it is
+        added_on_the_way = crosses_nodes and even and comm.own_collectives
+        self.part_type = kernel.accumulate if added_on_the_way else None  # None: as it is
         self.place_of, self.token_of = (torch.from_numpy(index).to(comm.device) for index in (order.place_of, order.token_of))
 
     def gathered(self, *own: torch.Tensor) -> list[torch.Tensor]:
