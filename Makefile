@@ -56,6 +56,7 @@ docs: $(READY)  ## the documentation as a site, site/index.html; fails on a brok
 pictures: $(READY)  ## the picture of the masks in the README
 	$(BIN)/longca mask --gallery docs/images --seqlen 8K --seed 42
 	$(BIN)/longca mask global_sliding_window --seqlen 8K --set g=1K,w=2K --bands --png docs/images/bands.png
+	$(BIN)/python tools/fewer_colours.py docs/images/masks.png docs/images/bands.png
 
 screenshots: $(READY)  ## the pictures of the page in the README, from the journals below results/ or JOURNAL=DIR; needs chromium
 	PYTHONPATH=src:tests $(BIN)/python tools/screenshots.py docs/images $(JOURNAL)

