@@ -229,7 +229,8 @@ def _remarks(answer: Answer, best: Choice) -> list[str]:
     """Sentences on what the figures are of, and on doubts about them."""
     remarks = [*_scaled(answer), *_planning(answer, best)]
     if best.joules and not any(source.record.joules for source in best.sources):
-        remarks.append("J is the power during sampling times the time of a call; energy itself was not measured.")
+        unsure = "energy itself was not measured, so differences of a quarter say nothing"
+        remarks.append(f"J is the power during sampling times the time of a call; {unsure}.")
     if best.simulated:
         remarks.append(f"these values are simulated for the cluster {best.simulated}; none of them was measured.")
     if best.summed:
