@@ -179,6 +179,7 @@ def test_a_compiled_model_gives_the_same() -> None:
     torch.testing.assert_close(compiled(TOKENS[:1], position_ids=positions, labels=TOKENS[:1], use_cache=False).loss, right)
 
 
+@pytest.mark.slow
 def test_the_example_prints_losses_equal_to_eager() -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, str(EXAMPLE)], env=environment, capture_output=True, text=True, timeout=300, check=False)

@@ -121,7 +121,8 @@ def test_gradients_through_autograd_are_those_of_one_rank() -> None:
             assert all(f"owns {answer['tokens']} tokens" in answer["refusal"] for answer in answers)
 
 
-@pytest.mark.parametrize("method", ["usp", pytest.param("magi", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["usp", "magi"])
 def test_the_example_gets_the_same_losses_on_two_ranks(method: str) -> None:
     environment = os.environ | {"METHOD": method, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, str(EXAMPLE)], env=environment, capture_output=True, text=True, timeout=120, check=False)

@@ -276,6 +276,7 @@ def test_the_head_size_of_v_is_said_wherever_it_is_another(write: Write, capsys:
     assert " · 64:8 heads of 192/128 · " in rows(load(folder))[0].setting.title
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_process")
 def test_the_advised_run_answers_the_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Ask, run what is advised (smaller), ask again as advised, and run the lines of Python it prints."""

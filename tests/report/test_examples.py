@@ -45,6 +45,7 @@ def run_steps(text: str) -> list[str]:
     return steps
 
 
+@pytest.mark.slow
 def test_the_github_action(home: Path) -> None:
     """All steps but those that need GitHub, twice: the first run becomes the baseline, the second is compared with it."""
     text = (ROOT / "examples" / "github-action.yml").read_text()
