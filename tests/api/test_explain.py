@@ -98,6 +98,14 @@ def test_bad_questions_are_one_sentence() -> None:
         longca.explain("cuasal", 64)
 
 
+def test_a_result_that_cannot_be_stored_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "not stored" not in repr(longca.explain("causal", 64, **SMALL, run_trial=True))
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(kept.FOLDER, str(tmp_path / "file"))
+    told = repr(longca.explain("causal", 64, **SMALL, run_trial=True))
+    assert told.endswith(f"this result was not stored: {kept.folder()} cannot be written. Set LONGCA_CACHE to a folder that can be.")
+
+
 def test_the_command_prints_it_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["explain", "--mask", "causal", "--seqlen", "64", "--heads", "4:2", "--head-dim", "16", "--device", "cpu"]
     assert main([*command, "--try"]) == 0

@@ -16,7 +16,7 @@ from longca.bench.plan.workload import model as find_model
 from longca.errors import BadInput, unknown
 from longca.kernels import registry
 from longca.kernels.base import Case, Kernel
-from longca.kernels.choice import chooser, measured
+from longca.kernels.choice import chooser, kept, measured
 from longca.kernels.choice.choice import Choice, Option
 from longca.kernels.choice.chooser import Contest
 from longca.lengths import read_lengths
@@ -112,6 +112,8 @@ class Explanation(Shown):
             columns, rows = _table(options)
             if columns:
                 parts += ["", Table(f"{PASSES[pass_]}{timed}:", columns, rows)]
+        if self.choice is not None and self.choice.source == "trial" and kept.read(self._asked.key) is None:
+            parts += ["", f"this result was not stored: {kept.folder()} cannot be written. Set {kept.FOLDER} to a folder that can be."]
         if self.choice is None and self._here:
             parts += ["", "the first call runs the trial, and --try runs it now; the result is stored for all calls of this class."]
         return parts
