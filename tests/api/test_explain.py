@@ -136,6 +136,17 @@ def test_documents_are_given_by_the_flags_of_a_run(tmp_path: Path, capsys: pytes
     assert main([*command, "--lengths", str(tmp_path / "none.txt")]) == 2
 
 
+def test_patterns_that_fit_no_heads_and_a_trial_elsewhere_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    pattern = ["explain", "--mask", "uniform_block", "--seqlen", "256", "--heads", "4:2", "--set", "heads=3", "--device", "cpu"]
+    for command, message in (
+        (pattern, "uniform_block has 3 block patterns for 2 KV heads; give one for all heads, or one per KV head."),
+        (["explain", "--mask", "causal", "--seqlen", "64", "--device", "H200", "--try"],
+         "a trial runs on this machine, and records alone explain NVIDIA H200; leave out the trial (--try) or the device."),
+    ):  # fmt: skip
+        assert main(command) == 2
+        assert capsys.readouterr().err == f"longca: {message}\n"
+
+
 def test_nothing_that_can_do_it_is_exit_code_2(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(registry, "preferred", lambda device: [])
     assert main(["explain", "--mask", "causal", "--seqlen", "64", "--device", "cpu"]) == 2

@@ -184,6 +184,10 @@ def explain(
     title = ", ".join(
         [f"{built.name or 'this mask'}, {format_size(built.seqlen_k)} tokens", format_shape(vars(case)), *format_extras(vars(case)), dtype]
     )
+    if not chooser.fits(built, case):
+        raise BadInput(chooser.missing(built, case))
+    if name and run_trial:
+        raise BadInput(f"a trial runs on this machine, and records alone explain {name}; leave out the trial (--try) or the device.")
     if name:
         labels = {label for entry in measured.entries() if entry.device == name for label in entry.kernels}
         asked = chooser.contest(built, case, lambda kernel: _is_of(kernel, labels), device=name)
