@@ -98,6 +98,14 @@ def test_bad_questions_are_one_sentence() -> None:
         longca.explain("cuasal", 64)
 
 
+def test_a_result_that_cannot_be_stored_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "not stored" not in repr(longca.explain("causal", 64, **SMALL, run_trial=True))
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(kept.FOLDER, str(tmp_path / "file"))
+    told = repr(longca.explain("causal", 64, **SMALL, run_trial=True))
+    assert told.endswith(f"this result was not stored: {kept.folder()} cannot be written. Set LONGCA_CACHE to a folder that can be.")
+
+
 def test_the_command_prints_it_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["explain", "--mask", "causal", "--seqlen", "64", "--heads", "4:2", "--head-dim", "16", "--device", "cpu"]
     assert main([*command, "--try"]) == 0
@@ -126,6 +134,17 @@ def test_documents_are_given_by_the_flags_of_a_run(tmp_path: Path, capsys: pytes
         assert printed["class"] == longca.explain(mask, device="cpu").to_json()["class"]
         assert printed == longca.explain("causal_document", 256, device="cpu", **given).to_json()
     assert main([*command, "--lengths", str(tmp_path / "none.txt")]) == 2
+
+
+def test_patterns_that_fit_no_heads_and_a_trial_elsewhere_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    pattern = ["explain", "--mask", "uniform_block", "--seqlen", "256", "--heads", "4:2", "--set", "heads=3", "--device", "cpu"]
+    for command, message in (
+        (pattern, "uniform_block has 3 block patterns for 2 KV heads; give one for all heads, or one per KV head."),
+        (["explain", "--mask", "causal", "--seqlen", "64", "--device", "H200", "--try"],
+         "a trial runs on this machine, and records alone explain NVIDIA H200; leave out the trial (--try) or the device."),
+    ):  # fmt: skip
+        assert main(command) == 2
+        assert capsys.readouterr().err == f"longca: {message}\n"
 
 
 def test_nothing_that_can_do_it_is_exit_code_2(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

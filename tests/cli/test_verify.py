@@ -190,8 +190,27 @@ def test_a_kernel_that_hangs_is_ended_by_the_deadline(
     assert verify(tmp_path, HANGS, "--masks", "full", "--seqlens", "64", "--deadline", "2") == 1
     shown = capsys.readouterr()
     assert re.search(r"^timeout: hangs on full: .* took longer than its 2 s$", shown.out, re.MULTILINE)
-    said = r"^waiting for hangs on full, 64 tokens: building takes more than .*; its deadline is 2 s\.$"
-    assert len(re.findall(said, shown.err, re.MULTILINE)) == 1
+    said = r"^waiting for hangs on full, 64 tokens(.*): building takes more than .*; its deadline is 2 s\.$"
+    assert re.findall(said, shown.err, re.MULTILINE) == [", without a backward"]
+
+
+def test_a_trial_that_hangs_is_not_blamed_on_the_reference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The kernel is right on its mask, and hangs with another scale, after the reference of that trial was made."""
+    plugin = (Path(__file__).parents[2] / "examples" / "my_kernel.py").read_text()
+    first_line = "    group = q.shape[1] // k.shape[1]\n"
+    hang = "    import time\n    time.sleep(0 if abs(scale * q.shape[2] ** 0.5 - 1) < 1e-6 else 3600)\n"
+    assert first_line in plugin
+    assert verify(tmp_path, plugin.replace(first_line, hang + first_line), "--masks", "full", "--seqlens", "64", "--deadline", "2") == 1
+    assert "timeout: my_kernel on trial: another scale: building took longer than its 2 s" in capsys.readouterr().out
+
+
+def test_a_forward_that_is_tried_again_alone_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("longca.processes.child.SILENT_S", 1.0)
+    assert verify(tmp_path, HANGS.replace("differentiable=False", ""), "--masks", "full", "--seqlens", "64", "--deadline", "2") == 1
+    said = re.findall(r"^waiting for hangs on full, 64 tokens(.*): building", capsys.readouterr().err, re.MULTILINE)
+    assert said == ["", ", without a backward"]
 
 
 def test_a_step_gets_minutes_and_a_long_sequence_more() -> None:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ import pytest
 from longca.errors import BadInput, Unavailable
 from longca.processes import child
 from longca.processes.pool import Pool
-from longca.processes.ranks import RankFailed
+from longca.processes.ranks import RankFailed, unanswered
 
 Gone = Callable[[Iterable[int]], bool]
 MIB = 1 << 20
@@ -52,6 +52,15 @@ def test_a_rank_that_hangs_is_killed_at_the_deadline(gone: Gone, monkeypatch: py
         assert caught.value.kind == "timeout"
         assert told == ["silent"]  # once, long before the deadline
         assert gone(pids)
+
+
+@pytest.mark.parametrize(
+    ("silent", "others"),
+    [([2], ""), ([0, 2], " (nor did rank 0)"), ([0, 1, 2], " (nor did ranks 0, 1)"), (range(9), " (nor did ranks 0, 1, 3, 4, ...)")],
+)
+def test_all_ranks_that_do_not_answer_are_named(silent: Sequence[int], others: str) -> None:
+    """The one that is named first may only wait for another."""
+    assert unanswered(2, silent, 1.5) == f"did not answer within 1.5 s{others}"
 
 
 @pytest.mark.parametrize("how", ["session", "detached"])

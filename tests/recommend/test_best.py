@@ -148,7 +148,7 @@ def test_a_parameter_may_have_the_name_of_an_argument(write: Write) -> None:
     assert longca.best("uniform_block", "8K", results=[folder], params={"heads": 1}).kernel == "shared"
 
 
-@pytest.mark.parametrize("given", [{"dtype": 16}, {"mask": longca.masks.causal(8)}, {"pass_": ("fwd",)}])
+@pytest.mark.parametrize("given", [{"dtype": 16}, {"mask": longca.masks.causal(8)}, {"pass_": ("fwd",)}, {"cluster": 3}])
 def test_what_has_a_name_is_asked_for_by_it(given: dict[str, Any]) -> None:
     with pytest.raises(longca.BadInput, match="must be its name as a text"):
         longca.best(**{"mask": "causal", "seqlen": "8K", **given})

@@ -16,7 +16,7 @@ from longca.bench.plan.workload import model as find_model
 from longca.errors import BadInput, unknown
 from longca.kernels import registry
 from longca.kernels.base import Case, Kernel
-from longca.kernels.choice import chooser, measured
+from longca.kernels.choice import chooser, kept, measured
 from longca.kernels.choice.choice import Choice, Option
 from longca.kernels.choice.chooser import Contest
 from longca.lengths import read_lengths
@@ -112,6 +112,8 @@ class Explanation(Shown):
             columns, rows = _table(options)
             if columns:
                 parts += ["", Table(f"{PASSES[pass_]}{timed}:", columns, rows)]
+        if self.choice is not None and self.choice.source == "trial" and kept.read(self._asked.key) is None:
+            parts += ["", f"this result was not stored: {kept.folder()} cannot be written. Set {kept.FOLDER} to a folder that can be."]
         if self.choice is None and self._here:
             parts += ["", "the first call runs the trial, and --try runs it now; the result is stored for all calls of this class."]
         return parts
@@ -182,6 +184,10 @@ def explain(
     title = ", ".join(
         [f"{built.name or 'this mask'}, {format_size(built.seqlen_k)} tokens", format_shape(vars(case)), *format_extras(vars(case)), dtype]
     )
+    if not chooser.fits(built, case):
+        raise BadInput(chooser.missing(built, case))
+    if name and run_trial:
+        raise BadInput(f"a trial runs on this machine, and records alone explain {name}; leave out the trial (--try) or the device.")
     if name:
         labels = {label for entry in measured.entries() if entry.device == name for label in entry.kernels}
         asked = chooser.contest(built, case, lambda kernel: _is_of(kernel, labels), device=name)

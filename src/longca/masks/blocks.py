@@ -15,6 +15,7 @@ from longca.masks.bands import Ints, Range, as_ranges, bands, clipped, split_row
 from longca.masks.handle import Handled
 from longca.masks.mask import Mask, Shards
 from longca.masks.tiles import TileLists
+from longca.text import plural
 
 if TYPE_CHECKING:
     import torch
@@ -118,7 +119,8 @@ class BlockMask(Handled):
         return hash(self.digest)
 
     def __repr__(self) -> str:
-        return f"<BlockMask {self.name or 'unnamed'} {self.heads} heads, {self.seqlen_q}x{self.seqlen_k}, density {self.density:.4f}>"
+        size = f"{plural(self.heads, 'head')}, {self.seqlen_q}x{self.seqlen_k}"
+        return f"<BlockMask {self.name or 'unnamed'} {size}, density {self.density:.4f}>"
 
     def dense(self) -> NDArray[np.bool_]:
         """[heads, seqlen_q, seqlen_k] bools, for tests and small references."""

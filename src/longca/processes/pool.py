@@ -18,7 +18,7 @@ from longca.parallel.joining import START_S
 from longca.processes import child as supervisor
 from longca.processes.child import Child
 from longca.processes.lost import SILENT_S, ChildLost, last_words
-from longca.processes.ranks import Answer, Failure, RankFailed, failed
+from longca.processes.ranks import Answer, Failure, RankFailed, failed, unanswered
 
 GRACE_S = 3.0  # for the other ranks, once one has failed
 
@@ -144,4 +144,4 @@ class Pool:
         if failures:  # a rank that died is the cause of the errors that the others saw
             return min(failures, key=lambda failure: failure.kind not in ("died", "oom"))
         rank = next((rank for rank in silent if words[rank]), silent[0])  # those that only wait for another print nothing
-        return RankFailed(rank, "timeout", f"did not answer within {seconds:g} s", words[rank])
+        return RankFailed(rank, "timeout", unanswered(rank, silent, seconds), words[rank])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import resource
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -14,6 +14,8 @@ from longca.errors import LongcaError, Refused, Unavailable
 from longca.parallel.comm.base import Comm
 from longca.processes.child_main import Tell, load
 from longca.processes.lost import last_words
+
+MOST_NAMED = 4  # ranks in one message
 
 
 class Answer(msgspec.Struct, tag="answer"):
@@ -42,6 +44,15 @@ class RankFailed(LongcaError):
 
 def failed(rank: int, failure: Failure) -> RankFailed:
     return RankFailed(rank, failure.kind, f"failed: {failure.message}", failure.last_words)
+
+
+def unanswered(rank: int, silent: Sequence[int], seconds: float) -> str:
+    """The message for a rank that does not answer in time, with the others that do not: it may only wait for one of them."""
+    others, message = [str(other) for other in silent if other != rank], f"did not answer within {seconds:g} s"
+    if not others:
+        return message
+    named = ", ".join(others[:MOST_NAMED]) + (", ..." if len(others) > MOST_NAMED else "")
+    return f"{message} (nor did {'rank' if len(others) == 1 else 'ranks'} {named})"
 
 
 def run_job(comm: Comm, job: dict[str, Any]) -> Answer | Failure:

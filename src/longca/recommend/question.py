@@ -19,7 +19,7 @@ from longca.results.record import Pass
 from longca.text import format_extras, format_shape, format_size, parse_dims, parse_heads, parse_memory, parse_size
 
 MOST_GIB = 1024  # of q, k and v on one GPU: far more than any has, so the length is a slip
-NAMES = {"mask": "causal", "dtype": "bf16", "pass_": "fwd+bwd"}  # fields that are names, with an example
+NAMES = {"mask": "causal", "dtype": "bf16", "pass_": "fwd+bwd", "cluster": "h100-ib"}  # fields that are names, with an example
 
 
 @dataclass(frozen=True)

@@ -187,7 +187,7 @@ def test_a_malformed_answer_of_a_rank_costs_its_cells(answer: object, tmp_path: 
     found = dict(outcomes(job, ranks))
     assert {outcome.status for outcome in found.values()} == {Status.ERROR}
     assert set(found) == {Pass.FWD, Pass.BWD}
-    assert all("a rank gave a malformed answer during prepare" in outcome.reason for outcome in found.values())
+    assert all("a rank gave a malformed answer during building" in outcome.reason for outcome in found.values())
 
 
 class SlowGroup:

@@ -99,11 +99,13 @@ def test_what_a_kernel_refuses_takes_no_time() -> None:
     assert idle("flashinfer", "flex", masks=("uniform_block",)) == without_backward
 
 
-def test_the_first_cell_of_a_kernel_on_a_gpu_bears_what_is_compiled() -> None:
-    suite = Suite(kernels=("flex", "fa4"), masks=("causal",), seqlens=("1K", "2K"), passes=(Pass.FWD,))
-    entries = planned(suite, device="cuda")
+@pytest.mark.parametrize(("device", "kernels"), [("cuda", ("flex", "fa4")), ("cpu", ("flex", "torch"))])
+def test_the_first_cell_of_a_kernel_bears_its_start(device: str, kernels: tuple[str, ...]) -> None:
+    small = {"heads": ("2:1",), "head_dims": ("16",)} if device == "cpu" else {}
+    suite = Suite(kernels=kernels, masks=("causal",), seqlens=("512", "1K"), passes=(Pass.FWD,)).changed(**small)
+    entries = planned(suite, device=device)
     seconds = estimate.estimates_s(entries, suite)
-    assert [entry.cell.kernel for entry in entries if seconds[entry.key] > estimate.COMPILE_S] == ["flex", "fa4"]
+    assert [entry.cell.kernel for entry in entries if seconds[entry.key] > estimate.FIRST_S[device]] == list(kernels)
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from longca.bench.run.retry import Strikes, Suspect, say_nothing, waiting
 from longca.masks import AnyMask
 from longca.parallel import joining
 from longca.processes import host_memory
+from longca.processes.lost import PHASES as WORDS
 from longca.processes.pool import Pool
 from longca.processes.ranks import RankFailed
 from longca.results.metrics import GIB, imbalance
@@ -176,7 +177,7 @@ class Ranks:
             raised = RanksBroke if failed.kind in BROKEN else CellFailed
             raise raised(*outcome_of(failed, step)) from failed
         except msgspec.ValidationError as error:
-            raise CellFailed(Status.ERROR, f"a rank gave a malformed answer during {step}: {error}") from error
+            raise CellFailed(Status.ERROR, f"a rank gave a malformed answer during {_phase(step)}: {error}") from error
         finally:
             self.spent_s[PHASES.get(step, step)] += time.perf_counter() - start
 
@@ -199,13 +200,18 @@ class Ranks:
         return joined
 
 
+def _phase(step: str) -> str:
+    """The word for the phase of a step, as the line of a job that is silent for long has it."""
+    return WORDS[PHASES.get(step, step)]
+
+
 def outcome_of(failed: RankFailed, step: str) -> tuple[Status, str]:
     """Status and reason of ranks that failed, with the last words of the one to blame."""
     status = STATUS.get(failed.kind) or status_of(RuntimeError(failed.message))[0]
     if failed.kind == "refused":
         return status, short(failed.message.removeprefix("failed: ").rstrip("."))
     words = f"; its last words: {failed.last_words}" if failed.last_words else ""
-    return status, short(f"rank {failed.rank} {failed.message} during {step}{words}")
+    return status, short(f"rank {failed.rank} {failed.message} during {_phase(step)}{words}")
 
 
 class RankVerdict(Protocol):

@@ -25,7 +25,7 @@ GPU_FLOPS, CORE_FLOPS = 4e14, 2e10  # per second, of a usual GPU and of a usual 
 LEAST_CALLS = 4  # a cell whose time does not suffice for so many calls is not begun
 CHECK_CALLS = 6  # what checking a kernel costs, in its own calls
 NOISY = 0.2  # the share of cells whose samples never agree, so that the clock spends all it may
-COMPILE_S = 3.0  # what the first cell of a kernel costs on a GPU: imports, and code that is compiled
+FIRST_S = {"cuda": 3.0, "cpu": 2.0}  # what the first cell of a kernel costs: its process, imports, and on a GPU code that is compiled
 REFERENCE_WORK = 56 / 64 * 10  # of the whole square of pairs, per pair, head and head size: sampled rows in fp64, at a tenth of the speed
 SHORTEST = 128
 
@@ -50,7 +50,7 @@ def clock_s(call: float, clock: ClockSettings) -> float:
 
 
 def estimates_s(planned: Iterable[Planned], suite: Suite) -> dict[str, float]:
-    """Seconds of each cell by its key. The first cell of a kernel bears what is compiled, its first cell on a problem the check, and the
+    """Seconds of each cell by its key. The first cell of a kernel bears its start, its first cell on a problem the check, and the
     first cell of a problem the reference. Cells that a kernel will refuse take no time."""
     seconds, seen = dict[str, float](), set[Cell | str]()
     for entry in planned:
@@ -60,8 +60,8 @@ def estimates_s(planned: Iterable[Planned], suite: Suite) -> dict[str, float]:
             seconds[entry.key] = 0.0
             continue
         own = clock_s(call, suite.clock) + 0.05
-        if cell.kernel not in seen and cell.device == "cuda":
-            own += COMPILE_S
+        if cell.kernel not in seen:
+            own += FIRST_S[cell.device]
         if cell.job not in seen:
             own += 0.1 + CHECK_CALLS * call
         if cell.problem not in seen:

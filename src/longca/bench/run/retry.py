@@ -46,11 +46,12 @@ def say_nothing(text: str) -> None:
 
 
 def waiting(cell: Cell, phase: str, deadline_s: float, trial: str = "") -> str:
-    """The sentence for a job that is silent for long: what runs, and when it is stopped."""
+    """The sentence for a job that is silent for long: what runs, and when it is stopped. A forward that is tried again alone says so."""
     name = f"{cell.split.method} {cell.split.shape} {cell.kernel}" if cell.split else cell.kernel
     problem = f"the trial {trial}" if trial else f"{cell.mask_title}, {format_size(cell.seqlen)} tokens"
+    alone = "" if cell.grad or trial else ", without a backward"
     phase = PHASES.get(phase, phase)
-    return f"waiting for {name} on {problem}: {phase} takes more than {SILENT_S:g} s; its deadline is {format_duration(deadline_s)}."
+    return f"waiting for {name} on {problem}{alone}: {phase} takes more than {SILENT_S:g} s; its deadline is {format_duration(deadline_s)}."
 
 
 def outcomes(job: Job, executor: Executor) -> Iterator[tuple[Pass, Outcome]]:

@@ -19,7 +19,7 @@ from longca.kernels.choice.candidates import Available, Candidates, candidates
 from longca.kernels.choice.choice import Choice, Option, Source
 from longca.kernels.choice.classes import ShapeClass, shape_class
 from longca.kernels.choice.measured import Evidence
-from longca.masks import AnyMask
+from longca.masks import AnyMask, BlockMask
 from longca.text import plural
 
 BACKWARD_WEIGHT = 2.5  # the time of a backward over that of a forward, about, where records of both are weighed together
@@ -190,8 +190,16 @@ def options(asked: Contest, pass_: str) -> list[Option]:
     return sorted(unsorted, key=lambda option: (option.slower is None, option.slower or 0.0))
 
 
+def fits(mask: AnyMask, case: Case) -> bool:
+    """Returns whether a mask has one pattern for all heads, or one per KV head."""
+    return not isinstance(mask, BlockMask) or mask.heads in (1, case.heads_kv)
+
+
 def missing(mask: AnyMask, case: Case) -> str:
     """Returns what no kernel can do, in a sentence."""
+    if not fits(mask, case):
+        patterns = f"{mask.name or 'this mask'} has {mask.heads} block patterns for {plural(case.heads_kv, 'KV head')}"
+        return f"{patterns}; give one for all heads, or one per KV head."
     extras = [f"a softcap of {case.softcap:g}"] * bool(case.softcap) + ["attention sinks"] * case.sinks
     with_extras = f" with {' and '.join(extras)}" if extras else ""
     what = f"{mask.name or 'this mask'}{with_extras} on {case.device}"
