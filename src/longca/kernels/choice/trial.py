@@ -20,7 +20,6 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, TypeVar
 
-import msgspec
 import torch
 
 from longca.errors import LongcaError, Refused
@@ -90,8 +89,7 @@ def run_trial(among: Candidates, mask: AnyMask, case: Case, clock: Clock) -> Cho
     """Returns the choice; raises Refused where no kernel runs, and torch's error where there is no memory for the inputs."""
     small, part = smaller(mask, case)
     with torch.inference_mode(False):
-        choice = Trial(small, part, clock, whole=case).choice(among)
-    return msgspec.structs.replace(choice, part=part_of(part, case))
+        return Trial(small, part, clock, whole=case).choice(among)
 
 
 def smaller(mask: AnyMask, case: Case) -> tuple[AnyMask, Case]:
@@ -149,9 +147,10 @@ class Trial:
         if first is None or (self.case.backward and second is None):
             reasons = [f"{option.kernel}: {option.note}" for failed in self.failures.values() for option in failed]
             raise Refused(f"no kernel that is available here runs this: {'; '.join(dict.fromkeys(reasons))}.")
-        why = {"fwd": explain(first, options["fwd"])} | ({"bwd": explain(second, options["bwd"])} if second else {})
+        part = part_of(self.case, self.whole)
+        why = {"fwd": explain(first, options["fwd"], part)} | ({"bwd": explain(second, options["bwd"], part)} if second else {})
         compared = {name: self._options(name, entrants) for name, entrants in options.items() if entrants or self.failures[name]}
-        return Choice(first.kernel.label, second.kernel.label if second else "", "trial", why, compared)
+        return Choice(first.kernel.label, second.kernel.label if second else "", "trial", why, compared, part)
 
     def _begin_pass(self) -> None:
         self.ends, self._is_first = self.clock.now() + BUDGET_S[self.case.device], True
@@ -299,10 +298,10 @@ def _is_clear(entrants: Sequence[Entrant]) -> bool:
     return all(other.median > CLEAR * first.median and min(other.samples) > max(first.samples) for other in others)
 
 
-def explain(chosen: Entrant, entrants: Sequence[Entrant]) -> str:
-    """Returns why a kernel was chosen, in a sentence."""
+def explain(chosen: Entrant, entrants: Sequence[Entrant], part: str = "") -> str:
+    """Returns why a kernel was chosen, in a sentence; `part` names what was timed where that was not the whole call."""
     others = sorted((entrant for entrant in entrants if entrant is not chosen), key=lambda entrant: entrant.median)
-    took = f"trial: {chosen.kernel.label} takes {chosen.median:.3g} ms"
+    took = f"trial{f' on {part}' if part else ''}: {chosen.kernel.label} takes {chosen.median:.3g} ms"
     if not others:
         return f"{took}, and no other kernel ran"
     second = others[0]
