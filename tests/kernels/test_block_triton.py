@@ -27,7 +27,7 @@ needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="this test
     "part",
     [
         "right and not variable and (nothing or grouped)",  # a causal mask on top: of some shapes, of the others below
-        "right and variable and (nothing or grouped)",
+        pytest.param("right and variable and (nothing or grouped)", marks=pytest.mark.slow),
         "not right",
         pytest.param("right and causal and not grouped", marks=pytest.mark.slow),
     ],

@@ -78,6 +78,7 @@ def test_ranks_have_a_limit_of_memory(below: bool) -> None:
     assert (caught.value.rank, caught.value.kind) == (1, "oom")
 
 
+@pytest.mark.slow
 def test_a_malformed_message_of_a_rank_costs_its_job() -> None:
     with Pool(2) as pool:
         for line in (b"{]\n", b'{"reply": {"answer": 1}}\n', b'{"reply": {"type": "failure", "kind": 7, "message": ""}}\n'):

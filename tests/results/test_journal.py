@@ -79,6 +79,7 @@ def filled(folder: Path, count: int = 3) -> Path:
     return folder / "results.jsonl"
 
 
+@pytest.mark.slow
 def test_cut_at_every_byte_it_loads_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda file: None)  # thousands of them, and no power fails here
     path = filled(tmp_path)

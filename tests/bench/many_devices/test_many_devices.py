@@ -71,6 +71,7 @@ def test_methods_are_checked_timed_and_resumed(tmp_path: Path, capsys: pytest.Ca
     assert (tmp_path / "results.jsonl").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_block_patterns_are_checked_and_timed_on_real_ranks(tmp_path: Path) -> None:
     shape = ["--masks", "uniform_block", "--seqlens", "461", "--heads", "8:4", "--head-dim", "32", "--dtype", "fp32", "--device", "cpu"]
     asked = ["run", "--level", "cp", "--methods", "ulysses,ring_allgather", *shape, "--budget", "0.02", "--nproc", "4"]

@@ -101,6 +101,7 @@ def test_the_file_holds_the_folder_and_no_name_of_a_host(tmp_path: Path) -> None
     assert not named or len(socket.gethostname()) < 4
 
 
+@pytest.mark.slow
 def test_a_wrong_method_and_a_rank_that_dies_have_their_rows_and_the_rest_is_checked(tmp_path: Path, plugins: Path) -> None:
     plugin = ["--plugin", str(plugins / "fragile_methods.py"), "--methods", "dies,forgets,plain_ring"]
     command = [sys.executable, "-m", "longca", *verify(*FAST, *plugin, "--nproc", "2", "--out", str(tmp_path / "kit"))]

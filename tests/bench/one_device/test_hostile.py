@@ -5,6 +5,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from longca.results.reading import history
 
 EXPECTED = {
@@ -31,6 +33,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.slow
 def test_each_ends_as_its_own_status_with_a_reason_and_the_others_are_measured(
     start_run: Any, tmp_path: Path, plugins: Path, living_workers: Any
 ) -> None:

@@ -46,6 +46,7 @@ def test_variants_that_break_their_worker_leave_their_sibling_alone(start_run: S
     assert {record.asked: record.status for record in records} == {"kk:a": error, "kk:b": error, "kk:c": error, "kk:good": Status.OK}
 
 
+@pytest.mark.slow
 def test_a_bare_name_is_tried_where_it_means_another_variant_than_the_broken_one(start_run: Start, tmp_path: Path, plugins: Path) -> None:
     grid = ("--masks", "causal,full", "--seqlens", "16,17,18,19", "--passes", "fwd")
     records = measured(start_run, tmp_path, "--plugin", plugins / "variants.py", "--kernels", "kk", *grid)
