@@ -107,11 +107,10 @@ class Explanation(Shown):
             is_open = self.choice is None and len(self.contenders[pass_]) > 1
             label = f"{'undecided, likely ' if is_open else ''}{self.likely[pass_]}"
             parts.append(f"{PASSES[pass_]}: {label} ({sentence})")
-        timed = f" (timed on {self.choice.part})" if self.choice and self.choice.part else ""
         for pass_, options in self._options.items():
             columns, rows = _table(options)
             if columns:
-                parts += ["", Table(f"{PASSES[pass_]}{timed}:", columns, rows)]
+                parts += ["", Table(f"{PASSES[pass_]}:", columns, rows)]
         if self.choice is not None and self.choice.source == "trial" and kept.read(self._asked.key) is None:
             parts += ["", f"this result was not stored: {kept.folder()} cannot be written. Set {kept.FOLDER} to a folder that can be."]
         if self.choice is None and self._here:
