@@ -191,8 +191,8 @@ def test_a_trial_on_a_cpu_is_small(name: str, seqlen: int, heads: int, heads_kv:
 def test_a_trial_on_a_gpu_keeps_the_length() -> None:
     case = Case(1 << 17, 1 << 17, 64, 8, 128, 128, "bf16", "cuda")
     mask, small = trial.smaller(masks.full(1 << 17), case)
-    assert (small.heads_q, small.heads_kv, small.seqlen_k, mask.seqlen_k) == (16, 2, 1 << 17, 1 << 17)
-    assert trial.part_of(small, case) == "2 of 8 KV heads"
+    assert (small.heads_q, small.heads_kv, small.seqlen_k, mask.seqlen_k) == (8, 1, 1 << 17, 1 << 17)
+    assert trial.part_of(small, case) == "1 of 8 KV heads"
     longer = replace(case, seqlen_q=1 << 20, seqlen_k=1 << 20)
     assert trial.smaller(masks.full(1 << 20), longer)[1] == replace(longer, heads_q=8, heads_kv=1)  # one head is the least
     assert trial.smaller(masks.causal(1 << 15), replace(case, seqlen_q=1 << 15, seqlen_k=1 << 15))[1].heads_kv == 8

@@ -73,6 +73,27 @@ def test_records_leave_out_more_the_nearer_they_are(exact: bool, versions: str, 
     assert [kernel.label for kernel in measured.contenders(asked, known, dict.fromkeys(slower, "now"))] == left
 
 
+@pytest.mark.parametrize(("then", "is_left"), [(2.9, True), (3.1, False)])
+def test_a_kernel_that_runs_skip_as_too_slow_is_left_out(then: float, is_left: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [
+        entry("causal, 1/2", 2048, {"fa3": 1.0, "flex": 5.0, "sdpa:flash": 5.0}),
+        entry("causal, 1/2", 4096, {"fa3": 1.0, "flex": then}),
+        entry("causal, 1/2", 8192, {"fa3": 1.0, "cudnn": 1.0}),
+    ]
+    monkeypatch.setattr(measured, "entries", lambda: made)
+    wanted = shape_class(masks.causal(8), Case(1 << 13, 1 << 13, *SHAPE))
+    known = measured.evidence(DEVICE, wanted, "fwd")
+    left = measured.contenders(kernels("flex", "sdpa:flash", "fa4:bands", "fa3"), known, {})
+    assert [kernel.label for kernel in left] == ["fa3", *["flex"] * is_left, "fa4:bands"]
+
+
+def test_no_trial_times_a_kernel_that_records_show_hopeless() -> None:
+    length = 1 << 17
+    asked = chooser.contest(masks.full(length), Case(length, length, *SHAPE), available=lambda kernel: True, device=DEVICE)
+    assert "sdpa:efficient" in {kernel.label for kernel in asked.all.all}
+    assert "sdpa:efficient" not in {kernel.label for kernel in asked.contenders.all}
+
+
 def test_the_nearest_records_count(monkeypatch: pytest.MonkeyPatch) -> None:
     made = [
         entry("causal documents, 1/64", 32768, {"fa3": 1.0, "fa4:varlen": 1.1}),
@@ -83,7 +104,7 @@ def test_the_nearest_records_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measured, "entries", lambda: made)
     wanted = shape_class(masks.causal(8), Case(1 << 17, 1 << 17, *SHAPE))._replace(mask="causal documents, 1/256")
     known = measured.evidence(DEVICE, wanted, "fwd")
-    assert known == measured.Evidence(made[1], False)
+    assert known == measured.Evidence(made[1], False, [made[0]])
     assert measured.evidence("another device", wanted, "fwd") is None
     assert measured.evidence(DEVICE, wanted._replace(softcap=True), "fwd") is None
     assert measured.evidence(DEVICE, wanted._replace(seqlen_q=1), "fwd") is None

@@ -2,7 +2,9 @@
 
 `measured.json` is made from journals by `tools/choices.py`, as this room reads no journals. Records leave out kernels that they show far
 enough behind the fastest: by more than `CLEAR` where they are of this class and of the installed versions, `OLDER` where they are of other
-versions, `FAR` where they are of another length, density or number of heads. A kernel without a record is never left out.
+versions, `FAR` where they are of another length, density or number of heads. A run skips kernels that were far too slow at shorter lengths,
+so a kernel without a record in the nearest entry is left out if the nearest entry that has it shows it `HOPELESS`. A kernel without any
+record is never left out.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from longca.kernels.choice.classes import ShapeClass
 from longca.text import format_size
 
 FILE = Path(__file__).parent / "measured.json"
-CLEAR, OLDER, FAR = 1.05, 1.15, 1.25
+CLEAR, OLDER, FAR, HOPELESS = 1.05, 1.15, 1.25, 3.0
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -77,14 +79,21 @@ def _installed(kind: type[Kernel], variant: str) -> str:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The entry nearest to a class; `exact` where it is of that class itself."""
+    """The entry nearest to a class; `exact` where it is of that class itself. `further` are the other entries, nearest first."""
 
     entry: Entry
     exact: bool
+    further: Sequence[Entry] = ()
 
     def slower(self, label: str) -> float | None:
         standing = self.entry.kernels.get(label)
         return None if standing is None else standing.slower
+
+    def is_hopeless(self, label: str) -> bool:
+        """Returns whether only entries further away have a kernel, and the nearest of them shows it too slow to be timed again."""
+        if label in self.entry.kernels:
+            return False
+        return next((entry.kernels[label].slower > HOPELESS for entry in self.further if label in entry.kernels), False)
 
     def describe(self) -> str:
         entry = self.entry
@@ -98,8 +107,8 @@ def evidence(device: str, wanted: ShapeClass, pass_: str) -> Evidence | None:
     near = [entry for entry in entries() if entry.device == device and entry.pass_ == pass_ and _is_alike(entry, wanted)]
     if not near:
         return None
-    nearest = min(near, key=lambda entry: _distance(entry, wanted))
-    return Evidence(nearest, _distance(nearest, wanted) == 0)
+    nearest, *further = sorted(near, key=lambda entry: _distance(entry, wanted))
+    return Evidence(nearest, _distance(nearest, wanted) == 0, further)
 
 
 def _is_alike(entry: Entry, wanted: ShapeClass) -> bool:
@@ -131,7 +140,7 @@ def contenders(kernels: Sequence[Kernel], known: Evidence | None, installed: Map
     lead = min(measured.values())
     fresh = all(known.entry.kernels[label].versions == [installed.get(label)] for label in measured)
     limit = lead * (FAR if not known.exact else CLEAR if fresh else OLDER)
-    kept = [kernel for kernel in kernels if measured.get(kernel.label, 0.0) <= limit]
+    kept = [kernel for kernel in kernels if measured.get(kernel.label, 0.0) <= limit and not known.is_hopeless(kernel.label)]
     return sorted(kept, key=lambda kernel: measured.get(kernel.label, math.inf))
 
 

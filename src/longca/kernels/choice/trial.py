@@ -35,7 +35,7 @@ from longca.text import format_size, plural, short
 BUDGET_S = {"cpu": 0.5, "cuda": 40.0}  # of one pass; on a GPU kernels compile for seconds
 WARMUP_S = {"cpu": 0.0, "cuda": 0.3}  # of it: a GPU that rested runs faster at first
 SAMPLING_S = {"cpu": 0.1, "cuda": 2.0}  # of the samples in it
-MOST_FLOPS = {"cpu": 2e9, "cuda": 1.5e14}  # of a forward: a quarter of a second on an H200
+MOST_FLOPS = {"cpu": 2e9, "cuda": 5e13}  # of a forward: 80 ms on an H200
 FEWEST, MOST = 5, 25  # samples of each kernel
 FEW, PATIENCE_S = 3, 4.0  # so few samples do after so long
 HOPELESS, TWICE = 2.0, 2  # times the fastest: after so many samples such a kernel is not sampled again
