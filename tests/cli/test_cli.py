@@ -185,7 +185,11 @@ def test_a_pattern_that_takes_long_is_said_to(monkeypatch: pytest.MonkeyPatch, c
 BAD = [
     (["lss"], "unknown command 'lss'; did you mean 'ls'?"),
     (["ls", "mask"], "unknown listing 'mask'; did you mean 'masks'?"),
-    (["ls", "--jsn"], "unrecognized arguments: --jsn; see `longca ls --help`."),
+    (["ls", "--jsn"], "unrecognized arguments: --jsn (did you mean --json?); see `longca ls --help`."),
+    (
+        ["recommend", "--masks", "causal", "--seqlens=8K", "--html"],
+        "unrecognized arguments: --masks causal --seqlens=8K --html (did you mean --mask, --seqlen?); see `longca recommend --help`.",
+    ),
     (["--nothing"], "unrecognized arguments: --nothing; see `longca --help`."),
     (["mask"], "give a mask (`longca ls masks` lists them), or --gallery DIR for a picture of all."),
     (["mask", "causl"], "unknown mask 'causl'; did you mean 'causal'?"),
