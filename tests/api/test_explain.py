@@ -90,6 +90,9 @@ def test_a_mask_itself_can_be_explained() -> None:
 def test_bad_questions_are_one_sentence() -> None:
     with pytest.raises(longca.BadInput, match="unknown device 'TPU'"):
         longca.explain("causal", 64, device="TPU")
+    for softcap in (-1.0, float("nan")):
+        with pytest.raises(longca.BadInput, match="softcap must be a positive number, or 0 for none, not "):
+            longca.explain("causal", 64, softcap=softcap, device="cpu")
     with pytest.raises(longca.BadInput, match="unknown dtype 'fp8'"):
         longca.explain("causal", 64, dtype="fp8")
     with pytest.raises(longca.BadInput, match="give a length beside the mask causal"):

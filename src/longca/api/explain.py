@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -132,7 +133,7 @@ def _table(options: Sequence[Option]) -> tuple[list[str], list[list[str]]]:
         "": [option.note for option in options],
     }
     columns = [name for name, values in written.items() if any(values)]
-    rows = [[option.kernel, *(written[name][number] for name in columns)] for number, option in enumerate(options)]
+    rows = [[option.kernel, *(written[name][number] or ("-" if name else "") for name in columns)] for number, option in enumerate(options)]
     return (["kernel", *columns] if columns else []), rows
 
 
@@ -169,6 +170,8 @@ def explain(
     heads, head_dim = heads or (shape.heads if shape else "64:8"), head_dim or (shape.head_dim if shape else 128)
     softcap = softcap if softcap is not None else (shape.softcap if shape else 0.0)
     sinks = sinks if sinks is not None else (shape.sinks if shape else False)
+    if not (math.isfinite(softcap) and softcap >= 0):
+        raise BadInput(f"softcap must be a positive number, or 0 for none, not {softcap}.")
     kind, name = _device(device)
     usual = {} if shape is None or not isinstance(mask, str) else shape.params_of(mask)
     drawing = {"documents": _lengths(documents), "distribution": distribution, "packing": packing}

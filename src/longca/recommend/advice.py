@@ -143,7 +143,7 @@ def run_command(question: Question) -> str:
 
 def simulate_command(question: Question) -> str:
     """The `longca simulate` whose records answer the question; empty where no simulation does."""
-    if question.gpus < 2 or question.is_pattern or question.own_documents or question.deterministic:
+    if question.gpus < 2 or question.is_pattern or question.own_documents or question.deterministic or question.dtype in ("fp32", "fp64"):
         return ""
     passes = ",".join(part.value for part in question.pass_.parts)
     words = ["longca", "simulate", "--cluster", question.cluster or CLUSTER, "--gpus", str(question.gpus)]
