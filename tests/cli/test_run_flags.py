@@ -18,6 +18,7 @@ BAD = [
     ([*CAUSAL, "--level", "cp", "--nproc", "0"], "--nproc must be 1 rank or more, not 0"),
     ([*CAUSAL, "--nproc", "4"], "--nproc is for context parallelism; add --level cp"),
     ([*CAUSAL, "--grid", "2x2"], "--grid is for context parallelism"),
+    ([*CAUSAL, "--dense", "torch"], "--dense is a baseline for block patterns on one device, and none is asked for; leave it out."),
     ([*CAUSAL, "--methods", "usp", "--level", "kernel"], "--methods is for context parallelism"),
     (["--methods", "usp", "--level", "kernel"], "--methods is for context parallelism; add --level cp"),
     ([*CAUSAL, "--energy", "0.1"], "--energy must be 1 second or more, not 0.1"),
