@@ -203,6 +203,9 @@ def test_planning_changes_the_answer(write: Write, capsys: pytest.CaptureFixture
     assert main(words) == 0
     assert "with new documents in every call, cudnn takes 152 ms and fa3 9 ms: see --calls-per-plan." in capsys.readouterr().out
     assert main([*words, "--calls-per-plan", "1"]) == 0
+    assert main([*words, "--calls-per-plan", "3", "--dtype", "fp16"]) == NO_RECORD
+    assert " --calls-per-plan 3 " in capsys.readouterr().out.partition("then: longca recommend ")[2]
+    assert main([*words, "--calls-per-plan", "1"]) == 0
     assert "times include planning, divided by 1 call." in capsys.readouterr().out
     assert main([*words, "--calls-per-plan", "0"]) == 2
 

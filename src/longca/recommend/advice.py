@@ -157,6 +157,7 @@ def ask_command(question: Question) -> str:
     words += ["--own-documents"] if question.own_documents else []
     words += [word for file in plugins_of(question.mask) for word in ("--plugin", file)]
     words += ["--pass", question.pass_.value] + (["--gpus", str(question.gpus)] if question.gpus > 1 else [])
+    words += ["--calls-per-plan", str(question.calls_per_plan)] if question.calls_per_plan is not None else []
     words += ["--memory", f"{question.memory_gib:.10g}GiB"] if question.memory_gib is not None else []
     words += ["--device", question.device] if question.device else []
     words += ["--cluster", question.cluster] if question.cluster else []
