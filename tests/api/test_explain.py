@@ -83,6 +83,7 @@ def test_no_trial_is_named_where_a_call_must_be_deterministic(capsys: pytest.Cap
 
 def test_a_mask_itself_can_be_explained() -> None:
     assert longca.explain(masks.causal(64), **SMALL).title == "causal, 64 tokens, 4:2 heads of 16, fp32"
+    assert longca.explain(masks.causal(64), **{**SMALL, "heads": (8, 2)}).title == "causal, 64 tokens, 8:2 heads of 16, fp32"
     with pytest.raises(longca.BadInput, match="the mask has 64 tokens, not 65"):
         longca.explain(masks.causal(64), 65)
 
@@ -90,6 +91,17 @@ def test_a_mask_itself_can_be_explained() -> None:
 def test_bad_questions_are_one_sentence() -> None:
     with pytest.raises(longca.BadInput, match="unknown device 'TPU'"):
         longca.explain("causal", 64, device="TPU")
+    for softcap in (-1.0, float("nan")):
+        with pytest.raises(longca.BadInput, match="softcap must be a positive number, or 0 for none, not "):
+            longca.explain("causal", 64, softcap=softcap, device="cpu")
+    with pytest.raises(longca.BadInput, match="softcap must be a positive number, or 0 for none, not x"):
+        longca.explain("causal", 64, softcap="x", device="cpu")  # type: ignore[arg-type]
+    with pytest.raises(longca.BadInput, match="device must be its name as a text, such as 'H200', not 3"):
+        longca.explain("causal", 64, device=3)  # type: ignore[arg-type]
+    with pytest.raises(longca.BadInput, match="dtype must be its name as a text, such as 'bf16', not 16"):
+        longca.explain("causal", 64, dtype=16)  # type: ignore[arg-type]
+    with pytest.raises(longca.BadInput, match=r"heads must be a text such as '64:8', two numbers such as \(64, 8\), or one for both"):
+        longca.explain("causal", 64, heads=3.5)  # type: ignore[arg-type]
     with pytest.raises(longca.BadInput, match="unknown dtype 'fp8'"):
         longca.explain("causal", 64, dtype="fp8")
     with pytest.raises(longca.BadInput, match="give a length beside the mask causal"):

@@ -11,6 +11,7 @@ import pytest
 
 from longca import __version__, cli, masks
 from longca.cli import main, verbs
+from longca.kernels import registry
 
 SRC = Path(__file__).parents[2] / "src"
 
@@ -185,7 +186,11 @@ def test_a_pattern_that_takes_long_is_said_to(monkeypatch: pytest.MonkeyPatch, c
 BAD = [
     (["lss"], "unknown command 'lss'; did you mean 'ls'?"),
     (["ls", "mask"], "unknown listing 'mask'; did you mean 'masks'?"),
-    (["ls", "--jsn"], "unrecognized arguments: --jsn; see `longca ls --help`."),
+    (["ls", "--jsn"], "unrecognized arguments: --jsn (did you mean --json?); see `longca ls --help`."),
+    (
+        ["recommend", "--masks", "causal", "--seqlens=8K", "--html"],
+        "unrecognized arguments: --masks causal --seqlens=8K --html (did you mean --mask, --seqlen?); see `longca recommend --help`.",
+    ),
     (["--nothing"], "unrecognized arguments: --nothing; see `longca --help`."),
     (["mask"], "give a mask (`longca ls masks` lists them), or --gallery DIR for a picture of all."),
     (["mask", "causl"], "unknown mask 'causl'; did you mean 'causal'?"),
@@ -259,3 +264,43 @@ def test_a_closed_pipe_is_quiet() -> None:  # with more than a pipe can hold, so
     command = f"{sys.executable} -m longca mask uniform_block --seqlen 64K --json | head -c 10; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(SRC)}, check=False)
     assert (done.stdout, done.stderr, done.returncode) == ('{"name": "', "", 141)
+
+
+PLUGIN = """import longca
+from longca.kernels.base import Preference
+
+class {name}(longca.Kernel):
+    name, devices, capability, backward, {preference} = "{name}", ("cpu", "cuda"), (0, 0), "none", {value}
+
+    def supports(self, mask, case):
+        return longca.Yes()
+
+    def prepare(self, mask, case):
+        raise NotImplementedError
+"""
+
+
+def test_kernels_of_a_plugin_take_part_in_explain_if_they_have_a_preference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(registry, "_plugins", {})
+    common = ["explain", "--mask", "causal", "--seqlen", "64", "--forward-only", "--device", "cpu", "--plugin"]
+    (tmp_path / "first.py").write_text(PLUGIN.format(name="first_of_all", preference="preference", value="Preference(cpu=0)"))
+    assert main([*common, str(tmp_path / "first.py")]) == 0
+    shown = capsys.readouterr()
+    assert "likely first_of_all" in shown.out
+    assert not shown.err
+    (tmp_path / "never.py").write_text(PLUGIN.format(name="never_chosen", preference="about", value="''"))
+    assert main([*common, str(tmp_path / "never.py")]) == 0
+    shown = capsys.readouterr()
+    assert "never_chosen" not in shown.out
+    assert shown.err.startswith("note: never_chosen sets no `preference`, so `best` never chooses it")
+
+
+@pytest.mark.parametrize("command", [["mask", "causal", "--seqlen", "64"], ["recommend", "--mask", "causal", "--seqlen", "32K"]])
+def test_a_plugin_without_masks_is_noted_where_only_masks_count(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "none.py").write_text(PLUGIN.format(name="no_mask_here", preference="about", value="''"))
+    assert main([*command, "--plugin", str(tmp_path / "none.py")]) == 0
+    assert f"none.py has no mask, and `longca {command[0]}` uses only the masks of a plugin." in capsys.readouterr().err

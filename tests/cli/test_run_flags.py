@@ -9,6 +9,7 @@ from longca import devices
 from longca.api.run import where_the_time_went
 from longca.bench.one_device import compiled_code
 from longca.cli import main
+from longca.kernels import registry
 
 SMALL = ["--kernels", "torch", "--device", "cpu", "--dry-run"]
 CAUSAL = [*SMALL, "--masks", "causal", "--seqlens", "64", "--heads", "2:1"]
@@ -18,6 +19,7 @@ BAD = [
     ([*CAUSAL, "--level", "cp", "--nproc", "0"], "--nproc must be 1 rank or more, not 0"),
     ([*CAUSAL, "--nproc", "4"], "--nproc is for context parallelism; add --level cp"),
     ([*CAUSAL, "--grid", "2x2"], "--grid is for context parallelism"),
+    ([*CAUSAL, "--dense", "torch"], "--dense is a baseline for block patterns on one device, and none is asked for; leave it out."),
     ([*CAUSAL, "--methods", "usp", "--level", "kernel"], "--methods is for context parallelism"),
     (["--methods", "usp", "--level", "kernel"], "--methods is for context parallelism; add --level cp"),
     ([*CAUSAL, "--energy", "0.1"], "--energy must be 1 second or more, not 0.1"),
@@ -129,3 +131,19 @@ def test_what_is_compiled_for_a_gpu_is_kept_on_disk(device: str, monkeypatch: py
     monkeypatch.setattr(compiled_code, "keep_on_disk", lambda: kept.append(device))
     assert main(["run", *CAUSAL, "--device", device]) == 0
     assert kept == [device] * (device == "cuda")
+
+
+def test_a_kernel_of_a_plugin_that_is_not_measured_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(registry, "_plugins", {})
+    plugin = ["--plugin", str(Path(__file__).parents[2] / "examples" / "my_kernel.py")]
+    note = "not measured: my_kernel (--kernels does not name it)"
+    assert main(["run", *CAUSAL, *plugin]) == 0
+    assert note in capsys.readouterr().err
+    assert main(["run", *CAUSAL, *plugin, "--kernels", "torch,my_kernel"]) == 0
+    assert note not in capsys.readouterr().err
+    ranks = ["run", *CAUSAL[2:], *plugin, "--methods", "ulysses", "--nproc", "2", "--dtype", "fp32"]
+    note = "note: my_kernel of the plugin is not used: all ranks run torch:chunked; --kernels my_kernel uses it."
+    assert main(ranks) == 0
+    assert note in capsys.readouterr().err
+    assert main([*ranks, "--kernels", "my_kernel"]) == 0
+    assert note not in capsys.readouterr().err

@@ -163,12 +163,16 @@ def test_best_says_what_is_missing(write: Write) -> None:
     folder = write("made", [kernel("fa4", None, status="oom", reason="out of memory")])
     with pytest.raises(NoRecord, match=r"no record recommends anything for causal, 8K tokens.*\nfa4: out of memory$"):
         longca.best("causal", 8192, results=[folder])
-    with pytest.raises(NoRecord, match=r"measured lengths are 8K; .*\nto measure it: longca run .* --masks causal --seqlens 4K "):
+    with pytest.raises(NoRecord, match=r"measured lengths are 8K\.\nto measure it: longca run .* --masks causal --seqlens 4K "):
         longca.best("causal", "4K", results=[folder])
     with pytest.raises(longca.BadInput, match="unknown mask 'casual'"):
         longca.best("casual", 8192, results=[folder])
     with pytest.raises(longca.BadInput, match="memory must be a text with its unit, such as '80GiB', not 80"):
         longca.best("causal", 8192, results=[folder], memory=80)  # type: ignore[arg-type]
+    with pytest.raises(longca.BadInput, match="gpus must be a whole number, not 'x'"):
+        longca.best("causal", 8192, results=[folder], gpus="x")  # type: ignore[arg-type]
+    with pytest.raises(longca.BadInput, match=r"unknown argument of longca.recommend 'gpu'; did you mean 'gpus' \(known are: mask, "):
+        longca.recommend("causal", 8192, results=[folder], gpu=8)
     for one in (folder, str(folder)):  # a single folder needs no list
         with pytest.raises(NoRecord):
             longca.best("causal", "4K", results=one)

@@ -91,9 +91,38 @@ def test_exact_answers_win_and_can_be_demanded(write: Write, capsys: pytest.Capt
     assert "to measure it: longca run --kernels all --masks causal --seqlens 20K " in said
     assert main([*words, "--exact"]) == NO_RECORD
     assert "no record answers this." in capsys.readouterr().out
+    assert main([*words, "--seqlen", "64K"]) == 0
+    assert "64K tokens were not measured; the nearest measured length is 32K: 2 times shorter." in capsys.readouterr().out
     assert longca.best("causal", "20K", pass_="fwd", results=folder).ms_range is not None
     with pytest.raises(NoRecord):
         longca.best("causal", "20K", pass_="fwd", exact=True, results=folder)
+
+
+@pytest.mark.parametrize(("seqlen", "is_far"), [("512", False), ("511", True), ("128K", False), ("131073", True)])
+def test_too_far_from_every_length_it_says_how_far_an_answer_reaches(
+    write: Write, capsys: pytest.CaptureFixture[str], seqlen: str, is_far: bool
+) -> None:
+    words = ["recommend", "--mask", "causal", "--seqlen", seqlen, "--pass", "fwd", "--heads", "32:8"]
+    folder = write("made", [cell("fa4:bands", n, 500.0) for n in (2048, 8192, 32768)])
+    assert main([*words, "--results", str(folder)]) == (NO_RECORD if is_far else 0)
+    reach = "a nearest answer reaches from 512 to 128K tokens: 4 times the measured lengths."
+    assert (reach in capsys.readouterr().out) is is_far
+    assert main([*words, "--exact", "--results", str(folder)]) == NO_RECORD
+    assert reach not in capsys.readouterr().out
+
+
+def test_records_of_other_lengths_and_gpus_share_a_line(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    made = [cell("fa4:bands", n, 500.0) for n in (8192, 16384)]
+    made += [cell("fa4:bands", n << 13, 500.0, level="cp", method="usp", grid=f"{n}x1", ranks=n, simulated="h100-ib") for n in (8, 16)]
+    words = ["recommend", "--mask", "causal", "--dtype", "fp16", "--heads", "8:8", "--pass", "fwd", "--seqlen", "8K"]
+    folder = write("made", made)
+    assert main([*words, "--results", str(folder)]) == NO_RECORD
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("there are")]
+    one, many = ("8K, 16K with", "64K on 8 GPUs, 128K on 16 GPUs with")
+    assert [line.removeprefix("there are records of causal at ").partition(" 64:8")[0] for line in lines] == [one, many]
+    assert main([*words, "--gpus", "8", "--results", str(folder)]) == NO_RECORD
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("there are")]
+    assert [line.removeprefix("there are records of causal at ").partition(" 64:8")[0] for line in lines] == [many, one]
 
 
 def test_the_json_says_what_was_scaled(write: Write, tmp_path: Path) -> None:
@@ -173,6 +202,9 @@ def test_planning_changes_the_answer(write: Write, capsys: pytest.CaptureFixture
     words = ["recommend", "--mask", "causal_document", "--seqlen", "8K", "--results", str(folder)]
     assert main(words) == 0
     assert "with new documents in every call, cudnn takes 152 ms and fa3 9 ms: see --calls-per-plan." in capsys.readouterr().out
+    assert main([*words, "--calls-per-plan", "1"]) == 0
+    assert main([*words, "--calls-per-plan", "3", "--dtype", "fp16"]) == NO_RECORD
+    assert " --calls-per-plan 3 " in capsys.readouterr().out.partition("then: longca recommend ")[2]
     assert main([*words, "--calls-per-plan", "1"]) == 0
     assert "times include planning, divided by 1 call." in capsys.readouterr().out
     assert main([*words, "--calls-per-plan", "0"]) == 2

@@ -229,3 +229,17 @@ def test_the_latex_tables_hold_the_headlines_and_every_speed(write: Write, tmp_p
     assert [row[1] for row in rows if len(row) == 4] == ["8K", "16K"]
     heads = [line for line in text.splitlines() if line.startswith("mask & ")]
     assert {line.count(" & ") for line in heads} == {3, 6}
+
+
+def test_unsupported_cells_are_dashes_in_latex_and_no_command_is_promised(write: Write, tmp_path: Path) -> None:
+    records = [kernel("fa4:bands", around(1.0), "fwd"), kernel("fa3", None, "fwd", status="unsupported", reason="takes no bands")]
+    records += [kernel("fa3", around(1.0), "fwd", mask="full"), kernel("fa4:bands", None, "fwd", mask="full", status="oom", reason="big")]
+    target = tmp_path / "tables.tex"
+    assert main(["report", str(write("made", records)), "-o", str(tmp_path / "page.html"), "--latex", str(target)]) == 0
+    text = target.read_text()
+    rows = [line.removesuffix(r" \\").split(" & ") for line in text.splitlines() if line.count(" & ") == 3]
+    assert ["mask", "tokens", "fa3", "fa4:bands"] in rows
+    assert [row[2] for row in rows if row[0] == "causal"] == ["--"]
+    assert [row[3] for row in rows if row[0] == "full"] == ["oom"]
+    assert "`--`: unsupported." in text
+    assert "command below" not in text

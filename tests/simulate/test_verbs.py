@@ -289,6 +289,44 @@ def test_the_error_that_is_named_is_that_of_the_mask(capsys: Captured) -> None:
     assert "compared with no measurement" in capsys.readouterr().out
 
 
+def test_a_shape_that_was_not_compared_is_named(capsys: Captured) -> None:
+    common = ["simulate", "--per-gpu", "1K", "--gpus", "4", "--methods", "ulysses", "--passes", "fwd"]
+    assert main(common) == 0
+    assert "other shapes" not in capsys.readouterr().out
+    assert main([*common, "--head-dim", "192/128"]) == 0
+    assert "All of them have 64:8 heads of 128; other shapes were not compared." in capsys.readouterr().out
+
+
+def test_a_dtype_that_cannot_reach_the_speed_of_the_cluster_is_refused(capsys: Captured) -> None:
+    common = ["simulate", *SMALL, "--gpus", "4", "--methods", "ulysses", "--passes", "fwd"]
+    for dtype in ("fp32", "fp64"):
+        assert main([*common, "--dtype", dtype]) == 2
+        assert f"reaches at most 494 with {dtype}; give --dtype bf16 or fp16" in capsys.readouterr().err
+    assert main([*common, "--dtype", "fp16"]) == 0
+    assert main([*common, "--dtype", "fp32", "--constant", "compute.forward_tflops=50"]) == 0
+    assert main(["plan", *common[1:], "--dtype", "fp32"]) == 0
+    capsys.readouterr()
+    assert main([*common, "--dtype", "fp32", "--cluster", "cpu-gloo", "--json"]) == 0
+    (row,) = lines(capsys)
+    assert main([*common, "--dtype", "fp32", "--cluster", "cpu-gloo"]) == 0
+    assert f" {row['tflops']:.3g} " in capsys.readouterr().out  # not "0"
+
+
+def test_one_kernel_runs_on_all_ranks(capsys: Captured) -> None:
+    common = ["simulate", *SMALL, "--gpus", "4", "--methods", "ulysses", "--passes", "fwd"]
+    assert main([*common, "--kernels", "sdpa,fa4"]) == 2
+    assert "methods are compared on one kernel, and --kernels has 2; give one." in capsys.readouterr().err
+    assert main([*common, "--kernels", "torch"]) == 0
+    assert "--kernels changes memory and copies only." in capsys.readouterr().out
+
+
+def test_grids_that_are_refused_for_one_reason_share_a_line(capsys: Captured) -> None:
+    assert main(["simulate", "--per-gpu", "1K", "--gpus", "4", "--methods", "halo,ulysses", "--passes", "fwd", "--best"]) == 0
+    refused = [line for line in capsys.readouterr().out.splitlines() if line.startswith("halo")]
+    assert len(refused) == 1
+    assert refused[0].startswith("halo 1x4 stages=0, 1x4 stages=1, 1x4, 1x4 stages=4 on 4 GPUs, causal: halo cannot do this: ")
+
+
 def test_a_faster_network_is_never_slower(capsys: Captured) -> None:
     speeds = []
     for bandwidth in (10, 50, 400):

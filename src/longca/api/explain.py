@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,9 +22,9 @@ from longca.kernels.choice.choice import Choice, Option
 from longca.kernels.choice.chooser import Contest
 from longca.lengths import read_lengths
 from longca.masks import AnyMask
-from longca.recommend.question import default_params
+from longca.recommend.question import default_params, heads_of, parse_fields
 from longca.results.tables import Table
-from longca.text import format_extras, format_memory, format_shape, format_size, parse_dims, parse_heads, parse_size
+from longca.text import format_extras, format_memory, format_shape, format_size, parse_dims, parse_size
 
 KINDS = {"cpu": "fp32", "cuda": "bf16"}  # the usual dtype
 PASSES = {"fwd": "forward", "bwd": "backward"}
@@ -132,14 +133,14 @@ def _table(options: Sequence[Option]) -> tuple[list[str], list[list[str]]]:
         "": [option.note for option in options],
     }
     columns = [name for name, values in written.items() if any(values)]
-    rows = [[option.kernel, *(written[name][number] for name in columns)] for number, option in enumerate(options)]
+    rows = [[option.kernel, *(written[name][number] or ("-" if name else "") for name in columns)] for number, option in enumerate(options)]
     return (["kernel", *columns] if columns else []), rows
 
 
 def explain(
     mask: str | AnyMask,
     seqlen: int | str | None = None,
-    heads: str | None = None,
+    heads: str | int | Sequence[int] | None = None,
     head_dim: int | str | None = None,
     dtype: str | None = None,
     *,
@@ -169,10 +170,13 @@ def explain(
     heads, head_dim = heads or (shape.heads if shape else "64:8"), head_dim or (shape.head_dim if shape else 128)
     softcap = softcap if softcap is not None else (shape.softcap if shape else 0.0)
     sinks = sinks if sinks is not None else (shape.sinks if shape else False)
+    parse_fields(dtype=dtype, device=device)  # texts
+    if not (isinstance(softcap, int | float) and math.isfinite(softcap) and softcap >= 0):
+        raise BadInput(f"softcap must be a positive number, or 0 for none, not {softcap}.")
     kind, name = _device(device)
     usual = {} if shape is None or not isinstance(mask, str) else shape.params_of(mask)
     drawing = {"documents": _lengths(documents), "distribution": distribution, "packing": packing}
-    (heads_q, heads_kv), dims = parse_heads(str(heads)), parse_dims(str(head_dim))
+    (heads_q, heads_kv), dims = heads_of(heads), parse_dims(str(head_dim))
     built = _build(mask, seqlen, heads_kv, seed, {**usual, **(params or {})}, drawing)
     if (dtype := dtype or KINDS[kind]) not in ("bf16", "fp16", "fp32", "fp64"):
         raise unknown("dtype", dtype, ["bf16", "fp16", "fp32", "fp64"])

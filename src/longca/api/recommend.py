@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
 from longca.api.shown import Part, Shown
 from longca.bench.plan.workload import model as find_model
-from longca.errors import BadInput
+from longca.errors import unknown
 from longca.recommend import answer as answers
 from longca.recommend import shipped, usage
 from longca.recommend.answer import Answer, Choice, Source
@@ -84,10 +85,11 @@ def recommend(
 
     >>> longca.recommend("causal_document", "32K").best.kernel
     """
-    try:
-        asked = Question.parse(**in_shape(model, {"mask": mask, "seqlen": seqlen, "params": dict(params or {}), **question}))
-    except TypeError as error:  # an argument that no question has
-        raise BadInput(f"longca.recommend: {error}; help(longca.best) lists the arguments.") from error
+    known = [name for name, parameter in signature(best).parameters.items() if parameter.kind is not Parameter.VAR_KEYWORD]
+    for name in question:
+        if name not in known:
+            raise unknown("argument of longca.recommend", name, known, listed=True)
+    asked = Question.parse(**in_shape(model, {"mask": mask, "seqlen": seqlen, "params": dict(params or {}), **question}))
     records = shipped.load(results)
     refuse_unknown_cluster(asked.cluster, records)
     return Recommendation(answers.recommend(asked, records))

@@ -20,6 +20,7 @@ from longca.bench.plan.mask_plugins import load_masks
 from longca.bench.plan.suite import MOST_SEEDS, Suite
 from longca.bench.plan.workload import with_model
 from longca.errors import BadInput, Unavailable, unknown
+from longca.masks import has_blocks
 from longca.results.record import LevelName, parse_pass
 from longca.text import parse_list, short
 
@@ -171,7 +172,10 @@ def _refuse_conflicts(request: RunRequest, suite: Suite) -> None:
     unused = [name for name in CP_ONLY if str(suite.level) != "cp" and getattr(request, name) not in (None, {})]
     ranks = [FLAGS.get(name, f"--{name}") for name in unused]
     if ranks:
-        raise BadInput(f"{' and '.join(ranks)} {'is' if len(ranks) == 1 else 'are'} for context parallelism; add --level cp, or leave out.")
+        verb, them = ("is", "it") if len(ranks) == 1 else ("are", "them")
+        raise BadInput(f"{' and '.join(ranks)} {verb} for context parallelism; add --level cp, or leave {them} out.")
+    if request.dense is not None and (suite.level == "cp" or not any(map(has_blocks, suite.mask_names))):
+        raise BadInput("--dense is a baseline for block patterns on one device, and none is asked for; leave it out.")
     energy_s = clock_settings(request).get("energy_s")
     if energy_s and suite.level == "cp":
         raise BadInput("--energy is measured for kernels on one device, not for context parallelism; leave it out.")

@@ -11,6 +11,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, NoReturn
@@ -26,7 +27,14 @@ class Parser(argparse.ArgumentParser):
     """Reports a wrong argument as one sentence, like every other error of this command."""
 
     def error(self, message: str) -> NoReturn:
-        raise BadInput(f"{message.rstrip('.')}; see `{self.prog} --help`.")
+        raise BadInput(f"{message.rstrip('.')}{self._meant(message)}; see `{self.prog} --help`.")
+
+    def _meant(self, message: str) -> str:
+        """Returns which options the unknown ones resemble: commands that take one mask have --mask, others --masks."""
+        _, is_unknown, words = message.partition("unrecognized arguments: ")
+        typed = [word.partition("=")[0] for word in words.split() if word.startswith("--")] if is_unknown else []
+        close = [match for word in typed for match in get_close_matches(word, self._option_string_actions, n=1, cutoff=0.8)]
+        return f" (did you mean {', '.join(dict.fromkeys(close))}?)" if close else ""
 
 
 def verbs() -> list[str]:

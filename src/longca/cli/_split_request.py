@@ -24,7 +24,7 @@ def add_request_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--per-gpu", metavar="S", help="tokens of each GPU instead, such as 8K (the default)")
     parser.add_argument("--masks", metavar="A,B", help="names, files or expressions, as in `longca run` (default causal)")
     parser.add_argument("--methods", metavar="A,B", help="context-parallel methods, or all (default)")
-    parser.add_argument("--kernels", metavar="NAME", help="the kernel that every rank runs (default: fa4)")
+    parser.add_argument("--kernels", metavar="NAME", help="the kernel that every rank runs (default: fa4); it affects memory and copies")
     parser.add_argument("--heads", metavar="Q:KV", help="query and KV heads (default 64:8)")
     parser.add_argument("--head-dim", dest="head_dims", metavar="D", help="head size (default 128)")
     parser.add_argument("--dtype", dest="dtypes", metavar="T", help="bf16 (default), fp16 or fp32")
@@ -64,6 +64,8 @@ def request_of(
         raise BadInput("--seqlen and --per-gpu both set the length of the sequence; give one of them.")
     suite = suites.Suite(masks=("causal",), level=LevelName.CP, seqlens=("8K",), per_rank=args.seqlens is None)
     lists: dict[str, Any] = {name: tuple(parse_list(getattr(args, name))) for name in LISTS if getattr(args, name) is not None}
+    if len(lists.get("kernels", ())) > 1:
+        raise BadInput(f"methods are compared on one kernel, and --kernels has {len(lists['kernels'])}; give one.")
     if args.model:
         suite = with_model(suite, args.model, lists.get("masks", ()))
     if args.per_gpu:

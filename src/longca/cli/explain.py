@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Sequence
 
 from longca.cli._documents import add_document_flags
 from longca.cli._tables import show_parts
@@ -29,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="cpu, cuda, or words of a device's name, such as H200, if LongCA has records of it (default: this machine)",
     )
-    parser.add_argument("--plugin", action="append", default=[], metavar="FILE", help="a Python file with masks of your own; repeatable")
+    parser.add_argument("--plugin", action="append", default=[], metavar="FILE", help="a Python file with your masks or kernels")
     parser.add_argument("--try", dest="run_trial", action="store_true", help="run the trial now if one is needed, and store its result")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -39,10 +41,7 @@ def run(args: argparse.Namespace) -> int:
     from longca.errors import Unavailable
     from longca.text import parse_settings
 
-    for path in args.plugin:
-        from longca.masks import load_plugin
-
-        load_plugin(path)
+    _load(args.plugin)
     explanation = explain(
         args.mask, args.seqlen, args.heads, args.head_dim, args.dtype, backward=not args.forward_only, deterministic=args.deterministic,
         softcap=args.softcap, sinks=args.sinks, model=args.model, device=args.device, seed=args.seed, params=parse_settings(args.set),
@@ -53,3 +52,16 @@ def run(args: argparse.Namespace) -> int:
     else:
         show_parts(explanation.parts())
     return 0 if explanation.ok else Unavailable.exit_code
+
+
+def _load(plugins: Sequence[str]) -> None:
+    """Loads masks and kernels of plugin files, and prints a note on each kernel that `best` never chooses."""
+    from longca import masks
+    from longca.kernels import registry
+    from longca.kernels.base import Preference
+
+    for path in plugins:
+        masks.load_plugin(path)
+        for name in registry.load_plugin(path):
+            if registry.get(name).preference == Preference():
+                print(f"note: {name} sets no `preference`, so `best` never chooses it (docs/write-a-kernel.md).", file=sys.stderr)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from longca.cli._collector import collector_paused
 from longca.cli._journal_notes import say_lacks
+from longca.cli._mask_plugins import load_masks
 from longca.cli._tables import show_parts
 from longca.errors import BadInput
 
@@ -65,10 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    for path in args.plugin:
-        from longca.masks import load_plugin
-
-        load_plugin(path)
+    load_masks(args.plugin, "recommend")
     with collector_paused():
         return _export_table(args) if args.mask is None or args.seqlen is None else _answer(args)
 

@@ -120,7 +120,9 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
     )
     results.add_argument("--renew-baseline", action="store_true", help="store this run as the baseline")
     results.add_argument("--threshold", metavar="PART", help="for --baseline: ignore smaller changes (default 3%%)")
-    results.add_argument("--dry-run", action="store_true", help="list the cells and estimate the time, without measuring")
+    results.add_argument(
+        "--dry-run", action="store_true", help="list all cells and estimate their time, without measuring (those in the journal too)"
+    )
     results.add_argument("--print-config", action="store_true", help="print the settings as a TOML file for `longca run`")
 
 

@@ -134,6 +134,8 @@ def _simulate(args: argparse.Namespace, name: str, cluster: Cluster) -> int:
                 print(json.dumps(_as_dict(result, name, cluster)), flush=True)
     if not args.json:
         _show(results, name, cluster)
+        if args.kernels:
+            print("Attention has the cluster's speed with every kernel; --kernels changes memory and copies only.")
         if args.best:
             print("\n" + "\n".join(best.explain(group) for group in best.contests(results)))
     if args.trace or args.timeline:
@@ -172,29 +174,31 @@ def _as_dict(result: Simulated, name: str, cluster: Cluster) -> dict[str, Any]:
 def _show(results: list[Simulated], name: str, cluster: Cluster) -> None:
     from longca.simulate import best
 
-    rows, refused = [], []
+    rows, refused = [], dict[tuple[str, str], list[str]]()
     for result in results:
         cell, found = result.cell, result.prediction
         assert cell.split is not None
         names = (cell.split.method, cell.split.shape, cell.split.ranks, cell.mask_title, format_size(cell.seqlen), cell.pass_.value)
         if found is None:
-            refused.append(f"{best.name(cell)} on {cell.split.ranks} GPUs, {cell.mask_title}: {result.outcome.reason}")
+            where = f"on {cell.split.ranks} GPUs, {cell.mask_title}: {result.outcome.reason}"
+            refused.setdefault((cell.split.method, where), []).append(cell.split.shape)
             continue
         shares = (found.compute_share, found.exposed_share, found.late_share, found.host_share, found.hidden_share)
-        figures = (f"{found.ms:.4g}", f"{found.tflops:.0f}", *(f"{share:.0%}" for share in shares), format_memory(max(found.peaks)))
+        figures = (f"{found.ms:.4g}", best.speed(found.tflops), *(f"{share:.0%}" for share in shares), format_memory(max(found.peaks)))
         rows.append((*names, *figures))
     if rows:
         show_table(COLUMNS, rows)
         print(f"\nSIMULATED on {name} ({cluster.about}), not measured. {LEGEND}")
         print(_trust(results, cluster))
         show_documents([result.cell for result in results])
-    for text in dict.fromkeys(refused):
-        print(text)
+    for (method, where), shapes in refused.items():
+        print(method, ", ".join(dict.fromkeys(shapes)), where)
 
 
 def _trust(results: list[Simulated], cluster: Cluster) -> str:
     """How near predictions for masks like these came to published times."""
     from longca.simulate.cluster import DENSE
+    from longca.simulate.validate import SHAPE
 
     names = {result.cell.mask for result in results if result.prediction is not None}
     if not cluster.error:
@@ -204,7 +208,11 @@ def _trust(results: list[Simulated], cluster: Cluster) -> str:
         parts.append(f"on full and causal masks are within ±{cluster.error_of(DENSE[0]):.0%} of the prediction")
     if names - set(DENSE):
         parts.append(f"on documents are within ±{cluster.error:.0%} of the prediction; other masks were not compared")
-    return f"Half of the {'measured' if cluster.cores else 'published'} times {', '.join(parts)} (longca simulate --validate)."
+    text = f"Half of the {'measured' if cluster.cores else 'published'} times {', '.join(parts)} (longca simulate --validate)."
+    shapes = {(cell.heads_q, cell.heads_kv, cell.head_dim, cell.head_dim_v) for cell in (result.cell for result in results)}
+    if not cluster.cores and shapes - {SHAPE}:
+        text += f" All of them have {SHAPE[0]}:{SHAPE[1]} heads of {SHAPE[2]}; other shapes were not compared."
+    return text
 
 
 def _watched(args: argparse.Namespace, request: Request) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Sequence
@@ -9,7 +10,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from longca.masks.by_name import plugins_of
+from longca.recommend.geometry import FARTHEST
 from longca.recommend.matching import Differences, is_device
+from longca.recommend.nearest_error import VARYING
 from longca.recommend.question import Question
 from longca.results.record import Environment, Record
 from longca.text import format_shape, format_size, parse_size, shape_options
@@ -35,7 +38,7 @@ def advice(question: Question, others: Sequence[Near], matching: Sequence[Enviro
     if question.cluster:
         simulated = [near for near in others if "--cluster" not in near.differences]
         return _nearby(question, simulated) if simulated and not matching else []
-    sentences = [] if matching else _nearby(question, others)
+    sentences = [] if matching else [*_nearby(question, others), *_too_far(question, others)]
     machines = matching or [near.environment for near in others if question.device and is_device(question.device, near.environment)]
     on_cpu = all(machine.on_cpu for machine in machines) if machines else question.device.lower() == "cpu"
     if on_cpu and question.memory_gib is not None:
@@ -61,11 +64,29 @@ def _nearby(question: Question, others: Sequence[Near]) -> list[str]:
         return [_instead(flag, others, how) for flag in flags]
     if not others:
         return [f"there is no record of {question.mask} at all."]
-    shapes: dict[str, set[int]] = {}
+    shapes: dict[tuple[bool, str], set[tuple[int, int]]] = {}
     for near in others:
-        shapes.setdefault(_shape(near), set()).add(near.record.seqlen)
-    lengths = {shape: ", ".join(map(format_size, sorted(own))) for shape, own in shapes.items()}
-    return [f"there are records of {question.mask} at {lengths[shape]} with {shape}." for shape in sorted(shapes, key=_by_numbers)]
+        is_other_level = bool(near.record.ranks) != (question.gpus > 1)  # of one GPU where many are asked for, or the other way round
+        shapes.setdefault((is_other_level, _shape(near)), set()).add((near.record.seqlen, near.record.ranks or 0))
+    order = sorted(shapes, key=lambda key: (key[0], _by_numbers(key[1])))
+    return [f"there are records of {question.mask} at {_sizes(shapes[key])} with {key[1]}." for key in order]
+
+
+def _sizes(sizes: set[tuple[int, int]]) -> str:
+    """Lengths, each with its number of GPUs: '64K on 8 GPUs, 128K on 16 GPUs'."""
+    return ", ".join(f"{format_size(seqlen)}{f' on {ranks} GPUs' if ranks else ''}" for seqlen, ranks in sorted(sizes))
+
+
+def _too_far(question: Question, others: Sequence[Near]) -> list[str]:
+    """Says how far a nearest answer reaches, where the length alone rules it out."""
+    one_device = [near for near in others if near.differences.keys() <= set(VARYING) and not near.record.method]
+    lengths = [near.record.seqlen for near in one_device]
+    if question.exact or question.gpus > 1 or not lengths:
+        return []
+    least, most = math.ceil(min(lengths) / FARTHEST), int(max(lengths) * FARTHEST)
+    if least <= question.seqlen <= most:
+        return []
+    return [f"a nearest answer reaches from {format_size(least)} to {format_size(most)} tokens: {FARTHEST:g} times the measured lengths."]
 
 
 def _by_numbers(value: object) -> list[str | int]:
@@ -78,7 +99,7 @@ def _instead(flag: str, others: Sequence[Near], how: str) -> str:
     values = {near.differences[flag] for near in others if list(near.differences) == [flag]}
     if flag == "--seqlen":
         lengths = sorted(map(parse_size, values))
-        return f"{how} lengths are {', '.join(map(format_size, lengths))}; nothing is known about others."
+        return f"{how} lengths are {', '.join(map(format_size, lengths))}."
     shown = []
     for value in sorted(values, key=_by_numbers):
         is_switch = value is None or isinstance(value, bool)
@@ -89,9 +110,8 @@ def _instead(flag: str, others: Sequence[Near], how: str) -> str:
 def _shape(near: Near) -> str:
     record = near.record
     shape = {"heads_q": record.heads_q, "heads_kv": record.heads_kv, "head_dim": record.head_dim, "head_dim_v": record.head_dim_v}
-    split = f" on {record.ranks} GPUs" if record.ranks else ""
-    split += f" (simulated on {record.simulated})" if record.simulated else ""
-    return f"{format_shape(shape)}, {record.dtype}, {near.environment.name}{split}"
+    simulated = f" (simulated on {record.simulated})" if record.simulated else ""
+    return f"{format_shape(shape)}, {record.dtype}, {near.environment.name}{simulated}"
 
 
 def _where(question: Question) -> str:
@@ -123,7 +143,7 @@ def run_command(question: Question) -> str:
 
 def simulate_command(question: Question) -> str:
     """The `longca simulate` whose records answer the question; empty where no simulation does."""
-    if question.gpus < 2 or question.is_pattern or question.own_documents or question.deterministic:
+    if question.gpus < 2 or question.is_pattern or question.own_documents or question.deterministic or question.dtype in ("fp32", "fp64"):
         return ""
     passes = ",".join(part.value for part in question.pass_.parts)
     words = ["longca", "simulate", "--cluster", question.cluster or CLUSTER, "--gpus", str(question.gpus)]
@@ -137,6 +157,7 @@ def ask_command(question: Question) -> str:
     words += ["--own-documents"] if question.own_documents else []
     words += [word for file in plugins_of(question.mask) for word in ("--plugin", file)]
     words += ["--pass", question.pass_.value] + (["--gpus", str(question.gpus)] if question.gpus > 1 else [])
+    words += ["--calls-per-plan", str(question.calls_per_plan)] if question.calls_per_plan is not None else []
     words += ["--memory", f"{question.memory_gib:.10g}GiB"] if question.memory_gib is not None else []
     words += ["--device", question.device] if question.device else []
     words += ["--cluster", question.cluster] if question.cluster else []

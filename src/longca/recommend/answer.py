@@ -159,8 +159,8 @@ def recommend(question: Question, results: Results) -> Answer:
         sentences += _least_memory([entry for entry in measured if entry.line in large], question)
     is_answer = bool(ranking.out) and not any(out.status in (NOT_MEASURED, NOT_COUNTED) for out in ranking.out)  # that no kernel can do it
     if near or not (choices or is_answer):
-        sentences += _without_cluster(question, results) if question.cluster else []
-        sentences += advice(question, () if near else others, machines)
+        lacking, *otherwise = _without_cluster(question, results) if question.cluster else [""]
+        sentences += [sentence for sentence in (lacking, *advice(question, () if near else others, machines), *otherwise) if sentence]
     return Answer(
         question,
         device=machines[0].name if machines else "",

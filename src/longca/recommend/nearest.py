@@ -16,7 +16,7 @@ from longca import masks
 from longca.errors import BadInput
 from longca.masks import AnyMask
 from longca.recommend.advice import Near
-from longca.recommend.geometry import Geometry
+from longca.recommend.geometry import FARTHEST, Geometry
 from longca.recommend.nearest_error import COVERED, VARYING, Errors
 from longca.recommend.question import Question
 from longca.recommend.unmeasured import case_of, refusal
@@ -29,7 +29,6 @@ from longca.results.record import Environment, Record, Status
 from longca.results.tile_work import TileWork
 from longca.text import format_shape, format_size
 
-FARTHEST = 4.0  # times the nearest length, or a part of it
 LONGEST_PATTERN = 1 << 17  # tokens of a block pattern: a longer one takes too long to build
 
 
@@ -114,9 +113,10 @@ def _differences(question: Question, used: Sequence[Near], geometry: Geometry) -
     record = used[0].record
     sentences = []
     if geometry.lengths != (question.seqlen,):
-        measured = " and ".join(map(format_size, geometry.lengths))
+        near = "length is" if len(geometry.lengths) == 1 else "lengths are"
+        measured = f"{near} {' and '.join(map(format_size, geometry.lengths))}"
         beyond = "" if geometry.is_between else f": {geometry.nearest_ratio:.3g} times {'shorter' if geometry.below else 'longer'}"
-        sentences.append(f"{format_size(question.seqlen)} tokens were not measured; the nearest measured lengths are {measured}{beyond}")
+        sentences.append(f"{format_size(question.seqlen)} tokens were not measured; the nearest measured {measured}{beyond}")
     shape = {name: getattr(record, name) for name in ("heads_q", "heads_kv", "head_dim", "head_dim_v")}
     if any(value != getattr(question, name) for name, value in shape.items()):
         sentences.append(f"{format_shape(vars(question))} were not measured; the nearest shape is {format_shape(shape)}")

@@ -19,7 +19,8 @@ from longca.results.record import Pass
 from longca.text import format_extras, format_shape, format_size, parse_dims, parse_heads, parse_memory, parse_size
 
 MOST_GIB = 1024  # of q, k and v on one GPU: far more than any has, so the length is a slip
-NAMES = {"mask": "causal", "dtype": "bf16", "pass_": "fwd+bwd", "cluster": "h100-ib"}  # fields that are names, with an example
+# fields that are names, with an example
+NAMES = {"mask": "causal", "dtype": "bf16", "pass_": "fwd+bwd", "cluster": "h100-ib", "device": "H200"}
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,10 @@ def parse_fields(**typed: Any) -> dict[str, Any]:
     if "seqlen" in fields:
         fields["seqlen"] = parse_size(str(fields["seqlen"]))
     if "heads" in fields:
-        fields["heads_q"], fields["heads_kv"] = _parse_heads(fields.pop("heads"))
+        fields["heads_q"], fields["heads_kv"] = heads_of(fields.pop("heads"))
+    for name in ("gpus", "calls_per_plan"):
+        if not isinstance(fields.get(name, 1), Integral):
+            raise BadInput(f"{name} must be a whole number, not {fields[name]!r}.")
     if "head_dim" in fields:
         fields["head_dim"], fields["head_dim_v"] = parse_dims(str(fields["head_dim"]))
     if not isinstance(fields.get("memory", ""), str):
@@ -168,7 +172,7 @@ def _parse_pass(text: str) -> Pass:
     return Pass(text)
 
 
-def _parse_heads(given: Any) -> tuple[int, int]:
+def heads_of(given: Any) -> tuple[int, int]:
     """Query and KV heads, from a text or from numbers."""
     if isinstance(given, str):
         return parse_heads(given)

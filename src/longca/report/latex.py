@@ -9,10 +9,12 @@ from longca.results.dense import only_beside
 from longca.results.export import NOISY, speed_tables
 from longca.results.naming import Row
 from longca.results.points import grouped
+from longca.results.record import Status
 from longca.results.summary import headline_table, headlines
 from longca.results.tables import Table
 
 PREAMBLE = "% \\usepackage{booktabs, longtable} in the preamble; made by `longca report --latex`"
+DASH = "--"
 _SPECIAL = str.maketrans(
     {
         "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
@@ -33,13 +35,16 @@ def render(rows: Sequence[Row], title: str) -> str:
         lines = headlines(group)
         if lines:
             parts.append(_table(headline_table(setting.title, lines)))
-    parts += [f"% {NOISY}", *map(_long_table, speed_tables(rows))]
+    parts += [f"% {NOISY} `{DASH}`: unsupported.", *map(_long_table, speed_tables(rows))]
     return "\n\n".join(parts) + "\n"
 
 
 def _rows(table: Table) -> tuple[str, str]:
-    """The head and the body."""
-    lines = [" & ".join(map(escape_latex, cells)) + r" \\" for cells in (table.columns, *table.rows)]
+    """The head and the body; unsupported cells are dashes, so that tables stay narrow."""
+    lines = [
+        " & ".join(DASH if cell == Status.UNSUPPORTED else escape_latex(cell) for cell in cells) + r" \\"
+        for cells in (table.columns, *table.rows)
+    ]
     return lines[0], "\n".join(lines[1:])
 
 

@@ -23,14 +23,15 @@ from longca.text import format_size
 
 HEADLINES = (
     f"The fastest at the longest length; kernels within {PRACTICAL:.0%} of it, or within {NOISE_EXPLAINS:.0%} with overlapping spreads, "
-    "are equal, and `~` marks noisy ones. Below each table stands the command that measures the first of them again."
+    "are equal, and `~` marks noisy ones."
 )
+COMMANDS = "The command below each table measures the first of them again."
 FACTS = ("device", "driver", "cpu", "cores", "threads", "system", "python", "longca", "commit")
 
 
 def render(results: Results, rows: Sequence[Row], title: str) -> str:
     settings = {setting: group for setting, group in grouped(rows, lambda row: row.setting).items() if not only_beside(group, rows)}
-    parts = [f"# {escape_markdown(title)}", f"{len(rows)} records: {counts(results.records)}.", "## Headlines", HEADLINES]
+    parts = [f"# {escape_markdown(title)}", f"{len(rows)} records: {counts(results.records)}.", "## Headlines", f"{HEADLINES} {COMMANDS}"]
     for setting, group in settings.items():
         parts += _headlines(setting, headlines(group), results)
     tables = [table for table in (*fastest_tables(rows), failure_table(rows)) if table.rows]

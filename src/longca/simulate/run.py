@@ -14,7 +14,7 @@ from longca.bench.plan.cell import Cell, fingerprint
 from longca.bench.plan.cells import Planned, plan
 from longca.bench.plan.versions import kernel_versions, method_versions
 from longca.bench.run.record import make_record
-from longca.errors import Refused
+from longca.errors import BadInput, Refused
 from longca.parallel.grid import Grid
 from longca.results.journal import Journal
 from longca.results.metrics import GIB, peak
@@ -42,6 +42,7 @@ class Simulated:
 def simulate(request: Request, cluster: Cluster, watched: Sequence[int] = ()) -> Iterator[Simulated]:
     """Every cell of the request, cells of one plan one after the other. Large requests run on all cores: plan by plan, or where there are
     few plans, ranks and passes of each."""
+    _refuse_dtypes(request, cluster)
     jobs: list[Job] = [(cells, cluster, tuple(watched)) for cells in jobs_of(request.cells())]
     ranks = sum(cells[0].split.ranks for cells, _, _ in jobs if cells[0].split is not None)
     if ranks < MANY_RANKS or len(jobs) < cores():
@@ -57,6 +58,18 @@ def simulate(request: Request, cluster: Cluster, watched: Sequence[int] = ()) ->
         while shown in done:
             yield from done.pop(shown)
             shown += 1
+
+
+def _refuse_dtypes(request: Request, cluster: Cluster) -> None:
+    """Raises BadInput for a dtype with which the device cannot reach the cluster's speed: that speed was measured with another."""
+    speed = cluster.compute.forward_tflops
+    for dtype in request.suite.dtypes:
+        limit = peak(cluster.device, dtype)
+        if limit is not None and speed > limit:
+            raise BadInput(
+                f"this cluster computes attention at {speed:.0f} TFLOP/s, and {cluster.device} reaches at most {limit:.0f} with {dtype}; "
+                "give --dtype bf16 or fp16, or a cluster file with your own speeds (`longca calibrate`)."
+            )
 
 
 def _length(job: Job) -> int:

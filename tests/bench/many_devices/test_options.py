@@ -77,7 +77,7 @@ def test_keys_of_cells_without_options_are_those_of_before() -> None:
         (["--methods", "magi", "--option", "stages"], "is not a setting"),
         (["--methods", "burst", "--option", "windows=3"], "3 windows do not divide a ring of 4; use windows=1 or 2 or 4."),
         (["--methods", "burst", "--option", "windows=4", "--grid", "1x4x2"], "both say the windows; give one of them"),
-        (["--kernels", "torch", "--option", "stages=4"], "--option is for context parallelism; add --level cp, or leave out"),
+        (["--kernels", "torch", "--option", "stages=4"], "--option is for context parallelism; add --level cp, or leave it out"),
     ],
 )
 def test_options_that_make_no_sense_are_refused_before_anything_starts(

@@ -44,13 +44,16 @@ class ManyDevices(Level):
 
         The run itself imports plugin files, after a child process has: it must know before it starts what their methods refuse.
         """
-        for path in plugins:
-            load_carefully(path, suite.limits.start_s)
+        loaded = [name for path in plugins for name in load_carefully(path, suite.limits.start_s)]
         methods = methods_of(suite)
         refuse_options(suite, methods)
         suite, self.notes = settle(suite, methods, device, nproc, grid)
         self._named = methods_named or grid is not None
         super().__init__(suite, device, _catalogue(suite, plugins, device, methods))
+        used = {label.partition(":")[0] for label in self.catalogue.entries}
+        unused = [name for name in loaded if name in kernels.names() and name not in used]
+        run = " and ".join(self.catalogue.entries)
+        self.notes += [f"{name} of the plugin is not used: all ranks run {run}; --kernels {name} uses it." for name in unused]
 
     def cells(self, steps: Sequence[Step]) -> list[Cell]:
         """Every cell with every method."""

@@ -85,6 +85,10 @@ def make_catalogue(suite: Suite, offered: Offered, device: str, only_named: bool
             catalogue.add(_named(label, offered))
     if not only_named:
         catalogue.add(*offered.kernels.values(), *offered.failed.values())
+    measured = {label.partition(":")[0] for label in catalogue.entries}
+    for name in dict.fromkeys(label.partition(":")[0] for label in offered.kernels):
+        if name not in measured:
+            catalogue.left_out[name] = "--kernels does not name it"
     for label, entry in offered.failed.items():
         if label not in catalogue.entries and entry.failure is not None:
             catalogue.left_out[label] = entry.failure.reason

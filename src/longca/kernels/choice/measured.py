@@ -97,7 +97,8 @@ class Evidence:
 
     def describe(self) -> str:
         entry = self.entry
-        return f"records of {entry.device}, {entry.mask}, {format_size(entry.seqlen)} tokens, {entry.heads} heads of {entry.head_dim}"
+        kind = entry.mask.replace(", 1/", ", density near 1/")
+        return f"records of {entry.device}, {kind}, about {format_size(entry.seqlen)} tokens, {entry.heads} heads of {entry.head_dim}"
 
 
 def evidence(device: str, wanted: ShapeClass, pass_: str) -> Evidence | None:
