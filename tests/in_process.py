@@ -59,4 +59,6 @@ class InProcessWorker:
     def take_output(self) -> str:
         return ""
 
+    def end(self) -> None: ...
+
     def close(self) -> None: ...

@@ -2,6 +2,8 @@
 
 from difflib import get_close_matches
 
+OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "std::bad_alloc", "cudaerrormemoryallocation")
+
 
 class LongcaError(Exception):
     """Something the user can mend; the command line prints it as one sentence."""
@@ -19,6 +21,12 @@ class Refused(LongcaError):
 
 class Unavailable(LongcaError):
     """A package or a device is missing; the sentence says what to install."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Returns whether an error says that there is no memory left on a device or on the host."""
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or any(words in text for words in OUT_OF_MEMORY)
 
 
 def unknown(kind: str, name: str, known: list[str], listed: bool = False) -> BadInput:

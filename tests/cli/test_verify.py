@@ -100,9 +100,23 @@ def test_masks_that_are_equal_are_named_and_checked_once(tmp_path: Path, capsys:
     assert code == 1
     note, first, second, *trials = capsys.readouterr().err.splitlines()
     assert note == "note: causal and sliding_window_causal are the same mask at 64 tokens; checked once"
-    assert first == "[1/6] blind on causal = sliding_window_causal, 64 tokens: ok"
-    assert second.startswith("[2/6] blind on full, 64 tokens: wrong: ")
+    assert first == "[1/8] blind on causal = sliding_window_causal, 64 tokens: ok"
+    assert second.startswith("[2/8] blind on full, 64 tokens: wrong: ")
     assert len(trials) == REQUIRED
+    assert [trial.partition("]")[0] for trial in trials] == ["[3/8", "[6/8", "[7/8", "[8/8"]  # it refuses softcap and sinks
+
+
+@pytest.mark.parametrize("kernels", ["torch:plain", "blind,torch:plain", "gives_nan,torch:plain", "gives_nan", "blind"])
+@pytest.mark.usefixtures("in_process")
+def test_the_total_of_the_progress_is_known_from_the_start(kernels: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also of kernels that have fewer trials than others: those that know no softcap and no sinks, and those that are always wrong."""
+    verify(tmp_path, BLIND + NAN, "--kernels", kernels, "--masks", "causal,full", "--seqlens", "64")
+    counts = [tuple(map(int, found)) for found in re.findall(r"^\[(\d+)/(\d+)\]", capsys.readouterr().err, re.MULTILINE)]
+    number = len(kernels.split(","))
+    assert {total for _, total in counts} == {number * (2 + TRIALS)}
+    assert [done for done, _ in counts] == sorted({done for done, _ in counts})  # each is greater than the one before
+    assert [done for done, _ in counts[: 2 * number - 1]] == list(range(1, 2 * number))
+    assert counts[-1][0] == counts[-1][1]
 
 
 @pytest.mark.parametrize(
@@ -230,7 +244,7 @@ def test_ctrl_c_shows_what_was_found_and_leaves_no_worker(name: str, tmp_path: P
     with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=found_as_here) as process:
         try:
             assert process.stderr is not None
-            assert process.stderr.readline().startswith(f"[1/{3 + REQUIRED}] hangs on causal, 64 tokens: wrong: ")  # while it still works
+            assert process.stderr.readline().startswith(f"[1/{3 + TRIALS}] hangs on causal, 64 tokens: wrong: ")  # while it still works
             pid = tmp_path / "pid"
             while not (pid.exists() and pid.read_text()):
                 assert process.poll() is None
@@ -240,6 +254,6 @@ def test_ctrl_c_shows_what_was_found_and_leaves_no_worker(name: str, tmp_path: P
             process.kill()
     assert process.returncode == 130
     assert out.splitlines()[-1] == "1 wrong"
-    assert err == f"longca: stopped; {2 + REQUIRED} of {3 + REQUIRED} cases were not checked.\n"
+    assert err == f"longca: stopped; {2 + TRIALS} of {3 + TRIALS} cases were not checked.\n"
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)

@@ -381,7 +381,7 @@ def test_what_must_be_deterministic_does_not_depend_on_a_clock(trials: list[str]
 
 def test_no_trial_while_a_graph_is_captured_or_inside_torch_func(trials: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    assert chooser._obstacle("cuda") == "while a CUDA graph is captured"
+    assert chooser.obstacle("cuda") == "while a CUDA graph is captured"
     q, k, v, dout = make(CASE)
     dq = torch.func.grad(lambda q: (longca.attention(q, k, v, masks.causal(79)) * dout).sum())(q)
     assert not trials

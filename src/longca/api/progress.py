@@ -86,10 +86,11 @@ class ChecksShown:
         self._shown = shown and (in_notebook() or sys.stdout.isatty())
 
     def __iter__(self) -> Iterator[Finding]:
-        for number, finding in enumerate(self._findings, 1):
+        for finding in self._findings:
             self._count.add(finding)
             if self._shown:
-                write_over(f"[{number}/{self._count.total}] {finding.kernel} on {finding.mask}, {finding.seqlen} tokens: {finding.status}")
+                done = f"{self._count.done}/{self._count.total}"
+                write_over(f"[{done}] {finding.kernel} on {finding.mask}, {finding.seqlen} tokens: {finding.status}")
             yield finding
         if self._shown:
             write_over("")

@@ -205,8 +205,8 @@ def run(
     `baseline` is the name of a stored run. The first run is stored under this name, and later runs are compared with it (`.against`).
     `renew_baseline` replaces it.
 
-    An existing journal in `out` is resumed: cells that it contains are not measured again. Ctrl-C stops the run after the current job, a
-    second Ctrl-C stops it at once. Both raise KeyboardInterrupt, and the same call continues the run later.
+    An existing journal in `out` is resumed: cells that it contains are not measured again. Ctrl-C stops the run at once and
+    raises KeyboardInterrupt; the same call continues the run later.
 
     >>> longca.run(kernels=["torch", "sdpa"], masks=["causal", "share_question"], seqlens="1K", heads="8:2", dtypes="fp32")
     """

@@ -111,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
             for finding in coming:
                 findings.append(finding)
                 cases.add(finding)
-                tell(finding.kernel, finding, f"{len(findings)}/{cases.total}", args.json)
+                tell(finding.kernel, finding, f"{cases.done}/{cases.total}", args.json)
     except KeyboardInterrupt:
         stopped = True  # the findings so far are printed
     verification = plan.verification(findings)
@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
         write_over("")
         show_parts(verification.parts())
     if stopped:
-        print(f"longca: stopped; {cases.total - len(findings)} of {cases.total} cases were not checked.", file=sys.stderr)
+        print(f"longca: stopped; {cases.total - cases.done} of {cases.total} cases were not checked.", file=sys.stderr)
         return INTERRUPTED
     if verification.unchecked and not verification.failed:
         raise Unavailable(verification.unchecked)

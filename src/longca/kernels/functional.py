@@ -94,7 +94,7 @@ def _attention(
         chosen, prepared = prepared_for(kernel, batches.joined(masks), case, q.device.index)
         q, k, v = (in_layout(x, chosen.layout) for x in (q, k, v))
         plain = not (backward or torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0)
-        out, lse = run_forward(prepared, q, k, v, sinks) if plain else _differentiable(chosen, prepared, q, k, v, sinks)
+        out, lse = run_forward(prepared, q, k, v, sinks) if plain else differentiable(chosen, prepared, q, k, v, sinks)
     if return_lse and lse is None:
         raise Refused(f"{chosen.label} gives no lse here; take another kernel, or leave out return_lse.")
     lse = torch.empty(0) if lse is None else lse.detach()
@@ -103,7 +103,7 @@ def _attention(
     return out.unflatten(0, (batch, -1)), lse.unflatten(1, (batch, -1)).transpose(0, 1) if lse.dim() == 2 else lse
 
 
-def _differentiable(
+def differentiable(
     kernel: Kernel, prepared: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Returns out, whose gradient is the kernel's, and lse."""

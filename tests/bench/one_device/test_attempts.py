@@ -47,6 +47,8 @@ class FakeChild:
     def take_seconds(self) -> dict[str, float]:
         return {"time": 1.0}
 
+    def end(self) -> None: ...
+
     def close(self) -> None:
         self.alive = False
 

@@ -81,6 +81,8 @@ class InProcess:
         self.released += 1
         assert list(self.worker.handle({})) == []
 
+    def end(self) -> None: ...
+
     def close(self) -> None: ...
 
 

@@ -76,6 +76,8 @@ class ScriptedWorker:
 
     def wait_ready(self) -> None: ...
 
+    def end(self) -> None: ...
+
     def close(self) -> None:
         self._open = False
 

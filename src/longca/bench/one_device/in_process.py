@@ -75,6 +75,9 @@ class InProcess:
     def take_output(self) -> str:
         return ""
 
+    def end(self) -> None:
+        """Does nothing: there is no process to end."""
+
     def close(self) -> None:
         """Drops what the worker keeps."""
         del self._worker

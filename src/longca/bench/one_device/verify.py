@@ -142,23 +142,32 @@ def subject(cell: Cell) -> Subject:
 
 
 class CaseCount:
-    """How many findings `verify` will have, as far as is known: kernels that are right on no mask get no trials, and optional trials are
-    counted as they come."""
+    """How many cases `verify` has: the kernels on their masks, and all trials of all kernels. `done` includes trials that are left out, of
+    kernels that are right on no mask, and those that a kernel need not do, so that the total is known from the start."""
 
     def __init__(self, planned: Sequence[Planned], suite: Suite, device: str, trials: bool = True) -> None:
         self._coming = [subject(job.cell) for job in make_jobs(distinct(planned), suite.limits.workers)]
-        required = [name for name in trials_on(device) if trials and name not in OPTIONAL]
-        self._jobs, self._trials, self._right, self._tried = len(self._coming), len(required), set[Subject](), 0
+        self._trials = [trial_title(name) for name in trials_on(device)] if trials else []
+        self._never_right = set(self._coming)
+        self.total = len(self._coming) + len(self._never_right) * len(self._trials)
+        self.done = self._before_trials = 0
 
     def add(self, finding: Finding) -> None:
         """Counts a finding; they come in the order of the jobs, and trials last."""
-        self._tried += not self._coming
-        if self._coming and (tried := self._coming.pop(0)) and finding.status is Status.OK:
-            self._right.add(tried)
+        if not self._coming:
+            self.done += self._skipped(finding.mask) + 1
+            return
+        checked = self._coming.pop(0)
+        if finding.status is Status.OK:
+            self._never_right.discard(checked)
+        self.done += 1
+        if not self._coming:  # from now on it is known who has trials
+            self._before_trials = self.done = self.done + len(self._never_right) * len(self._trials)
 
-    @property
-    def total(self) -> int:
-        return self._jobs + max(len(self._right.union(self._coming)) * self._trials, self._tried)
+    def _skipped(self, trial: str) -> int:
+        """Returns how many trials before this one had no finding."""
+        number = (self.done - self._before_trials) % len(self._trials)
+        return (self._trials.index(trial) - number) % len(self._trials)
 
 
 def distinct(planned: Sequence[Planned]) -> list[Planned]:
@@ -185,7 +194,12 @@ def trial_finding(job: Job, name: TrialName, workers: Workers) -> Finding:
     (outcome,) = dict(workers.attempt(alone, name)).values()
     block_pattern = masks.has_blocks(job.cell.mask)  # there the mask of the job is tried too, at its own length
     seqlen = job.cell.seqlen if block_pattern else TRIAL_TOKENS
-    return _finding(job, outcome.variant, f"trial: {name}", seqlen, outcome.status, outcome.reason, outcome.check or {})
+    return _finding(job, outcome.variant, trial_title(name), seqlen, outcome.status, outcome.reason, outcome.check or {})
+
+
+def trial_title(name: TrialName) -> str:
+    """Returns what findings have in the place of a mask."""
+    return f"trial: {name}"
 
 
 def finding(job: Job, found: Mapping[Pass, Outcome]) -> Finding:

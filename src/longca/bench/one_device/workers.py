@@ -56,6 +56,9 @@ class Service(Protocol):
 
     def take_output(self) -> str: ...
 
+    def end(self) -> None:
+        """Begins to end it, without waiting for that."""
+
     def close(self) -> None: ...
 
 
@@ -206,5 +209,7 @@ class Workers:
             worker.close()
 
     def close(self) -> None:
+        for worker in self._workers.values():
+            worker.end()  # all together: a process with a CUDA context takes a while
         for name in list(self._workers):
             self._drop(name)

@@ -9,9 +9,8 @@ from typing import Any
 
 import msgspec
 
-from longca.errors import LongcaError, Refused, Unavailable
+from longca.errors import LongcaError, Refused, Unavailable, is_out_of_memory
 from longca.plugins import place
-from longca.processes.lost import OUT_OF_MEMORY
 from longca.results.record import Check, Outcome, Status
 from longca.text import LONGEST_REASON, format_memory, printable, short
 
@@ -41,7 +40,7 @@ def status_of(error: BaseException) -> tuple[Status, str]:
         return Status.UNSUPPORTED, short(text.rstrip("."))
     if isinstance(error, Unavailable):
         return Status.UNAVAILABLE, short(text.rstrip("."))
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or any(word in text.lower() for word in OUT_OF_MEMORY):
+    if is_out_of_memory(error):
         asked = CPU_ALLOCATOR.search(text)  # torch's message there is a line of its source code
         reason = f"out of memory: it asked for {format_memory(int(asked[1]))} at once" if asked else short(text) or "out of memory"
         return Status.OOM, reason

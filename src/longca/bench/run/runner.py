@@ -6,7 +6,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -41,11 +41,11 @@ class Ended(NamedTuple):
 
 
 class Stop:
-    """Ctrl-C once, or a time limit: stop after this job. Twice, or a SIGTERM: at once. Either way the journal is whole."""
+    """Ctrl-C or SIGTERM stops a run at once, whatever its kernels do; a time limit stops it after the current job. In both cases the
+    journal has every record whole. Further signals are ignored, so that processes are ended and results are printed."""
 
-    def __init__(self, say: Callable[[str], None], limit_s: float | None = None) -> None:
-        self.pressed, self._say = False, say
-        self._writing = self._at_once = False
+    def __init__(self, limit_s: float | None = None) -> None:
+        self.pressed = self._writing = False
         self._end = float("inf") if limit_s is None else time.monotonic() + limit_s
 
     @property
@@ -53,26 +53,22 @@ class Stop:
         return self.pressed or time.monotonic() >= self._end
 
     def __call__(self, number: int, _: FrameType | None) -> None:
-        if self.pressed or number == signal.SIGTERM:
-            self._at_once = True
-            self._end_at_once()
+        if self.pressed:
             return
         self.pressed = True
-        self._say("stopping after all passes of this kernel on this problem; press Ctrl-C again to stop at once.")
-
-    def _end_at_once(self) -> None:
-        if self._at_once and not self._writing:
+        if not self._writing:
             raise KeyboardInterrupt
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Has a stop at once wait, so that a record is written and counted, or neither."""
+        """Delays the stop, so that a record is written and counted, or neither."""
         self._writing = True
         try:
             yield
         finally:
             self._writing = False
-        self._end_at_once()
+        if self.pressed:
+            raise KeyboardInterrupt
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -85,7 +81,7 @@ class Stop:
             yield
         finally:
             for number, handler in before.items():
-                signal.signal(number, signal.SIG_IGN if self.pressed or self._at_once else handler)
+                signal.signal(number, signal.SIG_IGN if self.pressed else handler)
 
 
 @contextmanager
@@ -123,7 +119,7 @@ def execute(
 
     Kernels that were `slow` at shorter lengths are skipped; without it none is.
     """
-    stop = Stop(watcher.say, limit_s)
+    stop = Stop(limit_s)
     cache, problem, left = journal.folder / CACHE, None, sum(len(job.planned) for job in jobs)
     try:
         with stop.listening():

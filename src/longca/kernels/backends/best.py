@@ -34,6 +34,7 @@ class Best(Kernel):
         """Returns the pair that was chosen; where a kernel of it refuses only when it is prepared, the next one."""
         from longca.kernels import registry
         from longca.kernels.choice.chooser import choose
+        from longca.kernels.choice.fallback import FallbackAttention
         from longca.kernels.choice.pair import Pair
 
         refused: dict[str, Refused] = {}
@@ -44,6 +45,8 @@ class Best(Kernel):
                 raise next(iter(refused.values()), refusal) from None
             pair = Pair(registry.get(choice.forward), registry.get(choice.backward) if choice.backward else None)
             try:
+                if choice.part:  # the trial does not show that the kernels have memory for the whole call
+                    return Prepared(pair, FallbackAttention(pair, choice, mask, case, without=tuple(refused)))
                 return Prepared(pair, pair.prepare(mask, case))
             except Refused as refusal:
                 refused[pair.preparing] = refusal

@@ -101,8 +101,8 @@ def choose(mask: AnyMask, case: Case, without: Collection[str] = ()) -> Choice:
     with _lock:
         if (choice := remembered(asked)) is not None:
             return choice
-        if obstacle := _obstacle(case.device):
-            return _by_preference(asked, f"nothing can be timed {obstacle}")
+        if hindrance := obstacle(case.device):
+            return _by_preference(asked, f"nothing can be timed {hindrance}")
         try:
             with kept.locked():
                 choice = kept.read(asked.key) or _try(asked, mask, case)
@@ -134,6 +134,12 @@ def remembered(asked: Contest) -> Choice | None:
     if text not in _made and (choice := kept.read(asked.key)) is not None:
         _made[text] = choice
     return _made.get(text)
+
+
+def keep(asked: Contest, choice: Choice) -> None:
+    """Keeps a choice for the calls of a class, in this process and on disk."""
+    _made[_text(asked.key)] = choice
+    kept.write(asked.key, choice)
 
 
 def forget() -> None:
@@ -227,7 +233,7 @@ def _processor() -> str:
     return models[0] if models else platform.processor() or platform.machine() or os.name
 
 
-def _obstacle(device: str) -> str:
+def obstacle(device: str) -> str:
     """Returns what makes a trial impossible now; empty where nothing does."""
     import torch
 

@@ -24,12 +24,15 @@ class Pair(Kernel):
 
     def __init__(self, forward: Kernel, backward: Kernel | None = None) -> None:
         super().__init__()
-        self.forward_kernel, self.backward_kernel = forward, backward or forward
-        self.composed = self.forward_kernel.label != self.backward_kernel.label
-        self.chose = f"{forward.label} + {self.backward_kernel.label}" if self.composed else forward.label
         self.preparing = ""  # which of them, for a caller that gets its refusal
-        self.layout = forward.layout
+        self.set_kernels(forward, backward or forward)
         self.backward = "functional" if self.composed else forward.backward
+
+    def set_kernels(self, forward: Kernel, backward: Kernel) -> None:
+        """Replaces the two kernels; the kind of backward that callers were told stays."""
+        self.forward_kernel, self.backward_kernel, self.layout = forward, backward, forward.layout
+        self.composed = forward.label != backward.label
+        self.chose = f"{forward.label} + {backward.label}" if self.composed else forward.label
 
     def supports(self, mask: AnyMask, case: Case) -> Answer:
         return Yes()

@@ -233,7 +233,7 @@ class Trial:
             entrant = make_entrant()
         except (LongcaError, RuntimeError, ImportError, AttributeError, TypeError, ValueError, AssertionError) as error:
             self._note(pass_, kernel, str(error).rstrip(".") if isinstance(error, LongcaError) else f"{type(error).__name__}: {error}")
-            _free(self.case.device)
+            free_memory(self.case.device)
             return None
         self._is_first = False
         return entrant
@@ -330,8 +330,8 @@ def _ordered(inputs: Inputs, kernel: Kernel) -> Inputs:
     return Inputs(q, k, v, dout, inputs.sinks)
 
 
-def _free(device: str) -> None:
-    """Gives back the memory of a kernel that failed: the next one may need it."""
+def free_memory(device: str) -> None:
+    """Frees the memory of a kernel that failed: the next one may need it."""
     gc.collect()
     if device == "cuda":
         torch.cuda.empty_cache()
