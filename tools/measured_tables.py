@@ -20,7 +20,7 @@ from longca.text import format_size
 
 ROOT = Path(__file__).parents[1]
 PASSES = (Pass.FWD, Pass.BWD)
-LENGTHS = (8192, 16384, 32768, 49152)
+LENGTHS = (8192, 16384, 32768, 65536)
 LONG = 32768
 PUBLISHED = ("fa2", "fa3", "cudnn", "flex", "flashmask", "sdpa", "ffa")
 OURS = {"fa2": "fa2:torch", "flashmask": "", "sdpa": "sdpa:cudnn", "ffa": ""}  # by the published name; empty: not in the journal
@@ -228,29 +228,33 @@ def _millijoules(record: Record) -> float:
     return (record.watts or 0.0) * record.times.median / record.seqlen
 
 
-def backward_ideas() -> str:
-    """Milliseconds of a backward for each idea and mask, as before + main + after + rest, and its speed over the fastest kernel without
-    ideas in the same run."""
+def backward_ideas(commit: str) -> str:
+    """Milliseconds of a backward at 32K for each idea and mask, measured with the code of a commit, and the speed over that of the fastest
+    kernel without ideas in the same run."""
     with (ROOT / "results/h200/backward_ideas.jsonl").open() as file:
-        runs = [run for run in map(json.loads, file) if run["seqlen"] == LONG]
+        runs = [run for run in map(json.loads, file) if run["seqlen"] == LONG and run["commit"] == commit]
     cells: dict[str, dict[str, str]] = {WITHOUT_IDEAS: {}}
     for run in runs:
         times = run["times"]
         best = min((label for label in PEERS if label in times), key=lambda label: times[label][1])
-        for label, (ran, ms, *parts) in times.items():
-            shown = f"{ms:.2f}" + (f" = {' + '.join(f'{part:.2f}' for part in parts)}" if parts else "")
-            if label == best:
-                cells[WITHOUT_IDEAS][run["mask"]] = f"{shown}, {ran}"
-            elif label not in PEERS:
-                heads = re.search(r", (\d+ heads)", ran)
-                cells.setdefault(label, {})[run["mask"]] = f"{shown}, {heads[1] + ', ' if heads else ''}{times[best][1] / ms:.2f}"
+        cells[WITHOUT_IDEAS][run["mask"]] = f"{times[best][1]:.2f}, {times[best][0]}"
+        for label, (ran, ms, *_) in times.items():
+            if label not in PEERS:
+                cells.setdefault(_idea(label, ran), {})[run["mask"]] = f"{ms:.2f}, {times[best][1] / ms:.2f}"
     columns = list(dict.fromkeys(run["mask"] for run in runs))
-    return markdown_table(["idea", *columns], [[label, *(row.get(mask, "") for mask in columns)] for label, row in cells.items()])
+    lines = [[label, *(row.get(mask, "") for mask in columns)] for label, row in cells.items()]
+    return markdown_table(["idea", *columns], [lines[0], *sorted(lines[1:])])
+
+
+def _idea(label: str, ran: str) -> str:
+    """The name of an idea; `joined` by the number of heads that ran."""
+    heads = re.search(r", (\d+) heads", ran)
+    return label if label != "joined" else f"joined{heads[1]}" if heads else "lists"
 
 
 TABLES = {
     "fastest": fastest, "published": published, "artefacts": artefacts, "peers": peers, "sparse-pays": sparse_pays,
     "planning": planning, "energy": energy, "methods": partial(methods, "simulated/h100-ib"),
     "methods-magi": partial(methods, "simulated/h100-ib-magi"), "simulation-error": simulation_error, "nearest-answers": nearest_answers,
-    "backward-ideas": backward_ideas,
+    "backward-ideas": partial(backward_ideas, "2f057a9"), "backward-joined": partial(backward_ideas, "4b5028f"),
 }  # fmt: skip
