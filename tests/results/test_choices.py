@@ -73,8 +73,8 @@ def test_records_leave_out_more_the_nearer_they_are(exact: bool, versions: str, 
     assert [kernel.label for kernel in measured.contenders(asked, known, dict.fromkeys(slower, "now"))] == left
 
 
-@pytest.mark.parametrize(("then", "is_left"), [(2.9, True), (3.1, False)])
-def test_a_kernel_that_runs_skip_as_too_slow_is_left_out(then: float, is_left: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("then", "is_left"), [(1.2, True), (1.3, False)])
+def test_a_kernel_that_the_nearest_entry_lacks_stands_as_in_the_next(then: float, is_left: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     made = [
         entry("causal, 1/2", 2048, {"fa3": 1.0, "flex": 5.0, "sdpa:flash": 5.0}),
         entry("causal, 1/2", 4096, {"fa3": 1.0, "flex": then}),
@@ -87,7 +87,7 @@ def test_a_kernel_that_runs_skip_as_too_slow_is_left_out(then: float, is_left: b
     assert [kernel.label for kernel in left] == ["fa3", *["flex"] * is_left, "fa4:bands"]
 
 
-def test_no_trial_times_a_kernel_that_records_show_hopeless() -> None:
+def test_no_trial_times_a_kernel_that_was_skipped_as_too_slow() -> None:
     length = 1 << 17
     asked = chooser.contest(masks.full(length), Case(length, length, *SHAPE), available=lambda kernel: True, device=DEVICE)
     assert "sdpa:efficient" in {kernel.label for kernel in asked.all.all}
@@ -118,4 +118,6 @@ def test_records_that_leave_one_kernel_decide(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(chooser, "device_name", lambda device: DEVICE)
     choice = chooser.choose(mask, case)
     assert (choice.forward, choice.backward, choice.source) == ("sdpa:flash", "sdpa:flash", "records")
-    assert choice.why["fwd"] == f"records of {DEVICE}, causal, density near 1/2, about 64 tokens, 2:1 heads of 16: 200 % ahead of torch:plain"
+    assert (
+        choice.why["fwd"] == f"records of {DEVICE}, causal, density near 1/2, about 64 tokens, 2:1 heads of 16: 200 % ahead of torch:plain"
+    )

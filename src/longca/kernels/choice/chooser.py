@@ -80,7 +80,7 @@ def _is_behind(kernel: Kernel, everyone: Candidates, known: Mapping[str, Evidenc
     """Whether records show that a kernel which runs both passes itself is far behind the best pair."""
     if known["fwd"] is None or known["bwd"] is None or not everyone.forward:
         return False
-    if all(records.is_hopeless(kernel.label) for records in known.values() if records):
+    if all(records.is_behind_elsewhere(kernel.label) for records in known.values() if records):
         return True
     own = [known[pass_].slower(kernel.label) for pass_ in ("fwd", "bwd")]  # type: ignore[union-attr]
     pairs = ((everyone.forward, known["fwd"]), (everyone.backward, known["bwd"]))

@@ -2,9 +2,8 @@
 
 `measured.json` is made from journals by `tools/choices.py`, as this room reads no journals. Records leave out kernels that they show far
 enough behind the fastest: by more than `CLEAR` where they are of this class and of the installed versions, `OLDER` where they are of other
-versions, `FAR` where they are of another length, density or number of heads. A run skips kernels that were far too slow at shorter lengths,
-so a kernel without a record in the nearest entry is left out if the nearest entry that has it shows it `HOPELESS`. A kernel without any
-record is never left out.
+versions, `FAR` where they are of another length, density or number of heads. A kernel that the nearest entry lacks (a run skips slow
+ones) stands as in the nearest entry that has it. A kernel without any record is never left out.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from longca.kernels.choice.classes import ShapeClass
 from longca.text import format_size
 
 FILE = Path(__file__).parent / "measured.json"
-CLEAR, OLDER, FAR, HOPELESS = 1.05, 1.15, 1.25, 3.0
+CLEAR, OLDER, FAR = 1.05, 1.15, 1.25
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -89,11 +88,11 @@ class Evidence:
         standing = self.entry.kernels.get(label)
         return None if standing is None else standing.slower
 
-    def is_hopeless(self, label: str) -> bool:
-        """Returns whether only entries further away have a kernel, and the nearest of them shows it too slow to be timed again."""
+    def is_behind_elsewhere(self, label: str) -> bool:
+        """Returns whether this entry lacks a kernel, and the nearest one that has it shows it too far behind."""
         if label in self.entry.kernels:
             return False
-        return next((entry.kernels[label].slower > HOPELESS for entry in self.further if label in entry.kernels), False)
+        return next((entry.kernels[label].slower > FAR for entry in self.further if label in entry.kernels), False)
 
     def describe(self) -> str:
         entry = self.entry
@@ -141,7 +140,7 @@ def contenders(kernels: Sequence[Kernel], known: Evidence | None, installed: Map
     lead = min(measured.values())
     fresh = all(known.entry.kernels[label].versions == [installed.get(label)] for label in measured)
     limit = lead * (FAR if not known.exact else CLEAR if fresh else OLDER)
-    kept = [kernel for kernel in kernels if measured.get(kernel.label, 0.0) <= limit and not known.is_hopeless(kernel.label)]
+    kept = [kernel for kernel in kernels if measured.get(kernel.label, 0.0) <= limit and not known.is_behind_elsewhere(kernel.label)]
     return sorted(kept, key=lambda kernel: measured.get(kernel.label, math.inf))
 
 
