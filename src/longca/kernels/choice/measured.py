@@ -26,7 +26,7 @@ FILE = Path(__file__).parent / "measured.json"
 CLEAR, OLDER, FAR = 1.05, 1.15, 1.25
 
 
-class Standing(msgspec.Struct, frozen=True):
+class Standing(msgspec.Struct, frozen=True, array_like=True):
     """One kernel in one pass: its time over that of the fastest, and the versions that it was measured with ("": not recorded)."""
 
     slower: float
