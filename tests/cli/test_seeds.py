@@ -48,7 +48,9 @@ def test_python_refuses_it(name: str) -> None:
 
 @pytest.mark.parametrize("seeds", ["-1", "-1,", "3,-1"])
 def test_run_refuses_it_in_its_list(seeds: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--masks", "causal", "--kernels", "torch", "--device", "cpu", f"--seeds={seeds}", "--out", str(tmp_path / "out")]) == 2
+    assert (
+        main(["run", "--masks", "causal", "--kernels", "torch", "--device", "cpu", f"--seeds={seeds}", "--out", str(tmp_path / "out")]) == 2
+    )
     assert f"--seeds {seeds} is not a list of seeds; write their number" in capsys.readouterr().err
     with pytest.raises(BadInput, match="--seeds -1, is not a list of seeds"):
         longca.run(kernels="torch", masks="causal", device="cpu", seeds=[-1], out=tmp_path / "out")
