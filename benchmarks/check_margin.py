@@ -19,8 +19,9 @@ from random import Random
 import torch
 
 from longca import devices, masks
-from longca.bench.check.check import Verdict, check_kernel
+from longca.bench.check.check import check_kernel
 from longca.bench.check.reference import Reference, reference
+from longca.bench.check.verdict import Verdict
 from longca.bench.run.environment import device_model
 from longca.errors import Refused
 from longca.kernels import registry

@@ -23,7 +23,8 @@ import torch
 
 from longca import devices, masks
 from longca.bench.check import reference as references
-from longca.bench.check.check import Verdict, compare
+from longca.bench.check.check import compare
+from longca.bench.check.verdict import Verdict
 from longca.errors import Refused
 from longca.kernels import registry as kernels
 from longca.kernels.base import Answer, Attention, Case, Kernel, Yes

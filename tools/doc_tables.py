@@ -1,10 +1,11 @@
-"""The tables of figures in README and docs, from the journals under results/.
+"""The tables of figures in README and docs, from the journals under results/, and what `longca recommend` answers from them.
 
     python tools/doc_tables.py            # writes them anew
     python tools/doc_tables.py --check    # exit code 1 where a file has others than its journal
 
 A table stands between `<!-- table NAME -->` and `<!-- end of table -->`. Figures are forward/backward in TFLOP/s at 32K tokens; `-` is what
-a kernel cannot do, and `~` stands behind what is noisy or has fewer than five samples.
+a kernel cannot do, and `~` stands behind what is noisy or has fewer than five samples. What a
+command prints stands between the same marks.
 """
 
 from __future__ import annotations
@@ -13,17 +14,21 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 from measured_tables import TABLES as MEASURED
 
 from longca import masks
+from longca.cli import main as longca_main
 from longca.results.ranking import ENOUGH_SAMPLES
 from longca.results.reading import read
 from longca.results.record import Pass, Record, Status
 
 ROOT = Path(__file__).parents[1]
 SEQLEN = 32768
+RECOMMEND = "longca recommend --mask causal_document --seqlen 32K"
 PASSES = (Pass.FWD, Pass.BWD)
 SHORT = ("full", "causal", "sliding_window_causal", "causal_document", "share_question", "global_sliding_window", "block_causal_document")
 NATIVE = ("fa3", "fa4:native", "fa4:varlen", "cudnn", "sdpa:cudnn", "sdpa:flash", "fa2:torch")  # kernels that know the mask itself
@@ -39,7 +44,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
-    files = {file: file.read_text() for file in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+    files = {file: file.read_text() for file in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))}
     _refuse_marks(files)
     stale = []
     for file, before in files.items():
@@ -95,6 +100,24 @@ def sparse() -> str:
     return _table(["blocks", "heads", *("fa4" if name == "fa4:blocks" else name for name in BLOCK_KERNELS)], named)
 
 
+def answer() -> str:
+    """What `longca recommend` prints, up to the end of its table."""
+    headline, _, *rest = _printed(RECOMMEND)
+    return "\n".join(["```", f"$ {RECOMMEND}", headline, "", *rest[: rest.index("")], "[...]", "```"])
+
+
+def code() -> str:
+    return "\n".join(["```", f"$ {RECOMMEND} --code", *_printed(f"{RECOMMEND} --code"), "```"])
+
+
+def _printed(command: str) -> list[str]:
+    """The lines that a command prints, without spaces at their ends."""
+    with redirect_stdout(StringIO()) as printed:
+        if longca_main(command.split()[1:]):
+            sys.exit(f"`{command}` failed, so its output cannot be part of docs.")
+    return [line.rstrip() for line in printed.getvalue().splitlines()]
+
+
 def _measured(name: str) -> Iterable[Record]:
     journal = read(ROOT / "results" / "h200" / name).records
     records = [record for record in journal if record.seqlen == SEQLEN and record.pattern_source == "random"]
@@ -145,7 +168,13 @@ def _table(columns: list[str], rows: list[list[str]]) -> str:
     return "\n".join([head, "|---" * len(columns) + "|", *body])
 
 
-TABLES: Mapping[str, Callable[[], str]] = {"dense-in-short": dense_in_short, "dense": dense, "sparse": sparse} | MEASURED
+TABLES: Mapping[str, Callable[[], str]] = {
+    "dense-in-short": dense_in_short,
+    "dense": dense,
+    "sparse": sparse,
+    "recommend": answer,
+    "recommend-code": code,
+} | MEASURED
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -81,6 +81,14 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
+def format_lead(ratio: float) -> str:
+    """How far one kernel is ahead of another that takes `ratio` times as long: '6 % ahead of', '4.0 times as fast as'."""
+    percent = round(100 * (ratio - 1))
+    if percent >= 100:
+        return f"{ratio:.1f} times as fast as"
+    return f"{percent} % ahead of" if percent else "as fast as"
+
+
 def format_duration(seconds: float) -> str:
     """A duration in the largest unit of which there are at least two: '45 s', '12 minutes', '18 days'."""
     for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):

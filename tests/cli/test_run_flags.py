@@ -83,6 +83,23 @@ def test_a_dry_run_ends_with_how_many_and_how_long(capsys: pytest.CaptureFixture
     assert re.fullmatch(r"2 cells, about \d+ days", capsys.readouterr().out.splitlines()[-1])
 
 
+def test_a_dry_run_counts_what_the_journal_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags, out = [flag for flag in CAUSAL if flag != "--dry-run"], tmp_path / "out"
+    asked = ["run", *flags, "--passes", "fwd", "--out", str(out)]
+    assert main([*asked, "--dry-run"]) == 0
+    assert re.fullmatch(r"1 cell, about \d+ s", capsys.readouterr().out.splitlines()[-1])
+    assert not out.exists()
+    assert main(asked) == 0
+    capsys.readouterr()
+    assert main([*asked, "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"1 cell, done in {out}"
+    assert main([*asked, "--dry-run", "--seqlens", "64,1M", "--heads", "64:8"]) == 0
+    assert re.fullmatch(r"2 cells, about \d+ days", capsys.readouterr().out.splitlines()[-1]), "of other heads"
+    assert main([*asked, "--dry-run", "--masks", "full,causal", "--seqlens", "64,1M"]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert re.fullmatch(rf"4 cells, 1 of them done in {out}; about \d+ (h|days) for the 3 left", last), last
+
+
 def test_nothing_to_measure_is_one_sentence_and_no_success(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

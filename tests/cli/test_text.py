@@ -7,6 +7,7 @@ from longca.text import (
     format_dims,
     format_duration,
     format_heads,
+    format_lead,
     format_memory,
     format_shape,
     format_size,
@@ -39,6 +40,15 @@ def test_a_size_survives_being_written(size: int) -> None:
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(BadInput, match="is not a size; write a whole number"):
         parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "words"),
+    [(1.0, "as fast as"), (1.004, "as fast as"), (1.06, "6 % ahead of"), (1.99, "99 % ahead of"), (2.0, "2.0 times as fast as"),
+     (4.04, "4.0 times as fast as"), (33.6, "33.6 times as fast as")],
+)  # fmt: skip
+def test_a_lead_of_100_percent_or_more_is_a_factor(ratio: float, words: str) -> None:
+    assert format_lead(ratio) == words
 
 
 HUGE = ["1e30", "1e200", "1e308", "-1e30", "9223372036854775808", "9" * 400, "9" * 4000, "1e300K", "8589934592G"]

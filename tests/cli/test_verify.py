@@ -154,7 +154,7 @@ def test_every_failure_says_why_and_takes_no_other_along(tmp_path: Path, capsys:
     said = capsys.readouterr().out
     assert "wrong: misshapen on causal, full: out has the shape [32, 2, 16], not [64, 2, 16]\n" in said
     assert "error: raises on causal, full: ValueError: first words and the second line (plugin.py line 12)\n" in said
-    assert "error: aborts on causal, full: its process was killed by SIGABRT during building" in said
+    assert "error: aborts on causal, full: its process was killed by SIGABRT during preparation or the first call" in said
     assert sorted(said.splitlines()[-1].split(", ")) == ["2 wrong", "4 error", f"{2 + TRIALS} ok"]
 
 
@@ -204,7 +204,7 @@ def test_a_kernel_that_hangs_is_ended_by_the_deadline(
     assert verify(tmp_path, HANGS, "--masks", "full", "--seqlens", "64", "--deadline", "2") == 1
     shown = capsys.readouterr()
     assert re.search(r"^timeout: hangs on full: .* took longer than its 2 s$", shown.out, re.MULTILINE)
-    said = r"^waiting for hangs on full, 64 tokens(.*): building takes more than .*; its deadline is 2 s\.$"
+    said = r"^waiting for hangs on full, 64 tokens(.*): preparation or the first call takes more than .*; its deadline is 2 s\.$"
     assert re.findall(said, shown.err, re.MULTILINE) == [", without a backward"]
 
 
@@ -215,7 +215,7 @@ def test_a_trial_that_hangs_is_not_blamed_on_the_reference(tmp_path: Path, capsy
     hang = "    import time\n    time.sleep(0 if abs(scale * q.shape[2] ** 0.5 - 1) < 1e-6 else 3600)\n"
     assert first_line in plugin
     assert verify(tmp_path, plugin.replace(first_line, hang + first_line), "--masks", "full", "--seqlens", "64", "--deadline", "2") == 1
-    assert "timeout: my_kernel on trial: another scale: building took longer than its 2 s" in capsys.readouterr().out
+    assert "timeout: my_kernel on trial: another scale: preparation or the first call took longer than its 2 s" in capsys.readouterr().out
 
 
 def test_a_forward_that_is_tried_again_alone_says_so(
@@ -223,7 +223,7 @@ def test_a_forward_that_is_tried_again_alone_says_so(
 ) -> None:
     monkeypatch.setattr("longca.processes.child.SILENT_S", 1.0)
     assert verify(tmp_path, HANGS.replace("differentiable=False", ""), "--masks", "full", "--seqlens", "64", "--deadline", "2") == 1
-    said = re.findall(r"^waiting for hangs on full, 64 tokens(.*): building", capsys.readouterr().err, re.MULTILINE)
+    said = re.findall(r"^waiting for hangs on full, 64 tokens(.*): preparation or the first call", capsys.readouterr().err, re.MULTILINE)
     assert said == ["", ", without a backward"]
 
 

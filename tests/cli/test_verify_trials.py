@@ -44,7 +44,7 @@ def test_what_is_wrong_now_and_then_is_found_by_repeating(capsys: pytest.Capture
     flags = ["verify", "--plugin", str(WRONG / "wrong_now_and_then.py"), "--masks", "full", "--json", *SMALL]
     assert main(flags) == 0
     assert main([*flags, "--repeat", "20"]) == 1
-    assert "only in 2 of 40 calls, first in call 10: out is off by" in capsys.readouterr().out
+    assert "wrong in 2 of 40 calls, first in call 10: out is off by" in capsys.readouterr().out
     assert main([*flags, "--repeat", "0"]) == 2
 
 

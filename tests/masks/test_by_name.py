@@ -193,9 +193,11 @@ def test_lengths_of_documents_and_seeds_are_whole_numbers() -> None:
         masks.build("causal_document", 8, documents="abc")  # type: ignore[arg-type]
     with pytest.raises(BadInput, match=r"whole numbers, .*, not \[3.5, 4.5\]"):
         masks.build("causal_document", 8, documents=[3.5, 4.5])  # type: ignore[list-item]
-    for name in ("causal_document", "uniform_block"):
-        with pytest.raises(BadInput, match="the seed must be a whole number, not 'x'"):
-            masks.build(name, 8, seed="x")  # type: ignore[arg-type]
+    for name in ("causal", "causal_document", "uniform_block", "causal | full"):
+        for seed in ("x", -1, (1 << 62) + 1, 0.5):
+            with pytest.raises(BadInput, match=rf"^the seed \(--seed\) must be a whole number from 0 to {1 << 62}, not {seed!r}\.$"):
+                masks.build(name, 8, seed=seed)  # type: ignore[arg-type]
+        assert masks.build(name, 8, seed=1 << 62).seqlen_q == 8
 
 
 def test_masks_of_a_plugin() -> None:

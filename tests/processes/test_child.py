@@ -50,22 +50,29 @@ def test_jobs_are_answered_in_order_and_large_ones_too() -> None:
         assert child.phase == ""
 
 
+BUILD = "preparation or the first call"
+
+
 @pytest.mark.parametrize(
     ("job", "status", "reason"),
     [
         (
             ["segfault"],
             "error",
-            r"^its process was killed by SIGSEGV during building; its last words: Fatal Python error: Segmentation fault$",
+            rf"^its process was killed by SIGSEGV during {BUILD}; its last words: Fatal Python error: Segmentation fault$",
         ),
-        (["exit", 7], "error", r"^its process ended with exit code 7 during building$"),
-        (["exit", 0, "bye"], "error", r"^its process ended with exit code 0 during building; its last words: bye$"),
+        (["exit", 7], "error", r"^its process ended with exit code 7 during preparation or the first call$"),
+        (["exit", 0, "bye"], "error", r"^its process ended with exit code 0 during preparation or the first call; its last words: bye$"),
         (["exit", 1, "CUDA out of memory"], "oom", r"exit code 1 .* its last words: CUDA out of memory$"),
-        (["kill", 9], "error", r"^its process was killed by SIGKILL during building$"),
-        (["kill", 15], "error", r"^its process was killed by SIGTERM during building$"),
-        (["fail"], "error", r"^its process ended with exit code 1 during building; its last words: ValueError: seven is not prime enough$"),
-        (["close_channel"], "error", r"^its process closed its channel during building$"),
-        (["kill_guard"], "error", r"^its process was killed by SIGKILL during building$"),
+        (["kill", 9], "error", r"^its process was killed by SIGKILL during preparation or the first call$"),
+        (["kill", 15], "error", r"^its process was killed by SIGTERM during preparation or the first call$"),
+        (
+            ["fail"],
+            "error",
+            rf"^its process ended with exit code 1 during {BUILD}; its last words: ValueError: seven is not prime enough$",
+        ),
+        (["close_channel"], "error", r"^its process closed its channel during preparation or the first call$"),
+        (["kill_guard"], "error", r"^its process was killed by SIGKILL during preparation or the first call$"),
     ],
 )
 def test_a_child_that_ends_is_told_with_its_last_words(job: list[Any], status: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +88,7 @@ def test_a_child_that_hangs_in_native_code_is_ended_at_its_deadline(gone: Gone) 
     ((guard, pid),) = child.run(["pids"])
     begin = time.monotonic()
     lost = loss(child, "hang")
-    assert (lost.status, lost.reason) == ("timeout", "building took longer than its 2 s")
+    assert (lost.status, lost.reason) == ("timeout", "preparation or the first call took longer than its 2 s")
     assert 2 <= time.monotonic() - begin < 60
     assert gone([guard, pid])
 
@@ -101,7 +108,7 @@ def test_a_job_that_the_child_never_reads_does_not_block_the_supervisor() -> Non
     with start(deadlines=DEADLINES | {"build": 2}) as child:
         child.send(["read_nothing", 600], "build")
         child._outgoing = b'"' + b"x" * (64 * MIB)
-        with pytest.raises(ChildLost, match="building took longer than its 2 s"):
+        with pytest.raises(ChildLost, match="preparation or the first call took longer than its 2 s"):
             list(iter(lambda: child.step(1), None))
 
 
@@ -135,7 +142,7 @@ def test_what_one_job_prints_after_its_answer_is_not_the_last_word_of_the_next(t
     while not (tmp_path / "printed").exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    assert loss(child, "exit", 3).reason == "its process ended with exit code 3 during building"
+    assert loss(child, "exit", 3).reason == "its process ended with exit code 3 during preparation or the first call"
 
 
 MALFORMED = {
@@ -166,7 +173,7 @@ MALFORMED = {
 def test_a_malformed_message_costs_the_job_and_nothing_more(name: str) -> None:
     lost = loss(start(reply_type=int), "write", MALFORMED[name].hex())
     assert lost.status == "error"
-    assert re.fullmatch(r"its process sent a malformed message \(b.*\) during building", lost.reason)
+    assert re.fullmatch(r"its process sent a malformed message \(b.*\) during preparation or the first call", lost.reason)
 
 
 def test_a_line_without_end_is_malformed() -> None:

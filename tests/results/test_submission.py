@@ -39,7 +39,22 @@ def test_a_whole_journal_is_packed_and_its_copy_says_the_same(tmp_path: Path, ca
     assert sorted(path.name for path in copy.iterdir()) == ["env.json", "masks.jsonl.gz", "results.jsonl.gz"]
     assert read(copy).records == read(source).records
     assert read_environments(copy) == read_environments(source)
-    assert f"{copy}: 1 cell with a time\n" in capsys.readouterr().out
+    assert f"{copy}: 1 cell with a time\nalso 1 cell without a time, wrong or failed (1 error): " in capsys.readouterr().out
+
+
+def test_cells_that_are_wrong_or_failed_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    statuses = ("wrong", "wrong", "timeout", "oom", "unsupported", "skipped", "unavailable")
+    others = [failed("why") | {"status": status, "key": f"{number}", "seed": number} for number, status in enumerate(statuses)]
+    source = journal(tmp_path / "mine", make_record([1.0] * 5), *others)
+    assert main(["submit", str(source), "--out", str(tmp_path / "out")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("also")] == [
+        "also 4 cells without a time, wrong or failed (2 wrong, 1 timeout, 1 oom): they are published too; "
+        "`longca run` with --retry failed measures them again."
+    ]
+    source = journal(tmp_path / "right", make_record([1.0] * 5), others[4], others[5])
+    assert main(["submit", str(source), "--out", str(tmp_path / "out")]) == 0
+    assert "without a time" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

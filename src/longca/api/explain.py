@@ -22,6 +22,7 @@ from longca.kernels.choice.choice import Choice, Option
 from longca.kernels.choice.chooser import Contest
 from longca.lengths import read_lengths
 from longca.masks import AnyMask
+from longca.masks.pattern import check_seed
 from longca.recommend.question import default_params, heads_of, parse_fields
 from longca.results.tables import Table
 from longca.text import format_extras, format_memory, format_shape, format_size, parse_dims, parse_size
@@ -228,6 +229,7 @@ def _lengths(documents: str | Path | Sequence[int] | None) -> Sequence[int] | No
 def _build(
     mask: str | AnyMask, seqlen: int | str | None, heads_kv: int, seed: int, params: dict[str, Any], drawing: dict[str, Any]
 ) -> AnyMask:
+    check_seed(seed)
     if not isinstance(mask, str):
         if seqlen is not None and parse_size(str(seqlen)) != mask.seqlen_k:
             raise BadInput(f"the mask has {mask.seqlen_k} tokens, not {seqlen}; leave out seqlen.")

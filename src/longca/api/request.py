@@ -216,7 +216,7 @@ def _seeds(seeds: Texts | None) -> tuple[int, ...] | int | None:
     text = seeds if isinstance(seeds, str) else str(seeds) if isinstance(seeds, int) else ",".join([*texts("seeds", seeds), ""])
     entries = parse_list(text)
     if not entries or not all(entry.isdecimal() for entry in entries):
-        raise BadInput(f"{text!r} is not a list of seeds; write their number, such as 3, or a list, such as 42,43.")
+        raise BadInput(f"--seeds {short(text, 40)} is not a list of seeds; write their number, such as 3, or a list, such as 42,43.")
     if "," not in text and (len(entries[0]) > DIGITS or int(entries[0]) > MOST_SEEDS):
         raise BadInput(
             f"--seeds {short(text, 40)} asks for too many seeds; ask for {MOST_SEEDS} at most, or for one of them: {short(text, 40)},"

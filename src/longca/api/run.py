@@ -25,7 +25,7 @@ from longca.bench.plan import jobs
 from longca.bench.plan.cells import Planned, equal_masks
 from longca.bench.plan.suite import Suite
 from longca.bench.plan.workload import read_workload
-from longca.bench.run.campaign import Finished, Show, measure, plan_level
+from longca.bench.run.campaign import Finished, Show, left_in_journal, measure, plan_level
 from longca.bench.run.level import Level
 from longca.bench.run.progress import progress as usual_progress
 from longca.bench.run.runner import signals_restored
@@ -130,10 +130,18 @@ class RunPlan:
         why = f"there is only {plural(self.problems, 'problem')} (mask, length, shape, seed) to share, and none is split"
         return f"shard {self.request.shard} holds no cell: {why}."
 
+    def folder(self, out: str | Path | None = None) -> Path:
+        """The folder of the journal."""
+        return journal_folder(out, self.request.suite, many=self.level.suite.level is LevelName.CP)
+
+    def left(self, out: str | Path | None = None) -> list[Planned]:
+        """The cells that the journal does not hold yet; for a dry plan."""
+        request = self.request
+        return left_in_journal(self.level, self.planned, self.folder(out), retry=request.retry == "failed", full=request.full)
+
     def measure(self, out: str | Path | None = None, show: Show = usual_progress) -> Run:
         """Measures what the journal does not hold yet."""
-        request = self.request
-        folder = journal_folder(out, request.suite, many=self.level.suite.level is LevelName.CP)
+        request, folder = self.request, self.folder(out)
         retry = request.retry == "failed"
         finished = measure(self.level, self.planned, folder, retry=retry, full=request.full, stop_after=request.stop_after, show=show)
         own = [*self.level.catalogue.plugin_kernels, *request.own_kernels]

@@ -36,6 +36,7 @@ from longca.bench.run.retry import say_nothing
 from longca.errors import BadInput, unknown
 from longca.kernels import registry
 from longca.kernels.base import Case
+from longca.masks.pattern import check_seed
 from longca.processes import host_memory
 from longca.results.record import TENSORS, Pass, TensorError
 from longca.results.tables import Table
@@ -285,6 +286,7 @@ def _extras(request: VerifyRequest, model: Model | None) -> dict[str, Any]:
 
 
 def _refuse_numbers(request: VerifyRequest) -> None:
+    check_seed(request.seed)
     if not isinstance(request.repeat, int) or request.repeat < 1:
         raise BadInput(f"--repeat must be 1 or more, not {request.repeat}.")
     deadline = request.deadline

@@ -53,6 +53,7 @@ def request_of(
     from longca.bench.plan import suite as suites
     from longca.bench.plan.mask_plugins import load_masks
     from longca.bench.plan.workload import with_model
+    from longca.masks.pattern import check_seed
     from longca.results.record import LevelName, Pass, parse_pass
     from longca.results.settings import Limits
     from longca.simulate.request import Request
@@ -71,7 +72,9 @@ def request_of(
     if args.per_gpu:
         lists["seqlens"] = tuple(parse_list(args.per_gpu))
     passes = tuple(map(parse_pass, parse_list(args.passes))) if args.passes else (Pass.FWD, Pass.BWD)
-    suite = suite.changed(**lists, passes=passes, seeds=(args.seed,), grid=args.grid, distribution=args.distribution, packing=args.packing)
+    suite = suite.changed(
+        **lists, passes=passes, seeds=(check_seed(args.seed),), grid=args.grid, distribution=args.distribution, packing=args.packing
+    )
     suite = suite.changed(documents=args.documents, softcap=args.softcap, sinks=args.sinks, scale=args.scale)
     suite = suites.with_options(suites.with_params(suite, parse_axes(args.set)), parse_axes(args.option))
     return Request(suite, _numbers(args.gpus), per_node, device, all_grids, all_options)

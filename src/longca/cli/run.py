@@ -121,7 +121,7 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
     results.add_argument("--renew-baseline", action="store_true", help="store this run as the baseline")
     results.add_argument("--threshold", metavar="PART", help="for --baseline: ignore smaller changes (default 3%%)")
     results.add_argument(
-        "--dry-run", action="store_true", help="list all cells and estimate their time, without measuring (those in the journal too)"
+        "--dry-run", action="store_true", help="list all cells and estimate the time of those that the journal lacks, without measuring"
     )
     results.add_argument("--print-config", action="store_true", help="print the settings as a TOML file for `longca run`")
 
@@ -184,7 +184,7 @@ def run(args: argparse.Namespace) -> int:
     for note in level.notes if first else []:
         print(f"note: {note}", file=sys.stderr)
     if args.dry_run:
-        return _dry_run(plan_run(request, level, dry=True)) if first else 0
+        return _dry_run(plan_run(request, level, dry=True), args.out) if first else 0
 
     def measure() -> int:
         return _measure(args, plan_run(request, level), failing)
@@ -192,7 +192,7 @@ def run(args: argparse.Namespace) -> int:
     return measure() if launch is None else take_part(launch, device, suite.limits.start_s, measure)
 
 
-def _dry_run(plan: RunPlan) -> int:
+def _dry_run(plan: RunPlan, out: str | None) -> int:
     from msgspec.structs import asdict
 
     from longca.bench.plan.estimate import estimates_s, refuse_hopeless
@@ -217,7 +217,14 @@ def _dry_run(plan: RunPlan) -> int:
         refuse_hopeless(planned, suite.limits)
     except Refused as error:
         _say(f"this run would be refused here: {error}")
-    print(f"{plural(len(planned), 'cell')}, about {format_duration(sum(estimates_s(planned, suite).values()))}")
+    left = plan.left(out)
+    done, duration = len(planned) - len(left), format_duration(sum(estimates_s(left, suite).values()))
+    if not done:
+        print(f"{plural(len(planned), 'cell')}, about {duration}")
+    elif left:
+        print(f"{plural(len(planned), 'cell')}, {done} of them done in {plan.folder(out)}; about {duration} for the {len(left)} left")
+    else:
+        print(f"{plural(done, 'cell')}, {'done' if done == 1 else 'all done'} in {plan.folder(out)}")
     return 0
 
 

@@ -35,5 +35,9 @@ def run(args: argparse.Namespace) -> int:
     done = prepare(args.folder, args.out, [word for word in private if word not in ("root", "localhost")])
     removed = f"; paths and names were removed from {plural(done.cleaned, 'text')}" if done.cleaned else ""
     print(f"{done.folder}: {plural(done.timed, 'cell')} with a time{removed}")
+    if done.failed:
+        kinds = ", ".join(f"{count} {status}" for status, count in done.failed.items())
+        words = f"also {plural(sum(done.failed.values()), 'cell')} without a time, wrong or failed ({kinds})"
+        print(f"{words}: they are published too; `longca run` with --retry failed measures them again.")
     print(f"To publish it, copy it to {done.home} in a checkout of LongCA and open a pull request; CONTRIBUTING.md lists what is reviewed.")
     return 0

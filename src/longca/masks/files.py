@@ -14,7 +14,7 @@ from longca.errors import BadInput
 from longca.lengths.files import read_text
 from longca.masks.blocks import BlockMask
 from longca.masks.mask import Mask
-from longca.masks.pattern import Default, check_params, check_seqlen, refuse_documents
+from longca.masks.pattern import Default, check_params, check_seed, check_seqlen, refuse_documents
 from longca.text import format_size
 
 SUFFIX = ".json"
@@ -68,7 +68,7 @@ class MaskFile:
         self.check(params)
         refuse_documents(self.name, documents, distribution, packing)
         self.refuse_length(check_seqlen(seqlen))
-        about: dict[str, Any] = {"name": self.name, "seed": seed, "documents": self.mask.documents}
+        about: dict[str, Any] = {"name": self.name, "seed": check_seed(seed), "documents": self.mask.documents}
         return Mask(self.seqlen, self.seqlen, self.mask.bands, **about)
 
 

@@ -35,6 +35,7 @@ class Draw(NamedTuple):
 
 MORE = "more"  # the group of masks beyond the paper's
 LONGEST = 1 << 61
+LARGEST_SEED = 1 << 62
 LARGEST = (1 << 63) - 1  # what a parameter may be: records hold 64-bit numbers
 
 Default = float | Callable[[Draw], int]
@@ -155,9 +156,9 @@ def check_seqlen(seqlen: Any) -> int:
 
 
 def check_seed(seed: Any) -> int:
-    """The seed as an int; refuses what is none."""
-    if not isinstance(seed, int | np.integer):
-        raise BadInput(f"the seed must be a whole number, not {seed!r}.")
+    """The seed as an int; refuses what is none, and numbers that records do not take."""
+    if not isinstance(seed, int | np.integer) or not 0 <= seed <= LARGEST_SEED:
+        raise BadInput(f"the seed (--seed) must be a whole number from 0 to {LARGEST_SEED}, not {seed!r}.")
     return int(seed)
 
 

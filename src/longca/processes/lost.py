@@ -7,7 +7,13 @@ import signal
 from longca.errors import OUT_OF_MEMORY
 from longca.text import short
 
-PHASES = {"start": "starting", "build": "building", "reference": "the reference", "check": "checking", "time": "measuring"}
+PHASES = {
+    "start": "starting",
+    "build": "preparation or the first call",
+    "reference": "the reference",
+    "check": "checking",
+    "time": "measuring",
+}
 SILENT_S = 10.0  # without a message or an answer, after which whoever waits is told so, once
 FRAMES = ("File ", "Current thread", "Thread ", "Extension modules", "...", "<")  # how lines of a stack begin
 

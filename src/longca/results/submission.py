@@ -16,23 +16,26 @@ from longca.results import files
 from longca.results.journal import CannotWrite, Journal
 from longca.results.merge import pack
 from longca.results.reading import history, read
-from longca.results.record import Environment, Record, Status
+from longca.results.record import AT_FAULT, Environment, Record, Status
 from longca.text import plural
 
 NEEDED = ("device", "device_kind", "cpu", "cores", "system", "python", "longca", "packages", "clock", "date")
 NEEDED_ON_GPU = ("driver", "gpu_memory_mib", "power_limit_w")
 FOLDERS_OF_A_PATH = re.compile(r"""(?<![\w:/.\\])(?:~|[A-Za-z]:)?[/\\](?:[^\s'"`:,;()<>|/\\]+[/\\])+""")
 FREE_TEXTS = ("reason", "system", "plugins")  # a private word may be a kernel's name elsewhere
+FAILED = (*AT_FAULT, Status.OOM)
 REMOVED = "…"
 T = TypeVar("T", Record, Environment)
 
 
 class Submission(NamedTuple):
-    """What was written where, how many cells have a time, and in how many texts folders and names were removed."""
+    """What was written where, how many cells have a time, how many are wrong or failed, by status, and in how many texts folders and names
+    were removed."""
 
     folder: Path
     home: str  # where it goes in the repository
     timed: int
+    failed: dict[Status, int]
     cleaned: int
 
 
@@ -94,7 +97,9 @@ def prepare(folder: str | Path, out: str | Path, private: Sequence[str] = ()) ->
     except CannotWrite:
         shutil.rmtree(target, ignore_errors=True)
         raise
-    return Submission(target, f"results/{place}/{target.name}", sum(record.ok for record in read(target).records), clean.changed)
+    written = read(target).records
+    failed = Counter(record.status for record in written if record.status in FAILED)
+    return Submission(target, f"results/{place}/{target.name}", sum(record.ok for record in written), dict(failed), clean.changed)
 
 
 class Cleaner:

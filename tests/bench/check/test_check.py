@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from longca import masks
-from longca.bench.check.check import Error, Verdict, _lse_error, check_kernel
+from longca.bench.check.check import _lse_error, check_kernel
 from longca.bench.check.explain import Tokens
 from longca.bench.check.reference import reference
 from longca.bench.check.sampled_rows import sample_rows
+from longca.bench.check.verdict import Error, Verdict
 from longca.kernels import registry
 from longca.kernels.base import Attention, Case
 from longca.masks import Mask

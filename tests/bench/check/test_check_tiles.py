@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from longca import masks
-from longca.bench.check.check import Verdict, check_kernel
+from longca.bench.check.check import check_kernel
 from longca.bench.check.reference import reference
 from longca.bench.check.sampled_rows import ALL_ROWS, sample_rows
+from longca.bench.check.verdict import Verdict
 from longca.kernels import registry
 from longca.kernels.base import Attention, Case
 from longca.masks import Mask

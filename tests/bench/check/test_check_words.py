@@ -14,10 +14,11 @@ import torch
 
 from longca import masks
 from longca.bench.check import reference_store
-from longca.bench.check.check import Error, Verdict, check_kernel, compare
+from longca.bench.check.check import AGAIN, check_kernel, compare
 from longca.bench.check.explain import lse_looks_like
 from longca.bench.check.reference import reference
 from longca.bench.check.trial_names import OPTIONAL, trials_on
+from longca.bench.check.verdict import UNSTEADY, Error, Verdict
 from longca.cli import main
 from longca.kernels import registry
 from longca.kernels.base import Attention, Case
@@ -154,6 +155,59 @@ def test_noise_passes_unless_determinism_is_asked_for() -> None:
     said = verdict_on(mask, None, noisy, deterministic=True).reason
     assert said == "its backward is not deterministic, as was asked for: dq and dk and dv differ in a second call on the same inputs"
     assert verdict_on(mask, deterministic=True).reason == ""
+
+
+@pytest.mark.parametrize(("wrong_calls", "counts"), [((0,), "1 of 3 calls, first in call 1"), ((1, 2), "2 of 4 calls, first in call 2")])
+def test_a_kernel_that_is_wrong_in_some_calls_is_not_wrong_on_some_data(wrong_calls: tuple[int, ...], counts: str) -> None:
+    """The first call is on plain data, and the last call of the second case is right on the data on which two before it were wrong."""
+    calls = count()
+
+    def sometimes(out: torch.Tensor, lse: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return out + 0.5 if next(calls) in wrong_calls else out, lse
+
+    reason = verdict_on(masks.causal(200), sometimes).reason
+    assert reason.startswith(f"{UNSTEADY}, wrong in {counts}: out is off by 0.5 ")
+
+
+def test_wrong_gradients_that_change_from_call_to_call_are_not_blamed_on_the_data() -> None:
+    calls = count(1)
+    reason = verdict_on(masks.causal(200), None, lambda dq, dk, dv: (dq, dk, dv + float(next(calls)))).reason
+    assert reason.startswith(f"{UNSTEADY}, wrong in 3 of 3 calls, first in call 1: dv is off by")
+
+
+@pytest.mark.parametrize("factor", [1.5, 1000.0])
+def test_a_wrong_kernel_whose_gradients_are_noisy_is_not_called_unsteady(factor: float) -> None:
+    """Sums in another order differ in proportion to what they add up, which may be far too large."""
+    reason = verdict_on(masks.causal(200), None, lambda *gradients: noisy(*(factor * x for x in gradients))).reason
+    assert reason.startswith("dq is off by")
+
+
+def test_a_kernel_that_is_wrong_on_some_data_alone_is_called_again_there() -> None:
+    calls, mask = [], masks.causal(200)
+
+    def wrong_where_loud(out: torch.Tensor, lse: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        loud = bool(out.abs().max() > 16)
+        calls.append(loud)
+        return put(out, 7, math.nan) if loud else out, lse
+
+    assert verdict_on(mask, wrong_where_loud).reason.startswith("only on data with loud edges and large scores: out holds NaN at token 7")
+    assert calls == [False, True, *[True] * AGAIN]
+    calls.clear()
+    assert verdict_on(mask, lambda out, lse: calls.append(False) or (out, lse)).reason == ""
+    assert len(calls) == 2, "a right kernel is not called again"
+
+
+def test_verify_says_that_a_kernel_is_wrong_by_chance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = (EXAMPLES / "my_kernel.py").read_text()
+    changed = source.replace("import torch\n", "from random import Random\n\nimport torch\n\nDRAWN = Random(0)\n", 1)
+    changed = changed.replace("    return out_HLD", "    out_HLD = out_HLD + 0.01 * (DRAWN.random() < 0.3)\n    return out_HLD")
+    assert changed.count("DRAWN") == 2
+    (tmp_path / "plugin.py").write_text(changed)
+    given = ["--seqlens", "130", "--heads", "2:1", "--head-dim", "16", "--device", "cpu", "--masks", "causal,full,sliding_window"]
+    assert main(["verify", "--plugin", str(tmp_path / "plugin.py"), "--kernels", "my_kernel", "--dtype", "fp32", *given]) == 1
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "wrong: my_kernel on full: it gives different results on equal data" in printed
+    assert "only on " not in printed
 
 
 def test_a_kernel_that_always_writes_to_the_same_memory_is_not_taken_for_a_deterministic_one() -> None:

@@ -1,12 +1,13 @@
 """What is said of a wrong kernel: on which data, in which calls, and with as many digits as it takes."""
 
-from longca.bench.check.check import Error, Verdict, tell_apart
+from longca.bench.check.verdict import UNSTEADY, Compared, Error, Verdict, tell_apart
 
 
 def verdict_of(*calls: tuple[str, bool]) -> Verdict:
     verdict = Verdict()
     for data_set, right in calls:
-        verdict.join(Verdict({"out": Error(1.0 if right else 3.0, 2.0, "token 1, head 0")}), data_set)
+        errors = {"out": Error(1.0 if right else 3.0, 2.0, "token 1, head 0")}
+        verdict.join(Verdict(errors, compared=[Compared(data_set, right)]))
     return verdict
 
 
@@ -26,6 +27,12 @@ def test_the_data_and_the_calls_that_are_wrong_are_named() -> None:
     assert verdict_of(("plain", True), ("loud", False)).reason == f"only on data with loud edges and large scores: {wrong}"
     assert verdict_of(("plain", False), ("loud", True)).reason == f"only on plain data: {wrong}"
     repeated = [("plain", True), ("plain", False), ("loud", True), ("loud", True)]
-    assert verdict_of(*repeated).reason == f"only in 1 of 4 calls, first in call 2: {wrong}"
+    assert verdict_of(*repeated).reason == f"{UNSTEADY}, wrong in 1 of 4 calls, first in call 2: {wrong}"
     repeated = [("plain", True), ("plain", True), ("loud", False), ("loud", False)]
     assert verdict_of(*repeated).reason == f"only on data with loud edges and large scores: {wrong}"
+
+
+def test_wrong_results_that_differ_on_equal_data_are_not_blamed_on_the_data() -> None:
+    verdict = verdict_of(("plain", True), ("loud", False), ("loud", False))
+    verdict.unequal = True
+    assert verdict.reason == f"{UNSTEADY}, wrong in 2 of 3 calls, first in call 2: out is off by 3 at token 1, head 0, allowed 2"

@@ -9,10 +9,11 @@ from typing import NamedTuple
 import pytest
 
 from longca import masks
-from longca.bench.check.check import Verdict, check_kernel
+from longca.bench.check.check import check_kernel
 from longca.bench.check.reference import reference
 from longca.bench.check.trial_names import TrialName, trials_on
 from longca.bench.check.trials import Asked, run_trial
+from longca.bench.check.verdict import UNSTEADY, Verdict
 from longca.bench.one_device import job as one_job
 from longca.bench.one_device.messages import Answer, WorkerJob
 from longca.bench.one_device.session import Session
@@ -63,7 +64,7 @@ WRONG = {
     "adds_in_bf16": Found("out is off by", "check", "bf16", 2048, "full"),
     "adds_gradients_in_bf16": Found("dk is off by", "check", "bf16", 2048),
     "small_last_keys": Found("dk is off by", "check", "bf16", 1024),
-    "wrong_now_and_then": Found("only in 2 of 40 calls, first in call 10: out is off by", "repeat"),
+    "wrong_now_and_then": Found(f"{UNSTEADY}, wrong in 2 of 40 calls, first in call 10: out is off by", "repeat"),
     "returns_a_subclass": Found("out is a value of the type Equal, not a plain torch.Tensor", "check"),
     "backward_destroys_out": Found("its backward changes out", "check"),
 }

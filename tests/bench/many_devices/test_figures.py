@@ -187,7 +187,7 @@ def test_a_malformed_answer_of_a_rank_costs_its_cells(answer: object, tmp_path: 
     found = dict(outcomes(job, ranks))
     assert {outcome.status for outcome in found.values()} == {Status.ERROR}
     assert set(found) == {Pass.FWD, Pass.BWD}
-    assert all("a rank gave a malformed answer during building" in outcome.reason for outcome in found.values())
+    assert all("a rank gave a malformed answer during preparation or the first call" in outcome.reason for outcome in found.values())
 
 
 class SlowGroup:
@@ -228,7 +228,7 @@ def test_a_method_that_is_silent_for_long_is_named_once(tmp_path: Path, monkeypa
     cell, deadline = job.cell, format_duration(SUITE.limits.build_s)
     assert cell.split is not None
     name = f"{cell.split.method} {cell.split.grid} {cell.kernel} on {cell.mask}, {format_size(cell.seqlen)} tokens"
-    assert said[0] == f"waiting for {name}: building takes more than 10 s; its deadline is {deadline}."
+    assert said[0] == f"waiting for {name}: preparation or the first call takes more than 10 s; its deadline is {deadline}."
 
 
 def test_the_flush_buffer_is_no_memory_of_the_method(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,7 +103,7 @@ def test_a_rank_that_dies_or_hangs_or_is_wrong_has_its_own_status_and_the_next_c
         "hangs": "timeout",
         "plain_ring": "ok",
     }
-    assert "rank 1 ended with exit code 9 during building" in found["dies"].reason
+    assert "rank 1 ended with exit code 9 during preparation or the first call" in found["dies"].reason
     assert "the disk is full" in found["dies"].reason
     assert "out is off" in found["forgets"].reason
     assert "rank 1 did not answer within 8 s" in found["hangs"].reason

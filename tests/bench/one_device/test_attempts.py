@@ -19,7 +19,7 @@ from longca.processes.lost import ChildLost
 from longca.results.record import Outcome, Pass, Status
 
 Behaviour = Callable[[WorkerJob], Iterator[Reply]]
-CRASH = ChildLost("error", "its process was killed by SIGSEGV during building")
+CRASH = ChildLost("error", "its process was killed by SIGSEGV during preparation or the first call")
 LATE = ChildLost("timeout", "checking took longer than its 3 s")
 ILLEGAL = Outcome(status=Status.ERROR, reason="RuntimeError: an illegal memory access was encountered")
 

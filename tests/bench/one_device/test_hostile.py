@@ -15,7 +15,7 @@ EXPECTED = {
     "complains": ("ok", ""),
     "exits": ("error", "exit code 7"),  # and not of the memory that the one before it spoke of
     "killed": ("error", "SIGKILL"),
-    "hangs": ("timeout", "building took longer than its 15 s"),
+    "hangs": ("timeout", "preparation or the first call took longer than its 15 s"),
     "greedy": ("oom", "memory"),
     "greedy_at_once": ("oom", "memory"),
     "prints": ("ok", ""),
@@ -26,7 +26,7 @@ EXPECTED = {
     "raises": ("error", "ValueError: no, thank you"),
     "leaves_a_child": ("error", "exit code 9"),
     "leaves_a_daemon": ("error", "exit code 9"),
-    "closes_its_pipes": ("error", "during building"),
+    "closes_its_pipes": ("error", "during preparation or the first call"),
     "babbles": ("error", "sent a malformed message"),
     "broken_import": ("error", "I need a library that nobody has"),
     "dying_import": ("error", "exit code 3"),

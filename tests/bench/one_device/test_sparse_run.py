@@ -1,5 +1,6 @@
 """Block patterns from the command to the journal: their parameters and their source are told everywhere."""
 
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -61,6 +62,21 @@ def test_what_is_printed_tells_patterns_apart(folder: Path, capsys: pytest.Captu
     assert "| variable_block moba avg=40 ratio=0.5 least=16 | 600 | " in table
     assert main(["run", *RUN, *SETTINGS, "--device", "cpu", "--dry-run"]) == 0
     assert "uniform_block moba b=32 ratio=0.2 " in capsys.readouterr().out
+
+
+def test_a_dry_run_knows_the_patterns_that_the_journal_has(
+    folder: Path, run_here: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It makes no blocks, so it does not know the digests of their masks."""
+    written = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+    for source, more, end in (
+        ("moba", (), rf"10 cells, all done in {folder}"),
+        ("random", (), r"10 cells, about \d+ s"),
+        ("moba", ("--passes", "fwd,bwd,fwd+bwd"), rf"15 cells, 10 of them done in {folder}; about \d+ s for the 5 left"),
+    ):
+        assert run_here(*RUN, *SETTINGS[:-1], source, *more, "--out", folder, "--dry-run") == 0
+        assert re.fullmatch(end, capsys.readouterr().out.splitlines()[-1])
+    assert {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()} == written
 
 
 def test_it_resumes_and_another_source_is_other_cells(

@@ -8,6 +8,8 @@ or too small as a whole by more than chance explains.
 Memory for outputs is filled with NaN first. Outputs are copied as soon as a call returns, on the same stream: work that ends later is
 seen. Inputs and earlier outputs must stay unchanged, rows without gradient must get none, and where determinism is asked for a second
 call must give the same bits.
+
+A kernel that is wrong is called again on the same data: where another call is right, or wrong in another way, the data is not to blame.
 """
 
 from __future__ import annotations
@@ -17,120 +19,27 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from functools import partial
+from typing import Protocol
 
 import torch
 
 from longca.bench.check import explain
 from longca.bench.check.reference import DATA_SETS, Reference, data
 from longca.bench.check.sampled_rows import Ints
+from longca.bench.check.verdict import Compared, Error, Verdict
 from longca.kernels.base import Attention, Case, Kernel
 from longca.kernels.inputs import DTYPES, Inputs
-from longca.results.record import Check, TensorError
 from longca.text import plural
 
 Tensors = dict[str, torch.Tensor]
-DATA_WORDS = {"plain": "plain data", "loud": "data with loud edges and large scores"}
 EQUAL_TOKENS = 1 << 16  # compared at once
 FACTOR = 8.0  # times the expected error of a token
 GROUP, MEAN_FACTOR = 128, 1.75  # tokens, and times their expected error, on average over the group
 BIAS, BIAS_FACTOR = {"bf16": 2e-3, "fp16": 5e-4, "fp32": 2e-6, "fp64": 1e-14}, 6.0  # relative, and times the standard deviation of it
+AGAIN, AGAIN_S = 3, 10.0  # how often a wrong kernel is called again at most, and the seconds after which no other call begins
+UNEQUAL, ADDING_ORDER = 2.0, 0.05  # times the tolerance, and of the size of a token: how far calls on equal data may be apart
 LSE_ALLOWED = {"bf16": 1e-3, "fp16": 1e-3, "fp32": 2e-6, "fp64": 1e-13}  # beside the rounding error: 1e-3 moves out by half a step of bf16
-
-
-@dataclass(frozen=True)
-class Error:
-    """The worst token of one tensor: its error, what is allowed there, and where it is."""
-
-    error: float
-    allowed: float
-    where: str
-    gave: str = ""  # what is there, where its error is no finite number
-    wrong: int = 0  # how many tokens are
-    spread: str = ""  # which, and in which heads
-    hint: str = ""  # what the error looks like, where that is known
-
-    @property
-    def ratio(self) -> float:
-        if self.error == 0:
-            return 0.0
-        return self.error / self.allowed if self.allowed else math.inf
-
-    @property
-    def ok(self) -> bool:
-        return self.error <= self.allowed
-
-    def joined(self, other: Error | None) -> Error:
-        """The worse of two data sets' errors, with the tokens of the one in which more are wrong."""
-        if other is None:
-            return self
-        worse, more = max(other, self, key=lambda error: error.ratio), max(other, self, key=lambda error: error.wrong)
-        return replace(worse, wrong=more.wrong, spread=more.spread)
-
-    def sentence(self, name: str, with_spread: bool) -> str:
-        error, allowed = tell_apart(self.error, self.allowed)
-        text = f"off by {error} at {self.where}, allowed {allowed}"
-        if math.isinf(self.error):
-            text = f"{self.gave} at {self.where}"
-        return ", ".join(part for part in (f"{name} is {text}", self.hint, self.spread if with_spread else "") if part)
-
-
-def tell_apart(one: float, other: float) -> tuple[str, str]:
-    """Two numbers with two digits, or with as many as it takes to see that they differ."""
-    texts = ((f"{one:.{digits}g}", f"{other:.{digits}g}") for digits in range(2, 18))
-    return next((pair for pair in texts if pair[0] != pair[1]), (f"{one:.2g}", f"{other:.2g}"))
-
-
-class Compared(NamedTuple):
-    """Whether the results of one call on a data set are right."""
-
-    data_set: str
-    ok: bool
-
-
-@dataclass
-class Verdict:
-    """Per tensor the worst error of all calls, and in words whatever else went wrong."""
-
-    errors: dict[str, Error] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
-    first_ms: dict[str, float] = field(default_factory=dict)  # the wall time of the first call of each pass, in which kernels compile
-    compared: list[Compared] = field(default_factory=list)  # in the order of the calls
-
-    @property
-    def ok(self) -> bool:
-        return not self.problems and all(error.ok for error in self.errors.values())
-
-    @property
-    def tensor_errors(self) -> Check:
-        """As records keep them."""
-        return {name: TensorError(error.error, error.allowed) for name, error in self.errors.items()}
-
-    @property
-    def reason(self) -> str:
-        """Why it is wrong, in a sentence; empty where it is right. Only the first wrong tensor has its tokens listed: the rest follows."""
-        named = {problem.partition(" ")[0] for problem in self.problems}  # a tensor that holds NaN need not be called off by it too
-        wrong = {name: error for name, error in self.errors.items() if not error.ok and not (name in named and math.isinf(error.error))}
-        first = "" if self.problems else next(iter(wrong), "")
-        return self._only + "; ".join([*self.problems, *(error.sentence(name, name == first) for name, error in wrong.items())])
-
-    @property
-    def _only(self) -> str:
-        """On which data it is wrong, and in how many calls; empty where it is wrong in all, or was not called again."""
-        wrong = [call.data_set for call in self.compared if not call.ok]
-        if not wrong or len(wrong) == len(self.compared):
-            return ""
-        calls = sum(call.data_set in wrong for call in self.compared)
-        if len(wrong) < calls:
-            number = next(number for number, call in enumerate(self.compared, 1) if not call.ok)
-            return f"only in {len(wrong)} of {len(self.compared)} calls, first in call {number}: "
-        return f"only on {DATA_WORDS[wrong[0]]}: "
-
-    def join(self, other: Verdict, data_set: str) -> None:
-        """Adds what was found in one more call."""
-        self.compared.append(Compared(data_set, other.ok))
-        self.problems += other.problems
-        self.errors |= {name: error.joined(self.errors.get(name)) for name, error in other.errors.items()}
 
 
 class Subject(Protocol):
@@ -195,12 +104,29 @@ def check_kernel(
 ) -> Verdict:
     """Runs a prepared kernel on both data sets, each as often as `repeats` says, and compares; `ran` is called after each run: when it has
     run once, nothing is left to compile."""
+    subject = KernelSubject(kernel, attention, case)
+    return check_subject(subject, kernel, case, reference, seed, needs_lse=kernel.gives_lse, repeats=repeats, ran=ran)
+
+
+def check_subject(
+    subject: Subject,
+    kernel: Kernel,
+    case: Case,
+    reference: Reference,
+    seed: int,
+    *,
+    needs_lse: bool = False,
+    repeats: int = 1,
+    ran: Callable[[], None] = _nothing,
+) -> Verdict:
+    """Checks what calls a kernel on one device; where it is wrong, it is called again on the same data."""
     return check(
-        KernelSubject(kernel, attention, case),
+        subject,
         case,
         lambda data_set: data(case, reference.sampled, data_set, seed, kernel.layout),
         lambda tensors, data_set, verdict: compare(tensors, reference, data_set, case, verdict),
-        needs_lse=kernel.gives_lse,
+        lambda data_set, first, second: differ(first, second, reference, data_set, case),
+        needs_lse=needs_lse,
         repeats=repeats,
         ran=ran,
     )
@@ -211,6 +137,7 @@ def check(
     case: Case,
     inputs_of: Callable[[str], Inputs],
     compare_with: Callable[[Tensors, str, Verdict], None],
+    differ_on: Callable[[str, Tensors, Tensors], bool] | None = None,
     *,
     needs_lse: bool = False,
     lse_shape: tuple[int, ...] | None = None,
@@ -219,24 +146,56 @@ def check(
 ) -> Verdict:
     """Runs the subject on both data sets, `repeats` times each, and compares.
 
-    `lse_shape` is for ranks, which compute other rows and heads than they own.
+    A subject that is wrong is called again where `differ_on` is given: whether two results on a data set differ. Ranks give none: they call
+    together, and those that are right would not call again. `lse_shape` is for them: they compute other rows and heads than they own.
     """
-    verdict, earlier = Verdict(), list[Outputs]()
+    verdict, caller = Verdict(), _Caller(subject, case, compare_with, needs_lse, lse_shape, ran)
     for data_set in [name for name in DATA_SETS for _ in range(repeats)]:
         inputs = inputs_of(data_set)
-        run = _Run(subject, case, inputs, verdict, lse_shape)
-        outputs = run.both(needs_lse)
-        ran()
-        for before in earlier:
-            _refuse_changed(before, "a later call writes to the memory of", verdict)
-        earlier = [outputs]
-        if not verdict.problems:
-            own = Verdict()
-            compare_with(outputs.copies, data_set, own)
-            verdict.join(own, data_set)
+        outputs, own = caller.call(inputs, data_set)
+        verdict.join(own)
+        caller.earlier = outputs
+        first_wrong = [call for call in verdict.compared if call.data_set == data_set] == [Compared(data_set, False)]
+        if first_wrong and verdict.steady and differ_on is not None:
+            caller.call_again(inputs, data_set, partial(differ_on, data_set, outputs.copies), verdict)
         if verdict.problems:
             break
     return verdict
+
+
+@dataclass
+class _Caller:
+    """Calls the subject and compares; `earlier` are outputs of another call, which must not change."""
+
+    subject: Subject
+    case: Case
+    compare_with: Callable[[Tensors, str, Verdict], None]
+    needs_lse: bool
+    lse_shape: tuple[int, ...] | None
+    ran: Callable[[], None]
+    earlier: Outputs | None = None
+
+    def call(self, inputs: Inputs, data_set: str) -> tuple[Outputs, Verdict]:
+        """The outputs of a forward and a backward, and the verdict on them; they are compared if nothing else is wrong."""
+        verdict = Verdict()
+        outputs = _Run(self.subject, self.case, inputs, verdict, self.lse_shape).both(self.needs_lse)
+        self.ran()
+        if self.earlier is not None:
+            _refuse_changed(self.earlier, "a later call writes to the memory of", verdict)
+        if not verdict.problems:
+            self.compare_with(outputs.copies, data_set, verdict)
+            verdict.compared.append(Compared(data_set, verdict.ok))
+        return outputs, verdict
+
+    def call_again(self, inputs: Inputs, data_set: str, differs: Callable[[Tensors], bool], verdict: Verdict) -> None:
+        """Calls a wrong subject on the same data until another outcome comes: it is right, or wrong in another way."""
+        start = time.perf_counter()
+        for _ in range(AGAIN):
+            outputs, again = self.call(inputs, data_set)
+            verdict.compared += again.compared
+            verdict.unequal |= bool(again.compared) and not again.ok and differs(outputs.copies)
+            if not verdict.steady or time.perf_counter() - start > AGAIN_S:
+                return
 
 
 @dataclass
@@ -419,6 +378,26 @@ def compare(tensors: Tensors, reference: Reference, data_set: str, case: Case, v
         else:
             found = _worst(tensor, right[name], rounding[name], every, case.dtype)
         verdict.errors[name] = found.joined(verdict.errors.get(name))
+
+
+def differ(first: Tensors, second: Tensors, reference: Reference, data_set: str, case: Case) -> bool:
+    """Whether two wrong results on a data set differ by more than right ones can, and by more than sums in another order: out and dq in the
+    sampled rows. What is NaN or infinite in both is equal."""
+    rows = torch.from_numpy(reference.sampled.rows).to(case.device)
+    for name, rounding in reference.rounding[data_set].items():
+        if (name in first) != (name in second):
+            return True
+        if name not in first or not rounding.numel():
+            continue
+        x, y = (tensors[name].to(rounding.dtype) for tensors in (first, second))
+        x, y = (x[rows], y[rows]) if name in ("out", "dq") else (x[:, rows], y[:, rows]) if name == "lse" else (x, y)
+        off = torch.where(x.isfinite() | y.isfinite(), (x - y).abs(), 0.0).nan_to_num_(nan=math.inf, posinf=math.inf)
+        off, size = (t.square().mean(-1).sqrt() if t.dim() == 3 else t.abs() for t in (off, x.nan_to_num(0.0, 0.0, 0.0)))
+        allowed = FACTOR * rounding + (LSE_ALLOWED[case.dtype] if name == "lse" else 0.0)
+        order = ADDING_ORDER * size.clamp_min(float(size.square().mean().sqrt()))
+        if bool((off > torch.maximum(UNEQUAL * allowed, order)).any()):
+            return True
+    return False
 
 
 def compare_rows(

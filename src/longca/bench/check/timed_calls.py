@@ -9,8 +9,9 @@ from typing import Protocol
 import torch
 
 from longca.bench.check import explain
-from longca.bench.check.check import Verdict, refuse_outputs
+from longca.bench.check.check import refuse_outputs
 from longca.bench.check.expected import Expected
+from longca.bench.check.verdict import Verdict
 from longca.kernels.inputs import Inputs
 from longca.results.record import Check, Pass
 

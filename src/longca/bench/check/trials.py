@@ -21,9 +21,10 @@ from typing import Any
 import torch
 
 from longca import masks
-from longca.bench.check.check import KernelSubject, Subject, Verdict, check, check_kernel, compare
-from longca.bench.check.reference import Reference, data, reference
+from longca.bench.check.check import KernelSubject, Subject, check_kernel, check_subject
+from longca.bench.check.reference import Reference, reference
 from longca.bench.check.trial_names import TRIAL_TOKENS, TrialName
+from longca.bench.check.verdict import Verdict
 from longca.errors import Refused
 from longca.kernels import registry
 from longca.kernels.base import Attention, Case, Kernel
@@ -133,7 +134,7 @@ def _ring(asked: Asked) -> Tried:
         kernel, case = steps[0].kernel, asked.case_of(mask, backward=True)
         wanted = asked.reference(mask, case, asked.seed)
         rounding = {name: {key: MERGED_ROUNDING * x for key, x in values.items()} for name, values in wanted.rounding.items()}
-        return Tried(kernel, case, _check(_RingSubject(steps), kernel, case, replace(wanted, rounding=rounding), asked.seed))
+        return Tried(kernel, case, check_subject(_RingSubject(steps), kernel, case, replace(wanted, rounding=rounding), asked.seed))
     assert refusal is not None
     raise refusal
 
@@ -187,7 +188,7 @@ class _RingSubject:
 def _strided(asked: Asked) -> Tried:
     kernel, mask, case = _first(asked, asked.masks)
     wanted = asked.reference(mask, case, asked.seed)
-    return Tried(kernel, case, _check(_StridedSubject(kernel, mask, case), kernel, case, wanted, asked.seed))
+    return Tried(kernel, case, check_subject(_StridedSubject(kernel, mask, case), kernel, case, wanted, asked.seed))
 
 
 class _StridedSubject:
@@ -232,7 +233,7 @@ def _another_stream(asked: Asked) -> Tried:
     torch.cuda.synchronize()
     with torch.cuda.stream(torch.cuda.Stream()):
         subject = _DelayedSubject(KernelSubject(kernel, prepared, case))
-        verdict = _check(subject, kernel, case, wanted, asked.seed)
+        verdict = check_subject(subject, kernel, case, wanted, asked.seed)
         torch.cuda.synchronize()
     return Tried(kernel, case, verdict)
 
@@ -264,15 +265,6 @@ def _arrive_late(tensors: Sequence[torch.Tensor], numbers: Sequence[torch.Tensor
     torch.cuda._sleep(DELAY)
     for tensor, values in zip(tensors, numbers, strict=True):
         tensor.copy_(values)
-
-
-def _check(subject: Subject, kernel: Kernel, case: Case, wanted: Reference, seed: int) -> Verdict:
-    return check(
-        subject,
-        case,
-        lambda data_set: data(case, wanted.sampled, data_set, seed, kernel.layout),
-        lambda tensors, data_set, verdict: compare(tensors, wanted, data_set, case, verdict),
-    )
 
 
 _TRIALS: dict[TrialName, Callable[[Asked], Tried]] = {

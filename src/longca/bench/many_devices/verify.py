@@ -23,6 +23,7 @@ from longca.bench.plan.workload import model as find_model
 from longca.bench.run.environment import device_model
 from longca.bench.run.retry import outcomes, say_nothing
 from longca.errors import LongcaError
+from longca.masks.pattern import check_seed
 from longca.parallel.grid import default_windows, divisors
 from longca.processes.ranks import RankFailed
 from longca.results.record import Check, LevelName, Outcome, Pass, Status
@@ -100,7 +101,7 @@ def make_level(request: CpRequest) -> ManyDevices:
         documents=request.documents or "",
         distribution=request.distribution or "",
         packing=request.packing or "",
-        seeds=(request.seed,),
+        seeds=(check_seed(request.seed),),
         nproc=request.nproc or 0,
         limits=Limits().with_deadline(request.deadline),
     )

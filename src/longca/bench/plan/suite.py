@@ -16,6 +16,7 @@ from longca import lengths, masks
 from longca.bench.plan.refusals import convert
 from longca.errors import BadInput, unknown
 from longca.lengths.packers import PACKERS
+from longca.masks.pattern import LARGEST_SEED
 from longca.parallel.grid import Grid
 from longca.results.metrics import DTYPES
 from longca.results.record import LevelName, Pass
@@ -26,7 +27,7 @@ from longca.text import parse_dims, parse_heads, parse_size
 WORKERS = ("kernel", "one")
 LEAST_MEMORY = 1 << 30  # torch alone takes a good part of it
 MOST_SEEDS = 10_000
-Seed = Annotated[int, Meta(ge=0, le=1 << 62)]
+Seed = Annotated[int, Meta(ge=0, le=LARGEST_SEED)]
 Number = int | float
 T = TypeVar("T")
 

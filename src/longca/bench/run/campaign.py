@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from longca import masks
 from longca.bench.plan import jobs
+from longca.bench.plan.cell import key
 from longca.bench.plan.cells import Planned, plan
 from longca.bench.plan.estimate import estimates_s, refuse_hopeless
 from longca.bench.plan.outline import mask_outline
@@ -20,9 +23,10 @@ from longca.bench.run.slow import SlowKernels
 from longca.bench.run.time_left import TimeLeft
 from longca.errors import BadInput
 from longca.results.doubts import without_doubtful
+from longca.results.files import read_environments, read_results
 from longca.results.journal import Journal
 from longca.results.reading import Results, latest, replaced
-from longca.results.record import Environment
+from longca.results.record import Environment, Environments, Record
 from longca.text import format_duration, plural
 
 Show = Callable[[int, TimeLeft], AbstractContextManager[runner.Watcher]]
@@ -74,7 +78,7 @@ def measure(
     with Journal(out) as journal:
         unknown = bool(journal.history) and not journal.environments
         journal.add_environment(name, environment.dated(machine))
-        believed = {record.key: record for record in without_doubtful(journal.records.values(), journal.environments)}
+        believed = _believed(journal.records, journal.environments)
         todo = jobs.left_to_do(planned, believed, retry=retry, full=full)
         for entry in planned:
             if entry.key in believed:
@@ -104,6 +108,28 @@ def measure(
         written, environments = journal.written(), dict(journal.environments)
     records = without_doubtful(latest((written[entry.key] for entry in planned if entry.key in written), environments), environments)
     return Finished(Results(records, environments), ended.left, ended.interrupted, len(todo), seconds, executor.spent_s)
+
+
+def left_in_journal(level: Level, planned: list[Planned], out: Path, *, retry: bool = False, full: bool = False) -> list[Planned]:
+    """The cells of a dry plan that the journal in `out` does not hold yet; nothing is written there. Block patterns are not made in a dry
+    plan, so the keys of their cells are made with the digests that the journal has."""
+    records = _believed({record.key: record for record in read_results(out).entries}, read_environments(out))
+    model, digests = environment.device_model(level.device), defaultdict[tuple[str, int], set[str]](set)
+    for record in records.values():
+        digests[record.mask, record.seqlen].add(record.mask_digest)
+
+    def as_written(entry: Planned) -> Planned:
+        cell = entry.cell
+        keys = (key(cell, digest, model, entry.versions) for digest in digests[cell.mask, cell.seqlen])
+        return replace(entry, key=next((name for name in keys if name in records), entry.key))
+
+    written = [as_written(entry) if masks.has_blocks(entry.cell.mask) else entry for entry in planned]
+    return jobs.left_to_do(written, records, retry=retry, full=full)
+
+
+def _believed(records: Mapping[str, Record], environments: Environments) -> dict[str, Record]:
+    """The records that are not measured again, by key; doubtful ones have another status."""
+    return {record.key: record for record in without_doubtful(records.values(), environments)}
 
 
 def describe(level: Level) -> Environment:

@@ -20,7 +20,7 @@ from longca.kernels.choice.choice import Choice, Option, Source
 from longca.kernels.choice.classes import ShapeClass, shape_class
 from longca.kernels.choice.measured import Evidence
 from longca.masks import AnyMask, BlockMask
-from longca.text import plural
+from longca.text import format_lead, plural
 
 BACKWARD_WEIGHT = 2.5  # the time of a backward over that of a forward, about, where records of both are weighed together
 _lock = RLock()
@@ -186,8 +186,7 @@ def lead(asked: Contest, pass_: str, label: str) -> str:
     if known is None or own is None or not others:
         return ""
     slower, second = min(others)
-    percent = round(100 * (slower / own - 1))
-    return f"{known.describe()}: {f'{percent} % ahead of' if percent else 'as fast as'} {second}"
+    return f"{known.describe()}: {format_lead(slower / own)} {second}"
 
 
 def options(asked: Contest, pass_: str) -> list[Option]:

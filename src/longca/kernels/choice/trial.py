@@ -30,7 +30,7 @@ from longca.kernels.choice.clocks import Clock
 from longca.kernels.choice.pair import PairAttention, backward_case, forward_case
 from longca.kernels.inputs import Inputs, in_layout, make
 from longca.masks import AnyMask, BlockMask
-from longca.text import format_size, plural, short
+from longca.text import format_lead, format_size, plural, short
 
 BUDGET_S = {"cpu": 0.5, "cuda": 40.0}  # of one pass; on a GPU kernels compile for seconds
 WARMUP_S = {"cpu": 0.0, "cuda": 0.3}  # of it: a GPU that rested runs faster at first
@@ -309,7 +309,7 @@ def explain(chosen: Entrant, entrants: Sequence[Entrant], part: str = "") -> str
         return f"{took}, and is the fastest in both passes together; {second.kernel.label} takes {second.median:.3g} ms in this one"
     if is_tie(chosen, second) if second.median < chosen.median else is_tie(second, chosen):
         return f"{took}, as fast as {second.kernel.label} ({second.median:.3g} ms) within {100 * TIE:g} %, with less workspace or plan time"
-    return f"{took}, {100 * (second.median / chosen.median - 1):.0f} % ahead of {second.kernel.label}"
+    return f"{took}, {format_lead(second.median / chosen.median)} {second.kernel.label}"
 
 
 def forward(attention: Attention, inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor | None]:

@@ -1,0 +1,112 @@
+"""The verdict of a check: the worst error of each tensor, and the sentence that says what is wrong, on which data or in which calls."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from longca.results.record import Check, TensorError
+
+UNSTEADY = "it gives different results on equal data (look for a race, memory that is never written, or state kept between calls)"
+DATA_WORDS = {"plain": "plain data", "loud": "data with loud edges and large scores"}
+
+
+@dataclass(frozen=True)
+class Error:
+    """The worst token of one tensor: its error, what is allowed there, and where it is."""
+
+    error: float
+    allowed: float
+    where: str
+    gave: str = ""  # what is there, where its error is no finite number
+    wrong: int = 0  # how many tokens are
+    spread: str = ""  # which, and in which heads
+    hint: str = ""  # what the error looks like, where that is known
+
+    @property
+    def ratio(self) -> float:
+        if self.error == 0:
+            return 0.0
+        return self.error / self.allowed if self.allowed else math.inf
+
+    @property
+    def ok(self) -> bool:
+        return self.error <= self.allowed
+
+    def joined(self, other: Error | None) -> Error:
+        """The worse of two data sets' errors, with the tokens of the one in which more are wrong."""
+        if other is None:
+            return self
+        worse, more = max(other, self, key=lambda error: error.ratio), max(other, self, key=lambda error: error.wrong)
+        return replace(worse, wrong=more.wrong, spread=more.spread)
+
+    def sentence(self, name: str, with_spread: bool) -> str:
+        error, allowed = tell_apart(self.error, self.allowed)
+        text = f"off by {error} at {self.where}, allowed {allowed}"
+        if math.isinf(self.error):
+            text = f"{self.gave} at {self.where}"
+        return ", ".join(part for part in (f"{name} is {text}", self.hint, self.spread if with_spread else "") if part)
+
+
+def tell_apart(one: float, other: float) -> tuple[str, str]:
+    """Two numbers with two digits, or with as many as it takes to see that they differ."""
+    texts = ((f"{one:.{digits}g}", f"{other:.{digits}g}") for digits in range(2, 18))
+    return next((pair for pair in texts if pair[0] != pair[1]), (f"{one:.2g}", f"{other:.2g}"))
+
+
+class Compared(NamedTuple):
+    """Whether the results of a call on a data set are right."""
+
+    data_set: str
+    ok: bool
+
+
+@dataclass
+class Verdict:
+    """Per tensor the worst error of all calls, and in words whatever else went wrong."""
+
+    errors: dict[str, Error] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    first_ms: dict[str, float] = field(default_factory=dict)  # the wall time of the first call of each pass, in which kernels compile
+    compared: list[Compared] = field(default_factory=list)  # in the order of the calls
+    unequal: bool = False  # two wrong results on the same data differ from each other
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems and all(error.ok for error in self.errors.values())
+
+    @property
+    def tensor_errors(self) -> Check:
+        """As records keep them."""
+        return {name: TensorError(error.error, error.allowed) for name, error in self.errors.items()}
+
+    @property
+    def reason(self) -> str:
+        """Why it is wrong, in a sentence; empty where it is right. Only the first wrong tensor has its tokens listed: the rest follows."""
+        named = {problem.partition(" ")[0] for problem in self.problems}  # a tensor that holds NaN need not be called off by it too
+        wrong = {name: error for name, error in self.errors.items() if not error.ok and not (name in named and math.isinf(error.error))}
+        first = "" if self.problems else next(iter(wrong), "")
+        return self._only + "; ".join([*self.problems, *(error.sentence(name, name == first) for name, error in wrong.items())])
+
+    @property
+    def steady(self) -> bool:
+        """Whether all calls on the same data had the same outcome, as far as they were made."""
+        return not self.unequal and len({call.data_set for call in self.compared}) == len(set(self.compared))
+
+    @property
+    def _only(self) -> str:
+        """On which data it is wrong, or in how many calls; empty where it is wrong in all of them in the same way."""
+        wrong = [number for number, call in enumerate(self.compared) if not call.ok]
+        if not wrong or (self.steady and len(wrong) == len(self.compared)):
+            return ""
+        if self.steady:
+            return f"only on {DATA_WORDS[self.compared[wrong[0]].data_set]}: "
+        return f"{UNSTEADY}, wrong in {len(wrong)} of {len(self.compared)} calls, first in call {wrong[0] + 1}: "
+
+    def join(self, other: Verdict) -> None:
+        """Adds the verdict on another call."""
+        self.compared += other.compared
+        self.problems += other.problems
+        self.first_ms = other.first_ms | self.first_ms
+        self.errors |= {name: error.joined(self.errors.get(name)) for name, error in other.errors.items()}
