@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from longca.results.naming import Row
 from longca.results.reading import Results
 
 ASSETS = Path(__file__).with_name("assets")
+CHARTS = "echarts.min.js.gz"  # nobody reads it, and compressed it is a third
 SCRIPTS = (  # what others need comes first
-    *("echarts.min", "data", "state", "looks", "measures", "receipts", "answer", "notes", "tooltip"),
+    *("data", "state", "looks", "measures", "receipts", "answer", "notes", "tooltip"),
     *("axes", "charts", "multiples", "enlarged", "curve", "board", "parallel", "table", "page"),
 )
 
@@ -21,9 +23,10 @@ SCRIPTS = (  # what others need comes first
 def render(results: Results, rows: Sequence[Row], folders: Sequence[str | Path], title: str, timelines: Sequence[Timeline] = ()) -> str:
     """The page as text; of the folders it shows the names only."""
     data = page_data(results, rows, title, [Path(folder).resolve().name for folder in folders], timelines)
+    scripts = (_charts(), *(_asset(f"{name}.js") for name in SCRIPTS))
     parts = {
         "<!--styles-->": f"<style>\n{_asset('page.css')}\n</style>\n",
-        "<!--scripts-->": "".join(f"<script>\n{_asset(f'{name}.js')}\n</script>\n" for name in SCRIPTS),
+        "<!--scripts-->": "".join(f"<script>\n{script}\n</script>\n" for script in scripts),
         "<!--data-->": f'<script type="application/json" id="data">{embed(data)}</script>',  # last, as it is the longest
     }
     page = _asset("page.html")
@@ -31,6 +34,10 @@ def render(results: Results, rows: Sequence[Row], folders: Sequence[str | Path],
         before, _, after = page.partition(place)
         page = before + text + after
     return page
+
+
+def _charts() -> str:
+    return gzip.decompress((ASSETS / CHARTS).read_bytes()).decode()
 
 
 def _asset(name: str) -> str:
