@@ -179,6 +179,14 @@ def test_other_errors_are_not_hidden(limit: Limit, monkeypatch: pytest.MonkeyPat
         longca.attention(*make(CASE)[:3], masks.causal(64))
 
 
+def test_another_error_of_the_next_best_kernel_is_not_hidden_by_the_first(limit: Limit, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit({"sdpa:flash": {"fwd"}})
+    monkeypatch.setattr(torch_attention._Plain, "forward", lambda *_: torch.zeros(2) + torch.zeros(3))
+    with pytest.raises(RuntimeError, match="must match the size") as raised:
+        longca.attention(*make(CASE)[:3], masks.causal(64))
+    assert isinstance(raised.value.__cause__, torch.OutOfMemoryError)
+
+
 @pytest.mark.parametrize("spare", [False, True])
 def test_a_kernel_with_an_autograd_backward_is_replaced(spare: bool, limit: Limit, monkeypatch: pytest.MonkeyPatch) -> None:
     """By one of its kind, or by functional kernels, of which callers then get a graph."""

@@ -189,6 +189,15 @@ def test_kernels_that_failed_or_refuse_the_shape_are_out(write: Write) -> None:
     assert next(out.reason for out in found.out if out.line == "flex") == "at 16K: out of memory"
 
 
+def test_long_times_have_no_exponent(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write("made", [kernel("fa3", [25291.4] * 6, mask="causal_document", plan_ms=2.0)])
+    assert main(["recommend", "--mask", "causal_document", "--seqlen", "8K", "--results", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("25291") == 2  # in the headline and in the table
+    assert "takes 25293 ms" in shown
+    assert "e+" not in shown
+
+
 def test_planning_changes_the_answer(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     made = [
         kernel(name, [ms] * 6, mask="causal_document", plan_ms=plan_ms) for name, ms, plan_ms in (("cudnn", 6.0, 146.0), ("fa3", 7.0, 2.0))

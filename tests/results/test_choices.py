@@ -87,6 +87,19 @@ def test_a_kernel_that_the_nearest_entry_lacks_stands_as_in_the_next(then: float
     assert [kernel.label for kernel in left] == ["fa3", *["flex"] * is_left, "fa4:bands"]
 
 
+def test_a_kernel_is_not_left_out_for_one_that_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [
+        entry("causal, 1/2", 4096, {"fa3": 1.0, "flex": 1.8, "sdpa:flash": 1.75, "sdpa:efficient": 2.3}),
+        entry("causal, 1/2", 8192, {"fa3": 1.0, "flex": 1.6}),
+    ]
+    monkeypatch.setattr(measured, "entries", lambda: made)
+    wanted = shape_class(masks.causal(8), Case(1 << 13, 1 << 13, *SHAPE))
+    known = measured.evidence(DEVICE, wanted, "fwd")
+    without_fa3 = measured.contenders(kernels("sdpa:flash", "sdpa:efficient", "flex"), known, {})
+    assert [kernel.label for kernel in without_fa3] == ["flex", "sdpa:flash"]  # fa3 is not installed
+    assert [kernel.label for kernel in measured.contenders(kernels("sdpa:flash", "flex", "fa3"), known, {})] == ["fa3"]
+
+
 def test_no_trial_times_a_kernel_that_was_skipped_as_too_slow() -> None:
     length = 1 << 17
     asked = chooser.contest(masks.full(length), Case(length, length, *SHAPE), available=lambda kernel: True, device=DEVICE)

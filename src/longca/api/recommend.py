@@ -172,7 +172,7 @@ def _sentence(answer: Answer, best: Choice) -> str:
     low, high = best.ms_range or (0.0, 0.0)
     between = f" ({format_figure(low)} to {format_figure(high)})" if best.ms_range else ""
     unit = speed_unit(choice.tflops for choice in answer.choices)
-    speed = f"{unit.text(best.tflops)} {unit.name}{f' per {answer.unit}' if best.method else ''}, {best.ms:.4g} ms{between}"
+    speed = f"{unit.text(best.tflops)} {unit.name}{f' per {answer.unit}' if best.method else ''}, {_ms(best.ms)} ms{between}"
     return f"use {best.name}{mark}{others} for {_asked(answer)}: {'about ' if answer.nearest else ''}{speed}."
 
 
@@ -199,7 +199,7 @@ def _table(answer: Answer, best: Choice) -> Table:
     columns[unit.name + (f"/{answer.unit}" if best.method else "")] = [unit.text(choice.tflops, choice.noisy) for choice in choices]
     if several:
         columns["worst"] = [unit.text(choice.worst_tflops) for choice in choices]
-    columns["ms"] = [f"{choice.ms:.4g}" for choice in choices]
+    columns["ms"] = [_ms(choice.ms) for choice in choices]
     if any(choice.ms_range for choice in choices):
         columns["90 % range"] = [" to ".join(map(format_figure, choice.ms_range)) if choice.ms_range else "unknown" for choice in choices]
     columns["GiB"] = ["not counted" if choice.memory_gib is None else f"{choice.memory_gib:.3g}" for choice in choices]
@@ -276,8 +276,13 @@ def _planning(answer: Answer, best: Choice) -> list[str]:
     new = answer.every_call
     if new is None or not best.plan_ms:
         return []
-    sentence = f"times do not include planning; with new documents in every call, {best.name} takes {best.ms + best.plan_ms:.3g} ms"
-    return [f"{sentence}." if new.name == best.name else f"{sentence} and {new.name} {new.ms:.3g} ms: see --calls-per-plan."]
+    sentence = f"times do not include planning; with new documents in every call, {best.name} takes {_ms(best.ms + best.plan_ms)} ms"
+    return [f"{sentence}." if new.name == best.name else f"{sentence} and {new.name} {_ms(new.ms)} ms: see --calls-per-plan."]
+
+
+def _ms(value: float) -> str:
+    """Milliseconds in four digits, from 1000 on without a fraction: 512K tokens take tens of seconds."""
+    return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def _doubts(answer: Answer) -> list[str]:

@@ -1,5 +1,6 @@
 """One job inside a worker: passes share preparation and check, gradients never accumulate, and no time exists that should not."""
 
+import gc
 import time
 import weakref
 from collections import defaultdict
@@ -148,6 +149,28 @@ def test_a_preparing_that_is_slow_every_time_is_repeated_once_and_never_again(se
     assert kernel.count == 3
     assert run(session, Pass.FWD, kernel="torch:chunked")[Pass.FWD].plan_ms > 290  # another way may be quicker
     assert kernel.count == 5
+
+
+@pytest.mark.parametrize("seconds", [[0.0], [1.0, 0.0]], ids=["quick", "prepared twice"])
+def test_memory_of_earlier_jobs_that_is_freed_meanwhile_is_not_subtracted(
+    seconds: list[float], session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Garbage:
+        def __init__(self) -> None:
+            self.itself = self  # it goes only when it is collected
+
+    kernel, garbage, measure = Preparing(monkeypatch, seconds), weakref.WeakSet[Any](), session.time
+    monkeypatch.setattr(session, "allocated", lambda: (len(kernel.alive) + 10 * len(garbage)) << 30)
+    monkeypatch.setattr(session, "time", lambda *given: (1 << 30, measure(*given)[1]))
+    run(session, Pass.FWD, timed=False)  # imports, in which Python may collect
+    kernel.count = 0
+    gc.collect()
+    gc.disable()
+    try:
+        garbage.add(Garbage())
+        assert run(session, Pass.FWD)[Pass.FWD].peak_gib == 2  # the prepared kernel, and what a call needs
+    finally:
+        gc.enable()
 
 
 def test_a_new_compilation_is_found_even_where_planning_is_slow(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

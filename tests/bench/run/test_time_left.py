@@ -96,6 +96,18 @@ def test_compiling_is_learned_from_the_second_job_of_a_kernel_on() -> None:
     assert left.seconds == pytest.approx(16 + 7 * 4)
 
 
+def test_a_job_that_did_not_run_will_not_compile() -> None:
+    clock = Clock()
+    cells = {f"{n}": cell(mask=f"mask {n}", seqlen=n) for n in range(10)}
+    left = TimeLeft(dict.fromkeys(cells, 1.0), cells, clock)
+    for n in range(2):
+        clock.now += 6.0
+        left.finished(record(f"{n}", compile_s=5.0))
+    for n in range(2, 9):
+        left.finished(record(f"{n}", Status.UNSUPPORTED))
+    assert left.seconds == pytest.approx(1 + 5.0)
+
+
 @pytest.mark.parametrize("passes", [(Pass.FWD, Pass.BWD), (Pass.FWD, Pass.BWD, Pass.BOTH), (Pass.BOTH,)])
 def test_passes_of_a_job_share_what_was_compiled(passes: tuple[Pass, ...]) -> None:
     """The records of a job come together, and both passes in one have the time of each."""

@@ -47,9 +47,7 @@ def run(job: WorkerJob, session: Session) -> Iterator[Chosen | Answer]:
     session.start_device(case.device)
     session.graphs.limit()
     session.phase("build")
-    before = session.allocated()
-    (kernel, attention), plan_ms, tuning_ms = _prepare(kernel, mask, case, session)
-    prepared_bytes = session.allocated() - before
+    (kernel, attention), plan_ms, tuning_ms, prepared_bytes = _prepare(kernel, mask, case, session)
     reference = session.reference(mask, replace(case, backward=job.reference_grad), cell.seed)
     session.phase("build")  # kernels compile in their first call
     check, first_ms = _check(kernel, attention, case, cell.seed, reference, session, job.repeats)
@@ -146,29 +144,31 @@ class PassTimer:
         return failure(error, grad=self.known["grad"], build_ms=self.known["build_ms"])
 
 
-def _prepare(kernel: Kernel, mask: AnyMask, case: Case, session: Session) -> tuple[Prepared, float, float]:
-    """The prepared kernel, the milliseconds of planning, and those of what a process does only once: compiling and tuning.
+def _prepare(kernel: Kernel, mask: AnyMask, case: Case, session: Session) -> tuple[Prepared, float, float, int]:
+    """The prepared kernel, the milliseconds of planning, those of what a process does only once (compiling and tuning), and the bytes of
+    device memory that the prepared kernel holds.
 
     Where the first time is slow, a second one tells them apart, unless a second one was as slow for this kernel before.
     """
-    prepared, first_ms = _timed(kernel, mask, case, session)
+    prepared, first_ms, held = _timed(kernel, mask, case, session)
     is_slow = SLOW_S < first_ms / 1e3 < LONG_S and first_ms >= 2 * session.slow_plans.get(kernel.label, 0.0)
     if not is_slow and not kernel.chooses:  # whose trial is not part of planning
-        return prepared, first_ms, 0.0
+        return prepared, first_ms, 0.0, held
     session.phase("build")  # with a deadline of its own
     del prepared  # there may be no memory for two
     gc.collect()
-    prepared, second_ms = _timed(kernel, mask, case, session)
+    prepared, second_ms, held = _timed(kernel, mask, case, session)
     if second_ms > first_ms / 2:
         session.slow_plans[kernel.label] = second_ms
-    return prepared, min(first_ms, second_ms), max(0.0, first_ms - second_ms)
+    return prepared, min(first_ms, second_ms), max(0.0, first_ms - second_ms), held
 
 
-def _timed(kernel: Kernel, mask: AnyMask, case: Case, session: Session) -> tuple[Prepared, float]:
-    start = time.perf_counter()
+def _timed(kernel: Kernel, mask: AnyMask, case: Case, session: Session) -> tuple[Prepared, float, int]:
+    """The prepared kernel, its milliseconds, and the bytes that it holds; 0 where Python freed more of earlier jobs meanwhile."""
+    before, start = session.allocated(), time.perf_counter()
     prepared = registry.prepare(kernel, mask, case)
     session.synchronize()
-    return prepared, (time.perf_counter() - start) * 1e3
+    return prepared, (time.perf_counter() - start) * 1e3, max(0, session.allocated() - before)
 
 
 def _check(

@@ -35,12 +35,15 @@ class Compiling:
     """What kernels spend on compiling, per job. The first job of a kernel, which also imports and tunes, says nothing about the others."""
 
     def __init__(self, cells: Mapping[str, Cell]) -> None:
-        self._left = Counter(job.kernel for job in {cell.job for cell in cells.values()})
+        self._left = {cell.job for cell in cells.values()}
         self._done, self._later_s = Counter[str](), defaultdict[str, float](float)
 
     def begun(self, kernel: str) -> None:
-        self._left[kernel] -= 1
         self._done[kernel] += 1
+
+    def ended(self, job: Cell) -> None:
+        """Takes a job from those that are left, whether it ran or not."""
+        self._left.discard(job)
 
     def spent(self, kernel: str, seconds: float) -> None:
         if self._done[kernel] > 1:
@@ -48,7 +51,8 @@ class Compiling:
 
     def left_s(self, without: set[str]) -> float:
         """Returns the seconds that the jobs which are left will compile, if they are as those before; without those of some kernels."""
-        return sum(self._later_s[name] / (self._done[name] - 1) * self._left[name] for name in self._later_s if name not in without)
+        left = Counter(job.kernel for job in self._left)
+        return sum(self._later_s[name] / (self._done[name] - 1) * left[name] for name in self._later_s if name not in without)
 
 
 class TimeLeft:
@@ -74,6 +78,7 @@ class TimeLeft:
     def finished(self, record: Record) -> None:
         estimate, now, line = self._estimates.pop(record.key), self._now(), self._lines[record.key]
         self._left[line] -= estimate
+        self._compiling.ended(self._jobs[record.key])
         if record.status not in NEVER_RAN:
             self._estimated += estimate
             self._measured += now - self._last - self._compiled(record, now - self._last)

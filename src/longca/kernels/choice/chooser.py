@@ -80,10 +80,10 @@ def _is_behind(kernel: Kernel, everyone: Candidates, known: Mapping[str, Evidenc
     """Whether records show that a kernel which runs both passes itself is far behind the best pair."""
     if known["fwd"] is None or known["bwd"] is None or not everyone.forward:
         return False
-    if all(records.is_behind_elsewhere(kernel.label) for records in known.values() if records):
-        return True
-    own = [known[pass_].slower(kernel.label) for pass_ in ("fwd", "bwd")]  # type: ignore[union-attr]
     pairs = ((everyone.forward, known["fwd"]), (everyone.backward, known["bwd"]))
+    if all(records.is_behind_elsewhere(kernel.label, {kernel.label, *(other.label for other in kernels)}) for kernels, records in pairs):
+        return True
+    own = [records.slower(kernel.label) for _, records in pairs]
     others = [[slower for other in kernels if (slower := records.slower(other.label)) is not None] for kernels, records in pairs]
     if own[0] is None or own[1] is None or not all(others):
         return False

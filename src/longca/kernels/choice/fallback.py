@@ -117,7 +117,9 @@ class FallbackAttention(Attention):
                 break
             except Exception as error:
                 is_refusal = first is not None and isinstance(error, Refused)
-                if not (is_refusal or is_out_of_memory(error)) or chooser.obstacle(self._case.device) or not self._replace(pass_):
+                if not (is_refusal or is_out_of_memory(error)):
+                    raise error from first
+                if chooser.obstacle(self._case.device) or not self._replace(pass_):
                     raise first or error from None
                 first = first or error
                 error.__traceback__ = None  # its frames hold tensors

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -88,11 +88,12 @@ class Evidence:
         standing = self.entry.kernels.get(label)
         return None if standing is None else standing.slower
 
-    def is_behind_elsewhere(self, label: str) -> bool:
-        """Returns whether this entry lacks a kernel, and the nearest one that has it shows it too far behind."""
+    def is_behind_elsewhere(self, label: str, among: Collection[str]) -> bool:
+        """Returns whether this entry lacks a kernel, and the nearest one that has it shows it too far behind the fastest of `among`."""
         if label in self.entry.kernels:
             return False
-        return next((entry.kernels[label].slower > FAR for entry in self.further if label in entry.kernels), False)
+        standings = next((entry.kernels for entry in self.further if label in entry.kernels), {})
+        return label in standings and standings[label].slower > FAR * min(standings[name].slower for name in among if name in standings)
 
     def describe(self) -> str:
         entry = self.entry
@@ -140,7 +141,8 @@ def contenders(kernels: Sequence[Kernel], known: Evidence | None, installed: Map
     lead = min(measured.values())
     fresh = all(known.entry.kernels[label].versions == [installed.get(label)] for label in measured)
     limit = lead * (FAR if not known.exact else CLEAR if fresh else OLDER)
-    kept = [kernel for kernel in kernels if measured.get(kernel.label, 0.0) <= limit and not known.is_behind_elsewhere(kernel.label)]
+    among = {kernel.label for kernel in kernels}
+    kept = [kernel for kernel in kernels if measured.get(kernel.label, 0.0) <= limit and not known.is_behind_elsewhere(kernel.label, among)]
     return sorted(kept, key=lambda kernel: measured.get(kernel.label, math.inf))
 
 
