@@ -78,7 +78,8 @@ def artefacts() -> str:
         cells = []
         for n in LENGTHS:
             forward, backward = (found[mask, n, pass_] for pass_ in PASSES)
-            cells.append(f"{forward.speed:.0f}/{backward.speed:.0f}, {backward.peak_gib:.1f} GiB")
+            memory = "-" if backward.peak_gib is None else f"{backward.peak_gib:.1f}"
+            cells.append(f"{forward.speed:.0f}/{backward.speed:.0f}, {memory} GiB")
         table.append([mask, *cells])
     return markdown_table(["flex", *map(format_size, LENGTHS)], table)
 

@@ -189,6 +189,16 @@ def test_kernels_that_failed_or_refuse_the_shape_are_out(write: Write) -> None:
     assert next(out.reason for out in found.out if out.line == "flex") == "at 16K: out of memory"
 
 
+def test_documents_that_make_a_mask_much_sparser_are_said(write: Write) -> None:
+    made = [cell("fa4:bands", n, 500.0, mask="causal_document", seed=0) for n in LENGTHS]
+    measured, asked = (masks.build("causal_document", n << 10, seed=0).density for n in (32, 128))
+    assert measured > 2 * asked
+    nearest = answer(write("made", made), "128K", "causal_document").nearest
+    assert nearest is not None
+    said = f"with seed 0, {100 * asked:.2g} % of all pairs are visible at 128K tokens, and {100 * measured:.2g} % at 32K"
+    assert said in " ".join(nearest.differences)
+
+
 def test_long_times_have_no_exponent(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write("made", [kernel("fa3", [25291.4] * 6, mask="causal_document", plan_ms=2.0)])
     assert main(["recommend", "--mask", "causal_document", "--seqlen", "8K", "--results", str(folder)]) == 0

@@ -29,6 +29,7 @@ from longca.results.record import Environment, Record, Status
 from longca.results.tile_work import TileWork
 from longca.text import format_shape, format_size
 
+DENSER = 1.5  # times as many visible pairs
 LONGEST_PATTERN = 1 << 17  # tokens of a block pattern: a longer one takes too long to build
 
 
@@ -73,7 +74,8 @@ def nearest(question: Question, others: Iterable[Near], results: Results) -> Nea
     made = _entries(predicted, by_length, device)
     if all(entry.out for entry in made):
         return None
-    return Nearest(tuple(made), records, environments, geometry.lengths, tuple(_differences(question, used, geometry)), errors.unknown)
+    differences = *_differences(question, used, geometry), *_densities(predicted, used)
+    return Nearest(tuple(made), records, environments, geometry.lengths, differences, errors.unknown)
 
 
 def _can_build(question: Question) -> bool:
@@ -123,6 +125,19 @@ def _differences(question: Question, used: Sequence[Near], geometry: Geometry) -
     if params := used[0].differences.get("--set"):
         sentences.append(f"these parameters of the mask were not measured; the nearest are {params}")
     return sentences
+
+
+def _densities(predicted: _Prediction, used: Sequence[Near]) -> list[str]:
+    """A sentence where documents, which are drawn anew for each length, make a mask much denser or sparser than the measured one."""
+    question, length = predicted.question, predicted.nearest_length
+    record = next(one.record for one in used if one.record.seqlen == length)
+    if not question.has_documents or length == question.seqlen or not record.area:
+        return []
+    asked, measured = predicted.mask(record.seed).density, record.area / length**2
+    if not asked or max(asked / measured, measured / asked) < DENSER:
+        return []
+    shares = f"{100 * asked:.2g} % of all pairs are visible at {format_size(question.seqlen)} tokens, and {100 * measured:.2g} %"
+    return [f"with seed {record.seed}, {shares} at {format_size(length)}: documents are drawn anew for each length"]
 
 
 @dataclass(frozen=True)

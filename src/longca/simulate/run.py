@@ -67,7 +67,7 @@ def _refuse_dtypes(request: Request, cluster: Cluster) -> None:
         limit = peak(cluster.device, dtype)
         if limit is not None and speed > limit:
             raise BadInput(
-                f"this cluster computes attention at {speed:.0f} TFLOP/s, and {cluster.device} reaches at most {limit:.0f} with {dtype}; "
+                f"this cluster computes attention at {speed:.0f} TFLOP/s, which {cluster.device} does not reach with {dtype}; "
                 "give --dtype bf16 or fp16, or a cluster file with your own speeds (`longca calibrate`)."
             )
 

@@ -137,9 +137,8 @@ def remembered(asked: Contest) -> Choice | None:
 
 
 def keep(asked: Contest, choice: Choice) -> None:
-    """Keeps a choice for the calls of a class, in this process and on disk."""
+    """Keeps a choice for the calls of a class in this process; what it was made for, such as little free memory, may not last."""
     _made[_text(asked.key)] = choice
-    kept.write(asked.key, choice)
 
 
 def forget() -> None:

@@ -1,8 +1,8 @@
 """What `best` runs where its choice has no memory for a call: the next best kernel of the trial.
 
 A trial of a long call times only a part of it, which does not show that the whole call fits into memory. Where the first call of a pass
-runs out of memory, the kernel of that pass is replaced by the next best of the trial until one runs. The choice that ran is then kept in
-place of the first one, so that `longca explain` shows it and later calls of the class begin with it.
+runs out of memory, the kernel of that pass is replaced by the next best of the trial until one runs. Later calls of the class in this
+process begin with the choice that ran. It is not kept on disk: another process may have held the memory.
 """
 
 from __future__ import annotations
@@ -106,10 +106,10 @@ class FallbackAttention(Attention):
 
     def _run(self, pass_: str, call: Callable[[Attention], Result]) -> Result:
         """Returns the result of a call, with the next best kernel where the first call of a pass runs out of memory."""
-        from longca.kernels.choice.trial import free_memory
-
         if pass_ in self._ran:
             return call(self._prepare())
+        from longca.kernels.choice.trial import free_memory
+
         first: Exception | None = None
         while True:
             try:

@@ -24,6 +24,7 @@ from longca.text import format_size
 
 FILE = Path(__file__).parent / "measured.json"
 CLEAR, OLDER, FAR = 1.05, 1.15, 1.25
+FARTHEST = 6  # doublings: entries beyond leave out no kernel that nearer ones lack
 
 
 class Standing(msgspec.Struct, frozen=True, array_like=True):
@@ -78,7 +79,7 @@ def _installed(kind: type[Kernel], variant: str) -> str:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The entry nearest to a class; `exact` where it is of that class itself. `further` are the other entries, nearest first."""
+    """The entry nearest to a class; `exact` where it is of that class itself. `further` are others, nearest first."""
 
     entry: Entry
     exact: bool
@@ -109,7 +110,7 @@ def evidence(device: str, wanted: ShapeClass, pass_: str) -> Evidence | None:
     if not near:
         return None
     nearest, *further = sorted(near, key=lambda entry: _distance(entry, wanted))
-    return Evidence(nearest, _distance(nearest, wanted) == 0, further)
+    return Evidence(nearest, _distance(nearest, wanted) == 0, [entry for entry in further if _distance(entry, wanted) <= FARTHEST])
 
 
 def _is_alike(entry: Entry, wanted: ShapeClass) -> bool:
