@@ -148,6 +148,7 @@ def test_memory_for_every_pair_that_is_not_there_is_said(capsys: pytest.CaptureF
     assert said.splitlines()[-1] == f"{1 + TRIALS} ok, 1 oom"
 
 
+@pytest.mark.slow
 def test_every_failure_says_why_and_takes_no_other_along(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ("--masks", "causal,full", "--seqlens", "64", "--kernels", "aborts,misshapen,raises,torch:plain")
     assert verify(tmp_path, FAULTY, *flags) == 1
@@ -208,6 +209,7 @@ def test_a_kernel_that_hangs_is_ended_by_the_deadline(
     assert re.findall(said, shown.err, re.MULTILINE) == [", without a backward"]
 
 
+@pytest.mark.slow
 def test_a_trial_that_hangs_is_not_blamed_on_the_reference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The kernel is right on its mask, and hangs with another scale, after the reference of that trial was made."""
     plugin = (Path(__file__).parents[2] / "examples" / "my_kernel.py").read_text()
@@ -218,6 +220,7 @@ def test_a_trial_that_hangs_is_not_blamed_on_the_reference(tmp_path: Path, capsy
     assert "timeout: my_kernel on trial: another scale: preparation or the first call took longer than its 2 s" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_forward_that_is_tried_again_alone_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,7 +26,9 @@ needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="this test
 @pytest.mark.parametrize(
     "part",
     [
-        "right and not variable and (nothing or grouped)",  # a causal mask on top: of some shapes, of the others below
+        pytest.param(
+            "right and not variable and (nothing or grouped)", marks=pytest.mark.slow
+        ),  # a causal mask on top: of some shapes, of the others below
         pytest.param("right and variable and (nothing or grouped)", marks=pytest.mark.slow),
         "not right",
         pytest.param("right and causal and not grouped", marks=pytest.mark.slow),
@@ -41,6 +43,7 @@ def test_in_the_interpreter(part: str) -> None:
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
 
 
+@pytest.mark.slow
 @needs_triton
 def test_verify_checks_block_masks_with_a_pattern_per_kv_head() -> None:
     words = (

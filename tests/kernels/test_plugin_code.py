@@ -101,6 +101,7 @@ def test_a_module_beside_the_plugin_is_found_when_it_is_prepared(kind: str, tmp_
     assert main(["verify", "--plugin", write(tmp_path, KINDS[kind]), *SMALL]) == 0
 
 
+@pytest.mark.slow
 def test_an_edit_of_a_module_beside_the_plugin_is_measured(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     plugin = write(tmp_path, EAGER)
     flags = ["--kernels", "mine", "--passes", "fwd", "--dtype", "fp32", "--budget", "0.02", "--out", str(tmp_path / "out")]

@@ -112,6 +112,7 @@ def test_a_job_that_the_child_never_reads_does_not_block_the_supervisor() -> Non
             list(iter(lambda: child.step(1), None))
 
 
+@pytest.mark.slow
 def test_seconds_are_counted_by_phase_and_not_between_jobs() -> None:
     child = start(deadlines=DEADLINES | {"check": 3})
     assert list(child.run(["phases", ["check", 2.0], ["time", 0.1]])) == []

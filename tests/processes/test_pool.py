@@ -22,6 +22,7 @@ Gone = Callable[[Iterable[int]], bool]
 MIB = 1 << 20
 
 
+@pytest.mark.slow
 def test_a_rank_that_dies_is_named_with_its_last_words_and_the_next_job_gets_new_ranks() -> None:
     with Pool(3) as pool:
         with pytest.raises(RankFailed, match=r"^rank 1 was killed by SIGKILL; its last words: the disk is full$") as caught:
@@ -71,7 +72,7 @@ def test_what_a_rank_started_ends_with_it(how: str, tmp_path: Path, gone: Gone) 
     assert gone(map(int, file.read_text().split()))
 
 
-@pytest.mark.parametrize("below", [False, True])
+@pytest.mark.parametrize("below", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_ranks_have_a_limit_of_memory(below: bool) -> None:
     with Pool(2, memory=1500 * MIB) as pool, pytest.raises(RankFailed) as caught:
         pool.run("processes.services:rank_hoards", {"mebibytes": 2500 if not below else 1450, "below": below}, 120)

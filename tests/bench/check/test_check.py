@@ -234,7 +234,7 @@ LONG_MASKS: dict[str, Callable[[], tuple[Mask, Mask]]] = {
 }
 
 
-@pytest.mark.parametrize("name", LONG_MASKS)
+@pytest.mark.parametrize("name", ["window", *(pytest.param(name, marks=pytest.mark.slow) for name in LONG_MASKS if name != "window")])
 def test_one_key_of_64k_is_caught(name: str) -> None:
     right, wrong = (long_rows(mask) for mask in LONG_MASKS[name]())
     verdict = with_mask(right, wrong, "bf16", "1:1")

@@ -24,6 +24,7 @@ def usual() -> Iterator[TorchState]:
     state.restore()
 
 
+@pytest.mark.slow
 def test_what_one_kernel_sets_does_not_reach_the_next(start_run: Any, tmp_path: Path, plugins: Path) -> None:
     asked = ["--plugin", plugins / "careless.py", "--kernels", "careless,careful", "--workers", "one", "--out", tmp_path]
     with start_run(*asked) as process:

@@ -39,6 +39,7 @@ def test_a_backward_that_ends_the_process_does_not_hide_the_forward(start_run: S
     assert (forward.grad, forward.given.grad) == (False, True)
 
 
+@pytest.mark.slow
 def test_variants_that_break_their_worker_leave_their_sibling_alone(start_run: Start, tmp_path: Path, plugins: Path) -> None:
     asked = "kk:a,kk:b,kk:c,kk:good"
     records = measured(start_run, tmp_path, "--plugin", plugins / "variants.py", "--kernels", asked, "--passes", "fwd")

@@ -49,7 +49,7 @@ def finish(process: Any) -> str:
     return str(output + errors)
 
 
-@pytest.mark.parametrize("times", [6, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [3, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_again_and_again_and_resumed_gives_the_same_cells(times: int, cheap: Any, run_here: Any, tmp_path: Path) -> None:
     run_here("--plugin", PLUGIN, *GRID, "--out", tmp_path / "whole")
     out, log, rng, kills = tmp_path / "killed", tmp_path / "log", random.Random(0), 0
@@ -101,7 +101,10 @@ def test_a_signal_stops_at_once_and_says_how_to_go_on(signals: list[str], cheap:
 
 @pytest.mark.parametrize(
     ("arguments", "kernels"),
-    [(["--kernels", "good,hangs"], ["good"]), (["--level", "cp", "--nproc", "2", "--methods", "ulysses", "--kernels", "hangs"], [])],
+    [
+        (["--kernels", "good,hangs"], ["good"]),
+        pytest.param(["--level", "cp", "--nproc", "2", "--methods", "ulysses", "--kernels", "hangs"], [], marks=pytest.mark.slow),
+    ],
 )
 def test_one_ctrl_c_ends_a_run_that_hangs(
     arguments: list[str], kernels: list[str], start_run: Any, plugins: Path, tmp_path: Path, living_workers: Any
@@ -123,7 +126,7 @@ def test_one_ctrl_c_ends_a_run_that_hangs(
     assert not living_workers(tmp_path)
 
 
-@pytest.mark.parametrize("level", [[], ["--level", "cp", "--nproc", "2", "--methods", "ulysses"]])
+@pytest.mark.parametrize("level", [pytest.param([], marks=pytest.mark.slow), ["--level", "cp", "--nproc", "2", "--methods", "ulysses"]])
 def test_one_ctrl_c_ends_a_verification_that_hangs(level: list[str], plugins: Path, tmp_path: Path, living_workers: Any) -> None:
     flags = [
         "--plugin",
@@ -263,6 +266,7 @@ def test_shards_joined_are_the_whole(run_here: Any, tmp_path: Path) -> None:
     assert merge(tmp_path / "joined", parts) == (0, 0, sum(sizes))
 
 
+@pytest.mark.slow
 def test_a_kernel_whose_worker_breaks_again_and_again_is_given_up(start_run: Any, tmp_path: Path, plugins: Path) -> None:
     arguments = ["--plugin", plugins / "hostile.py", "--kernels", "exits", "--passes", "fwd", "--seqlens", "16,17,18,19,20"]
     arguments += ["--out", tmp_path]
