@@ -4,8 +4,8 @@
     python tools/doc_tables.py --check    # exit code 1 where a file has others than its journal
 
 A table stands between `<!-- table NAME -->` and `<!-- end of table -->`. Figures are forward/backward in TFLOP/s at 32K tokens; `-` is what
-a kernel cannot do, and `~` stands behind what is noisy or has fewer than five samples. What a
-command prints stands between the same marks.
+a kernel cannot do, and `~` stands behind what is noisy or has fewer than five samples. What a command prints stands between the same
+marks.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 
-def load_masks(paths: Sequence[str], command: str) -> None:
+def load_only_masks(paths: Sequence[str], command: str) -> None:
     """Loads the masks of plugin files, and prints a note on a file without masks."""
     from longca.masks import load_plugin
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from longca.cli._documents import add_document_flags
-from longca.cli._mask_plugins import load_masks
+from longca.cli._mask_plugins import load_only_masks
 from longca.errors import BadInput
 from longca.text import parse_dims, parse_heads, parse_settings, parse_size
 
@@ -101,7 +101,7 @@ def _build(args: argparse.Namespace) -> AnyMask:
     from longca.lengths import cut_note, read_lengths
 
     params = parse_settings(args.set)
-    load_masks(args.plugin, "mask")
+    load_only_masks(args.plugin, "mask")
     named = masks.find(args.name)
     named.check(params)
     given = {"--source": args.source, "--heads": args.heads, "--head-dim": args.head_dim}

@@ -172,7 +172,7 @@ def _as_dict(result: Simulated, name: str, cluster: Cluster) -> dict[str, Any]:
 
 
 def _show(results: list[Simulated], name: str, cluster: Cluster) -> None:
-    from longca.simulate import best
+    from longca.results.tables import format_figure
 
     rows, refused = [], dict[tuple[str, str], list[str]]()
     for result in results:
@@ -184,7 +184,7 @@ def _show(results: list[Simulated], name: str, cluster: Cluster) -> None:
             refused.setdefault((cell.split.method, where), []).append(cell.split.shape)
             continue
         shares = (found.compute_share, found.exposed_share, found.late_share, found.host_share, found.hidden_share)
-        figures = (f"{found.ms:.4g}", best.speed(found.tflops), *(f"{share:.0%}" for share in shares), format_memory(max(found.peaks)))
+        figures = (f"{found.ms:.4g}", format_figure(found.tflops), *(f"{share:.0%}" for share in shares), format_memory(max(found.peaks)))
         rows.append((*names, *figures))
     if rows:
         show_table(COLUMNS, rows)

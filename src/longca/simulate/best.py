@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from longca.bench.plan.cell import Cell
+from longca.results.tables import format_figure
 from longca.simulate.predict import Prediction
 from longca.simulate.run import Simulated
 from longca.text import format_size
@@ -53,17 +54,12 @@ def name(cell: Cell) -> str:
     return f"{cell.split.method} {cell.split.shape}"
 
 
-def speed(tflops: float) -> str:
-    """Returns TFLOP/s as a whole number, with three digits below 10: ranks on a CPU reach less than one."""
-    return f"{tflops:.0f}" if tflops >= 10 else f"{tflops:.3g}"
-
-
 def explain(group: Sequence[Simulated]) -> str:
     """Returns sentences: the best, and what makes the next method, and other grids of the best one, slower."""
     best = group[0]
     assert best.prediction is not None
     assert best.cell.split is not None
-    figures = f"{speed(best.prediction.tflops)} TFLOP/s per GPU, {best.prediction.ms:.3g} ms"
+    figures = f"{format_figure(best.prediction.tflops)} TFLOP/s per GPU, {best.prediction.ms:.3g} ms"
     sentences = [f"{title(best.cell)}: use {name(best.cell)}, {figures}."]
     method = best.cell.split.method
     others = [result for result in group[1:] if result.cell.split is not None and result.cell.split.method != method]
