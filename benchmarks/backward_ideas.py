@@ -1,6 +1,6 @@
 """Measures ideas for a faster Hopper backward against the kernels that are fastest without them, on one GPU.
 
-    PYTHONPATH=src python benchmarks/backward_ideas.py [--masks causal_document,share_question] [--seqlens 32K,128K] [--ideas joined,heavy]
+    PYTHONPATH=src python benchmarks/backward_ideas.py [--masks causal_document,share_question] [--seqlens 32K,128K] [--ideas joined,whole]
     PYTHONPATH=src python benchmarks/backward_ideas.py --out results/h200/backward_ideas.jsonl     appends what it measures
     PYTHONPATH=src python benchmarks/backward_ideas.py --compile-only     needs no GPU: compiles for a Hopper GPU into --cache
 
@@ -12,6 +12,11 @@ Ideas, all with tile lists, in the library's main kernel:
     lists       nothing else: as fa4:bands
     joined      a thread block takes several query heads of one KV head, as many as leave the longest block short
     joined2, joined4, joined8       the same with so many heads
+    outer, outer2, outer4, outer8   the same, but all tiles of a head before those of the next: partial tiles of all heads, then full tiles
+    whole, whole2, whole4, whole8   the same, but partial and full tiles of a head before those of the next
+    documents1, documents2, documents4, documents8      as lists and whole, but blocks of the longest documents begin first, those of a
+                document and head together
+    documents   the same with as many heads as leave the longest block half of the time
     heavy       thread blocks with the most work begin first
     heavy_joined        both, with as many heads as leave the longest block half of the time
     keys64      tiles of 64 keys instead of 128: fewer scores outside the mask
@@ -44,6 +49,19 @@ IDEAS: dict[str, dict[str, Any]] = {
     "joined2": {"joined": 2},
     "joined4": {"joined": 4},
     "joined8": {"joined": 8},
+    "outer": {"order": "heads"},
+    "outer2": {"joined": 2, "order": "heads"},
+    "outer4": {"joined": 4, "order": "heads"},
+    "outer8": {"joined": 8, "order": "heads"},
+    "whole": {"order": "whole heads"},
+    "whole2": {"joined": 2, "order": "whole heads"},
+    "whole4": {"joined": 4, "order": "whole heads"},
+    "whole8": {"joined": 8, "order": "whole heads"},
+    "documents1": {"joined": 1, "documents_first": True},
+    "documents2": {"joined": 2, "order": "whole heads", "documents_first": True},
+    "documents4": {"joined": 4, "order": "whole heads", "documents_first": True},
+    "documents8": {"joined": 8, "order": "whole heads", "documents_first": True},
+    "documents": {"order": "whole heads", "documents_first": True},
     "lists": {"joined": 1},
     "heavy": {"joined": 1, "heavy_first": True},
     "heavy_joined": {"heavy_first": True},
@@ -159,7 +177,10 @@ def entrants(mask: Any, case: Any, labels: list[str]) -> Iterator[Entrant]:
             kernel = registry.choose(kernel_of(label), mask, case)
             ran, attention = registry.prepare(kernel, mask, case)
             heads = getattr(attention, "heads", 1)
-            kind = (ran.label, frozenset({**IDEAS.get(label, {}), "joined": heads}.items()))
+            options = IDEAS.get(label, {}) | {"joined": heads}
+            if heads == 1:
+                options.pop("order", None)
+            kind = (ran.label, frozenset(options.items()))
             if kind in seen:
                 print(f"  {label} is {seen[kind]} here")
                 continue

@@ -18,8 +18,17 @@ from longca import masks
 from longca.kernels import backends, lower, registry
 from longca.kernels.backends.fa4 import kernel
 from longca.kernels.backends.fa4._bands import Tuning, backward_rows
-from longca.kernels.backends.fa4._joined import COMPILED, JoinedAttention, Joining, heads_to_join, heavy_first, with_joined_heads
-from longca.kernels.backends.fa4._joined_layout import joined_layout
+from longca.kernels.backends.fa4._joined import (
+    COMPILED,
+    JoinedAttention,
+    Joining,
+    documents,
+    documents_first,
+    heads_to_join,
+    heavy_first,
+    with_joined_heads,
+)
+from longca.kernels.backends.fa4._joined_layout import HEADS, TILES, WHOLE_HEADS, joined_layout
 from longca.kernels.base import Case, No, Yes
 from longca.masks import Mask
 
@@ -27,50 +36,91 @@ CASE = Case(512, 512, 8, 2, 128, 128, "bf16", "cuda")
 LOG2_E = float(np.log2(np.e))
 
 
-def joined_view(tensor: Tensor, row_mode: int, head_mode: int, tile: int, joined: int) -> Tensor:
-    """A view with tiles and joined heads as modes in front: [tiles, joined heads, within a tile, ...], the batch left out."""
-    shape, stride = joined_layout(tuple(tensor.shape), tensor.stride(), row_mode, head_mode, tile, joined)
+ORDERS = TILES, HEADS, WHOLE_HEADS
+
+
+def joined_view(tensor: Tensor, row_mode: int, head_mode: int, tile: int, joined: int, order: str) -> Tensor:
+    """A view [tiles of joined heads in their order, within a tile, ...], the batch left out; the order is in the layout alone."""
+    shape, stride = joined_layout(tuple(tensor.shape), tensor.stride(), row_mode, head_mode, tile, joined, order)
     others = [mode for mode in range(1, tensor.dim()) if mode != row_mode]
-    sizes, steps = ((*(layout[row_mode][place] for place in (2, 1, 0)), *(layout[mode] for mode in others)) for layout in (shape, stride))
+    sizes, steps = ((*reversed(layout[row_mode]), *(layout[mode] for mode in others)) for layout in (shape, stride))
     return tensor.as_strided(sizes, steps)
 
 
-def test_rows_of_joined_heads_are_their_tiles_in_turn() -> None:
+def place_of(tile: int, head: int, order: str) -> tuple[int, int]:
+    """Where tile `tile` of joined head `head` lies in the first two modes of such a view, the slower one first."""
+    return (tile, head) if order == TILES else (head, tile)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_rows_of_joined_heads_are_their_tiles_in_turn(order: str) -> None:
     tokens, heads, size, tile, joined = 6, 8, 3, 2, 4
     q = torch.arange(tokens * heads * size).reshape(1, tokens, heads, size)
-    view = joined_view(q, 1, 2, tile, joined)
-    assert view.shape == (3, 4, 2, 2, 3), "tiles, joined heads, rows of a tile, other heads, head size"
+    view = joined_view(q, 1, 2, tile, joined, order)
+    assert view.shape == ((3, 4) if order == TILES else (4, 3)) + (2, 2, 3), (
+        "tiles and joined heads, rows of a tile, other heads, head size"
+    )
     for row in range(tokens):
         for head in range(heads):
-            assert torch.equal(view[row // tile, head % joined, row % tile, head // joined], q[0, row, head])
+            slow, fast = place_of(row // tile, head % joined, order)
+            assert torch.equal(view[slow, fast, row % tile, head // joined], q[0, row, head])
 
 
-def test_sums_of_joined_heads_stay_where_they_are() -> None:
+@pytest.mark.parametrize("order", ORDERS)
+def test_sums_of_joined_heads_stay_where_they_are(order: str) -> None:
     sums = torch.arange(8 * 12).reshape(1, 8, 12)  # [batch, heads, values of all tiles]
-    view = joined_view(sums, 2, 1, 4, 2)
-    assert view.shape == (3, 2, 4, 4)
-    assert all(
-        torch.equal(view[tile, head % 2, :, head // 2], sums[0, head, 4 * tile : 4 * tile + 4]) for tile in range(3) for head in range(8)
-    )
+    view = joined_view(sums, 2, 1, 4, 2, order)
+    assert view.shape == ((3, 2) if order == TILES else (2, 3)) + (4, 4)
+    for tile in range(3):
+        for head in range(8):
+            assert torch.equal(view[(*place_of(tile, head % 2, order), slice(None), head // 2)], sums[0, head, 4 * tile : 4 * tile + 4])
 
 
-def test_lists_of_joined_heads() -> None:
+@pytest.mark.parametrize("order", [TILES, HEADS])
+def test_lists_of_joined_heads(order: str) -> None:
     mask = masks.build("share_question", 640, seed=5)
     dense = lower.dense(mask, "cpu").numpy().reshape(10, 64, 640)
-    rows = np.repeat(dense, 2, axis=0).reshape(20 * 64, 640)  # tile 0 of two heads, then tile 1 of both
-    lists = with_joined_heads(mask.tiles(64, 128).by_col(), 2)
+    tiles = np.repeat(dense, 2, axis=0) if order == TILES else np.tile(dense, (2, 1, 1))  # tile 0 of two heads first, or all tiles of one
+    rows = tiles.reshape(20 * 64, 640)
+    lists = with_joined_heads(mask.tiles(64, 128).by_col(), 2, 10 if order == HEADS else 0)
     for key in range(5):
         full, partial = (index[ptr[key] : ptr[key + 1]] for ptr, index in (lists[:2], lists[2:]))
+        assert all((np.diff(index) > 0).all() for index in (full, partial))
         for tile in range(20):
             shown = rows[64 * tile : 64 * tile + 64, 128 * key : 128 * key + 128]
             assert (tile in full, tile in partial) == (shown.all(), shown.any() and not shown.all())
 
 
+def tiles_and_heads(blocks: np.ndarray) -> list[tuple[int, int]]:
+    return [(int(block) % 2**16, int(block) // 2**16) for block in blocks]
+
+
 def test_heavy_tiles_come_first_and_equal_ones_stay_in_order() -> None:
     work = np.array([1, 64, 3, 64, 70, 0, 200])
-    order = heavy_first(work)
-    assert sorted(order) == list(range(7))
-    assert order.tolist() == [6, 1, 3, 4, 2, 0, 5]
+    order = tiles_and_heads(heavy_first(work, 3))
+    assert order == [(tile, head) for tile in (6, 1, 3, 4, 2, 0, 5) for head in range(3)]
+
+
+def test_documents_are_found_where_they_begin() -> None:
+    ends = [1000, 1050, 3000, 3072, 4096]  # the first within a tile
+    mask = Mask.of(4096, 4096, [(a, b, a, 0, b, 0) for a, b in zip([0, *ends[:-1]], ends, strict=True)])
+    number = documents(mask.tiles(64, 128).by_col())
+    for key in range(1, 32):
+        dense = lower.dense(mask, "cpu").numpy().reshape(64, 64, 32, 128).any((1, 3))
+        one, other = dense[:, key - 1], dense[:, key]
+        assert (number[key] == number[key - 1]) == ((one & other).sum() > max(one.sum(), other.sum()) / 2)
+    assert number[9:23].tolist() == [number[9]] * 14, "tiles of the same document"
+    assert len(set(number[[0, 15, 31]])) == 3
+
+
+def test_windows_are_one_document() -> None:
+    assert set(documents(masks.build("sliding_window", 4096, w=512).tiles(64, 128).by_col())) == {0}
+
+
+def test_long_documents_come_first_and_their_heads_in_turn() -> None:
+    order = tiles_and_heads(documents_first(np.array([2, 2, 9, 7, 5, 3]), np.array([0, 0, 1, 1, 1, 2]), 2))
+    long, middle, short = [[(tile, head) for head in range(2) for tile in tiles] for tiles in ([2, 3, 4], [5], [0, 1])]
+    assert order == long + middle + short
 
 
 @pytest.mark.parametrize(("tiles", "heads"), [([18] * 256, 8), ([300, *[2] * 255], 1), ([20, *[10] * 255], 4), ([60, *[10] * 255], 2)])
@@ -100,13 +150,12 @@ class Intervals:
 
 
 class JoinedIntervals(Intervals):
-    def __init__(self, intervals: Intervals, joined: int) -> None:
+    def __init__(self, intervals: Intervals, joined: int, order: str) -> None:
         super().__init__(intervals.count, intervals.anchors_are_keys, per_fragment=True)
-        self.joined = joined
 
     def visible(self, bounds: Tensor, m_block: int, n_block: int, tile: tuple[int, int]) -> Tensor:
-        """Of the pairs of a tile, queries x keys."""
-        queries, keys = (torch.arange(size) + number * size for number, size in zip((m_block // self.joined, n_block), tile, strict=True))
+        """Of the pairs of a tile of one head, queries x keys."""
+        queries, keys = (torch.arange(size) + number * size for number, size in zip((m_block, n_block), tile, strict=True))
         anchors, others = (keys, queries) if self.anchors_are_keys else (queries, keys)
         inside = [(others >= bounds[2 * k, anchors, None]) & (others < bounds[2 * k + 1, anchors, None]) for k in range(self.count)]
         shown = torch.stack(inside).any(0)
@@ -117,39 +166,45 @@ class JoinedBackward:
     """The main kernel in plain torch: rows in joined order, a loop over heads, key tiles and their listed query tiles. Sums of a tile are
     the rows of a tile, one after the other; with one query head for each KV head, dk and dv are written, scaled, and else added up."""
 
-    joined = 1
+    joined, order = 1, TILES
 
     def __init__(self, dtype: Any, size: int, size_v: int, group: int, **options: Any) -> None:
         self.size, self.group, self.tile = size, group, (options["tile_m"], options["tile_n"])
         self.mask_mod = options["mask_mod"]
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, dout: Tensor, lse2: Tensor, delta: Tensor, sums: Tensor, *rest: Any) -> None:
-        dk, dv, scale, aux, lists, _ = rest
+        dk, dv, scale, aux, lists, order = rest
         tile_m, tile_n = self.tile
-        rows_q, rows_dout = (joined_view(t, 1, 2, tile_m, self.joined).flatten(0, 1) for t in (q, dout))  # [tiles, rows, heads, size]
-        statistics = [joined_view(t, 2, 1, tile_m, self.joined).flatten(0, 1) for t in (lse2, delta)]
-        sums_of = joined_view(sums, 2, 1, tile_m * self.size, self.joined)  # [tiles, joined heads, values, heads]
-        for head in range(q.shape[2] // self.joined):
-            for n in range(-(-k.shape[1] // tile_n)):
-                keys = slice(n * tile_n, (n + 1) * tile_n)
-                key, value = k[0, keys, head // self.group], v[0, keys, head // self.group]
-                dkey, dvalue = torch.zeros_like(key), torch.zeros_like(value)
-                partial = [(int(m), True) for m in lists[1][0, 0, n, : lists[0][0, 0, n]]]
-                for m, masked in partial + [(int(m), False) for m in lists[3][0, 0, n, : lists[2][0, 0, n]]]:
-                    query, grad = rows_q[m, :, head], rows_dout[m, :, head]
-                    p = torch.exp2(query @ key.T * scale * LOG2_E - statistics[0][m, :, head, None])
-                    if masked:
-                        p = p * self.mask_mod.visible(aux[0], m, n, self.tile)[:, : len(key)]
-                    ds = p * (grad @ value.T - statistics[1][m, :, head, None])
-                    dvalue += p.T @ grad
-                    dkey += ds.T @ query
-                    sums_of[m // self.joined, m % self.joined, :, head] += (ds @ key).flatten()
-                if self.group == 1:
-                    dk[0, keys, head], dv[0, keys, head] = dkey * scale, dvalue
-                else:
-                    place = slice(n * tile_n * self.size, n * tile_n * self.size + dkey.numel())
-                    dk[0, head // self.group, place] += dkey.flatten()
-                    dv[0, head // self.group, place] += dvalue.flatten()
+        kind = self.joined, self.order
+        rows_q, rows_dout = (joined_view(t, 1, 2, tile_m, *kind).flatten(0, 1) for t in (q, dout))  # [tiles, rows, heads, size]
+        statistics = [joined_view(t, 2, 1, tile_m, *kind).flatten(0, 1) for t in (lse2, delta)]
+        sums_of = joined_view(sums, 2, 1, tile_m * self.size, *kind)  # [tiles and joined heads, values, heads]
+        tiles, heads, key_tiles = len(rows_q) // self.joined, q.shape[2] // self.joined, -(-k.shape[1] // tile_n)
+        blocks = [(n, head) for head in range(heads) for n in range(key_tiles)] if order is None else tiles_and_heads(order.numpy())
+        for n, head in blocks:
+            keys = slice(n * tile_n, (n + 1) * tile_n)
+            key, value = k[0, keys, head // self.group], v[0, keys, head // self.group]
+            dkey, dvalue = torch.zeros_like(key), torch.zeros_like(value)
+            partial = [(int(m), True) for m in lists[1][0, 0, n, : lists[0][0, 0, n]]]
+            listed = partial + [(int(m), False) for m in lists[3][0, 0, n, : lists[2][0, 0, n]]]
+            if self.order == WHOLE_HEADS:
+                listed = [(m + joined * tiles, masked) for joined in range(self.joined) for m, masked in listed]
+            for m, masked in listed:
+                query, grad = rows_q[m, :, head], rows_dout[m, :, head]
+                p = torch.exp2(query @ key.T * scale * LOG2_E - statistics[0][m, :, head, None])
+                if masked:
+                    tile = m // self.joined if self.order == TILES else m % tiles
+                    p = p * self.mask_mod.visible(aux[0], tile, n, self.tile)[:, : len(key)]
+                ds = p * (grad @ value.T - statistics[1][m, :, head, None])
+                dvalue += p.T @ grad
+                dkey += ds.T @ query
+                sums_of[(*divmod(m, sums_of.shape[1]), slice(None), head)] += (ds @ key).flatten()
+            if self.group == 1:
+                dk[0, keys, head], dv[0, keys, head] = dkey * scale, dvalue
+            else:
+                place = slice(n * tile_n * self.size, n * tile_n * self.size + dkey.numel())
+                dk[0, head // self.group, place] += dkey.flatten()
+                dv[0, head // self.group, place] += dvalue.flatten()
 
 
 def preprocess(out: Tensor, dout: Tensor, delta: Tensor, lse: Tensor, lse2: Tensor, sums: Tensor, *_: Any, fake_mode: bool) -> None:
@@ -207,7 +262,21 @@ def bounds_tensors(starts: Tensor, ends: Tensor, multiple: int, ends_with_a_tile
     return [bounds]
 
 
-@pytest.mark.parametrize("joining", [Joining(joined=2), Joining(joined=4, heavy_first=True), Joining(joined=1), Joining(joined=2, keys=64)])
+@pytest.mark.parametrize(
+    "joining",
+    [
+        Joining(joined=2),
+        Joining(joined=4, heavy_first=True),
+        Joining(joined=1),
+        Joining(joined=1, order=HEADS),
+        Joining(joined=2, keys=64),
+        Joining(joined=2, order=HEADS),
+        Joining(joined=4, order=HEADS),
+        Joining(joined=2, order=WHOLE_HEADS, documents_first=True),
+        Joining(joined=4, order=WHOLE_HEADS),
+        Joining(joined=1, documents_first=True),
+    ],
+)
 @pytest.mark.parametrize("name", ["share_question", "causal_document"])
 def test_gradients_of_joined_heads(monkeypatch: pytest.MonkeyPatch, name: str, joining: Joining) -> None:
     mask, case = masks.build(name, 192, seed=4), Case(192, 192, 8, 2, 16, 16, "bf16", "cpu", scale=0.3)

@@ -10,6 +10,7 @@ from longca.bench.check.check import check_kernel
 from longca.bench.check.reference import reference
 from longca.kernels import inputs, registry
 from longca.kernels.backends.fa4._joined import Joining
+from longca.kernels.backends.fa4._joined_layout import HEADS, WHOLE_HEADS
 from longca.kernels.backends.fa4.kernel import Fa4
 from longca.kernels.base import Case, Kernel, No
 from longca.masks import AnyMask, Mask
@@ -46,7 +47,18 @@ def test_heads_and_sizes(heads: tuple[int, int], dim: int, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["causal_document", "share_question", "sliding_window_causal"])
-@pytest.mark.parametrize("joining", [Joining(joined=2), Joining(joined=4, heavy_first=True), Joining(joined=1), Joining(joined=2, keys=64)])
+@pytest.mark.parametrize(
+    "joining",
+    [
+        Joining(joined=2),
+        Joining(joined=4, heavy_first=True),
+        Joining(joined=1),
+        Joining(joined=2, keys=64),
+        Joining(joined=4, order=HEADS),
+        Joining(joined=8, order=WHOLE_HEADS),
+        Joining(joined=4, order=WHOLE_HEADS, documents_first=True),
+    ],
+)
 def test_options(name: str, joining: Joining) -> None:
     mask = masks.build(name, S, seed=3, **SMALL.get(name, {}))
     is_right(Fa4("joined", joining=joining), mask, Case(S, S, 16, 2, 128, 128, "bf16", "cuda"))

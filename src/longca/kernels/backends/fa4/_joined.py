@@ -10,12 +10,14 @@ No other label chooses it until it has run on a GPU.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from longca.kernels.backends.fa4._bands import BandAttention, Tuning, backward_rows
+from longca.kernels.backends.fa4._joined_layout import HEAD_BITS, HEADS, TILES, WHOLE_HEADS
 from longca.kernels.lower import upload
 
 if TYPE_CHECKING:
@@ -37,7 +39,12 @@ class Joining:
     """Options to try; None leaves the choice to this adapter."""
 
     joined: int | None = None  # query heads of one KV head that a thread block takes
-    heavy_first: bool = False  # thread blocks of the key tiles with the most queries begin first
+    order: str = (
+        TILES  # of query tiles: tile 0 of each head, then tile 1 of each, ...; HEADS: partial tiles of head 0, of head 1, ..., then
+    )
+    # full tiles of head 0, of head 1, ...; WHOLE_HEADS: partial and full tiles of head 0, then of head 1, ...
+    heavy_first: bool = False  # thread blocks of the key tiles with the most queries begin first, those of all heads
+    documents_first: bool = False  # thread blocks of the longest documents begin first, those of a head and document together
     keys: int = KEYS  # of a tile: 128, or 64
 
 
@@ -51,30 +58,59 @@ def heads_to_join(query_tiles: NDArray[np.int64], heads_q: int, group: int, long
     return next((heads for heads in divisors if int(query_tiles.max(initial=0)) * heads <= longest * whole), 1)
 
 
-def heavy_first(query_tiles: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Returns the key tiles, those with the most query tiles first. Tiles of about the same work stay in order: neighbours read the same
-    queries, and read them from the L2 cache if they run at the same time."""
+def heavy_first(query_tiles: NDArray[np.int64], heads: int) -> NDArray[np.int32]:
+    """Returns the thread blocks as key tile + 2^16 * head, all heads of a key tile together, key tiles with the most query tiles first.
+    Tiles of about the same work stay in order: neighbours read the same queries."""
     work = np.floor(2 * np.log2(np.maximum(query_tiles, 1)))
-    return np.argsort(-work, kind="stable").astype(np.int32)
+    tile = np.argsort(-work, kind="stable")
+    return np.asarray(tile[:, None] + (np.arange(heads) << HEAD_BITS), np.int32).ravel()
 
 
-def with_joined_heads(lists: TileLists, heads: int) -> TileLists:
-    """Returns the lists of query tiles for rows in which tile 0 of each head comes first, then tile 1 of each head, and so on."""
+def documents(lists: TileLists) -> NDArray[np.int64]:
+    """Returns a number for each key tile. Neighbours with the same number share more than half of their query tiles, as those of one
+    document do, or of one window."""
+    both = [(lists.full_ptr, lists.full_idx), (lists.partial_ptr, lists.partial_idx)]
+    tiles = [np.concatenate([index[ptr[key] : ptr[key + 1]] for ptr, index in both]) for key in range(len(lists.full_ptr) - 1)]
+    shared = [len(np.intersect1d(one, other, assume_unique=True)) for one, other in pairwise(tiles)]
+    begins = [2 * size <= max(len(one), len(other)) for size, (one, other) in zip(shared, pairwise(tiles), strict=True)]
+    return np.cumsum([False, *begins])
 
-    def several(index: NDArray[np.int32]) -> NDArray[np.int32]:
-        return np.asarray(index[:, None] * heads + np.arange(heads), np.int32).ravel()
+
+def documents_first(query_tiles: NDArray[np.int64], document: NDArray[np.int64], heads: int) -> NDArray[np.int32]:
+    """Returns the thread blocks as key tile + 2^16 * head: the document with the longest list of query tiles first, there one head after
+    the other, and there the key tiles in order. So blocks that run at the same time still share their queries."""
+    longest = np.zeros(len(query_tiles), np.int64)
+    np.maximum.at(longest, document, query_tiles)
+    tile, head = (numbers.ravel() for numbers in np.meshgrid(np.arange(len(query_tiles)), np.arange(heads)))
+    order = np.lexsort((tile, head, document[tile], -longest[document[tile]]))
+    return np.asarray(tile + (head << HEAD_BITS), np.int32)[order]
+
+
+def with_joined_heads(lists: TileLists, heads: int, tiles: int = 0) -> TileLists:
+    """Returns the lists of query tiles for rows in which tile 0 of each head comes first, then tile 1 of each head, and so on; or, if the
+    number of `tiles` of a head is given, for rows in which all tiles of a head come before those of the next."""
+
+    def several(ptr: NDArray[np.int32], index: NDArray[np.int32]) -> NDArray[np.int32]:
+        if not tiles:
+            return np.asarray(index[:, None] * heads + np.arange(heads), np.int32).ravel()
+        length = np.repeat(np.diff(ptr), np.diff(ptr))
+        place = np.arange(len(index)) + np.repeat(ptr[:-1], np.diff(ptr)) * (heads - 1)  # of head 0
+        joined = np.empty(len(index) * heads, np.int32)
+        for head in range(heads):
+            joined[place + head * length] = index + head * tiles
+        return joined
 
     return type(lists)(
         full_ptr=lists.full_ptr * heads,
-        full_idx=several(lists.full_idx),
+        full_idx=several(lists.full_ptr, lists.full_idx),
         partial_ptr=lists.partial_ptr * heads,
-        partial_idx=several(lists.partial_idx),
+        partial_idx=several(lists.partial_ptr, lists.partial_idx),
     )
 
 
 class JoinedAttention(BandAttention):
     def __init__(self, mask: Mask, case: Case, joining: Joining) -> None:
-        self.joining, self.heads = joining, 1
+        self.joining, self.heads, self.order = joining, 1, TILES
         super().__init__(mask, case, Tuning())
 
     def _lower_backward(self, mask: Mask) -> dict[str, Any]:
@@ -85,22 +121,33 @@ class JoinedAttention(BandAttention):
         tile = self.config.m_block_size, self.config.n_block_size
         lists = mask.tiles(*tile).by_col()
         lengths = (np.diff(lists.full_ptr) + np.diff(lists.partial_ptr)).astype(np.int64)
-        longest = LONGEST_SHARE_IN_FRONT if joining.heavy_first else LONGEST_SHARE
+        longest = LONGEST_SHARE_IN_FRONT if joining.heavy_first or joining.documents_first else LONGEST_SHARE
         self.heads = gcd(joining.joined, case.group) if joining.joined else heads_to_join(lengths, case.heads_q, case.group, longest)
         options = self._intervals(mask, tile, anchors_are_keys=self.config.SdP_swapAB)
         if not self.config.SdP_swapAB and mask.seqlen_k % tile[1] == 0:
             options["aux_tensors"] *= 2  # full tiles need no test of the end (see `_intervals.bounds_tensors`)
-        options["mask_mod"] = _joined_main.JoinedIntervals(options["mask_mod"], self.heads)
+        self.order = joining.order if self.heads > 1 else TILES
+        options["mask_mod"] = _joined_main.JoinedIntervals(options["mask_mod"], self.heads, self.order)
+        in_lists = 1 if self.order == WHOLE_HEADS else self.heads
         options["lists"], options["pattern"] = self.library.normalize_block_sparse_config_bwd(
-            self._lists(with_joined_heads(lists, self.heads), tile, packed=False),
+            self._lists(with_joined_heads(lists, in_lists, case.seqlen_q // tile[0] if self.order == HEADS else 0), tile, packed=False),
             batch_size=1,
             num_head=case.heads_q // self.heads,
-            seqlen_q=case.seqlen_q * self.heads,
+            seqlen_q=case.seqlen_q * in_lists,
             seqlen_k=case.seqlen_k,
             block_size=tile,
             q_subtile_factor=1,
         )
-        return options | dict(order=upload(heavy_first(lengths), case.device) if joining.heavy_first else None)
+        return options | dict(order=self._order(lists, lengths))
+
+    def _order(self, lists: TileLists, lengths: NDArray[np.int64]) -> Tensor | None:
+        """Returns the thread blocks in the order in which they begin, or None for that of the library."""
+        blocks, heads = None, self.case.heads_q // self.heads
+        if self.joining.heavy_first:
+            blocks = heavy_first(lengths, heads)
+        elif self.joining.documents_first:
+            blocks = documents_first(lengths, documents(lists), heads)
+        return None if blocks is None else upload(blocks, self.case.device)
 
     def _config(self) -> Any:
         size = self.case.head_dim
@@ -178,8 +225,8 @@ class JoinedAttention(BandAttention):
         library, case, options = self.library, self.case, self.backward_options
         single = tuple(tuple(size == 1 for size in tensor.shape) for tensor in (*tensors, *options["lists"][:4]))
         masked = library.utils.hash_callable(options["mask_mod"]), library.get_aux_tensor_metadata(options["aux_tensors"])
-        shape = case.dtype, case.head_dim, case.group, self.heads, self.config.n_block_size, options["order"] is None
-        return (_joined_main.SOURCE, *shape, *masked, options["pattern"], single)
+        shape = case.dtype, case.head_dim, case.group, self.heads, self.config.n_block_size
+        return (_joined_main.SOURCE, *shape, self.order, options["order"] is None, *masked, options["pattern"], single)
 
     def _compile(self, *tensors: Tensor) -> Any:
         from longca.kernels.backends.fa4 import _joined_main
@@ -202,7 +249,7 @@ class JoinedAttention(BandAttention):
             mask_mod=options["mask_mod"],
             has_aux_tensors=True,
         )
-        kernel.joined = self.heads
+        kernel.joined, kernel.order = self.heads, self.order
         aux = library.AuxData([library.to_cute_aux_tensor(tensor) for tensor in options["aux_tensors"]], None)
         order = None if options["order"] is None else library.to_cute_tensor(options["order"], assumed_align=4)
         lists = library.to_cute_block_sparse_tensors(options["lists"])

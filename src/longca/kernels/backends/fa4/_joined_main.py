@@ -1,7 +1,7 @@
 """FlashAttention-4's main Hopper backward kernel for joined heads: a thread block takes several query heads of one KV head in turn.
 
-The library's kernel walks over the query tiles of one head. Here the rows of its tensors are the tiles of several heads: tile 0 of each,
-then tile 1 of each, and so on. Only layouts change; nothing is copied.
+The library's kernel walks over the query tiles of one head. Here the rows of its tensors are the tiles of several heads, in an order of
+`_joined.Joining`. Only layouts change; nothing is copied.
 
 This file imports the library at the top and is itself imported only when a kernel is prepared. It has no postponed annotations:
 the library's compiler reads them.
@@ -23,30 +23,36 @@ from flash_attn.cute.flash_bwd_sm90 import FlashAttentionBackwardSm90
 from flash_attn.cute.seqlen_info import SeqlenInfoQK
 from flash_attn.cute.tile_scheduler import SingleTileScheduler
 
-from longca.kernels.backends.fa4 import _joined_layout
+from longca.kernels.backends.fa4 import _joined_layout, _joined_walk
 from longca.kernels.backends.fa4._intervals import Intervals
-from longca.kernels.backends.fa4._joined_layout import joined_layout
+from longca.kernels.backends.fa4._joined_layout import HEAD_BITS, HEADS, TILES, WHOLE_HEADS, joined_layout
 
-SOURCE = hashlib.sha256(b"".join(path.read_bytes() for path in (Path(__file__), Path(_joined_layout.__file__)))).hexdigest()
+FILES = __file__, _joined_layout.__file__, _joined_walk.__file__
+SOURCE = hashlib.sha256(b"".join(Path(path).read_bytes() for path in FILES)).hexdigest()
 _takes_order: ContextVar[bool] = ContextVar("takes_order", default=False)
 
 
 class JoinedIntervals(Intervals):
     """Intervals for a kernel whose query tiles are those of several heads, all under the same mask."""
 
-    def __init__(self, intervals: Intervals, joined: int) -> None:
+    def __init__(self, intervals: Intervals, joined: int, order: str) -> None:
         super().__init__(intervals.count, intervals.anchors_are_keys, per_fragment=True)
-        self.joined = joined
-        self.__cute_hash__ = f"{self.__cute_hash__}-{SOURCE}-{joined}"
+        self.joined, self.order = joined, order
+        self.__cute_hash__ = f"{self.__cute_hash__}-{SOURCE}-{joined}-{order}"
 
     def apply(self, mask: Any, acc_S: Any, m_block: Any, n_block: Any, thr_mma: Any, aux_data: Any) -> None:
-        super().apply(mask, acc_S, m_block // self.joined, n_block, thr_mma, aux_data)
+        if self.order == TILES:
+            m_block = m_block // self.joined
+        elif self.order == HEADS:
+            m_block = m_block % (mask.seqlen_q // (mask.tile_m * self.joined))
+        super().apply(mask, acc_S, m_block, n_block, thr_mma, aux_data)
 
 
 class JoinedBackward(FlashAttentionBackwardSm90):
     """The library's backward. `joined` heads share the rows of q and dout, of the base-2 lse and delta, and of the sums of dq."""
 
     joined: int = 1
+    order: str = TILES
 
     @cute.jit
     def __call__(
@@ -95,7 +101,7 @@ class JoinedBackward(FlashAttentionBackwardSm90):
             return tensor
         aligned = 128 // tensor.element_type.width
         stride = tuple(step if isinstance(step, int) else cute.assume(step, divby=aligned) for step in tensor.stride)
-        shape, stride = joined_layout(tensor.shape, stride, row_mode, head_mode, tile, self.joined)
+        shape, stride = joined_layout(tensor.shape, stride, row_mode, head_mode, tile, self.joined, self.order)
         return cute.make_tensor(tensor.iterator, cute.make_layout(shape, stride=stride))
 
 
@@ -118,7 +124,7 @@ def _with_joined_length(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_order_given(original: Callable[..., Any]) -> Callable[..., Any]:
-    """The scheduler of single tiles has no use for places of documents: what comes as such is the order of the key tiles, and the scheduler
+    """The scheduler of single tiles has no use for places of documents: what comes as such is the order of thread blocks, and the scheduler
     keeps it where other kernels keep numbers of splits."""
 
     def create(args: Any, **where: Any) -> Any:
@@ -135,15 +141,15 @@ def _in_order(original: Callable[..., Any]) -> Callable[..., Any]:
         scheduler = original(params, *args, **kwargs)
         if _takes_order.get() and params.num_splits_dynamic_ptr is not None:
             tile, head, batch = scheduler._blk_coord
-            place = tile + head * params.num_block
-            scheduler._blk_coord = (params.num_splits_dynamic_ptr[place // params.num_head], place % params.num_head, batch)
+            block = params.num_splits_dynamic_ptr[tile + head * params.num_block]
+            scheduler._blk_coord = (block % (1 << HEAD_BITS), block // (1 << HEAD_BITS), batch)
         return scheduler
 
     return create
 
 
 class _Patches:
-    """Replaces functions of the library by ones that also take joined heads and, while `compiled` runs, an order of key tiles."""
+    """Replaces functions of the library by ones that also take joined heads and, while `compiled` runs, an order of thread blocks."""
 
     installed: ClassVar[bool] = False
 
@@ -155,20 +161,26 @@ class _Patches:
             SeqlenInfoQK.create = staticmethod(_with_joined_length(SeqlenInfoQK.create))
             SingleTileScheduler.Params.create = staticmethod(_with_order_given(SingleTileScheduler.Params.create))
             SingleTileScheduler.create = staticmethod(_in_order(SingleTileScheduler.create))
+            names = "produce_block_sparse_q_loads_bwd_sm90", "consume_block_sparse_mma_bwd_sm90", "dQaccum_store_block_sparse_bwd_sm90"
+            walks = _joined_walk.with_loads, _joined_walk.with_products, _joined_walk.with_stores
+            for name, walk in zip(names, walks, strict=True):
+                setattr(library_backward, name, walk(getattr(library_backward, name)))
 
 
-def compiled(*arguments: Any) -> Any:
+def compiled(kernel: JoinedBackward, *arguments: Any) -> Any:
     """Returns the compiled kernel for arguments like these, on the current stream of each call."""
-    with _compiling():
+    with _compiling(kernel):
         stream = cute.runtime.make_fake_stream(use_tvm_ffi_env_stream=True)
-        return cute.compile(*arguments, stream, options="--enable-tvm-ffi")
+        return cute.compile(kernel, *arguments, stream, options="--enable-tvm-ffi")
 
 
 @contextmanager
-def _compiling() -> Iterator[None]:
+def _compiling(kernel: JoinedBackward) -> Iterator[None]:
     _Patches.install()
-    token = _takes_order.set(True)
+    heads = kernel.joined if kernel.order == WHOLE_HEADS else 0
+    takes_order, heads_of_walk = _takes_order.set(True), _joined_walk.heads_of_walk.set(heads)
     try:
         yield
     finally:
-        _takes_order.reset(token)
+        _takes_order.reset(takes_order)
+        _joined_walk.heads_of_walk.reset(heads_of_walk)
