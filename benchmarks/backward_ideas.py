@@ -16,6 +16,8 @@ Ideas, all with tile lists, in the library's main kernel:
     whole, whole2, whole4, whole8   the same, but partial and full tiles of a head before those of the next
     documents1, documents2, documents4, documents8      as lists and whole, but blocks of the longest documents begin first, those of a
                 document and head together
+    finish1, ... finish8    the same, and the block that adds the last part of a dq tile converts it after its last tile, and leaves zeros
+    cleared1, ... cleared8  the same, but every call clears the sums
     documents   the same with as many heads as leave the longest block half of the time
     heavy       thread blocks with the most work begin first
     heavy_joined        both, with as many heads as leave the longest block half of the time
@@ -61,6 +63,8 @@ IDEAS: dict[str, dict[str, Any]] = {
     "documents2": {"joined": 2, "order": "whole heads", "documents_first": True},
     "documents4": {"joined": 4, "order": "whole heads", "documents_first": True},
     "documents8": {"joined": 8, "order": "whole heads", "documents_first": True},
+    **{f"finish{n}": {"joined": n, "order": "whole heads", "documents_first": True, "finishes": "keep"} for n in (1, 2, 4, 8)},
+    **{f"cleared{n}": {"joined": n, "order": "whole heads", "documents_first": True, "finishes": "clear"} for n in (1, 2, 4, 8)},
     "documents": {"order": "whole heads", "documents_first": True},
     "lists": {"joined": 1},
     "heavy": {"joined": 1, "heavy_first": True},

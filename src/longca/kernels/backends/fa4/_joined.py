@@ -46,6 +46,7 @@ class Joining:
     heavy_first: bool = False  # thread blocks of the key tiles with the most queries begin first, those of all heads
     documents_first: bool = False  # thread blocks of the longest documents begin first, those of a head and document together
     keys: int = KEYS  # of a tile: 128, or 64
+    finishes: str = ""  # dq inside the main kernel: "clear", "keep"
 
 
 def heads_to_join(query_tiles: NDArray[np.int64], heads_q: int, group: int, longest: float = LONGEST_SHARE) -> int:
@@ -126,7 +127,7 @@ class JoinedAttention(BandAttention):
         options = self._intervals(mask, tile, anchors_are_keys=self.config.SdP_swapAB)
         if not self.config.SdP_swapAB and mask.seqlen_k % tile[1] == 0:
             options["aux_tensors"] *= 2  # full tiles need no test of the end (see `_intervals.bounds_tensors`)
-        self.order = joining.order if self.heads > 1 else TILES
+        self.order = joining.order if self.heads > 1 or joining.finishes else TILES
         options["mask_mod"] = _joined_main.JoinedIntervals(options["mask_mod"], self.heads, self.order)
         in_lists = 1 if self.order == WHOLE_HEADS else self.heads
         options["lists"], options["pattern"] = self.library.normalize_block_sparse_config_bwd(
@@ -138,6 +139,13 @@ class JoinedAttention(BandAttention):
             block_size=tile,
             q_subtile_factor=1,
         )
+        self.masking, self.kept = len(options["aux_tensors"]), None
+        tiles = case.seqlen_q // tile[0]
+        counts = np.bincount(np.concatenate([lists.full_idx, lists.partial_idx]), minlength=tiles).astype(np.int32)
+        self.expected, self.covers = upload(counts, case.device), bool(counts.all())
+        self.counters = upload(np.zeros(case.heads_q * tiles, np.int32), case.device)
+        for tensor in (self.expected, self.counters):
+            tensor.__leading_dim__, tensor.__assumed_align__ = 0, 4  # type: ignore[attr-defined]
         return options | dict(order=self._order(lists, lengths))
 
     def _order(self, lists: TileLists, lengths: NDArray[np.int64]) -> Tensor | None:
@@ -170,18 +178,37 @@ class JoinedAttention(BandAttention):
             -(-length // tile) * tile for length, tile in ((case.seqlen_q, config.m_block_size), (case.seqlen_k, config.n_block_size))
         )
         delta, lse2 = (q.new_empty(1, case.heads_q, rows, dtype=torch.float32) for _ in range(2))
-        sums_q = q.new_empty(1, case.heads_q, rows * case.head_dim, dtype=torch.float32)
+        finishes = self.joining.finishes
+        sums_q = self._sums(q, rows)
+        self.aux = list(self.backward_options["aux_tensors"])
+        if finishes:
+            if not self.covers:
+                dq.zero_()
+            target = dq[0]
+            target.__leading_dim__, target.__assumed_align__ = 2, 16
+            self.aux += [target, self.expected, self.counters]
         sums_kv, has_sums = [dk, dv], self.heads < case.group
         if has_sums:
             sums_kv = [k.new_zeros(1, case.heads_kv, keys * case.head_dim, dtype=torch.float32) for _ in range(2)]
         # all clearing comes before these two kernels, the second of which may start while the first ends
         self._prepare(out, dout, lse, delta, lse2, sums_q)
         self._main(q, k, v, dout, lse2, delta, sums_q, *sums_kv)
-        self._convert(sums_q, dq, case.softmax_scale, config.m_block_size, config.AtomLayoutMdQ, config.dQ_swapAB)
+        if not finishes:
+            self._convert(sums_q, dq, case.softmax_scale, config.m_block_size, config.AtomLayoutMdQ, config.dQ_swapAB)
         if has_sums:
             for sums, result, scale in ((sums_kv[0], dk, case.softmax_scale), (sums_kv[1], dv, 1.0)):
                 self._convert(sums, result, scale, config.n_block_size, config.AtomLayoutNdKV, config.dKV_swapAB)
         return dq[0], dk[0], dv[0]
+
+    def _sums(self, q: Tensor, rows: int) -> Tensor:
+        import torch
+
+        shape = 1, self.case.heads_q, rows * self.case.head_dim
+        if self.joining.finishes != "keep" or self.library.is_fake_mode():
+            return q.new_empty(*shape, dtype=torch.float32)
+        if self.kept is None:
+            self.kept = q.new_zeros(*shape, dtype=torch.float32)
+        return self.kept
 
     @property
     def _dtype(self) -> Any:
@@ -193,7 +220,7 @@ class JoinedAttention(BandAttention):
         """Computes delta and the base-2 lse, and clears the sums of dq, by the library's kernel."""
         size = self.case.head_dim
         self.library._bwd_preprocess(
-            *(out, dout, delta, lse, lse2, sums_q),
+            *(out, dout, delta, lse, lse2, None if self.joining.finishes == "keep" else sums_q),
             *(None, None, None),
             *(self._dtype, size, size, self.config.m_block_size),
             fake_mode=self.library.is_fake_mode(),
@@ -211,7 +238,7 @@ class JoinedAttention(BandAttention):
         """Runs the main kernel on q, k, v, dout, base-2 lse, delta, sums of dq, and dk and dv or their sums."""
         library, options = self.library, self.backward_options
         lists = (*options["lists"][:4], None, None, None, None)
-        rest = (self.case.softmax_scale, library.AuxData(options["aux_tensors"], None), lists, options["order"])
+        rest = (self.case.softmax_scale, library.AuxData(self.aux, None), lists, options["order"])
         kept, key = COMPILED.of(library), self._key(*tensors)
         if key not in kept:
             kept[key] = self._compile(*tensors)
@@ -224,9 +251,9 @@ class JoinedAttention(BandAttention):
 
         library, case, options = self.library, self.case, self.backward_options
         single = tuple(tuple(size == 1 for size in tensor.shape) for tensor in (*tensors, *options["lists"][:4]))
-        masked = library.utils.hash_callable(options["mask_mod"]), library.get_aux_tensor_metadata(options["aux_tensors"])
+        masked = library.utils.hash_callable(options["mask_mod"]), library.get_aux_tensor_metadata(self.aux)
         shape = case.dtype, case.head_dim, case.group, self.heads, self.config.n_block_size
-        return (_joined_main.SOURCE, *shape, self.order, options["order"] is None, *masked, options["pattern"], single)
+        return (_joined_main.SOURCE, *shape, self.order, self.joining.finishes, options["order"] is None, *masked, options["pattern"], single)
 
     def _compile(self, *tensors: Tensor) -> Any:
         from longca.kernels.backends.fa4 import _joined_main
@@ -249,8 +276,8 @@ class JoinedAttention(BandAttention):
             mask_mod=options["mask_mod"],
             has_aux_tensors=True,
         )
-        kernel.joined, kernel.order = self.heads, self.order
-        aux = library.AuxData([library.to_cute_aux_tensor(tensor) for tensor in options["aux_tensors"]], None)
+        kernel.joined, kernel.order, kernel.finishes, kernel.masking = self.heads, self.order, self.joining.finishes, self.masking
+        aux = library.AuxData([library.to_cute_aux_tensor(tensor) for tensor in self.aux], None)
         order = None if options["order"] is None else library.to_cute_tensor(options["order"], assumed_align=4)
         lists = library.to_cute_block_sparse_tensors(options["lists"])
         return _joined_main.compiled(kernel, *map(library.to_cute_tensor, tensors), case.softmax_scale, aux, lists, order)

@@ -23,11 +23,11 @@ from flash_attn.cute.flash_bwd_sm90 import FlashAttentionBackwardSm90
 from flash_attn.cute.seqlen_info import SeqlenInfoQK
 from flash_attn.cute.tile_scheduler import SingleTileScheduler
 
-from longca.kernels.backends.fa4 import _joined_layout, _joined_walk
+from longca.kernels.backends.fa4 import _joined_finish, _joined_layout, _joined_walk
 from longca.kernels.backends.fa4._intervals import Intervals
 from longca.kernels.backends.fa4._joined_layout import HEAD_BITS, HEADS, TILES, WHOLE_HEADS, joined_layout
 
-FILES = __file__, _joined_layout.__file__, _joined_walk.__file__
+FILES = __file__, _joined_layout.__file__, _joined_walk.__file__, _joined_finish.__file__
 SOURCE = hashlib.sha256(b"".join(Path(path).read_bytes() for path in FILES)).hexdigest()
 _takes_order: ContextVar[bool] = ContextVar("takes_order", default=False)
 
@@ -53,6 +53,22 @@ class JoinedBackward(FlashAttentionBackwardSm90):
 
     joined: int = 1
     order: str = TILES
+    finishes: str = ""  # dq inside: "" no, "clear": every call clears the sums before, "keep": finishing clears them
+    masking: int = 1  # auxiliary tensors of the mask; those behind them belong to finishing
+
+    def mma(self, *arguments: Any, is_dQ_wg: bool) -> None:
+        if self.finishes:
+            sums, scale, aux_data, lists = arguments[8], arguments[25], arguments[30], arguments[32]
+            self.finishing = lists, _joined_finish.Tensors(sums.iterator, *aux_data.tensors[self.masking :], scale)
+        super().mma(*arguments, is_dQ_wg=is_dQ_wg)
+
+    def epilogue_dKV(self, *arguments: Any) -> None:
+        super().epilogue_dKV(*arguments)
+        if self.finishes:
+            thread, n_block, head, batch = arguments[11:15]
+            lists, tensors = self.finishing
+            shape = self.joined, self.tile_m, self.tile_hdim, self.num_mma_threads, self.finishes == "keep", self.dtype
+            _joined_finish.finish(lists, batch, head, n_block, thread, tensors, *shape)
 
     @cute.jit
     def __call__(
@@ -179,8 +195,10 @@ def _compiling(kernel: JoinedBackward) -> Iterator[None]:
     _Patches.install()
     heads = kernel.joined if kernel.order == WHOLE_HEADS else 0
     takes_order, heads_of_walk = _takes_order.set(True), _joined_walk.heads_of_walk.set(heads)
+    walk_finishes = _joined_walk.walk_finishes.set((kernel.num_threads - 96 if kernel.finishes else 0, kernel.masking))
     try:
         yield
     finally:
         _takes_order.reset(takes_order)
         _joined_walk.heads_of_walk.reset(heads_of_walk)
+        _joined_walk.walk_finishes.reset(walk_finishes)

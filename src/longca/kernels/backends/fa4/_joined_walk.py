@@ -18,7 +18,10 @@ import cutlass
 import cutlass.cute as cute
 import flash_attn.cute.block_sparse_utils as sparse_loops
 
+from longca.kernels.backends.fa4._joined_finish import additions_complete
+
 heads_of_walk: ContextVar[int] = ContextVar("heads_of_walk", default=0)  # 0: the library's own loops
+walk_finishes: ContextVar[tuple[int, int]] = ContextVar("walk_finishes", default=(0, 0))
 
 
 @cute.jit
@@ -143,8 +146,11 @@ def with_products(original: Callable[..., Any]) -> Callable[..., Any]:
         if not heads:
             return original(*arguments, **options)
         *where, multiply_tile, mask, mask_mod = arguments
+        aux_data, (threads, masking) = options["aux_data"], walk_finishes.get()
+        if threads:
+            aux_data = type(aux_data)(aux_data.tensors[:masking], None)
         masks = dict(batch_idx=where[1], head_idx=where[2], n_block=where[3], thr_mma=options["thr_mma_SdP"])
-        masks |= dict(mask_seqlen=True, mask_causal=False, aux_data=options["aux_data"], fastdiv_mods=options["fastdiv_mods"])
+        masks |= dict(mask_seqlen=True, mask_causal=False, aux_data=aux_data, fastdiv_mods=options["fastdiv_mods"])
         mask_full = partial(mask.apply_mask, **masks)
         return _multiply(*where, multiply_tile, partial(mask_full, mask_mod=mask_mod), mask_full, heads)
 
@@ -162,6 +168,8 @@ def with_stores(original: Callable[..., Any]) -> Callable[..., Any]:
         def store_tile(tile: Any) -> None:
             sparse_loops._store_one_dQaccum_sm90(tile, sums_here, sums_there, *sizes)
 
-        return _store(*where, store_tile, heads)
+        _store(*where, store_tile, heads)
+        if threads := walk_finishes.get()[0]:
+            additions_complete(threads)
 
     return store
