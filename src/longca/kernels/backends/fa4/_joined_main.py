@@ -113,7 +113,7 @@ class JoinedBackward(FlashAttentionBackwardSm90):
         )
 
     def with_joined_heads(self, tensor: cute.Tensor, row_mode: int, head_mode: int, tile: int) -> cute.Tensor:
-        if self.joined == 1:
+        if self.joined == 1 and self.order == TILES:
             return tensor
         aligned = 128 // tensor.element_type.width
         stride = tuple(step if isinstance(step, int) else cute.assume(step, divby=aligned) for step in tensor.stride)
