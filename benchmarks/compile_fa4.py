@@ -1,4 +1,4 @@
-"""Compile what FlashAttention-4 needs for a suite, ahead of time and without a GPU, into a folder that a machine with GPUs then uses.
+"""Compile what fa4 and band_cute need for a suite, ahead of time and without a GPU, into a folder that a machine with GPUs then uses.
 
     python benchmarks/compile_fa4.py paper-kernel --cache out/fa4-cache
     python benchmarks/compile_fa4.py paper-cp --nproc 8 --cache out/fa4-cache
@@ -51,12 +51,12 @@ def cells_of(name: str, gpus: int) -> Iterator[Cell]:
     if suite.level is LevelName.CP:
         cells = ManyDevices(suite.changed(nproc=gpus, kernels=("fa4",)), "cuda", nproc=gpus).cells(())
     else:
-        cells = make_cells(suite, ["fa4"], "cuda")
+        cells = make_cells(suite, ["fa4", "band_cute"], "cuda")
     yield from dict.fromkeys(cell.job for cell in cells)
 
 
 def compile_for(cell: Cell) -> None:
-    """Everything that fa4 prepares for a cell; nothing is kept but what FA4 writes into its cache."""
+    """Prepares the kernel of a cell; nothing is kept but what FA4 writes into its cache."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     mask = mask_of(cell.problem)
@@ -70,7 +70,7 @@ def compile_for(cell: Cell) -> None:
                 plan.program(comm)
             return
         for kernel in registry.choices(cell.kernel):
-            if registry.supports(kernel, mask, case):
+            if registry.available(kernel, "cuda") and registry.supports(kernel, mask, case):
                 kernel.prepare(mask, case)
 
 

@@ -48,7 +48,9 @@ FRAMEWORK = (
 )
 EDITS = {  # file: the kernels and methods whose versions change
     "kernels/backends/flex/_blocks.py": {"flex"},
-    "kernels/backends/fa4/_intervals.py": {"fa4:native", "fa4:varlen", "fa4:bands", "fa4:blocks"},
+    "kernels/backends/fa4/_intervals.py": {"fa4:native", "fa4:varlen", "fa4:bands", "fa4:blocks", "band_cute"},
+    "kernels/backends/band_cute/_walk.py": {"band_cute"},
+    "kernels/backends/band_cute/_order.py": {"band_cute"},
     "kernels/backends/block_triton/_lists.py": {"block_triton"},
     "kernels/backends/torch_attention.py": {"torch:plain", "torch:chunked"},
     "kernels/backends/cudnn/graph.py": {"cudnn"},

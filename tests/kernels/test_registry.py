@@ -74,7 +74,7 @@ def test_kernels_of_documents_and_windows_take_masks_that_are_just_that(label: s
         assert not isinstance(answer, No) or answer.reason
 
 
-@pytest.mark.parametrize("label", ["fa4:bands", "cudnn_flex", "flex", "ffa", "flashmask", "torch:plain", "torch:chunked"])
+@pytest.mark.parametrize("label", ["fa4:bands", "band_cute", "cudnn_flex", "flex", "ffa", "flashmask", "torch:plain", "torch:chunked"])
 def test_kernels_of_any_band_mask_know_the_masks_of_the_paper(label: str) -> None:
     case = Case(4096, 4096, 64, 8, 128, 128, "bf16", "cuda")
     for name in PAPER:

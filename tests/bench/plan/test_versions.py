@@ -40,7 +40,7 @@ METHODS = {"ulysses", "ring_p2p", "ring_allgather", "usp", "loongtrain", "magi"}
 # what editing a file changes: kernels by their name, whatever the variant, and methods
 EDITED = {
     "kernels/backends/block_triton/_kernels.py": {"block_triton", "derived"},
-    "kernels/backends/fa4/_bands.py": {"fa4"},
+    "kernels/backends/fa4/_bands.py": {"fa4", "band_cute"},
     "kernels/backends/torch_attention.py": {"torch"},
     "parallel/primitives/ring.py": {"ring_p2p", "usp", "loongtrain"},
     "parallel/methods/usp.py": {"usp", "loongtrain"},

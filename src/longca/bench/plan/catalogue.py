@@ -161,7 +161,10 @@ def _obstacle(label: str, trials: Sequence[Trial], device: str) -> str:
 
 
 def _trials(suite: Suite, device: str) -> list[Trial]:
-    """The masks and cases of a suite at a short length; block patterns are the slowest to make, so all kernels share them."""
+    """Returns the masks and cases of a suite at a short length, without and with the backward that it has: a kernel may take either alone.
+
+    Block patterns are the slowest to make, so all kernels share them."""
     short = suite.changed(seqlens=(SAMPLE_LENGTH,), passes=(Pass.FWD,), seeds=suite.seed_list[:1], dense=())
     masks = [(cell, cell.build_mask()) for cell in make_cells(short, [""], device)]
-    return [(mask, cell.case(mask)) for cell, mask in masks]
+    backwards = sorted({False, any(pass_ is not Pass.FWD for pass_ in suite.passes)})
+    return [(mask, replace(cell.case(mask), backward=backward)) for backward in backwards for cell, mask in masks]
