@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from longca.kernels.backends.fa4._bands import BandAttention, Tuning, backward_rows
-from longca.kernels.backends.fa4._joined_layout import HEAD_BITS, HEADS, TILES, WHOLE_HEADS
+from longca.kernels.backends.fa4._joined_layout import HEAD_BITS, HEADS, TILES, UNIT, WHOLE_HEADS
 from longca.kernels.lower import upload
 
 if TYPE_CHECKING:
@@ -87,6 +87,26 @@ def documents_first(query_tiles: NDArray[np.int64], document: NDArray[np.int64],
     return np.asarray(tile + (head << HEAD_BITS), np.int32)[order]
 
 
+def with_conversions(blocks: NDArray[np.int32], lists: TileLists, joined: int, heads_q: int, tiles: int) -> NDArray[np.int32]:
+    """Returns the thread blocks with those that convert UNIT query tiles of a head, some time after the last block that adds to them.
+    Their key tile is behind the last one, and their head is the number of the unit. The end is filled with units that do not exist."""
+    key_tiles, units = len(lists.full_ptr) - 1, -(-tiles // UNIT)
+    place = np.empty((heads_q // joined, key_tiles), np.int64)
+    place[blocks >> HEAD_BITS, blocks & ((1 << HEAD_BITS) - 1)] = np.arange(len(blocks))
+    last = np.full((heads_q // joined, units), -1, np.int64)
+    for ptr, index in ((lists.full_ptr, lists.full_idx), (lists.partial_ptr, lists.partial_idx)):
+        key = np.repeat(np.arange(key_tiles), np.diff(ptr))
+        pair = np.unique(key.astype(np.int64) * units + index // UNIT)
+        for head in range(len(last)):
+            np.maximum.at(last[head], pair % units, place[head, pair // units])
+    item = np.arange(heads_q * units)
+    after = last[item // units // joined, item % units] + MULTIPROCESSORS * 3 // 2
+    missing = -(len(blocks) + len(item)) % key_tiles
+    numbers = np.concatenate([blocks, key_tiles + (np.arange(len(item) + missing) << HEAD_BITS)])
+    when = np.concatenate([np.arange(len(blocks)), after, np.full(missing, len(blocks) + len(item) + MULTIPROCESSORS * 2)])
+    return np.asarray(numbers[np.argsort(when, kind="stable")], np.int32)
+
+
 def with_joined_heads(lists: TileLists, heads: int, tiles: int = 0) -> TileLists:
     """Returns the lists of query tiles for rows in which tile 0 of each head comes first, then tile 1 of each head, and so on; or, if the
     number of `tiles` of a head is given, for rows in which all tiles of a head come before those of the next."""
@@ -130,12 +150,18 @@ class JoinedAttention(BandAttention):
         self.order = joining.order if self.heads > 1 or joining.finishes else TILES
         options["mask_mod"] = _joined_main.JoinedIntervals(options["mask_mod"], self.heads, self.order)
         in_lists = 1 if self.order == WHOLE_HEADS else self.heads
+        finishes = bool(joining.finishes)
+        if finishes:  # a list without tiles, behind the last: that of the thread blocks that convert dq
+            ends = {name: np.append(getattr(lists, name), getattr(lists, name)[-1]) for name in ("full_ptr", "partial_ptr")}
+            lists_here = type(lists)(full_idx=lists.full_idx, partial_idx=lists.partial_idx, **ends)
+        else:
+            lists_here = lists
         options["lists"], options["pattern"] = self.library.normalize_block_sparse_config_bwd(
-            self._lists(with_joined_heads(lists, in_lists, case.seqlen_q // tile[0] if self.order == HEADS else 0), tile, packed=False),
+            self._lists(with_joined_heads(lists_here, in_lists, case.seqlen_q // tile[0] if self.order == HEADS else 0), tile, packed=False),
             batch_size=1,
             num_head=case.heads_q // self.heads,
             seqlen_q=case.seqlen_q * in_lists,
-            seqlen_k=case.seqlen_k,
+            seqlen_k=(-(-case.seqlen_k // tile[1]) + finishes) * tile[1],
             block_size=tile,
             q_subtile_factor=1,
         )
@@ -155,6 +181,8 @@ class JoinedAttention(BandAttention):
             blocks = heavy_first(lengths, heads)
         elif self.joining.documents_first:
             blocks = documents_first(lengths, documents(lists), heads)
+        if self.joining.finishes and blocks is not None:
+            blocks = with_conversions(blocks, lists, self.heads, self.case.heads_q, self.case.seqlen_q // self.config.m_block_size)
         return None if blocks is None else upload(blocks, self.case.device)
 
     def _config(self) -> Any:
@@ -238,7 +266,7 @@ class JoinedAttention(BandAttention):
         """Runs the main kernel on q, k, v, dout, base-2 lse, delta, sums of dq, and dk and dv or their sums."""
         library, options = self.library, self.backward_options
         lists = (*options["lists"][:4], None, None, None, None)
-        rest = (self.case.softmax_scale, library.AuxData(self.aux, None), lists, options["order"])
+        rest = (self.case.softmax_scale, library.AuxData(self.aux, None), lists, options["order"], self._counters())
         kept, key = COMPILED.of(library), self._key(*tensors)
         if key not in kept:
             kept[key] = self._compile(*tensors)
@@ -280,7 +308,15 @@ class JoinedAttention(BandAttention):
         aux = library.AuxData([library.to_cute_aux_tensor(tensor) for tensor in self.aux], None)
         order = None if options["order"] is None else library.to_cute_tensor(options["order"], assumed_align=4)
         lists = library.to_cute_block_sparse_tensors(options["lists"])
-        return _joined_main.compiled(kernel, *map(library.to_cute_tensor, tensors), case.softmax_scale, aux, lists, order)
+        counters = self._counters()
+        counters = None if counters is None else library.to_cute_tensor(counters, assumed_align=4, leading_dim=0)
+        return _joined_main.compiled(kernel, *map(library.to_cute_tensor, tensors), case.softmax_scale, aux, lists, order, counters)
+
+    def _counters(self) -> Tensor | None:
+        """Returns the counters as [tiles, 1, heads, 1]."""
+        if not self.joining.finishes:
+            return None
+        return self.counters.view(1, self.case.heads_q, 1, -1).permute(3, 2, 1, 0)
 
 
 class _Compiled:

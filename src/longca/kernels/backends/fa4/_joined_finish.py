@@ -21,17 +21,18 @@ import cutlass.cute as cute
 from cutlass import Float32, Int32, Int64, const_expr
 from cutlass._mlir.dialects import llvm
 from cutlass.cutlass_dsl import T, dsl_user_op
-from flash_attn.cute.named_barrier import NamedBarrierBwd
+from flash_attn.cute import barrier
+
+from longca.kernels.backends.fa4._joined_layout import UNIT
 
 CHUNK = 64  # rows and columns
 GROUP_FLOATS = CHUNK * 8  # of 8 neighbouring columns
 WARP_FLOATS = 16 * 8  # of 8 neighbouring columns and 16 rows
-ADDED = max(NamedBarrierBwd) + 1  # the named barrier, after those of the library, that says that all additions of a block are complete
 STEPS_AT_ONCE = 4  # a lane loads 64 bytes per step
 
 
 class Tensors(NamedTuple):
-    """What finishing needs beside the lists of tiles."""
+    """What finishing needs."""
 
     sums: Any  # pointer, fp32 [heads, tiles, rows x head size]
     dq: Any  # [tokens, heads, head size]
@@ -41,58 +42,55 @@ class Tensors(NamedTuple):
 
 
 @cute.jit
-def additions_complete(threads: cutlass.Constexpr) -> None:
-    """Called by the warp that adds, after its last addition."""
+def count_additions(lists: Any, batch: Any, head: Any, n_block: Any, counters: Any, heads: cutlass.Constexpr) -> None:
+    """Called by the warp that adds, after its last addition: counts the key tile in all query tiles that it was added to."""
+    partial_count, partial_index, full_count, full_index, *_ = lists
+    partial_tiles, full_tiles = partial_count[batch, head, n_block], full_count[batch, head, n_block]
     cute.arch.cp_async_bulk_wait_group(0, read=False)
     cute.arch.fence_proxy("async.global")
-    cute.arch.barrier_arrive(barrier_id=ADDED, number_of_threads=threads)
+    cute.arch.sync_warp()
+    lane = cute.arch.lane_idx()
+    tiles = counters.shape[0]
+    for joined in cutlass.range(heads, unroll=1):
+        here = counters.iterator + (head * heads + joined) * tiles
+        for number in cutlass.range(lane, partial_tiles, cute.arch.WARP_SIZE, unroll=1):
+            barrier.red_release(here + partial_index[batch, head, n_block, number], 1)
+        for number in cutlass.range(lane, full_tiles, cute.arch.WARP_SIZE, unroll=1):
+            barrier.red_release(here + full_index[batch, head, n_block, number], 1)
 
 
 @cute.jit
-def finish(
-    lists: Any,
-    batch: Any,
-    head: Any,
-    n_block: Any,
+def convert_unit(
+    item: Any,
     thread: Any,
     tensors: Any,
-    heads: cutlass.Constexpr,
     tile_m: cutlass.Constexpr,
     tile_hdim: cutlass.Constexpr,
     threads: cutlass.Constexpr,
     clears: cutlass.Constexpr,
     dtype: cutlass.Constexpr,
 ) -> None:
-    """Counts the additions of this thread block and converts the tiles that they completed."""
-    partial_count, partial_index, full_count, full_index, *_ = lists
-    partial_tiles = partial_count[batch, head, n_block]
-    tiles_here = partial_tiles + full_count[batch, head, n_block]
-    warps = threads // cute.arch.WARP_SIZE
-    if tiles_here > 0:
-        cute.arch.barrier(barrier_id=ADDED, number_of_threads=threads + cute.arch.WARP_SIZE)
-        warp, lane = cute.arch.make_warp_uniform(thread // cute.arch.WARP_SIZE), thread % cute.arch.WARP_SIZE
-        tiles = cute.size(tensors.expected.shape[0])
-        entries = tiles_here * heads
-        for first in cutlass.range(0, entries, threads, unroll=1):
-            entry = first + lane * warps + warp
-            complete = Int32(-1)  # the place of a tile among all heads, if this block completed it
-            if entry < entries:
-                joined = entry // tiles_here
-                number = entry - joined * tiles_here
-                tile = Int32(0)
-                if number < partial_tiles:
-                    tile = partial_index[batch, head, n_block, number]
-                else:
-                    tile = full_index[batch, head, n_block, number - partial_tiles]
-                place = (head * heads + joined) * tiles + tile
-                last = tensors.expected[tile] - 1
-                before = count_up(tensors.counters.iterator + place, last)
-                if before == last:
-                    complete = place
-            for other in cutlass.range(cute.arch.WARP_SIZE, unroll=1):
-                place = cute.arch.shuffle_sync(complete, other)
-                if place >= 0:
+    """Converts UNIT neighbouring tiles of a head, each by one warp, when all parts were added."""
+    warp, lane = cute.arch.make_warp_uniform(thread // cute.arch.WARP_SIZE), thread % cute.arch.WARP_SIZE
+    tiles = cute.size(tensors.expected.shape[0])
+    units = (tiles + UNIT - 1) // UNIT
+    head = item // units
+    first = (item - head * units) * UNIT
+    if head * tiles < cute.size(tensors.counters.shape[0]):
+        for number in cutlass.range(warp, UNIT, threads // cute.arch.WARP_SIZE, unroll=1):
+            tile = first + number
+            if tile < tiles:
+                place = head * tiles + tile
+                expected = tensors.expected[tile]
+                counter = tensors.counters.iterator + place
+                if expected > 0:
+                    added = barrier.ld_acquire(counter)
+                    while added < expected:
+                        pause()
+                        added = barrier.ld_acquire(counter)
                     convert(place, tiles, lane, tensors, tile_m, tile_hdim, clears, dtype)
+                    if lane == 0:
+                        store_word(counter.toint(), Int32(0))
 
 
 @cute.jit
@@ -142,10 +140,13 @@ def _asm(code: str, constraints: str, operands: list[Any], result: Any = None) -
 
 
 @dsl_user_op
-def count_up(counter: cute.Pointer, last: Int32, *, loc: Any = None, ip: Any = None) -> Int32:
-    """Returns the counter before it was counted up; the count after `last` is 0. What others did before they counted is seen here."""
-    operands = [counter.toint(loc=loc, ip=ip).ir_value(), Int32(last).ir_value(loc=loc, ip=ip)]
-    return Int32(_asm("atom.acq_rel.gpu.global.inc.u32 $0, [$1], $2;", "=r,l,r", operands, T.i32()))
+def pause(*, loc: Any = None, ip: Any = None) -> None:
+    _asm("nanosleep.u32 200;", "", [])
+
+
+@dsl_user_op
+def store_word(address: Int64, word: Int32, *, loc: Any = None, ip: Any = None) -> None:
+    _asm("st.global.b32 [$0], $1;", "l,r", [Int64(address).ir_value(loc=loc, ip=ip), Int32(word).ir_value(loc=loc, ip=ip)])
 
 
 @dsl_user_op

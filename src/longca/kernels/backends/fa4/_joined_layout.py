@@ -6,6 +6,7 @@ from typing import Any
 
 Layout = tuple[tuple[Any, ...], tuple[Any, ...]]  # shape and strides; a mode may itself be a tuple
 TILES, HEADS, WHOLE_HEADS = "tiles", "heads", "whole heads"  # which query tiles of joined heads follow each other, see `_joined.Joining`
+UNIT = 32  # query tiles that a converting thread block takes
 HEAD_BITS = 16  # a thread block in an order of blocks: key tile + 2^16 * head
 
 

@@ -62,13 +62,76 @@ class JoinedBackward(FlashAttentionBackwardSm90):
             self.finishing = lists, _joined_finish.Tensors(sums.iterator, *aux_data.tensors[self.masking :], scale)
         super().mma(*arguments, is_dQ_wg=is_dQ_wg)
 
+    def dQaccum_store(self, *arguments: Any) -> None:
+        token = _joined_walk.counters_of_walk.set(arguments[6])
+        try:
+            super().dQaccum_store(*arguments)
+        finally:
+            _joined_walk.counters_of_walk.reset(token)
+
     def epilogue_dKV(self, *arguments: Any) -> None:
-        super().epilogue_dKV(*arguments)
         if self.finishes:
-            thread, n_block, head, batch = arguments[11:15]
-            lists, tensors = self.finishing
-            shape = self.joined, self.tile_m, self.tile_hdim, self.num_mma_threads, self.finishes == "keep", self.dtype
-            _joined_finish.finish(lists, batch, head, n_block, thread, tensors, *shape)
+            self.store_or_convert(*arguments)
+        else:
+            super().epilogue_dKV(*arguments)
+
+    @cute.jit
+    def store_or_convert(
+        self,
+        acc_dV: Any,
+        mdV: Any,
+        sV: Any,
+        acc_dK: Any,
+        mdK: Any,
+        sK: Any,
+        seqlen: Any,
+        tma_atom_dK: Any,
+        tma_atom_dV: Any,
+        tiled_mma_dK: Any,
+        tiled_mma_dV: Any,
+        tidx: Any,
+        n_block: Any,
+        head_idx: Any,
+        batch_idx: Any,
+        qhead_per_kvhead_divmod: Any,
+        mdK_semaphore: Any,
+        mdV_semaphore: Any,
+    ) -> None:
+        """A thread block behind the last key tile converts dq; the number of its head says which part."""
+        lists, tensors = self.finishing
+        if n_block + 1 < lists[0].shape[2]:
+            FlashAttentionBackwardSm90.epilogue_dKV(
+                self,
+                acc_dV,
+                mdV,
+                sV,
+                acc_dK,
+                mdK,
+                sK,
+                seqlen,
+                tma_atom_dK,
+                tma_atom_dV,
+                tiled_mma_dK,
+                tiled_mma_dV,
+                tidx,
+                n_block,
+                head_idx,
+                batch_idx,
+                qhead_per_kvhead_divmod,
+                mdK_semaphore,
+                mdV_semaphore,
+            )
+        else:
+            _joined_finish.convert_unit(
+                head_idx,
+                tidx,
+                tensors,
+                self.tile_m,
+                self.tile_hdim,
+                self.num_mma_threads,
+                self.finishes == "keep",
+                self.dtype,
+            )
 
     @cute.jit
     def __call__(
@@ -86,6 +149,7 @@ class JoinedBackward(FlashAttentionBackwardSm90):
         aux_data: Any,
         lists: Any,
         order: Any,
+        counters: Any,
         stream: Any,
     ) -> None:
         rows, row_sums = self.tile_m, self.tile_m * self.tile_hdim
@@ -106,6 +170,7 @@ class JoinedBackward(FlashAttentionBackwardSm90):
             mdK,
             mdV,
             softmax_scale,
+            mdQ_semaphore=counters,
             aux_data=aux_data,
             blocksparse_tensors=lists,
             mCuTotalMBlocks=order,
@@ -147,6 +212,8 @@ def _with_order_given(original: Callable[..., Any]) -> Callable[..., Any]:
         params = original(args, **where)
         if _takes_order.get():
             params.num_splits_dynamic_ptr = args.cu_total_m_blocks_ptr
+            if _joined_walk.masking_tensors.get():
+                params.num_head = cute.size(args.cu_total_m_blocks_ptr.shape) // params.num_block
         return params
 
     return create
@@ -195,10 +262,10 @@ def _compiling(kernel: JoinedBackward) -> Iterator[None]:
     _Patches.install()
     heads = kernel.joined if kernel.order == WHOLE_HEADS else 0
     takes_order, heads_of_walk = _takes_order.set(True), _joined_walk.heads_of_walk.set(heads)
-    walk_finishes = _joined_walk.walk_finishes.set((kernel.num_threads - 96 if kernel.finishes else 0, kernel.masking))
+    masking_tensors = _joined_walk.masking_tensors.set(kernel.masking if kernel.finishes else 0)
     try:
         yield
     finally:
         _takes_order.reset(takes_order)
         _joined_walk.heads_of_walk.reset(heads_of_walk)
-        _joined_walk.walk_finishes.reset(walk_finishes)
+        _joined_walk.masking_tensors.reset(masking_tensors)

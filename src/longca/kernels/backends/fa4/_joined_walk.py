@@ -18,10 +18,11 @@ import cutlass
 import cutlass.cute as cute
 import flash_attn.cute.block_sparse_utils as sparse_loops
 
-from longca.kernels.backends.fa4._joined_finish import additions_complete
+from longca.kernels.backends.fa4._joined_finish import count_additions
 
 heads_of_walk: ContextVar[int] = ContextVar("heads_of_walk", default=0)  # 0: the library's own loops
-walk_finishes: ContextVar[tuple[int, int]] = ContextVar("walk_finishes", default=(0, 0))
+masking_tensors: ContextVar[int] = ContextVar("masking_tensors", default=0)  # auxiliary tensors of the mask; 0: all of them
+counters_of_walk: ContextVar[Any] = ContextVar("counters_of_walk", default=None)
 
 
 @cute.jit
@@ -146,8 +147,8 @@ def with_products(original: Callable[..., Any]) -> Callable[..., Any]:
         if not heads:
             return original(*arguments, **options)
         *where, multiply_tile, mask, mask_mod = arguments
-        aux_data, (threads, masking) = options["aux_data"], walk_finishes.get()
-        if threads:
+        aux_data, masking = options["aux_data"], masking_tensors.get()
+        if masking:
             aux_data = type(aux_data)(aux_data.tensors[:masking], None)
         masks = dict(batch_idx=where[1], head_idx=where[2], n_block=where[3], thr_mma=options["thr_mma_SdP"])
         masks |= dict(mask_seqlen=True, mask_causal=False, aux_data=aux_data, fastdiv_mods=options["fastdiv_mods"])
@@ -169,7 +170,7 @@ def with_stores(original: Callable[..., Any]) -> Callable[..., Any]:
             sparse_loops._store_one_dQaccum_sm90(tile, sums_here, sums_there, *sizes)
 
         _store(*where, store_tile, heads)
-        if threads := walk_finishes.get()[0]:
-            additions_complete(threads)
+        if counters_of_walk.get() is not None:
+            count_additions(*where, counters_of_walk.get(), heads)
 
     return store
