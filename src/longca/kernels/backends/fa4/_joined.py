@@ -87,24 +87,29 @@ def documents_first(query_tiles: NDArray[np.int64], document: NDArray[np.int64],
     return np.asarray(tile + (head << HEAD_BITS), np.int32)[order]
 
 
-def with_conversions(blocks: NDArray[np.int32], lists: TileLists, joined: int, heads_q: int, tiles: int) -> NDArray[np.int32]:
-    """Returns the thread blocks with those that convert UNIT query tiles of a head, some time after the last block that adds to them.
-    Their key tile is behind the last one, and their head is the number of the unit. The end is filled with units that do not exist."""
+def with_conversions(
+    blocks: NDArray[np.int32], lists: TileLists, joined: int, heads_q: int, tiles: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Returns the thread blocks with those that convert UNIT query tiles of a head, some time after the last block that adds to them; and
+    the query tiles in the order in which they are complete, from which units are cut. The key tile of a converting block is behind the last
+    one, and its head is the number of the unit. The end is filled with units that do not exist."""
     key_tiles, units = len(lists.full_ptr) - 1, -(-tiles // UNIT)
     place = np.empty((heads_q // joined, key_tiles), np.int64)
     place[blocks >> HEAD_BITS, blocks & ((1 << HEAD_BITS) - 1)] = np.arange(len(blocks))
-    last = np.full((heads_q // joined, units), -1, np.int64)
+    last_key = np.full(tiles, -1, np.int64)  # of head 0: the place of the last block that adds to a tile
     for ptr, index in ((lists.full_ptr, lists.full_idx), (lists.partial_ptr, lists.partial_idx)):
-        key = np.repeat(np.arange(key_tiles), np.diff(ptr))
-        pair = np.unique(key.astype(np.int64) * units + index // UNIT)
-        for head in range(len(last)):
-            np.maximum.at(last[head], pair % units, place[head, pair // units])
+        np.maximum.at(last_key, index, place[0, np.repeat(np.arange(key_tiles), np.diff(ptr))])
+    turns = np.argsort(last_key, kind="stable")
+    key_of_place = np.empty(len(blocks), np.int64)
+    key_of_place[place[0]] = np.arange(key_tiles)
+    last_turn = np.minimum(np.arange(1, units + 1) * UNIT, tiles) - 1
+    last = place[:, key_of_place[np.maximum(last_key[turns[last_turn]], place[0].min())]]
     item = np.arange(heads_q * units)
     after = last[item // units // joined, item % units] + MULTIPROCESSORS * 3 // 2
     missing = -(len(blocks) + len(item)) % key_tiles
     numbers = np.concatenate([blocks, key_tiles + (np.arange(len(item) + missing) << HEAD_BITS)])
     when = np.concatenate([np.arange(len(blocks)), after, np.full(missing, len(blocks) + len(item) + MULTIPROCESSORS * 2)])
-    return np.asarray(numbers[np.argsort(when, kind="stable")], np.int32)
+    return np.asarray(numbers[np.argsort(when, kind="stable")], np.int32), np.asarray(turns, np.int32)
 
 
 def with_joined_heads(lists: TileLists, heads: int, tiles: int = 0) -> TileLists:
@@ -182,7 +187,9 @@ class JoinedAttention(BandAttention):
         elif self.joining.documents_first:
             blocks = documents_first(lengths, documents(lists), heads)
         if self.joining.finishes and blocks is not None:
-            blocks = with_conversions(blocks, lists, self.heads, self.case.heads_q, self.case.seqlen_q // self.config.m_block_size)
+            blocks, turns = with_conversions(blocks, lists, self.heads, self.case.heads_q, self.case.seqlen_q // self.config.m_block_size)
+            self.turns = upload(turns, self.case.device)
+            self.turns.__leading_dim__, self.turns.__assumed_align__ = 0, 4  # type: ignore[attr-defined]
         return None if blocks is None else upload(blocks, self.case.device)
 
     def _config(self) -> Any:
@@ -214,7 +221,7 @@ class JoinedAttention(BandAttention):
                 dq.zero_()
             target = dq[0]
             target.__leading_dim__, target.__assumed_align__ = 2, 16
-            self.aux += [target, self.expected, self.counters]
+            self.aux += [target, self.expected, self.turns, self.counters]
         sums_kv, has_sums = [dk, dv], self.heads < case.group
         if has_sums:
             sums_kv = [k.new_zeros(1, case.heads_kv, keys * case.head_dim, dtype=torch.float32) for _ in range(2)]

@@ -37,6 +37,7 @@ class Tensors(NamedTuple):
     sums: Any  # pointer, fp32 [heads, tiles, rows x head size]
     dq: Any  # [tokens, heads, head size]
     expected: Any  # [tiles]: key tiles that add to each query tile
+    turns: Any  # [tiles]: query tiles, those that are complete first before others
     counters: Any  # [heads x tiles]: key tiles added so far; 0 between calls
     scale: Any
 
@@ -70,7 +71,7 @@ def convert_unit(
     clears: cutlass.Constexpr,
     dtype: cutlass.Constexpr,
 ) -> None:
-    """Converts UNIT neighbouring tiles of a head, each by one warp, when all parts were added."""
+    """Converts UNIT tiles of a head, each by one warp, when all parts were added."""
     warp, lane = cute.arch.make_warp_uniform(thread // cute.arch.WARP_SIZE), thread % cute.arch.WARP_SIZE
     tiles = cute.size(tensors.expected.shape[0])
     units = (tiles + UNIT - 1) // UNIT
@@ -78,8 +79,9 @@ def convert_unit(
     first = (item - head * units) * UNIT
     if head * tiles < cute.size(tensors.counters.shape[0]):
         for number in cutlass.range(warp, UNIT, threads // cute.arch.WARP_SIZE, unroll=1):
-            tile = first + number
-            if tile < tiles:
+            turn = first + number
+            if turn < tiles:
+                tile = tensors.turns[turn]
                 place = head * tiles + tile
                 expected = tensors.expected[tile]
                 counter = tensors.counters.iterator + place
