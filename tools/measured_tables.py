@@ -21,7 +21,7 @@ from longca.text import format_size
 ROOT = Path(__file__).parents[1]
 PASSES = (Pass.FWD, Pass.BWD)
 LENGTHS = (8192, 16384, 32768, 65536)
-LONG = 32768
+LONG, POWERED = 32768, 65536  # at the second, all kernels have the power of the moment
 PUBLISHED = ("fa2", "fa3", "cudnn", "flex", "flashmask", "sdpa", "ffa")
 OURS = {"fa2": "fa2:torch", "flashmask": "", "sdpa": "sdpa:cudnn", "ffa": ""}  # by the published name; empty: not in the journal
 PEERS, WITHOUT_IDEAS = ("fa4", "fa4:bands", "fa3", "cudnn_flex"), "the fastest without them"  # in backward_ideas.jsonl
@@ -136,7 +136,8 @@ def planning() -> str:
         here = {r.pass_: r for r in own if r.label == kernel}
         call = sum(r.times.median for r in here.values())
         plan_ms = max(r.plan_ms or 0.0 for r in here.values())
-        table.append([kernel, f"{plan_ms:.1f}", f"{max(plans):.1f}", f"{call:.1f}", f"{plan_ms / call:.2f}"])
+        passes = "" if len(here) == len(PASSES) else " (backward)"
+        table.append([kernel, f"{plan_ms:.1f}", f"{max(plans):.1f}", f"{call:.1f}{passes}", f"{plan_ms / call:.2f}"])
     made = median(r.build_ms or 0.0 for r in own)
     head = ["kernel", "plan, ms", "most of all masks, ms", "forward and backward, ms", "plan over call"]
     return markdown_table(head, table) + f"\n\nMaking the mask itself, with its documents, takes {made:.1f} ms for every kernel."
@@ -145,7 +146,7 @@ def planning() -> str:
 def energy() -> str:
     """Millijoules per token of one layer, of the fastest kernel: power beside the samples times the time."""
     table = []
-    timed = [r for r in _timed("h200/paper-kernel") if r.seqlen == LONG and r.watts]
+    timed = [r for r in _timed("h200/paper-kernel") if r.seqlen == POWERED and r.watts]
     for mask in _masks("h200/paper-kernel"):
         cells = []
         for pass_ in PASSES:
@@ -258,4 +259,5 @@ TABLES = {
     "planning": planning, "energy": energy, "methods": partial(methods, "simulated/h100-ib"),
     "methods-magi": partial(methods, "simulated/h100-ib-magi"), "simulation-error": simulation_error, "nearest-answers": nearest_answers,
     "backward-ideas": partial(backward_ideas, "2f057a9"), "backward-joined": partial(backward_ideas, "4b5028f"),
+    "backward-documents": partial(backward_ideas, "b4cfb00"), "backward-finished": partial(backward_ideas, "81936c1"),
 }  # fmt: skip

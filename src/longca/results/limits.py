@@ -44,23 +44,27 @@ def covered(bands: Bands, area: int, seqlen_q: int, seqlen_k: int, rows_per_tile
 
 class Limits:
     """The speeds that tiles allow, for the records of one or several journals. The dense speed of a pass is the highest of any kernel on
-    the mask `full`, at any length; a pass without one has no limit."""
+    the mask `full`, at any length, in all runs on devices of one name; a pass without one has no limit."""
 
     def __init__(self, results: Results) -> None:
-        self._masks = results.masks
+        self._results, self._masks = results, results.masks
         self._bands: dict[str, Bands] = {}
         self._covered: dict[tuple[str, int], float | None] = {}
         self._dense: dict[Group, float] = {}
         for record in results.records:
             if record.mask == DENSE and is_limited(record):
-                group = _group(record)
+                group = self._group(record)
                 self._dense[group] = max(self._dense.get(group, 0.0), record.speed)
 
     def of(self, record: Record) -> float | None:
         """The limit of a timed record in TFLOP/s; None where it has none."""
-        dense = self._dense.get(_group(record)) if is_limited(record) else None
+        dense = self._dense.get(self._group(record)) if is_limited(record) else None
         share = None if dense is None else self._share(record)
         return None if dense is None or share is None else dense * share
+
+    def _group(self, record: Record) -> Group:
+        shape = (record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype, record.softcap, record.sinks)
+        return self._results.environment(record).name, record.pass_, *shape, record.deterministic
 
     def _share(self, record: Record) -> float | None:
         rows = tile_rows(record.pass_, record.heads_q, record.heads_kv)
@@ -81,8 +85,3 @@ class Limits:
 def is_limited(record: Record) -> bool:
     """Whether a record is one kernel's time on one device."""
     return record.ok and record.pass_ in LIMITED and record.ranks is None
-
-
-def _group(record: Record) -> Group:
-    shape = (record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype, record.softcap, record.sinks)
-    return record.env, record.pass_, *shape, record.deterministic
