@@ -1,5 +1,5 @@
+import gc
 import os
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +20,13 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LONGCA_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _freeze_modules() -> None:
+    """Collections skip what was imported before: looking through torch takes longer than most tests, and many of them end with one."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -43,11 +50,9 @@ def _forget_own_masks() -> Iterator[None]:
 
 
 @pytest.fixture
-def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def in_process() -> Iterator[None]:
     """Workers are in this process: for tests of what they find, not of how they end."""
-    from in_process import InProcessWorker
-    from longca.bench.one_device import level, workers
+    from in_process import workers_in_process
 
-    monkeypatch.setattr(sys, "path", [*sys.path])  # a plugin's folder is added to it
-    for module in (level, workers):
-        monkeypatch.setattr(module, "start_worker", InProcessWorker)
+    with workers_in_process():
+        yield

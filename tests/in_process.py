@@ -1,11 +1,14 @@
 """Workers in this process, for tests of what they find: a process of its own has to import torch first, which takes two seconds."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
 import msgspec
+import pytest
 
+from longca.bench.one_device import level, workers
 from longca.bench.one_device.messages import Hello, Reply
 from longca.bench.one_device.worker import Worker
 from longca.kernels import registry
@@ -15,6 +18,16 @@ from longca.results.settings import Limits
 def sent(message: Any) -> Any:
     """A message as the other side gets it."""
     return msgspec.json.decode(msgspec.json.encode(message))
+
+
+@contextmanager
+def workers_in_process() -> Iterator[None]:
+    """Workers that are started meanwhile are in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [*sys.path])  # a plugin's folder is added to it
+        for module in (level, workers):
+            patch.setattr(module, "start_worker", InProcessWorker)
+        yield
 
 
 class InProcessWorker:

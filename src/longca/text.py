@@ -22,6 +22,12 @@ def short(text: str, longest: int = LONGEST_REASON) -> str:
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
+def with_remark(reason: str, remark: str) -> str:
+    """The reason and the remark as one line of bounded length; where both are too long together, the reason is cut more than the remark."""
+    remark = short(remark, LONGEST_REASON // 2)
+    return f"{short(reason, LONGEST_REASON - len(remark) - 2)}; {remark}"
+
+
 def printable(text: str) -> str:
     """The text without what disturbs a terminal or cannot be written as UTF-8: control characters, halves of surrogate pairs."""
     if text.isprintable():

@@ -57,6 +57,28 @@ def test_findings_are_rows_and_tables() -> None:
     assert "<td>full</td>" in found._repr_html_()
 
 
+@pytest.mark.parametrize("trial", [False, True])
+def test_a_wrong_kernel_that_ends_the_process_in_a_later_call_stays_wrong(trial: bool) -> None:
+    """On the mask, or only in a trial."""
+    calls = 0
+
+    @longca.kernel
+    def leaves(q: Any, k: Any, v: Any, mask: Any, scale: float) -> Any:
+        nonlocal calls
+        usual = abs(scale - q.shape[2] ** -0.5) < 1e-9
+        calls += usual != trial
+        if calls > 1:
+            sys.exit(3)
+        return attend(q, k, v, torch.from_numpy(mask.dense()), q.shape[2] ** -0.5) + (not trial)
+
+    found = {row["mask"]: row for row in longca.verify(leaves, masks="causal", **SMALL).rows}
+    row = found["trial: another scale" if trial else "causal"]
+    assert row["status"] == "wrong"
+    assert row["reason"].startswith("out is off by ")
+    assert row["reason"].endswith("; in a later call it ends the process: sys.exit(3)")
+    assert row["out_error"] > row["out_allowed"]
+
+
 def test_documents_are_given_or_drawn_as_in_a_run() -> None:
     seen = []
 

@@ -22,6 +22,12 @@ def plugins() -> Path:
 
 
 @pytest.fixture(scope="session")
+def small() -> list[str]:
+    """The flags of `longca run` for a small shape; later flags win over them."""
+    return SMALL
+
+
+@pytest.fixture(scope="session")
 def start_run() -> Start:
     """Starts `longca run` with a small shape; later arguments win over it."""
 

@@ -1,4 +1,4 @@
-"""`best` where its choice was timed on a part of a call and has no memory for the whole: the next best kernel of the trial runs."""
+"""`best` where its choice, by records or by a trial of a part of a call, has no memory for the whole: the next best kernel runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from longca.cli import main
 from longca.kernels import registry
 from longca.kernels.backends import sdpa, torch_attention
 from longca.kernels.base import Case, Preference
-from longca.kernels.choice import chooser, kept, trial
+from longca.kernels.choice import chooser, kept, measured, trial
 from longca.kernels.choice.candidates import candidates
 from longca.kernels.choice.choice import Choice, Option
 from longca.kernels.choice.fallback import NO_MEMORY, next_best
@@ -139,6 +139,92 @@ def test_the_next_best_kernel_runs_and_is_right(failing: dict[str, set[str]], ch
     assert chooser.choose(mask, CASE).by_pass == {"fwd": forward, "bwd": backward or forward}
     chooser.forget()
     assert chooser.choose(mask, CASE).by_pass == {"fwd": "sdpa:flash", "bwd": "sdpa:flash"}  # as on disk
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, dict[str, float]]], None]:
+    """Sets the records of causal masks of 64 tokens, by pass and kernel: the time over that of the fastest. A trial is an error."""
+
+    def begin(slower: dict[str, dict[str, float]]) -> None:
+        shape = {"device": "a device", "mask": "causal, 1/2", "seqlen": 64, "heads": "4:2", "head_dim": "16", "dtype": "fp32"}
+        made = [
+            measured.Entry(**shape, pass_=pass_, kernels={label: measured.Standing(time, [""]) for label, time in times.items()})
+            for pass_, times in slower.items()
+        ]
+        monkeypatch.setattr(measured, "entries", lambda: made)
+        monkeypatch.setattr(chooser, "device_name", lambda device: "a device")
+        monkeypatch.setattr(trial, "run_trial", lambda *_: pytest.fail("a trial"))
+
+    return begin
+
+
+RECORDS = {
+    "fwd": {"sdpa:flash": 1.0, "torch:plain": 2.0, "torch:chunked": 3.0},
+    "bwd": {"sdpa:flash": 1.0, "torch:plain": 3.0, "torch:chunked": 2.0},
+}
+
+
+@pytest.mark.parametrize(
+    ("failing", "chose"),
+    [
+        ({}, "sdpa:flash"),
+        ({"sdpa:flash": {"bwd"}}, "sdpa:flash + torch:chunked"),
+        ({"sdpa:flash": {"fwd"}}, "torch:plain + sdpa:flash"),
+        ({"sdpa:flash": {"plan"}}, "torch:plain + torch:chunked"),
+        ({"sdpa:flash": {"bwd"}, "torch:chunked": {"plan"}}, "sdpa:flash + torch:plain"),
+    ],
+)
+def test_so_does_the_next_best_of_records(failing: dict[str, set[str]], chose: str, limit: Limit, recorded: Any) -> None:
+    limit(failing)
+    recorded(RECORDS)
+    mask, made = masks.causal(64), make(CASE)
+    is_right(gradients(mask, made), mask, made)
+    assert prepared_for(None, mask, CASE, None).kernel.chose == chose
+    forward, _, backward = chose.partition(" + ")
+    choice = chooser.choose(mask, CASE)
+    assert choice.by_pass == {"fwd": forward, "bwd": backward or forward}
+    assert choice == chooser.remembered(chooser.contest(mask, CASE)), "explain names what runs"
+    assert choice.source == "records"
+    chooser.forget()
+    assert chooser.choose(mask, CASE).by_pass == {"fwd": "sdpa:flash", "bwd": "sdpa:flash"}
+
+
+def test_where_no_kernel_of_records_has_memory_the_first_error_comes(limit: Limit, recorded: Any) -> None:
+    limit({label: {"bwd"} for label in RECORDS["bwd"]})
+    recorded(RECORDS)
+    with pytest.raises(torch.OutOfMemoryError, match="in the bwd"):
+        gradients(masks.causal(64), make(CASE))
+    assert chooser.choose(masks.causal(64), CASE).by_pass == {"fwd": "sdpa:flash", "bwd": "sdpa:flash"}
+
+
+def test_the_reason_after_records_names_the_kernel_without_memory(recorded: Any) -> None:
+    recorded(RECORDS)
+    mask = masks.causal(64)
+    choice, among = chooser.choose(mask, CASE), candidates(mask, CASE)
+    second = next_best(choice, among, "fwd", "functional")
+    assert second is not None
+    assert second.why == {
+        "fwd": f"next by records: 2.00 times the time of the fastest; {NO_MEMORY} with sdpa:flash",
+        "bwd": choice.why["bwd"],
+    }
+
+
+def test_kernels_without_records_come_last_in_the_order_of_preference(recorded: Any) -> None:
+    recorded({"fwd": {"sdpa:flash": 1.0, "torch:chunked": 9.0}})
+    asked = chooser.contest(masks.causal(64), replace(CASE, backward=False))
+    unknown = [kernel.label for kernel in asked.all.forward if kernel.label not in ("sdpa:flash", "torch:chunked")]
+    choice: Choice | None = Choice("sdpa:flash", "", "records", {"fwd": "records"}, {"fwd": chooser.options(asked, "fwd")})
+    order = []
+    while (choice := next_best(choice, asked.all, "fwd", "functional")) is not None:
+        order.append(choice.forward)
+    assert order == ["torch:chunked", *unknown]
+    assert unknown
+
+
+def test_what_must_be_deterministic_does_not_depend_on_memory(limit: Limit) -> None:
+    limit({"sdpa:flash": {"fwd"}})
+    with pytest.raises(torch.OutOfMemoryError):
+        longca.attention(*make(CASE)[:3], masks.causal(64), deterministic=True)
 
 
 def test_what_has_run_once_is_not_replaced(limit: Limit) -> None:

@@ -153,9 +153,8 @@ def test_a_kernel_that_fails_when_it_is_asked_breaks_no_plan(monkeypatch: pytest
         plan_of("ring_p2p", mask_of("causal"), case_of(197), 2, kernel="sdpa:math")
 
 
-def test_attention_in_a_training_script_takes_such_kernels_too() -> None:
-    with Pool(2) as pool:
-        answers = pool.run("parallel.jobs:gradients", {"method": "ulysses", "kernel": "sdpa:math"}, 60)
-        alone = pool.run("parallel.jobs:forward_alone", {"method": "ring_allgather", "kernel": "sdpa:math"}, 60)
+def test_attention_in_a_training_script_takes_such_kernels_too(pair: Pool) -> None:
+    answers = pair.run("parallel.jobs:gradients", {"method": "ulysses", "kernel": "sdpa:math"}, 60)
+    alone = pair.run("parallel.jobs:forward_alone", {"method": "ring_allgather", "kernel": "sdpa:math"}, 60)
     assert all(error < 1e-5 for answer in answers for error in answer["errors"])
     assert all(error < 1e-5 for error in alone)

@@ -112,13 +112,12 @@ def test_pieces_of_another_length_are_refused() -> None:
             parallel.unshard(pieces, owned)
 
 
-def test_gradients_through_autograd_are_those_of_one_rank() -> None:
-    with Pool(2) as pool:
-        for method, tokens in (("ring_p2p", [50, 50]), ("hybrid_dcp", [55, 45]), ("mesh", [50, 50])):
-            answers = pool.run("parallel.jobs:gradients", {"method": method}, 60)
-            assert all(error < 1e-5 for answer in answers for error in answer["errors"])
-            assert [answer["tokens"] for answer in answers] == tokens
-            assert all(f"owns {answer['tokens']} tokens" in answer["refusal"] for answer in answers)
+def test_gradients_through_autograd_are_those_of_one_rank(pair: Pool) -> None:
+    for method, tokens in (("ring_p2p", [50, 50]), ("hybrid_dcp", [55, 45]), ("mesh", [50, 50])):
+        answers = pair.run("parallel.jobs:gradients", {"method": method}, 60)
+        assert all(error < 1e-5 for answer in answers for error in answer["errors"])
+        assert [answer["tokens"] for answer in answers] == tokens
+        assert all(f"owns {answer['tokens']} tokens" in answer["refusal"] for answer in answers)
 
 
 @pytest.mark.slow

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from longca.parallel import registry
@@ -11,12 +9,6 @@ from longca.processes.pool import Pool
 from longca.processes.ranks import RankFailed
 from parallel.running import case_of, mask_of, plan_if_taken
 from parallel.test_comm import expected_collectives
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[Pool]:
-    with Pool(4) as ranks:
-        yield ranks
 
 
 @pytest.mark.parametrize("method", registry.names())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -21,12 +20,6 @@ from parallel.running import case_of, mask_of, plan_of
 
 RANKS, SEQLEN = 4, 208  # tokens that divide by twice the ranks
 EVERY_MASK = ("deepspeed_ulysses", "yunchang_ulysses")  # the others take a causal mask
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[Pool]:
-    with Pool(RANKS) as pool:
-        yield pool
 
 
 def here(name: str) -> None:

@@ -80,8 +80,7 @@ def test_a_kernel_without_lse_cannot_serve_sinks() -> None:
         plan_of("ulysses", mask_of("causal", 64), case, 2, kernel="sdpa:math")
 
 
-def test_through_torch_distributed() -> None:
-    with Pool(2) as pool:
-        for method in ("ulysses", "ring_p2p"):
-            answers = pool.run("parallel.jobs:with_sinks", {"method": method}, 60)
-            assert all(error < 1e-6 for answer in answers for error in answer)
+def test_through_torch_distributed(pair: Pool) -> None:
+    for method in ("ulysses", "ring_p2p"):
+        answers = pair.run("parallel.jobs:with_sinks", {"method": method}, 60)
+        assert all(error < 1e-6 for answer in answers for error in answer)

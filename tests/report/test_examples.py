@@ -123,8 +123,17 @@ def measure(home: Path, example: str, journal: Path) -> subprocess.CompletedProc
     return shell(home, script_of(example, 2), **more)
 
 
-@pytest.mark.parametrize("example", ["kernel-ci.slurm", "github-action.yml"])
-@pytest.mark.parametrize("outcome", OUTCOMES)
+EXAMPLES = ["kernel-ci.slurm", "github-action.yml"]
+
+
+@pytest.mark.parametrize(
+    ("example", "outcome"),
+    [
+        pytest.param(example, outcome, marks=[pytest.mark.slow] * (outcome == "faster" or (example, outcome) == (EXAMPLES[1], "missing")))
+        for example in EXAMPLES
+        for outcome in OUTCOMES
+    ],
+)
 def test_the_examples_fail_where_a_kernel_became_slower(made: Path, write: Callable[..., Path], example: str, outcome: str) -> None:
     factor, cells, code, said = OUTCOMES[outcome]
     (made / "bench").mkdir()
@@ -140,7 +149,7 @@ def script_of(example: str, step: int) -> list[str]:
     return ["bash", str(path)] if example.endswith("slurm") else ["bash", "-e", "-c", run_steps(path.read_text())[step]]
 
 
-@pytest.mark.parametrize("example", ["kernel-ci.slurm", "github-action.yml"])
+@pytest.mark.parametrize("example", ["kernel-ci.slurm", pytest.param("github-action.yml", marks=pytest.mark.slow)])
 def test_a_kernel_that_is_wrong_at_an_odd_length_alone_stops_the_examples(home: Path, example: str) -> None:
     right = (home / "my_kernel.py").read_text()
     (home / "my_kernel.py").write_text(right.replace("* scale", "* scale * (1 if len(q) % 64 == 0 else 1.1)"))
@@ -153,7 +162,7 @@ def test_a_kernel_that_is_wrong_at_an_odd_length_alone_stops_the_examples(home: 
     assert not (home / "bench").exists()
 
 
-@pytest.mark.parametrize("example", ["kernel-ci.slurm", "github-action.yml"])
+@pytest.mark.parametrize("example", EXAMPLES)
 @pytest.mark.parametrize("status", ["wrong", "ok"])
 def test_a_run_with_something_wrong_in_it_is_no_baseline(made: Path, write: Callable[..., Path], example: str, status: str) -> None:
     done = measure(made, example, made_journal(write, "made", status=status))

@@ -199,7 +199,7 @@ def explain(
     asked = chooser.contest(built, case)
     if not asked.all:
         return Explanation(asked, None, title, here=True)
-    choice = chooser.choose(built, case) if run_trial else chooser.settled(asked) or chooser.remembered(asked)
+    choice = chooser.choose(built, case) if run_trial else chooser.remembered(asked)
     return Explanation(asked, choice, title, here=True)
 
 

@@ -119,14 +119,14 @@ def files() -> dict[str, list[str]]:
 
 
 def mentioned_in(path: str | Path) -> bool:
-    """Whether a Python file may define masks: it uses `longca.mask`. It is read, not imported."""
+    """Returns whether a Python file may define masks: it uses `longca.mask`, under any name of the module. It is read, not imported."""
     try:
         tree = ast.parse(Path(path).read_text())
     except (OSError, SyntaxError, ValueError, RecursionError):  # importing it will tell
         return False
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and node.attr == "mask" and isinstance(node.value, ast.Name):
-            return True
+        if isinstance(node, ast.Attribute) and node.attr == "mask" and isinstance(node.value, ast.Name) and node.value.id != "self":
+            return True  # `self.mask` is what classes of kernels keep
         imported = node.names if isinstance(node, ast.ImportFrom) and str(node.module).startswith("longca") else []
         if any(alias.name == "mask" for alias in imported):
             return True

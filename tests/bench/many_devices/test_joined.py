@@ -69,7 +69,7 @@ def test_under_torchrun_the_command_joins_the_job_and_resumes_it(tmp_path: Path)
     assert (record.status, record.ranks) == (Status.OK, 2), record.reason
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("name", [pytest.param("SIGINT", marks=pytest.mark.slow), "SIGTERM"])
 def test_a_signal_in_the_middle_of_a_job_ends_all_ranks(name: str, tmp_path: Path, plugins: Path) -> None:
     fragile = ["--plugin", str(plugins / "fragile_methods.py"), "--methods", "hangs"]
     started = Started(tmp_path, [*fragile, *QUICK, "--passes", "fwd", "--deadline", "900", "--out", str(tmp_path / "out")])

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from longca.bench.one_device import workers as workers_module
-from longca.bench.one_device.messages import Answer, Chosen, DeviceLost, Hello, Reply, WorkerJob
+from longca.bench.one_device.messages import Answer, Chosen, DeviceLost, Hello, Provisional, Reply, WorkerJob
 from longca.bench.one_device.workers import Workers
 from longca.bench.plan.catalogue import Catalogue, Entry
 from longca.bench.plan.cells import make_cells, plan
@@ -16,7 +16,7 @@ from longca.bench.plan.jobs import Job, make_jobs
 from longca.bench.plan.suite import Suite
 from longca.bench.run.retry import STRIKES, outcomes
 from longca.processes.lost import ChildLost
-from longca.results.record import Outcome, Pass, Status
+from longca.results.record import Outcome, Pass, Status, TensorError
 
 Behaviour = Callable[[WorkerJob], Iterator[Reply]]
 CRASH = ChildLost("error", "its process was killed by SIGSEGV during preparation or the first call")
@@ -91,6 +91,28 @@ def test_after_a_broken_worker_the_forward_runs_alone_in_a_new_one(tmp_path: Pat
     assert [(len(each.cells), each.reference_grad) for each in fake.jobs] == [(2, True), (1, True)]  # both against the same reference
     assert fake.started == 2
     assert workers.spent_s["time"] == 2.0
+
+
+@pytest.mark.parametrize("lost", [CRASH, LATE], ids=["crash", "timeout"])
+def test_a_kernel_that_was_found_wrong_before_its_worker_broke_stays_wrong(tmp_path: Path, fake: type[FakeChild], lost: ChildLost) -> None:
+    check = {"out": TensorError(0.5, 0.1)}
+
+    def wrong_then_breaks(job: WorkerJob) -> Iterator[Reply]:
+        yield Chosen("kk", job.cells[0].grad)
+        for error in ("0.4", "0.5"):
+            yield Provisional(Outcome(status=Status.WRONG, reason=f"out is off by {error}", grad=job.cells[0].grad, check=check))
+        raise lost
+
+    fake.behaviour = wrong_then_breaks
+    workers, jobs = workers_and_jobs(tmp_path)
+    for job in jobs[:STRIKES]:
+        answers = dict(workers.attempt(job))
+        assert set(answers) == {Pass.FWD, Pass.BWD}
+        for outcome in answers.values():
+            assert (outcome.status, outcome.check, outcome.grad) == (Status.WRONG, check, True)
+            assert outcome.reason == f"out is off by 0.5; in a later call {lost.reason}"
+    assert fake.started == STRIKES
+    assert all("not tried" in outcome.reason for _, outcome in workers.attempt(jobs[STRIKES]))
 
 
 def test_a_forward_that_was_measured_before_the_worker_broke_stays(tmp_path: Path, fake: type[FakeChild]) -> None:

@@ -1,30 +1,30 @@
 """Block patterns from the command to the journal: their parameters and their source are told everywhere."""
 
+import io
 import re
-import subprocess
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
+from in_process import workers_in_process
 from longca.cli import main
 from longca.kernels import block_selection
 from longca.results.files import read_masks
 from longca.results.reading import read
 from longca.results.record import LevelName, Pass, Status
 
-Start = Callable[..., "subprocess.Popen[str]"]
 RUN = ("quick-sparse", "--masks", "uniform_block,variable_block", "--kernels", "torch:plain", "--seqlens", "600", "--heads", "4:2")
 SETTINGS = ("--set", "b=32", "--set", "ratio=.2,.5", "--set", "avg=40", "--set", "least=16", "--source", "moba")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, start_run: Start) -> Path:
-    out = tmp_path_factory.mktemp("sparse")
-    process = start_run(*RUN, *SETTINGS, "--out", out)
-    text, errors = process.communicate(timeout=120)
-    assert process.returncode == 0, errors
-    (out / "said.txt").write_text(text + errors)
+def folder(tmp_path_factory: pytest.TempPathFactory, small: list[str]) -> Path:
+    out, said = tmp_path_factory.mktemp("sparse"), io.StringIO()
+    with workers_in_process(), redirect_stdout(said), redirect_stderr(said):
+        assert main(["run", *small, *RUN, *SETTINGS, "--out", str(out)]) == 0
+    (out / "said.txt").write_text(said.getvalue())
     return out
 
 

@@ -30,6 +30,18 @@ def segfaults(q, k, v, mask, scale):
     ctypes.string_at(0)
 
 
+calls = 0
+
+
+@longca.kernel()
+def wrong_then_hangs(q, k, v, mask, scale):
+    global calls
+    calls += 1
+    if calls > 1:
+        time.sleep(600)
+    return torch.ones_like(q)
+
+
 @longca.kernel()
 def complains(q, k, v, mask, scale):
     os.write(2, b"CUDA out of memory, but I have a second plan\n")

@@ -49,7 +49,7 @@ def finish(process: Any) -> str:
     return str(output + errors)
 
 
-@pytest.mark.parametrize("times", [3, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_again_and_again_and_resumed_gives_the_same_cells(times: int, cheap: Any, run_here: Any, tmp_path: Path) -> None:
     run_here("--plugin", PLUGIN, *GRID, "--out", tmp_path / "whole")
     out, log, rng, kills = tmp_path / "killed", tmp_path / "log", random.Random(0), 0
@@ -82,7 +82,7 @@ def test_a_planned_stop_is_no_interrupt_and_says_how_to_go_on(cheap: Any, tmp_pa
     assert f"--out '{out}'" in last
 
 
-@pytest.mark.parametrize("signals", [["SIGINT"], ["SIGINT", "SIGINT"], ["SIGTERM"]])
+@pytest.mark.parametrize("signals", [pytest.param(["SIGINT"], marks=pytest.mark.slow), ["SIGINT", "SIGINT"], ["SIGTERM"]])
 def test_a_signal_stops_at_once_and_says_how_to_go_on(signals: list[str], cheap: Any, tmp_path: Path) -> None:
     process = cheap(tmp_path, 2.0)
     while not (tmp_path / "results.jsonl").exists() or not keys(tmp_path):

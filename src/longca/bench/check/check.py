@@ -10,6 +10,7 @@ seen. Inputs and earlier outputs must stay unchanged, rows without gradient must
 call must give the same bits.
 
 A kernel that is wrong is called again on the same data: where another call is right, or wrong in another way, the data is not to blame.
+It stays wrong if a later call raises; the verdict is told before that call, so that it is known even if the call never returns.
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ from longca.bench.check.sampled_rows import Ints
 from longca.bench.check.verdict import Compared, Error, Verdict
 from longca.kernels.base import Attention, Case, Kernel
 from longca.kernels.inputs import DTYPES, Inputs
+from longca.plugins import place
 from longca.text import plural
 
 Tensors = dict[str, torch.Tensor]
+TellWrong = Callable[[Verdict], object]
 EQUAL_TOKENS = 1 << 16  # compared at once
 FACTOR = 8.0  # times the expected error of a token
 GROUP, MEAN_FACTOR = 128, 1.75  # tokens, and times their expected error, on average over the group
@@ -89,7 +92,7 @@ def names_of(step: str, case: Case) -> tuple[str, ...]:
     return ("dq", "dk", "dv", "dsinks") if case.sinks else ("dq", "dk", "dv")
 
 
-def _nothing() -> None:
+def _nothing(*_: object) -> None:
     """Does nothing."""
 
 
@@ -101,11 +104,12 @@ def check_kernel(
     seed: int = 0,
     ran: Callable[[], None] = _nothing,
     repeats: int = 1,
+    tell_wrong: TellWrong = _nothing,
 ) -> Verdict:
     """Runs a prepared kernel on both data sets, each as often as `repeats` says, and compares; `ran` is called after each run: when it has
     run once, nothing is left to compile."""
-    subject = KernelSubject(kernel, attention, case)
-    return check_subject(subject, kernel, case, reference, seed, needs_lse=kernel.gives_lse, repeats=repeats, ran=ran)
+    subject, needs_lse = KernelSubject(kernel, attention, case), kernel.gives_lse
+    return check_subject(subject, kernel, case, reference, seed, needs_lse=needs_lse, repeats=repeats, ran=ran, tell_wrong=tell_wrong)
 
 
 def check_subject(
@@ -118,8 +122,10 @@ def check_subject(
     needs_lse: bool = False,
     repeats: int = 1,
     ran: Callable[[], None] = _nothing,
+    tell_wrong: TellWrong = _nothing,
 ) -> Verdict:
-    """Checks what calls a kernel on one device; where it is wrong, it is called again on the same data."""
+    """Checks what calls a kernel on one device; where it is wrong, it is called again on the same data, and `tell_wrong` gets the verdict
+    so far before that."""
     return check(
         subject,
         case,
@@ -129,6 +135,7 @@ def check_subject(
         needs_lse=needs_lse,
         repeats=repeats,
         ran=ran,
+        tell_wrong=tell_wrong,
     )
 
 
@@ -143,21 +150,31 @@ def check(
     lse_shape: tuple[int, ...] | None = None,
     repeats: int = 1,
     ran: Callable[[], None] = _nothing,
+    tell_wrong: TellWrong = _nothing,
 ) -> Verdict:
     """Runs the subject on both data sets, `repeats` times each, and compares.
 
     A subject that is wrong is called again where `differ_on` is given: whether two results on a data set differ. Ranks give none: they call
-    together, and those that are right would not call again. `lse_shape` is for them: they compute other rows and heads than they own.
+    together, and those that are right would not call again; a rank that ended its check alone would leave the others waiting.
+    `lse_shape` is for them: they compute other rows and heads than they own.
     """
     verdict, caller = Verdict(), _Caller(subject, case, compare_with, needs_lse, lse_shape, ran)
     for data_set in [name for name in DATA_SETS for _ in range(repeats)]:
-        inputs = inputs_of(data_set)
-        outputs, own = caller.call(inputs, data_set)
-        verdict.join(own)
-        caller.earlier = outputs
-        first_wrong = [call for call in verdict.compared if call.data_set == data_set] == [Compared(data_set, False)]
-        if first_wrong and verdict.steady and differ_on is not None:
-            caller.call_again(inputs, data_set, partial(differ_on, data_set, outputs.copies), verdict)
+        try:
+            inputs = inputs_of(data_set)
+            outputs, own = caller.call(inputs, data_set)
+            verdict.join(own)
+            caller.earlier = outputs
+            if not verdict.ok:
+                tell_wrong(verdict)
+            first_wrong = [call for call in verdict.compared if call.data_set == data_set] == [Compared(data_set, False)]
+            if first_wrong and verdict.steady and differ_on is not None:
+                caller.call_again(inputs, data_set, partial(differ_on, data_set, outputs.copies), verdict)
+        except Exception as error:
+            if verdict.ok or differ_on is None:
+                raise
+            verdict.raised = f"{type(error).__name__}: {error}{place(error)}"
+            break
         if verdict.problems:
             break
     return verdict

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from longca import masks
-from longca.bench.check.check import KernelSubject, Subject, check_kernel, check_subject
+from longca.bench.check.check import KernelSubject, Subject, check_subject
 from longca.bench.check.reference import Reference, reference
 from longca.bench.check.trial_names import TRIAL_TOKENS, TrialName
 from longca.bench.check.verdict import Verdict
@@ -49,6 +49,15 @@ class Asked:
     seed: int
     reference: Callable[[AnyMask, Case, int], Reference] = reference
     passes: tuple[bool, ...] = (True, False)  # with a backward, and without where the kernel refuses one
+    tell_wrong: Callable[[Tried], object] = lambda tried: None  # gets the verdict so far before a wrong kernel is called again
+
+    def check(self, subject: Subject, kernel: Kernel, case: Case, wanted: Reference, needs_lse: bool = False) -> Tried:
+        """Checks what calls the kernel."""
+
+        def tell_wrong(so_far: Verdict) -> None:
+            self.tell_wrong(Tried(kernel, case, so_far))
+
+        return Tried(kernel, case, check_subject(subject, kernel, case, wanted, self.seed, needs_lse=needs_lse, tell_wrong=tell_wrong))
 
     @property
     def masks(self) -> list[AnyMask]:
@@ -117,7 +126,7 @@ def _plainly(asked: Asked, candidates: list[AnyMask], **changes: object) -> Trie
     kernel, mask, case = _first(asked, candidates, **changes)
     wanted = asked.reference(mask, case, asked.seed)
     kernel, attention = registry.prepare(kernel, mask, case)
-    return Tried(kernel, case, check_kernel(kernel, attention, case, wanted, asked.seed))
+    return asked.check(KernelSubject(kernel, attention, case), kernel, case, wanted, kernel.gives_lse)
 
 
 def _ring(asked: Asked) -> Tried:
@@ -134,7 +143,7 @@ def _ring(asked: Asked) -> Tried:
         kernel, case = steps[0].kernel, asked.case_of(mask, backward=True)
         wanted = asked.reference(mask, case, asked.seed)
         rounding = {name: {key: MERGED_ROUNDING * x for key, x in values.items()} for name, values in wanted.rounding.items()}
-        return Tried(kernel, case, check_subject(_RingSubject(steps), kernel, case, replace(wanted, rounding=rounding), asked.seed))
+        return asked.check(_RingSubject(steps), kernel, case, replace(wanted, rounding=rounding))
     assert refusal is not None
     raise refusal
 
@@ -188,7 +197,7 @@ class _RingSubject:
 def _strided(asked: Asked) -> Tried:
     kernel, mask, case = _first(asked, asked.masks)
     wanted = asked.reference(mask, case, asked.seed)
-    return Tried(kernel, case, check_subject(_StridedSubject(kernel, mask, case), kernel, case, wanted, asked.seed))
+    return asked.check(_StridedSubject(kernel, mask, case), kernel, case, wanted)
 
 
 class _StridedSubject:
@@ -233,9 +242,9 @@ def _another_stream(asked: Asked) -> Tried:
     torch.cuda.synchronize()
     with torch.cuda.stream(torch.cuda.Stream()):
         subject = _DelayedSubject(KernelSubject(kernel, prepared, case))
-        verdict = check_subject(subject, kernel, case, wanted, asked.seed)
+        tried = asked.check(subject, kernel, case, wanted)
         torch.cuda.synchronize()
-    return Tried(kernel, case, verdict)
+    return tried
 
 
 class _DelayedSubject:

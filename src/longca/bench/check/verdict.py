@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from longca.results.record import Check, TensorError
+from longca.text import with_remark
 
 UNSTEADY = "it gives different results on equal data (look for a race, memory that is never written, or state kept between calls)"
+LATER = "in a later call"
 DATA_WORDS = {"plain": "plain data", "loud": "data with loud edges and large scores"}
 
 
@@ -71,6 +73,7 @@ class Verdict:
     first_ms: dict[str, float] = field(default_factory=dict)  # the wall time of the first call of each pass, in which kernels compile
     compared: list[Compared] = field(default_factory=list)  # in the order of the calls
     unequal: bool = False  # two wrong results on the same data differ from each other
+    raised: str = ""  # what a call raised after another one was wrong
 
     @property
     def ok(self) -> bool:
@@ -87,7 +90,8 @@ class Verdict:
         named = {problem.partition(" ")[0] for problem in self.problems}  # a tensor that holds NaN need not be called off by it too
         wrong = {name: error for name, error in self.errors.items() if not error.ok and not (name in named and math.isinf(error.error))}
         first = "" if self.problems else next(iter(wrong), "")
-        return self._only + "; ".join([*self.problems, *(error.sentence(name, name == first) for name, error in wrong.items())])
+        reason = self._only + "; ".join([*self.problems, *(error.sentence(name, name == first) for name, error in wrong.items())])
+        return with_remark(reason, f"{LATER} it raises {self.raised}") if self.raised else reason
 
     @property
     def steady(self) -> bool:

@@ -42,7 +42,14 @@ class InProcess:
 
     def __init__(self, hello: Hello) -> None:
         self._seconds, self._phase, self._since = defaultdict[str, float](float), "start", time.monotonic()
-        self._worker = Worker(msgspec.to_builtins(hello), lambda message: self._enter(message["phase"]), own_process=False)
+        self._replies: list[Reply] = []  # to the job that runs
+        self._worker = Worker(msgspec.to_builtins(hello), self._hear, own_process=False)
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        if "phase" in message:
+            self._enter(message["phase"])
+        else:
+            self._replies.append(msgspec.convert(message["reply"], Reply))
 
     def _enter(self, phase: str) -> None:
         now = time.monotonic()
@@ -55,14 +62,14 @@ class InProcess:
     def run(self, job: Any) -> Iterator[Any]:
         """The replies to a job."""
         self._phase, self._since = "build", time.monotonic()
-        replies, lost = list[Reply](), None
+        self._replies, lost = [], None
         with _usual_modes():
             try:
                 for message in self._worker.handle(job):
-                    replies.append(msgspec.convert(message, Reply))
+                    self._replies.append(msgspec.convert(message, Reply))
             except SystemExit as error:
                 lost = ChildLost("error", f"it ends the process: sys.exit({error.code!r})")
-        yield from replies
+        yield from self._replies
         if lost is not None:
             raise lost
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from longca.bench.check.reference import Reference
     from longca.bench.check.timed_calls import AfterClock
     from longca.bench.check.trial_names import TrialName
+    from longca.bench.check.trials import Tried
+    from longca.bench.check.verdict import Verdict
     from longca.bench.one_device.session import Session
     from longca.kernels.inputs import Inputs
 
@@ -177,11 +179,17 @@ def _check(
     """The errors of each tensor, and the milliseconds of each pass's first call."""
     from longca.bench.check.check import check_kernel
 
-    verdict = check_kernel(kernel, attention, case, reference, seed, lambda: session.phase("check"), repeats)
-    errors = verdict.tensor_errors
+    def tell_wrong(verdict: Verdict) -> None:
+        session.tell_outcome(failure(_wrong(verdict), grad=case.backward, build_ms=session.build_ms))
+
+    verdict = check_kernel(kernel, attention, case, reference, seed, lambda: session.phase("check"), repeats, tell_wrong)
     if not verdict.ok:
-        raise CellFailed(Status.WRONG, verdict.reason, errors)
-    return errors, verdict.first_ms
+        raise _wrong(verdict)
+    return verdict.tensor_errors, verdict.first_ms
+
+
+def _wrong(verdict: Verdict) -> CellFailed:
+    return CellFailed(Status.WRONG, verdict.reason, verdict.tensor_errors)
 
 
 def _try(job: WorkerJob, name: TrialName, session: Session) -> Iterator[Answer]:
@@ -200,12 +208,21 @@ def _try(job: WorkerJob, name: TrialName, session: Session) -> Iterator[Answer]:
         session.phase("build")  # what follows is the kernel's time
         return wanted
 
-    tried = run_trial(name, Asked(cell.kernel, cell.case(mask), mask, cell.seed, reference))
+    def tell_wrong(tried: Tried) -> None:
+        session.tell_outcome(_outcome(tried))
+        session.phase("check")  # nothing is left to compile in the calls that follow
+
+    asked = Asked(cell.kernel, cell.case(mask), mask, cell.seed, reference, tell_wrong=tell_wrong)
+    outcome = _outcome(run_trial(name, asked))
+    yield from (Answer(cell.pass_, outcome) for cell in job.cells)
+
+
+def _outcome(tried: Tried) -> Outcome:
+    """The outcome of a trial."""
     kernel, verdict = tried.kernel, tried.verdict
     status, reason = (Status.OK, "") if verdict.ok else (Status.WRONG, verdict.reason)
     known: dict[str, Any] = {"variant": kernel.variant or None, "grad": tried.case.backward, "check": verdict.tensor_errors}
-    outcome = Outcome(status=status, reason=short(reason), **known)
-    yield from (Answer(cell.pass_, outcome) for cell in job.cells)
+    return Outcome(status=status, reason=short(reason), **known)
 
 
 def refuse_quadratic(kernel: Kernel, mask: AnyMask, case: Case, longest: int | None) -> None:

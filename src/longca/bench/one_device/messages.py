@@ -56,10 +56,16 @@ class Answer(msgspec.Struct, tag="answer"):
     outcome: Outcome
 
 
+class Provisional(msgspec.Struct, tag="provisional"):
+    """The outcome of all passes without an answer if the process breaks from now on: a kernel was wrong, and is called again."""
+
+    outcome: Outcome
+
+
 class DeviceLost(msgspec.Struct, tag="device_lost"):
     """The device does not work any more in this process."""
 
     reason: str = ""
 
 
-Reply = Chosen | Answer | DeviceLost
+Reply = Chosen | Answer | Provisional | DeviceLost

@@ -34,8 +34,15 @@ DRAWN_ROWS = 16  # per timed pass: a kernel that leaves out every tenth row is f
 class Session:
     """torch is imported only when the first kernel really runs, so that refusals cost nothing."""
 
-    def __init__(self, phase: Callable[[str], None], device_model: str, own_process: bool = True) -> None:
+    def __init__(
+        self,
+        phase: Callable[[str], None],
+        device_model: str,
+        own_process: bool = True,
+        tell_outcome: Callable[[Outcome], None] = lambda outcome: None,
+    ) -> None:
         self.phase, self.device_model = phase, device_model  # `phase` tells the run which deadline applies now
+        self.tell_outcome = tell_outcome  # tells the run the outcome that counts if the process breaks from now on
         self._own_process = own_process  # False: the user's, whose garbage is not ours
         self.quadratic: int | None = None
         self.clock = ClockSettings()

@@ -9,7 +9,7 @@ import msgspec
 
 from longca import masks
 from longca.bench.one_device import job as jobs
-from longca.bench.one_device.messages import Answer, Chosen, DeviceLost, Hello, WorkerJob
+from longca.bench.one_device.messages import Answer, Chosen, DeviceLost, Hello, Provisional, WorkerJob
 from longca.bench.one_device.session import Session
 from longca.bench.run.outcomes import failure, to_message
 from longca.kernels import registry
@@ -28,7 +28,12 @@ class Worker:
                 masks.load_plugin(path)
         labels = [label for name in names for label in registry.labels(name)]
         self.ready: Versions = {label: registry.versions(registry.get(label)) for label in labels}
-        self._session = Session(lambda phase: tell({"phase": phase}), greeting.device_model, own_process)
+        self._session = Session(
+            lambda phase: tell({"phase": phase}),
+            greeting.device_model,
+            own_process,
+            lambda outcome: tell({"reply": to_message(Provisional(outcome))}),
+        )
         if greeting.device == "cuda" and greeting.device_model:
             self._session.start_device("cuda")
 

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from longca.bench.check.trial_names import TrialName
-from longca.bench.one_device.messages import Answer, Chosen, GivenUp, Hello, Reply, WorkerJob
+from longca.bench.check.verdict import LATER
+from longca.bench.one_device.messages import Answer, Chosen, GivenUp, Hello, Provisional, Reply, WorkerJob
 from longca.bench.one_device.worker import Versions
 from longca.bench.plan.catalogue import Catalogue, Entry
 from longca.bench.plan.jobs import Job
@@ -23,6 +25,7 @@ from longca.processes.child import Child
 from longca.processes.lost import ChildLost
 from longca.results.record import Outcome, Pass, Status
 from longca.results.settings import Limits
+from longca.text import with_remark
 
 SERVICE = "longca.bench.one_device.worker:Worker"
 DEVICE_LOST = "it lost its device"
@@ -120,9 +123,11 @@ class Workers:
 
     def _ask(self, job: Job, entry: Entry, trial: TrialName | None) -> Iterator[Answer]:
         """One answer per pass. Raises ChildLost where the worker dies or loses its device, which is the same to all jobs after it, and
-        where its answers are not those that were asked for: a kernel can write to its worker's channel."""
+        where its answers are not those that were asked for: a kernel can write to its worker's channel. A kernel that was found wrong
+        before that stays wrong."""
         name, suspect = self._name(job, entry), Suspect(job.cell.kernel, job.cell.grad)
         left, ran, failed = job.passes, False, Outcome(status=Status.ERROR, reason=DEVICE_LOST)
+        wrong: Outcome | None = None
         try:
             with closing(self._replies(name, entry, job, trial)) as replies:
                 for reply in replies:
@@ -134,6 +139,8 @@ class Workers:
                         yield reply
                     elif isinstance(reply, Chosen):
                         suspect, ran = self._blame(suspect, Suspect(reply.label, reply.grad)), True
+                    elif isinstance(reply, Provisional):
+                        wrong = reply.outcome
                     else:
                         raise ChildLost(failed.status, failed.reason)
             if left:
@@ -143,7 +150,11 @@ class Workers:
         except ChildLost as gone:
             self._drop(name)
             self._strikes.broke(suspect, Status(gone.status), gone.reason)
-            raise
+            if wrong is None:
+                raise
+            wrong = replace(wrong, reason=with_remark(wrong.reason, f"{LATER} {gone.reason}"))
+        if wrong is not None:
+            yield from (Answer(pass_, wrong) for pass_ in left)
 
     def _replies(self, name: str, entry: Entry, job: Job, trial: TrialName | None) -> Generator[Reply, None, None]:
         """What the worker of this name says about a job; it is started first where there is none."""

@@ -45,7 +45,7 @@ class Best(Kernel):
                 raise next(iter(refused.values()), refusal) from None
             pair = Pair(registry.get(choice.forward), registry.get(choice.backward) if choice.backward else None)
             try:
-                if choice.part:  # the trial does not show that the kernels have memory for the whole call
+                if choice.can_lack_memory and not case.deterministic:  # what is deterministic must not depend on the memory that is left
                     return Prepared(pair, FallbackAttention(pair, choice, mask, case, without=tuple(refused)))
                 return Prepared(pair, pair.prepare(mask, case))
             except Refused as refusal:

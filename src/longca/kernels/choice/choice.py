@@ -33,6 +33,11 @@ class Choice(msgspec.Struct, frozen=True):
     part: str = ""
 
     @property
+    def can_lack_memory(self) -> bool:
+        """Whether other kernels were compared, and not by a trial of the whole call: that shows that there is memory for it."""
+        return self.source != "only" and (self.source != "trial" or bool(self.part))
+
+    @property
     def by_pass(self) -> dict[str, str]:
         """The chosen kernels."""
         return {"fwd": self.forward} | ({"bwd": self.backward} if self.backward else {})

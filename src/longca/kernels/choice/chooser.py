@@ -96,7 +96,7 @@ def choose(mask: AnyMask, case: Case, without: Collection[str] = ()) -> Choice:
     asked = contest(mask, case, without=without)
     if not asked.all:
         raise Refused(missing(mask, case))
-    if (choice := settled(asked)) is not None:
+    if (choice := _made.get(_text(asked.key)) or settled(asked)) is not None:
         return choice
     with _lock:
         if (choice := remembered(asked)) is not None:
@@ -129,10 +129,13 @@ def settled(asked: Contest) -> Choice | None:
 
 
 def remembered(asked: Contest) -> Choice | None:
-    """Returns the choice of an earlier trial, in this process or kept on disk."""
+    """Returns the choice that needs no trial: one of this process, a settled one, or that of an earlier trial which is kept on disk."""
     text = _text(asked.key)
-    if text not in _made and (choice := kept.read(asked.key)) is not None:
-        _made[text] = choice
+    if text not in _made:
+        if (choice := settled(asked)) is not None:
+            return choice
+        if (choice := kept.read(asked.key)) is not None:
+            _made[text] = choice
     return _made.get(text)
 
 

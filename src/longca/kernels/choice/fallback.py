@@ -1,14 +1,14 @@
-"""What `best` runs where its choice has no memory for a call: the next best kernel of the trial.
+"""What `best` runs where its choice has no memory for a call: the next best kernel of the trial or of the records.
 
-A trial of a long call times only a part of it, which does not show that the whole call fits into memory. Where the first call of a pass
-runs out of memory, the kernel of that pass is replaced by the next best of the trial until one runs. Later calls of the class in this
-process begin with the choice that ran. It is not kept on disk: another process may have held the memory.
+A trial of a long call times only a part of it, which does not show that the whole call fits into memory, and records do not show that
+either. Where the first call of a pass runs out of memory, the kernel of that pass is replaced by the next best one until one runs. Later
+calls of the class in this process begin with the choice that ran. It is not kept on disk: another process may have held the memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -31,32 +31,53 @@ Result = TypeVar("Result")
 
 
 def next_best(choice: Choice, among: Candidates, pass_: str, kind: BackwardKind) -> Choice | None:
-    """Returns the choice without the kernel of one pass, which ran out of memory; None where the trial timed none that can replace it.
+    """Returns the choice without the kernel of one pass, which ran out of memory; None where no kernel can replace it.
 
-    `kind` is the kind of backward that callers were told. A backward is replaced alone, because the forward before it has run.
+    Kernels that a trial did not time replace none of those that it timed. Without a trial, kernels with records come first, then those
+    without, in the order of preference. `kind` is the kind of backward that callers were told. A backward is replaced alone, because the
+    forward before it has run.
     """
     options = {name: list(entries) for name, entries in choice.options.items()}
     options[pass_] = [replace(one, note=NO_MEMORY) if one.kernel == choice.by_pass[pass_] else one for one in options[pass_]]
-    forward_ms, backward_ms = _times(options.get("fwd", [])), _times(options.get("bwd", [])) if choice.backward else {"": 0.0}
+    tried = choice.source == "trial"
+    forward_costs = _costs(options["fwd"], tried)
+    backward_costs = _costs(options["bwd"], tried, 1.0 if tried else chooser.BACKWARD_WEIGHT) if choice.backward else {"": Cost()}
     forwards, backwards = {kernel.label for kernel in among.forward}, {kernel.label for kernel in among.backward} or {""}
     ways = {(first, second) for first in forwards for second in backwards if pass_ == "fwd" or first == choice.forward}
     if pass_ == "fwd" and choice.backward:
         ways |= {(kernel.label, kernel.label) for kernel in among.whole if kernel.backward == kind}
-    timed = {way: forward_ms[way[0]] + backward_ms[way[1]] for way in ways if way[0] in forward_ms and way[1] in backward_ms}
-    if not timed:
+    costs = {
+        (first, second): forward_costs[first].plus(backward_costs[second])
+        for first, second in ways
+        if first in forward_costs and second in backward_costs
+    }
+    if not costs:
         return None
-    forward, backward = min(timed, key=lambda way: timed[way])
+    forward, backward = min(costs, key=lambda way: costs[way])
     chosen = replace(choice, forward=forward, backward=backward, options=options)
     return replace(chosen, why={name: _reason(chosen, name, choice) for name in chosen.by_pass})
 
 
-def _times(options: list[Option]) -> dict[str, float]:
-    """Returns the milliseconds of the kernels that a trial timed and that did not run out of memory since."""
-    times: dict[str, float] = {}
-    for option in options:
-        if option.ms is not None and option.note != NO_MEMORY:
-            times.setdefault(option.kernel, option.ms)
-    return times
+class Cost(NamedTuple):
+    """The rank of a kernel in one pass, or of kernels in both; the least is the best."""
+
+    unknown: int = 0  # passes without records
+    time: float = 0.0  # milliseconds, or over that of the fastest
+    place: int = 0  # in the order of preference, where records lack the kernel
+
+    def plus(self, other: Cost) -> Cost:
+        return Cost(self.unknown + other.unknown, self.time + other.time, self.place + other.place)
+
+
+def _costs(options: list[Option], tried: bool, weight: float = 1.0) -> dict[str, Cost]:
+    """Returns the costs of kernels that did not run out of memory; after a trial, of those that it timed."""
+    costs: dict[str, Cost] = {}
+    for place, option in enumerate(options):
+        time = option.ms if tried else option.slower
+        if option.note == NO_MEMORY or (tried and time is None):
+            continue
+        costs.setdefault(option.kernel, Cost(1, 0.0, place) if time is None else Cost(0, weight * time))
+    return costs
 
 
 def _reason(choice: Choice, pass_: str, before: Choice) -> str:
@@ -64,13 +85,20 @@ def _reason(choice: Choice, pass_: str, before: Choice) -> str:
     label = choice.by_pass[pass_]
     if label == before.by_pass[pass_]:
         return before.why[pass_]
-    failed = [f"{option.kernel} ({option.ms:.3g} ms)" for option in choice.options[pass_] if option.note == NO_MEMORY]
-    took = f"trial on {choice.part}: {label} takes {_times(choice.options[pass_])[label]:.3g} ms"
-    return f"{took}; {NO_MEMORY} with {' and '.join(dict.fromkeys(failed))}" if failed else took
+    options = choice.options[pass_]
+    failed = [option.kernel + (f" ({option.ms:.3g} ms)" if option.ms else "") for option in options if option.note == NO_MEMORY]
+    own = next(option for option in options if option.kernel == label and option.note != NO_MEMORY)
+    if choice.source == "trial":
+        reason = f"trial on {choice.part}: {label} takes {own.ms:.3g} ms"
+    elif own.slower is not None:
+        reason = f"next by records: {own.slower:.2f} times the time of the fastest"
+    else:
+        reason = "next by preference, without records"
+    return f"{reason}; {NO_MEMORY} with {' and '.join(dict.fromkeys(failed))}" if failed else reason
 
 
 class FallbackAttention(Attention):
-    """Runs the kernels of a choice that was made on a part of the call; replaces one that runs out of memory in its first call.
+    """Runs the kernels of a choice that the whole call did not decide; replaces one that runs out of memory in its first call.
 
     `pair` is told the kernels that replace others, so that it names those that run.
     """
