@@ -33,8 +33,8 @@ ranks()    { $python benchmarks/ranks_on_one_gpu.py --out "$out/ranks_on_one_gpu
 alarms()   { $python benchmarks/compare_false_alarms.py --out "$out/alarms"; }
 
 # Those near the fastest on most masks at 32K and 48K; sdpa:cudnn is left out, as it runs the kernel of cudnn. Calls of the slowest take seconds at 128K.
-near=fa3,fa4:native,fa4:varlen,fa4:bands,cudnn_flex:rows,cudnn_flex:documents,cudnn,flex
-nearest=fa3,fa4:varlen,fa4:bands,cudnn_flex:rows,cudnn_flex:documents
+near=fa3,fa4:native,fa4:varlen,fa4:bands,band_cute,cudnn_flex:rows,cudnn_flex:documents,cudnn,flex
+nearest=fa3,fa4:varlen,fa4:bands,band_cute,cudnn_flex:rows,cudnn_flex:documents
 # The suite's clock must fit 3,024 cells into 12 minutes. Longer calls get a longer warm-up, and five samples up to 200 ms.
 settled="--clock warmup_s=.1,budget_s=.25"
 documents=full_document,causal_document,share_question,causal_blockwise,prefix_lm_document,block_causal_document

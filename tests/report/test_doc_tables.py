@@ -5,6 +5,7 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,10 +112,46 @@ def test_what_follows_from_the_dense_kernels_is_what_the_journal_says() -> None:
     assert f"have {min(backward):.2f} to {max(backward):.2f} times the speed of forwards" in measured_page()
 
 
+def test_what_follows_about_the_own_backward() -> None:
+    grid = speeds("paper-kernel", "mask", "seqlen", "pass")
+    others = ("band_cute", "best")
+    gain = {
+        cell: row["band_cute"] / max(speed for name, speed in row.items() if name not in others)
+        for cell, row in grid.items()
+        if cell[2] == "bwd" and cell[1] >= 8192
+    }
+
+    def between(masks: Sequence[str], shortest: int = 8192, longest: int = 65536) -> str:
+        own = [ratio for (mask, seqlen, _), ratio in gain.items() if mask in masks and shortest <= seqlen <= longest]
+        return f"{min(own):.2f} to {max(own):.2f}"
+
+    page = measured_page()
+    assert f"{between(('sliding_window', 'sliding_window_causal'), 16384, 1 << 17)} times the speed of the fastest other kernel" in page
+    assert f"({between(('full_document', 'causal_document'))} times the next one)" in page
+    assert f"has {between(('share_question', 'causal_blockwise', 'prefix_lm_document'))} times their backward speed" in page
+    assert 0.905 <= min(ratio for (mask, *_), ratio in gain.items() if mask == "global_sliding_window") <= 0.915
+
+
+def test_what_follows_about_ideas_for_the_backward() -> None:
+    gains: dict[tuple[str, int], list[float]] = {}
+    for line in (ROOT / "results/h200/backward_ideas.jsonl").read_text().splitlines():
+        run = json.loads(line)
+        ms = {label: cell[1] for label, cell in run["times"].items()}
+        if run["commit"] in ("1a9ca54", "81936c1"):
+            without = min(ms[label] for label in ("fa4", "fa4:bands", "fa3", "cudnn_flex") if label in ms)
+            own = min(ms[label] for label in ms if label.startswith("documents"))
+            gains.setdefault((run["commit"], run["seqlen"]), []).append(without / own)
+    said_by_run = {run: f"{min(own):.2f} to {max(own):.2f} times" for run, own in gains.items()}
+    page = measured_page()
+    assert f"{said_by_run['81936c1', 32768]} the fastest without ideas in the next run" in page
+    assert f"{said_by_run['1a9ca54', 8192]} at 8K tokens" in page
+    assert f"{said_by_run['1a9ca54', 131072]} on windows at 128K" in page
+
+
 def test_what_follows_about_energy_and_peers() -> None:
     by_place: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for record in read(ROOT / "results/h200/paper-kernel").records:
-        if record.ok and record.seqlen == 32768 and record.watts:
+        if record.ok and record.seqlen == 65536 and record.watts:
             by_place.setdefault((record.mask, record.pass_), []).append((record.times.median, record.watts))
     watts = [min(own)[1] for own in by_place.values()]
     assert f"draws {min(watts):.0f} to {max(watts):.0f} W" in measured_page()
