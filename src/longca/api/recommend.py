@@ -12,7 +12,7 @@ from longca.bench.plan.workload import model as find_model
 from longca.errors import unknown
 from longca.recommend import answer as answers
 from longca.recommend import shipped, usage
-from longca.recommend.answer import Answer, Choice, Source
+from longca.recommend.answer import Answer, Choice, Pair, Source
 from longca.recommend.question import Question
 from longca.recommend.table import NoRecord
 from longca.results.naming import cluster_name
@@ -229,7 +229,7 @@ def _against(choice: Choice, best: Choice) -> str:
 
 def _remarks(answer: Answer, best: Choice) -> list[str]:
     """Sentences on what the figures are of, and on doubts about them."""
-    remarks = [*_scaled(answer), *_planning(answer, best)]
+    remarks = [*([_combined(answer.pair, best)] if answer.pair else []), *_scaled(answer), *_planning(answer, best)]
     if best.joules and not any(source.record.joules for source in best.sources):
         unsure = "energy itself was not measured, so differences of a quarter say nothing"
         remarks.append(f"J is the power during sampling times the time of a call; {unsure}.")
@@ -251,6 +251,14 @@ def _remarks(answer: Answer, best: Choice) -> list[str]:
         others = "" if len(training) == len(answer.choices) else f" of {_names(answer, training)}"
         remarks.append(f"the forward{others} is that of training: it keeps what a backward needs.")
     return remarks + _doubts(answer)
+
+
+def _combined(pair: Pair, best: Choice) -> str:
+    """What the forward and the backward of two kernels take together."""
+    unit = speed_unit([pair.tflops])
+    passes = f"the forward of {pair.forward} ({_ms(pair.forward_ms)} ms) with the backward of {pair.backward} ({_ms(pair.backward_ms)} ms)"
+    speed = f"{_ms(pair.ms)} ms, {unit.text(pair.tflops)} {unit.name}, {pair.against_best:.2f} times {best.name}"
+    return f"the kernel {pair.kernel}, which longca.attention runs unless kernel= is given, can combine {passes}: {speed}."
 
 
 def _scaled(answer: Answer) -> list[str]:

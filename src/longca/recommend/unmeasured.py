@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -37,13 +38,21 @@ def case_of(question: Question, mask: AnyMask, device: str) -> Case:
     return Case(mask.seqlen_q, mask.seqlen_k, *shape, device, backward=question.pass_ is not Pass.FWD, **extras)
 
 
-def refusal(record: Record, mask: AnyMask, case: Case) -> str:
-    """Why the kernel of a record does not take this mask in this shape; empty where it does, or is a plugin that is not loaded."""
+def refusal(label: str, mask: AnyMask, case: Case) -> str:
+    """Why a kernel does not take this mask in this shape; empty where it does, or is a plugin that is not loaded."""
     try:
-        answer = registry.supports(registry.get(record.label), mask, case)
+        answer = registry.supports(registry.get(label), mask, case)
     except LongcaError:
         return ""
     return answer.reason if isinstance(answer, No) else ""
+
+
+def refusal_of_one_pass(label: str, question: Question, device: str) -> str:
+    """Why a kernel runs a backward and no forward alone, or a forward and no backward; empty where it takes both or neither."""
+    sample = sample_mask(question)
+    case = case_of(question, sample, device)
+    reasons = [refusal(label, sample, replace(case, backward=backward)) for backward in (False, True)]
+    return "" if all(reasons) else "".join(reasons)
 
 
 def _takes(kernel: Kernel, mask: AnyMask, case: Case) -> bool:
