@@ -20,7 +20,7 @@ from longca.recommend.matching import differences
 from longca.recommend.nearest import Nearest, nearest
 from longca.recommend.pairs import fastest_pair, joined
 from longca.recommend.question import Question
-from longca.recommend.unmeasured import refusal_of_one_pass, unmeasured
+from longca.recommend.unmeasured import case_of, measured_mask, refusal_of_one_pass, unmeasured
 from longca.results.files import results_file
 from longca.results.metrics import median
 from longca.results.naming import Row, cluster_name, rows
@@ -206,11 +206,12 @@ def _pair(named: Sequence[Row], ranking: Ranking, question: Question, results: R
     single = ranking.best
     if single is None or question.pass_ is not Pass.BOTH or question.gpus > 1 or question.cluster or question.deterministic:
         return None
-    parts = [
+    forwards, backwards = (
         [_within_memory(_with_planning(entry, question.calls_per_plan), question, results) for entry in entries(named, part, Pass.BOTH)]
         for part in Pass.BOTH.parts
-    ]
-    fastest = fastest_pair(question, device, *parts, ranking.masks)
+    )
+    mask = measured_mask(single.records[0], results, question)
+    fastest = fastest_pair(forwards, backwards, ranking.masks, mask, case_of(question, mask, device))
     if fastest is None:
         return None
     both = _with_planning(joined(*fastest, ranking.masks), question.calls_per_plan)

@@ -17,6 +17,7 @@ from longca.masks import AnyMask
 from longca.masks.bands import Ints
 from longca.masks.selection import Means
 from longca.recommend.question import Question
+from longca.results.reading import Results
 from longca.results.record import Pass, Record
 from longca.results.settings import SAMPLE_LENGTH
 
@@ -64,6 +65,14 @@ def _methods(measured: set[str | None], sample: AnyMask, case: Case, gpus: int) 
 
     others = [methods.get(name) for name in sorted(set(methods.names()) - measured)]
     return tuple(method.name for method in others if method.supports(sample, case, gpus, method.default_grid(case, gpus)))
+
+
+def measured_mask(record: Record, results: Results, question: Question) -> AnyMask:
+    """The mask of a record; the sample where it is a block pattern, or its journal does not have it."""
+    entry = results.masks.get((record.mask_digest, record.mask))
+    if entry is None or entry.bands is None:
+        return sample_mask(question)
+    return masks.Mask.of(entry.seqlen_q, entry.seqlen_k, entry.bands, documents=entry.documents)
 
 
 def sample_mask(question: Question) -> AnyMask:
