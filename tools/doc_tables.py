@@ -103,9 +103,9 @@ def sparse() -> str:
 
 
 def answer() -> str:
-    """What `longca recommend` prints, up to the end of its table."""
+    """What `longca recommend` prints, up to the first remark below its table."""
     headline, _, *rest = _printed(RECOMMEND)
-    return "\n".join(["```", f"$ {RECOMMEND}", headline, "", *rest[: rest.index("")], "[...]", "```"])
+    return "\n".join(["```", f"$ {RECOMMEND}", headline, "", *rest[: rest.index("") + 2], "[...]", "```"])
 
 
 def code() -> str:

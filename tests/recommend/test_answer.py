@@ -404,9 +404,10 @@ def test_records_of_older_code_are_recommended_and_marked(write: Write, capsys: 
     assert "the kernel's code has changed since, or its version was not recorded: fa4:bands." in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("pass_", list(Pass))
+@pytest.mark.parametrize("pass_", [Pass.FWD, Pass.BWD])
 def test_it_is_the_ranking_of_the_shipped_results(pass_: Pass) -> None:
-    """The best of an answer is the best of the same contest on the page."""
+    """An answer has the order and the excluded kernels of the same contest on the page, and excludes kernels that have records of the
+    other pass only."""
     shipped = load(ROOT / "results" / "h200" / "paper-kernel")
     for contest, group in contests(rows(shipped)).items():
         if contest.pass_ is not pass_ or contest.problem not in ("causal", "causal_document", "share_question"):
@@ -415,4 +416,8 @@ def test_it_is_the_ranking_of_the_shipped_results(pass_: Pass) -> None:
         ranking = rank_rows(group)
         assert [choice.name for choice in found.choices] == [standing.line for standing in ranking.standings]
         assert [choice.tflops for choice in found.choices] == [standing.tflops for standing in ranking.standings]
-        assert found.out == ranking.out
+        here = {row.record.label for row in group}
+        assert tuple(out for out in found.out if out.line in here) == ranking.out
+        assert {out.line: out.status for out in found.out if out.line not in here} == (
+            {"band_cute": "unsupported"} if pass_ is Pass.FWD else {}
+        )

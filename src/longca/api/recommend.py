@@ -12,7 +12,7 @@ from longca.bench.plan.workload import model as find_model
 from longca.errors import unknown
 from longca.recommend import answer as answers
 from longca.recommend import shipped, usage
-from longca.recommend.answer import Answer, Choice, Source
+from longca.recommend.answer import Answer, Choice, Pair, Source
 from longca.recommend.question import Question
 from longca.recommend.table import NoRecord
 from longca.results.naming import cluster_name
@@ -40,6 +40,11 @@ class Recommendation(Shown):
     @property
     def best(self) -> Choice | None:
         return self.answer.best
+
+    @property
+    def pair(self) -> Pair | None:
+        """The forward and the backward of two kernels that are together faster than the best; None where no two are."""
+        return self.answer.pair
 
     @property
     def code(self) -> str:
@@ -229,14 +234,15 @@ def _against(choice: Choice, best: Choice) -> str:
 
 def _remarks(answer: Answer, best: Choice) -> list[str]:
     """Sentences on what the figures are of, and on doubts about them."""
-    remarks = [*_scaled(answer), *_planning(answer, best)]
+    pair = [_combined(answer.pair, best, answer.question.calls_per_plan is not None)] if answer.pair else []
+    remarks = [*pair, *_scaled(answer), *_planning(answer, best)]
     if best.joules and not any(source.record.joules for source in best.sources):
         unsure = "energy itself was not measured, so differences of a quarter say nothing"
         remarks.append(f"J is the power during sampling times the time of a call; {unsure}.")
     if best.simulated:
         remarks.append(f"these values are simulated for the cluster {best.simulated}; none of them was measured.")
     if best.summed:
-        summed = _names(answer, [choice for choice in answer.choices if choice.summed])
+        summed = _names(answer.choices, [choice for choice in answer.choices if choice.summed])
         how = "simulated" if best.simulated else "measured"
         remarks.append(f"fwd+bwd is the sum of a forward and a backward that were {how} separately ({summed}).")
     if answer.masks > 1:
@@ -248,9 +254,18 @@ def _remarks(answer: Answer, best: Choice) -> list[str]:
         remarks.append(f"one seed only ({answer.seeds[0]}); other documents may give another answer.")
     training = [choice for choice in answer.choices if choice.sources[0].record.grad]
     if answer.question.pass_ is Pass.FWD and training:
-        others = "" if len(training) == len(answer.choices) else f" of {_names(answer, training)}"
+        others = "" if len(training) == len(answer.choices) else f" of {_names(answer.choices, training)}"
         remarks.append(f"the forward{others} is that of training: it keeps what a backward needs.")
     return remarks + _doubts(answer)
+
+
+def _combined(pair: Pair, best: Choice, is_planning_counted: bool) -> str:
+    """What the forward and the backward of two kernels take together."""
+    unit = speed_unit([pair.tflops])
+    passes = f"the forward of {pair.forward} ({_ms(pair.forward_ms)} ms) with the backward of {pair.backward} ({_ms(pair.backward_ms)} ms)"
+    speed = f"{_ms(pair.ms)} ms, {unit.text(pair.tflops)} {unit.name}, {pair.against_best:.2f} times {best.name}"
+    plans = f"; their plans take {_ms(pair.plan_ms)} ms" if pair.plan_ms and not is_planning_counted else ""
+    return f"the kernel {pair.kernel}, which longca.attention runs unless kernel= is given, can combine {passes}: {speed}{plans}."
 
 
 def _scaled(answer: Answer) -> list[str]:
@@ -287,25 +302,26 @@ def _ms(value: float) -> str:
 
 def _doubts(answer: Answer) -> list[str]:
     doubts = []
-    if noisy := [choice for choice in answer.choices if choice.noisy]:
+    everyone = [*answer.choices, *([answer.pair] if answer.pair else [])]
+    if noisy := [choice for choice in everyone if choice.noisy]:
         doubts.append(f"noisy: {', '.join(choice.name for choice in noisy)}.")
-    if (warmup_s := _shortest_warmup(answer.choices)) is not None and warmup_s < SETTLED_S:
+    if (warmup_s := _shortest_warmup(everyone)) is not None and warmup_s < SETTLED_S:
         doubts.append(
             f"measured after a warm-up of {1e3 * warmup_s:g} ms: a GPU slows down under load, an H200 by up to 13 % within "
             f"{1e3 * SETTLED_S:g} ms, so the order of close kernels may differ."
         )
-    few = [choice for choice in answer.choices if choice.samples < ENOUGH_SAMPLES and not choice.simulated]
+    few = [choice for choice in everyone if choice.samples < ENOUGH_SAMPLES and not choice.simulated]
     if few:
         doubts.append(
             f"measured with fewer than {ENOUGH_SAMPLES} samples: {', '.join(f'{choice.name} ({choice.samples})' for choice in few)}."
         )
-    if older := [choice for choice in answer.choices if choice.older]:
-        doubts.append(f"the kernel's code has changed since, or its version was not recorded: {_names(answer, older)}.")
+    if older := [choice for choice in everyone if choice.older]:
+        doubts.append(f"the kernel's code has changed since, or its version was not recorded: {_names(everyone, older)}.")
     return doubts
 
 
-def _names(answer: Answer, choices: Sequence[Choice]) -> str:
-    return "all of them" if len(choices) == len(answer.choices) else ", ".join(choice.name for choice in choices)
+def _names(everyone: Sequence[Choice], choices: Sequence[Choice]) -> str:
+    return "all of them" if len(choices) == len(everyone) else ", ".join(choice.name for choice in choices)
 
 
 def _shortest_warmup(choices: Sequence[Choice]) -> float | None:

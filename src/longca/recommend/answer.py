@@ -14,17 +14,19 @@ from msgspec.structs import replace as replace_fields
 
 from longca.errors import BadInput, LongcaError
 from longca.kernels import registry
+from longca.kernels.backends.best import Best
 from longca.recommend.advice import Near, advice, ask_command, simulate_command
 from longca.recommend.matching import differences
 from longca.recommend.nearest import Nearest, nearest
+from longca.recommend.pairs import fastest_pair, joined
 from longca.recommend.question import Question
-from longca.recommend.unmeasured import unmeasured
+from longca.recommend.unmeasured import case_of, measured_mask, refusal_of_one_pass, unmeasured
 from longca.results.files import results_file
 from longca.results.metrics import median
-from longca.results.naming import cluster_name, rows
-from longca.results.ranking import NOT_MEASURED, Entry, Figure, Out, Standing, entries, rank
+from longca.results.naming import Row, cluster_name, rows
+from longca.results.ranking import NOT_MEASURED, Entry, Figure, Out, Ranking, Standing, entries, rank
 from longca.results.reading import Results
-from longca.results.record import Environment, Masks, Record
+from longca.results.record import Environment, Masks, Pass, Record, Status
 from longca.results.reproduce import command
 from longca.results.tables import speed_unit
 from longca.results.versions import is_older
@@ -98,6 +100,16 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class Pair(Choice):
+    """The forward of one kernel with the backward of another. `kernel` is `best`, which combines them; `against_best` is over 1."""
+
+    forward: str
+    backward: str
+    forward_ms: float
+    backward_ms: float
+
+
+@dataclass(frozen=True)
 class Answer:
     """What the records say about a question; `choices` are empty where they say nothing."""
 
@@ -110,6 +122,7 @@ class Answer:
     advice: tuple[str, ...]  # what to run, where no record answers
     nearest: Nearest | None = None  # what the figures were scaled from; None where records answer exactly
     every_call: Choice | None = None  # the best where every call has a new mask; None where the question says how often planning counts
+    pair: Pair | None = None  # faster than the best kernel by what matters
 
     @property
     def best(self) -> Choice | None:
@@ -138,6 +151,7 @@ class Answer:
             "advice": list(self.advice),
             "nearest": self.nearest.to_json() if self.nearest else None,
             "new_mask_every_call": self.every_call.name if self.every_call else None,
+            "pair": self.pair.to_json() if self.pair else None,
         }
 
 
@@ -148,9 +162,11 @@ def recommend(question: Question, results: Results) -> Answer:
     if len(devices) > 1:
         raise BadInput(f"records of several devices answer this ({', '.join(devices)}); choose one with --device.")
     near = None if matching or question.exact else nearest(question, others, results)
-    measured = list(near.entries) if near else entries(rows(replace(results, records=matching)), question.pass_)
+    named = rows(replace(results, records=matching))
+    measured = list(near.entries) if near else entries(named, question.pass_)
     used = list(near.records) if near else matching
     machines = [results.environment(record) for record in used]
+    device = "cpu" if machines and all(machine.on_cpu for machine in machines) else "cuda"
     ranking = rank(_within_memory(_with_planning(entry, question.calls_per_plan), question, results) for entry in measured)
     choices = tuple(_choice(standing, question, results, place, near) for place, standing in enumerate(ranking.standings))
     sentences: list[str] = []
@@ -166,11 +182,49 @@ def recommend(question: Question, results: Results) -> Answer:
         device=machines[0].name if machines else "",
         seeds=tuple(sorted({source.record.seed for choice in choices[:1] for source in choice.sources})),
         choices=choices,
-        out=ranking.out,
-        unmeasured=unmeasured(question, used, "cpu" if machines and all(machine.on_cpu for machine in machines) else "cuda"),
+        out=_with_refusals(ranking.out, measured, question, device),
+        unmeasured=unmeasured(question, used, device),
         advice=tuple(sentences),
         nearest=near,
         every_call=_best_of_new_masks(measured, question, results, near),
+        pair=None if near else _pair(named, ranking, question, results, device),
+    )
+
+
+def _with_refusals(outs: Sequence[Out], measured: Sequence[Entry], question: Question, device: str) -> tuple[Out, ...]:
+    """The excluded kernels; one that has no record of a pass because it refuses that pass is unsupported, for its own reason."""
+    lacking = {entry.line for entry in measured if entry.out and entry.out.status == NOT_MEASURED}
+    reasons = {line: refusal_of_one_pass(line, question, device) for line in lacking if question.gpus == 1}
+    return tuple(Out(out.line, Status.UNSUPPORTED.value, reason) if (reason := reasons.get(out.line)) else out for out in outs)
+
+
+def _pair(named: Sequence[Row], ranking: Ranking, question: Question, results: Results, device: str) -> Pair | None:
+    """The fastest forward and backward of two kernels, where they are faster than the best kernel by what matters.
+
+    A deterministic call has none: there `best` does not choose by time.
+    """
+    single = ranking.best
+    if single is None or question.pass_ is not Pass.BOTH or question.gpus > 1 or question.cluster or question.deterministic:
+        return None
+    forwards, backwards = (
+        [_within_memory(_with_planning(entry, question.calls_per_plan), question, results) for entry in entries(named, part, Pass.BOTH)]
+        for part in Pass.BOTH.parts
+    )
+    mask = measured_mask(single.records[0], results, question)
+    fastest = fastest_pair(forwards, backwards, ranking.masks, mask, case_of(question, mask, device))
+    if fastest is None:
+        return None
+    both = _with_planning(joined(*fastest, ranking.masks), question.calls_per_plan)
+    first, second = rank([both, Entry(single.line, single.figures)]).standings
+    if first.line != both.line or second.equal:
+        return None
+    forward_ms, backward_ms = (median([entry.figures[digest].ms for digest in ranking.masks]) for entry in fastest)
+    return Pair(
+        **vars(_choice(first, question, results, 0, None)) | {"kernel": Best.name, "against_best": 1 / second.against_best},
+        forward=fastest[0].line,
+        backward=fastest[1].line,
+        forward_ms=forward_ms,
+        backward_ms=backward_ms,
     )
 
 
@@ -207,9 +261,13 @@ def _memory_gib(figures: Sequence[Figure], question: Question) -> float | None:
 
 
 def _plan_ms(figure: Figure) -> float | None:
-    """The time of the plan, which serves both passes."""
-    known = [record.plan_ms for record in figure.records if record.plan_ms is not None]
-    return max(known) if len(known) == len(figure.records) else None
+    """The time of the plan, which serves both passes of a kernel; that of both plans where there are two kernels."""
+    plans: dict[str, float] = {}
+    for record in figure.records:
+        if record.plan_ms is None:
+            return None
+        plans[record.label] = max(plans.get(record.label, 0.0), record.plan_ms)
+    return sum(plans.values())
 
 
 def _with_planning(entry: Entry, calls_per_plan: int | None) -> Entry:

@@ -200,7 +200,7 @@ def _entries(predicted: _Prediction, by_length: Mapping[int, list[Entry]], devic
         figures: dict[str, Figure] = {}
         for figure in entry.figures.values():
             mask = predicted.mask(figure.records[0].seed)
-            if reason := refusal(figure.records[0], mask, case_of(predicted.question, mask, device)):
+            if reason := refusal(figure.records[0].label, mask, case_of(predicted.question, mask, device)):
                 made.append(entry.without(Status.UNSUPPORTED.value, reason))
                 break
             neighbours = {first: figure}

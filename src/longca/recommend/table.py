@@ -65,7 +65,7 @@ def exported(answers: Iterable[Answer]) -> list[dict[str, Any]]:
         entry = answer.to_json()
         params = answer.question.all_params.items()
         entry["question"]["params"] = {name: DRAWN if callable(value) else value for name, value in params}
-        for choice in [*([entry["best"]] if entry["best"] else []), *entry["runners_up"]]:
+        for choice in filter(None, (entry["best"], *entry["runners_up"], entry["pair"])):
             choice["records"] = [record | {"file": _portable(Path(record["file"]))} for record in choice["records"]]
         entries.append(entry)
     return entries

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -16,6 +17,7 @@ from longca.masks import AnyMask
 from longca.masks.bands import Ints
 from longca.masks.selection import Means
 from longca.recommend.question import Question
+from longca.results.reading import Results
 from longca.results.record import Pass, Record
 from longca.results.settings import SAMPLE_LENGTH
 
@@ -37,13 +39,21 @@ def case_of(question: Question, mask: AnyMask, device: str) -> Case:
     return Case(mask.seqlen_q, mask.seqlen_k, *shape, device, backward=question.pass_ is not Pass.FWD, **extras)
 
 
-def refusal(record: Record, mask: AnyMask, case: Case) -> str:
-    """Why the kernel of a record does not take this mask in this shape; empty where it does, or is a plugin that is not loaded."""
+def refusal(label: str, mask: AnyMask, case: Case) -> str:
+    """Why a kernel does not take this mask in this shape; empty where it does, or is a plugin that is not loaded."""
     try:
-        answer = registry.supports(registry.get(record.label), mask, case)
+        answer = registry.supports(registry.get(label), mask, case)
     except LongcaError:
         return ""
     return answer.reason if isinstance(answer, No) else ""
+
+
+def refusal_of_one_pass(label: str, question: Question, device: str) -> str:
+    """Why a kernel runs a backward and no forward alone, or a forward and no backward; empty where it takes both or neither."""
+    sample = sample_mask(question)
+    case = case_of(question, sample, device)
+    reasons = [refusal(label, sample, replace(case, backward=backward)) for backward in (False, True)]
+    return "" if all(reasons) else "".join(reasons)
 
 
 def _takes(kernel: Kernel, mask: AnyMask, case: Case) -> bool:
@@ -55,6 +65,14 @@ def _methods(measured: set[str | None], sample: AnyMask, case: Case, gpus: int) 
 
     others = [methods.get(name) for name in sorted(set(methods.names()) - measured)]
     return tuple(method.name for method in others if method.supports(sample, case, gpus, method.default_grid(case, gpus)))
+
+
+def measured_mask(record: Record, results: Results, question: Question) -> AnyMask:
+    """The mask of a record; the sample where it is a block pattern, or its journal does not have it."""
+    entry = results.masks.get((record.mask_digest, record.mask))
+    if entry is None or entry.bands is None:
+        return sample_mask(question)
+    return masks.Mask.of(entry.seqlen_q, entry.seqlen_k, entry.bands, documents=entry.documents)
 
 
 def sample_mask(question: Question) -> AnyMask:

@@ -16,7 +16,7 @@ DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "flo
 def code(answer: Answer, choice: Choice) -> str:
     """A script for one device, or for the ranks that torchrun or srun starts."""
     kind = choice.sources[0].environment.device_kind or "cuda"
-    lines = _many_devices(answer.question, choice, kind) if choice.method else _one_device(answer.question, choice, kind)
+    lines = _many_devices(answer.question, choice, kind) if choice.method else _one_device(answer, choice, kind)
     return "\n".join(lines) + "\n"
 
 
@@ -76,7 +76,8 @@ def _extras(question: Question) -> str:
     return numbers + (", sinks=sinks" if question.sinks else "")
 
 
-def _one_device(question: Question, choice: Choice, kind: str) -> list[str]:
+def _one_device(answer: Answer, choice: Choice, kind: str) -> list[str]:
+    question, pair = answer.question, answer.pair
     option = _extras(question) + (", deterministic=True" if question.deterministic else "")
     tensors = _tensors(question, str(question.seqlen), f'"{kind}"')
     by_rule = question.source != "random"
@@ -88,6 +89,7 @@ def _one_device(question: Question, choice: Choice, kind: str) -> list[str]:
         "",
         *_plugins(choice),
         *([*tensors, *_selected(question)] if by_rule else [*_mask(question, choice), *tensors]),
+        *([f'# kernel="{pair.kernel}" can combine the forward of {pair.forward} with the backward of {pair.backward}'] if pair else []),
         f'out = longca.attention(q, k, v, mask, kernel="{choice.kernel}"{option})  # [tokens, query heads, head size]',
         *_end(question),
     ]

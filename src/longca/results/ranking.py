@@ -152,21 +152,22 @@ class Ranking(Struct, frozen=True, gc=False):
         return next((standing for standing in self.standings if standing.line == line), None)
 
 
-def entries(rows: Iterable[Row], pass_: Pass) -> list[Entry]:
+def entries(rows: Iterable[Row], pass_: Pass, part_of: Pass | None = None) -> list[Entry]:
     """One entry per kernel. Of several records of one kernel on one mask the last counts, one of the present code before older ones, and a
     forward of the right kind before others: the one of inference where forwards are compared, else the one that keeps what a backward
-    needs."""
-    return [entry_of(line, own, pass_) for line, own in grouped(rows, line_of).items()]
+    needs. `part_of` is the pass that `pass_` is a part of, whose kind of forward counts."""
+    return [entry_of(line, own, pass_, part_of) for line, own in grouped(rows, line_of).items()]
 
 
-def entry_of(line: str, rows: Iterable[Row], pass_: Pass) -> Entry:
+def entry_of(line: str, rows: Iterable[Row], pass_: Pass, part_of: Pass | None = None) -> Entry:
     """The entry of one kernel, as in `entries`."""
+    kind = part_of or pass_
     by_mask: dict[str, dict[Pass, Record]] = {}
     for row in rows:
         record = row.record
         passes = by_mask.setdefault(record.mask_digest, {})
         other = passes.get(record.pass_)
-        if other is None or _alike(record, other) or _rank_of(record, pass_) >= _rank_of(other, pass_):  # of one kind the last counts
+        if other is None or _alike(record, other) or _rank_of(record, kind) >= _rank_of(other, kind):  # of one kind the last counts
             passes[record.pass_] = record
     figures: dict[str, Figure] = {}
     failed: list[Record] = []

@@ -1,0 +1,215 @@
+"""The forward of one kernel with the backward of another, as `best` combines them: when an answer names them, and what it says."""
+
+import json
+from collections.abc import Mapping
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import longca
+from journals import Write, writer
+from longca.cli import main
+from longca.kernels import registry
+from longca.recommend.answer import Answer, Pair, recommend
+from longca.recommend.question import Question
+from longca.recommend.shipped import load
+from longca.results.record import Pass
+from report.made import FLOPS, Record, around, kernel, split
+
+ROOT = Path(__file__).parents[2]
+Times = Mapping[str, tuple[float | None, float | None]]  # by kernel, of forward and backward
+ONE_LAYOUT = ("fa3", "fa4:bands", "fa4:native", "cudnn_flex:rows")  # kernels that take causal masks and have functional backwards
+NOT_EQUAL = 1.03  # `PRACTICAL`
+
+
+def passes(times: Times, **fields: Any) -> list[Record]:
+    named = [(name, which, ms) for name, both in times.items() for which, ms in zip(("fwd", "bwd"), both, strict=True)]
+    return [kernel(name, [ms] * 6, which, **fields) for name, which, ms in named if ms is not None]
+
+
+def answer(folder: Path, mask: str = "causal", **more: Any) -> Answer:
+    return recommend(Question.parse(mask, "8K", **more), load([folder]))
+
+
+def pair_of(folder: Path, **more: Any) -> Pair:
+    pair = answer(folder, **more).pair
+    assert pair is not None
+    return pair
+
+
+def test_a_pair_is_the_sum_of_its_records(write: Write) -> None:
+    made = passes({"fa3": (1.0, 5.0), "fa4:bands": (2.0, 3.0), "band_cute": (None, 2.8)})
+    made += [kernel("cudnn_flex:rows", [1.5] * 6, "fwd", peak_gib=9.0)]
+    found = answer(write("made", made))
+    pair = found.pair
+    assert found.best is not None
+    assert pair is not None
+    assert (found.best.name, found.best.ms) == ("fa4:bands", pytest.approx(5.0))
+    assert (pair.name, pair.kernel, pair.forward, pair.backward) == ("fa3 + band_cute", "best", "fa3", "band_cute")
+    assert (pair.forward_ms, pair.backward_ms, pair.ms) == (pytest.approx(1.0), pytest.approx(2.8), pytest.approx(3.8))
+    assert pair.against_best == pytest.approx(5.0 / 3.8)
+    assert pair.tflops == pytest.approx(2 * FLOPS / 3.8 / 1e9)
+    assert pair.plan_ms == pytest.approx(4.0), "of two plans"
+    assert pair.memory_gib == found.best.memory_gib
+    assert pair.summed
+    assert [(source.record.label, source.record.pass_) for source in pair.sources] == [("fa3", Pass.FWD), ("band_cute", Pass.BWD)]
+
+
+def test_every_form_of_the_answer_names_the_pair(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, target = write("made", passes({"fa3": (1.0, 5.0), "fa4:bands": (2.0, 3.0)})), tmp_path / "answer.json"
+    words = ["recommend", "--mask", "causal", "--seqlen", "8K", "--results", str(folder)]
+    assert main([*words, "--export", str(target)]) == 0
+    said = capsys.readouterr().out
+    sentence = "can combine the forward of fa3 (1 ms) with the backward of fa4:bands (3 ms): 4 ms, 5.5 TFLOP/s, 1.25 times fa4:bands"
+    assert f"{sentence}; their plans take 4 ms." in said
+    (entry,) = json.loads(target.read_text())
+    pair = longca.recommend("causal", "8K", results=folder).pair
+    assert pair is not None
+    assert {name: entry["pair"][name] for name in ("name", "kernel", "forward_ms", "ms")} == {
+        "name": pair.name, "kernel": "best", "forward_ms": pair.forward_ms, "ms": pair.ms,
+    }  # fmt: skip
+    assert [(record["pass"], record["command"].split()[3]) for record in entry["pair"]["records"]] == [("fwd", "fa3"), ("bwd", "fa4:bands")]
+    assert main([*words, "--code"]) == 0
+    code = capsys.readouterr().out
+    assert '# kernel="best" can combine the forward of fa3 with the backward of fa4:bands\nout = longca.attention(' in code
+    compile(code, "code", "exec")
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.fixed_dictionaries({name: st.tuples(st.floats(1.0, 1.3), st.floats(2.0, 3.0)) for name in ONE_LAYOUT}))
+def test_it_is_the_fastest_of_all_pairs_or_none(times: dict[str, tuple[float, float]]) -> None:
+    with TemporaryDirectory() as home:
+        found = answer(writer(Path(home))("made", passes(times)))
+    single = min(sum(both) for both in times.values())
+    total = min(ahead + back for (ahead, _), (_, back) in product(times.values(), times.values()))
+    assert found.best is not None
+    assert found.best.ms == pytest.approx(single)
+    if found.pair is None:
+        assert single / total < NOT_EQUAL + 1e-6
+    else:
+        assert single / total > NOT_EQUAL - 1e-6
+        assert found.pair.ms == pytest.approx(total)
+        assert times[found.pair.forward][0] + times[found.pair.backward][1] == pytest.approx(total)
+
+
+def test_noise_is_no_reason_for_a_pair(write: Write) -> None:
+    """7 % apart, with spreads that overlap in one journal and not in the other."""
+    made = passes({"fa3": (1.0, 5.0), "fa4:bands": (1.3, None)})
+    for samples, is_pair in (([3.0] * 6, True), ([2.6, 2.6, 3.0, 3.0, 3.4, 3.4], False)):
+        found = answer(write(f"{is_pair}", [*made, kernel("fa4:bands", samples, "bwd")]))
+        assert (found.best and found.best.ms, found.pair is not None) == (pytest.approx(4.3), is_pair)
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward"),
+    [
+        ("fa4:bands", "flex"),  # whose backward is autograd's
+        ("somebodys", "fa4:bands"),  # a plugin that is not here
+        ("band_cute", "fa4:bands"),  # which refuses a forward alone
+        ("vsa", "fa4:bands"),  # which takes blocks only
+    ],
+)
+def test_kernels_that_best_cannot_combine(write: Write, forward: str, backward: str) -> None:
+    found = answer(write("made", passes({forward: (1.0, 5.0), backward: (5.0, 1.0)})))
+    assert found.best is not None
+    assert found.pair is None
+
+
+def test_two_memory_orders_are_not_added(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write("made", passes({"fa3": (1.0, 5.0), "fa4:bands": (5.0, 1.0), "fa4:native": (2.9, 2.9)}))
+    assert pair_of(folder).name == "fa3 + fa4:bands"
+    monkeypatch.setattr(registry.classes()["fa3"], "layout", "HLD")
+    assert pair_of(folder).name == "fa4:native + fa4:bands", "the fastest of those that share one"
+
+
+def test_questions_without_pairs(write: Write) -> None:
+    times = {"fa3": (1.0, 5.0), "fa4:bands": (5.0, 1.0)}
+    folder = write("made", [*passes(times), *passes(times, deterministic=True), split("usp", 1.0, ranks=8)])
+    assert answer(folder).pair is not None
+    asked: list[dict[str, Any]] = [{"pass_": "fwd"}, {"pass_": "bwd"}, {"deterministic": True}, {"gpus": 8}, {"heads": "32:8"}]
+    for more in asked:
+        found = answer(folder, **more)
+        assert found.best is not None
+        assert found.pair is None, more
+        assert found.to_json()["pair"] is None
+
+
+def test_the_plans_of_both_count(write: Write) -> None:
+    made = passes({"fa3": (1.0, 5.0), "fa4:bands": (2.0, 3.0)}, plan_ms=10.0)
+    folder = write("made", made)
+    assert pair_of(folder, calls_per_plan=1000).ms == pytest.approx(4.0 + 20.0 / 1000)
+    assert pair_of(folder, calls_per_plan=1000).forward_ms == pytest.approx(1.0 + 10.0 / 1000)
+    assert pair_of(folder, calls_per_plan=20).against_best == pytest.approx(5.5 / 5.0)
+    assert answer(folder, calls_per_plan=10).pair is None, "6 ms as well"
+    unknown = [record | ({"plan_ms": None} if record["kernel"] == "fa3" else {}) for record in made]
+    assert answer(write("unknown", unknown), calls_per_plan=1000).pair is None
+
+
+def test_both_fit_into_memory(write: Write) -> None:
+    made = passes({"fa4:native": (1.5, 4.0), "fa4:bands": (2.0, 3.0)})
+    made += [kernel("fa3", [1.0] * 6, "fwd", peak_gib=70.0), kernel("fa3", [5.0] * 6, "bwd")]
+    folder = write("made", made)
+    assert pair_of(folder).forward == "fa3"
+    assert pair_of(folder, memory="48GiB").forward == "fa4:native"
+
+
+def test_the_forward_is_that_of_training(write: Write) -> None:
+    made = passes({"fa3": (1.0, 5.0), "fa4:bands": (2.0, 3.0)})
+    made += [kernel("fa3", [0.5] * 6, "fwd", grad=False), kernel("fa4:bands", [0.1] * 6, "fwd", grad=False)]
+    assert pair_of(write("made", made)).forward_ms == pytest.approx(1.0)
+
+
+def test_masks_are_those_on_which_the_others_are_compared(write: Write) -> None:
+    """Medians over the seeds; a kernel without a record of one of them is in no pair."""
+    made = []
+    for seed, factor in enumerate((1.0, 2.0, 3.0)):
+        times: Times = {"fa3": (factor, 5 * factor), "fa4:varlen": (2 * factor, 3 * factor), "fa4:bands": (3 * factor, 4 * factor)}
+        made += passes(times, mask="causal_document", seed=seed, mask_digest=f"d{seed}")
+    made += passes({"cudnn_flex:documents": (0.1, None)}, mask="causal_document", seed=0, mask_digest="d0")
+    found = answer(write("made", made), "causal_document")
+    assert found.pair is not None
+    assert (found.pair.name, found.pair.ms, len(found.pair.sources)) == ("fa3 + fa4:varlen", pytest.approx(8.0), 6)
+
+
+def test_doubts_about_a_pair_are_said(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    made = [*passes({"fa4:bands": (2.0, 3.0)}), kernel("fa3", around(1.0), "fwd", noisy=True)]
+    assert main(["recommend", "--mask", "causal", "--seqlen", "8K", "--results", str(write("made", made))]) == 0
+    said = capsys.readouterr().out
+    assert "noisy: fa3 + fa4:bands." in said
+    assert "measured with fewer than 5 samples: fa3 + fa4:bands (4)." in said
+
+
+def test_the_refusal_of_a_pass_is_why_there_is_no_record_of_it(write: Write) -> None:
+    made = [*passes({"fa4:bands": (2.0, 3.0), "band_cute": (None, 2.0), "fa3": (1.0, None), "flashinfer": (1.0, None)})]
+    folder = write("made", made)
+    for pass_ in ("fwd", "fwd+bwd"):
+        out = {out.line: out for out in answer(folder, pass_=pass_).out}
+        assert out["band_cute"].status == "unsupported"
+        assert out["band_cute"].reason == "differs from fa4:bands in the backward only; a forward alone is that of fa4:bands"
+    assert (out["fa3"].status, out["fa3"].reason) == ("not measured", "there is no record of its bwd")
+    alone = answer(write("alone", passes({"band_cute": (None, 2.0)})), pass_="fwd")
+    assert any(sentence.startswith("to measure it: longca run ") for sentence in alone.advice), "another kernel may do it"
+
+
+@pytest.mark.parametrize("mask", ["causal_document", "share_question", "block_causal_document", "full"])
+def test_the_shipped_results_have_the_fastest_pairs(mask: str) -> None:
+    shipped = load(ROOT / "results" / "h200" / "paper-kernel")
+    for seqlen in ("8K", "32K"):
+        question = Question.parse(mask, seqlen)
+        times: dict[Pass, dict[str, float]] = {Pass.FWD: {}, Pass.BWD: {}}
+        for record in shipped.records:
+            functional = record.ok and registry.get(record.label).backward == "functional"
+            if functional and (record.mask, record.seqlen, record.heads_kv) == (mask, question.seqlen, 8):
+                times[record.pass_][record.label] = record.times.median
+        found = recommend(question, shipped)
+        total = sum(min(own.values()) for own in times.values())
+        assert found.best is not None
+        if found.pair is None:
+            assert found.best.ms / total < 1.1
+        else:
+            assert found.pair.ms == pytest.approx(total)
