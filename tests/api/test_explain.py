@@ -57,7 +57,7 @@ def test_one_kernel_needs_no_reason_but_that() -> None:
 def test_records_of_another_device_answer_without_it() -> None:
     told = longca.explain("causal_document", LONG, device="h200", seed=42)
     assert told.device == "NVIDIA H200"
-    wanted = {"fwd": "cudnn_flex:documents", "bwd": "fa4:varlen"}
+    wanted = {"fwd": "cudnn_flex:documents", "bwd": "band_cute"}
     assert told.likely == wanted
     for pass_, label in wanted.items():
         ratios = [row["slower"] for row in told.rows if row["pass"] == pass_]
