@@ -4,11 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from longca import masks
 from longca.results.limits import LIMITED, Limits, covered, tile_rows
 from longca.results.reading import read
-from longca.results.record import Pass
+from longca.results.record import Pass, Record
 
 H200 = Path(__file__).parents[2] / "results" / "h200" / "paper-kernel"
 
@@ -38,3 +39,25 @@ def test_every_time_on_one_device_has_a_limit_and_none_is_far_above_it() -> None
     assert {record.key for record in timed} == set(shares)
     assert {record.mask for record in timed} == set(masks.names())
     assert 0.5 < max(shares.values()) <= 1.05
+
+
+def test_runs_on_devices_of_one_name_share_a_dense_speed_and_others_do_not() -> None:
+    results = read(H200)
+    late = {record.env for record in results.records if record.label == "band_cute"}
+    assert not late & {record.env for record in results.records if record.label == "fa4:native"}, "measured in other runs"
+    own, other = (
+        max(
+            (record for record in results.records if record.ok and (record.label, record.mask, record.pass_) == (label, "full", "bwd")),
+            key=speed,
+        )
+        for label in ("band_cute", "fa4:native")
+    )
+    assert own.speed < other.speed
+    assert Limits(results).of(own) == pytest.approx(other.speed)
+    results.environments |= {env: replace(results.environments[env], device="another device") for env in late}
+    assert Limits(results).of(own) == pytest.approx(own.speed)
+    assert Limits(results).of(other) == pytest.approx(other.speed)
+
+
+def speed(record: Record) -> float:
+    return record.speed

@@ -5,7 +5,7 @@ import time
 import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from longca import masks
 from longca.bench.check import check as check_module
 from longca.bench.check.calls import Calls
 from longca.bench.check.check import KernelSubject
+from longca.bench.check.trial_names import TrialName
 from longca.bench.one_device import job as job_module
 from longca.bench.one_device.messages import Answer, Chosen, DeviceLost, Reply, WorkerJob
 from longca.bench.one_device.session import Session
@@ -341,6 +342,30 @@ def test_a_lost_device_is_told_after_the_answers(executor: InProcess, monkeypatc
         (Pass.FWD, Status.ERROR),
         (Pass.BWD, Status.ERROR),
     ]
+
+
+def test_a_device_that_a_wrong_kernel_breaks_in_a_later_call_of_a_trial_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class LostCuda:
+        def synchronize(self) -> None:
+            raise RuntimeError("an illegal memory access was encountered")
+
+        def empty_cache(self) -> None:
+            raise AssertionError("a lost device is left alone")
+
+    calls, executor = count(), InProcess(tmp_path, trial=TrialName.SCALE)
+
+    def wrong_then_raises(*_: object) -> tuple[torch.Tensor, torch.Tensor]:
+        if next(calls):
+            executor.worker._session._cuda = LostCuda()
+            raise RuntimeError("an illegal memory access was encountered")
+        return torch.ones(256, 4, 16), torch.ones(4, 256)
+
+    monkeypatch.setattr(torch_attention._Plain, "forward", wrong_then_raises)
+    answer, last = executor.replies(job_of(Pass.FWD))
+    assert isinstance(answer, Answer)
+    assert answer.outcome.status is Status.WRONG
+    assert "in a later call it raises RuntimeError: an illegal memory access" in answer.outcome.reason
+    assert last == DeviceLost()
 
 
 def test_a_refusal_names_no_variant_and_starts_no_device(executor: InProcess) -> None:

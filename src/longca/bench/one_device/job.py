@@ -213,7 +213,10 @@ def _try(job: WorkerJob, name: TrialName, session: Session) -> Iterator[Answer]:
         session.phase("check")  # nothing is left to compile in the calls that follow
 
     asked = Asked(cell.kernel, cell.case(mask), mask, cell.seed, reference, tell_wrong=tell_wrong)
-    outcome = _outcome(run_trial(name, asked))
+    tried = run_trial(name, asked)
+    if tried.verdict.raised:
+        session.recover()  # the call that raised may have broken the device
+    outcome = _outcome(tried)
     yield from (Answer(cell.pass_, outcome) for cell in job.cells)
 
 

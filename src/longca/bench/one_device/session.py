@@ -159,10 +159,13 @@ class Session:
             return reference_of_rows(mask, case, inputs, rows)
 
     def after_error(self, error: BaseException) -> None:
-        """Frees memory, and sees whether the device still answers. A refusal broke nothing, and what it held goes with its frames."""
+        """Drops the error's frames and recovers. A refusal broke nothing, and what it held goes with its frames."""
         drop_frames(error)
-        if isinstance(error, Refused):
-            return
+        if not isinstance(error, Refused):
+            self.recover()
+
+    def recover(self) -> None:
+        """Frees memory after a call that raised, and sets `device_lost` where the device does not answer any more."""
         gc.collect()
         if self._cuda is None:
             return

@@ -34,7 +34,7 @@ class Choice(msgspec.Struct, frozen=True):
 
     @property
     def can_lack_memory(self) -> bool:
-        """Whether other kernels were compared, and not by a trial of the whole call: that shows that there is memory for it."""
+        """Whether the chosen kernels may run out of memory while others would not. A trial of the whole call shows that they do not."""
         return self.source != "only" and (self.source != "trial" or bool(self.part))
 
     @property
