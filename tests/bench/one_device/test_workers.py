@@ -40,6 +40,17 @@ def test_a_backward_that_ends_the_process_does_not_hide_the_forward(start_run: S
     assert (forward.grad, forward.given.grad) == (False, True)
 
 
+def test_a_forward_that_a_kernel_refuses_alone_is_not_timed(start_run: Start, tmp_path: Path, plugins: Path) -> None:
+    asked = ("--plugin", plugins / "only_backward.py", "--kernels", "only_backward", "--passes", "fwd,bwd,fwd+bwd")
+    found = {record.pass_: record for record in measured(start_run, tmp_path, *asked)}
+    assert {pass_: record.status for pass_, record in found.items()} == {
+        Pass.FWD: Status.UNSUPPORTED,
+        Pass.BWD: Status.OK,
+        Pass.BOTH: Status.OK,
+    }
+    assert found[Pass.FWD].reason == "only_backward has no forward of its own"
+
+
 @pytest.mark.slow
 def test_variants_that_break_their_worker_leave_their_sibling_alone(start_run: Start, tmp_path: Path, plugins: Path) -> None:
     asked = "kk:a,kk:b,kk:c,kk:good"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from longca.bench.one_device.messages import Answer, Chosen, WorkerJob
 from longca.bench.run.figures import timed_outcome
 from longca.bench.run.outcomes import CellFailed, failure
+from longca.errors import Refused
 from longca.kernels import registry
 from longca.kernels.base import BYTES, Attention, Case, Kernel, Prepared, Yes
 from longca.masks import AnyMask
@@ -69,9 +70,20 @@ def run(job: WorkerJob, session: Session) -> Iterator[Chosen | Answer]:
     timer, timed = PassTimer(session, calls, mask, case, expected, prepared_bytes, first_ms, known), dict[Pass, Outcome]()
     for pass_ in (cell.pass_ for cell in job.cells):
         session.phase("time")
-        timed[pass_] = timer.outcome(pass_)
+        timed[pass_] = _refused_alone(kernel, mask, case, pass_, known) or timer.outcome(pass_)
     failed = timer.failed_on_other_numbers(data(case, reference.sampled, "loud", cell.seed, kernel.layout))
     yield from (Answer(pass_, failed if failed and outcome.status is Status.OK else outcome) for pass_, outcome in timed.items())
+
+
+def _refused_alone(kernel: Kernel, mask: AnyMask, case: Case, pass_: Pass, known: dict[str, Any]) -> Outcome | None:
+    """The outcome of a forward that the kernel refuses alone, as one with a backward but no forward of its own does; None for others."""
+    if pass_ is not Pass.FWD or not case.backward:
+        return None
+    try:
+        registry.choose(kernel, mask, replace(case, backward=False))
+    except Refused as refusal:
+        return failure(refusal, grad=known["grad"], build_ms=known["build_ms"])
+    return None
 
 
 @dataclass(frozen=True)
