@@ -86,6 +86,8 @@ def runners(mask: AnyMask, case: Case, longest: int, behind: set[tuple[str, str]
     inputs = dict[str, Inputs]()
     for label in ("best", *registry.available_labels(case.device)):
         timed = {pass_ for pass_ in PASSES if (label, pass_) not in behind}
+        if not registry.supports(registry.get(label), mask, replace(case, backward=False)):
+            timed -= {"fwd"}  # of a kernel that has only a backward of its own
         try:
             kernel = registry.get(label)
             if not timed or not (kernel.chooses or _takes(kernel, mask, case, longest)):
