@@ -236,7 +236,7 @@ def test_many_gpus_and_simulated_records_are_never_mixed(write: Write, capsys: p
     folder = write("simulated", made[2:])
     assert main([*words[:-3], str(folder), "--gpus", "64"]) == NO_RECORD
     said = capsys.readouterr().out
-    assert "records answer with --cluster h100-ib." in said
+    assert "there are records with --cluster h100-ib." in said
     assert "longca run --kernels all --level cp --nproc 64 --masks causal --seqlens 8K" in said
 
 
@@ -244,12 +244,13 @@ def test_many_gpus_and_simulated_records_are_never_mixed(write: Write, capsys: p
     ("arguments", "said"),
     [
         (["--seqlen", "16K"], "measured lengths are 8K."),
-        (["--heads", "8:8"], "records answer with --heads 64:8."),
+        (["--heads", "8:8"], "there are records with --heads 64:8."),
         (["--dtype", "fp16", "--deterministic"], "there are records of causal at 8K with 64:8 heads of 128, bf16, NVIDIA H200."),
-        (["--device", "B200"], "records answer with --device 'NVIDIA H200'."),
+        (["--device", "B200"], "there are records with --device 'NVIDIA H200'."),
         (["--mask", "full"], "there is no record of full at all."),
-        (["--mask", "sliding_window"], "records answer with --set w=64."),
-        (["--gpus", "8"], "records answer with --gpus 1."),
+        (["--mask", "sliding_window"], "there are records with --set w=64."),
+        (["--gpus", "8"], "there are records with --gpus 1."),
+        (["--deterministic"], "there are records without --deterministic."),
     ],
 )
 def test_where_no_record_answers_it_says_what_would(
@@ -331,9 +332,9 @@ def test_one_pattern_for_all_heads_is_another_problem(write: Write, capsys: pyte
     assert main([*words, "--set", "heads=1", "--code"]) == 0
     assert "heads=1)" in capsys.readouterr().out
     assert main([*words, "--set", "heads=2"]) == NO_RECORD
-    assert "records answer with --set heads=1 or with --set heads=8." in capsys.readouterr().out
+    assert "there are records with --set heads=1 or with --set heads=8." in capsys.readouterr().out
     assert main([*words, "--heads", "64:64", "--exact"]) == NO_RECORD
-    assert "records answer with --heads 64:8." in capsys.readouterr().out
+    assert "there are records with --heads 64:8." in capsys.readouterr().out
     answers = table(load([folder]), {"pass_": "fwd+bwd"})
     assert {tuple(found.question.params.items()): found.best and found.best.kernel for found in answers} == {
         (): "flex",

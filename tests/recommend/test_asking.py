@@ -206,7 +206,7 @@ def test_what_was_measured_is_sorted_by_size(write: Write, capsys: Captured) -> 
     assert shown == ["1K, 2K, 16K with 8:8", "1K, 2K, 16K with 64:8"]  # a line for each shape
     words = ["--mask", "causal", "--seqlen", "16K", "--heads", "16:8", "--exact"]
     assert main(["recommend", *words, "--results", str(folder)]) == NO_RECORD
-    assert "records answer with --heads 8:8 or with --heads 64:8." in capsys.readouterr().out
+    assert "there are records with --heads 8:8 or with --heads 64:8." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("base", "variant", "again"), [("fa4", "blocks", "fa4:blocks"), ("mine", "fast", "mine")])

@@ -1,6 +1,7 @@
 """The forward of one kernel with the backward of another, as `best` combines them: when an answer names them, and what it says."""
 
 import json
+import re
 from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
@@ -65,9 +66,11 @@ def test_every_form_of_the_answer_names_the_pair(write: Write, tmp_path: Path, c
     words = ["recommend", "--mask", "causal", "--seqlen", "8K", "--results", str(folder)]
     assert main([*words, "--export", str(target)]) == 0
     said = capsys.readouterr().out
-    sentence = "can combine the forward of fa3 (1 ms) with the backward of fa4:bands (3 ms): 4 ms, 5.5 TFLOP/s, 1.25 times fa4:bands"
-    assert f"{sentence}; their plans take 4 ms." in said
+    sentence = "can combine the forward of fa3 (1 ms) with the backward of fa4:bands (3 ms): 4 ms, 5.5 TFLOP/s,"
+    assert re.search(re.escape(sentence) + r" \S+ GiB, 1.25 times the speed of fa4:bands; their plans take 4 ms\.", said)
     (entry,) = json.loads(target.read_text())
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == entry
     pair = longca.recommend("causal", "8K", results=folder).pair
     assert pair is not None
     assert {name: entry["pair"][name] for name in ("name", "kernel", "forward_ms", "ms")} == {
@@ -187,10 +190,10 @@ def test_doubts_about_a_pair_are_said(write: Write, capsys: pytest.CaptureFixtur
 def test_the_refusal_of_a_pass_is_why_there_is_no_record_of_it(write: Write) -> None:
     made = [*passes({"fa4:bands": (2.0, 3.0), "band_cute": (None, 2.0), "fa3": (1.0, None), "flashinfer": (1.0, None)})]
     folder = write("made", made)
+    why = "it differs from fa4:bands in the backward only; a forward alone is that of fa4:bands"
     for pass_ in ("fwd", "fwd+bwd"):
         out = {out.line: out for out in answer(folder, pass_=pass_).out}
-        assert out["band_cute"].status == "unsupported"
-        assert out["band_cute"].reason == "differs from fa4:bands in the backward only; a forward alone is that of fa4:bands"
+        assert (out["band_cute"].status, out["band_cute"].reason) == ("unsupported", f"there is no record of its fwd: {why}")
     assert (out["fa3"].status, out["fa3"].reason) == ("not measured", "there is no record of its bwd")
     alone = answer(write("alone", passes({"band_cute": (None, 2.0)})), pass_="fwd")
     assert any(sentence.startswith("to measure it: longca run ") for sentence in alone.advice), "another kernel may do it"

@@ -181,6 +181,9 @@ def test_best_against_every_kernel() -> None:
     )
     assert f"in all but {sum(row['ratio'] < 0.98 for row in rows)} rows, where 0.98 lies within the spread" in text
     assert all(row["ratio"] * (1 + row["spread"]) >= 0.98 for row in rows)
+    grid = speeds("paper-kernel", "mask", "seqlen", "pass")
+    forward, backward = (max(row, key=row.__getitem__) for row in (grid["causal_document", 32768, which] for which in ("fwd", "bwd")))
+    assert f"`{forward}` has the fastest forward of `causal_document` and `{backward}` the fastest backward" in text
 
 
 PEERS = ("ffa", "flashmask")

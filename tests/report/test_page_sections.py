@@ -45,12 +45,32 @@ def test_the_first_table_calls_kernels_equal_within_three_percent(write: Write, 
     ]
     page = opened(browser, write("equal", made), tmp_path)
     found = answers(page)
-    assert (found["causal"][0], found["causal"][-1]) == (f"{HOSTILE} ~", "= b")
-    assert (found["full"][0], found["full"][-1]) == (HOSTILE, "1.040× b")
-    assert (found["sliding_window"][0], found["sliding_window"][-1]) == (f"{HOSTILE} ~", "= 2 others")
+    assert (found["causal"][:2], found["causal"][-1]) == ([HOSTILE, "11~"], "= b")
+    assert (found["full"][:2], found["full"][-1]) == ([HOSTILE, "11"], "1.040× b")
+    assert (found["sliding_window"][:2], found["sliding_window"][-1]) == ([HOSTILE, "11~"], "= 2 others")
     title = page.script("return document.querySelector('.answer').title")
     assert title == f"causal, 8K: {HOSTILE}, as fast: b, 11 TFLOP/s; 1.20× the speed of c."
     assert page.script("return document.querySelectorAll('img').length") == 0
+
+
+@pytest.mark.parametrize("width", [1320, 1000, 390])
+def test_names_and_figures_of_twelve_lengths_fit_their_cells(write: Write, browser: Browser, tmp_path: Path, width: int) -> None:
+    """The longest name of a kernel, with the widest figures: a noisy speed and a share of three digits."""
+    lengths = [1024 * n for n in (1, 2, 4, 8, 16, 24, 32, 40, 48, 64, 96, 128)]
+    digests = {"causal": masks.build("causal", 8192).digest, "full": "full"}  # a journal made by `write` has the first of these masks
+    made = [
+        kernel("cudnn_flex:documents", [11 / 666] * 6, "fwd", mask=mask, seqlen=n, mask_digest=digest, noisy=True)
+        for (mask, digest), n in product(digests.items(), lengths)
+    ]
+    page = opened(browser, write("narrow", made), tmp_path)
+    page.resize(width, 900)
+    settle(page)
+    (cells,) = (row[1:] for row in page.script(CELLS, "matrix") if row[0] == "causal")
+    assert len(cells) == len(lengths)
+    assert cells[-1].split("\n")[:3] == ["cudnn_flex:documents", "666~", "102 %"]
+    cut = """return [...document.querySelectorAll('.answer b, .figures, .figures small')]
+               .filter((part) => part.scrollWidth > part.clientWidth).map((part) => part.innerText)"""
+    assert page.script(cut) == []
 
 
 def test_the_first_table_has_the_answer_of_markdown_and_of_the_terminal(write: Write, browser: Browser, tmp_path: Path) -> None:

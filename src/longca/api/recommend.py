@@ -263,7 +263,8 @@ def _combined(pair: Pair, best: Choice, is_planning_counted: bool) -> str:
     """What the forward and the backward of two kernels take together."""
     unit = speed_unit([pair.tflops])
     passes = f"the forward of {pair.forward} ({_ms(pair.forward_ms)} ms) with the backward of {pair.backward} ({_ms(pair.backward_ms)} ms)"
-    speed = f"{_ms(pair.ms)} ms, {unit.text(pair.tflops)} {unit.name}, {pair.against_best:.2f} times {best.name}"
+    memory = "" if pair.memory_gib is None else f", {pair.memory_gib:.3g} GiB"
+    speed = f"{_ms(pair.ms)} ms, {unit.text(pair.tflops)} {unit.name}{memory}, {pair.against_best:.2f} times the speed of {best.name}"
     plans = f"; their plans take {_ms(pair.plan_ms)} ms" if pair.plan_ms and not is_planning_counted else ""
     return f"the kernel {pair.kernel}, which longca.attention runs unless kernel= is given, can combine {passes}: {speed}{plans}."
 

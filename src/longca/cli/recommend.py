@@ -59,7 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--results", nargs="+", metavar="DIR", help="use your own journals, or folders of them, instead of LongCA's")
     parser.add_argument("--plugin", action="append", default=[], metavar="FILE", help="a Python file with masks of your own; repeatable")
-    parser.add_argument("--code", action="store_true", help="print only Python code that uses the answer")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--code", action="store_true", help="print only Python code that uses the answer")
+    output.add_argument("--json", action="store_true", help="print the answer as JSON")
     parser.add_argument(
         "--export", metavar="FILE", help="write the answer as JSON; without --mask or --seqlen, all that the records contain"
     )
@@ -73,13 +75,16 @@ def run(args: argparse.Namespace) -> int:
 
 def _answer(args: argparse.Namespace) -> int:
     from longca.api.recommend import recommend
-    from longca.recommend.table import NO_RECORD
+    from longca.recommend.table import NO_RECORD, exported
 
     say_lacks(args.results or [])
     recommendation = recommend(**_typed(args), model=args.model, results=args.results)
     if args.export:
         _write(args.export, [recommendation.answer])
-    if recommendation.ok and args.code:
+    if args.json:
+        (entry,) = exported([recommendation.answer])
+        print(_encoded(entry))
+    elif recommendation.ok and args.code:
         print(recommendation.code, end="")
     else:
         show_parts(recommendation.parts())
@@ -99,7 +104,7 @@ def _export_table(args: argparse.Namespace) -> int:
     from longca.recommend.shipped import load
     from longca.recommend.table import NO_RECORD, table
 
-    if not args.export or args.code:
+    if not args.export or args.code or args.json:
         raise BadInput("give --mask and --seqlen; or --export FILE for all answers that the records contain.")
     say_lacks(args.results or [])
     records = load(args.results)
@@ -109,13 +114,18 @@ def _export_table(args: argparse.Namespace) -> int:
     return 0 if answers else NO_RECORD
 
 
-def _write(target: str, answers: list[Answer]) -> None:
+def _encoded(value: object) -> str:
     import json
+
+    return json.dumps(value, indent=1, allow_nan=False)
+
+
+def _write(target: str, answers: list[Answer]) -> None:
     import sys
 
     from longca.api.files import write_text
     from longca.recommend.table import exported
     from longca.text import plural
 
-    write_text(target, json.dumps(exported(answers), indent=1, allow_nan=False) + "\n")
+    write_text(target, _encoded(exported(answers)) + "\n")
     print(f"wrote {plural(len(answers), 'answer')} to {target}", file=sys.stderr)

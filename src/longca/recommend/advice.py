@@ -103,8 +103,8 @@ def _instead(flag: str, others: Sequence[Near], how: str) -> str:
     shown = []
     for value in sorted(values, key=_by_numbers):
         is_switch = value is None or isinstance(value, bool)
-        shown.append(f"{'' if value else 'no '}{flag}" if is_switch else f"{flag} {shlex.quote(str(value))}")
-    return f"records answer with {' or with '.join(shown)}."
+        shown.append(f"with{'' if value else 'out'} {flag}" if is_switch else f"with {flag} {shlex.quote(str(value))}")
+    return f"there are records {' or '.join(shown)}."
 
 
 def _shape(near: Near) -> str:

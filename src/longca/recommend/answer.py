@@ -195,7 +195,9 @@ def _with_refusals(outs: Sequence[Out], measured: Sequence[Entry], question: Que
     """The excluded kernels; one that has no record of a pass because it refuses that pass is unsupported, for its own reason."""
     lacking = {entry.line for entry in measured if entry.out and entry.out.status == NOT_MEASURED}
     reasons = {line: refusal_of_one_pass(line, question, device) for line in lacking if question.gpus == 1}
-    return tuple(Out(out.line, Status.UNSUPPORTED.value, reason) if (reason := reasons.get(out.line)) else out for out in outs)
+    return tuple(
+        Out(out.line, Status.UNSUPPORTED.value, f"{out.reason}: it {reason}") if (reason := reasons.get(out.line)) else out for out in outs
+    )
 
 
 def _pair(named: Sequence[Row], ranking: Ranking, question: Question, results: Results, device: str) -> Pair | None:

@@ -170,6 +170,7 @@ def check(
             first_wrong = [call for call in verdict.compared if call.data_set == data_set] == [Compared(data_set, False)]
             if first_wrong and verdict.steady and differ_on is not None:
                 caller.call_again(inputs, data_set, partial(differ_on, data_set, outputs.copies), verdict)
+                caller.call_where_right(inputs_of, verdict)
         except Exception as error:
             if verdict.ok or differ_on is None:
                 raise
@@ -213,6 +214,12 @@ class _Caller:
             verdict.unequal |= bool(again.compared) and not again.ok and differs(outputs.copies)
             if not verdict.steady or time.perf_counter() - start > AGAIN_S:
                 return
+
+    def call_where_right(self, inputs_of: Callable[[str], Inputs], verdict: Verdict) -> None:
+        """Calls a wrong subject once more on the data on which it was right: it may be the later calls that are wrong, not the data."""
+        right = [call.data_set for call in verdict.compared if call.ok and verdict.steady]
+        for data_set in right[:1]:
+            verdict.compared += self.call(inputs_of(data_set), data_set)[1].compared
 
 
 @dataclass

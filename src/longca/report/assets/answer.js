@@ -24,12 +24,14 @@ function answerCell(entry) {
     made = button(null, () => showReceipts(entry.records, answerWords(entry)), "answer");
   const [best, ...equal] = entry.fastest,
     figures = element("span", null, "figures");
+  const figure = element("span", figureText(speedOf(entry.tflops)), "figure");
+  if (entry.noisy) figure.append(element("i", "~"));
   figures.append(
-    element("span", figureText(speedOf(entry.tflops)), "figure"),
+    figure,
     element("small", entry.same ? `as ${entry.same}` : entry.limit === null ? "" : shareText(entry.limit)),
   );
   made.append(
-    breakable(nameText(best) + (entry.noisy ? " ~" : ""), "b"),
+    breakable(nameText(best), "b"),
     figures,
     element("small", equal.length ? `= ${equal.length === 1 ? nameText(equal[0]) : `${equal.length} others`}` : leadWords(entry), "lead"),
   );
