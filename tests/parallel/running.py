@@ -11,7 +11,7 @@ import torch
 
 from longca import masks
 from longca.bench.check import reference as references
-from longca.bench.check.check import compare
+from longca.bench.check.comparison import compare
 from longca.bench.check.verdict import Verdict
 from longca.errors import Refused
 from longca.kernels import inputs

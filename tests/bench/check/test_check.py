@@ -10,7 +10,8 @@ import torch
 
 from longca import masks
 from longca.bench.check import check
-from longca.bench.check.check import _lse_error, check_kernel
+from longca.bench.check.check import check_kernel
+from longca.bench.check.comparison import _lse_error
 from longca.bench.check.explain import Tokens
 from longca.bench.check.reference import reference
 from longca.bench.check.sampled_rows import sample_rows

@@ -14,7 +14,8 @@ import torch
 
 from longca import masks
 from longca.bench.check import reference_store
-from longca.bench.check.check import AGAIN, check_kernel, compare
+from longca.bench.check.check import AGAIN, check_kernel
+from longca.bench.check.comparison import compare
 from longca.bench.check.explain import lse_looks_like
 from longca.bench.check.reference import reference
 from longca.bench.check.trial_names import OPTIONAL, trials_on

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from longca.bench.check.check import Tensors, compare, compare_rows
+from longca.bench.check.comparison import Tensors, compare, compare_rows
 from longca.bench.check.reference import Reference
 from longca.bench.check.verdict import Verdict
 from longca.kernels.base import Case
