@@ -11,15 +11,21 @@ from unicodedata import category
 from longca.errors import BadInput
 
 LONGEST_REASON = 400  # characters
+LONGEST_WORD = 40  # letters that a text is cut before its longest length, to end with a whole word
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # as compilers put them into their messages
 LARGEST = (1 << 63) - 1  # of all numbers that are read: records hold 64-bit numbers
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def short(text: str, longest: int = LONGEST_REASON) -> str:
-    """The text as one line of bounded length that can be shown and written anywhere."""
+    """The text as one line of bounded length that can be shown and written anywhere. It is cut between words, so that no number loses
+    digits; a long word is cut itself."""
     line = printable(" ".join(COLOURS.sub("", text).split()))
-    return line if len(line) <= longest else line[: longest - 1] + "…"
+    if len(line) <= longest:
+        return line
+    cut = line[: longest - 1]
+    whole_words = cut.rpartition(" ")[0] if line[longest - 1] != " " else cut
+    return (whole_words if len(cut) - len(whole_words) <= min(LONGEST_WORD, longest // 4) else cut) + "…"
 
 
 def with_remark(reason: str, remark: str) -> str:
