@@ -23,6 +23,10 @@ class Unavailable(LongcaError):
     """A package or a device is missing; the sentence says what to install."""
 
 
+class NoMemory(LongcaError, MemoryError):
+    """A step of LongCA itself, not a kernel, finds no memory."""
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Returns whether an error says that there is no memory left on a device or on the host."""
     text = str(error).lower()

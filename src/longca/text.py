@@ -14,6 +14,8 @@ LONGEST_REASON = 400  # characters
 LONGEST_WORD = 40  # letters that a text is cut before its longest length, to end with a whole word
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # as compilers put them into their messages
 LARGEST = (1 << 63) - 1  # of all numbers that are read: records hold 64-bit numbers
+ASKED_GPU = re.compile(r"Tried to allocate ([\d.]+ \w+)(?:.*? of which ([\d.]+ \w+) is free)?", re.DOTALL)  # as torch tells it
+ASKED_CPU = re.compile(r"DefaultCPUAllocator.* tried to allocate (\d+) bytes", re.DOTALL)
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -127,6 +129,20 @@ def format_memory(size: float) -> str:
     while value >= 999.5 and len(units) > 1:  # what three digits would round to 1000
         value, units = value / 1024, units[1:]
     return f"{value:.3g} {units[0]}" if value < 999.5 else f"{value:,.0f} {units[0]}"
+
+
+def out_of_memory(message: str) -> str:
+    """A short sentence from the message of an allocator."""
+    asked = asked_memory(message)
+    return f"out of memory: {asked}" if asked else short(message) or "out of memory"
+
+
+def asked_memory(message: str) -> str:
+    """'it asked for 24.00 GiB at once, and 13.37 GiB were free', from the message of an allocator; empty where it tells neither."""
+    if asked := ASKED_GPU.search(message):
+        return f"it asked for {asked[1]} at once{f', and {asked[2]} were free' if asked[2] else ''}"
+    asked = ASKED_CPU.search(message)  # in a line of torch's source code
+    return f"it asked for {format_memory(int(asked[1]))} at once" if asked else ""
 
 
 def parse_number(text: str) -> int | float:

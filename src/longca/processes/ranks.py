@@ -14,6 +14,7 @@ from longca.errors import LongcaError, Refused, Unavailable
 from longca.parallel.comm.base import Comm
 from longca.processes.child_main import Tell, load
 from longca.processes.lost import last_words
+from longca.text import out_of_memory
 
 MOST_NAMED = 4  # ranks in one message
 
@@ -66,8 +67,9 @@ def run_job(comm: Comm, job: dict[str, Any]) -> Answer | Failure:
         return Answer(json.loads(json.dumps(answer)))
     except BaseException as error:  # a job may leave by sys.exit, which is to be told too
         traceback.print_exc()
-        kind = kind_of(error)
-        return Failure(kind, str(error) or type(error).__name__, last_words(f"{type(error).__name__}: {error}") if kind == "error" else "")
+        kind, message = kind_of(error), str(error) or type(error).__name__
+        message = out_of_memory(message) if kind == "oom" else message
+        return Failure(kind, message, last_words(f"{type(error).__name__}: {error}") if kind == "error" else "")
 
 
 def kind_of(error: BaseException) -> str:

@@ -1,12 +1,27 @@
-"""When a worker gives the device's memory back."""
+"""When a worker gives the device's memory back, and whose fault it is where there is none."""
 
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
+from typing import Any, Never
 
+import msgspec
 import pytest
+import torch
 
-from longca.bench.one_device.messages import WorkerJob
+from longca import masks
+from longca.bench.check import check, reference_store, timed_calls
+from longca.bench.check.own_memory import ADVICE, CHECK, INPUTS, REFERENCE
+from longca.bench.one_device.messages import Answer, WorkerJob
 from longca.bench.one_device.session import Session
+from longca.bench.one_device.worker import Worker
+from longca.bench.plan.cell import Cell
+from longca.kernels import inputs
+from longca.kernels.backends import torch_attention
+from longca.results.record import Pass
+from longca.results.settings import ClockSettings
+
+QUICK = ClockSettings(warmup_s=0, budget_s=0.001, least=3)
+ASKED = "it asked for 24.00 GiB at once, and 13.37 GiB were free"
 
 
 class Given:
@@ -51,3 +66,42 @@ def test_a_lost_device_is_not_asked_again(tmp_path: Path) -> None:
     session.end_job()
     session.end_problem()
     assert device.back == 0
+
+
+def run_out(*_: Any, **__: Any) -> Never:
+    raise torch.OutOfMemoryError(
+        "CUDA out of memory. Tried to allocate 24.00 GiB. GPU 0 has 139.80 GiB of which 13.37 GiB is free. Advice."
+    )
+
+
+def reasons() -> set[tuple[str, str]]:
+    """Status and reason of all passes of a kernel on a short mask."""
+    shape = {"seqlen": 96, "heads_q": 2, "heads_kv": 1, "head_dim": 8, "head_dim_v": 8}
+    cells = [Cell(kernel="torch:plain", mask="causal", dtype="fp32", pass_=pass_, **shape) for pass_ in Pass]
+    job = WorkerJob(cells=cells, digest=masks.causal(96).digest, clock=QUICK)
+    replies = Worker({"device": "cpu"}, lambda _: None).handle(msgspec.to_builtins(job))
+    answers = [reply for reply in replies if reply["type"] == "answer"]
+    return {(answer.outcome.status, answer.outcome.reason) for answer in msgspec.convert(answers, list[Answer])}
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "step"),
+    [
+        (reference_store, "reference", REFERENCE),
+        (check, "data", INPUTS),
+        (check, "_poison", CHECK),
+        (check, "compare", CHECK),
+        (inputs, "make", INPUTS),
+        (timed_calls, "check_timed", CHECK),
+    ],
+)
+def test_where_the_harness_has_no_memory_the_reason_names_its_step(
+    module: ModuleType, name: str, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, name, run_out)
+    assert reasons() == {("oom", f"no memory for {step}: {ASKED}; {ADVICE}")}
+
+
+def test_where_the_kernel_has_no_memory_the_reason_says_how_much_it_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_attention._Plain, "forward", run_out)
+    assert reasons() == {("oom", f"out of memory: {ASKED}")}

@@ -104,7 +104,7 @@ def test_passes_share_one_preparation_and_one_check(session: Session, monkeypatc
     monkeypatch.setattr(registry.classes()["torch"], "prepare", lambda *given: calls.append("prepare") or prepare(*given))
     monkeypatch.setattr(check_module, "check_kernel", lambda *given, **more: calls.append("check") or check(*given, **more))
     found = run(session, *Pass)
-    assert calls == ["prepare", "check"]
+    assert calls == ["prepare", "prepare", "check"]  # the second time is that of planning
     assert [outcome.status for outcome in found.values()] == [Status.OK] * 3
     assert all(set(outcome.check or {}) == {"out", "lse", "dq", "dk", "dv"} for outcome in found.values())
     assert all(outcome.ms and outcome.ms.n >= 3 and outcome.build_ms and outcome.plan_ms for outcome in found.values())
@@ -140,7 +140,14 @@ def test_what_only_the_first_preparing_takes_is_compiling(session: Session, monk
     assert (kernel.count, kernel.most) == (2, 1)  # never two at a time: there may be no memory for both
     assert all(10 < outcome.plan_ms < 200 and outcome.compile_ms > 400 for outcome in found.values())
     assert run(session, Pass.FWD)[Pass.FWD].compile_ms < 200  # and later ones take it no more
-    assert kernel.count == 3
+    assert kernel.count == 4
+
+
+def test_code_that_the_first_preparing_loads_is_no_planning(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    Preparing(monkeypatch, [0.05, 0.0])
+    found = run(session, Pass.FWD)[Pass.FWD]
+    assert found.plan_ms < 30
+    assert found.compile_ms > 30
 
 
 def test_a_preparing_that_is_slow_every_time_is_repeated_once_and_never_again(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

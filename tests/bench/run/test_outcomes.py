@@ -1,18 +1,29 @@
 """What a record says of an error: the line of the plugin it came from, and memory in a sentence."""
 
+import gc
 import json
 import math
+import weakref
 from pathlib import Path
 
 import msgspec
 import pytest
+import torch
 
+from longca.bench.check.own_memory import ADVICE, memory_for
 from longca.bench.run.outcomes import PLACE, CellFailed, drop_frames, failure, status_of, to_message
-from longca.errors import BadInput, Refused, Unavailable
+from longca.errors import BadInput, NoMemory, Refused, Unavailable
 from longca.plugins import import_file
 from longca.processes.lost import of_exit
+from longca.processes.ranks import kind_of
 from longca.results.record import Outcome, Status, TensorError
 from longca.text import LONGEST_REASON, LONGEST_WORD
+
+ON_A_GPU = (
+    "CUDA out of memory. Tried to allocate 24.00 GiB. GPU 0 has a total capacity of 139.80 GiB of which 13.37 GiB is free. Including "
+    "non-PyTorch memory, this process has 126.42 GiB memory in use. Of the allocated memory 125.90 GiB is allocated by PyTorch, and 1 MiB "
+    "is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting PYTORCH_ALLOC_CONF=..."
+)
 
 
 def raised(tmp_path: Path, message: str) -> BaseException:
@@ -47,10 +58,45 @@ def test_memory_is_said_in_a_sentence() -> None:
     allocator = "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate {} bytes."
     assert status_of(RuntimeError(allocator.format(3 << 30))) == ("oom", "out of memory: it asked for 3 GiB at once")
     assert status_of(MemoryError()) == ("oom", "out of memory")
-    assert status_of(RuntimeError("CUDA out of memory. Tried to allocate 2 GiB.")) == (
-        "oom",
-        "CUDA out of memory. Tried to allocate 2 GiB.",
-    )
+    assert status_of(RuntimeError(ON_A_GPU)) == ("oom", "out of memory: it asked for 24.00 GiB at once, and 13.37 GiB were free")
+    assert status_of(RuntimeError("CUDA out of memory. Tried to allocate 2 GiB.")) == ("oom", "out of memory: it asked for 2 GiB at once")
+    assert status_of(RuntimeError("cudaErrorMemoryAllocation")) == ("oom", "cudaErrorMemoryAllocation")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (torch.OutOfMemoryError(ON_A_GPU), ": it asked for 24.00 GiB at once, and 13.37 GiB were free"),
+        (MemoryError(), ""),
+        (RuntimeError("cudaErrorMemoryAllocation"), ": cudaErrorMemoryAllocation"),
+    ],
+)
+def test_memory_that_the_harness_has_not_is_not_the_fault_of_the_kernel(error: Exception, words: str) -> None:
+    with pytest.raises(NoMemory) as found, memory_for("the inputs"), memory_for("the check"):
+        raise error
+    assert status_of(found.value) == ("oom", f"no memory for the check{words}; {ADVICE}")
+    assert kind_of(found.value) == "oom"
+
+
+def test_other_errors_stay_what_they_are() -> None:
+    with pytest.raises(KeyError), memory_for("the check"):
+        raise KeyError("w")
+
+
+def test_the_tensors_of_a_failed_attempt_go_with_its_frames() -> None:
+    def fail() -> weakref.ref[torch.Tensor]:
+        tensor = torch.zeros(3)
+        seen.append(weakref.ref(tensor))
+        raise MemoryError
+
+    seen = list[weakref.ref[torch.Tensor]]()
+    with pytest.raises(NoMemory) as found, memory_for("the check"):
+        fail()
+    error = found.value
+    del found
+    drop_frames(error)
+    gc.collect()
+    assert seen[0]() is None
 
 
 def test_a_reason_can_be_shown_and_written_anywhere(tmp_path: Path) -> None:

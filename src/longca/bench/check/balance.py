@@ -10,12 +10,12 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from longca.bench.check.pieces import in_pieces
 from longca.bench.check.sampled_rows import seen_keys
 from longca.kernels.base import Case
 from longca.kernels.inputs import DTYPES, Inputs
 from longca.masks import AnyMask, BlockMask
 
-CHUNK = 8192  # tokens
 STEPS, LEAST = 8.0, 1e-4  # times the rounding of the dtype, and at least: of the size of the summed terms
 
 
@@ -34,29 +34,27 @@ def unbalanced(mask: AnyMask, case: Case, inputs: Inputs, gradients: dict[str, t
 
 def _sums(x_LHD: torch.Tensor, case: Case, among: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     """The sums of a tensor and of its squares, [KV heads, head size]: over tokens (those `among`) and the query heads of each KV head."""
-    parts = []
-    for part in _chunks(len(x_LHD)):
-        x = x_LHD[part].to(torch.promote_types(x_LHD.dtype, torch.float32))
-        x = x if among is None else x * among[part, None, None]
-        parts.append(torch.stack([x.sum(0, dtype=torch.float64), x.square().sum(0, dtype=torch.float64)]))
-    sums, squares = torch.stack(parts).sum(0).unflatten(1, (case.heads_kv, -1)).sum(2)
+
+    def of_piece(x: torch.Tensor, among: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        x = x.to(torch.promote_types(x.dtype, torch.float32))
+        x = x if among is None else x * among[:, None, None]
+        return x.sum(0, dtype=torch.float64)[None], x.square().sum(0, dtype=torch.float64)[None]
+
+    given = [x_LHD] if among is None else [x_LHD, among]
+    sums, squares = (x.sum(0).unflatten(0, (case.heads_kv, -1)).sum(1) for x in in_pieces(of_piece, *given))
     return sums, squares
 
 
 def _products(x_LHD: torch.Tensor, y_LHD: torch.Tensor, case: Case) -> tuple[torch.Tensor, torch.Tensor]:
     """The sums of <x, y> and of |x|² |y|² over tokens and the query heads of each KV head, [KV heads]."""
-    parts = []
-    for part in _chunks(len(x_LHD)):
-        x, y = (z[part].to(torch.promote_types(z.dtype, torch.float32)) for z in (x_LHD, y_LHD))
+
+    def of_piece(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x, y = (z.to(torch.promote_types(z.dtype, torch.float32)) for z in (x, y))
         sizes = x.square().sum(-1, dtype=torch.float64) * y.square().sum(-1, dtype=torch.float64)
-        parts.append(torch.stack([(x * y).sum((0, 2), dtype=torch.float64), sizes.sum(0)]))
-    products, sizes = torch.stack(parts).sum(0).unflatten(1, (case.heads_kv, -1)).sum(2)
+        return (x * y).sum((0, 2), dtype=torch.float64)[None], sizes.sum(0)[None]
+
+    products, sizes = (x.sum(0).unflatten(0, (case.heads_kv, -1)).sum(1) for x in in_pieces(of_piece, x_LHD, y_LHD))
     return products, sizes
-
-
-def _chunks(length: int) -> list[slice]:
-    """Parts of a tensor, so that no copy of the whole is made."""
-    return [slice(first, first + CHUNK) for first in range(0, length, CHUNK)]
 
 
 def _worst(name: str, words: str, share: float, left: torch.Tensor, right: torch.Tensor, squares: torch.Tensor) -> str:

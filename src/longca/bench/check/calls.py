@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache, partial
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from longca.bench.check.check import Subject, names_of
+from longca.bench.check.own_memory import INPUTS, memory_for
 from longca.bench.check.timed_calls import group_sums
 from longca.kernels.base import Case
 from longca.kernels.inputs import Inputs
@@ -26,14 +27,7 @@ SIGNS = (1.0, -1.0)  # in fp16, whose small numbers lose bits when they are halv
 CHOICES, SIGN_CHOICES = 4096, 256  # of factors of all heads, and of signs of all dimensions; drawn once: a copy to a device takes its time
 
 
-class TimedSubject(Subject, Protocol):
-    """What is timed: a prepared kernel, or the program of one rank."""
-
-    def release(self) -> None:
-        """Drops what the last forward left for a backward."""
-
-
-def call_of(subject: TimedSubject, inputs: Inputs, pass_: Pass) -> Callable[[], Any]:
+def call_of(subject: Subject, inputs: Inputs, pass_: Pass) -> Callable[[], Any]:
     """A pass as a function that returns its outputs and keeps nothing; a backward starts from the last forward, which is kept for it."""
 
     def forward() -> object:
@@ -60,7 +54,7 @@ def _draw(values: tuple[float, ...], shape: tuple[int, ...], seed: int, dtype: t
 class Calls:
     """Gradients are returned, never accumulated. `sums` are those of all calls but the last, whose outputs `last` returns."""
 
-    def __init__(self, subject: TimedSubject, inputs: Inputs, case: Case, seed: int) -> None:
+    def __init__(self, subject: Subject, inputs: Inputs, case: Case, seed: int) -> None:
         self._subject, self._inputs, self._case, self._group = subject, inputs, case, case.group
         self._random = Random(seed)
         draw = partial(_draw, seed=seed, dtype=inputs.v.dtype, device=inputs.v.device)
@@ -117,18 +111,19 @@ class Calls:
         outputs = {name: x.detach() for name, x in zip(names, self._outputs, strict=True) if x is not None}
         return {name: (x, self._of_heads(by[name], x) if name in by else None) for name, x in outputs.items()}
 
-    def on_other(self, inputs: Inputs, backward: bool) -> dict[str, torch.Tensor]:
-        """The outputs on other numbers in the same memory."""
-        self.release()
-        self.write(inputs)
+    def again(self, backward: bool) -> dict[str, torch.Tensor]:
+        """The outputs of one more forward, and of a backward, on the numbers that the inputs hold now."""
         outputs = dict(zip(("out", "lse"), self._subject.forward(self._inputs), strict=True))  # type: ignore[call-overload]
         if backward:
             outputs |= zip(names_of("backward", self._case), self._subject.backward(self._inputs), strict=True)  # type: ignore[call-overload]
         self._subject.release()
         return {name: x.detach() for name, x in outputs.items() if x is not None}
 
-    def write(self, inputs: Inputs) -> None:
-        """Puts other numbers into the memory of the inputs."""
+    def write(self, make: Callable[[], Inputs]) -> None:
+        """Drops all outputs, then puts other numbers into the memory of the inputs."""
+        self.release()
+        with memory_for(INPUTS):
+            inputs = make()
         for name, own in self._inputs.tensors.items():
             own.data.copy_(inputs.tensors[name])
         self._factor = self._sign = self._of_v = self._of_dout = self._one

@@ -2,9 +2,12 @@
 
 Each data set is run forward and backward, and all results are compared with the reference (see `comparison`).
 
-Memory for outputs is filled with NaN first. Outputs are copied as soon as a call returns, on the same stream: work that ends later is
-seen. Inputs and earlier outputs must stay unchanged, rows without gradient must get none, and where determinism is asked for a second
-call must give the same bits.
+Memory for outputs is filled with NaN first. Fingerprints of outputs are taken as soon as a call returns, on the same stream, and again
+after they were compared: work that ends later is seen. Inputs and earlier outputs must stay unchanged, rows without gradient must get none,
+and where determinism is asked for a second call must give the same bits.
+
+Beside the inputs and outputs of a call, only the outputs of the call before are held, and temporaries of bounded size: what is left of a
+device's memory is the kernel's.
 
 A kernel that is wrong is called again on the same data: where another call is right, or wrong in another way, the data is not to blame.
 It stays wrong if a later call raises; the verdict is told before that call, so that it is known even if the call never returns.
@@ -15,22 +18,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 import torch
 
 from longca.bench.check.comparison import Tensors, compare, differ
+from longca.bench.check.fingerprint import Fingerprinted
+from longca.bench.check.own_memory import CHECK, INPUTS, memory_for
 from longca.bench.check.reference import DATA_SETS, Reference, data
 from longca.bench.check.verdict import Compared, Verdict
+from longca.errors import NoMemory
 from longca.kernels.base import Attention, Case, Kernel
 from longca.kernels.inputs import DTYPES, Inputs
 from longca.plugins import place
 from longca.text import plural
 
 TellWrong = Callable[[Verdict], object]
-EQUAL_TOKENS = 1 << 16  # compared at once
 AGAIN, AGAIN_S = 3, 10.0  # how often a wrong kernel is called again at most, and the seconds after which no other call begins
 
 
@@ -43,20 +48,21 @@ class Subject(Protocol):
     def backward(self, inputs: Inputs) -> object:
         """Returns the tuple (dq, dk, dv), with dsinks at its end where the inputs have sinks."""
 
+    def release(self) -> None:
+        """Drops the inputs of the last forward, and what it left for a backward."""
+
 
 class KernelSubject:
     """A prepared kernel."""
 
     def __init__(self, kernel: Kernel, attention: Attention, case: Case) -> None:
         self._attention, self._autograd = attention, kernel.backward == "autograd" and case.backward
-        self._inputs: Inputs | None = None
         self._given: tuple[torch.Tensor, ...] = ()  # q, k, v, and sinks where the case has them
         self._kept: tuple[torch.Tensor, ...] = ()
 
     def forward(self, inputs: Inputs) -> object:
-        if self._inputs is not inputs:
-            self._inputs, given = inputs, (*inputs[:3], *(() if inputs.sinks is None else (inputs.sinks,)))
-            self._given = tuple(x.detach().requires_grad_() for x in given) if self._autograd else given
+        given = (*inputs[:3], *(() if inputs.sinks is None else (inputs.sinks,)))
+        self._given = tuple(x.detach().requires_grad_() for x in given) if self._autograd else given
         attention = self._attention
         answer: object = attention.forward(*self._given) if inputs.sinks is None else attention.forward_with_sinks(*self._given)
         if isinstance(answer, tuple | list) and len(answer) == 2:
@@ -71,7 +77,7 @@ class KernelSubject:
         return self._attention.backward_with_sinks(inputs.dout, q, k, v, out, lse, sinks[0])
 
     def release(self) -> None:
-        self._kept = ()
+        self._given = self._kept = ()
 
 
 def names_of(step: str, case: Case) -> tuple[str, ...]:
@@ -150,7 +156,8 @@ def check(
     verdict, caller = Verdict(), _Caller(subject, case, compare_with, needs_lse, lse_shape, ran)
     for data_set in [name for name in DATA_SETS for _ in range(repeats)]:
         try:
-            inputs = inputs_of(data_set)
+            with memory_for(INPUTS):
+                inputs = inputs_of(data_set)
             outputs, own = caller.call(inputs, data_set)
             verdict.join(own)
             caller.earlier = outputs
@@ -158,12 +165,14 @@ def check(
                 tell_wrong(verdict)
             first_wrong = [call for call in verdict.compared if call.data_set == data_set] == [Compared(data_set, False)]
             if first_wrong and verdict.steady and differ_on is not None:
-                caller.call_again(inputs, data_set, partial(differ_on, data_set, outputs.copies), verdict)
+                caller.call_again(inputs, data_set, partial(differ_on, data_set, outputs.tensors), verdict)
+                del inputs  # there may be no memory for those of both data sets beside the outputs of two calls
                 caller.call_where_right(inputs_of, verdict)
         except Exception as error:
             if verdict.ok or differ_on is None:
                 raise
-            verdict.raised = f"{type(error).__name__}: {error}{place(error)}"
+            if not isinstance(error, NoMemory):  # which is not the kernel's fault
+                verdict.raised = f"{type(error).__name__}: {error}{place(error)}"
             break
         if verdict.problems:
             break
@@ -180,18 +189,21 @@ class _Caller:
     needs_lse: bool
     lse_shape: tuple[int, ...] | None
     ran: Callable[[], None]
-    earlier: Outputs | None = None
+    earlier: Fingerprinted | None = None
 
-    def call(self, inputs: Inputs, data_set: str) -> tuple[Outputs, Verdict]:
+    def call(self, inputs: Inputs, data_set: str) -> tuple[Fingerprinted, Verdict]:
         """The outputs of a forward and a backward, and the verdict on them; they are compared if nothing else is wrong."""
         verdict = Verdict()
         outputs = _Run(self.subject, self.case, inputs, verdict, self.lse_shape).both(self.needs_lse)
+        self.subject.release()
         self.ran()
-        if self.earlier is not None:
-            _refuse_changed(self.earlier, "a later call writes to the memory of", verdict)
-        if not verdict.problems:
-            self.compare_with(outputs.copies, data_set, verdict)
-            verdict.compared.append(Compared(data_set, verdict.ok))
+        with memory_for(CHECK):
+            if self.earlier is not None:
+                _refuse_changed(self.earlier, "a later call writes to the memory of", verdict)
+            if not verdict.problems:
+                self.compare_with(outputs.tensors, data_set, verdict)
+                _refuse_changed(outputs, "it returns before its work is done: later work changes", verdict)
+                verdict.compared.append(Compared(data_set, verdict.ok))
         return outputs, verdict
 
     def call_again(self, inputs: Inputs, data_set: str, differs: Callable[[Tensors], bool], verdict: Verdict) -> None:
@@ -200,27 +212,18 @@ class _Caller:
         for _ in range(AGAIN):
             outputs, again = self.call(inputs, data_set)
             verdict.compared += again.compared
-            verdict.unequal |= bool(again.compared) and not again.ok and differs(outputs.copies)
+            verdict.unequal |= bool(again.compared) and not again.ok and differs(outputs.tensors)
             if not verdict.steady or time.perf_counter() - start > AGAIN_S:
                 return
+            del outputs  # there may be no memory for them beside those of another call
 
     def call_where_right(self, inputs_of: Callable[[str], Inputs], verdict: Verdict) -> None:
         """Calls a wrong subject once more on the data on which it was right: it may be the later calls that are wrong, not the data."""
         right = [call.data_set for call in verdict.compared if call.ok and verdict.steady]
         for data_set in right[:1]:
-            verdict.compared += self.call(inputs_of(data_set), data_set)[1].compared
-
-
-@dataclass
-class Outputs:
-    """What a forward and a backward returned: the tensors themselves, and copies that were made as soon as each call returned."""
-
-    tensors: Tensors = field(default_factory=dict)
-    copies: Tensors = field(default_factory=dict)
-
-    def changed(self) -> list[str]:
-        """The names of tensors that are no longer what they were."""
-        return [name for name, tensor in self.tensors.items() if not _same_bits(tensor, self.copies[name])]
+            with memory_for(INPUTS):
+                inputs = inputs_of(data_set)
+            verdict.compared += self.call(inputs, data_set)[1].compared
 
 
 class _Run:
@@ -228,9 +231,9 @@ class _Run:
 
     def __init__(self, subject: Subject, case: Case, inputs: Inputs, verdict: Verdict, lse_shape: tuple[int, ...] | None) -> None:
         self._subject, self._case, self._inputs, self._verdict, self._lse_shape = subject, case, inputs, verdict, lse_shape
-        self._before = {name: _fingerprint(x) for name, x in inputs.tensors.items()}
+        self._before = Fingerprinted.of(inputs.tensors)
 
-    def both(self, needs_lse: bool) -> Outputs:
+    def both(self, needs_lse: bool) -> Fingerprinted:
         verdict = self._verdict
         outputs = self._call("forward", lambda: self._subject.forward(self._inputs))
         if "lse" not in outputs.tensors and needs_lse and not verdict.problems:
@@ -239,35 +242,28 @@ class _Run:
             gradients = self._call("backward", lambda: self._subject.backward(self._inputs))
             _refuse_changed(outputs, "its backward changes", verdict)
             outputs.tensors |= gradients.tensors
-            outputs.copies |= gradients.copies
+            outputs.fingerprints |= gradients.fingerprints
         return outputs
 
-    def _call(self, step: str, call: Callable[[], object]) -> Outputs:
+    def _call(self, step: str, call: Callable[[], object]) -> Fingerprinted:
         """The tensors that a pass returns; a case that asks for determinism calls it twice."""
         pass_, names = {"forward": "fwd", "backward": "bwd"}[step], names_of(step, self._case)
         case, verdict = self._case, self._verdict
-        _poison(case)
-        outputs = Outputs()
+        with memory_for(CHECK):
+            _poison(case)
         with _timed(pass_, case, verdict):
-            answer = call()
-            outputs.tensors = _by_name(step, names, answer, verdict)
-            outputs.copies = {name: tensor.detach().clone() for name, tensor in outputs.tensors.items()}
-        _refuse_forms(outputs.tensors, case, verdict, self._lse_shape)
+            tensors = _by_name(step, names, call(), verdict)
+            _refuse_forms(tensors, case, verdict, self._lse_shape)
+            outputs = Fingerprinted() if verdict.problems else Fingerprinted.of(tensors)
         _refuse_changed(outputs, f"its {step} returns before its work is done: later work changes", verdict)
-        changed = [name for name, x in self._inputs.tensors.items() if _fingerprint(x) != self._before[name]]
-        if changed and not verdict.problems:
-            verdict.problems.append(f"its {step} changes its input {' and '.join(changed)}")
-        if case.deterministic and not verdict.problems:
-            again = _by_name(step, names, call(), verdict)
-            given = [(name, again.get(name), outputs.copies.get(name)) for name in names]  # an lse may be missing in either
-            other = [name for name, x, y in given if x is not y and (x is None or y is None or not _same_bits(x, y))]
-            if other:
-                differ = f"{' and '.join(other)} {'differs' if len(other) == 1 else 'differ'}"
-                verdict.problems.append(f"its {step} is not deterministic, as was asked for: {differ} in a second call on the same inputs")
+        _refuse_changed(self._before, f"its {step} changes its input", verdict)
+        if case.deterministic and not verdict.problems and (other := outputs.unlike(_by_name(step, names, call(), verdict))):
+            differ = f"{' and '.join(other)} {'differs' if len(other) == 1 else 'differ'}"
+            verdict.problems.append(f"its {step} is not deterministic, as was asked for: {differ} in a second call on the same inputs")
         return outputs
 
 
-def _refuse_changed(outputs: Outputs, what: str, verdict: Verdict) -> None:
+def _refuse_changed(outputs: Fingerprinted, what: str, verdict: Verdict) -> None:
     if not verdict.problems and (changed := outputs.changed()):
         verdict.problems.append(f"{what} {' and '.join(changed)}")
 
@@ -295,7 +291,7 @@ def _by_name(step: str, names: tuple[str, ...], answer: object, verdict: Verdict
         if type(value) is not torch.Tensor and not (name == "lse" and value is None):
             hint = "; a function returns out, or the tuple (out, lse)" if isinstance(value, list) else ""
             verdict.problems.append(f"{name} is {_kind(value)}, not a plain torch.Tensor{hint}")
-    return {name: value for name, value in found.items() if isinstance(value, torch.Tensor)}
+    return {name: value.detach() for name, value in found.items() if type(value) is torch.Tensor}  # without graphs, which hold inputs
 
 
 def _kind(value: object) -> str:
@@ -342,24 +338,3 @@ def _poison(case: Case) -> None:
     held = [torch.full(size, float("nan"), dtype=DTYPES[case.dtype], device=case.device) for size in sizes]
     held.append(torch.full((case.heads_q, case.seqlen_q), float("nan"), dtype=torch.float32, device=case.device))
     del held
-
-
-def _bits(x: torch.Tensor) -> torch.Tensor:
-    """The bits as integers, which are equal also where values are NaN, and differ for 0 and -0."""
-    return x.detach().view({2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()])
-
-
-def _same_bits(x: torch.Tensor, y: torch.Tensor) -> bool:
-    """Compares in parts, so that no mask of the whole is made."""
-    if (x.shape, x.dtype, x.device) != (y.shape, y.dtype, y.device):
-        return False
-    return all(torch.equal(*parts) for parts in zip(_bits(x).split(EQUAL_TOKENS), _bits(y).split(EQUAL_TOKENS), strict=True))
-
-
-def _fingerprint(x: torch.Tensor) -> tuple[int, int]:
-    """Sums of the bits, weighted by token and by place in a token: changed values and swapped ones both show."""
-    bits = _bits(x)
-    bits = bits if bits.dim() == 3 else bits.view(len(bits), -1, 1)  # lse, sinks
-    sums = bits.sum((1, 2), dtype=torch.int64), bits.sum(0, dtype=torch.int64).flatten()
-    weighted = torch.stack([(part * (2 * torch.arange(len(part), device=part.device) + 1)).sum() for part in sums]).tolist()
-    return weighted[0], weighted[1]

@@ -11,10 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import torch
 
 from longca.bench.check import explain
+from longca.bench.check.pieces import in_pieces
 from longca.bench.check.reference import Reference
 from longca.bench.check.sampled_rows import Ints
 from longca.bench.check.verdict import Error, Verdict
@@ -29,7 +31,7 @@ LSE_ALLOWED = {"bf16": 1e-3, "fp16": 1e-3, "fp32": 2e-6, "fp64": 1e-13}  # besid
 
 
 def compare(tensors: Tensors, reference: Reference, data_set: str, case: Case, verdict: Verdict) -> None:
-    """Compares each tensor with the reference: all tokens, or those of a shard that the reference was cut to."""
+    """Compares each tensor with the reference, which may lie on the host: all tokens, or those of a shard that it was cut to."""
     sampled, right, rounding = reference.sampled, reference.values[data_set], reference.rounding[data_set]
     rows, voiced = (torch.from_numpy(numbers).to(case.device) for numbers in (sampled.rows, sampled.with_gradient(data_set)))
     numbers = None if reference.tokens is None else torch.from_numpy(reference.tokens).to(case.device)
@@ -44,11 +46,9 @@ def compare(tensors: Tensors, reference: Reference, data_set: str, case: Case, v
         if not right[name].numel():
             continue  # a shard without any row that is looked at
         if name == "lse":
-            found = _lse_error(
-                tensor[:, rows].to(right["lse"].dtype), right["lse"], LSE_ALLOWED[case.dtype] + FACTOR * rounding["lse"], checked
-            )
+            found = _lse_error(tensor[:, rows], right[name], LSE_ALLOWED[case.dtype] + FACTOR * rounding[name].to(case.device), checked)
         elif name == "dsinks":
-            found = _sinks_error(tensor.to(right[name].dtype), right[name], FACTOR * rounding[name])
+            found = _sinks_error(tensor, right[name], FACTOR * rounding[name].to(case.device))
         elif name in ("out", "dq"):
             found = _worst(tensor[rows], right[name], rounding[name], checked, case.dtype)
         else:
@@ -67,23 +67,27 @@ def differ(first: Tensors, second: Tensors, reference: Reference, data_set: str,
             continue
         x, y = first[name], second[name]
         x, y = (x[rows], y[rows]) if name in ("out", "dq") else (x[:, rows], y[:, rows]) if name == "lse" else (x, y)
-        x, y = x.to(rounding.dtype), y.to(rounding.dtype)  # of all rows there may be no memory for that
-        off = torch.where(x.isfinite() | y.isfinite(), (x - y).abs(), 0.0).nan_to_num_(nan=math.inf, posinf=math.inf)
-        off, size = (t.square().mean(-1).sqrt() if t.dim() == 3 else t.abs() for t in (off, x.nan_to_num(0.0, 0.0, 0.0)))
-        allowed = FACTOR * rounding + (LSE_ALLOWED[case.dtype] if name == "lse" else 0.0)
+        off, size = in_pieces(partial(_apart, dtype=rounding.dtype), x, y)
+        allowed = FACTOR * rounding.to(case.device) + (LSE_ALLOWED[case.dtype] if name == "lse" else 0.0)
         order = ADDING_ORDER * size.clamp_min(float(size.square().mean().sqrt()))
         if bool((off > torch.maximum(UNEQUAL * allowed, order)).any()):
             return True
     return False
 
 
+def _apart(x: torch.Tensor, y: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """How far two results are apart, and how large the first is, per token and head."""
+    x, y = x.to(dtype), y.to(dtype)
+    off = torch.where(x.isfinite() | y.isfinite(), (x - y).abs(), 0.0).nan_to_num_(nan=math.inf, posinf=math.inf)
+    off, size = (t.square().mean(-1).sqrt() if t.dim() == 3 else t.abs() for t in (off, x.nan_to_num(0.0, 0.0, 0.0)))
+    return off, size
+
+
 def compare_rows(
     name: str, tensor: torch.Tensor, rows: Ints, places: Ints, reference: Reference, data_set: str, case: Case, verdict: Verdict
 ) -> None:
     """Compares some rows of a tensor, which are at these places of the reference."""
-    right, rounding = (
-        values[data_set][name][torch.from_numpy(places).to(case.device)] for values in (reference.values, reference.rounding)
-    )
+    right, rounding = (values[data_set][name][torch.from_numpy(places)] for values in (reference.values, reference.rounding))
     numbers = rows if reference.tokens is None else reference.tokens[rows]
     tokens = explain.Tokens(torch.from_numpy(numbers), sampled=len(rows) < case.seqlen_q)
     of_rows = tensor[torch.from_numpy(rows).to(case.device)]
@@ -92,27 +96,34 @@ def compare_rows(
 
 def _worst(got: torch.Tensor, right: torch.Tensor, rounding: torch.Tensor, tokens: explain.Tokens, dtype: str) -> Error:
     """The worst token, group of tokens, or bias of a group, whichever is the largest part of its tolerance."""
-    off = (got.to(right.dtype) - right).nan_to_num_(nan=math.inf, posinf=math.inf, neginf=math.inf)
-    error = off.square().mean(-1).sqrt_()  # [tokens, heads]
+    error, along, size = in_pieces(_off, got, right)
+    rounding = rounding.to(got.device)
     allowed = FACTOR * rounding
     row, head = divmod(int((error / allowed.clamp_min(1e-38)).argmax()), error.shape[1])
     worst = Error(float(error[row, head]), float(allowed[row, head]), f"token {tokens.number(row)}, head {head}")
     if not worst.ok:
         return _described(worst, explain.gave(got[row, head]), error > allowed, tokens)
-    return max(worst, *_group_errors(off, right, error, rounding, tokens, dtype), key=lambda one: one.ratio)
+    of_groups = _group_errors(error, along, size, rounding, right.shape[-1], tokens, dtype)
+    return max(worst, *of_groups, key=lambda one: one.ratio)
+
+
+def _off(got: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Per token and head: the rms error, and the products of the error and of the right value with the right value."""
+    right = right.to(got.device)
+    off = (got.to(right.dtype) - right).nan_to_num_(nan=math.inf, posinf=math.inf, neginf=math.inf)
+    return off.square().mean(-1).sqrt_(), (off * right).sum(-1), right.square().sum(-1)
 
 
 def _group_errors(
-    off: torch.Tensor, right: torch.Tensor, error: torch.Tensor, rounding: torch.Tensor, tokens: explain.Tokens, dtype: str
+    error: torch.Tensor, along: torch.Tensor, size: torch.Tensor, rounding: torch.Tensor, dims: int, tokens: explain.Tokens, dtype: str
 ) -> Iterator[Error]:
     """The worst mean error of a group of tokens, and the worst bias."""
     counts = _sums(torch.ones_like(rounding))  # [groups, heads]
     relative, expected = ((_sums(x.square()) / counts).sqrt() for x in (error / rounding.clamp_min(1e-38), rounding))
     yield _worst_group(relative * expected, MEAN_FACTOR * expected, len(error), tokens, "on average")
-    size = right.square().sum(-1)  # [tokens, heads]
     power = _sums(size).clamp_min(1e-30)
-    bias = _sums((off * right).sum(-1)).abs() / power
-    chance = (_sums(rounding.square() * size).mul(right.shape[-1])).sqrt() / power  # errors of one token may hang together
+    bias = _sums(along).abs() / power
+    chance = (_sums(rounding.square() * size).mul(dims)).sqrt() / power  # errors of one token may hang together
     yield _worst_group(bias, BIAS[dtype] + BIAS_FACTOR * chance, len(error), tokens, "too large or too small as a whole")
 
 
@@ -131,6 +142,7 @@ def _sums(values_TH: torch.Tensor) -> torch.Tensor:
 
 
 def _lse_error(got: torch.Tensor, right: torch.Tensor, allowed_HR: torch.Tensor, tokens: explain.Tokens) -> Error:
+    got, right = got.to(right.dtype), right.to(got.device)
     same = got == right  # also where both are -inf
     error = torch.where(same, 0.0, (got - right).abs()).nan_to_num_(nan=math.inf, posinf=math.inf)
     head, row = divmod(int((error / allowed_HR).argmax()), error.shape[1])
@@ -143,7 +155,7 @@ def _lse_error(got: torch.Tensor, right: torch.Tensor, allowed_HR: torch.Tensor,
 
 
 def _sinks_error(got_H: torch.Tensor, right_H: torch.Tensor, allowed_H: torch.Tensor) -> Error:
-    error = (got_H - right_H).abs().nan_to_num_(nan=math.inf, posinf=math.inf)
+    error = (got_H.to(right_H.dtype) - right_H.to(got_H.device)).abs().nan_to_num_(nan=math.inf, posinf=math.inf)
     head = int((error / allowed_H.clamp_min(1e-38)).argmax())
     return Error(float(error[head]), float(allowed_H[head]), f"head {head}", explain.gave(got_H[head]))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from longca.bench.check.pieces import in_pieces
 from longca.bench.check.sampled_rows import Ints
 
 MOST_HEADS = 6  # that are named one by one
@@ -62,9 +63,9 @@ def _heads(wrong: torch.Tensor) -> str:
 
 def non_finite(tensor_LHD: torch.Tensor, tokens: Tokens) -> str:
     """Where it holds what is no number; empty where it does not."""
-    if tensor_LHD.isfinite().all():
+    (wrong,) = in_pieces(lambda x: (~x.isfinite().all(2),), tensor_LHD)
+    if not wrong.any():
         return ""
-    wrong = ~tensor_LHD.isfinite().all(2)
     row, head = divmod(int(wrong.int().argmax()), wrong.shape[1])
     count = tokens.of(int(wrong.any(1).sum()), len(wrong))
     return f"{gave(tensor_LHD[row, head])} at token {tokens.number(row)}, head {head}, and NaN or infinity in {count}"
@@ -72,7 +73,7 @@ def non_finite(tensor_LHD: torch.Tensor, tokens: Tokens) -> str:
 
 def unexpected_gradient(dq_LHD: torch.Tensor, voiced: torch.Tensor, tokens: Tokens) -> str:
     """Where rows have a gradient though they were given none; empty where none has. NaN is one too."""
-    loud = (dq_LHD != 0).flatten(1).any(1)
+    (loud,) = in_pieces(lambda x: ((x != 0).any(2).any(1),), dq_LHD)
     loud[voiced] = False
     if not loud.any():
         return ""

@@ -17,6 +17,7 @@ from longca.kernels.base import Case, Layout
 from longca.kernels.inputs import DTYPES, WHICH, Inputs, make, make_sinks, tokens
 from longca.kernels.lower import Visibility
 from longca.masks import AnyMask
+from longca.processes import host_memory
 
 DATA_SETS = ("plain", "loud")
 CHUNK_PAIRS = {"cpu": 1 << 22, "cuda": 1 << 28}  # of one KV head in memory
@@ -25,13 +26,14 @@ HEADS_PAIRS = {"cpu": 1 << 22, "cuda": 1 << 26}  # of several together: enough t
 ADDING = {"fp32": 1.0, "fp64": 2.0}
 # the relative error of tanh in kernels for bf16 and fp16 (2^-11 for tanh.approx.f32 of PTX); others compute it to the last digit
 TANH = {"bf16": 2.0**-11, "fp16": 2.0**-11}
+SHARE, HOST_SHARE = 1 / 8, 1 / 2  # of a GPU's memory that dk and dv of a reference may take, and of the host's free memory
 
 Values = dict[str, torch.Tensor]
 
 
 @dataclass
 class Reference:
-    """Per data set the right values, and the rounding error (rms over the head size) per token and head.
+    """Per data set the right values, and the rounding error (rms over the head size) per token and head. Large ones lie on the host.
 
     out, dq: the sampled rows; dk, dv: all keys; lse: [heads, rows]; dsinks: [heads]. fp32 is enough: what is left out is far below any
     tolerance.
@@ -87,10 +89,10 @@ def data(
         inputs = Inputs(q, k, v, dout, make_sinks(case, number))
     inputs.dout[~_among(points.with_gradient(data_set), case.seqlen_q, ranges).to(case.device)] = 0
     if data_set == "loud":
-        keys = _among(points.loud_keys, case.seqlen_k, ranges).to(case.device)
-        inputs.v[keys] = inputs.v[keys] * LOUD
-        sharp = _among(np.arange(FIRST_SHARP, case.seqlen_q, SHARP_EVERY), case.seqlen_q, ranges).to(case.device)
-        inputs.q[sharp] = inputs.q[sharp] * SHARP
+        loud = _among(points.loud_keys, case.seqlen_k, ranges)
+        sharp = _among(np.arange(FIRST_SHARP, case.seqlen_q, SHARP_EVERY), case.seqlen_q, ranges)
+        for x, chosen, factor in ((inputs.v, loud, LOUD), (inputs.q, sharp, SHARP)):
+            x.mul_(torch.where(chosen, factor, 1.0).to(x)[:, None, None])
     return inputs
 
 
@@ -104,26 +106,64 @@ def _among(wanted: Ints, length: int, ranges: Sequence[tuple[int, int]] | None) 
 def reference(mask: AnyMask, case: Case, seed: int = 0) -> Reference:
     """Computed on the case's device, in chunks: nothing of size seqlen_q x seqlen_k is ever held."""
     sampled = sample_rows(mask, seed)
-    values, rounding = {}, {}
+    values, rounding, keys_on = {}, {}, home(case)
     for data_set in DATA_SETS:
-        values[data_set], rounding[data_set] = _of_data(mask, case, sampled, data(case, sampled, data_set, seed))
+        values[data_set], rounding[data_set] = _of_data(mask, case, sampled, data(case, sampled, data_set, seed), keys_on)
     return Reference(sampled, values, rounding)
 
 
-def _of_data(mask: AnyMask, case: Case, sampled: SampledRows, inputs: Inputs, of_keys: bool = True) -> tuple[Values, Values]:
-    """The right values and the rounding errors."""
-    lowered, keep = DTYPES[case.dtype], torch.float64 if case.dtype == "fp64" else torch.float32
-    expected = ExpectedErrors(case, len(sampled.rows))
-    exact = _attend(mask, case, sampled, inputs, torch.float64, lambda x: x, expected, of_keys)
-    rounded = _attend(mask, case, sampled, inputs, keep, lambda x: x.to(lowered).to(x.dtype), None, of_keys)
-    values = {name: value.to(keep) for name, value in exact.items()}
-    return values, {name: expected.with_rounded(name, exact[name], rounded[name]).to(keep) for name in exact}
+def home(case: Case) -> str:
+    """The device on which dk and dv of a reference are kept: that of the case, or the host where they would take a good part of its memory
+    and the host has room. Those of both data sets, in fp32, may be as large as all that a kernel gets and returns."""
+    size = len(DATA_SETS) * case.seqlen_k * case.heads_kv * (case.head_dim + case.head_dim_v) * _kept_dtype(case).itemsize
+    if case.device != "cuda" or size <= SHARE * torch.cuda.mem_get_info()[1]:
+        return case.device
+    return "cpu" if size <= HOST_SHARE * host_memory.free_bytes() else case.device
+
+
+def _kept_dtype(case: Case) -> torch.dtype:
+    return torch.float64 if case.dtype == "fp64" else torch.float32
+
+
+def _of_data(mask: AnyMask, case: Case, sampled: SampledRows, inputs: Inputs, keys_on: str = "") -> tuple[Values, Values]:
+    """The right values and the rounding errors, computed for some KV heads at a time: of all together, dk and dv in fp64 and what rounds
+    them take several times the memory of the inputs. `keys_on` is the device that dk and dv are kept on; empty: they are not wanted."""
+    problem, lowered, keep = _Problem(mask, case, sampled, inputs, bool(keys_on)), DTYPES[case.dtype], _kept_dtype(case)
+    values, rounding = AllHeads(case, keys_on), AllHeads(case, case.device)
+    for heads in problem.heads():
+        expected = ExpectedErrors(case, len(sampled.rows), len(heads))
+        exact = _attend(problem, heads, torch.float64, lambda x: x, expected)
+        rounded = _attend(problem, heads, keep, lambda x: x.to(lowered).to(x.dtype))
+        for name, value in exact.items():
+            values.put(name, heads, value.to(keep))
+            rounding.put(name, heads, expected.with_rounded(name, value, rounded[name]).to(keep))
+    return values.tensors, rounding.tensors
+
+
+class AllHeads:
+    """Tensors of all heads, which are put together from those of some KV heads."""
+
+    def __init__(self, case: Case, keys_on: str) -> None:
+        self._case, self._keys_on = case, keys_on
+        self.tensors: Values = {}
+
+    def put(self, name: str, heads: range, part: torch.Tensor) -> None:
+        """The first part makes room for all."""
+        axis, group = 0 if name in ("lse", "dsinks") else 1, 1 if name in ("dk", "dv") else self._case.group
+        if name not in self.tensors:
+            self.tensors[name] = self._empty(name, part, axis, group * self._case.heads_kv)
+        self.tensors[name].narrow(axis, group * heads.start, group * len(heads)).copy_(part)
+
+    def _empty(self, name: str, part: torch.Tensor, axis: int, heads: int) -> torch.Tensor:
+        if name in ("dk", "dv") and self._keys_on != self._case.device:  # one head after the other: each part is sent in one piece
+            return torch.empty(heads, len(part), part.shape[2], dtype=part.dtype, device=self._keys_on).transpose(0, 1)
+        return part.new_empty(*part.shape[:axis], heads, *part.shape[axis + 1 :])
 
 
 def reference_of_rows(mask: AnyMask, case: Case, inputs: Inputs, rows: Ints) -> Reference:
     """The plain data set alone, in these rows of these inputs: out, lse and dq, as dk and dv depend on dout of all rows."""
     sampled = SampledRows(rows, rows, np.zeros(0, np.int64), seen_keys(mask, rows))
-    values, rounding = _of_data(mask, case, sampled, inputs, of_keys=False)
+    values, rounding = _of_data(mask, case, sampled, inputs)
     return Reference(sampled, {"plain": values}, {"plain": rounding})
 
 
@@ -134,13 +174,14 @@ class ExpectedErrors:
     the working precision (fp32, or fp64 beside fp64), and the result to the tested precision. Terms err independently, so squares add up.
     """
 
-    def __init__(self, case: Case, rows: int) -> None:
+    def __init__(self, case: Case, rows: int, kv_heads: int) -> None:
         self.step = torch.finfo(DTYPES[case.dtype]).eps / 4  # the rms of a rounding, relative to what is rounded
         self.tiny = torch.finfo(DTYPES[case.dtype]).smallest_normal * torch.finfo(DTYPES[case.dtype]).eps  # smaller values are rounded to 0
         self.work = torch.finfo(torch.float64 if case.dtype == "fp64" else torch.float32).eps
         self.adding = ADDING.get(case.dtype, 0.0) * self.work  # in lower precisions adding costs nothing beside rounding
-        shapes: dict[str, tuple[int, ...]] = {"out": (rows, case.heads_q), "dq": (rows, case.heads_q), "lse": (case.heads_q, rows)}
-        shapes |= dict.fromkeys(("dk", "dv"), (case.seqlen_k, case.heads_kv)) | {"dsinks": (case.heads_q,)}
+        heads = case.group * kv_heads
+        shapes: dict[str, tuple[int, ...]] = {"out": (rows, heads), "dq": (rows, heads), "lse": (heads, rows), "dsinks": (heads,)}
+        shapes |= dict.fromkeys(("dk", "dv"), (case.seqlen_k, kv_heads))
         self.squares = {name: torch.zeros(shape, dtype=torch.float64, device=case.device) for name, shape in shapes.items()}
         self.scale, self.tanh = case.softmax_scale, TANH.get(case.dtype, self.work) if case.softcap else 0.0
 
@@ -154,21 +195,21 @@ class ExpectedErrors:
         error: torch.Tensor = self.work * (1 + length + size) / 2 + self.tanh * largest
         return error[..., None]
 
-    def forward(self, p: torch.Tensor, v_HLD: torch.Tensor, score: torch.Tensor, chunk: slice, heads: slice) -> None:
+    def forward(self, p: torch.Tensor, v_HLD: torch.Tensor, score: torch.Tensor, chunk: slice) -> None:
         square = (self.step**2 + score.square()) * _times(p.square(), v_HLD.square().mean(2, keepdim=True))
         if self.adding:
             square += (self.adding * _times(p, v_HLD.abs().mean(2, keepdim=True))).square()
-        self.squares["out"][chunk, heads] = square.squeeze(3).flatten(0, 1).T
-        self.squares["lse"][heads, chunk] = score.squeeze(3).flatten(0, 1).square()
+        self.squares["out"][chunk] = square.squeeze(3).flatten(0, 1).T
+        self.squares["lse"][:, chunk] = score.squeeze(3).flatten(0, 1).square()
 
     def backward(
         self, p: torch.Tensor, sizes: torch.Tensor, q: torch.Tensor, k_HLD: torch.Tensor, dout: torch.Tensor,
-        score: torch.Tensor, chunk: slice, keys: slice, heads: slice, kv_heads: slice, steep: torch.Tensor | None,
+        score: torch.Tensor, chunk: slice, keys: slice, steep: torch.Tensor | None,
     ) -> None:  # fmt: skip
         """`sizes` are the sizes of the score gradients before what cancels in them; `steep` is how much of them the cap takes away."""
         relative = self.step**2 + score.square()
         dout, k, q = (x.square().mean(-1, keepdim=True) for x in (dout, k_HLD, q))
-        self.squares["dv"][keys, kv_heads] += (p.square().mT @ (relative * dout)).sum((1, 3)).T
+        self.squares["dv"][keys] += (p.square().mT @ (relative * dout)).sum((1, 3)).T
         squares = sizes.square()
         dq = relative * _times(squares, k)
         dk = squares.mT @ (relative * q)
@@ -182,14 +223,14 @@ class ExpectedErrors:
             dk += squares.mT @ q
             dq += (self.adding * _times(sizes, k.sqrt())).square()
             dk += (self.adding * (sizes.mT @ q.sqrt())).square()
-            self.squares["dv"][keys, kv_heads] += (self.adding * (p.mT @ dout.sqrt())).square().sum((1, 3)).T
-        self.squares["dq"][chunk, heads] = dq.squeeze(3).flatten(0, 1).T
-        self.squares["dk"][keys, kv_heads] += dk.sum((1, 3)).T
+            self.squares["dv"][keys] += (self.adding * (p.mT @ dout.sqrt())).square().sum((1, 3)).T
+        self.squares["dq"][chunk] = dq.squeeze(3).flatten(0, 1).T
+        self.squares["dk"][keys] += dk.sum((1, 3)).T
 
-    def sinks(self, weight: torch.Tensor, delta: torch.Tensor, spread: torch.Tensor, score: torch.Tensor, heads: slice) -> None:
+    def sinks(self, weight: torch.Tensor, delta: torch.Tensor, spread: torch.Tensor, score: torch.Tensor) -> None:
         """`weight` is the probability of the sink in each row, and `spread` what the rounding of out acts on in delta."""
         terms = weight.square() * ((self.step * spread).square() + (score * delta).square())
-        self.squares["dsinks"][heads] += (terms.sum((2, 3)) + (self.work * (weight * spread).sum((2, 3))).square()).flatten()
+        self.squares["dsinks"] += (terms.sum((2, 3)) + (self.work * (weight * spread).sum((2, 3))).square()).flatten()
 
     def with_rounded(self, name: str, exact: torch.Tensor, rounded: torch.Tensor) -> torch.Tensor:
         """The rms error per token and head: what the rounded run is off, and, where luck made that small, what is expected."""
@@ -212,77 +253,77 @@ def _until_larger(p: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
     return sums.flip(-1).cummin(-1).values.flip(-1).masked_fill_(~largest, 0.0)
 
 
+class _Problem:
+    """What is attended: the sampled rows, in chunks, and the keys that each chunk sees; dk and dv only where wanted."""
+
+    def __init__(self, mask: AnyMask, case: Case, sampled: SampledRows, inputs: Inputs, of_keys: bool) -> None:
+        self.mask, self.case, self.inputs, self.of_keys = mask, case, inputs, of_keys and case.backward
+        self.visible, self.rows = Visibility(mask, case.device), torch.from_numpy(sampled.rows).to(case.device)
+        step, n = max(1, CHUNK_PAIRS[case.device] // max(1, case.seqlen_k * case.group)), len(self.rows)
+        chunks = [slice(start, min(start + step, n)) for start in range(0, n, step)]
+        self.chunks = [(chunk, *self.visible.span(sampled.rows[chunk])) for chunk in chunks]
+
+    def heads(self) -> list[range]:
+        """The KV heads that are computed together."""
+        case = self.case
+        per_key = max(case.group * len(self.rows), case.head_dim, case.head_dim_v)
+        at_once = max(1, HEADS_PAIRS[case.device] // max(1, case.seqlen_k * per_key))
+        return [range(case.heads_kv)[start : start + at_once] for start in range(0, case.heads_kv, at_once)]
+
+
 def _attend(
-    mask: AnyMask,
-    case: Case,
-    sampled: SampledRows,
-    inputs: Inputs,
-    work: torch.dtype,
-    low: Callable[..., torch.Tensor],
-    expected: ExpectedErrors | None = None,
-    of_keys: bool = True,
+    problem: _Problem, kv_heads: range, work: torch.dtype, low: Callable[..., torch.Tensor], expected: ExpectedErrors | None = None
 ) -> Values:
-    """Forward and backward of the sampled rows; dk and dv only where wanted. `low` rounds what a kernel of the tested precision would."""
-    visible, scale, group = Visibility(mask, case.device), case.softmax_scale, case.group
-    all_rows = torch.from_numpy(sampled.rows).to(case.device)
-    n, keys_total, of_keys = len(all_rows), case.seqlen_k, of_keys and case.backward
+    """Forward and backward of the sampled rows and some heads. `low` rounds what a kernel of the tested precision would."""
+    case, inputs, of_keys, scale, group = problem.case, problem.inputs, problem.of_keys, problem.case.softmax_scale, problem.case.group
+    heads, mine = slice(kv_heads.start, kv_heads.stop), slice(kv_heads.start * group, kv_heads.stop * group)
+    n, kv, keys_total = len(problem.rows), len(kv_heads), case.seqlen_k * of_keys
 
     def zeros(*shape: int) -> torch.Tensor:
         return torch.zeros(*shape, dtype=work, device=case.device)
 
-    sinks = zeros(case.heads_q).fill_(float("-inf")) if inputs.sinks is None else inputs.sinks.to(work)
-    out, lse = zeros(n, case.heads_q, case.head_dim_v), sinks[:, None].repeat(1, n)
-    dq, dk, dv, dsinks = (
-        zeros(n, case.heads_q, case.head_dim),
-        zeros(keys_total * of_keys, case.heads_kv, case.head_dim),
-        zeros(keys_total * of_keys, case.heads_kv, case.head_dim_v),
-        zeros(case.heads_q),
-    )
-    step = max(1, CHUNK_PAIRS[case.device] // max(1, keys_total * group))
-    chunks = [slice(start, min(start + step, n)) for start in range(0, n, step)]
-    spans = [visible.span(sampled.rows[chunk]) for chunk in chunks]
-    at_once = max(1, HEADS_PAIRS[case.device] // max(1, keys_total * max(group * n, case.head_dim, case.head_dim_v)))  # KV heads
-    for some in (range(case.heads_kv)[start : start + at_once] for start in range(0, case.heads_kv, at_once)):
-        heads, mine = slice(some.start, some.stop), slice(some.start * group, some.stop * group)
-        sink_HG1 = sinks[mine].unflatten(0, (-1, group))[..., None]
-        for chunk, (first, last) in zip(chunks, spans, strict=True):
-            if last == first:
-                continue
-            rows, keys = all_rows[chunk], slice(first, last)
-            k_HLD, v_HLD = (x[keys, heads].transpose(0, 1).to(work) for x in (inputs.k, inputs.v))
-            q, dout = (x[rows, mine].unflatten(1, (-1, group)).permute(1, 2, 0, 3).to(work) for x in (inputs.q, inputs.dout))
-            distinct = some if mask.heads > 1 else some[:1]
-            hidden = ~torch.stack([visible(rows, first, last, head) for head in distinct])[:, None]
-            scores, bent = _capped(_times(q, k_HLD.mT).mul_(scale), case.softcap)
-            largest = scores.masked_fill(hidden, 0.0).abs().amax(-1) if case.softcap else 0.0
-            row_lse = torch.logaddexp(scores.masked_fill_(hidden, float("-inf")).logsumexp(-1), sink_HG1)
-            p = scores.sub_(row_lse.clamp_min(-1e30)[..., None]).exp_()
-            row_out = low(_times(low(p), v_HLD))
-            out[chunk, mine], lse[mine, chunk] = row_out.flatten(0, 1).transpose(0, 1), row_lse.flatten(0, 1)
-            if expected is not None:
-                score_error = expected.score_error(q, k_HLD, row_lse, largest)
-                expected.forward(p, v_HLD, score_error, chunk, mine)
-            if not case.backward:
-                continue
-            dp = _times(dout, v_HLD.mT)
-            delta = (dout * row_out).sum(-1, keepdim=True)
-            of_sink = (sink_HG1 - row_lse).nan_to_num_(nan=-torch.inf, neginf=-torch.inf).exp()[..., None]
-            dsinks[mine] -= (of_sink * delta).sum((2, 3)).flatten()
-            if of_keys:
-                dv[keys, heads] += (low(p).mT @ dout).sum(1).transpose(0, 1)
-            if expected is not None:
-                # what the rounding of out, and of the probabilities in it, acts on; their sum, delta, may cancel
-                spread = torch.hypot((dout * row_out).norm(dim=-1, keepdim=True), (p * dp).norm(dim=-1, keepdim=True))
-                sizes = (p * (dp.abs() + spread)).mul_(abs(scale))
-                steep = None if bent is None else sizes * bent
-                straight = sizes if steep is None else sizes - steep
-                expected.backward(p, straight, q, k_HLD, dout, score_error, chunk, keys, mine, heads, steep)
-                expected.sinks(of_sink, delta, spread, score_error, mine)
-            dscores = p.mul_(dp.sub_(delta)).mul_(scale)
-            dscores = low(dscores if bent is None else dscores.mul_(1 - bent))
-            dq[chunk, mine] = low(_times(dscores, k_HLD)).flatten(0, 1).transpose(0, 1)
-            if of_keys:
-                dk[keys, heads] += (dscores.mT @ q).sum(1).transpose(0, 1)
+    sinks = zeros(kv * group).fill_(float("-inf")) if inputs.sinks is None else inputs.sinks[mine].to(work)
+    sink_HG1 = sinks.unflatten(0, (-1, group))[..., None]
+    out, lse, dq = zeros(n, kv * group, case.head_dim_v), sinks[:, None].repeat(1, n), zeros(n, kv * group, case.head_dim)
+    dk, dv, dsinks = zeros(keys_total, kv, case.head_dim), zeros(keys_total, kv, case.head_dim_v), zeros(kv * group)
+    for chunk, first, last in problem.chunks:
+        if last == first:
+            continue
+        rows, keys = problem.rows[chunk], slice(first, last)
+        k_HLD, v_HLD = (x[keys, heads].transpose(0, 1).to(work) for x in (inputs.k, inputs.v))
+        q, dout = (x[rows, mine].unflatten(1, (-1, group)).permute(1, 2, 0, 3).to(work) for x in (inputs.q, inputs.dout))
+        distinct = kv_heads if problem.mask.heads > 1 else kv_heads[:1]
+        hidden = ~torch.stack([problem.visible(rows, first, last, head) for head in distinct])[:, None]
+        scores, bent = _capped(_times(q, k_HLD.mT).mul_(scale), case.softcap)
+        largest = scores.masked_fill(hidden, 0.0).abs().amax(-1) if case.softcap else 0.0
+        row_lse = torch.logaddexp(scores.masked_fill_(hidden, float("-inf")).logsumexp(-1), sink_HG1)
+        p = scores.sub_(row_lse.clamp_min(-1e30)[..., None]).exp_()
+        row_out = low(_times(low(p), v_HLD))
+        out[chunk], lse[:, chunk] = row_out.flatten(0, 1).transpose(0, 1), row_lse.flatten(0, 1)
+        if expected is not None:
+            score_error = expected.score_error(q, k_HLD, row_lse, largest)
+            expected.forward(p, v_HLD, score_error, chunk)
+        if not case.backward:
+            continue
+        dp = _times(dout, v_HLD.mT)
+        delta = (dout * row_out).sum(-1, keepdim=True)
+        of_sink = (sink_HG1 - row_lse).nan_to_num_(nan=-torch.inf, neginf=-torch.inf).exp()[..., None]
+        dsinks -= (of_sink * delta).sum((2, 3)).flatten()
+        if of_keys:
+            dv[keys] += (low(p).mT @ dout).sum(1).transpose(0, 1)
+        if expected is not None:
+            # what the rounding of out, and of the probabilities in it, acts on; their sum, delta, may cancel
+            spread = torch.hypot((dout * row_out).norm(dim=-1, keepdim=True), (p * dp).norm(dim=-1, keepdim=True))
+            sizes = (p * (dp.abs() + spread)).mul_(abs(scale))
+            steep = None if bent is None else sizes * bent
+            straight = sizes if steep is None else sizes - steep
+            expected.backward(p, straight, q, k_HLD, dout, score_error, chunk, keys, steep)
+            expected.sinks(of_sink, delta, spread, score_error)
+        dscores = p.mul_(dp.sub_(delta)).mul_(scale)
+        dscores = low(dscores if bent is None else dscores.mul_(1 - bent))
+        dq[chunk] = low(_times(dscores, k_HLD)).flatten(0, 1).transpose(0, 1)
+        if of_keys:
+            dk[keys] += (dscores.mT @ q).sum(1).transpose(0, 1)
     gradients = ({"dq": dq} if case.backward else {}) | ({"dk": low(dk), "dv": low(dv)} if of_keys else {})
     gradients |= {"dsinks": dsinks} if of_keys and inputs.sinks is not None else {}
     return {"out": out, "lse": lse} | gradients

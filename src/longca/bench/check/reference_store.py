@@ -1,7 +1,7 @@
 """One reference per problem, made once and used by the workers of all kernels.
 
 Within a worker it stays in memory while the problem stays the same. Between workers it travels as plain .npy files in the run's
-cache folder, data_set are mapped, not parsed: at 48K tokens reading one is several times faster than computing it again.
+cache folder, which are mapped, not parsed: at 48K tokens reading one is several times faster than computing it again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from longca.bench.check.reference import Reference, Values, reference
+from longca.bench.check.reference import Reference, Values, home, reference
 from longca.bench.check.sampled_rows import SampledRows
 from longca.bench.plan.cell import fingerprint
 from longca.code_version import of_texts
@@ -42,7 +42,7 @@ class ReferenceStore:
             self.forget()
             path = None if cache is None else cache / name
             if path is not None and path.exists():
-                self._held = load(path, case.device)
+                self._held = load(path, case)
             else:
                 self._held = reference(mask, case, seed)
                 if path is not None:
@@ -77,11 +77,12 @@ def save(made: Reference, path: Path) -> None:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-def load(path: Path, device: str) -> Reference:
+def load(path: Path, case: Case) -> Reference:
     read: dict[str, dict[str, Values]] = {kind: {} for kind in KINDS}
+    keys_on = home(case)
     for file in path.glob("*.*.*.npy"):
         kind, data_set, name, _ = file.name.split(".")
         mapped = torch.from_numpy(np.load(file, mmap_mode="c", allow_pickle=False))
-        read[kind].setdefault(data_set, {})[name] = mapped.to(device)
+        read[kind].setdefault(data_set, {})[name] = mapped.to(keys_on if kind == "values" and name in ("dk", "dv") else case.device)
     points = SampledRows(*(np.load(path / f"{name}.npy", allow_pickle=False) for name in POINTS))
     return Reference(points, read["values"], read["rounding"])

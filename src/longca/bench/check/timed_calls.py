@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -11,6 +12,8 @@ import torch
 from longca.bench.check import explain
 from longca.bench.check.check import refuse_outputs
 from longca.bench.check.expected import Expected
+from longca.bench.check.own_memory import CHECK, memory_for
+from longca.bench.check.pieces import in_pieces
 from longca.bench.check.verdict import Verdict
 from longca.kernels.inputs import Inputs
 from longca.results.record import Check, Pass
@@ -33,7 +36,9 @@ class TimedCalls(Protocol):
 
     def last(self, pass_: Pass) -> dict[str, torch.Tensor]: ...
 
-    def on_other(self, inputs: Inputs, backward: bool) -> dict[str, torch.Tensor]: ...
+    def write(self, make: Callable[[], Inputs]) -> None: ...
+
+    def again(self, backward: bool) -> dict[str, torch.Tensor]: ...
 
 
 @dataclass(frozen=True)
@@ -67,10 +72,13 @@ def check_drawn_rows(calls: TimedCalls, pass_: Pass, drawn: Expected) -> AfterCl
     return AfterClock() if verdict.ok else AfterClock(f"{DRAWN_WRONG}: {verdict.reason}", verdict.tensor_errors)
 
 
-def check_other(calls: TimedCalls, inputs: Inputs, backward: bool, expected: Expected) -> AfterClock:
+def check_other(calls: TimedCalls, inputs_of: Callable[[str], Inputs], backward: bool, expected: Expected) -> AfterClock:
     """Compares the outputs on the second data set, which is written to the memory of the timed inputs."""
     verdict = Verdict()
-    expected.compare(calls.on_other(inputs, backward), "loud", verdict)
+    calls.write(lambda: inputs_of("loud"))
+    outputs = calls.again(backward)
+    with memory_for(CHECK):
+        expected.compare(outputs, "loud", verdict)
     return AfterClock() if verdict.ok else AfterClock(f"{OTHER_WRONG}: {verdict.reason}", verdict.tensor_errors)
 
 
@@ -101,7 +109,14 @@ def _group_tokens(group: int, name: str, tensor: torch.Tensor, tokens: torch.Ten
 
 def _size(x: torch.Tensor) -> torch.Tensor:
     """The root of the summed squares of each group of tokens, [groups, heads]."""
-    return group_sums(x.to(torch.promote_types(x.dtype, torch.float32)).nan_to_num(neginf=0.0).square()).sqrt()
+    if x.dim() < 3:
+        return group_sums(_squares(x)).sqrt()
+    (of_tokens,) = in_pieces(lambda part: (_squares(part).sum(2, keepdim=True),), x)
+    return group_sums(of_tokens).sqrt()
+
+
+def _squares(x: torch.Tensor) -> torch.Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32)).nan_to_num(neginf=0.0).square()
 
 
 def group_sums(x: torch.Tensor, divisor: torch.Tensor | None = None) -> torch.Tensor:

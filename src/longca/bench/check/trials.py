@@ -193,6 +193,9 @@ class _RingSubject:
         gradients = dq, torch.cat([part[1] for part in parts]), torch.cat([part[2] for part in parts])
         return gradients if sinks is None else (*gradients, sink_gradient(dout, self._out, self._lse, sinks))
 
+    def release(self) -> None:
+        self._out, self._lse = torch.empty(0), torch.empty(0)
+
 
 def _strided(asked: Asked) -> Tried:
     kernel, mask, case = _first(asked, asked.masks)
@@ -221,6 +224,9 @@ class _StridedSubject:
     def backward(self, inputs: Inputs) -> object:
         with _other_device(self._case.device):
             return torch.autograd.grad(self._out, self._given, _every_second(inputs.dout))
+
+    def release(self) -> None:
+        self._given, self._out = (), torch.empty(0)
 
 
 def _every_second(x: torch.Tensor) -> torch.Tensor:
@@ -264,6 +270,10 @@ class _DelayedSubject:
         assert self._late is not None
         _arrive_late([self._late.dout], [inputs.dout])
         return self._subject.backward(self._late)
+
+    def release(self) -> None:
+        self._late = None
+        self._subject.release()
 
 
 def _arrive_late(tensors: Sequence[torch.Tensor], numbers: Sequence[torch.Tensor]) -> None:

@@ -18,6 +18,7 @@ import torch
 from longca.bench.check import check as checks
 from longca.bench.check.calls import Calls, call_of
 from longca.bench.check.expected import Expected
+from longca.bench.check.own_memory import CHECK, INPUTS, REFERENCE, memory_for
 from longca.bench.check.reference import Reference, data
 from longca.bench.check.reference_store import ReferenceStore
 from longca.bench.check.sampled_rows import SampledRows
@@ -178,7 +179,8 @@ class RankSession:
         self._synchronize()
         prepared = time.perf_counter()
         layout, own = kernels.choices(plan.kernel)[0].layout, _ranges(plan.rows(comm.rank))
-        inputs = inputs_of(plan.case, own, wanted.seed, layout)
+        with memory_for(INPUTS):
+            inputs = inputs_of(plan.case, own, wanted.seed, layout)
         self._current = CurrentCell(plan, wanted.seed, program, comm, layout, own, inputs)
         first_ms = {pass_.value: self._first_ms(pass_) for pass_ in ((Pass.FWD, Pass.BWD) if backward else (Pass.FWD,))}
         kinds = sorted(program.kernel.backward_kinds) if hasattr(program, "kernel") else []
@@ -242,12 +244,12 @@ class RankSession:
 
     def _after_clock(self, pass_: Pass) -> AfterClock:
         """What this rank finds; the program runs on other numbers in the same memory on all ranks, whatever each of them found."""
-        current, calls, device = self.current, self.current.calls, self._comm.device
+        current, calls = self.current, self.current.calls
         assert current.expected is not None
-        expected = current.expected.to(device)
-        timed = check_timed(calls, pass_, expected)
-        other = check_other(calls, current.data("loud"), pass_ is not Pass.FWD, expected)
-        calls.write(current.plain())
+        with memory_for(CHECK):
+            timed = check_timed(calls, pass_, current.expected)
+        other = check_other(calls, current.data, pass_ is not Pass.FWD, current.expected)
+        calls.write(current.plain)
         return timed if timed.reason or not other.reason else other
 
     @property
@@ -259,7 +261,8 @@ class RankSession:
         """With the `grad` that was planned: a forward that is tried alone shares the reference of forward and backward."""
         folder, plan = Path(cache), self.current.plan
         case = replace(plan.case, backward=grad)
-        return ReferenceStore().get(plan.mask, case, self.current.seed, folder if folder.is_dir() else None)
+        with memory_for(REFERENCE):
+            return ReferenceStore().get(plan.mask, case, self.current.seed, folder if folder.is_dir() else None)
 
     def _first_ms(self, pass_: Pass) -> float:
         """The wall time of a first call, in which many kernels compile."""

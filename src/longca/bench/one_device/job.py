@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from longca.bench.check.own_memory import CHECK, INPUTS, memory_for
 from longca.bench.one_device.messages import Answer, Chosen, WorkerJob
 from longca.bench.run.figures import timed_outcome
 from longca.bench.run.outcomes import CellFailed, failure
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from longca.bench.one_device.session import Session
     from longca.kernels.inputs import Inputs
 
-SLOW_S, LONG_S = 0.2, 60.0  # preparing that takes so long is done twice; if it takes minutes, it is not
+SLOW_S, LONG_S = 0.2, 60.0  # a first preparation from which on a second one must be worth its time, or is not made
 
 
 def run(job: WorkerJob, session: Session) -> Iterator[Chosen | Answer]:
@@ -65,13 +66,14 @@ def run(job: WorkerJob, session: Session) -> Iterator[Chosen | Answer]:
     from longca.bench.check.reference import data
     from longca.kernels.inputs import make
 
-    calls = Calls(KernelSubject(kernel, attention, case), make(case, cell.seed, kernel.layout), case, cell.seed)
+    with memory_for(INPUTS):
+        calls = Calls(KernelSubject(kernel, attention, case), make(case, cell.seed, kernel.layout), case, cell.seed)
     expected, first_ms = Expected.of_kernel(reference, case, "lse" in check), {**first_ms, "tuning": tuning_ms}
     timer, timed = PassTimer(session, calls, mask, case, expected, prepared_bytes, first_ms, known), dict[Pass, Outcome]()
     for pass_ in (cell.pass_ for cell in job.cells):
         session.phase("time")
         timed[pass_] = _refused_alone(kernel, mask, case, pass_, known) or timer.outcome(pass_)
-    failed = timer.failed_on_other_numbers(data(case, reference.sampled, "loud", cell.seed, kernel.layout))
+    failed = timer.failed_on_other_numbers(lambda data_set: data(case, reference.sampled, data_set, cell.seed, kernel.layout))
     yield from (Answer(pass_, failed if failed and outcome.status is Status.OK else outcome) for pass_, outcome in timed.items())
 
 
@@ -106,12 +108,12 @@ class PassTimer:
         except Exception as error:
             return self._failed(error)
 
-    def failed_on_other_numbers(self, inputs: Inputs) -> Outcome | None:
+    def failed_on_other_numbers(self, inputs_of: Callable[[str], Inputs]) -> Outcome | None:
         """The outcome of a kernel that fails on other numbers in the memory of the timed inputs; None where it is right."""
         from longca.bench.check.timed_calls import check_other
 
         try:
-            after = check_other(self.calls, inputs, self.case.backward, self.expected)
+            after = check_other(self.calls, inputs_of, self.case.backward, self.expected)
         except Exception as error:
             return self._failed(error)
         return self._failed(self._wrong(after)) if after.reason else None
@@ -120,7 +122,8 @@ class PassTimer:
         calls, session, case = self.calls, self.session, self.case
         kept_bytes = calls.keep(pass_, session.allocated, session.synchronize)
         peak_bytes, timing = session.time(calls.of(pass_), partial(calls.change, pass_), calls.load(pass_))
-        nondeterministic = self._check(pass_)
+        with memory_for(CHECK):
+            nondeterministic = self._check(pass_)
         figures: dict[str, Any] = {"joules": session.joules(calls.of(pass_)), "nondeterministic": nondeterministic}
         calls.release()
         first, steady = sum(self.first_ms[part] for part in pass_.parts), timing.median if case.device == "cuda" else timing.call_ms
@@ -159,14 +162,14 @@ class PassTimer:
 
 
 def _prepare(kernel: Kernel, mask: AnyMask, case: Case, session: Session) -> tuple[Prepared, float, float, int]:
-    """The prepared kernel, the milliseconds of planning, those of what a process does only once (compiling and tuning), and the bytes of
-    device memory that the prepared kernel holds.
+    """The prepared kernel, the milliseconds of planning, those of what a process does only once (compiling, loading code, tuning), and the
+    bytes of device memory that the prepared kernel holds.
 
-    Where the first time is slow, a second one tells them apart, unless a second one was as slow for this kernel before.
+    A second preparation tells them apart. It is not made where it takes long, and was as slow for this kernel before.
     """
     prepared, first_ms, held = _timed(kernel, mask, case, session)
-    is_slow = SLOW_S < first_ms / 1e3 < LONG_S and first_ms >= 2 * session.slow_plans.get(kernel.label, 0.0)
-    if not is_slow and not kernel.chooses:  # whose trial is not part of planning
+    is_useful = first_ms / 1e3 < SLOW_S or (first_ms / 1e3 < LONG_S and first_ms >= 2 * session.slow_plans.get(kernel.label, 0.0))
+    if not is_useful and not kernel.chooses:  # whose trial is not part of planning
         return prepared, first_ms, 0.0, held
     session.phase("build")  # with a deadline of its own
     del prepared  # there may be no memory for two

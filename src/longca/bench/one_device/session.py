@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from longca.bench.check.own_memory import REFERENCE, memory_for
 from longca.bench.clock.clock import Call, Timer, Timing, measure
 from longca.bench.clock.telemetry import Telemetry, joules_per_call, telemetry_for
 from longca.bench.clock.timers import timer_for
@@ -140,7 +141,8 @@ class Session:
         self.phase("reference")
         assert self._usual is not None
         assert self._references is not None
-        with self._usual.instead():  # other kernels are checked against it too, and this one may have changed torch's settings
+        # other kernels are checked against it too, and this one may have changed torch's settings
+        with self._usual.instead(), memory_for(REFERENCE):
             try:
                 return self._references.get(mask, case, seed, self._cache)
             except OSError:  # somebody removed the cache: this worker computes the reference for itself

@@ -80,9 +80,9 @@ def _documents(seqlen: int, seed: int) -> tuple[int, ...]:
 
 
 def refuse_too_long(seqlen: int, case: Case, memory: int) -> None:
-    """Refuses lengths whose q, k, v and out, gradients and reference do not fit into this memory, before anything is built."""
-    per_token = (case.heads_q + case.heads_kv) * (case.head_dim + case.head_dim_v)
-    need = seqlen * per_token * (2 * BYTES[case.dtype] + BYTES["fp64"])
+    """Refuses lengths whose inputs, results and those of the call before do not fit into this memory, before anything is built."""
+    per_token = (case.heads_q + case.heads_kv) * (case.head_dim + case.head_dim_v) * BYTES[case.dtype]  # of all inputs, and of all results
+    need = 3 * seqlen * per_token
     if need > memory:
         sizes = f"{format_memory(need)}, and {format_memory(memory)} are there"
         raise BadInput(

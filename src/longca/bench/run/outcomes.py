@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from contextlib import suppress
 from typing import Any
 
@@ -12,10 +11,9 @@ import msgspec
 from longca.errors import LongcaError, Refused, Unavailable, is_out_of_memory
 from longca.plugins import place
 from longca.results.record import Check, Outcome, Status
-from longca.text import LONGEST_REASON, format_memory, printable, short
+from longca.text import LONGEST_REASON, out_of_memory, printable, short
 
 PLACE = "longca_place"  # an attribute of errors whose frames are gone
-CPU_ALLOCATOR = re.compile(r"DefaultCPUAllocator.* tried to allocate (\d+) bytes", re.DOTALL)
 
 
 class CellFailed(Exception):
@@ -41,9 +39,7 @@ def status_of(error: BaseException) -> tuple[Status, str]:
     if isinstance(error, Unavailable):
         return Status.UNAVAILABLE, short(text.rstrip("."))
     if is_out_of_memory(error):
-        asked = CPU_ALLOCATOR.search(text)  # torch's message there is a line of its source code
-        reason = f"out of memory: it asked for {format_memory(int(asked[1]))} at once" if asked else short(text) or "out of memory"
-        return Status.OOM, reason
+        return Status.OOM, out_of_memory(text)
     where = place(error) or getattr(error, PLACE, "")
     words = text.rstrip(".") if isinstance(error, LongcaError) else f"{type(error).__name__}: {text}"
     return Status.ERROR, short(words, LONGEST_REASON - len(where)) + printable(where)
@@ -53,7 +49,10 @@ def drop_frames(error: BaseException) -> None:
     """Drops the frames that hold the tensors of a failed attempt, and keeps the line of the plugin that raised it."""
     with suppress(AttributeError):  # a class with slots may have no room for it
         setattr(error, PLACE, place(error) or getattr(error, PLACE, ""))
-    error.__traceback__ = None
+    raised: BaseException | None = error
+    while raised is not None:  # also those of the errors that it came from
+        raised.__traceback__ = None
+        raised = raised.__context__
 
 
 def to_message(reply: msgspec.Struct) -> Any:
