@@ -54,3 +54,15 @@ def test_run_refuses_it_in_its_list(seeds: str, tmp_path: Path, capsys: pytest.C
     assert f"--seeds {seeds} is not a list of seeds; write their number" in capsys.readouterr().err
     with pytest.raises(BadInput, match="--seeds -1, is not a list of seeds"):
         longca.run(kernels="torch", masks="causal", device="cpu", seeds=[-1], out=tmp_path / "out")
+
+
+def test_progress_names_the_seeds_where_there_are_several(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Lines of two seeds would look the same; a mask without documents is measured once."""
+    command = ["run", "--masks", "causal,causal_document", "--kernels", "torch", "--seqlens", "1K", "--heads", "2:1", "--head-dim", "8"]
+    command += ["--device", "cpu", "--passes", "fwd", "--clock", "budget_s=0.01"]
+    assert main([*command, "--seeds", "2", "--out", str(tmp_path / "two")]) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("[")]
+    masks = [line.partition("] ")[2].partition(" 1K fwd")[0].partition(" ")[2] for line in lines]
+    assert sorted(masks) == ["causal", "causal_document seed=0", "causal_document seed=1"]
+    assert main([*command, "--seeds", "3,", "--out", str(tmp_path / "one")]) == 0
+    assert "seed=" not in capsys.readouterr().err

@@ -26,10 +26,12 @@ def result(record: Record) -> str:
     return f"{record.times.median:.4g} ms  {speed}{'  (host_bound)' if record.host_bound else ''}"
 
 
-def cell_names(record: Record) -> tuple[str, str, str, str]:
-    """Kernel or method, mask, length and pass."""
+def cell_names(record: Record, left: TimeLeft) -> tuple[str, str, str, str]:
+    """Kernel or method, mask (with its seed where the run has several), length and pass."""
     line = f"{record.split_name} {record.label}" if record.method else record.label
-    return line, mask_title(record) if is_pattern(record) else record.mask, format_size(record.seqlen), record.pass_.value
+    mask = mask_title(record) if is_pattern(record) else record.mask
+    seed = f" seed={record.seed}" if left.has_several_seeds(record) else ""
+    return line, f"{mask}{seed}", format_size(record.seqlen), record.pass_.value
 
 
 class PlainProgress:
@@ -50,8 +52,8 @@ class PlainProgress:
     def finished(self, record: Record) -> None:
         self._done += 1
         self._left.finished(record)
-        left = format_duration(self._left.seconds)
-        self.say(f"[{self._done}/{self._total}, {left} left] {' '.join(cell_names(record))}: {result(record)}")
+        left, names = format_duration(self._left.seconds), " ".join(cell_names(record, self._left))
+        self.say(f"[{self._done}/{self._total}, {left} left] {names}: {result(record)}")
 
     def say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -106,7 +108,7 @@ class LiveProgress:
 
     def finished(self, record: Record) -> None:
         self._left.finished(record)
-        self._latest.append((*cell_names(record), result(record)))
+        self._latest.append((*cell_names(record, self._left), result(record)))
         self._bar.advance(self._task)
 
     def say(self, text: str) -> None:

@@ -66,6 +66,9 @@ class TimeLeft:
         """Seconds of each cell by its key, and the cell."""
         self._estimates, self._now = dict(estimates), now
         self._lines = {key: replace(cell, seqlen=0, seed=0, documents=None) for key, cell in cells.items()}
+        self._seeds: defaultdict[Cell, set[int]] = defaultdict(set)
+        for key, cell in cells.items():
+            self._seeds[self._lines[key]].add(cell.seed)
         self._left: defaultdict[Cell, float] = defaultdict(float)  # seconds as estimated, of the same work at all lengths
         for key, estimate in self._estimates.items():
             self._left[self._lines[key]] += estimate
@@ -101,6 +104,10 @@ class TimeLeft:
         seconds = self._running.compiling_s - before
         self._compiling.spent(job.kernel, seconds)
         return seconds
+
+    def has_several_seeds(self, record: Record) -> bool:
+        """Whether the run has the same work with other seeds, which only their numbers tell apart."""
+        return len(self._seeds[self._lines[record.key]]) > 1
 
     @property
     def seconds(self) -> float:
