@@ -46,7 +46,8 @@ GOAL = 0.98
 FEWEST, MOST = 7, 40  # samples of each kernel
 FEW, PATIENCE_S = 3, 3.0  # so few samples do after so long
 MOST_SPREAD = 0.02  # of the ratio, that may excuse one under the goal
-FAR, TWICE = 1.3, 2  # times the fastest in so many samples: such a kernel needs no more
+SURE, EXTENSION = 0.01, 4  # a spread of the ratio that needs no more samples, and the budgets that reaching it may take
+FAR, CLOSE = (2.0, 1.3), 1.05  # times the fastest that a kernel may take after one and two samples, and after `FEW` that count
 BEHIND = 1.5  # times the fastest at the length before: such a kernel is not timed in this pass
 PASSES = ("fwd", "bwd")
 Row = dict[str, Any]
@@ -109,27 +110,34 @@ def _takes(kernel: Kernel, mask: AnyMask, case: Case, longest: int) -> bool:
 
 
 def sample(entrants: list[Runner], pass_: str, clock: Clock, warmup_s: float, budget_s: float) -> None:
-    """Takes two samples of each kernel, and then, of those that are not far behind, samples in turn after a warm-up. The others would let
-    the device rest, and the kernel after them run at a higher clock. Where all kernels together take longer than the warm-up, the first
-    samples count, too."""
-    begun = time.perf_counter()
-    for number in range(TWICE):
-        _take_turns(entrants, pass_, clock, number)
-    is_warm = (time.perf_counter() - begun) / TWICE > warmup_s
-    least = min(entrant.ms for entrant in entrants)
-    near = [entrant for entrant in entrants if entrant.label == "best" or entrant.ms <= FAR * least]
-    if not is_warm:
+    """Takes samples of `best` and the others in turns, after a warm-up, until their ratio is known well. Kernels that are far behind leave
+    after the first turns: they would let the device rest, and the kernel after them run at a higher clock. Where all kernels together
+    take longer than the warm-up, the first samples count, too."""
+    left = entrants
+    for number, far in enumerate(FAR):
         begun = time.perf_counter()
+        _take_turns(left, pass_, clock, number)
+        left = _near(left, far)
+    if time.perf_counter() - begun < warmup_s:
         while time.perf_counter() - begun < warmup_s:
-            _take_turns(near, pass_, clock, 0)
-        for entrant in near:
+            _take_turns(left, pass_, clock, 0)
+        for entrant in left:
             entrant.samples = []
-        begun = time.perf_counter()
-    for number in range(len(near[0].samples), MOST):
-        _take_turns(near, pass_, clock, number)
+    begun = time.perf_counter()
+    for number in range(len(left[0].samples), MOST):
+        _take_turns(left, pass_, clock, number)
+        if number + 1 == FEW:
+            left = _near(left, CLOSE)
         took = time.perf_counter() - begun
-        if number + 1 >= (FEWEST if took < PATIENCE_S else FEW) and took > budget_s:
+        is_enough = took > EXTENSION * budget_s or ratio_of(entrants)[1] <= SURE
+        if number + 1 >= (FEWEST if took < PATIENCE_S else FEW) and took > budget_s and is_enough:
             return
+
+
+def _near(entrants: list[Runner], far: float) -> list[Runner]:
+    """Returns `best`, and the others that take at most so many times as long as the fastest."""
+    least = min(entrant.ms for entrant in entrants)
+    return [entrant for entrant in entrants if entrant.label == "best" or entrant.ms <= far * least]
 
 
 def _take_turns(entrants: list[Runner], pass_: str, clock: Clock, number: int) -> None:
@@ -138,12 +146,23 @@ def _take_turns(entrants: list[Runner], pass_: str, clock: Clock, number: int) -
         entrant.take(pass_, clock)
 
 
+def best_and_fastest(entrants: list[Runner]) -> tuple[Runner, Runner]:
+    """Returns `best` and the fastest of the others; those that left early are behind."""
+    best, *others = sorted(entrants, key=lambda entrant: (entrant.label != "best", -len(entrant.samples)))
+    return best, min((entrant for entrant in others if len(entrant.samples) == len(others[0].samples)), key=lambda entrant: entrant.ms)
+
+
+def ratio_of(entrants: list[Runner]) -> tuple[float, float]:
+    """Returns the time of the fastest other kernel over that of `best`, and its spread."""
+    best, fastest = best_and_fastest(entrants)
+    in_turns = [other / own for other, own in zip(fastest.samples, best.samples, strict=False)]  # those far behind have fewer samples
+    return median(in_turns), half_width(in_turns)
+
+
 def verdict(entrants: list[Runner], **where: object) -> Row:
     """The row of one pass."""
-    best = next(entrant for entrant in entrants if entrant.label == "best")
-    fastest = min((entrant for entrant in entrants if entrant is not best), key=lambda entrant: entrant.ms)
-    in_turns = [other / own for other, own in zip(fastest.samples, best.samples, strict=False)]  # one far behind has fewer samples
-    ratio, spread = median(in_turns), half_width(in_turns)
+    best, fastest = best_and_fastest(entrants)
+    ratio, spread = ratio_of(entrants)
     times = {entrant.label: round(entrant.ms, 5) for entrant in sorted(entrants, key=lambda entrant: entrant.ms)}
     row = {"chose": best.chose, "ms": best.ms, "fastest": fastest.label, "fastest_ms": fastest.ms, "ratio": ratio, "spread": spread}
     return {

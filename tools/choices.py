@@ -6,6 +6,7 @@ Without folders it reads the shipped journals. `tests/results/test_choices.py` f
 from __future__ import annotations
 
 import argparse
+import gzip
 
 import msgspec
 
@@ -19,8 +20,7 @@ def main() -> None:
     parser.add_argument("journals", nargs="*", help="folders; the shipped journals unless given")
     args = parser.parse_args()
     entries = table(load(args.journals or None))
-    lines = ",\n".join(msgspec.json.encode(entry).decode() for entry in entries)
-    FILE.write_text(f"[\n{lines}\n]\n")
+    FILE.write_bytes(gzip.compress(msgspec.json.encode(entries), mtime=0))
     print(f"wrote {len(entries)} entries to {FILE}")
 
 

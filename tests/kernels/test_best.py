@@ -17,7 +17,7 @@ from longca import masks
 from longca.kernels import registry
 from longca.kernels.backends import sdpa, torch_attention
 from longca.kernels.base import Case
-from longca.kernels.choice import chooser, clocks, measured, trial
+from longca.kernels.choice import chooser, clocks, measured, part, trial
 from longca.kernels.choice.candidates import candidates
 from longca.kernels.choice.classes import length_class, mask_class
 from longca.kernels.choice.pair import Pair
@@ -180,9 +180,9 @@ def flops_of_one_head(mask: masks.AnyMask, case: Case) -> int:
 )
 def test_a_trial_on_a_cpu_is_small(name: str, seqlen: int, heads: int, heads_kv: int) -> None:
     case = Case(seqlen, seqlen, heads, heads_kv, 128, 64, "bf16")
-    mask, small = trial.smaller(masks.build(name, seqlen), case)
+    mask, small = part.smaller(masks.build(name, seqlen), case)
     assert (small.group, small.seqlen_q, small.seqlen_k) == (case.group, mask.seqlen_q, mask.seqlen_k)
-    work, most = small.heads_kv * flops_of_one_head(mask, small), trial.MOST_FLOPS["cpu"]
+    work, most = small.heads_kv * flops_of_one_head(mask, small), part.MOST_FLOPS["cpu"]
     assert work <= most
     assert small.heads_kv == heads_kv or work + flops_of_one_head(mask, small) > most or small.seqlen_k < seqlen  # no smaller than needed
     assert small.heads_kv == 1 or small.seqlen_k == seqlen  # heads go first, then tokens
@@ -191,12 +191,19 @@ def test_a_trial_on_a_cpu_is_small(name: str, seqlen: int, heads: int, heads_kv:
 
 def test_a_trial_on_a_gpu_keeps_the_length() -> None:
     case = Case(1 << 17, 1 << 17, 64, 8, 128, 128, "bf16", "cuda")
-    mask, small = trial.smaller(masks.full(1 << 17), case)
+    mask, small = part.smaller(masks.full(1 << 17), case)
     assert (small.heads_q, small.heads_kv, small.seqlen_k, mask.seqlen_k) == (8, 1, 1 << 17, 1 << 17)
-    assert trial.part_of(small, case) == "1 of 8 KV heads"
+    assert part.part_of(small, case) == "1 of 8 KV heads"
     longer = replace(case, seqlen_q=1 << 20, seqlen_k=1 << 20)
-    assert trial.smaller(masks.full(1 << 20), longer)[1] == replace(longer, heads_q=8, heads_kv=1)  # one head is the least
-    assert trial.smaller(masks.causal(1 << 15), replace(case, seqlen_q=1 << 15, seqlen_k=1 << 15))[1].heads_kv == 8
+    assert part.smaller(masks.full(1 << 20), longer)[1] == replace(longer, heads_q=8, heads_kv=1)  # one head is the least
+    assert part.smaller(masks.causal(1 << 15), replace(case, seqlen_q=1 << 15, seqlen_k=1 << 15))[1].heads_kv == 8
+
+
+@pytest.mark.parametrize(("length", "heads_kv", "expected"), [(1 << 15, 8, True), (1 << 17, 8, False), (1 << 17, 1, True)])
+def test_a_call_with_one_kv_head_is_timed_whole_on_a_gpu(length: int, heads_kv: int, expected: bool) -> None:
+    """Records take the place of a trial only where it would time a part."""
+    case = Case(length, length, 8 * heads_kv, heads_kv, 128, 128, "bf16", "cuda")
+    assert part.is_whole(masks.full(length), case) == expected
 
 
 def blocks(*kept: float) -> masks.BlockMask:
@@ -223,14 +230,15 @@ def test_a_trial_of_blocks_takes_typical_heads(
 ) -> None:
     case, mask = Case(512, 512, 8, 4, 32, 32, "bf16", device), blocks(*kept)
     flops = 2 * (32 + 32) * case.group * 512 * 512
-    monkeypatch.setitem(trial.MOST_FLOPS, device, most * flops)
-    small, part = trial.smaller(mask, case)
-    assert part.heads_kv == (min(4, int(most / kept[0])) if len(kept) == 1 else len(heads))
-    if device == "cuda" or part.seqlen_k == 512:
+    monkeypatch.setitem(part.MOST_FLOPS, device, most * flops)
+    small, shape = part.smaller(mask, case)
+    assert shape.heads_kv == (min(4, int(most / kept[0])) if len(kept) == 1 else len(heads))
+    if device == "cuda" or shape.seqlen_k == 512:
         assert small == (mask if len(kept) == 1 else mask.take_heads(heads))
     if device == "cpu":
-        assert small.area * (part.heads_kv // small.heads) * 2 * (32 + 32) * case.group <= most * flops
-    assert (small.seqlen_q, small.seqlen_k, part.group) == (part.seqlen_q, part.seqlen_k, case.group)
+        assert small.area * (shape.heads_kv // small.heads) * 2 * (32 + 32) * case.group <= most * flops
+    assert (small.seqlen_q, small.seqlen_k, shape.group) == (shape.seqlen_q, shape.seqlen_k, case.group)
+    assert part.is_whole(mask, case) == (small == mask and shape == case)
 
 
 @pytest.mark.parametrize("kept", [(0.5,), (0.0, 1.0), (0.3, 0.6)])
@@ -247,7 +255,7 @@ def test_best_on_blocks_is_right(kept: tuple[float, ...]) -> None:
 def test_a_choice_lists_the_workspace_of_the_whole_call(clocked: Clocked, monkeypatch: pytest.MonkeyPatch) -> None:
     clocked({})
     monkeypatch.setattr(longca.Kernel, "workspace", lambda kernel, case: 8 * case.heads_q * case.seqlen_k)
-    monkeypatch.setitem(trial.MOST_FLOPS, "cpu", 1.0)
+    monkeypatch.setitem(part.MOST_FLOPS, "cpu", 1.0)
     choice = chooser.choose(masks.causal(79), CASE)
     assert choice.part
     assert {option.workspace for option in choice.options["bwd"]} == {8 * 4 * 79}
@@ -256,7 +264,7 @@ def test_a_choice_lists_the_workspace_of_the_whole_call(clocked: Clocked, monkey
 def test_a_choice_names_the_part_that_was_timed(clocked: Clocked, monkeypatch: pytest.MonkeyPatch) -> None:
     clocked({})
     assert chooser.choose(masks.causal(79), CASE).part == ""
-    monkeypatch.setitem(trial.MOST_FLOPS, "cpu", 1.0)
+    monkeypatch.setitem(part.MOST_FLOPS, "cpu", 1.0)
     choice = chooser.choose(masks.causal(97), replace(CASE, seqlen_q=97, seqlen_k=97))
     assert choice.part == "1 of 2 KV heads, the first 1 tokens"
 

@@ -17,7 +17,7 @@ from longca.cli import main
 from longca.kernels import registry
 from longca.kernels.backends import sdpa, torch_attention
 from longca.kernels.base import Case, Preference
-from longca.kernels.choice import chooser, kept, measured, trial
+from longca.kernels.choice import chooser, kept, measured, part, trial
 from longca.kernels.choice.candidates import candidates
 from longca.kernels.choice.choice import Choice, Option
 from longca.kernels.choice.fallback import NO_MEMORY, next_best
@@ -187,6 +187,20 @@ def test_so_does_the_next_best_of_records(failing: dict[str, set[str]], chose: s
     assert choice.source == "records"
     chooser.forget()
     assert chooser.choose(mask, CASE).by_pass == {"fwd": "sdpa:flash", "bwd": "sdpa:flash"}
+
+
+def test_records_of_close_kernels_have_the_same_next_best(limit: Limit, recorded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial would time a part of this call, so that records choose among kernels that they show equally fast."""
+    limit({"sdpa:flash": {"bwd"}})
+    close = {pass_: {label: 1 + (time - 1) / 100 for label, time in times.items()} for pass_, times in RECORDS.items()}
+    recorded(close)
+    monkeypatch.setattr(measured, "installed_versions", lambda kernel: "")
+    monkeypatch.setitem(part.MOST_FLOPS, "cpu", 1.0)
+    mask, made = masks.causal(64), make(CASE)
+    assert chooser.choose(mask, CASE).by_pass == {"fwd": "sdpa:flash", "bwd": "sdpa:flash"}
+    is_right(gradients(mask, made), mask, made)
+    choice = chooser.choose(mask, CASE)
+    assert (choice.by_pass, choice.source) == ({"fwd": "sdpa:flash", "bwd": "torch:chunked"}, "records")
 
 
 def test_where_no_kernel_of_records_has_memory_the_first_error_comes(limit: Limit, recorded: Any) -> None:

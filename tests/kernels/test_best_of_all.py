@@ -7,6 +7,8 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 
@@ -15,14 +17,19 @@ from longca.kernels import registry
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "best_of_all.py"
 
 
-def test_times_are_compared_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The device becomes slower, so that times of one kernel differ more than those of two kernels in one turn."""
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Any:
     spec = importlib.util.spec_from_file_location("best_of_all", SCRIPT)
     assert spec is not None
     assert spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "best_of_all", script)
-    spec.loader.exec_module(script)
+    loaded = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "best_of_all", loaded)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+def test_times_are_compared_in_turns(script: Any) -> None:
+    """The device becomes slower, so that times of one kernel differ more than those of two kernels in one turn."""
     best, other = (script.Runner(label, "", None, None, {"fwd"}, 0.0) for label in ("best", "fa3"))
     best.samples, other.samples = [1.0, 1.1, 1.2, 1.3], [0.97, 1.067, 1.164, 1.261]
     row = script.verdict([best, other])
@@ -33,6 +40,31 @@ def test_times_are_compared_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert script.verdict([best, other])["reached"]
     best.samples, other.samples = [1.0, 2.0, 3.0], [0.97, 2.2, 2.7]  # the median of the ratios, not the ratio of the medians: 1.1
     assert script.verdict([best, other])["ratio"] == pytest.approx(0.97)
+
+
+def test_samples_go_on_until_the_ratio_is_known(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`best` and fa3 run the same kernel on a device whose clock varies by 10 %; others leave when they are clearly behind."""
+    seconds, noise = [0.0], Random(1)
+    monkeypatch.setattr(script.time, "perf_counter", lambda: seconds[0])
+
+    class Entrant(script.Runner):  # type: ignore[misc]
+        usual = 0.02
+
+        def take(self, pass_: str, clock: object) -> None:
+            self.samples.append(self.usual * noise.uniform(1.0, 1.1))
+            seconds[0] += self.samples[-1]
+
+    entrants = {label: Entrant(label, "", None, None, {"fwd"}, 0.0) for label in ("best", "fa3", "fa4:native", "cudnn", "flex")}
+    for label, slower in (("fa4:native", 1.2), ("cudnn", 1.5), ("flex", 4.0)):
+        entrants[label].usual *= slower
+    script.sample(list(entrants.values()), "fwd", None, 0.1, 0.2)
+    taken = {label: len(entrant.samples) for label, entrant in entrants.items()}
+    assert (taken["flex"], taken["cudnn"], taken["fa4:native"]) == (1, 2, script.FEW)
+    assert taken["best"] == taken["fa3"] > script.FEWEST
+    row = script.verdict(list(entrants.values()))
+    assert row["fastest"] == "fa3"
+    assert abs(row["ratio"] - 1) < 0.03
+    assert set(row["all_ms"]) == set(entrants)
 
 
 @pytest.mark.slow

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from longca import masks
 from longca.kernels import registry
 from longca.kernels.base import Case, Kernel
 from longca.kernels.choice import chooser, measured
+from longca.kernels.choice.candidates import Candidates
 from longca.kernels.choice.classes import shape_class
 from longca.recommend import shipped
 from longca.results.choices import table
@@ -59,18 +62,13 @@ def kernels(*labels: str) -> list[Kernel]:
 
 
 @pytest.mark.parametrize(
-    ("exact", "versions", "left"),
-    [
-        (True, "now", ["fa4:bands", "fa3", "cudnn"]),
-        (True, "then", ["fa4:bands", "fa3", "flex", "cudnn"]),
-        (False, "now", ["fa4:bands", "fa3", "flex", "fa2:torch", "cudnn"]),
-    ],
+    ("exact", "left"), [(True, ["fa4:bands", "fa3", "flex", "cudnn"]), (False, ["fa4:bands", "fa3", "flex", "fa2:torch", "cudnn"])]
 )
-def test_records_leave_out_more_the_nearer_they_are(exact: bool, versions: str, left: list[str]) -> None:
+def test_records_leave_out_more_the_nearer_they_are(exact: bool, left: list[str]) -> None:
     slower = {"fa3": 1.04, "fa4:bands": 1.0, "flex": 1.1, "fa2:torch": 1.2, "sdpa:flash": 1.3}
-    known = measured.Evidence(entry("causal, 1/2", 8192, slower, versions), exact)
+    known = measured.Evidence(entry("causal, 1/2", 8192, slower), exact)
     asked = kernels("sdpa:flash", "fa2:torch", "flex", "fa3", "fa4:bands", "cudnn")
-    assert [kernel.label for kernel in measured.contenders(asked, known, dict.fromkeys(slower, "now"))] == left
+    assert [kernel.label for kernel in measured.contenders(asked, known)] == left
 
 
 @pytest.mark.parametrize(("then", "is_left"), [(1.2, True), (1.3, False)])
@@ -83,7 +81,7 @@ def test_a_kernel_that_the_nearest_entry_lacks_stands_as_in_the_next(then: float
     monkeypatch.setattr(measured, "entries", lambda: made)
     wanted = shape_class(masks.causal(8), Case(1 << 13, 1 << 13, *SHAPE))
     known = measured.evidence(DEVICE, wanted, "fwd")
-    left = measured.contenders(kernels("flex", "sdpa:flash", "fa4:bands", "fa3"), known, {})
+    left = measured.contenders(kernels("flex", "sdpa:flash", "fa4:bands", "fa3"), known)
     assert [kernel.label for kernel in left] == ["fa3", *["flex"] * is_left, "fa4:bands"]
 
 
@@ -95,9 +93,47 @@ def test_a_kernel_is_not_left_out_for_one_that_cannot_run(monkeypatch: pytest.Mo
     monkeypatch.setattr(measured, "entries", lambda: made)
     wanted = shape_class(masks.causal(8), Case(1 << 13, 1 << 13, *SHAPE))
     known = measured.evidence(DEVICE, wanted, "fwd")
-    without_fa3 = measured.contenders(kernels("sdpa:flash", "sdpa:efficient", "flex"), known, {})
+    without_fa3 = measured.contenders(kernels("sdpa:flash", "sdpa:efficient", "flex"), known)
     assert [kernel.label for kernel in without_fa3] == ["flex", "sdpa:flash"]  # fa3 is not installed
-    assert [kernel.label for kernel in measured.contenders(kernels("sdpa:flash", "flex", "fa3"), known, {})] == ["fa3"]
+    assert [kernel.label for kernel in measured.contenders(kernels("sdpa:flash", "flex", "fa3"), known)] == ["fa3"]
+
+
+LONG = 1 << 17
+NEAR = {"fwd": {"fa3": 1.0, "fa4:native": 1.02}, "bwd": {"fa3": 1.03, "fa4:native": 1.0}}
+
+
+@pytest.mark.parametrize(
+    ("changed", "decided"),
+    [
+        ({}, True),
+        ({"seqlen": 1 << 13}, False),  # a trial times the whole call
+        ({"recorded": 1 << 16}, False),  # records of another length
+        ({"versions": "then"}, False),
+        ({"shorter": {"cudnn": 1.04}}, False),  # this one may be the fastest
+        ({"shorter": {"cudnn": 1.06}}, True),
+    ],
+)
+def test_records_decide_where_a_trial_would_time_a_part_only(
+    changed: dict[str, Any], decided: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seqlen, versions = changed.get("seqlen", LONG), changed.get("versions", "now")
+    made = [entry("causal, 1/2", changed.get("recorded", seqlen), slower, versions, pass_=pass_) for pass_, slower in NEAR.items()]
+    shorter = changed.get("shorter", {"cudnn": 1.5})
+    made += [entry("causal, 1/2", 1 << 15, slower | shorter, pass_=pass_) for pass_, slower in NEAR.items()]
+    monkeypatch.setattr(measured, "entries", lambda: made)
+    monkeypatch.setattr(measured, "installed_versions", lambda kernel: "now")
+    three = kernels("fa3", "fa4:native", "cudnn")
+    everyone = Candidates(tuple(three), tuple(three))
+    monkeypatch.setattr(chooser, "candidates", lambda *_: everyone)
+    asked = chooser.contest(masks.causal(seqlen), Case(seqlen, seqlen, *SHAPE), device=DEVICE)
+    assert asked.is_decided == decided
+    choice = chooser.settled(asked)
+    if decided:
+        assert choice is not None
+        assert (choice.source, choice.by_pass) == ("records", {"fwd": "fa3", "bwd": "fa4:native"})
+        assert "128K tokens, 64:8 heads of 128: 2 % ahead of fa4:native" in choice.why["fwd"]
+    else:
+        assert choice is None
 
 
 def test_no_trial_times_a_kernel_that_was_skipped_as_too_slow() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from threading import RLock
@@ -19,6 +19,7 @@ from longca.kernels.choice.candidates import Available, Candidates, candidates
 from longca.kernels.choice.choice import Choice, Option, Source
 from longca.kernels.choice.classes import ShapeClass, shape_class
 from longca.kernels.choice.measured import Evidence
+from longca.kernels.choice.part import is_whole
 from longca.masks import AnyMask, BlockMask
 from longca.text import format_lead, plural
 
@@ -68,12 +69,22 @@ def contest(mask: AnyMask, case: Case, available: Available | None = None, witho
     versions = {kernel.label: measured.installed_versions(kernel) for kernel in everyone.all} if available is None else {}
     known = {pass_: measured.evidence(device, wanted, pass_) for pass_ in ("fwd", "bwd")}
     left = Candidates(
-        tuple(measured.contenders(everyone.forward, known["fwd"], versions)),
-        tuple(measured.contenders(everyone.backward, known["bwd"], versions)),
+        tuple(measured.contenders(everyone.forward, known["fwd"])),
+        tuple(measured.contenders(everyone.backward, known["bwd"])),
         tuple(kernel for kernel in everyone.whole if not _is_behind(kernel, everyone, known)),
         everyone.quadratic,
     )
+    if _are_known(left, known, versions) and not is_whole(mask, case):
+        left = replace(left, forward=left.forward[:1], backward=left.backward[:1])
     return Contest(device, wanted, everyone, left, known, versions)
+
+
+def _are_known(left: Candidates, known: Mapping[str, Evidence | None], versions: Mapping[str, str]) -> bool:
+    """Whether records can take the place of a trial. They are of the whole call, and predict its time better than a trial of a few heads
+    does (docs/kernels.md has figures)."""
+    passes = ((left.forward, known["fwd"]), (left.backward, known["bwd"]))
+    is_known = all(measured.are_complete(kernels, records, versions) for kernels, records in passes if kernels)
+    return is_known and bool(left.forward) and not left.whole
 
 
 def _is_behind(kernel: Kernel, everyone: Candidates, known: Mapping[str, Evidence | None]) -> bool:

@@ -1,13 +1,14 @@
 """What shipped records say: by device, class and pass, how much slower each kernel is than the fastest.
 
-`measured.json` is made from journals by `tools/choices.py`, as this room reads no journals. Records leave out kernels that they show far
-enough behind the fastest: by more than `CLEAR` where they are of this class and of the installed versions, `OLDER` where they are of other
-versions, `FAR` where they are of another length, density or number of heads. A kernel that the nearest entry lacks (a run skips slow
-ones) stands as in the nearest entry that has it. A kernel without any record is never left out.
+`measured.json.gz` is made from journals by `tools/choices.py`, as this room reads no journals. Records leave out kernels that they show far
+enough behind the fastest: by more than `CLEAR` where they are of this class, `FAR` where they are of another length, density or number of
+heads. The margin is wide, as the load of a device changes the order of kernels (docs/kernels.md has figures). A kernel that the nearest
+entry lacks (a run skips slow ones) stands as in the nearest entry that has it. A kernel without any record is never left out.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,8 +23,9 @@ from longca.kernels.base import Kernel
 from longca.kernels.choice.classes import ShapeClass
 from longca.text import format_size
 
-FILE = Path(__file__).parent / "measured.json"
-CLEAR, OLDER, FAR = 1.05, 1.15, 1.25
+FILE = Path(__file__).parent / "measured.json.gz"
+CLEAR, FAR = 1.15, 1.25
+BEHIND = 1.05  # a kernel that the entry lacks, and that the nearest entry which has it shows so far behind, is not the fastest
 FARTHEST = 6  # doublings: entries beyond leave out no kernel that nearer ones lack
 
 
@@ -34,7 +36,7 @@ class Standing(msgspec.Struct, frozen=True, array_like=True):
     versions: list[str]
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, array_like=True):
     """The records of one class and pass on one device; `points` are the masks and lengths that they are of."""
 
     device: str
@@ -43,7 +45,7 @@ class Entry(msgspec.Struct, frozen=True):
     heads: str
     head_dim: str
     dtype: str
-    pass_: str = msgspec.field(name="pass")
+    pass_: str
     points: int = 1
     journals: list[str] = []
     kernels: dict[str, Standing] = {}
@@ -51,7 +53,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 @cache
 def entries() -> list[Entry]:
-    return msgspec.json.decode(FILE.read_bytes(), type=list[Entry])
+    return msgspec.json.decode(gzip.decompress(FILE.read_bytes()), type=list[Entry])
 
 
 def devices() -> list[str]:
@@ -89,12 +91,12 @@ class Evidence:
         standing = self.entry.kernels.get(label)
         return None if standing is None else standing.slower
 
-    def is_behind_elsewhere(self, label: str, among: Collection[str]) -> bool:
+    def is_behind_elsewhere(self, label: str, among: Collection[str], limit: float = FAR) -> bool:
         """Returns whether this entry lacks a kernel, and the nearest one that has it shows it too far behind the fastest of `among`."""
         if label in self.entry.kernels:
             return False
         standings = next((entry.kernels for entry in self.further if label in entry.kernels), {})
-        return label in standings and standings[label].slower > FAR * min(standings[name].slower for name in among if name in standings)
+        return label in standings and standings[label].slower > limit * min(standings[name].slower for name in among if name in standings)
 
     def describe(self) -> str:
         entry = self.entry
@@ -134,17 +136,26 @@ def _group(heads: str) -> float:
     return heads_q / heads_kv
 
 
-def contenders(kernels: Sequence[Kernel], known: Evidence | None, installed: Mapping[str, str]) -> list[Kernel]:
-    """Returns the kernels that may be the fastest, the likeliest first; `installed` are the versions by label."""
+def contenders(kernels: Sequence[Kernel], known: Evidence | None) -> list[Kernel]:
+    """Returns the kernels that may be the fastest, the likeliest first."""
     measured = _measured(kernels, known)
     if known is None or not measured:
         return list(kernels)
-    lead = min(measured.values())
-    fresh = all(known.entry.kernels[label].versions == [installed.get(label)] for label in measured)
-    limit = lead * (FAR if not known.exact else CLEAR if fresh else OLDER)
+    limit = min(measured.values()) * (CLEAR if known.exact else FAR)
     among = {kernel.label for kernel in kernels}
     kept = [kernel for kernel in kernels if measured.get(kernel.label, 0.0) <= limit and not known.is_behind_elsewhere(kernel.label, among)]
     return sorted(kept, key=lambda kernel: measured.get(kernel.label, math.inf))
+
+
+def are_complete(kernels: Sequence[Kernel], known: Evidence | None, installed: Mapping[str, str]) -> bool:
+    """Returns whether records of this very class have all these kernels in the versions that are installed (by label); kernels that the
+    nearest other records show behind may be missing."""
+    if known is None or not known.exact:
+        return False
+    among = {kernel.label for kernel in kernels}
+    lacking = [label for label in among if label not in known.entry.kernels]
+    fresh = all(known.entry.kernels[label].versions == [installed.get(label)] for label in among.difference(lacking))
+    return fresh and all(known.is_behind_elsewhere(label, among, BEHIND) for label in lacking)
 
 
 def _measured(kernels: Iterable[Kernel], known: Evidence | None) -> dict[str, float]:

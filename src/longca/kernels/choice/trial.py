@@ -16,7 +16,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeVar
 
@@ -28,14 +28,14 @@ from longca.kernels.choice.candidates import Candidates
 from longca.kernels.choice.choice import Choice, Option
 from longca.kernels.choice.clocks import Clock
 from longca.kernels.choice.pair import PairAttention, backward_case, forward_case
+from longca.kernels.choice.part import part_of, smaller
 from longca.kernels.inputs import Inputs, in_layout, make
-from longca.masks import AnyMask, BlockMask
-from longca.text import format_lead, format_size, plural, short
+from longca.masks import AnyMask
+from longca.text import format_lead, short
 
 BUDGET_S = {"cpu": 0.5, "cuda": 40.0}  # of one pass; on a GPU kernels compile for seconds
 WARMUP_S = {"cpu": 0.0, "cuda": 0.3}  # of it: a GPU that rested runs faster at first
 SAMPLING_S = {"cpu": 0.1, "cuda": 2.0}  # of the samples in it
-MOST_FLOPS = {"cpu": 2e9, "cuda": 5e13}  # of a forward: 80 ms on an H200
 FEWEST, MOST = 5, 25  # samples of each kernel
 FEW, PATIENCE_S = 3, 4.0  # so few samples do after so long
 HOPELESS, TWICE = 2.0, 2  # times the fastest: after so many samples such a kernel is not sampled again
@@ -90,33 +90,6 @@ def run_trial(among: Candidates, mask: AnyMask, case: Case, clock: Clock) -> Cho
     small, part = smaller(mask, case)
     with torch.inference_mode(False):
         return Trial(small, part, clock, whole=case).choice(among)
-
-
-def smaller(mask: AnyMask, case: Case) -> tuple[AnyMask, Case]:
-    """Returns the call for as many KV heads as take at most `MOST_FLOPS`; on a CPU it is halved in length where the fewest take more.
-
-    Heads whose patterns have about the mean area come first. Of different patterns two are left at least: kernels run one in another way.
-    """
-    flops_per_pair, most = 2 * (case.head_dim + case.head_dim_v) * case.group, MOST_FLOPS[case.device]
-    areas = mask.head_areas if isinstance(mask, BlockMask) and mask.heads > 1 else [mask.area] * case.heads_kv
-    typical = sorted(range(len(areas)), key=lambda head: abs(areas[head] * len(areas) - sum(areas)))
-    fit = sum(pairs * flops_per_pair <= most for pairs in itertools.accumulate(areas[head] for head in typical))
-    heads = sorted(typical[: max(fit, min(2, mask.heads))])
-    if len(heads) < mask.heads:
-        mask = mask.take_heads(heads)
-    while case.device == "cpu" and mask.area * (len(heads) // mask.heads) * flops_per_pair > most:
-        cut = mask.rows([(0, mask.seqlen_q // 2)]).cols([(0, mask.seqlen_k // 2)])
-        if not cut.area:
-            break
-        mask = cut
-    return mask, replace(case, heads_q=len(heads) * case.group, heads_kv=len(heads), seqlen_q=mask.seqlen_q, seqlen_k=mask.seqlen_k)
-
-
-def part_of(part: Case, whole: Case) -> str:
-    """Returns which part of a call was timed, in words; empty where it was all of it."""
-    heads = f"{part.heads_kv} of {plural(whole.heads_kv, 'KV head')}" if part.heads_kv < whole.heads_kv else ""
-    tokens = f"the first {format_size(part.seqlen_k)} tokens" if part.seqlen_k < whole.seqlen_k else ""
-    return ", ".join(filter(None, (heads, tokens)))
 
 
 class Trial:
