@@ -1,0 +1,157 @@
+"""The tables of docs/measured-seeds-and-shapes.md, from the journals under results/."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from statistics import median
+
+from measured_tables import PASSES, fastest_of, in_order, marked, named
+
+from longca.results.naming import Contest, Row, contests
+from longca.results.ranking import Ranking, Standing, rank_rows
+from longca.results.record import Pass, Record, Status
+from longca.results.tables import markdown_table
+from longca.text import format_dims, format_heads, format_size
+
+SEEDS, SHAPES, PAPER = "h200/seeds", "h200/model-shapes", "h200/paper-kernel"
+KEYS = (512, 1024, 2048, 4096, 8192)  # bounds of keys that a query sees on average
+SHORT = 8192
+
+Shape = tuple[int, int, int, int]
+USUAL: Shape = (64, 8, 128, 128)
+Place = tuple[str, Pass, int]  # mask, pass and length
+
+
+def documents() -> str:
+    """Per mask, pass and length the kernel that is nearest to the fastest over the seeds, and on how many seeds it is the fastest."""
+    table = []
+    for (mask, pass_, seqlen), ranking in _of_all_seeds():
+        highest = {digest: max(own.figures[digest].tflops for own in ranking.standings) for digest in ranking.masks}
+        best, count = max(ranking.standings, key=lambda own: median(_shares(own, highest))), len(ranking.masks)
+        densities = [(figure.records[0].area or 0) / seqlen**2 for figure in best.figures.values()]
+        first = Counter(
+            next(own.line for own in ranking.standings if own.figures[digest].tflops == highest[digest]) for digest in ranking.masks
+        )
+        others = [f"{line} {number}" for line, number in sorted(first.items(), key=lambda item: (-item[1], item[0])) if line != best.line]
+        on = f"all {count}" if first[best.line] == count else "; ".join([f"{first[best.line]} of {count}", *others])
+        speeds = [figure.tflops for figure in best.figures.values()]
+        speed = f"{marked(f'{best.tflops:.0f}', best.noisy, best.samples)} ({min(speeds):.0f} to {max(speeds):.0f})"
+        cells = [f"{min(densities):.3f} to {max(densities):.3f}", best.line, speed, on, _at_least(min(_shares(best, highest)))]
+        table.append([mask, pass_.value, format_size(seqlen), *cells])
+    columns = ["mask", "pass", "tokens", "density", "nearest to the fastest", "TFLOP/s", "fastest on", "at least"]
+    return markdown_table(columns, table)
+
+
+def _shares(own: Standing, highest: Mapping[str, float]) -> list[float]:
+    """The speed of a kernel on each mask over the highest speed there."""
+    return [figure.tflops / highest[digest] for digest, figure in own.figures.items()]
+
+
+def by_keys() -> str:
+    """The speed of the fastest kernel on each mask, by the number of keys that a query sees on average."""
+    groups: dict[tuple[Pass, int], list[float]] = {}
+    for (_, pass_, seqlen), ranking in _of_all_seeds():
+        for digest in ranking.masks:
+            area = ranking.standings[0].figures[digest].records[0].area or 0
+            place = pass_, sum(area / seqlen >= bound for bound in KEYS)
+            groups.setdefault(place, []).append(max(own.figures[digest].tflops for own in ranking.standings))
+    table = []
+    for step in range(len(KEYS) + 1):
+        own = [groups.get((pass_, step), []) for pass_ in PASSES]
+        if any(own):
+            table.append(
+                [_bin(step), str(len(own[0])), *(f"{median(speeds):.0f} ({min(speeds):.0f} to {max(speeds):.0f})" for speeds in own)]
+            )
+    return markdown_table(["keys per query", "masks", *(f"{pass_.value}, TFLOP/s" for pass_ in PASSES)], table)
+
+
+def _bin(step: int) -> str:
+    if step == 0:
+        return f"under {format_size(KEYS[0])}"
+    low = format_size(KEYS[step - 1])
+    return f"{low} to {format_size(KEYS[step])}" if step < len(KEYS) else f"{low} and more"
+
+
+def shapes() -> str:
+    """The fastest kernels per mask, pass, length and shape."""
+    found = _by_shape()
+    columns = {shape: None for own in found.values() for shape in own}
+    table = [
+        [mask, pass_.value, format_size(seqlen), *(fastest_of(own[shape]) if shape in own else "" for shape in columns)]
+        for (mask, pass_, seqlen), own in found.items()
+    ]
+    return markdown_table(["mask", "pass", "tokens", *map(_name, columns)], table)
+
+
+def against_usual() -> str:
+    """Per shape, lengths and pass the speed over that of 64:8 heads, and that of the kernel which is the fastest there."""
+    found, table = _by_shape(), []
+    for shape in {shape: None for own in found.values() for shape in own if shape != USUAL}:
+        for is_short, pass_ in product((True, False), PASSES):
+            own = {place: by_shape for place, by_shape in found.items() if shape in by_shape and place[1] is pass_}
+            pairs = {place: (by_shape[USUAL], by_shape[shape]) for place, by_shape in own.items() if (place[2] == SHORT) == is_short}
+            if pairs:
+                ratios = [other.standings[0].tflops / usual.standings[0].tflops for usual, other in pairs.values()]
+                where = ", ".join(map(format_size, sorted({seqlen for _, _, seqlen in pairs})))
+                same = _with_the_same([*pairs.values()])
+                table.append([_name(shape), where, pass_.value, f"{min(ratios):.2f} to {max(ratios):.2f}", same])
+    return markdown_table(["shape", "tokens", "pass", "speed over that of 64:8", "with the fastest kernel of 64:8"], table)
+
+
+def _with_the_same(pairs: Sequence[tuple[Ranking, Ranking]]) -> str:
+    """The least share of the fastest speed that the fastest kernel of the first has in the second, and how often it cannot run there."""
+    lines = [(usual.standings[0].line, other) for usual, other in pairs]
+    shares = [standing.against_best for line, other in lines if (standing := other.of(line))]
+    refused = sum(out.line == line and out.status == Status.UNSUPPORTED for line, other in lines for out in other.out)
+    parts = [f"at least {_at_least(min(shares))}"] if shares else []
+    return "; ".join([*parts, *([f"{refused} of {len(pairs)} unsupported"] if refused else [])])
+
+
+def _at_least(share: float) -> str:
+    """Two digits, not rounded up."""
+    return f"{math.floor(100 * share) / 100:.2f}"
+
+
+def _of_all_seeds() -> Iterator[tuple[Place, Ranking]]:
+    """Rankings of masks and lengths of which all seeds were measured, in order."""
+    rows = named(SEEDS)
+    count = len({row.record.seed for row in rows})
+    for place, ranking in _rankings(rows).items():
+        if len(ranking.masks) == count:
+            yield place, ranking
+
+
+def _rankings(rows: Iterable[Row]) -> dict[Place, Ranking]:
+    found = {_place(contest): rank_rows(own) for contest, own in contests(rows).items()}
+    order = in_order({mask for mask, _, _ in found})
+    places = sorted(found, key=lambda place: (order.index(place[0]), PASSES.index(place[1]), place[2]))
+    return {place: found[place] for place in places}
+
+
+def _place(contest: Contest) -> Place:
+    return contest.problem, contest.pass_, contest.seqlen
+
+
+def _by_shape() -> Mapping[Place, Mapping[Shape, Ranking]]:
+    """Rankings by place, and there by shape, 64:8 heads first, where shapes of models were measured."""
+    groups: dict[Shape, list[Row]] = {USUAL: list(named(PAPER))}
+    for row in named(SHAPES):
+        groups.setdefault(_shape(row.record), []).append(row)
+    rankings = {shape: _rankings(own) for shape, own in groups.items()}
+    places = {place: None for shape in groups if shape != USUAL for place in rankings[shape]}
+    return {place: {shape: own[place] for shape, own in rankings.items() if place in own and own[place].best} for place in places}
+
+
+def _shape(record: Record) -> Shape:
+    return record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v
+
+
+def _name(shape: Sequence[int]) -> str:
+    named_shape = dict(zip(("heads_q", "heads_kv", "head_dim", "head_dim_v"), shape, strict=True))
+    return f"{format_heads(named_shape)} of {format_dims(named_shape)}"
+
+
+TABLES = {"seeds": documents, "seeds-by-keys": by_keys, "shapes": shapes, "shapes-against": against_usual}
