@@ -19,10 +19,11 @@ from io import StringIO
 from pathlib import Path
 
 from measured_tables import TABLES as MEASURED
+from measured_tables import figure
+from seeds_and_shapes import TABLES as SEEDS_AND_SHAPES
 
 from longca import masks
 from longca.cli import main as longca_main
-from longca.results.ranking import ENOUGH_SAMPLES
 from longca.results.reading import read
 from longca.results.record import Pass, Record, Status
 
@@ -159,17 +160,12 @@ def _interval(speeds: Speeds) -> str:
 def _best(speeds: Speeds, kernels: Iterable[str], which: str) -> str:
     there = [name for name in kernels if (name, which) in speeds]
     fastest = max(there, key=lambda name: speeds[name, which].speed, default=None)
-    return f"{fastest} {_figure(speeds[fastest, which])}" if fastest else ""
+    return f"{fastest} {figure(speeds[fastest, which])}" if fastest else ""
 
 
 def _both(speeds: Speeds, kernel: str) -> str:
-    figures = [_figure(speeds[kernel, which]) if (kernel, which) in speeds else "-" for which in PASSES]
+    figures = [figure(speeds[kernel, which]) if (kernel, which) in speeds else "-" for which in PASSES]
     return "-" if figures == ["-", "-"] else "/".join(figures)
-
-
-def _figure(record: Record) -> str:
-    uncertain = record.noisy or len(record.times.samples) < ENOUGH_SAMPLES
-    return f"{record.speed:.0f}{'~' if uncertain else ''}"
 
 
 def _table(columns: list[str], rows: list[list[str]]) -> str:
@@ -177,14 +173,18 @@ def _table(columns: list[str], rows: list[list[str]]) -> str:
     return "\n".join([head, "|---" * len(columns) + "|", *body])
 
 
-TABLES: Mapping[str, Callable[[], str]] = {
-    "dense-in-short": dense_in_short,
-    "dense": dense,
-    "sparse": sparse,
-    "recommend": answer,
-    "recommend-code": code,
-    "explain": explained,
-} | MEASURED
+TABLES: Mapping[str, Callable[[], str]] = (
+    {
+        "dense-in-short": dense_in_short,
+        "dense": dense,
+        "sparse": sparse,
+        "recommend": answer,
+        "recommend-code": code,
+        "explain": explained,
+    }
+    | MEASURED
+    | SEEDS_AND_SHAPES
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -5,14 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cache, partial
 from pathlib import Path
 from statistics import median
 
 from longca import masks
 from longca.results.naming import Row, contests, rows
-from longca.results.ranking import entries, rank, rank_rows
+from longca.results.ranking import ENOUGH_SAMPLES, Ranking, entries, rank, rank_rows
 from longca.results.reading import Results, read
 from longca.results.record import Pass, Record
 from longca.results.tables import format_figure, markdown_table
@@ -21,11 +21,12 @@ from longca.text import format_size
 ROOT = Path(__file__).parents[1]
 PASSES = (Pass.FWD, Pass.BWD)
 LENGTHS = (8192, 16384, 32768, 65536)
+WITH_LONGEST = (*LENGTHS, 131072)
 LONG, POWERED = 32768, 65536  # at the second, all kernels have the power of the moment
 PUBLISHED = ("fa2", "fa3", "cudnn", "flex", "flashmask", "sdpa", "ffa")
 OURS = {"fa2": "fa2:torch", "flashmask": "", "sdpa": "sdpa:cudnn", "ffa": ""}  # by the published name; empty: not in the journal
 PEERS, WITHOUT_IDEAS = ("fa4", "fa4:bands", "fa3", "cudnn_flex"), "the fastest without them"  # in backward_ideas.jsonl
-BEYOND = ("fa4:native", "fa4:varlen", "fa4:bands", "cudnn_flex:rows", "cudnn_flex:documents")
+BEYOND = ("fa4:native", "fa4:varlen", "fa4:bands", "band_cute", "cudnn_flex:rows", "cudnn_flex:documents")
 
 
 @cache
@@ -38,18 +39,35 @@ def named(name: str) -> tuple[Row, ...]:
     return tuple(rows(journal(name)))
 
 
+def figure(record: Record) -> str:
+    """The speed, with `~` where it is noisy or has few samples."""
+    return marked(f"{record.speed:.0f}", bool(record.noisy), len(record.times.samples))
+
+
+def marked(speed: str, noisy: bool, samples: int) -> str:
+    return f"{speed}~" if noisy or samples < ENOUGH_SAMPLES else speed
+
+
+def fastest_of(ranking: Ranking) -> str:
+    """The fastest kernel, how many more are as fast, and its speed."""
+    best, *others = ranking.equals
+    speed = marked(format_figure(best.tflops), best.noisy, best.samples)
+    return f"{best.line}{f', {len(others)} more' if others else ''} {speed}"
+
+
 def fastest() -> str:
     """The fastest kernels per mask and length: forward, then backward; kernels that are as fast stand beside it."""
     cells: dict[tuple[str, Pass, int], str] = {}
     for contest, own in contests(named("h200/paper-kernel")).items():
-        best = rank_rows(own).equals
-        if best and contest.seqlen in LENGTHS:
-            others = f", {len(best) - 1} more" if len(best) > 1 else ""
-            cells[contest.problem, contest.pass_, contest.seqlen] = f"{best[0].line}{others} {format_figure(best[0].tflops)}"
+        ranking = rank_rows(own)
+        if ranking.best and contest.seqlen in WITH_LONGEST:
+            cells[contest.problem, contest.pass_, contest.seqlen] = fastest_of(ranking)
     table = [
-        [mask, pass_.value, *(cells.get((mask, pass_, n), "") for n in LENGTHS)] for mask in _masks("h200/paper-kernel") for pass_ in PASSES
+        [mask, pass_.value, *(cells.get((mask, pass_, n), "") for n in WITH_LONGEST)]
+        for mask in _masks("h200/paper-kernel")
+        for pass_ in PASSES
     ]
-    return markdown_table(["mask", "pass", *map(format_size, LENGTHS)], table)
+    return markdown_table(["mask", "pass", *map(format_size, WITH_LONGEST)], table)
 
 
 def published() -> str:
@@ -61,7 +79,7 @@ def published() -> str:
         own = {kernel: [ours.get((mask, OURS.get(kernel, kernel), pass_.value)) for pass_ in PASSES] for kernel in PUBLISHED}
         beyond = [max((ours[mask, name, p.value] for name in BEYOND if (mask, name, p.value) in ours), key=_speed) for p in PASSES]
         table.append([mask, "H100", *(_theirs([theirs[mask, kernel, p.value] for p in PASSES]) for kernel in PUBLISHED), ""])
-        table.append(["", "H200", *(_both(own[kernel]) for kernel in PUBLISHED), " / ".join(f"{r.label} {r.speed:.0f}" for r in beyond)])
+        table.append(["", "H200", *(_both(own[kernel]) for kernel in PUBLISHED), " / ".join(f"{r.label} {figure(r)}" for r in beyond)])
     return markdown_table(["mask", "", *PUBLISHED, "best newer kernel"], table)
 
 
@@ -79,7 +97,7 @@ def artefacts() -> str:
         for n in LENGTHS:
             forward, backward = (found[mask, n, pass_] for pass_ in PASSES)
             memory = "-" if backward.peak_gib is None else f"{backward.peak_gib:.1f}"
-            cells.append(f"{forward.speed:.0f}/{backward.speed:.0f}, {memory} GiB")
+            cells.append(f"{figure(forward)}/{figure(backward)}, {memory} GiB")
         table.append([mask, *cells])
     return markdown_table(["flex", *map(format_size, LENGTHS)], table)
 
@@ -96,11 +114,12 @@ def peers() -> str:
             if len(digests) != 1:
                 raise SystemExit(f"peers.csv has {len(digests)} masks {mask}: figures of different masks are not set side by side.")
             speeds = {row["kernel"]: float(row["tflops"]) for row in here}
+            texts = {row["kernel"]: marked(f"{float(row['tflops']):.0f}", row["noisy"] == "1", int(row["samples"])) for row in here}
             others = {name: speeds.pop(name) for name in list(speeds) if name.startswith(("ffa", "flashmask"))}
             best = max(speeds, key=lambda name: speeds[name])
             ratio = speeds[best] / max(others.values())
-            shown = [f"{max(v for name, v in others.items() if name.startswith(peer)):.0f}" for peer in ("ffa", "flashmask")]
-            table.append([mask, pass_.value, *shown, f"{best} {speeds[best]:.0f}", f"{ratio:.2f}"])
+            faster = [max((name for name in others if name.startswith(peer)), key=others.__getitem__) for peer in ("ffa", "flashmask")]
+            table.append([mask, pass_.value, *map(texts.__getitem__, faster), f"{best} {texts[best]}", f"{ratio:.2f}"])
     return markdown_table(["mask", "pass", "FFA", "FlashMask V3", "best from pip", "over the better peer"], table)
 
 
@@ -208,13 +227,16 @@ def _timed(name: str) -> list[Record]:
 
 
 def _masks(name: str) -> list[str]:
-    """The masks of a journal, in the order in which `longca ls masks` has them."""
-    own = {record.mask for record in journal(name).records}
+    return in_order({record.mask for record in journal(name).records})
+
+
+def in_order(own: Collection[str]) -> list[str]:
+    """These masks in the order in which `longca ls masks` has them."""
     return [mask for mask in masks.names() if mask in own]
 
 
 def _both(records: Iterable[Record | None]) -> str:
-    shown = [f"{record.speed:.0f}" if record else "-" for record in records]
+    shown = [figure(record) if record else "-" for record in records]
     return "-" if set(shown) == {"-"} else "/".join(shown)
 
 

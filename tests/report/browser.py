@@ -9,6 +9,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+ATTEMPTS = 5  # to start the driver
 FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
@@ -19,11 +20,20 @@ def missing() -> list[str]:
     return [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
 
 
+def _start_driver() -> tuple[subprocess.Popen[str], str] | None:
+    """The process and its port; None where it ended at once, as it does now and then when another process takes the port that it drew."""
+    process = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "successfully on port" in line:
+            return process, line.rsplit("port ", 1)[1].strip(". \n")
+    process.wait()
+    return None
+
+
 class Browser:
     def __init__(self, profile: Path) -> None:
-        self._process = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        assert self._process.stdout is not None
-        port = next(line.rsplit("port ", 1)[1].strip(". \n") for line in self._process.stdout if "successfully on port" in line)
+        self._process, port = next(started for _ in range(ATTEMPTS) if (started := _start_driver()) is not None)
         self._root = f"http://127.0.0.1:{port}/session"
         chrome = {"args": [*FLAGS, f"--user-data-dir={profile}", "--window-size=1200,900"], "binary": shutil.which("chromium")}
         wanted = {"browserName": "chrome", "goog:chromeOptions": chrome, "goog:loggingPrefs": {"browser": "ALL"}}

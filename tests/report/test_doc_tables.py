@@ -11,6 +11,12 @@ from typing import Any
 
 import pytest
 
+from longca import masks as all_masks
+from longca.kernels.base import Case
+from longca.kernels.choice import measured
+from longca.kernels.choice.classes import shape_class
+from longca.kernels.choice.part import is_whole
+from longca.masks import AnyMask
 from longca.results.reading import read
 
 ROOT = Path(__file__).parents[2]
@@ -135,6 +141,29 @@ def test_what_follows_about_the_own_backward() -> None:
     assert 0.905 <= min(ratio for (mask, *_), ratio in gain.items() if mask == "global_sliding_window") <= 0.915
 
 
+def test_what_follows_about_packed_documents() -> None:
+    grid = speeds("paper-kernel", "mask", "seqlen", "pass")
+    packed = {cell: row for cell, row in grid.items() if cell[0] in ("full_document", "causal_document") and cell[1] >= 8192}
+    forward = {cell: row["cudnn_flex:documents"] / max(row.values()) for cell, row in packed.items() if cell[2] == "fwd"}
+    assert all(share == 1 for (_, seqlen, _), share in forward.items() if seqlen <= 65536)
+    assert "from 8K to 64K tokens, `cudnn_flex:documents` is the fastest forward" in measured_page()
+    assert f"`cudnn_flex:documents` has at least {said(min(forward.values()))} times the speed of the fastest forward" in measured_page()
+    long = {cell: max(row, key=row.__getitem__) for cell, row in packed.items() if cell[1] > 65536}
+    assert {first for cell, first in long.items() if cell[2] == "fwd"} == {"fa3", "fa4:bands", "cudnn_flex:rows"}
+    assert {first for cell, first in long.items() if cell[2] == "bwd"} == {"fa4:varlen", "cudnn_flex:rows"}
+    behind = [packed[cell][first] / packed[cell]["band_cute"] - 1 for cell, first in long.items() if cell[2] == "bwd"]
+    assert f"is {100 * min(behind):.0f} to {100 * max(behind):.0f} % faster than `band_cute`" in measured_page()
+    drop = [max(grid[mask, 32768, "fwd"].values()) for mask in ("causal", "causal_document")]
+    assert "drops from {:.0f} on `causal` to {:.0f} on `causal_document`".format(*drop) in measured_page()
+
+
+def test_the_lengths_that_the_first_table_leaves_out() -> None:
+    shown = {8192, 16384, 32768, 65536, 131072}
+    left_out = sorted({seqlen for _, seqlen, _ in speeds("paper-kernel", "mask", "seqlen", "pass")} - shown)
+    short, long = [n // 1024 for n in left_out if n < 8192], [f"{n // 1024}K" for n in left_out if n > 8192]
+    assert f"also has {short[0]}K to {short[-1]}K, {', '.join(long[:-1])} and {long[-1]}." in measured_page()
+
+
 def test_what_follows_about_ideas_for_the_backward() -> None:
     gains: dict[tuple[str, int], list[float]] = {}
     for line in (ROOT / "results/h200/backward_ideas.jsonl").read_text().splitlines():
@@ -170,6 +199,60 @@ def test_what_follows_about_energy_and_peers() -> None:
     most = max(ratio for (seqlen, *_), ratio in against.items() if seqlen == "32768")
     assert f"at least {said(min(against.values()))} times as fast as the better of the two" in measured_page()
     assert f"up to {most:.2f} times at 32K" in measured_page()
+    assert ("`band_cute` did not exist yet, so it is not in this run" in measured_page()) == all(
+        "band_cute" not in row for row in peers.values()
+    )
+
+
+def test_best_against_every_kernel_with_band_cute() -> None:
+    rows = [json.loads(line) for line in (ROOT / "results/h200/best_of_all_again.jsonl").read_text().splitlines()]
+    text = " ".join((ROOT / "docs/kernels.md").read_text().split())
+    lacking = len(all_masks.expand(["all"])) - len({row["mask"] for row in rows if row["seqlen"] == 1 << 17})
+    assert lacking == 6
+    assert f"`results/h200/best_of_all_again.jsonl`, {len(rows)} of the 72 rows: six masks lack 128K" in text
+    under = sorted((row for row in rows if not row["reached"]), key=lambda row: row["ratio"])
+    assert f"has {len(under)} rows below 0.98 beyond their spread, at {under[0]['ratio']:.3f} to {under[-1]['ratio']:.3f}" in text
+    chosen = [row["chose"].split(" + ")[-1 if row["pass"] == "bwd" else 0] for row in under]
+    right = sum(row["all_ms"][kernel] <= 1.01 * row["fastest_ms"] for row, kernel in zip(under, chosen, strict=True))
+    assert f"In {right} of them the samples were too few" in text
+    assert f"In the other {len(under) - right} the choice was wrong" in text
+    window = next(row for row in under if (row["mask"], row["seqlen"], row["pass"]) == ("sliding_window", 8192, "fwd"))
+    chosen, fastest = window["chose"].split(" + ")[0], window["fastest"]
+    behind = slower(window)[fastest] / slower(window)[chosen]
+    assert f"records excluded a kernel that they show {100 * (behind - 1):.0f} % behind" in text
+    apart = behind * window["all_ms"][chosen] / window["all_ms"][fastest] - 1
+    assert f"it differs by up to {100 * apart:.0f} %" in text
+
+
+def slower(row: dict[str, Any]) -> dict[str, float]:
+    """The times of kernels over that of the fastest in the table that `best` chooses by, for a row of `best_of_all.py`."""
+    known = measured.evidence("NVIDIA H200", shape_class(*call(row)), row["pass"])
+    assert known is not None
+    assert known.exact
+    return {label: standing.slower for label, standing in known.entry.kernels.items()}
+
+
+def call(row: dict[str, Any]) -> tuple[AnyMask, Case]:
+    mask = all_masks.build(row["mask"], row["seqlen"], seed=42)
+    return mask, Case(mask.seqlen_q, mask.seqlen_k, 64, 8, 128, 128, "bf16", "cuda")
+
+
+def test_records_choose_long_calls_better_than_trials_of_a_part() -> None:
+    files = [ROOT / f"results/h200/{name}.jsonl" for name in ("best_of_all", "best_of_all_again")]
+    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    by_trials, by_records = list[float](), list[float]()
+    for row in rows:
+        if row["seqlen"] == 1 << 17 and not is_whole(*call(row)):
+            times = {label: ms for label, ms in row["all_ms"].items() if label != "best"}
+            known = {label: place for label, place in slower(row).items() if label in times}
+            by_trials.append(times[row["chose"].split(" + ")[-1 if row["pass"] == "bwd" else 0]] / min(times.values()))
+            by_records.append(times[min(known, key=lambda label: known[label])] / min(times.values()))
+    text = " ".join((ROOT / "docs/kernels.md").read_text().split())
+    trials, records = (100 * (max(behind) - 1) for behind in (by_trials, by_records))
+    assert (
+        f"chose take up to {trials:.1f} % longer than the fastest, and those that the records show as the fastest up to {records:.1f} %"
+        in text
+    )
 
 
 def test_best_against_every_kernel() -> None:

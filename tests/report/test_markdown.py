@@ -1,6 +1,6 @@
 """The report as Markdown, of made journals."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +147,26 @@ def test_shares_of_peak_are_at_the_longest_length_with_the_best_elsewhere_or_wor
         ["full, 8K", "not run", "out of memory", "not run", "not run"],
         ["sliding_window, 1K", "= full", "not run", "not run", "not run"],
     ]
+
+
+def seeds_of(name: str, speeds: Sequence[float], peak: bool = True) -> list[Record]:
+    """A record for each speed, with seeds 0, 1 and so on."""
+    about = {"which": "fwd", "mask": "causal_document"}
+    return [
+        kernel(name, [1.0], seed=seed, mask_digest=str(seed), tflops=speed, mfu=speed / 1000 if peak else None, **about)
+        for seed, speed in enumerate(speeds)
+    ]
+
+
+def test_shares_of_several_seeds_are_medians_on_the_same_masks() -> None:
+    """As in the headlines; the last mask of `b` is an easy one that `a` lacks."""
+    text = text_of([*seeds_of("a", (300.0, 400.0, 600.0)), *seeds_of("b", (200.0, 300.0, 400.0, 900.0, 900.0))])
+    assert rows(section(text, "Headlines"))[1][4:6] == ["400 (300 to 600)", "40 %"]
+    found = section(text, "Share of peak")
+    assert "at the longest length; of several seeds the median)" in found
+    assert rows(found)[1] == ["causal_document, 8K", "40 %", "30 %"]
+    unknown = text_of([*seeds_of("a", (300.0, 400.0, 600.0), peak=False), *seeds_of("b", (200.0, 300.0, 400.0), peak=False)])
+    assert rows(section(unknown, "Share of peak"))[1] == ["causal_document, 8K", "100 %", "75 %"]
 
 
 def test_accuracy_is_the_worst_of_all_lengths() -> None:

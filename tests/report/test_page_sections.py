@@ -75,7 +75,7 @@ def test_names_and_figures_of_twelve_lengths_fit_their_cells(write: Write, brows
 
 def test_the_first_table_has_the_answer_of_markdown_and_of_the_terminal(write: Write, browser: Browser, tmp_path: Path) -> None:
     """Three seeds; the fastest kernel failed on one of them and was not measured on another."""
-    times = {"flash": (2.0, 2.0, 2.0), "chunked": (1.0, None), "slow": (4.0, 4.0, 4.0)}
+    times = {"flash": (2.0, 2.5, 1.76), "chunked": (1.0, None), "slow": (4.0, 4.0, 4.0)}
     made = []
     for name, several in times.items():
         for seed, ms in enumerate(several):
@@ -86,8 +86,13 @@ def test_the_first_table_has_the_answer_of_markdown_and_of_the_terminal(write: W
     results = read(folder)
     rows = naming.rows(results)
     (headline,) = headlines(rows)
-    assert headline.cells(TFLOPS)[3:] == ["flash", "5.5", "1 %", "2.00× slow"]
-    assert answers(page) == {"causal_document": ["flash", "5.5", "2.00× slow"]}
+    assert headline.cells(TFLOPS)[3:] == ["flash", "5.5 (4.4 to 6.25)", "1 %", "2.00× slow"]
+    assert answers(page) == {"causal_document": ["flash", "5.5", "4.4 to 6.25", "2.00× slow"]}
+    page.script("document.querySelector('.answer').click()")
+    assert "flash, 5.5 TFLOP/s (median of 3 seeds, 4.4 to 6.25); 2.00× the speed of slow." in text(page, "#receipts-text")
+    spreads = """const flash = cellsNow().find(({ line }) => line === 'flash');
+                 return ['tflops', 'ms'].map((key) => spreadOf(MEASURES.find((measure) => measure.key === key), flash))"""
+    assert page.script(spreads) == [[pytest.approx(4.4, rel=1e-3), pytest.approx(6.25, rel=1e-3)], [1.76, 2.5]]
     assert fastest_tables(rows)[0].rows == [["causal_document", "flash 5.5 (n=3)"]]
     assert " | ".join(headline.cells(TFLOPS)) in render(results, rows, "")
 

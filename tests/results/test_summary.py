@@ -104,6 +104,13 @@ def test_markdown_says_how_many_masks_a_figure_stands_for() -> None:
     assert "| share_question | 1K | 100 (n=1 of 2) | oom |" in text
 
 
+def test_speeds_in_one_row_of_markdown_are_of_the_same_masks() -> None:
+    """`a` was measured on an easy mask that `b` lacks: its median over all three would look faster than `b`."""
+    seeds = [record(name, f"mask{n}", speed, seed=n) for name, speed in (("a", 200.0), ("b", 220.0)) for n in range(2)]
+    seeds += [record("c", "mask0", 210.0), record("a", "mask2", 900.0, seed=2, noisy=True), record("d", "mask3", 950.0, seed=3)]
+    assert "| share_question | 1K | 200 (n=2) | 220 (n=2) | 210 (n=1 of 2) | 950 (other masks) |" in markdown(*seeds)
+
+
 def test_markdown_marks_noisy_figures_and_says_so() -> None:
     quiet = [record("a", "x", 100.0, noisy=False), record("b", "x", 90.0, noisy=False)]
     assert "~" not in markdown(*quiet)

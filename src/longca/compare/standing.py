@@ -37,14 +37,15 @@ class Position:
 
 
 def positions(results: Results, kernel: str) -> dict[Contest, Position]:
-    """How a kernel, or one of its variants such as fa4:bands, stands in each contest of one device, by the rule of `results.ranking`."""
+    """How a kernel, or one of its variants such as fa4:bands, stands in each contest of one device, by the rule of `results.ranking`; on
+    masks that it was measured on, where it shares any with most others."""
     named = [row for row in rows(results) if row.record.method is None]
     return {contest: _position(kernel, group) for contest, group in contests(named).items()}
 
 
 def _position(kernel: str, group: list[Row]) -> Position:
     own = {row.line for row in group if kernel in (row.record.kernel, row.line)}
-    ranking = rank_rows(group)
+    ranking = rank_rows(group, kept=own)
     return Position(
         next((standing for standing in ranking.standings if standing.line in own), None),
         next((standing for standing in ranking.standings if standing.line not in own), None),

@@ -92,7 +92,8 @@ def _shares(title: str, rows: Sequence[Row]) -> Table:
         best = {line: best_share(everywhere.get((panel, line), []), None) for line in lines}
         cells.append([f"{panel}, {format_size(seqlen)}", *(_share(here.get(line, []), fastest, best[line], seqlen) for line in lines)])
     of = "the device's peak" if known else "the fastest kernel's speed"
-    return Table(f"{title} (share of {of} at the longest length)", ["mask", *lines], cells)
+    seeds = "; of several seeds the median" if len({row.record.seed for row in rows}) > 1 else ""
+    return Table(f"{title} (share of {of} at the longest length{seeds})", ["mask", *lines], cells)
 
 
 def _share(rows: list[Row], fastest: Mapping[Contest, float] | None, best: Share | None, seqlen: int) -> str:
@@ -100,8 +101,8 @@ def _share(rows: list[Row], fastest: Mapping[Contest, float] | None, best: Share
         return why(rows)
     share = best_share(rows, fastest)
     text = format_share(share.value) if share else why(rows) if explaining(rows) or not rows else f"= {rows[0].same}"
-    elsewhere = best is not None and best.row.record.seqlen != seqlen and (share is None or best.value > share.value * (1 + PRACTICAL))
-    return f"{text} (best {format_share(best.value)} at {format_size(best.row.record.seqlen)})" if best and elsewhere else text
+    elsewhere = best is not None and best.seqlen != seqlen and (share is None or best.value > share.value * (1 + PRACTICAL))
+    return f"{text} (best {format_share(best.value)} at {format_size(best.seqlen)})" if best and elsewhere else text
 
 
 def _accuracy(title: str, rows: Sequence[Row]) -> Table:

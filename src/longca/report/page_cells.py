@@ -16,6 +16,7 @@ from longca.results.record import Record
 from longca.results.shares import worst_error
 
 NONE = -1  # where a cell has no such record
+NO_ENDS: tuple[float | None, ...] = (None,) * 4  # of speeds and times over masks, where there is one mask
 Numbers = Mapping[int, int]  # of records, by their identity
 
 
@@ -33,6 +34,10 @@ class PageCell(NamedTuple):
     masks: int  # that have a time
     tflops: float | None
     ms: float | None
+    low_tflops: float | None  # the ends over several masks
+    high_tflops: float | None
+    low_ms: float | None
+    high_ms: float | None
     limit: float | None  # share of the speed that tiles allow
     close: float | None  # share of the fastest speed at this place
     error: float | None  # the worst, as a share of the tolerance
@@ -70,18 +75,19 @@ class _Limits:
 
 
 def _figures(entry: Entry, limits: _Limits, records: Numbers) -> tuple[Any, ...]:
-    """Records, how many masks have a time, the medians of speed and time, and the share of the limit."""
+    """Records, how many masks have a time, the medians of speed and time, their ends over several masks, and the share of the limit."""
     failed = NONE if entry.failed is None else records[id(entry.failed)]
     if not entry.figures:
-        return NONE, NONE, failed, 0, None, None, None
+        return NONE, NONE, failed, 0, None, None, *NO_ENDS, None
     figures = list(entry.figures.values())
     if len(figures) == 1:
-        (nearest,), speed, ms = figures, figures[0].tflops, figures[0].ms
+        (nearest,), speed, ms, ends = figures, figures[0].tflops, figures[0].ms, NO_ENDS
     else:
-        speed, ms = median([figure.tflops for figure in figures]), median([figure.ms for figure in figures])
+        speeds, times = [figure.tflops for figure in figures], [figure.ms for figure in figures]
+        speed, ms, ends = median(speeds), median(times), (min(speeds), max(speeds), min(times), max(times))
         nearest = min(figures, key=lambda figure: abs(figure.tflops - speed))
     second, first = (NONE, *(records[id(record)] for record in nearest.records))[-2:]
-    return first, second, failed, len(figures), speed, ms, share_of_limit(nearest, limits)
+    return first, second, failed, len(figures), speed, ms, *ends, share_of_limit(nearest, limits)
 
 
 def share_of_limit(figure: Figure, limits: Limits | _Limits) -> float | None:

@@ -88,6 +88,8 @@ def _matrix_cell(answer: Answer, frame: Frame, limits: Limits, records: Numbers)
         "fastest": [standing.line for standing in answer.ranking.equals],
         "noisy": any(standing.noisy for standing in answer.ranking.equals),
         "tflops": rounded(best.tflops),
+        "masks": len(figures),
+        "ends": [rounded(end(figure.tflops for figure in figures)) for end in (min, max)],
         "next": None if behind is None else behind.line,
         "ahead": None if behind is None else rounded(1 / behind.against_best),
         "limit": rounded(share_of_limit(nearest, limits)),

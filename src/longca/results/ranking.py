@@ -3,17 +3,19 @@
 Kernels are compared on the masks (one per seed) that they share. A kernel that failed on one of the masks is out, with the reason; so is
 one that was not measured on all masks on which the others are compared. Speeds are medians over these masks. Two kernels are equal where
 on most masks their times differ by no more than `PRACTICAL`, or by little more while their spreads overlap.
+
+The masks are those that the most kernels share. They are more where that gives more figures, and only kernels that are slower on the masks
+that they have lack these: a median over six seeds says more than one seed does.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 
 from msgspec import Struct
 
-from longca.results import metrics
 from longca.results.metrics import median
 from longca.results.naming import Row
 from longca.results.points import grouped, line_of
@@ -24,7 +26,7 @@ PRACTICAL = 0.03  # of a time: a smaller difference does not matter in practice,
 NOISE_EXPLAINS = 0.1  # of a time, at most
 ENOUGH_SAMPLES = 5  # with fewer, `compare` decides nothing and `recommend` says so
 SETTLED_S = 0.1  # of load, after which an H200 is nearly always within 2.5 % of its final clock (results/h200/README.md)
-NOT_MEASURED = "not measured"
+NOT_MEASURED, FEWER_MASKS = "not measured", "fewer masks"
 
 
 class Figure(Struct, frozen=True, gc=False):
@@ -46,28 +48,38 @@ class Figure(Struct, frozen=True, gc=False):
 
 
 def figure(records: Sequence[Record]) -> Figure:
-    """The figure of one record, or of several passes together: times and work add up, the peak memory is the largest."""
-    first = records[0]
-    if len(records) == 1:
-        times = first.times
-        if first.simulated:  # its spread is the error of the model, which is alike for all methods, and no noise
-            return Figure(times.median, times.median, times.median, first.speed, first.mfu, first.peak_gib, (first,))
-        return Figure(times.median, times.p20, times.p80, first.speed, first.mfu, first.peak_gib, (first,))
-    ms = p20 = p80 = 0.0
-    for record in records:
-        times = record.times
-        ms, p20, p80 = ms + times.median, p20 + times.p20, p80 + times.p80
-    if first.simulated:
-        p20 = p80 = ms
-    speed = metrics.tflops(sum([record.flops or 0 for record in records]) / (first.ranks or 1), ms)
-    peaks = [record.peak_gib for record in records]
-    known = [peak for peak in peaks if peak is not None]
-    share = None if first.mfu is None else speed * first.mfu / first.speed
-    return Figure(ms, p20, p80, speed, share, max(known) if len(known) == len(peaks) else None, tuple(records))
+    """The figure of one record, or of several passes together."""
+    return together([_of_record(record) for record in records])
+
+
+def _of_record(record: Record) -> Figure:
+    times = record.times
+    # the spread of a simulated time is the error of the model, which is alike for all methods, and no noise
+    p20, p80 = (times.median, times.median) if record.simulated else (times.p20, times.p80)
+    return Figure(times.median, p20, p80, record.speed, record.mfu, record.peak_gib, (record,))
+
+
+def together(parts: Sequence[Figure]) -> Figure:
+    """The figure of passes one after the other, measured or predicted: times and work add up, the peak memory is the largest."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    ms = sum([part.ms for part in parts])
+    speed = sum([part.tflops * part.ms for part in parts]) / ms
+    peaks = [part.peak_gib for part in parts if part.peak_gib is not None]
+    return Figure(
+        ms,
+        p20=sum([part.p20 for part in parts]),
+        p80=sum([part.p80 for part in parts]),
+        tflops=speed,
+        mfu=None if first.mfu is None else speed * first.mfu / first.tflops,
+        peak_gib=max(peaks) if len(peaks) == len(parts) else None,
+        records=tuple([record for part in parts for record in part.records]),
+    )
 
 
 class Out(Struct, frozen=True, gc=False):
-    """A kernel that is not compared: its status, or `not measured`, and why."""
+    """A kernel that is not compared: its status, `not measured` or `fewer masks`, and why."""
 
     line: str
     status: str
@@ -101,7 +113,6 @@ class Standing(Struct, frozen=True, gc=False):
 
     line: str
     tflops: float
-    worst_tflops: float
     ms: float
     mfu: float | None
     against_best: float  # this speed over the best one's
@@ -128,11 +139,13 @@ class Standing(Struct, frozen=True, gc=False):
 
 
 class Ranking(Struct, frozen=True, gc=False):
-    """Kernels in the order of their speed, and those that are out."""
+    """Kernels in the order of their speed, and those that are out. `fewer` has those that were measured on some of the masks only: by
+    line, the speed there over the best one's."""
 
     standings: tuple[Standing, ...]
     out: tuple[Out, ...]
     masks: frozenset[str]  # digests on which they are compared
+    fewer: Mapping[str, float]
 
     @property
     def best(self) -> Standing | None:
@@ -184,7 +197,7 @@ def entry_of(line: str, rows: Iterable[Row], pass_: Pass, part_of: Pass | None =
         if whole is None:
             missing.update(part for part in parts if part not in passes)
     if failed:
-        return Entry(line, figures, Out(line, failed[0].status.value, _reason(failed, len(by_mask))), failed[0])
+        return Entry(line, figures, Out(line, failed[0].status.value, _reason(failed, len(failed) + len(figures))), failed[0])
     if not figures:
         return Entry(line, {}, Out(line, NOT_MEASURED, f"there is no record of its {' and '.join(sorted(missing))}"))
     return Entry(line, figures)
@@ -216,29 +229,57 @@ def shared_masks(compared: Iterable[Entry]) -> frozenset[str]:
     return max(options, key=lambda option: (sum(option <= own for own in sets), len(option), sorted(option)))
 
 
-def rank(candidates: Iterable[Entry]) -> Ranking:
-    """Kernels in the order of their speed on the masks they share."""
+def _most_figures(timed: Sequence[Entry], shared: frozenset[str], needed: Collection[str]) -> frozenset[str]:
+    """The masks, `shared` or more, on which the comparison has the most figures, while the `needed` kernels and one more take part."""
+    bound = frozenset.intersection(*(frozenset(entry.figures) for entry in timed if entry.line in needed))
+    options = {frozenset(entry.figures) & bound for entry in timed}
+    sizes = {option: sum(option <= entry.figures.keys() for entry in timed) for option in options if shared < option}
+    most = {shared: sum(shared <= entry.figures.keys() for entry in timed)} | {option: size for option, size in sizes.items() if size > 1}
+    return max(most, key=lambda option: (most[option] * len(option), len(option), sorted(option)))
+
+
+def rank(candidates: Iterable[Entry], kept: Collection[str] = ()) -> Ranking:
+    """Kernels in the order of their speed on the masks they share; the `kept` lines are not left out for masks that they lack."""
     everyone = list(candidates)
     timed = [entry for entry in everyone if entry.out is None]
     shared = shared_masks(timed)
-    compared = [entry for entry in timed if shared <= entry.figures.keys()]
-    unshared = [_unshared(entry, shared) for entry in timed if not shared <= entry.figures.keys()]
-    out = [entry.out for entry in [*everyone, *unshared] if entry.out is not None]
-    speeds = {entry.line: median([entry.figures[digest].tflops for digest in shared]) for entry in compared}
-    compared.sort(key=lambda entry: (-speeds[entry.line], _complexity(entry.method), entry.line))
-    standings = _standings(compared, speeds, shared) if compared else []
-    return Ranking(tuple(standings), tuple(sorted(out, key=lambda one: one.line)), shared)
+    standings = _standings(timed, shared)
+    if any(shared < entry.figures.keys() for entry in timed):
+        needed = {standing.line for standing in standings if standing.equal or standing.line in kept}
+        more = _most_figures(timed, shared, needed)
+        wider = _standings(timed, more)
+        if all(_is_slower(entry, wider[0]) for entry in timed if shared <= entry.figures.keys() and not more <= entry.figures.keys()):
+            shared, standings = more, wider
+    unshared = [entry for entry in timed if not shared <= entry.figures.keys()]
+    fewer = {entry.line: share for entry in unshared if (share := _share(entry, standings[0])) is not None}
+    out = [entry.out for entry in everyone if entry.out is not None]
+    out += [_unshared(entry, standings[0], fewer.get(entry.line)) for entry in unshared]
+    return Ranking(tuple(standings), tuple(sorted(out, key=lambda one: one.line)), shared, fewer)
 
 
-def rank_rows(rows: Sequence[Row]) -> Ranking:
+def rank_rows(rows: Sequence[Row], kept: Collection[str] = ()) -> Ranking:
     """The ranking of one contest."""
-    return rank(entries(rows, rows[0].record.pass_))
+    return rank(entries(rows, rows[0].record.pass_), kept)
 
 
-def _unshared(entry: Entry, shared: frozenset[str]) -> Entry:
-    lacking = len(shared - entry.figures.keys())
-    reason = f"it was not measured on {lacking} of the {len(shared)} masks (seeds) on which the others are compared"
-    return entry.without(NOT_MEASURED, reason)
+def _share(entry: Entry, best: Standing) -> float | None:
+    """The speed over the best one's on the masks that both have; None where there are none."""
+    both = [figure.tflops / best.figures[digest].tflops for digest, figure in entry.figures.items() if digest in best.figures]
+    return median(both) if both else None
+
+
+def _is_slower(entry: Entry, best: Standing) -> bool:
+    """Whether a kernel is slower than the best on the masks that both have."""
+    share = _share(entry, best)
+    return share is not None and share < 1
+
+
+def _unshared(entry: Entry, best: Standing, share: float | None) -> Out:
+    where = f"of the {len(best.figures)} masks (seeds) on which the others are compared"
+    if share is None:
+        return Out(entry.line, NOT_MEASURED, f"it was measured on none {where}")
+    measured = len(best.figures.keys() & entry.figures.keys())
+    return Out(entry.line, FEWER_MASKS, f"it was measured on {measured} {where}; there it has {share:.2f} times the speed of {best.line}")
 
 
 @cache
@@ -252,9 +293,13 @@ def _complexity(method: str | None) -> float:
     return registry.get(method).order if method in registry.names() else math.inf
 
 
-def _standings(ordered: Sequence[Entry], speeds: Mapping[str, float], shared: Iterable[str]) -> list[Standing]:
-    """The standings of kernels that are in the order of their speed."""
-    best = ordered[0]
+def _standings(timed: Iterable[Entry], shared: frozenset[str]) -> list[Standing]:
+    """The standings of the kernels that have all of these masks, the fastest first."""
+    compared = [entry for entry in timed if shared <= entry.figures.keys()]
+    if not compared:
+        return []
+    speeds = {entry.line: median([entry.figures[digest].tflops for digest in shared]) for entry in compared}
+    best, *_ = ordered = sorted(compared, key=lambda entry: (-speeds[entry.line], _complexity(entry.method), entry.line))
     digests = sorted(shared, key=lambda digest: (best.figures[digest].records[0].seed, digest))
     figures = [{digest: entry.figures[digest] for digest in digests} for entry in ordered]
     alike = [sum([figure.as_fast_as(best.figures[digest]) for digest, figure in own.items()]) for own in figures]
@@ -271,7 +316,6 @@ def _standing(entry: Entry, own: Mapping[str, Figure], speed: float, fastest: fl
     return Standing(
         line=entry.line,
         tflops=speed,
-        worst_tflops=min([figure.tflops for figure in figures]),
         ms=median([figure.ms for figure in figures]),
         mfu=median(shares) if shares else None,
         against_best=speed / fastest,

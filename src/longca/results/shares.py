@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from longca.results.naming import Contest, Row
-from longca.results.points import grouped
+from longca.results.metrics import median
+from longca.results.naming import Contest, Row, contests
+from longca.results.points import grouped, line_of
+from longca.results.ranking import entries, rank
 from longca.results.record import OK, TENSORS, WRONG, Pass
 
 
 class Share(NamedTuple):
-    """A part of 1 (of the peak, or of the fastest speed), and the record that has it."""
+    """A part of 1 (of the peak, or of the fastest speed), and the length at which a kernel has it."""
 
     value: float
-    row: Row
+    seqlen: int
 
 
 class WorstError(NamedTuple):
@@ -42,33 +44,28 @@ def peak_known(rows: Iterable[Row]) -> bool:
 
 
 def fastest_speeds(rows: Iterable[Row]) -> dict[Contest, float]:
-    """The highest speed per contest of any length, where the mask is not the same as a simpler one."""
+    """The highest speed of a kernel per contest of any length, of several masks its median, where the mask is not the same as a simpler
+    one."""
+    timed = [row for row in rows if row.record.ok and row.same is None]
     best: dict[Contest, float] = {}
-    for row in rows:
-        if row.record.ok and row.same is None:
-            best[_any_length(row)] = max(best.get(_any_length(row), 0.0), row.record.speed)
+    for (contest, _), own in grouped(timed, lambda row: (row.contest, row.line)).items():
+        place = contest._replace(seqlen=0)
+        best[place] = max(best.get(place, 0.0), median(row.record.speed for row in own))
     return best
 
 
-def _any_length(row: Row) -> Contest:
-    return row.contest._replace(seqlen=0)
-
-
-def best_share(rows: Iterable[Row], fastest: Mapping[Contest, float] | None) -> Share | None:
-    """The largest share of the device's peak; given the fastest speeds, of those. None where a row is wrong: a speed of a kernel that may
-    be wrong says nothing."""
-    best: Share | None = None
+def best_share(rows: Sequence[Row], fastest: Mapping[Contest, float] | None) -> Share | None:
+    """The largest share of the device's peak at any length, of several masks (seeds) the median; given the fastest speeds, of those. None
+    where a row is wrong: a speed of a kernel that may be wrong says nothing."""
+    if is_wrong(rows):
+        return None
+    values: dict[Contest, list[float]] = {}
     for row in rows:
-        record = row.record
-        status = record.status
-        if status is WRONG:
-            return None
-        if status is not OK or row.same is not None:
-            continue
-        value = record.mfu if fastest is None else record.speed / fastest[_any_length(row)]
-        if value is not None and (best is None or value > best.value):
-            best = Share(value, row)
-    return best
+        if row.record.status is OK and row.same is None:
+            value = row.record.mfu if fastest is None else row.record.speed / fastest[row.contest._replace(seqlen=0)]
+            if value is not None:
+                values.setdefault(row.contest, []).append(value)
+    return max((Share(median(own), contest.seqlen) for contest, own in values.items()), key=lambda share: share.value, default=None)
 
 
 def at_length(rows: Iterable[Row], seqlen: int) -> list[Row]:
@@ -77,12 +74,23 @@ def at_length(rows: Iterable[Row], seqlen: int) -> list[Row]:
 
 
 def longest_timed(rows: Sequence[Row]) -> dict[str, tuple[int, list[Row]]]:
-    """By panel the longest length at which anything was timed, and the rows of that length."""
+    """By panel the longest length at which anything was timed, and the rows of that length, on the same masks for all kernels."""
     groups = {}
     for panel, group in grouped(rows, lambda row: row.panel).items():
         longest = max(row.record.seqlen for row in [row for row in group if row.record.ok] or group)
-        groups[panel] = longest, at_length(group, longest)
+        groups[panel] = longest, _on_shared_masks(at_length(group, longest))
     return groups
+
+
+def _on_shared_masks(rows: Sequence[Row]) -> list[Row]:
+    """The rows without times on masks on which a ranking does not compare kernels; a kernel that has no others keeps them."""
+    left_out: set[int] = set()
+    for contest, own in contests(rows).items():
+        shared = rank(entries(own, contest.pass_)).masks
+        for line in grouped([row for row in own if row.record.ok], line_of).values():
+            others = [row for row in line if row.record.mask_digest not in shared]
+            left_out.update(id(row) for row in others if len(others) < len(line))
+    return [row for row in rows if id(row) not in left_out]
 
 
 def common_length(rows: Iterable[Row]) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -13,7 +13,7 @@ from msgspec import Struct
 from longca.results.metrics import median
 from longca.results.naming import Contest, Row, contests
 from longca.results.points import grouped
-from longca.results.ranking import PRACTICAL, Entry, Ranking, Standing, entries, rank_rows
+from longca.results.ranking import PRACTICAL, Entry, Ranking, Standing, entries, rank, rank_rows
 from longca.results.record import OK, Pass, Record, Status
 from longca.results.statuses import WORDS
 from longca.results.tables import SpeedUnit, Table, speed_unit
@@ -61,7 +61,13 @@ class Headline:
     def cells(self, unit: SpeedUnit) -> list[str]:
         """Returns the row of a headline table, with the speed in this unit."""
         peak = "" if self.best.mfu is None else f"{100 * self.best.mfu:.0f} %"
-        return [self.panel, self.contest.pass_.value, self.length, self.fastest, unit.text(self.best.tflops), peak, self.ahead]
+        return [self.panel, self.contest.pass_.value, self.length, self.fastest, self._speed(unit), peak, self.ahead]
+
+    def _speed(self, unit: SpeedUnit) -> str:
+        """The speed of the best; of several masks the median and the range."""
+        speeds = [figure.tflops for figure in self.best.figures.values()]
+        ends = f" ({unit.text(min(speeds))} to {unit.text(max(speeds))})" if len(speeds) > 1 else ""
+        return unit.text(self.best.tflops) + ends
 
 
 def headline_table(title: str, lines: Sequence[Headline]) -> Table:
@@ -91,20 +97,26 @@ def _headline(groups: dict[int, list[Row]]) -> Headline | None:
 
 
 def typical_speeds(rows: Sequence[Row], unit: SpeedUnit) -> dict[str, str]:
-    """Returns by line the result in one contest: the median speed (`~`: noisy) and of how many masks, or its statuses."""
+    """Returns by line the result in one contest: the median speed (`~`: noisy) and of how many masks, or its statuses. Speeds are medians
+    over the masks on which the ranking compares kernels, so that those of one contest are of the same masks."""
     statuses: dict[str, dict[str, str]] = {}
     for row in rows:
         statuses.setdefault(row.line, {})[row.record.mask_digest] = row.record.status.value
-    return {entry.line: _typical(entry, list(statuses[entry.line].values()), unit) for entry in entries(rows, rows[0].record.pass_)}
+    found = entries(rows, rows[0].record.pass_)
+    shared = rank(found).masks
+    return {entry.line: _typical(entry, statuses[entry.line], shared, unit) for entry in found}
 
 
-def _typical(entry: Entry, statuses: list[str], unit: SpeedUnit) -> str:
+def _typical(entry: Entry, statuses: Mapping[str, str], shared: frozenset[str], unit: SpeedUnit) -> str:
     if not entry.figures:
-        return ", ".join(dict.fromkeys(statuses))
-    measured, all_masks = len(entry.figures), len(statuses)
-    masks = "" if all_masks == 1 else f" (n={measured})" if measured == all_masks else f" (n={measured} of {all_masks})"
-    noisy = any(record.noisy for record in entry.records)
-    return unit.text(median(figure.tflops for figure in entry.figures.values()), noisy) + masks
+        return ", ".join(dict.fromkeys(statuses.values()))
+    compared = [figure for digest, figure in entry.figures.items() if digest in shared]
+    own = compared or list(entry.figures.values())
+    wanted = len(shared if compared else statuses)
+    count = f"n={len(own)}" if len(own) == wanted else f"n={len(own)} of {wanted}"
+    masks = " (other masks)" if shared and not compared else "" if wanted == 1 else f" ({count})"
+    noisy = any(record.noisy for figure in own for record in figure.records)
+    return unit.text(median([figure.tflops for figure in own]), noisy) + masks
 
 
 class Failure(Struct, frozen=True):

@@ -33,6 +33,7 @@ function answerCell(entry) {
   made.append(
     breakable(nameText(best), "b"),
     figures,
+    ...(entry.masks > 1 ? [element("small", rangeText(entry.ends.map(speedOf)))] : []),
     element("small", equal.length ? `= ${equal.length === 1 ? nameText(equal[0]) : `${equal.length} others`}` : leadWords(entry), "lead"),
   );
   made.title = answerWords(entry);
@@ -50,7 +51,8 @@ function answerWords(entry) {
   const also = equal.length ? `, as fast: ${equal.map(nameText).join(", ")}` : "";
   const lead = entry.ahead === null ? "" : `; ${aheadText(entry)} the speed of ${nameText(entry.next)}`;
   const limit = entry.limit === null ? "" : `; ${shareText(entry.limit)} of the speed that tiles allow`;
-  return `${entry.panel}, ${placeText(setting().axis, entry.x)}: ${nameText(best)}${also}, ${figureText(speedOf(entry.tflops))} ${speedUnit()}${lead}${limit}.`;
+  const ends = entry.masks > 1 ? ` (median of ${entry.masks} seeds, ${rangeText(entry.ends.map(speedOf))})` : "";
+  return `${entry.panel}, ${placeText(setting().axis, entry.x)}: ${nameText(best)}${also}, ${figureText(speedOf(entry.tflops))} ${speedUnit()}${ends}${lead}${limit}.`;
 }
 
 function winners() {
@@ -98,7 +100,7 @@ function drawAnswer() {
   caption.append(
     element(
       "span",
-      `${axisTitle(axis)} across; in each cell the fastest ${setting().line}, ${unitOf(MEASURES[0])}, ${limited ? "share of the limit, " : ""}and its lead over the next or who is as fast (=)${setting().suffix ? `; everything was${setting().suffix.slice(1)}, nothing was measured` : ""}`,
+      `${axisTitle(axis)} across; in each cell the fastest ${setting().line}, ${unitOf(MEASURES[0])}, ${own.some(({ masks }) => masks > 1) ? "its range over the seeds, " : ""}${limited ? "share of the limit, " : ""}and its lead over the next or who is as fast (=)${setting().suffix ? `; everything was${setting().suffix.slice(1)}, nothing was measured` : ""}`,
     ),
   );
   made.append(caption, element("thead"), element("tbody"));

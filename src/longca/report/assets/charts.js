@@ -26,7 +26,7 @@ function lineSeries(frame, name, own, places, big) {
   };
 }
 
-// Bars from the 20th to the 80th percentile, in the enlarged chart only.
+// Bars over the seeds, or from the 20th to the 80th percentile, in the enlarged chart only.
 function spreadSeries(frame, name, own) {
   const spreads = own.map((cell) => [cell.x, spreadOf(frame.measure, cell)]).filter(([, spread]) => spread),
     { colour } = lookOf(name);

@@ -81,6 +81,7 @@ function figureText(value) {
   return Math.abs(value) >= 100 ? Math.round(value).toLocaleString("en-US") : String(Number(value.toPrecision(3)));
 }
 
+const rangeText = ([low, high]) => `${figureText(low)} to ${figureText(high)}`;
 const shareText = (value) => `${(100 * value).toFixed(value < 0.1 ? 1 : 0)} %`;
 const placeText = (axis, x) => (axis === "seqlen" ? sizeText(x) : axis === "ratio" ? shareText(x) : String(x));
 const axisTitle = (axis) => ({ seqlen: "tokens", ratio: "visible share of the blocks", ranks: `${setting().place}s` })[axis];

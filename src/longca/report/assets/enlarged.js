@@ -62,7 +62,7 @@ function drawEnlarged() {
   document.getElementById("enlarged-title").replaceChildren(...[maskPicture(mask), breakable(panel)].filter(Boolean));
   document.getElementById("enlarged-words").textContent = [
     maskWords(mask),
-    `${PASS_WORDS.get(passNow())}, ${unitOf(frame.measure)}. Bars on points span the 20th to the 80th percentile. Click a point or a number for its record.`,
+    `${PASS_WORDS.get(passNow())}, ${unitOf(frame.measure)}. Bars on points span the range over several seeds, or the 20th to the 80th percentile of the samples of one. Click a point or a number for its record.`,
   ]
     .filter(Boolean)
     .join("; ");

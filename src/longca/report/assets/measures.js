@@ -104,10 +104,11 @@ function valueText(measure, value) {
     : `${figureText(value)} ${measure.unit === "most over mean" ? "" : measure.unit}`.trim();
 }
 
-// The 20th and 80th percentile of the samples in the unit of the measure; only speeds and times have them.
+// In the unit of the measure the ends over several masks, else the 20th and 80th percentile of the samples; only speeds and times have them.
 function spreadOf(measure, cell) {
   const [p20, p80] = ["ms_p20", "ms_p80"].map((name) => joined(name, sum)(cell));
-  if (!["tflops", "ms"].includes(measure.key) || p20 === null || cell.masks > 1) return null;
+  if (!["tflops", "ms"].includes(measure.key) || p20 === null) return null;
+  if (cell.masks > 1) return measure.key === "ms" ? [cell.low_ms, cell.high_ms] : [speedOf(cell.low_tflops), speedOf(cell.high_tflops)];
   const speed = speedOf(cell.tflops);
   return measure.key === "ms" ? [p20, p80] : [(speed * cell.ms) / p80, (speed * cell.ms) / p20];
 }

@@ -126,7 +126,7 @@ function showReceipts(records, words = "") {
 function showCell(cell) {
   const words =
     cell.masks > 1
-      ? `Of ${cell.masks} masks (seeds) the page shows the median, ${figureText(speedOf(cell.tflops))} ${speedUnit()}; this is the record nearest to it.`
+      ? `Of ${cell.masks} masks (seeds) the page shows the median, ${figureText(speedOf(cell.tflops))} ${speedUnit()} (${rangeText([cell.low_tflops, cell.high_tflops].map(speedOf))}); this is the record nearest to it.`
       : "";
   showReceipts([...recordsOf(cell), cell.failed], words);
 }

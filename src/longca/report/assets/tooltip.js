@@ -17,8 +17,9 @@ function tooltipText(cells, measure, title) {
       spread = spreadOf(measure, cell);
     name.append(swatch(cell.line), nameText(cell.line) + (get(cell.record, "noisy") ? " ~" : ""));
     const part = best && value !== best && !measure.share ? shareText(measure.high ? value / best : best / value) : "";
-    row.append(name, element("td", valueText(measure, value), "number"), element("td", part, "number quiet"));
-    if (spread) row.title = `${figureText(spread[0])} to ${figureText(spread[1])}`;
+    const ends = spread && cell.masks > 1 ? ` (${rangeText(spread)})` : "";
+    row.append(name, element("td", valueText(measure, value) + ends, "number"), element("td", part, "number quiet"));
+    if (spread) row.title = rangeText(spread);
     rows.append(row);
   }
   box.append(rows);

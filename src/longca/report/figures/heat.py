@@ -18,6 +18,7 @@ from longca.text import format_size
 CELL = 0.24  # height of a row in inches
 PEAK = "At the longest length of each mask, as a share of what the device can do at most."
 FASTEST = "At the longest length of each mask, as a share of the fastest kernel's: the peak of this device is not known."
+SEEDS = "Of several seeds, the median."
 EXPLAINED = LETTER_WORDS | {"=": "measured only where the mask is the same as a simpler one"}
 
 
@@ -33,7 +34,8 @@ def share_of_peak(drawing: Drawing) -> Any:
     rows = [[_cell(cells.get((mask, kernel), []), fastest) for kernel in kernels] for mask in longest]
     used = {text for row in rows for _, text in row}
     letters = "; ".join(f"{letter} {words}" for letter, words in EXPLAINED.items() if letter in used)
-    notes = [PEAK if known else FASTEST, letters, without(own, kernels)]
+    seeds = SEEDS if len({row.record.seed for row in own}) > 1 else ""
+    notes = [PEAK if known else FASTEST, seeds, letters, without(own, kernels)]
     left, below = 0.35 + LETTER * max(map(len, masks)), 0.45 + 0.72 * LETTER * max(map(len, kernels))
     width = max(4.5, left + 0.55 * len(kernels) + 0.4)
     layout = Layout(columns=1, height=CELL * len(masks), below=below, left=left, width=width)
