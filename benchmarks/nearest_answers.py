@@ -1,10 +1,12 @@
 """How far off nearest answers are: every measured length is hidden, asked for, and compared with its records. Measures nothing.
 
-    PYTHONPATH=src python benchmarks/nearest_answers.py results/h200/paper-kernel > results/h200/nearest_answers.txt
+    PYTHONPATH=src python benchmarks/nearest_answers.py results/h200/{paper-kernel,model-shapes} > results/h200/nearest_answers.txt
 
-Three distances: `between` hides one length, so that the nearest shorter and the nearest longer one remain; `next` hides it and all longer
-ones; `far` leaves only lengths up to half of it. A prediction is right where the measured time lies in the range of the answer. The regret
-is how much slower than the fastest measured kernel the kernel is that was recommended.
+Three distances ask for 64:8 heads: `between` hides one length, so that the nearest shorter and the nearest longer one remain; `next` hides
+it and all longer ones; `far` leaves only lengths up to half of it. `heads` asks for other heads of 128 and hides all records of them;
+`shortest` asks for their longer lengths and leaves those of 8K tokens, so that speeds change with the length as those of 64:8 heads. The
+journals have one seed, so that a prediction is compared with a measurement of the same documents. A prediction is right where the measured
+time lies in the range of the answer. The regret is how much slower than the fastest measured kernel the kernel is that was recommended.
 """
 
 from __future__ import annotations
@@ -17,14 +19,18 @@ from longca.recommend.answer import Choice, recommend
 from longca.recommend.question import Question
 from longca.results.metrics import median
 from longca.results.reading import Results, read_some
-from longca.results.record import Pass
+from longca.results.record import Pass, Record
 from longca.results.tables import markdown_table
 
 SHORTEST = 8192  # of the lengths that are asked for
-DISTANCES: dict[str, Callable[[int, int], bool]] = {
-    "between": lambda length, asked: length != asked,
-    "next": lambda length, asked: length < asked,
-    "far": lambda length, asked: 2 * length <= asked,
+USUAL = (64, 8)  # heads
+Shape = tuple[int, int, int]  # tokens, query heads, KV heads
+DISTANCES: dict[str, Callable[[Shape, Shape], bool]] = {  # whether a record of the first is seen where the second is asked for
+    "between": lambda shape, asked: shape[0] != asked[0],
+    "next": lambda shape, asked: shape[0] < asked[0],
+    "far": lambda shape, asked: 2 * shape[0] <= asked[0],
+    "heads": lambda shape, asked: shape[1:] != asked[1:],
+    "shortest": lambda shape, asked: shape[1:] != asked[1:] or shape[0] == SHORTEST,
 }
 
 
@@ -37,20 +43,19 @@ def main() -> None:
 def table(results: Results) -> str:
     columns = ["distance", "documents", "answers", "time off, median", "9 of 10 within", "in the range", "best or as good"]
     columns += ["regret, 9 of 10", "regret, most"]
-    rows = [
-        [name, "yes" if documents else "no", *_row(results, keep, documents)]
-        for name, keep in DISTANCES.items()
-        for documents in (False, True)
-    ]
+    rows = [[name, "yes" if documents else "no", *_row(results, name, documents)] for name in DISTANCES for documents in (False, True)]
     return markdown_table(columns, rows)
 
 
-def _row(results: Results, keep: Callable[[int, int], bool], documents: bool) -> list[str]:
+def _row(results: Results, distance: str, documents: bool) -> list[str]:
     ratios, inside, regrets, good = list[float](), list[bool](), list[float](), 0
-    for question in _questions(results, documents):
+    longer = SHORTEST + 1 if distance == "shortest" else SHORTEST
+    for question in _questions(results, documents, other_heads=distance in ("heads", "shortest")):
+        if question.seqlen < longer:
+            continue
         truth = {choice.name: choice for choice in recommend(replace(question, exact=True), results).choices}
         fastest = min(choice.ms for choice in truth.values())
-        visible = [record for record in results.records if keep(record.seqlen, question.seqlen)]
+        visible = [record for record in results.records if DISTANCES[distance](_shape(record), _shape(question))]
         found = recommend(question, replace(results, records=visible))
         if found.best is None:
             continue
@@ -75,10 +80,15 @@ def _holds(choice: Choice, ms: float) -> bool:
     return choice.ms_range is not None and choice.ms_range[0] <= ms <= choice.ms_range[1]
 
 
-def _questions(results: Results, documents: bool) -> list[Question]:
-    places = dict.fromkeys((record.mask, record.seqlen) for record in results.records if record.ok and record.seqlen >= SHORTEST)
-    asked = [Question(mask, seqlen, pass_=pass_) for mask, seqlen in places for pass_ in (Pass.FWD, Pass.BWD)]
+def _questions(results: Results, documents: bool, other_heads: bool) -> list[Question]:
+    wanted = [record for record in results.records if record.ok and record.seqlen >= SHORTEST and record.head_dim == 128]
+    places = dict.fromkeys((record.mask, *_shape(record)) for record in wanted if (_shape(record)[1:] != USUAL) == other_heads)
+    asked = [Question(*place, pass_=pass_) for place in places for pass_ in (Pass.FWD, Pass.BWD)]
     return [question for question in asked if question.has_documents == documents]
+
+
+def _shape(of: Record | Question) -> Shape:
+    return of.seqlen, of.heads_q, of.heads_kv
 
 
 if __name__ == "__main__":

@@ -87,12 +87,12 @@ def test_exact_answers_win_and_can_be_demanded(write: Write, capsys: pytest.Capt
     assert main(words) == 0
     said = capsys.readouterr().out
     assert said.startswith("use fa4:bands (NEAREST ANSWER, scaled from other measurements) for causal, 20K tokens, ")
-    assert "20K tokens were not measured; the nearest measured lengths are 16K and 24K." in said
+    assert "20K tokens were not measured in this shape; the nearest measured lengths are 16K and 24K." in said
     assert "to measure it: longca run --kernels all --masks causal --seqlens 20K " in said
     assert main([*words, "--exact"]) == NO_RECORD
     assert "no record answers this." in capsys.readouterr().out
     assert main([*words, "--seqlen", "64K"]) == 0
-    assert "64K tokens were not measured; the nearest measured length is 32K: 2 times shorter." in capsys.readouterr().out
+    assert "64K tokens were not measured in this shape; the nearest measured length is 32K: 2 times shorter." in capsys.readouterr().out
     assert longca.best("causal", "20K", pass_="fwd", results=folder).ms_range is not None
     with pytest.raises(NoRecord):
         longca.best("causal", "20K", pass_="fwd", exact=True, results=folder)
@@ -189,6 +189,15 @@ def test_kernels_that_failed_or_refuse_the_shape_are_out(write: Write) -> None:
     assert next(out.reason for out in found.out if out.line == "flex") == "at 16K: out of memory"
 
 
+def test_a_kernel_without_a_record_that_refuses_the_shape_says_so(write: Write) -> None:
+    made = [cell("torch:plain", n, 500.0, which) for n in LENGTHS for which in ("fwd", "bwd")]
+    folder = write("made", [*made, *(cell("band_cute", n, 500.0, "bwd") for n in LENGTHS)])
+    for dims, reason in ((256, "head sizes"), (128, "at 16K: there is no record of its fwd")):
+        (out,) = answer(folder, "18K", pass_="fwd+bwd", head_dim=dims).out
+        assert (out.line, out.status) == ("band_cute", "unsupported")
+        assert reason in out.reason, out.reason
+
+
 def test_documents_that_make_a_mask_much_sparser_are_said(write: Write) -> None:
     made = [cell("fa4:bands", n, 500.0, mask="causal_document", seed=0) for n in LENGTHS]
     measured, asked = (masks.build("causal_document", n << 10, seed=0).density for n in (32, 128))
@@ -238,7 +247,7 @@ def test_the_factor_holds_nine_of_ten(ratios: list[float]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mask", "seqlen", "heads"), [("causal", "128K", "32:8"), ("causal_document", "80K", "64:8"), ("full", "20K", "40:8")]
+    ("mask", "seqlen", "heads"), [("causal", "64K", "32:8"), ("causal_document", "80K", "64:8"), ("full", "20K", "40:8")]
 )
 def test_the_shipped_results_answer_with_the_nearest(mask: str, seqlen: str, heads: str) -> None:
     found = recommend(Question.parse(mask, seqlen, heads=heads), load(ROOT / "results" / "h200"))
@@ -247,3 +256,128 @@ def test_the_shipped_results_answer_with_the_nearest(mask: str, seqlen: str, hea
     low, high = found.best.ms_range or (math.nan, math.nan)
     assert 0.5 * found.best.ms < low < found.best.ms < high < 2 * found.best.ms
     assert found.device == "NVIDIA H200"
+
+
+def test_a_shape_that_was_measured_only_far_away_gives_way_to_one_that_is_near(write: Write) -> None:
+    """One record of the very shape, eight times shorter, must not hide those of other heads."""
+    made = [cell("fa4:bands", 2048, 300.0, heads_q=32), *(cell("fa4:bands", n, 500.0) for n in (8192, 16384))]
+    folder = write("made", made)
+    for seqlen, heads in (("8K", 32), ("16K", 64)):
+        found = answer(folder, seqlen, heads="32:8").nearest
+        assert found is not None
+        assert {record.heads_q for record in found.records} == {heads}
+    assert "there is no record of this mask near this length with 32:8 heads of 128; the nearest shape is 64:8" in found.differences[0]
+
+
+@pytest.mark.parametrize("mask", ["causal", "causal_document", "sliding_window_causal", "share_question"])
+@pytest.mark.parametrize("heads", ["32:8", "40:8", "8:1"])
+def test_shapes_of_models_are_answered_exactly_and_between_their_lengths(mask: str, heads: str) -> None:
+    shipped = load(ROOT / "results" / "h200")
+    for seqlen in ("8K", "32K", "128K"):
+        exact = recommend(Question.parse(mask, seqlen, heads=heads), shipped)
+        assert exact.best is not None
+        assert exact.nearest is None
+    between = recommend(Question.parse(mask, "64K", heads=heads), shipped).nearest
+    assert between is not None
+    assert between.lengths == (32768, 131072)
+    assert {f"{record.heads_q}:{record.heads_kv}" for record in between.records} == {heads}
+
+
+def test_a_pair_is_scaled_as_single_kernels_are(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    """At steady rates, its passes are those of the two kernels at the length that is asked for, and their plans count where they must."""
+    rates = {"fa3": (600.0, 300.0), "fa4:bands": (500.0, 400.0), "flex": (900.0, 300.0)}  # flex gives no lse: it is in no pair
+    which = ("fwd", "bwd")
+    made = [cell(name, n, rate, part) for n in LENGTHS for name, both in rates.items() for part, rate in zip(which, both, strict=True)]
+    folder = write("made", [*made, *(cell("band_cute", n, 450.0, "bwd") for n in LENGTHS)])
+    found = answer(folder, "12K", pass_="fwd+bwd")
+    pair, best = found.pair, found.best
+    assert found.nearest is not None
+    assert pair is not None
+    assert best is not None
+    assert (best.name, pair.name) == ("fa4:bands", "fa3 + band_cute")
+    forward, backward = (cell("fa3", 12288, rate, part)["ms"]["median"] for rate, part in ((600.0, "fwd"), (450.0, "bwd")))
+    assert (pair.forward_ms, pair.backward_ms, pair.ms) == tuple(map(pytest.approx, (forward, backward, forward + backward)))
+    assert pair.ms_range == tuple(map(pytest.approx, (pair.ms, pair.ms)))
+    planned = answer(folder, "12K", pass_="fwd+bwd", calls_per_plan=10).pair
+    assert planned is not None
+    assert planned.ms == pytest.approx(pair.ms + (pair.plan_ms or 0.0) / 10)
+    assert main(["recommend", "--mask", "causal", "--seqlen", "12K", "--results", str(folder)]) == 0
+    start = (
+        "use best, the default of longca.attention (NEAREST ANSWER, scaled from other measurements): fa3 forward + band_cute backward for"
+    )
+    assert capsys.readouterr().out.startswith(start)
+
+
+def test_beyond_its_lengths_a_shape_goes_on_as_another_one(write: Write) -> None:
+    """The very shape is slower by a third and measured at 8K alone; the other gets faster with the length. No longer call is faster."""
+    own = [cell("fa4:bands", 8192, 400.0, heads_q=32), cell("flex", 8192, 200.0, heads_q=32)]
+    others = [cell("fa4:bands", n << 10, 600.0, power=0.1) for n in (4, 8, 16, 32, 64)]
+    folder = write("made", [*own, *others])
+    times = []
+    for seqlen in (4096, 6000, 16384, 32768, 32769, 33792, 65536, 200000):
+        found = answer(folder, str(seqlen), heads="32:8")
+        assert found.nearest is not None
+        assert found.best is not None
+        times.append(found.best.ms)
+        assert {record.heads_q for record in found.nearest.records} == {32}
+        assert found.best.tflops == pytest.approx(400.0 * (min(seqlen, 65536) / 8192) ** 0.1, rel=0.01)
+        assert "speeds change with the length as those of 64:8 heads of 128 do" in found.nearest.differences
+    assert times == sorted(times)
+    assert [out.reason for out in found.out] == ["there is no record of it near 200000 tokens"], "of flex"
+
+
+def test_a_kernel_that_both_shapes_have_only_far_away_is_not_predicted(write: Write) -> None:
+    """Where the length lies between two of the other shape, and the shorter one is the last of the very shape."""
+    own = [cell(name, 8192, 400.0, heads_q=32) for name in ("fa4:bands", "flex")]
+    others = [cell("fa4:bands", 8192, 600.0), cell("fa4:bands", 131072, 600.0), cell("flex", 8192, 600.0)]
+    found = answer(write("made", [*own, *others]), "100000", heads="32:8")
+    assert [choice.name for choice in found.choices] == ["fa4:bands"]
+    assert [(out.line, out.reason) for out in found.out] == [("flex", "there is no record of it near 100000 tokens")]
+
+
+def test_equal_predictions_are_those_whose_ranges_overlap(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    rates = {"fa4:bands": 500.0, "fa3": 465.0, "fa4:native": 440.0}
+    made = [cell(name, n, rate * (1.1 if n % 4096 else 1.0)) for name, rate in rates.items() for n in LENGTHS]
+    words = ["recommend", "--mask", "causal", "--pass", "fwd", "--results", str(write("made", made)), "--seqlen"]
+    assert main([*words, "12K"]) == 0
+    said = capsys.readouterr().out
+    assert " or fa3 (equal within 10 %, with overlapping ranges) for causal, 12K" in said
+    assert " 0.93x, equal within 10 %, with overlapping ranges\n" in said
+    assert main([*words, "8K", "--heads", "32:8"]) == 0
+    assert "(equal " not in capsys.readouterr().out, "7 % apart, and no range is known"
+    assert main([*words, "8K"]) == 0
+    assert "overlapping" not in capsys.readouterr().out
+
+
+def test_an_answer_between_two_lengths_lists_the_records_of_both(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    made = [cell("fa4:bands", n, 500.0, noisy=n == 32768, plan_ms=n / 4096, watts=n / 100) for n in (8192, 32768)]
+    folder = write("made", made)
+    found = answer(folder, "12K")
+    (choice,) = found.choices
+    assert (choice.joules is None, answer(folder, "2K").choices[0].joules) == (False, None), "predicted to take less than 1 ms"
+    assert [source.record.seqlen for source in choice.sources] == [8192, 32768]
+    assert (choice.plan_ms, choice.noisy, choice.summed, found.masks) == (2.0, True, False, 1)
+    assert main(["recommend", "--mask", "causal", "--seqlen", "12K", "--pass", "fwd", "--results", str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert "planning was not scaled: it is that of 8K tokens." in said
+    assert said.partition("\nrecords:\n")[2].count(" fwd seed ") == 2
+
+
+@pytest.mark.parametrize(
+    ("mask", "plain"),
+    [("sliding_window_causal", "causal"), ("sliding_window", "full"), ("sliding_window_causal_document", "causal_document")],
+)
+def test_a_window_over_the_whole_sequence_is_the_mask_without_it(
+    write: Write, capsys: pytest.CaptureFixture[str], mask: str, plain: str
+) -> None:
+    windows = [cell("fa4:bands", n, 300.0, mask=mask, params={"w": 1024}) for n in (4096, 8192)]
+    folder = write("made", [*windows, *(cell("fa4:bands", n, 600.0, mask=plain) for n in (4096, 8192))])
+    for w, rate, same in ((8190, 300.0, None), (8191, 600.0, plain), (9999999, 600.0, plain)):
+        found = answer(folder, "8K", mask, params={"w": w})
+        assert found.best is not None
+        assert (found.best.tflops, found.same_as, found.question.mask) == (pytest.approx(rate), same, mask)
+        assert (found.nearest is None) is bool(same)
+    assert answer(folder, "6K", mask, params={"w": 9999999}).nearest is not None
+    words = ["recommend", "--mask", mask, "--seqlen", "8K", "--pass", "fwd", "--set", "w=9999999", "--results", str(folder)]
+    assert main(words) == 0
+    assert f"at this length the mask shows the same pairs as {plain}, whose records answer." in capsys.readouterr().out

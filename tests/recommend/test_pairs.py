@@ -61,13 +61,32 @@ def test_a_pair_is_the_sum_of_its_records(write: Write) -> None:
     assert [(source.record.label, source.record.pass_) for source in pair.sources] == [("fa3", Pass.FWD), ("band_cute", Pass.BWD)]
 
 
+def test_a_kernel_of_the_pair_is_excluded_as_a_single_kernel_only(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    times: Times = {"fa3": (1.0, 5.0), "fa4:bands": (2.0, 3.0), "band_cute": (None, 2.8)}
+    words = ["recommend", "--mask", "causal", "--seqlen", "8K", "--results", str(write("made", passes(times)))]
+    assert main(words) == 0
+    assert re.search(
+        r"^best: fa3 \+ band_cute .*\nexcluded as single kernels:\n.*\nband_cute +unsupported ", capsys.readouterr().out, re.M | re.S
+    )
+    assert main([*words, "--pass", "fwd"]) == 0
+    assert "single kernel" not in capsys.readouterr().out
+
+
 def test_every_form_of_the_answer_names_the_pair(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, target = write("made", passes({"fa3": (1.0, 5.0), "fa4:bands": (2.0, 3.0)})), tmp_path / "answer.json"
     words = ["recommend", "--mask", "causal", "--seqlen", "8K", "--results", str(folder)]
     assert main([*words, "--export", str(target)]) == 0
     said = capsys.readouterr().out
-    sentence = "can combine the forward of fa3 (1 ms) with the backward of fa4:bands (3 ms): 4 ms, 5.5 TFLOP/s,"
-    assert re.search(re.escape(sentence) + r" \S+ GiB, 1.25 times the speed of fa4:bands; their plans take 4 ms\.", said)
+    assert said.startswith("use best, the default of longca.attention: fa3 forward + fa4:bands backward for causal, 8K tokens, ")
+    assert said.splitlines()[0].endswith(": 5.5 TFLOP/s, 4 ms; as a single kernel fa4:bands: 4.4 TFLOP/s, 5 ms.")
+    sentence = "best can combine the forward of fa3 (1 ms) with the backward of fa4:bands (3 ms): 1.25 times the speed of fa4:bands"
+    assert f"\n{sentence}; their plans take 4 ms. `longca explain` shows" in said
+    header, first, second = said.splitlines()[2:5]
+    assert header.endswith("  against fa4:bands")
+    assert re.fullmatch(r"best: fa3 \+ fa4:bands +5.5 .* 1.25x", first)
+    assert re.fullmatch(r"fa4:bands +4.4 .* 1.00x", second)
+    again = "to measure it again: longca run --kernels fa3,fa4:bands "
+    assert re.search(rf"^records:\n( .* (fwd|bwd) seed .*\n){{2}}{again}.* --passes fwd,bwd", said, re.M)
     (entry,) = json.loads(target.read_text())
     assert main([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == entry
@@ -79,7 +98,11 @@ def test_every_form_of_the_answer_names_the_pair(write: Write, tmp_path: Path, c
     assert [(record["pass"], record["command"].split()[3]) for record in entry["pair"]["records"]] == [("fwd", "fa3"), ("bwd", "fa4:bands")]
     assert main([*words, "--code"]) == 0
     code = capsys.readouterr().out
-    assert '# kernel="best" can combine the forward of fa3 with the backward of fa4:bands\nout = longca.attention(' in code
+    comment = "# without kernel=, best chooses; as measured: the forward of fa3, the backward of fa4:bands\n"
+    assert f"{comment}out = longca.attention(q, k, v, mask)  #" in code
+    assert longca.recommend("causal", "8K", results=folder).code == code
+    single = longca.best("causal", "8K", results=folder).kernel
+    assert single == entry["best"]["kernel"] == "fa4:bands", "for programs that name one kernel"
     compile(code, "code", "exec")
 
 
@@ -134,7 +157,7 @@ def test_questions_without_pairs(write: Write) -> None:
     times = {"fa3": (1.0, 5.0), "fa4:bands": (5.0, 1.0)}
     folder = write("made", [*passes(times), *passes(times, deterministic=True), split("usp", 1.0, ranks=8)])
     assert answer(folder).pair is not None
-    asked: list[dict[str, Any]] = [{"pass_": "fwd"}, {"pass_": "bwd"}, {"deterministic": True}, {"gpus": 8}, {"heads": "32:8"}]
+    asked: list[dict[str, Any]] = [{"pass_": "fwd"}, {"pass_": "bwd"}, {"deterministic": True}, {"gpus": 8}]
     for more in asked:
         found = answer(folder, **more)
         assert found.best is not None
@@ -151,6 +174,18 @@ def test_the_plans_of_both_count(write: Write) -> None:
     assert answer(folder, calls_per_plan=10).pair is None, "6 ms as well"
     unknown = [record | ({"plan_ms": None} if record["kernel"] == "fa3" else {}) for record in made]
     assert answer(write("unknown", unknown), calls_per_plan=1000).pair is None
+
+
+def test_new_documents_in_every_call_pay_for_both_plans(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["recommend", "--mask", "causal_document", "--seqlen", "8K", "--results"]
+    said = []
+    for plan_ms in (2.0, 0.1):
+        made = passes({"fa3": (1.0, 5.0), "fa4:varlen": (2.0, 3.0)}, mask="causal_document", plan_ms=plan_ms)
+        assert main([*words, str(write(f"plans of {plan_ms}", made))]) == 0
+        said.append(capsys.readouterr().out)
+    start = "with new documents in every call, fa3 + fa4:varlen takes"
+    assert f"{start} 8 ms and fa4:varlen 7 ms: see --calls-per-plan." in said[0]
+    assert f"{start} 4.2 ms.\n" in said[1]
 
 
 def test_both_fit_into_memory(write: Write) -> None:

@@ -185,9 +185,9 @@ def explain(
         built.seqlen_q, built.seqlen_k, heads_q, heads_kv, *dims, dtype, kind,
         backward=backward, deterministic=deterministic, softcap=float(softcap), sinks=sinks,
     )  # fmt: skip
-    title = ", ".join(
-        [f"{built.name or 'this mask'}, {format_size(built.seqlen_k)} tokens", format_shape(vars(case)), *format_extras(vars(case)), dtype]
-    )
+    drawn = [f"documents of seed {seed}"] if isinstance(mask, str) and built.documents and documents is None else []
+    size = f"{built.name or 'this mask'}, {format_size(built.seqlen_k)} tokens"
+    title = ", ".join([size, *drawn, format_shape(vars(case)), *format_extras(vars(case)), dtype])
     if not chooser.fits(built, case):
         raise BadInput(chooser.missing(built, case))
     if name and run_trial:

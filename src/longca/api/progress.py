@@ -68,7 +68,7 @@ class NotebookProgress:
     def finished(self, record: Record) -> None:
         self._done += 1
         self._left.finished(record)
-        line = f"{' '.join(cell_names(record))}: {result(record)}"
+        line = f"{' '.join(cell_names(record, self._left))}: {result(record)}"
         if not record.ok:
             self.say(short(line))
         write_over(f"[{self._done}/{self._total}, {format_duration(self._left.seconds)} left] {line}")

@@ -16,12 +16,12 @@ from longca.recommend.answer import Answer, Choice, Pair, Source
 from longca.recommend.question import Question
 from longca.recommend.table import NoRecord
 from longca.results.naming import cluster_name
-from longca.results.ranking import ENOUGH_SAMPLES, PRACTICAL, SETTLED_S
+from longca.results.ranking import ENOUGH_SAMPLES, NOISE_EXPLAINS, PRACTICAL, SETTLED_S
 from longca.results.reading import Results
 from longca.results.record import Pass
 from longca.results.tables import Table, format_figure, speed_unit
 from longca.simulate import cluster as clusters
-from longca.text import plural
+from longca.text import format_shape, format_size, plural
 
 SHOWN = 4  # records named below an answer; its `choices` have all
 
@@ -39,24 +39,25 @@ class Recommendation(Shown):
 
     @property
     def best(self) -> Choice | None:
+        """The best single kernel."""
         return self.answer.best
 
     @property
     def pair(self) -> Pair | None:
-        """The forward and the backward of two kernels that are together faster than the best; None where no two are."""
+        """The forward and the backward of two kernels that are together faster than the best one; None where no two are."""
         return self.answer.pair
 
     @property
     def code(self) -> str:
-        """The lines of Python that use the answer; empty where there is none."""
-        return usage.code(self.answer, self.answer.best) if self.answer.best else ""
+        """The lines of Python that use the answer, the pair before the best kernel; empty where there is none."""
+        return usage.code(self.answer, self.answer.ways[0]) if self.answer.ways else ""
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """One row per choice, the best first."""
+        """One row per single kernel, the best first."""
         names = (
-            *("name", "kernel", "method", "tflops", "worst_tflops", "ms", "ms_range", "memory_gib", "plan_ms", "joules", "against_best"),
-            *("as_good", "noisy", "samples"),
+            *("name", "kernel", "method", "tflops", "worst_tflops", "highest_tflops", "ms", "ms_over_masks", "ms_range", "memory_gib"),
+            *("plan_ms", "joules", "against_best", "as_good", "noisy", "samples"),
         )
         return [{name: getattr(choice, name) for name in names} for choice in self.answer.choices]
 
@@ -68,7 +69,8 @@ class Recommendation(Shown):
         else:
             parts += _best(answer, answer.best)
         if answer.out:
-            parts += ["", Table("excluded:", ["", "", "why"], [[out.line, out.status, out.reason] for out in answer.out])]
+            title = "excluded as single kernels:" if answer.pair else "excluded:"  # the pair may have the backward of one
+            parts += ["", Table(title, ["", "", "why"], [[out.line, out.status, out.reason] for out in answer.out])]
         if answer.unmeasured and (answer.best is not None or answer.out):
             parts += ["", f"no record of: {', '.join(answer.unmeasured)}"]
         return [*parts, *answer.advice]
@@ -173,17 +175,35 @@ def _sentence(answer: Answer, best: Choice) -> str:
     """The whole answer in one sentence."""
     mark = " (SIMULATED, not measured)" if best.simulated else " (NEAREST ANSWER, scaled from other measurements)" if answer.nearest else ""
     equals = [choice.name for choice in answer.choices if choice.as_good]
-    others = f" or {'one of ' if len(equals) > 1 else ''}{', '.join(equals)} (equal {_alike()})" if equals else ""
-    low, high = best.ms_range or (0.0, 0.0)
-    between = f" ({format_figure(low)} to {format_figure(high)})" if best.ms_range else ""
-    unit = speed_unit(choice.tflops for choice in answer.choices)
-    speed = f"{unit.text(best.tflops)} {unit.name}{f' per {answer.unit}' if best.method else ''}, {_ms(best.ms)} ms{between}"
-    return f"use {best.name}{mark}{others} for {_asked(answer)}: {'about ' if answer.nearest else ''}{speed}."
+    others = f" or {'one of ' if len(equals) > 1 else ''}{', '.join(equals)} (equal {_alike(answer)})" if equals else ""
+    kinds = f"; {'medians' if answer.nearest else 'medians and ranges'} over {answer.masks} masks" if answer.masks > 1 else ""
+    if answer.pair is None:
+        return f"use {best.name}{mark}{others} for {_asked(answer)}: {_speed_and_time(answer, best)}{kinds}."
+    passes = f"{answer.pair.forward} forward + {answer.pair.backward} backward"
+    pair = f"use {answer.pair.kernel}, the default of longca.attention{mark}: {passes} for {_asked(answer)}"
+    single = f"as a single kernel {best.name}{others}: {_speed_and_time(answer, best)}"
+    return f"{pair}: {_speed_and_time(answer, answer.pair)}; {single}{kinds}."
+
+
+def _speed_and_time(answer: Answer, choice: Choice) -> str:
+    unit = speed_unit(way.tflops for way in answer.ways)
+    speed, ms = f"{unit.text(choice.tflops)} {unit.name}{f' per {answer.unit}' if choice.method else ''}", f"{_ms(choice.ms)} ms"
+    if answer.nearest:
+        return f"about {speed}, {ms}" + (f" ({_between(*map(format_figure, choice.ms_range))})" if choice.ms_range else "")
+    if answer.masks > 1:
+        speed += f" ({_between(unit.text(choice.worst_tflops), unit.text(choice.highest_tflops))})"
+        ms += f" ({_between(*map(format_figure, choice.ms_over_masks))})"
+    return f"{speed}, {ms}"
+
+
+def _between(low: str, high: str) -> str:
+    return f"{low} to {high}"
 
 
 def _best(answer: Answer, best: Choice) -> list[Part]:
-    records = "records:" if len(best.sources) <= SHOWN else f"{len(best.sources)} records, among them:"
-    command = "" if answer.nearest else best.command(answer.seeds)
+    first = answer.ways[0]
+    records = "records:" if len(first.sources) <= SHOWN else f"{len(first.sources)} records, among them:"
+    command = "" if answer.nearest else first.command(answer.seeds)
     return [
         _sentence(answer, best),
         "",
@@ -192,27 +212,30 @@ def _best(answer: Answer, best: Choice) -> list[Part]:
         *_remarks(answer, best),
         "",
         records,
-        *(f"  {_source(source)}" for source in best.sources[:SHOWN]),
+        *(f"  {_source(source)}" for source in first.sources[:SHOWN]),
         *([f"to measure it again: {command}"] if command else []),
     ]
 
 
 def _table(answer: Answer, best: Choice) -> Table:
-    several, choices = answer.masks > 1, answer.choices
-    columns: dict[str, list[str]] = {"": [choice.name for choice in choices]}
+    several, choices = answer.masks > 1, answer.ways
+    names = [f"{choice.kernel}: {choice.name}" if choice is answer.pair else choice.name for choice in choices]
+    columns: dict[str, list[str]] = {"": names}
     unit = speed_unit(choice.tflops for choice in choices)
     columns[unit.name + (f"/{answer.unit}" if best.method else "")] = [unit.text(choice.tflops, choice.noisy) for choice in choices]
     if several:
-        columns["worst"] = [unit.text(choice.worst_tflops) for choice in choices]
+        columns[f"{unit.name} range"] = [_between(unit.text(choice.worst_tflops), unit.text(choice.highest_tflops)) for choice in choices]
     columns["ms"] = [_ms(choice.ms) for choice in choices]
+    if several:
+        columns["ms range"] = [_between(*map(format_figure, choice.ms_over_masks)) for choice in choices]
     if any(choice.ms_range for choice in choices):
-        columns["90 % range"] = [" to ".join(map(format_figure, choice.ms_range)) if choice.ms_range else "unknown" for choice in choices]
+        columns["90 % range"] = [_between(*map(format_figure, choice.ms_range)) if choice.ms_range else "unknown" for choice in choices]
     columns["GiB"] = ["not counted" if choice.memory_gib is None else f"{choice.memory_gib:.3g}" for choice in choices]
     if any(choice.plan_ms for choice in choices):
         columns["plan ms"] = ["" if choice.plan_ms is None else f"{choice.plan_ms:.3g}" for choice in choices]
     if any(choice.joules for choice in choices):
         columns["J"] = ["" if choice.joules is None else format_figure(choice.joules) for choice in choices]
-    columns["against the best"] = [_against(choice, best) for choice in choices]
+    columns[f"against {best.name}" if answer.pair else "against the best"] = [_against(answer, choice) for choice in choices]
     return Table("", list(columns), [list(row) for row in zip(*columns.values(), strict=True)])
 
 
@@ -222,36 +245,41 @@ def _source(source: Source) -> str:
     return f"{source.file} {record.key} {record.pass_} seed {record.seed} ({', '.join(fact for fact in facts if fact)})"
 
 
-def _alike() -> str:
-    return f"within the noise or {100 * PRACTICAL:g} %"
+def _alike(answer: Answer) -> str:
+    """What equal means; predicted times have no noise, but ranges where these are known."""
+    if answer.nearest is None:
+        return f"within the noise or {100 * PRACTICAL:g} %"
+    return f"within {100 * PRACTICAL:g} %" if answer.nearest.unknown else f"within {100 * NOISE_EXPLAINS:g} %, with overlapping ranges"
 
 
-def _against(choice: Choice, best: Choice) -> str:
-    if choice is best:
+def _against(answer: Answer, choice: Choice) -> str:
+    if choice is answer.best and answer.pair is None:
         return "best"
-    return f"{choice.against_best:.2f}x" + (f", equal {_alike()}" if choice.as_good else "")
+    return f"{choice.against_best:.2f}x" + (f", equal {_alike(answer)}" if choice.as_good else "")
 
 
 def _remarks(answer: Answer, best: Choice) -> list[str]:
     """Sentences on what the figures are of, and on doubts about them."""
     pair = [_combined(answer.pair, best, answer.question.calls_per_plan is not None)] if answer.pair else []
-    remarks = [*pair, *_scaled(answer), *_planning(answer, best)]
-    if best.joules and not any(source.record.joules for source in best.sources):
+    same = [f"at this length the mask shows the same pairs as {answer.same_as}, whose records answer."] if answer.same_as else []
+    remarks = [*same, *pair, *_scaled(answer), *_planning(answer)]
+    powered = [choice for choice in answer.ways if choice.joules]
+    if powered and not any(source.record.joules for choice in powered for source in choice.sources):
         unsure = "energy itself was not measured, so differences of a quarter say nothing"
         remarks.append(f"J is the power during sampling times the time of a call; {unsure}.")
     if best.simulated:
         remarks.append(f"these values are simulated for the cluster {best.simulated}; none of them was measured.")
-    if best.summed:
-        summed = _names(answer.choices, [choice for choice in answer.choices if choice.summed])
+    if answer.ways[0].summed:
+        summed = _names(answer.ways, [choice for choice in answer.ways if choice.summed])
         how = "simulated" if best.simulated else "measured"
         remarks.append(f"fwd+bwd is the sum of a forward and a backward that were {how} separately ({summed}).")
     if answer.masks > 1:
         seeds = ", ".join(map(str, answer.seeds))
         remarks.append(
-            f"speeds are medians and worst values over the masks of {len(answer.seeds)} seeds ({seeds}), the same for all kernels."
+            f"speeds and times are medians and ranges over the masks of {len(answer.seeds)} seeds ({seeds}), the same for all kernels."
         )
     elif answer.question.has_documents:
-        remarks.append(f"one seed only ({answer.seeds[0]}); other documents may give another answer.")
+        remarks.append(f"one seed only ({answer.seeds[0]}); other documents may give another answer{_other_documents(answer)}.")
     training = [choice for choice in answer.choices if choice.sources[0].record.grad]
     if answer.question.pass_ is Pass.FWD and training:
         others = "" if len(training) == len(answer.choices) else f" of {_names(answer.choices, training)}"
@@ -259,14 +287,25 @@ def _remarks(answer: Answer, best: Choice) -> list[str]:
     return remarks + _doubts(answer)
 
 
+def _other_documents(answer: Answer) -> str:
+    """What documents of more seeds change with other heads."""
+    more = answer.more_seeds
+    if more is None or more.best is None:
+        return ""
+    there = {way.name: way for way in more.ways}
+    same = next((there[way.name] for way in answer.ways[: 2 if answer.pair else 1] if way.name in there), None)  # the pair, or the best
+    shown, which = (same, same.name) if same else (more.ways[0], f"the fastest, {more.ways[0].name},")
+    unit = speed_unit([shown.tflops])
+    speeds = f"{_between(unit.text(shown.worst_tflops), unit.text(shown.highest_tflops))} {unit.name}"
+    return f": with {format_shape(vars(more.question))}, {which} has {speeds} on the masks of {len(more.seeds)} seeds"
+
+
 def _combined(pair: Pair, best: Choice, is_planning_counted: bool) -> str:
-    """What the forward and the backward of two kernels take together."""
-    unit = speed_unit([pair.tflops])
+    """What the forward and the backward of two kernels take."""
     passes = f"the forward of {pair.forward} ({_ms(pair.forward_ms)} ms) with the backward of {pair.backward} ({_ms(pair.backward_ms)} ms)"
-    memory = "" if pair.memory_gib is None else f", {pair.memory_gib:.3g} GiB"
-    speed = f"{_ms(pair.ms)} ms, {unit.text(pair.tflops)} {unit.name}{memory}, {pair.against_best:.2f} times the speed of {best.name}"
     plans = f"; their plans take {_ms(pair.plan_ms)} ms" if pair.plan_ms and not is_planning_counted else ""
-    return f"the kernel {pair.kernel}, which longca.attention runs unless kernel= is given, can combine {passes}: {speed}{plans}."
+    speed = f"{pair.against_best:.2f} times the speed of {best.name}{plans}"
+    return f"{pair.kernel} can combine {passes}: {speed}. `longca explain` shows what it chooses on your device."
 
 
 def _scaled(answer: Answer) -> list[str]:
@@ -275,6 +314,9 @@ def _scaled(answer: Answer) -> list[str]:
         return []
     sentences = [f"{sentence}." for sentence in answer.nearest.differences]
     sentences.append("times are scaled by the number of tiles that the mask touches; none of these values was measured.")
+    first = answer.ways[0]
+    if first.plan_ms and (planned := first.sources[0].record.seqlen) != answer.question.seqlen:
+        sentences.append(f"planning was not scaled: it is that of {format_size(planned)} tokens.")
     if answer.nearest.unknown:
         flags = " and ".join(answer.nearest.unknown)
         return [*sentences, f"the error of these times is unknown: too few records differ in {flags} alone."]
@@ -284,16 +326,18 @@ def _scaled(answer: Answer) -> list[str]:
     ]
 
 
-def _planning(answer: Answer, best: Choice) -> list[str]:
+def _planning(answer: Answer) -> list[str]:
     """What planning changes where masks are new again and again."""
     calls = answer.question.calls_per_plan
     if calls is not None:
         return [f"times include planning, divided by {plural(calls, 'call')}."]
-    new = answer.every_call
-    if new is None or not best.plan_ms:
+    new, first = answer.every_call, answer.ways[0]
+    if new is None or not first.plan_ms:
         return []
-    sentence = f"times do not include planning; with new documents in every call, {best.name} takes {_ms(best.ms + best.plan_ms)} ms"
-    return [f"{sentence}." if new.name == best.name else f"{sentence} and {new.name} {_ms(new.ms)} ms: see --calls-per-plan."]
+    planned = first.ms + first.plan_ms
+    sentence = f"times do not include planning; with new documents in every call, {first.name} takes {_ms(planned)} ms"
+    is_best = new.name == first.name or planned <= new.ms
+    return [f"{sentence}." if is_best else f"{sentence} and {new.name} {_ms(new.ms)} ms: see --calls-per-plan."]
 
 
 def _ms(value: float) -> str:
@@ -303,7 +347,7 @@ def _ms(value: float) -> str:
 
 def _doubts(answer: Answer) -> list[str]:
     doubts = []
-    everyone = [*answer.choices, *([answer.pair] if answer.pair else [])]
+    everyone = answer.ways
     if noisy := [choice for choice in everyone if choice.noisy]:
         doubts.append(f"noisy: {', '.join(choice.name for choice in noisy)}.")
     if (warmup_s := _shortest_warmup(everyone)) is not None and warmup_s < SETTLED_S:

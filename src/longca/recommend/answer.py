@@ -20,17 +20,19 @@ from longca.recommend.matching import differences
 from longca.recommend.nearest import Nearest, nearest
 from longca.recommend.pairs import fastest_pair, joined
 from longca.recommend.question import Question
+from longca.recommend.same_mask import plainer
 from longca.recommend.unmeasured import case_of, measured_mask, refusal_of_one_pass, unmeasured
 from longca.results.files import results_file
 from longca.results.metrics import median
 from longca.results.naming import Row, cluster_name, rows
-from longca.results.ranking import NOT_MEASURED, Entry, Figure, Out, Ranking, Standing, entries, rank
+from longca.results.ranking import NOT_MEASURED, PRACTICAL, Entry, Figure, Out, Ranking, Standing, entries, rank
 from longca.results.reading import Results
 from longca.results.record import Environment, Masks, Pass, Record, Status
 from longca.results.reproduce import command
 from longca.results.tables import speed_unit
 from longca.results.versions import is_older
 
+SHORTEST_POWERED_MS = 1.0  # the power readings beside a shorter call cover more than the call
 NOT_COUNTED, TOO_LARGE = "not counted", "too large"  # statuses beside those of records
 
 
@@ -70,8 +72,10 @@ class Choice:
     grid: str | None
     options: str | None
     tflops: float  # per GPU, the median over the masks of several seeds
-    worst_tflops: float
+    worst_tflops: float  # of any of the masks
+    highest_tflops: float
     ms: float  # the median too
+    ms_over_masks: tuple[float, float]  # the least and the most: documents of other seeds have more or fewer visible pairs
     ms_range: tuple[float, float] | None  # of a nearest answer, where its error is known: it holds nine of ten such times
     memory_gib: float | None  # per GPU, inputs included; None: not counted
     plan_ms: float | None  # of one plan, the median over the masks; `ms` holds its part where the question counts planning
@@ -108,6 +112,12 @@ class Pair(Choice):
     forward_ms: float
     backward_ms: float
 
+    def command(self, seeds: Sequence[int]) -> str:
+        """The command that measures both kernels again. A forward alone may be of inference: both passes make it one of training."""
+        source = self.sources[0]
+        both = replace_fields(source.record, asked=f"{self.forward},{self.backward}", given=replace_fields(source.record.given, grad=True))
+        return replace(source, record=both).command(seeds)
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -123,10 +133,17 @@ class Answer:
     nearest: Nearest | None = None  # what the figures were scaled from; None where records answer exactly
     every_call: Choice | None = None  # the best where every call has a new mask; None where the question says how often planning counts
     pair: Pair | None = None  # faster than the best kernel by what matters
+    same_as: str | None = None  # a mask without parameters that shows the same pairs at this length, whose records answer
+    more_seeds: Answer | None = None  # where this one is of one seed's documents: that of other heads, of which more seeds were measured
 
     @property
     def best(self) -> Choice | None:
         return self.choices[0] if self.choices else None
+
+    @property
+    def ways(self) -> tuple[Choice, ...]:
+        """The pair, where there is one, and the choices: the fastest first."""
+        return self.choices if self.pair is None else (self.pair, *self.choices)
 
     @property
     def unit(self) -> str:
@@ -135,8 +152,9 @@ class Answer:
 
     @property
     def masks(self) -> int:
-        """How many different masks the figures are of: seeds that draw nothing give one."""
-        return len({source.record.mask_digest for source in self.best.sources}) if self.best else 0
+        """How many different masks the figures are of: seeds that draw nothing give one, and a nearest answer may rest on two lengths."""
+        records = [source.record for source in self.best.sources] if self.best else []
+        return len({record.mask_digest for record in records if record.seqlen == records[0].seqlen})
 
     def to_json(self) -> dict[str, Any]:
         choices = [choice.to_json() for choice in self.choices]
@@ -152,12 +170,16 @@ class Answer:
             "nearest": self.nearest.to_json() if self.nearest else None,
             "new_mask_every_call": self.every_call.name if self.every_call else None,
             "pair": self.pair.to_json() if self.pair else None,
+            "same_as": self.same_as,
         }
 
 
 def recommend(question: Question, results: Results) -> Answer:
     """The answer of the records, or else the nearest one; without either `choices` are empty and `advice` says what to run."""
     matching, others = _sorted_out(question, results)
+    plain = None if matching else plainer(question)
+    if plain and (found := recommend(replace(question, mask=plain, params={}), results)).choices:
+        return replace(found, question=question, same_as=plain)
     devices = sorted({results.environment(record).name for record in matching})
     if len(devices) > 1:
         raise BadInput(f"records of several devices answer this ({', '.join(devices)}); choose one with --device.")
@@ -187,8 +209,26 @@ def recommend(question: Question, results: Results) -> Answer:
         advice=tuple(sentences),
         nearest=near,
         every_call=_best_of_new_masks(measured, question, results, near),
-        pair=None if near else _pair(named, ranking, question, results, device),
+        pair=_pair(near.parts if near else _parts(named, question), ranking, question, results, device, near),
+        more_seeds=_of_more_seeds(question, others, results, machines[0].name) if len(ranking.masks) == 1 and not near else None,
     )
+
+
+def _of_more_seeds(question: Question, others: Sequence[Near], results: Results, device: str) -> Answer | None:
+    """The answer of the heads with the most seeds on this device, where these are several: documents change speeds more than heads do."""
+    if not question.has_documents or question.exact:
+        return None
+    digests: dict[tuple[int, int, int, int], set[str]] = {}
+    for near in others:
+        record = near.record
+        if record.ok and near.environment.name == device and near.differences.keys() <= {"--heads", "--head-dim"}:
+            digests.setdefault((record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v), set()).add(record.mask_digest)
+    if not digests:
+        return None
+    q, kv, dim, dim_v = max(digests, key=lambda shape: len(digests[shape]))
+    asked = replace(question, heads_q=q, heads_kv=kv, head_dim=dim, head_dim_v=dim_v, device=device, exact=True)
+    found = recommend(asked, results)
+    return found if found.masks > 1 else None
 
 
 def _with_refusals(outs: Sequence[Out], measured: Sequence[Entry], question: Question, device: str) -> tuple[Out, ...]:
@@ -200,29 +240,36 @@ def _with_refusals(outs: Sequence[Out], measured: Sequence[Entry], question: Que
     )
 
 
-def _pair(named: Sequence[Row], ranking: Ranking, question: Question, results: Results, device: str) -> Pair | None:
+def _parts(named: Sequence[Row], question: Question) -> tuple[Sequence[Entry], ...]:
+    """The measured forwards and backwards, where both are asked for."""
+    return tuple(entries(named, part, Pass.BOTH) for part in Pass.BOTH.parts) if question.pass_ is Pass.BOTH else ()
+
+
+def _pair(
+    parts: Sequence[Sequence[Entry]], ranking: Ranking, question: Question, results: Results, device: str, near: Nearest | None
+) -> Pair | None:
     """The fastest forward and backward of two kernels, where they are faster than the best kernel by what matters.
 
     A deterministic call has none: there `best` does not choose by time.
     """
     single = ranking.best
-    if single is None or question.pass_ is not Pass.BOTH or question.gpus > 1 or question.cluster or question.deterministic:
+    if single is None or not parts or question.gpus > 1 or question.cluster or question.deterministic:
         return None
     forwards, backwards = (
-        [_within_memory(_with_planning(entry, question.calls_per_plan), question, results) for entry in entries(named, part, Pass.BOTH)]
-        for part in Pass.BOTH.parts
+        [_within_memory(_with_planning(entry, question.calls_per_plan), question, results) for entry in own] for own in parts
     )
-    mask = measured_mask(single.records[0], results, question)
+    mask = near.mask if near else measured_mask(single.records[0], results, question)
     fastest = fastest_pair(forwards, backwards, ranking.masks, mask, case_of(question, mask, device))
     if fastest is None:
         return None
-    both = _with_planning(joined(*fastest, ranking.masks), question.calls_per_plan)
+    both = joined(*fastest, ranking.masks)
     first, second = rank([both, Entry(single.line, single.figures)]).standings
-    if first.line != both.line or second.equal:
+    # ranges of predictions nearly always overlap, since one change of length moves the times of all kernels: there only times decide
+    if first.line != both.line or (1 / second.against_best - 1 <= PRACTICAL if near else second.equal):
         return None
     forward_ms, backward_ms = (median([entry.figures[digest].ms for digest in ranking.masks]) for entry in fastest)
     return Pair(
-        **vars(_choice(first, question, results, 0, None)) | {"kernel": Best.name, "against_best": 1 / second.against_best},
+        **vars(_choice(first, question, results, 0, near)) | {"kernel": Best.name, "against_best": 1 / second.against_best},
         forward=fastest[0].line,
         backward=fastest[1].line,
         forward_ms=forward_ms,
@@ -263,9 +310,10 @@ def _memory_gib(figures: Sequence[Figure], question: Question) -> float | None:
 
 
 def _plan_ms(figure: Figure) -> float | None:
-    """The time of the plan, which serves both passes of a kernel; that of both plans where there are two kernels."""
+    """The time of the plan, which serves both passes of a kernel; that of both plans where there are two kernels. A nearest answer has that
+    of the nearest length."""
     plans: dict[str, float] = {}
-    for record in figure.records:
+    for record in (record for record in figure.records if record.seqlen == figure.records[0].seqlen):
         if record.plan_ms is None:
             return None
         plans[record.label] = max(plans.get(record.label, 0.0), record.plan_ms)
@@ -289,13 +337,21 @@ def _with_planning(entry: Entry, calls_per_plan: int | None) -> Entry:
 
 
 def _joules(figure: Figure, question: Question) -> float | None:
-    """The energy of one call without its planning: as measured, or the power beside the samples times the time."""
-    energies = [record.joules or (record.watts and record.watts * record.times.median / 1e3) for record in figure.records]
+    """The energy of one call without its planning: as measured, or the power beside the samples times the time.
+
+    None for a short call without a measured energy.
+    """
+    ms = figure.ms - (_plan_ms(figure) or 0.0) / question.calls_per_plan if question.calls_per_plan else figure.ms
+    energies = [record.joules or (_power_times_time(record) if ms >= SHORTEST_POWERED_MS else None) for record in figure.records]
     known = [energy for energy in energies if energy]
     if len(known) < len(energies):
         return None
-    ms = figure.ms - (_plan_ms(figure) or 0.0) / question.calls_per_plan if question.calls_per_plan else figure.ms
     return ms * sum(known) / sum(record.times.median for record in figure.records)
+
+
+def _power_times_time(record: Record) -> float | None:
+    ms = record.times.median
+    return None if record.watts is None or ms < SHORTEST_POWERED_MS else record.watts * ms / 1e3
 
 
 def _median(values: Sequence[float | None]) -> float | None:
@@ -335,8 +391,10 @@ def _choice(standing: Standing, question: Question, results: Results, place: int
         grid=first.grid,
         options=first.options,
         tflops=standing.tflops,
-        worst_tflops=standing.worst_tflops,
+        worst_tflops=min(figure.tflops for figure in figures),
+        highest_tflops=max(figure.tflops for figure in figures),
         ms=standing.ms,
+        ms_over_masks=(min(figure.ms for figure in figures), max(figure.ms for figure in figures)),
         ms_range=(median(one.p20 for one in figures), median(one.p80 for one in figures)) if near and not near.unknown else None,
         memory_gib=_memory_gib(figures, question),
         plan_ms=_median([_plan_ms(figure) for figure in figures]),
@@ -346,7 +404,7 @@ def _choice(standing: Standing, question: Question, results: Results, place: int
         noisy=standing.noisy,
         samples=standing.samples,
         older=any(map(is_older, records)),
-        summed=any(len(figure.records) > 1 for figure in figures),
+        summed=any(len({record.pass_ for record in figure.records}) > 1 for figure in figures),
         simulated=first.simulated,
         sources=tuple(_source(record, results) for record in records),
     )

@@ -19,13 +19,14 @@ from longca.recommend.advice import Near
 from longca.recommend.geometry import FARTHEST, Geometry
 from longca.recommend.nearest_error import COVERED, VARYING, Errors
 from longca.recommend.question import Question
+from longca.recommend.trend import Trend
 from longca.recommend.unmeasured import case_of, refusal
 from longca.results.metrics import flops, tflops
-from longca.results.naming import rows
+from longca.results.naming import Row, rows
 from longca.results.points import grouped
-from longca.results.ranking import Entry, Figure, Out, entries
+from longca.results.ranking import NOT_MEASURED, Entry, Figure, Out, entries
 from longca.results.reading import Results
-from longca.results.record import Environment, Record, Status
+from longca.results.record import Environment, Pass, Record, Status
 from longca.results.tile_work import TileWork
 from longca.text import format_shape, format_size
 
@@ -38,6 +39,8 @@ class Nearest:
     """Predicted entries, what they were scaled from, and how far off such predictions are."""
 
     entries: tuple[Entry, ...]
+    parts: tuple[tuple[Entry, ...], ...]  # where forward and backward are asked for together: those of each
+    mask: AnyMask  # that is asked for, of one seed
     records: tuple[Record, ...]  # all records at the lengths and the shape that were scaled
     environments: tuple[Environment, ...]
     lengths: tuple[int, ...]
@@ -58,24 +61,57 @@ def nearest(question: Question, others: Iterable[Near], results: Results) -> Nea
     devices = sorted({one.environment.name for one in near})
     if len(devices) > 1:
         raise BadInput(f"records of several devices come near this ({', '.join(devices)}); choose one with --device.")
-    group = min(_by_shape(near).values(), key=lambda group: _distance(question, group))
-    geometry = Geometry.of(question.seqlen, {one.record.seqlen for one in group})
-    if geometry.nearest_ratio > FARTHEST:
+    every = list(_by_shape(near).values())
+    groups = [group for group in every if _geometry(question, group).nearest_ratio <= FARTHEST]
+    if not groups:
         return None
+    group, guide = _with_guide(question, every, groups)
+    geometry = _geometry(question, group)
     used = [one for one in group if one.record.seqlen in geometry.read]
     records = tuple(one.record for one in used)
     flags = {flag for one in used for flag in one.differences} - {"--seqlen"}
     errors = Errors(results, question.mask, geometry, flags)
-    predicted = _Prediction(question, geometry, TileWork(results.masks, records), errors)
+    work = TileWork(results.masks, (*records, *(one.record for one in guide)))
+    trend = Trend(_geometry(question, guide), geometry.lengths[0], [one.record for one in guide], work) if guide else None
+    predicted = _Prediction(question, geometry, work, errors, trend)
     named = rows(replace(results, records=list(records)))
-    by_length = {n: entries([row for row in named if row.record.seqlen == n], question.pass_) for n in geometry.read}
     environments = tuple(one.environment for one in used)
     device = "cpu" if all(environment.on_cpu for environment in environments) else "cuda"
-    made = _entries(predicted, by_length, device)
+    made = _entries(predicted, named, device)
     if all(entry.out for entry in made):
         return None
-    differences = *_differences(question, used, geometry), *_densities(predicted, used)
-    return Nearest(tuple(made), records, environments, geometry.lengths, differences, errors.unknown)
+    parts = [
+        _entries(predicted.of_part(part), named, device, question.pass_) for part in question.pass_.parts if len(question.pass_.parts) > 1
+    ]
+    mask = predicted.mask(records[0].seed)
+    differences = *_differences(question, used, geometry), *_guided(guide), *_densities(predicted, used)
+    return Nearest(made, tuple(parts), mask, records, environments, geometry.lengths, differences, errors.unknown)
+
+
+def _with_guide(question: Question, every: Sequence[list[Near]], near: Sequence[list[Near]]) -> tuple[list[Near], list[Near]]:
+    """The records to scale, and those of another shape whose rates tell how the first ones' go on at the length that is asked for.
+
+    The very shape is scaled at any distance where another shape leads on from it: to change over to that shape's own rates would make
+    times jump, and a longer call might seem faster.
+    """
+    chosen = min(near, key=lambda group: _distance(question, group))
+    own = next((group for group in every if not group[0].differences.keys() - {"--seqlen"}), None)
+    geometry = _geometry(question, own) if own else None
+    if own is None or geometry is None or geometry.is_between:
+        return chosen, []
+    (last,) = geometry.lengths
+    others = [group for group in near if group is not own and any(one.record.seqlen == last for one in group)]
+    guides = [group for group in others if _geometry(question, group).lengths != geometry.lengths]
+    guide = min(guides, key=lambda group: _distance(question, group), default=[])
+    return (own, guide) if guide else (chosen, [])
+
+
+def _guided(guide: Sequence[Near]) -> list[str]:
+    if not guide:
+        return []
+    record, params = guide[0].record, guide[0].differences.get("--set")
+    shape = format_shape({name: getattr(record, name) for name in ("heads_q", "heads_kv", "head_dim", "head_dim_v")})
+    return [f"speeds change with the length as those of {shape}{f', {params}' if params else ''} do"]
 
 
 def _can_build(question: Question) -> bool:
@@ -95,6 +131,10 @@ def _by_shape(near: Sequence[Near]) -> dict[tuple[object, ...], list[Near]]:
     """Records by everything but their length."""
     shape = attrgetter("record.heads_q", "record.heads_kv", "record.head_dim", "record.head_dim_v")
     return grouped(near, lambda one: (*shape(one), one.differences.get("--set")))
+
+
+def _geometry(question: Question, group: Iterable[Near]) -> Geometry:
+    return Geometry.of(question.seqlen, {one.record.seqlen for one in group})
 
 
 def _distance(question: Question, group: Sequence[Near]) -> float:
@@ -118,10 +158,11 @@ def _differences(question: Question, used: Sequence[Near], geometry: Geometry) -
         near = "length is" if len(geometry.lengths) == 1 else "lengths are"
         measured = f"{near} {' and '.join(map(format_size, geometry.lengths))}"
         beyond = "" if geometry.is_between else f": {geometry.nearest_ratio:.3g} times {'shorter' if geometry.below else 'longer'}"
-        sentences.append(f"{format_size(question.seqlen)} tokens were not measured; the nearest measured {measured}{beyond}")
+        sentences.append(f"{format_size(question.seqlen)} tokens were not measured in this shape; the nearest measured {measured}{beyond}")
     shape = {name: getattr(record, name) for name in ("heads_q", "heads_kv", "head_dim", "head_dim_v")}
     if any(value != getattr(question, name) for name, value in shape.items()):
-        sentences.append(f"{format_shape(vars(question))} were not measured; the nearest shape is {format_shape(shape)}")
+        asked = format_shape(vars(question))
+        sentences.append(f"there is no record of this mask near this length with {asked}; the nearest shape is {format_shape(shape)}")
     if params := used[0].differences.get("--set"):
         sentences.append(f"these parameters of the mask were not measured; the nearest are {params}")
     return sentences
@@ -146,10 +187,19 @@ class _Prediction:
     geometry: Geometry
     work: TileWork
     errors: Errors
+    trend: Trend | None = None
 
     @property
     def nearest_length(self) -> int:
         return min(self.geometry.lengths, key=self.geometry.distance)
+
+    @property
+    def is_far(self) -> bool:
+        return self.geometry.nearest_ratio > FARTHEST
+
+    def of_part(self, part: Pass) -> _Prediction:
+        """The same of one pass alone."""
+        return replace(self, question=replace(self.question, pass_=part))
 
     def mask(self, seed: int) -> AnyMask:
         question = self.question
@@ -161,18 +211,20 @@ class _Prediction:
         return masks.build(question.mask, question.seqlen, seed=seed, **params | dict(question.params))
 
     def figure(self, mask: AnyMask, neighbours: Mapping[int, Figure]) -> Figure:
-        """The figure on a mask, from one figure per measured length."""
+        """The figure on a mask, from one figure per measured length; the records of the nearest length come first."""
         case = case_of(self.question, mask, "cuda")
         nearest = neighbours[self.nearest_length]
         ms = work = 0.0
         for at, record in enumerate(nearest.records):
             work += flops(mask, case, record.pass_)
             rates = {n: self.work.of_record(figure.records[at]) / figure.records[at].times.median for n, figure in neighbours.items()}
-            ms += self.work.of_mask(mask, case, record.pass_) / self.geometry.interpolate(rates)
+            rate = self.geometry.interpolate(rates) if self.trend is None else rates[self.nearest_length] * (self.trend.of(record) or 1.0)
+            ms += self.work.of_mask(mask, case, record.pass_) / rate
         low, high = self.errors.of(nearest.records[0].label).range or (1.0, 1.0)
         speed = tflops(work, ms)
         share = nearest.mfu and speed * nearest.mfu / nearest.tflops
-        return Figure(ms, ms * low, ms * high, speed, share, self._peak_gib(neighbours), nearest.records)
+        others = [] if self.trend else [record for n, figure in neighbours.items() if n != self.nearest_length for record in figure.records]
+        return Figure(ms, ms * low, ms * high, speed, share, self._peak_gib(neighbours), (*nearest.records, *others))
 
     def _peak_gib(self, neighbours: Mapping[int, Figure]) -> float | None:
         """Memory per token and query head, interpolated."""
@@ -187,21 +239,24 @@ class _Prediction:
         return per_unit * question.seqlen * question.heads_q * (question.head_dim + question.head_dim_v)
 
 
-def _entries(predicted: _Prediction, by_length: Mapping[int, list[Entry]], device: str) -> list[Entry]:
+def _entries(predicted: _Prediction, named: Sequence[Row], device: str, part_of: Pass | None = None) -> tuple[Entry, ...]:
     """One entry per kernel at the nearest length; a kernel that failed there, or does not take the shape, is out."""
-    first = predicted.nearest_length
+    first, pass_ = predicted.nearest_length, predicted.question.pass_
+    by_length = {n: entries([row for row in named if row.record.seqlen == n], pass_, part_of) for n in predicted.geometry.read}
     others = {n: {entry.line: entry for entry in own} for n, own in by_length.items() if n != first}
     made = []
     for entry in by_length[first]:
         if entry.out:
-            reason = f"at {format_size(first)}: {entry.out.reason}"
-            made.append(Entry(entry.line, {}, Out(entry.line, entry.out.status, reason)))
+            made.append(Entry(entry.line, {}, _out(predicted, entry.out, named[0].record.seed, device)))
             continue
         figures: dict[str, Figure] = {}
         for figure in entry.figures.values():
             mask = predicted.mask(figure.records[0].seed)
             if reason := refusal(figure.records[0].label, mask, case_of(predicted.question, mask, device)):
                 made.append(entry.without(Status.UNSUPPORTED.value, reason))
+                break
+            if predicted.is_far and predicted.trend and not all(map(predicted.trend.of, figure.records)):
+                made.append(entry.without(NOT_MEASURED, f"there is no record of it near {format_size(predicted.question.seqlen)} tokens"))
                 break
             neighbours = {first: figure}
             for n, lines in others.items():
@@ -210,7 +265,16 @@ def _entries(predicted: _Prediction, by_length: Mapping[int, list[Entry]], devic
             figures[mask.digest] = predicted.figure(mask, neighbours)
         else:
             made.append(Entry(entry.line, figures))
-    return made
+    return tuple(made)
+
+
+def _out(predicted: _Prediction, out: Out, seed: int, device: str) -> Out:
+    """Why a kernel that is out at the nearest length is out here; without a record there, that it does not take the shape says more."""
+    if out.status == NOT_MEASURED:
+        mask = predicted.mask(seed)
+        if reason := refusal(out.line, mask, case_of(predicted.question, mask, device)):
+            return Out(out.line, Status.UNSUPPORTED.value, reason)
+    return Out(out.line, out.status, f"at {format_size(predicted.nearest_length)}: {out.reason}")
 
 
 def _same_seed(entry: Entry | None, figure: Figure) -> Figure | None:

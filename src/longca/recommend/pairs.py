@@ -8,7 +8,7 @@ from itertools import product
 from longca.kernels.base import Case, Kernel
 from longca.kernels.choice.candidates import candidates
 from longca.masks import AnyMask
-from longca.results.ranking import Entry, figure
+from longca.results.ranking import Entry, together
 
 
 def fastest_pair(
@@ -36,6 +36,6 @@ def _timed_kernels(kernels: Iterable[Kernel], timed: Sequence[Entry]) -> list[tu
 
 
 def joined(forward: Entry, backward: Entry, digests: Iterable[str]) -> Entry:
-    """Returns the two as one entry: their times add up."""
-    figures = {digest: figure([*forward.figures[digest].records, *backward.figures[digest].records]) for digest in digests}
+    """Returns the two as one entry."""
+    figures = {digest: together([forward.figures[digest], backward.figures[digest]]) for digest in digests}
     return Entry(f"{forward.line} + {backward.line}", figures)

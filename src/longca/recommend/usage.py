@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from longca.errors import BadInput
-from longca.recommend.answer import Answer, Choice
+from longca.recommend.answer import Answer, Choice, Pair
 from longca.recommend.question import Question
 from longca.results.record import Pass
 from longca.results.reproduce import documents_of, plugins_of
@@ -16,7 +16,7 @@ DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "flo
 def code(answer: Answer, choice: Choice) -> str:
     """A script for one device, or for the ranks that torchrun or srun starts."""
     kind = choice.sources[0].environment.device_kind or "cuda"
-    lines = _many_devices(answer.question, choice, kind) if choice.method else _one_device(answer, choice, kind)
+    lines = _many_devices(answer.question, choice, kind) if choice.method else _one_device(answer.question, choice, kind)
     return "\n".join(lines) + "\n"
 
 
@@ -40,8 +40,7 @@ def _quoted(text: str) -> str:
 
 def _plugins(choice: Choice) -> list[str]:
     """Lines that load the files with the kernel or the method, as a run loads them."""
-    source = choice.sources[0]
-    files = plugins_of(source.record, source.environment)
+    files = list(dict.fromkeys(file for source in choice.sources for file in plugins_of(source.record, source.environment)))
     if not files:
         return []
     module = "longca.bench.many_devices.plugins" if choice.method else "longca.kernels.registry"
@@ -76,8 +75,16 @@ def _extras(question: Question) -> str:
     return numbers + (", sinks=sinks" if question.sinks else "")
 
 
-def _one_device(answer: Answer, choice: Choice, kind: str) -> list[str]:
-    question, pair = answer.question, answer.pair
+def _kernel(choice: Choice) -> tuple[str, list[str]]:
+    """The argument that chooses the kernel, and a comment where there is none because the default combines two."""
+    if isinstance(choice, Pair):
+        passes = f"the forward of {choice.forward}, the backward of {choice.backward}"
+        return "", [f"# without kernel=, {choice.kernel} chooses; as measured: {passes}"]
+    return f', kernel="{choice.kernel}"', []
+
+
+def _one_device(question: Question, choice: Choice, kind: str) -> list[str]:
+    kernel, comment = _kernel(choice)
     option = _extras(question) + (", deterministic=True" if question.deterministic else "")
     tensors = _tensors(question, str(question.seqlen), f'"{kind}"')
     by_rule = question.source != "random"
@@ -89,8 +96,8 @@ def _one_device(answer: Answer, choice: Choice, kind: str) -> list[str]:
         "",
         *_plugins(choice),
         *([*tensors, *_selected(question)] if by_rule else [*_mask(question, choice), *tensors]),
-        *([f'# kernel="{pair.kernel}" can combine the forward of {pair.forward} with the backward of {pair.backward}'] if pair else []),
-        f'out = longca.attention(q, k, v, mask, kernel="{choice.kernel}"{option})  # [tokens, query heads, head size]',
+        *comment,
+        f"out = longca.attention(q, k, v, mask{kernel}{option})  # [tokens, query heads, head size]",
         *_end(question),
     ]
 

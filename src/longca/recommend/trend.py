@@ -1,0 +1,33 @@
+"""How rates go on beyond the measured lengths of a shape: as those of another shape that was measured there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from longca.recommend.geometry import Geometry
+from longca.results.record import Record
+from longca.results.tile_work import TileWork
+
+
+@dataclass(frozen=True)
+class Trend:
+    """Records of another shape, around the length that is asked for and at the last length of the shape that is asked for."""
+
+    geometry: Geometry  # of the other shape
+    last: int
+    records: Sequence[Record]
+    work: TileWork
+
+    def of(self, record: Record) -> float | None:
+        """The rate at the length that is asked for over that at the last length; None where the kernel has no records there."""
+        alike = [other for other in self.records if _kind(other) == _kind(record) and other.ok]
+        same = [other for other in alike if other.seed == record.seed] or alike
+        rates = {other.seqlen: self.work.of_record(other) / other.times.median for other in same}
+        if self.last not in rates or not rates.keys() & set(self.geometry.lengths) - {self.last}:
+            return None
+        return self.geometry.interpolate(rates) / rates[self.last]
+
+
+def _kind(record: Record) -> tuple[object, ...]:
+    return record.label, record.pass_, record.grad
