@@ -1,6 +1,7 @@
 """Compile what fa4 and band_cute need for a suite, ahead of time and without a GPU, into a folder that a machine with GPUs then uses.
 
     python benchmarks/compile_fa4.py paper-kernel --cache out/fa4-cache
+    python benchmarks/compile_fa4.py paper-kernel --masks causal,causal_document --seqlens 8K --heads 32:8,8:1 --cache out/fa4-cache
     python benchmarks/compile_fa4.py paper-cp --nproc 8 --cache out/fa4-cache
 
 On the other machine, with the same versions of Python and of the packages:
@@ -26,12 +27,19 @@ from longca.bench.many_devices.plan import plan_of
 from longca.bench.plan import suite as suites
 from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import make_cells, mask_of
+from longca.bench.plan.suite import Suite
 from longca.errors import LongcaError, Refused, Unavailable
 from longca.kernels import registry
 from longca.kernels.base import No
 from longca.results.record import LevelName
 
 HOPPER = {"name": "NVIDIA H200", "compute_cap": "9.0", "memory.total": "143771", "driver_version": ""}
+AXES = {  # of a suite, with the flags that change them
+    "masks": ("--masks", "these masks instead of the suite's"),
+    "seqlens": ("--seqlens", "these lengths; kernels are mostly the same for all lengths, so one suffices"),
+    "heads": ("--heads", "these query and KV heads, such as 32:8"),
+    "head_dims": ("--head-dim", "these head sizes, such as 64 or 192/128"),
+}
 TARGET = {"FLASH_ATTENTION_ARCH": "sm_90", "CUTE_DSL_ARCH": "sm_90a", "FLASH_ATTENTION_NUM_SMS": "132"}
 
 
@@ -45,9 +53,8 @@ def pretend(gpus: int, cache: Path) -> None:
         raise Unavailable(f"fa4 cannot be compiled here: {missing.reason}.")
 
 
-def cells_of(name: str, gpus: int) -> Iterator[Cell]:
+def cells_of(suite: Suite, gpus: int) -> Iterator[Cell]:
     """One cell per problem: passes are compiled together."""
-    suite = suites.find(name)
     if suite.level is LevelName.CP:
         cells = ManyDevices(suite.changed(nproc=gpus, kernels=("fa4",)), "cuda", nproc=gpus).cells(())
     else:
@@ -78,12 +85,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("suite", help="a name from `longca ls suites`, or a TOML file")
     parser.add_argument("--cache", required=True, type=Path, metavar="DIR", help="where FA4 keeps what it compiled")
+    for axis, (flag, about) in AXES.items():
+        parser.add_argument(flag, dest=axis, metavar="A,B", help=about)
     parser.add_argument("--nproc", type=int, default=8, metavar="N", help="GPUs of the other machine, for suites of context parallelism")
     args = parser.parse_args()
     try:
         pretend(args.nproc, args.cache)
         start = time.monotonic()
-        for cell in cells_of(args.suite, args.nproc):
+        given = {axis: tuple(text.split(",")) for axis in AXES if (text := getattr(args, axis))}
+        suite = suites.find(args.suite).changed(**given)
+        suites.check(suite)
+        for cell in cells_of(suite, args.nproc):
             with suppress(Refused):  # as the run will say itself
                 compile_for(cell)
             made = len(list(args.cache.rglob("*.o")))
