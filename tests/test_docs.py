@@ -35,6 +35,14 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
         assert not anchor or anchor in anchors(target), f"{link}: there is no such heading"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_paths_of_the_repository_exist(page: Path) -> None:
+    """Paths in backticks that begin with a folder of the repository; a file of another commit is named with it."""
+    folders = "|".join(sorted(path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")))
+    named = re.findall(rf"`((?:{folders})/[\w./-]+)`(?! of commit)", FENCED.sub("", page.read_text()))
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
 def test_the_site_has_every_page() -> None:
     listed = re.findall(r"([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     assert sorted(listed) == sorted(str(page.relative_to(ROOT / "docs")) for page in DOCS)
