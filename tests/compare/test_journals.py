@@ -295,7 +295,7 @@ def test_a_whole_number_of_seconds_is_the_same_setting_with_a_point(write: Write
     assert compare(a, b).counts["SAME"] == 1
 
 
-def test_a_packed_journal_is_compared_too(write: Write) -> None:
+def test_a_journal_that_an_older_version_packed_is_compared_too(write: Write) -> None:
     a, b = write("a", [make_record(STEADY)]), write("b", [make_record(SLOW)])
     (b / "results.jsonl.gz").write_bytes(gzip.compress((b / "results.jsonl").read_bytes()))
     (b / "results.jsonl").unlink()

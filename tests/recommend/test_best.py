@@ -190,7 +190,7 @@ def test_shipped_journals_are_found_wherever_longca_runs_from(write: Write, tmp_
     assert shipped.shipped() == [home]
     best = longca.best("causal", "8K")
     assert best.kernel == "fa4"
-    assert best.sources[0].file == home / "results.jsonl.gz"
+    assert best.sources[0].file == home / "results.jsonl.xz"
 
 
 def test_a_wheel_holds_the_shipped_results(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import lzma
 import os
 import resource
 from pathlib import Path
@@ -216,11 +217,13 @@ def test_documents_are_kept_where_another_mask_shows_the_same(tmp_path: Path) ->
         ("masks.jsonl", b'{"mask": "causal"}\n', r"masks\.jsonl line 1 is damaged: object missing required field `digest`"),
         ("results.jsonl.gz", gzip.compress(b"{}" * 99, mtime=0)[:10] + b"\xff" * 30, r"cannot read .*results\.jsonl\.gz: "),
         ("results.jsonl.gz", b"no gzip", r"cannot read .*results\.jsonl\.gz: "),
+        ("results.jsonl.xz", lzma.compress(b"{}" * 99)[:40], r"cannot read .*results\.jsonl\.xz: "),
+        ("results.jsonl.xz", b"no xz", r"cannot read .*results\.jsonl\.xz: "),
     ],
 )
 def test_damaged_files_are_refused_in_a_sentence(tmp_path: Path, file: str, content: bytes, message: str) -> None:
     path = filled(tmp_path)
-    if file.endswith(".gz"):
+    if file.endswith((".gz", ".xz")):
         path.unlink()
     (tmp_path / file).write_bytes(content)
     with pytest.raises(BadInput, match=message):
@@ -231,6 +234,7 @@ def test_damaged_files_are_refused_in_a_sentence(tmp_path: Path, file: str, cont
     ("file", "content"),
     [
         ("results.jsonl.gz", b"packed"),
+        ("results.jsonl.xz", b"packed"),
         ("results.jsonl", b"no JSON\n"),
         ("results.jsonl", b'{"key": "x"}\n'),
         ("masks.jsonl", b"{}\n"),

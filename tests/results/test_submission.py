@@ -36,7 +36,7 @@ def test_a_whole_journal_is_packed_and_its_copy_says_the_same(tmp_path: Path, ca
     source = journal(tmp_path / "mine", make_record([1.0] * 5), failed("it broke"))
     assert main(["submit", str(source), "--out", str(tmp_path / "out")]) == 0
     copy = tmp_path / "out" / "h100-80gb-hbm3" / "mine"
-    assert sorted(path.name for path in copy.iterdir()) == ["env.json", "masks.jsonl.gz", "results.jsonl.gz"]
+    assert sorted(path.name for path in copy.iterdir()) == ["env.json", "masks.jsonl.xz", "results.jsonl.xz"]
     assert read(copy).records == read(source).records
     assert read_environments(copy) == read_environments(source)
     assert f"{copy}: 1 cell with a time\nalso 1 cell without a time, wrong or failed (1 error): " in capsys.readouterr().out

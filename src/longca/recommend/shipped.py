@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from longca.errors import BadInput
-from longca.results.files import PACKED, RESULTS, TRANSFERS, journals, journals_below
+from longca.results.files import TRANSFERS, journals, journals_below, results_file
 from longca.results.reading import Results, read_all
 
 PACKAGE = Path(__file__).parents[1]
@@ -47,8 +47,8 @@ def load(folders: str | Path | Sequence[str | Path] | None = None) -> Results:
 
 def _stamps(folder: Path) -> tuple[int, ...]:
     """Changes when a journal does."""
-    files = [folder / name for name in (RESULTS, RESULTS + PACKED)]
-    return tuple(number for file in files if file.exists() for number in (file.stat().st_mtime_ns, file.stat().st_size))
+    file = results_file(folder)
+    return (file.stat().st_mtime_ns, file.stat().st_size) if file.exists() else ()
 
 
 @lru_cache(maxsize=KEPT)

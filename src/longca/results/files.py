@@ -6,10 +6,12 @@ A process killed while it writes leaves a torn last line, which readers drop; an
 from __future__ import annotations
 
 import gzip
+import lzma
 import os
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from io import BufferedIOBase
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -18,7 +20,7 @@ from longca.results.record import Environment, MaskEntry, Record
 from longca.results.schema import Damaged, LinesDecoder, MaskDecoder, RecordDecoder, decode_environments, lines_of
 
 RESULTS, MASKS, ENVIRONMENTS, LOCK = "results.jsonl", "masks.jsonl", "env.json", ".lock"
-PACKED = ".gz"
+PACKED = (".xz", ".gz")  # the first is written; the other is of older versions
 TRANSFERS = "transfers.jsonl"  # beside a journal that cluster files are made from
 TAIL = 1 << 16  # bytes of a file's end that are read at a time
 BLOCK = 1 << 20  # bytes of lines that are decoded at a time
@@ -85,22 +87,36 @@ def _one_by_one(path: Path, lines: bytes, before: int, decoder: LinesDecoder[T])
 
 def _blocks(path: Path) -> Iterator[bytes]:
     """The lines of a file, packed or not, many at a time; none where there is no file. The last one may lack its end."""
-    packed = path.with_name(path.name + PACKED)
-    file = path if path.exists() else packed
+    file = stored(path)
     if not file.exists():
         return
     try:
-        with path.open("rb") if file is path else gzip.open(packed, "rb") as opened:
+        with _open(file) as opened:
             while block := opened.read(BLOCK):
                 yield block + opened.readline()
-    except (OSError, EOFError, zlib.error) as error:
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise BadInput(f"cannot read {file}: {getattr(error, 'strerror', None) or str(error).rstrip('.')}.") from error
+
+
+def _open(path: Path) -> BufferedIOBase:
+    if path.suffix == ".gz":
+        return gzip.open(path)
+    return lzma.LZMAFile(path) if path.suffix == ".xz" else path.open("rb")
 
 
 def results_file(folder: Path) -> Path:
     """The file that holds a journal's records."""
-    plain = folder / RESULTS
-    return plain if plain.exists() else plain.with_name(RESULTS + PACKED)
+    return stored(folder / RESULTS)
+
+
+def stored(path: Path) -> Path:
+    """The file as it is there: packed, or as it was named."""
+    return next((packed for packed in packed_files(path) if packed.exists() and not path.exists()), path)
+
+
+def packed_files(path: Path) -> list[Path]:
+    """The names that a file may have when it is packed."""
+    return [path.with_name(path.name + end) for end in PACKED]
 
 
 def torn_files(folders: Iterable[str | Path]) -> dict[Path, int]:
@@ -135,7 +151,8 @@ def _torn_bytes(path: Path) -> int:
 
 def journals_below(folder: Path) -> list[Path]:
     """Every folder at or below this one that holds a journal."""
-    return sorted({path.parent for path in folder.rglob(f"{RESULTS}*") if path.name in (RESULTS, RESULTS + PACKED)})
+    names = {RESULTS, *(path.name for path in packed_files(folder / RESULTS))}
+    return sorted({path.parent for path in folder.rglob(f"{RESULTS}*") if path.name in names})
 
 
 def journals(folders: Iterable[str | Path]) -> list[Path]:

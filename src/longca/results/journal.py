@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from longca.errors import BadInput, LongcaError
-from longca.results.files import ENVIRONMENTS, LOCK, MASKS, PACKED, RESULTS, Lines, read_environments, read_masks, read_results
+from longca.results.files import ENVIRONMENTS, LOCK, MASKS, RESULTS, Lines, packed_files, read_environments, read_masks, read_results
 from longca.results.record import Environment, MaskEntry, Record
 from longca.results.schema import encode
 
@@ -106,8 +106,8 @@ class Journal:
             self._lock = -1
             opened.callback(lambda: os.close(self._lock) if self._lock >= 0 else None)
             self._take_lock()
-            if (self.folder / (RESULTS + PACKED)).exists():
-                raise BadInput(f"{self.folder} holds a packed journal ({RESULTS}{PACKED}), which cannot grow; give another folder.")
+            if packed := [path.name for path in packed_files(self.folder / RESULTS) if path.exists()]:
+                raise BadInput(f"{self.folder} holds a packed journal ({packed[0]}), which cannot grow; give another folder.")
             self._results = opened.enter_context(closing(Appender(self.folder / RESULTS, lambda: read_results(self.folder))))
             self._masks = opened.enter_context(closing(Appender(self.folder / MASKS, lambda: read_masks(self.folder))))
             self.history = tuple(self._results.known)  # everything that was there before, in the order it was written

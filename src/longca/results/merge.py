@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
+import lzma
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from longca.results.doubts import doubt
-from longca.results.files import LOCK, MASKS, PACKED, RESULTS, read_environments, read_masks
+from longca.results.files import LOCK, MASKS, RESULTS, packed_files, read_environments, read_masks
 from longca.results.journal import CannotWrite, Journal
 from longca.results.reading import history
 from longca.results.record import Environments, Record
@@ -58,8 +58,7 @@ def pack(folder: str | Path) -> None:
     for name in (RESULTS, MASKS):
         path = Path(folder) / name
         try:
-            with path.with_name(name + PACKED).open("wb") as file:
-                file.write(gzip.compress(path.read_bytes(), mtime=0))
+            packed_files(path)[0].write_bytes(lzma.compress(path.read_bytes(), preset=lzma.PRESET_DEFAULT | lzma.PRESET_EXTREME))
             path.unlink()
             (Path(folder) / LOCK).unlink(missing_ok=True)
         except OSError as error:

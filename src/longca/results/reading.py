@@ -70,8 +70,7 @@ def read_some(folders: Sequence[str | Path]) -> Results:
 
 def history(folder: str | Path) -> list[Record]:
     """All records of a journal in the order they were written."""
-    path = Path(folder) / files.RESULTS
-    if not path.exists() and not path.with_name(files.RESULTS + files.PACKED).exists():
+    if not files.results_file(Path(folder)).exists():
         raise BadInput(f"there is no journal in {folder} ({files.RESULTS}); give a folder that `longca run --out` wrote.")
     return files.read_results(folder).entries
 
