@@ -36,6 +36,7 @@ from longca.plugins import place
 from longca.text import plural
 
 TellWrong = Callable[[Verdict], object]
+DifferOn = Callable[[str, Tensors, Tensors], bool]  # whether two results on a data set differ
 AGAIN, AGAIN_S = 3, 10.0  # how often a wrong kernel is called again at most, and the seconds after which no other call begins
 
 
@@ -139,7 +140,7 @@ def check(
     case: Case,
     inputs_of: Callable[[str], Inputs],
     compare_with: Callable[[Tensors, str, Verdict], None],
-    differ_on: Callable[[str, Tensors, Tensors], bool] | None = None,
+    differ_on: DifferOn | None = None,
     *,
     needs_lse: bool = False,
     lse_shape: tuple[int, ...] | None = None,
@@ -149,25 +150,16 @@ def check(
 ) -> Verdict:
     """Runs the subject on both data sets, `repeats` times each, and compares.
 
-    A subject that is wrong is called again where `differ_on` is given: whether two results on a data set differ. Ranks give none: they call
-    together, and those that are right would not call again; a rank that ended its check alone would leave the others waiting.
-    `lse_shape` is for them: they compute other rows and heads than they own.
+    A subject that is wrong is called again where `differ_on` is given. Ranks give none: they call together, and those that are right would
+    not call again; a rank that ended its check alone would leave the others waiting. `lse_shape` is for them: they compute other rows and
+    heads than they own.
     """
-    verdict, caller = Verdict(), _Caller(subject, case, compare_with, needs_lse, lse_shape, ran)
+    verdict, caller = Verdict(), _Caller(subject, case, inputs_of, compare_with, needs_lse, lse_shape, ran)
     for data_set in [name for name in DATA_SETS for _ in range(repeats)]:
         try:
-            with memory_for(INPUTS):
-                inputs = inputs_of(data_set)
-            outputs, own = caller.call(inputs, data_set)
-            verdict.join(own)
-            caller.earlier = outputs
-            if not verdict.ok:
-                tell_wrong(verdict)
-            first_wrong = [call for call in verdict.compared if call.data_set == data_set] == [Compared(data_set, False)]
-            if first_wrong and verdict.steady and differ_on is not None:
-                caller.call_again(inputs, data_set, partial(differ_on, data_set, outputs.tensors), verdict)
-                del inputs  # there may be no memory for those of both data sets beside the outputs of two calls
-                caller.call_where_right(inputs_of, verdict)
+            was_wrong = caller.check_on(data_set, differ_on, tell_wrong, verdict)
+            if was_wrong:
+                caller.call_where_right(verdict)
         except Exception as error:
             if verdict.ok or differ_on is None:
                 raise
@@ -185,11 +177,33 @@ class _Caller:
 
     subject: Subject
     case: Case
+    inputs_of: Callable[[str], Inputs]
     compare_with: Callable[[Tensors, str, Verdict], None]
     needs_lse: bool
     lse_shape: tuple[int, ...] | None
     ran: Callable[[], None]
     earlier: Fingerprinted | None = None
+
+    def check_on(self, data_set: str, differ_on: DifferOn | None, tell_wrong: TellWrong, verdict: Verdict) -> bool:
+        """Calls the subject on a data set; where the first call on it is wrong, calls again and returns True.
+
+        It drops its inputs: there may be no memory for those of both data sets beside the outputs of two calls.
+        """
+        inputs = self.inputs(data_set)
+        outputs, own = self.call(inputs, data_set)
+        verdict.join(own)
+        self.earlier = outputs
+        if not verdict.ok:
+            tell_wrong(verdict)
+        first_wrong = [call for call in verdict.compared if call.data_set == data_set] == [Compared(data_set, False)]
+        if not first_wrong or not verdict.steady or differ_on is None:
+            return False
+        self.call_again(inputs, data_set, partial(differ_on, data_set, outputs.tensors), verdict)
+        return True
+
+    def inputs(self, data_set: str) -> Inputs:
+        with memory_for(INPUTS):
+            return self.inputs_of(data_set)
 
     def call(self, inputs: Inputs, data_set: str) -> tuple[Fingerprinted, Verdict]:
         """The outputs of a forward and a backward, and the verdict on them; they are compared if nothing else is wrong."""
@@ -217,13 +231,11 @@ class _Caller:
                 return
             del outputs  # there may be no memory for them beside those of another call
 
-    def call_where_right(self, inputs_of: Callable[[str], Inputs], verdict: Verdict) -> None:
+    def call_where_right(self, verdict: Verdict) -> None:
         """Calls a wrong subject once more on the data on which it was right: it may be the later calls that are wrong, not the data."""
         right = [call.data_set for call in verdict.compared if call.ok and verdict.steady]
         for data_set in right[:1]:
-            with memory_for(INPUTS):
-                inputs = inputs_of(data_set)
-            verdict.compared += self.call(inputs, data_set)[1].compared
+            verdict.compared += self.call(self.inputs(data_set), data_set)[1].compared
 
 
 class _Run:
@@ -250,7 +262,7 @@ class _Run:
         pass_, names = {"forward": "fwd", "backward": "bwd"}[step], names_of(step, self._case)
         case, verdict = self._case, self._verdict
         with memory_for(CHECK):
-            _poison(case)
+            _poison(names, case, self._lse_shape)
         with _timed(pass_, case, verdict):
             tensors = _by_name(step, names, call(), verdict)
             _refuse_forms(tensors, case, verdict, self._lse_shape)
@@ -304,8 +316,7 @@ def _refuse_forms(tensors: Tensors, case: Case, verdict: Verdict, lse_shape: tup
     _refuse_shapes(tensors, case, verdict, lse_shape)
     names = {dtype: name for name, dtype in DTYPES.items()}
     for name, tensor in tensors.items():
-        wanted = torch.promote_types(DTYPES[case.dtype], torch.float32) if name in ("lse", "dsinks") else DTYPES[case.dtype]
-        if tensor.dtype != wanted:
+        if tensor.dtype != (wanted := _dtype_of(name, case)):
             why = ": it is fp64 where q is, and else fp32" if name in ("lse", "dsinks") else f" as {'q' if name == 'out' else name[1:]} is"
             verdict.problems.append(f"{name} is {names.get(tensor.dtype, tensor.dtype)}, not {names[wanted]}{why}")
         if tensor.device.type != case.device:
@@ -323,18 +334,26 @@ def _timed(pass_: str, case: Case, verdict: Verdict) -> Iterator[None]:
 
 
 def _refuse_shapes(tensors: Tensors, case: Case, verdict: Verdict, lse_shape: tuple[int, ...] | None) -> None:
-    query, key = (case.seqlen_q, case.heads_q), (case.seqlen_k, case.heads_kv)
-    shapes: dict[str, tuple[int, ...]] = {"out": (*query, case.head_dim_v), "lse": lse_shape or query[::-1], "dq": (*query, case.head_dim)}
-    shapes |= {"dk": (*key, case.head_dim), "dv": (*key, case.head_dim_v), "dsinks": (case.heads_q,)}
+    shapes = _shapes(case, lse_shape)
     for name, tensor in tensors.items():
         if tuple(tensor.shape) != shapes[name]:
             verdict.problems.append(f"{name} has the shape {list(tensor.shape)}, not {list(shapes[name])}")
 
 
-def _poison(case: Case) -> None:
-    """Fills memory of the sizes that the kernel is about to ask for with NaN, so that a value it never writes is seen."""
-    sizes = [(case.seqlen_q, case.heads_q, case.head_dim_v), (case.seqlen_q, case.heads_q, case.head_dim)]
-    sizes += [(case.seqlen_k, case.heads_kv, case.head_dim), (case.seqlen_k, case.heads_kv, case.head_dim_v)]
-    held = [torch.full(size, float("nan"), dtype=DTYPES[case.dtype], device=case.device) for size in sizes]
-    held.append(torch.full((case.heads_q, case.seqlen_q), float("nan"), dtype=torch.float32, device=case.device))
+def _shapes(case: Case, lse_shape: tuple[int, ...] | None) -> dict[str, tuple[int, ...]]:
+    """Those of all tensors that passes return."""
+    query, key = (case.seqlen_q, case.heads_q), (case.seqlen_k, case.heads_kv)
+    forward = {"out": (*query, case.head_dim_v), "lse": lse_shape or query[::-1]}
+    return forward | {"dq": (*query, case.head_dim), "dk": (*key, case.head_dim), "dv": (*key, case.head_dim_v), "dsinks": (case.heads_q,)}
+
+
+def _dtype_of(name: str, case: Case) -> torch.dtype:
+    own = DTYPES[case.dtype]
+    return torch.promote_types(own, torch.float32) if name in ("lse", "dsinks") else own
+
+
+def _poison(names: tuple[str, ...], case: Case, lse_shape: tuple[int, ...] | None) -> None:
+    """Fills memory of the sizes that a pass is about to ask for with NaN, so that a value it never writes is seen."""
+    shapes = _shapes(case, lse_shape)
+    held = [torch.full(shapes[name], float("nan"), dtype=_dtype_of(name, case), device=case.device) for name in names]
     del held
