@@ -151,6 +151,19 @@ def test_lines_hold_the_speeds_and_break_where_there_is_none(tmp_path: Path, mon
     assert "Nothing to show of never (error)." in said(figure)
 
 
+def test_speeds_of_several_seeds_are_medians_on_the_masks_that_kernels_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    speeds = {"fa3": (600.0, 500.0, 400.0), "flex": (300.0, 200.0, 100.0, 900.0, 900.0)}
+    made = [
+        named(name, mask="causal_document", seed=seed, mask_digest=f"{seed}/{seqlen}", seqlen=seqlen, tflops=own * seqlen / 2048)
+        for name, several in speeds.items()
+        for seed, own in enumerate(several)
+        for seqlen in (1024, 2048)
+    ]
+    figures = drawn(made, tmp_path, monkeypatch)
+    assert [values for _, values in lines(figures["speed"].axes[0])] == [[250.0, 500.0], [100.0, 200.0]]
+    assert [bar.get_height() for bar in figures["bars"].axes[0].patches] == [500.0, 200.0]
+
+
 def test_where_a_mask_is_a_simpler_one_the_figure_is_grey_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     digest = {n: masks.build("sliding_window", n).digest for n in (1024, 8192)}
     made = [named("fa3", mask="sliding_window", seqlen=n, mask_digest=digest[n]) for n in digest]

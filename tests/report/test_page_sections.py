@@ -16,6 +16,7 @@ from longca.report.figures import heat
 from longca.report.markdown import SECTIONS, render
 from longca.report.terminal import fastest_tables
 from longca.results import naming
+from longca.results.export import to_markdown
 from longca.results.reading import read
 from longca.results.shares import fastest_speeds
 from longca.results.statuses import Coverage
@@ -95,6 +96,31 @@ def test_the_first_table_has_the_answer_of_markdown_and_of_the_terminal(write: W
     assert page.script(spreads) == [[pytest.approx(4.4, rel=1e-3), pytest.approx(6.25, rel=1e-3)], [1.76, 2.5]]
     assert fastest_tables(rows)[0].rows == [["causal_document", "flash 5.5 (n=3)"]]
     assert " | ".join(headline.cells(TFLOPS)) in render(results, rows, "")
+
+
+def test_speeds_of_several_seeds_are_of_the_masks_on_which_kernels_are_compared(write: Write, browser: Browser, tmp_path: Path) -> None:
+    """`wide` has more seeds than the others, `few` fewer, and `apart` another one."""
+    seeds = {"flash": {0: 2.0, 1: 2.5, 2: 1.76}, "slow": {0: 4.0, 1: 4.0, 2: 4.0}, "few": {1: 5.5}, "apart": {9: 1.0}}
+    seeds["wide"] = {0: 3.0, 1: 3.1, 2: 3.2, 3: 50.0, 4: 60.0}
+    made = [
+        kernel(name, around(ms), "fwd", seed=seed, mask_digest=str(seed), mask="causal_document")
+        for name, times in seeds.items()
+        for seed, ms in times.items()
+    ]
+    folder = write("seeds", made)
+    page = opened(browser, folder, tmp_path)
+    cells = {line: own for line, *own in page.script("return cellsNow().map((cell) => [cell.line, cell.masks, cell.compared, cell.ms])")}
+    assert cells == {"flash": [3, 3, 2.0], "slow": [3, 3, 4.0], "wide": [3, 3, 3.1], "few": [1, 3, 5.5], "apart": [1, 0, 1.0]}
+    exported = to_markdown(read(folder))
+    assert all(words in exported for words in ("3.55 (n=3)", "2 (n=1 of 3)", "11 (other masks)")), exported
+
+    def note(line: str) -> str:
+        page.script("showCell(cellsNow().find((cell) => cell.line === arguments[0]))", line)
+        return text(page, "#receipts-text").split("\n")[0]
+
+    assert note("wide").endswith("(3.44 to 3.67); this is the record nearest to it.")
+    assert note("few") == "It was measured on 1 of the 3 masks (seeds) on which kernels are compared."
+    assert note("apart") == "Other kernels are compared on other masks (seeds)."
 
 
 def test_the_share_of_the_limit_stands_beside_the_speed(write: Write, browser: Browser, tmp_path: Path) -> None:

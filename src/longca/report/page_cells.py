@@ -9,19 +9,18 @@ from longca.report.encoding import column, packed_numbers
 from longca.report.frames import Frame
 from longca.results.answers import Answer, shares_of_best
 from longca.results.limits import Limits
-from longca.results.metrics import median
 from longca.results.naming import Row
-from longca.results.ranking import Entry, Figure
+from longca.results.ranking import Entry, Figure, Ranking
 from longca.results.record import Record
 from longca.results.shares import worst_error
 
 NONE = -1  # where a cell has no such record
-NO_ENDS: tuple[float | None, ...] = (None,) * 4  # of speeds and times over masks, where there is one mask
 Numbers = Mapping[int, int]  # of records, by their identity
 
 
 class PageCell(NamedTuple):
-    """One kernel at one place. Several masks (seeds) make one cell: medians, and the records of the mask that is nearest to the median."""
+    """One kernel at one place. Several masks (seeds) make one cell: medians over those on which kernels are compared, and the records of
+    the mask that is nearest to the median."""
 
     setting: int
     panel: str
@@ -31,7 +30,8 @@ class PageCell(NamedTuple):
     record: int  # of the time; of a forward and a backward together that of the backward
     second: int  # the forward of such a pair
     failed: int  # the record that says why a mask has no time
-    masks: int  # that have a time
+    masks: int  # that its time is of
+    compared: int  # masks on which kernels are compared; 0 where this kernel has none of them
     tflops: float | None
     ms: float | None
     low_tflops: float | None  # the ends over several masks
@@ -53,7 +53,7 @@ def cells_of(setting: int, frame: Frame, found: Iterable[Answer], limits: Limits
         known, measured = _Limits(limits), answer.measured
         for entry in answer.entries:
             place = setting, panel, frame.line(answer.rows[entry.line][0]), answer.contest.pass_.value, x
-            figures, error = _figures(entry, known, records), _error(measured.get(entry.line, ()), records)
+            figures, error = _figures(entry, answer.ranking, known, records), _error(measured.get(entry.line, ()), records)
             cell = PageCell._make((*place, *figures, shares.get(entry.line), *error))
             if place not in cells or (cell.tflops or 0.0) > (cells[place].tflops or 0.0):
                 cells[place] = cell
@@ -74,20 +74,15 @@ class _Limits:
         return self._known[place]
 
 
-def _figures(entry: Entry, limits: _Limits, records: Numbers) -> tuple[Any, ...]:
-    """Records, how many masks have a time, the medians of speed and time, their ends over several masks, and the share of the limit."""
-    failed = NONE if entry.failed is None else records[id(entry.failed)]
-    if not entry.figures:
-        return NONE, NONE, failed, 0, None, None, *NO_ENDS, None
-    figures = list(entry.figures.values())
-    if len(figures) == 1:
-        (nearest,), speed, ms, ends = figures, figures[0].tflops, figures[0].ms, NO_ENDS
-    else:
-        speeds, times = [figure.tflops for figure in figures], [figure.ms for figure in figures]
-        speed, ms, ends = median(speeds), median(times), (min(speeds), max(speeds), min(times), max(times))
-        nearest = min(figures, key=lambda figure: abs(figure.tflops - speed))
-    second, first = (NONE, *(records[id(record)] for record in nearest.records))[-2:]
-    return first, second, failed, len(figures), speed, ms, *ends, share_of_limit(nearest, limits)
+def _figures(entry: Entry, ranking: Ranking, limits: _Limits, records: Numbers) -> tuple[Any, ...]:
+    """Records, how many masks its time is of, the medians of speed and time, their ends over several masks, and the share of the limit."""
+    failed, own = NONE if entry.failed is None else records[id(entry.failed)], ranking.compared(entry)
+    if own is None:
+        return NONE, NONE, failed, 0, 0, None, None, None, None, None, None, None
+    masks, compared = len(own.figures), len(ranking.masks) if ranking.masks & entry.figures.keys() else 0
+    ends = (*own.speeds, *own.times) if masks > 1 else (None, None, None, None)
+    second, first = (NONE, *(records[id(record)] for record in own.nearest.records))[-2:]
+    return first, second, failed, masks, compared, own.tflops, own.ms, *ends, share_of_limit(own.nearest, limits)
 
 
 def share_of_limit(figure: Figure, limits: Limits | _Limits) -> float | None:

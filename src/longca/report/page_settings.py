@@ -78,8 +78,7 @@ def _matrix_cell(answer: Answer, frame: Frame, limits: Limits, records: Numbers)
     """The fastest kernels of one contest, and how far ahead they are."""
     panel, x = frame.place(answer.first)
     best, behind = answer.ranking.standings[0], answer.ranking.next
-    figures = list(best.figures.values())
-    nearest = min(figures, key=lambda figure: abs(figure.tflops - best.tflops))
+    over = best.over
     return {
         "panel": panel,
         "x": x,
@@ -88,14 +87,14 @@ def _matrix_cell(answer: Answer, frame: Frame, limits: Limits, records: Numbers)
         "fastest": [standing.line for standing in answer.ranking.equals],
         "noisy": any(standing.noisy for standing in answer.ranking.equals),
         "tflops": rounded(best.tflops),
-        "masks": len(figures),
-        "ends": [rounded(end(figure.tflops for figure in figures)) for end in (min, max)],
+        "masks": len(over.figures),
+        "ends": list(map(rounded, over.speeds)),
         "next": None if behind is None else behind.line,
         "ahead": None if behind is None else rounded(1 / behind.against_best),
-        "limit": rounded(share_of_limit(nearest, limits)),
+        "limit": rounded(share_of_limit(over.nearest, limits)),
         "ranked": len(answer.ranking.standings),
         "same": answer.first.same,
-        "records": [records[id(record)] for record in reversed(nearest.records)],
+        "records": [records[id(record)] for record in reversed(over.nearest.records)],
         "colour": frame.line(answer.rows[best.line][0]),
     }
 

@@ -78,6 +78,36 @@ def together(parts: Sequence[Figure]) -> Figure:
     )
 
 
+class OverMasks(Struct, frozen=True, gc=False):
+    """The figures of one kernel on several masks, and their medians."""
+
+    figures: tuple[Figure, ...]
+    tflops: float
+    ms: float
+
+    @property
+    def nearest(self) -> Figure:
+        """The figure that is nearest to the median speed."""
+        return min(self.figures, key=lambda figure: abs(figure.tflops - self.tflops))
+
+    @property
+    def speeds(self) -> tuple[float, float]:
+        """The lowest and the highest."""
+        return min(figure.tflops for figure in self.figures), max(figure.tflops for figure in self.figures)
+
+    @property
+    def times(self) -> tuple[float, float]:
+        """The least and the most."""
+        return min(figure.ms for figure in self.figures), max(figure.ms for figure in self.figures)
+
+
+def over_masks(figures: Iterable[Figure]) -> OverMasks:
+    own = tuple(figures)
+    if len(own) == 1:  # as most are
+        return OverMasks(own, own[0].tflops, own[0].ms)
+    return OverMasks(own, median([figure.tflops for figure in own]), median([figure.ms for figure in own]))
+
+
 class Out(Struct, frozen=True, gc=False):
     """A kernel that is not compared: its status, `not measured` or `fewer masks`, and why."""
 
@@ -124,6 +154,10 @@ class Standing(Struct, frozen=True, gc=False):
         return [record for figure in self.figures.values() for record in figure.records]
 
     @property
+    def over(self) -> OverMasks:
+        return over_masks(self.figures.values())
+
+    @property
     def noisy(self) -> bool:
         return any(record.noisy for record in self.records)
 
@@ -160,6 +194,12 @@ class Ranking(Struct, frozen=True, gc=False):
     def next(self) -> Standing | None:
         """The fastest that is slower than the best by what matters."""
         return next((standing for standing in self.standings if not standing.equal), None)
+
+    def compared(self, entry: Entry) -> OverMasks | None:
+        """The figures of a kernel on the masks on which kernels are compared, so that those of one contest are of the same masks. Of a
+        kernel that has none of these all its figures; None where it has no figure."""
+        shared = [figure for digest, figure in entry.figures.items() if digest in self.masks]
+        return over_masks(shared or entry.figures.values()) if entry.figures else None
 
     def of(self, line: str) -> Standing | None:
         return next((standing for standing in self.standings if standing.line == line), None)
@@ -298,27 +338,27 @@ def _standings(timed: Iterable[Entry], shared: frozenset[str]) -> list[Standing]
     compared = [entry for entry in timed if shared <= entry.figures.keys()]
     if not compared:
         return []
-    speeds = {entry.line: median([entry.figures[digest].tflops for digest in shared]) for entry in compared}
+    over = {entry.line: over_masks([entry.figures[digest] for digest in shared]) for entry in compared}
+    speeds = {line: own.tflops for line, own in over.items()}
     best, *_ = ordered = sorted(compared, key=lambda entry: (-speeds[entry.line], _complexity(entry.method), entry.line))
     digests = sorted(shared, key=lambda digest: (best.figures[digest].records[0].seed, digest))
     figures = [{digest: entry.figures[digest] for digest in digests} for entry in ordered]
     alike = [sum([figure.as_fast_as(best.figures[digest]) for digest, figure in own.items()]) for own in figures]
     last = max(place for place, masks in enumerate(alike) if 2 * masks > len(digests))  # whoever is faster than it is equal, too
     return [
-        _standing(entry, own, speeds[entry.line], speeds[best.line], place <= last)
+        _standing(over[entry.line], entry.line, own, speeds[best.line], place <= last)
         for place, (entry, own) in enumerate(zip(ordered, figures, strict=True))
     ]
 
 
-def _standing(entry: Entry, own: Mapping[str, Figure], speed: float, fastest: float, equal: bool) -> Standing:
-    figures = list(own.values())
-    shares = [figure.mfu for figure in figures if figure.mfu is not None]
+def _standing(over: OverMasks, line: str, own: Mapping[str, Figure], fastest: float, equal: bool) -> Standing:
+    shares = [figure.mfu for figure in over.figures if figure.mfu is not None]
     return Standing(
-        line=entry.line,
-        tflops=speed,
-        ms=median([figure.ms for figure in figures]),
+        line=line,
+        tflops=over.tflops,
+        ms=over.ms,
         mfu=median(shares) if shares else None,
-        against_best=speed / fastest,
+        against_best=over.tflops / fastest,
         equal=equal,
         figures=own,
     )

@@ -78,14 +78,16 @@ def longest_timed(rows: Sequence[Row]) -> dict[str, tuple[int, list[Row]]]:
     groups = {}
     for panel, group in grouped(rows, lambda row: row.panel).items():
         longest = max(row.record.seqlen for row in [row for row in group if row.record.ok] or group)
-        groups[panel] = longest, _on_shared_masks(at_length(group, longest))
+        groups[panel] = longest, on_shared_masks(at_length(group, longest))
     return groups
 
 
-def _on_shared_masks(rows: Sequence[Row]) -> list[Row]:
+def on_shared_masks(rows: Sequence[Row]) -> list[Row]:
     """The rows without times on masks on which a ranking does not compare kernels; a kernel that has no others keeps them."""
     left_out: set[int] = set()
     for contest, own in contests(rows).items():
+        if len({row.record.mask_digest for row in own}) == 1:
+            continue
         shared = rank(entries(own, contest.pass_)).masks
         for line in grouped([row for row in own if row.record.ok], line_of).values():
             others = [row for row in line if row.record.mask_digest not in shared]

@@ -10,7 +10,6 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from longca.results.metrics import median
 from longca.results.naming import Contest, Row, contests
 from longca.results.points import grouped
 from longca.results.ranking import PRACTICAL, Entry, Ranking, Standing, entries, rank, rank_rows
@@ -65,9 +64,8 @@ class Headline:
 
     def _speed(self, unit: SpeedUnit) -> str:
         """The speed of the best; of several masks the median and the range."""
-        speeds = [figure.tflops for figure in self.best.figures.values()]
-        ends = f" ({unit.text(min(speeds))} to {unit.text(max(speeds))})" if len(speeds) > 1 else ""
-        return unit.text(self.best.tflops) + ends
+        low, high = map(unit.text, self.best.over.speeds)
+        return unit.text(self.best.tflops) + (f" ({low} to {high})" if len(self.best.figures) > 1 else "")
 
 
 def headline_table(title: str, lines: Sequence[Headline]) -> Table:
@@ -97,26 +95,25 @@ def _headline(groups: dict[int, list[Row]]) -> Headline | None:
 
 
 def typical_speeds(rows: Sequence[Row], unit: SpeedUnit) -> dict[str, str]:
-    """Returns by line the result in one contest: the median speed (`~`: noisy) and of how many masks, or its statuses. Speeds are medians
-    over the masks on which the ranking compares kernels, so that those of one contest are of the same masks."""
+    """Returns by line the result in one contest: the median speed (`~`: noisy) and of how many masks, or its statuses."""
     statuses: dict[str, dict[str, str]] = {}
     for row in rows:
         statuses.setdefault(row.line, {})[row.record.mask_digest] = row.record.status.value
     found = entries(rows, rows[0].record.pass_)
-    shared = rank(found).masks
-    return {entry.line: _typical(entry, statuses[entry.line], shared, unit) for entry in found}
+    ranking = rank(found)
+    return {entry.line: _typical(entry, statuses[entry.line], ranking, unit) for entry in found}
 
 
-def _typical(entry: Entry, statuses: Mapping[str, str], shared: frozenset[str], unit: SpeedUnit) -> str:
-    if not entry.figures:
+def _typical(entry: Entry, statuses: Mapping[str, str], ranking: Ranking, unit: SpeedUnit) -> str:
+    own = ranking.compared(entry)
+    if own is None:
         return ", ".join(dict.fromkeys(statuses.values()))
-    compared = [figure for digest, figure in entry.figures.items() if digest in shared]
-    own = compared or list(entry.figures.values())
-    wanted = len(shared if compared else statuses)
-    count = f"n={len(own)}" if len(own) == wanted else f"n={len(own)} of {wanted}"
-    masks = " (other masks)" if shared and not compared else "" if wanted == 1 else f" ({count})"
-    noisy = any(record.noisy for figure in own for record in figure.records)
-    return unit.text(median([figure.tflops for figure in own]), noisy) + masks
+    count, is_elsewhere = len(own.figures), not ranking.masks & entry.figures.keys()
+    wanted = len(statuses if is_elsewhere else ranking.masks)
+    masks = f" (n={count})" if count == wanted else f" (n={count} of {wanted})"
+    masks = " (other masks)" if ranking.masks and is_elsewhere else "" if wanted == 1 else masks
+    noisy = any(record.noisy for figure in own.figures for record in figure.records)
+    return unit.text(own.tflops, noisy) + masks
 
 
 class Failure(Struct, frozen=True):

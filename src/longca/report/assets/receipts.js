@@ -123,10 +123,17 @@ function showReceipts(records, words = "") {
   dialog.scrollTop = 0;
 }
 
+// What a speed cannot be compared with: those of other kernels that are of other masks, as each seed has its own documents.
+function otherMasks(cell) {
+  if (cell.tflops === null || cell.masks === cell.compared) return "";
+  if (!cell.compared) return "Other kernels are compared on other masks (seeds).";
+  return `It was measured on ${cell.masks} of the ${cell.compared} masks (seeds) on which kernels are compared.`;
+}
+
 function showCell(cell) {
-  const words =
+  const median =
     cell.masks > 1
       ? `Of ${cell.masks} masks (seeds) the page shows the median, ${figureText(speedOf(cell.tflops))} ${speedUnit()} (${rangeText([cell.low_tflops, cell.high_tflops].map(speedOf))}); this is the record nearest to it.`
       : "";
-  showReceipts([...recordsOf(cell), cell.failed], words);
+  showReceipts([...recordsOf(cell), cell.failed], [median, otherMasks(cell)].filter(Boolean).join(" "));
 }

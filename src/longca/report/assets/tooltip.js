@@ -18,8 +18,10 @@ function tooltipText(cells, measure, title) {
     name.append(swatch(cell.line), nameText(cell.line) + (get(cell.record, "noisy") ? " ~" : ""));
     const part = best && value !== best && !measure.share ? shareText(measure.high ? value / best : best / value) : "";
     const ends = spread && cell.masks > 1 ? ` (${rangeText(spread)})` : "";
+    const others = otherMasks(cell);
     row.append(name, element("td", valueText(measure, value) + ends, "number"), element("td", part, "number quiet"));
-    if (spread) row.title = rangeText(spread);
+    if (others) name.append(element("small", " other masks", "quiet"));
+    row.title = [spread ? rangeText(spread) : "", others].filter(Boolean).join("; ");
     rows.append(row);
   }
   box.append(rows);
