@@ -5,8 +5,9 @@
 #   tools/campaign.sh OUT [PART...]
 #
 # Without parts it runs, in this order: tests clock settling lists compile kernels magi long seeds shapes equal sparse selected parallel
-# best delta ranks alarms. STOP_AFTER=S ends each grid after S seconds (exit code 3: not complete). `longca merge results/<device>/NAME
-# OUT/NAME --pack` keeps a grid. The longer lengths go to the journal of the paper's grid.
+# best delta ranks alarms. `check` has those of the tests that are about the check. STOP_AFTER=S ends each grid after S seconds (exit code
+# 3: not complete). `longca merge results/<device>/NAME OUT/NAME --pack` keeps a grid. The longer lengths go to the journal of the paper's
+# grid.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=${1:?give a folder for the results: tools/campaign.sh OUT [PART...]}
@@ -19,6 +20,7 @@ longca="$python -m longca"
 mkdir -p "$out"
 
 tests()    { $python -m pytest -q -m gpu -n 10 tests/kernels tests/bench --deselect tests/bench/clock/test_clock_gpu.py; }
+check()    { $python -m pytest -q -m gpu -n 4 tests/bench/check tests/bench/one_device; }
 parallel() { $python -m pytest -q -m gpu -n 6 tests/parallel; }
 clock()    { $python -m pytest -q -m gpu tests/bench/clock/test_clock_gpu.py && $python benchmarks/clock_accuracy.py; }  # with nothing beside it
 settling() { $python benchmarks/settling.py; }

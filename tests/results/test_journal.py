@@ -312,8 +312,47 @@ def test_a_packed_journal_reads_the_same_and_cannot_grow(tmp_path: Path) -> None
     pack(tmp_path)
     assert not (tmp_path / "results.jsonl").exists()
     assert load(tmp_path) == before
-    with pytest.raises(BadInput, match="packed"):
+    with pytest.raises(BadInput, match=r"packed journal \(results.jsonl.xz\), which no run can add to"):
         Journal(tmp_path)
+    assert names(tmp_path) == ["masks.jsonl.xz", "results.jsonl.xz"]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("left", ["", "results.jsonl.gz", "results.jsonl.xz"])
+def test_a_packed_journal_grows_by_merging_and_stays_packed(tmp_path: Path, left: str) -> None:
+    """Also one that an older version packed, and one that was killed while it was packed: the plain file is the whole one then."""
+    out, other = tmp_path / "out", tmp_path / "other"
+    filled(out)
+    before = load(out)
+    if left.endswith(".gz"):
+        (out / left).write_bytes(gzip.compress((out / "results.jsonl").read_bytes()))
+        (out / "results.jsonl").unlink()
+    elif left:
+        (out / left).write_bytes(b"torn")
+    else:
+        pack(out)
+    with Journal(other) as made:
+        made.add(record(99))
+    done = merge(out, [other], packed=True)
+    assert (done.added, done.replaced) == (1, 0)
+    assert names(out) == ["masks.jsonl.xz", "results.jsonl.xz"]
+    assert load(out) == [*before, *load(other)]
+
+
+def test_a_damaged_journal_is_not_merged_into_a_packed_one(tmp_path: Path) -> None:
+    out, other = tmp_path / "out", tmp_path / "other"
+    filled(out)
+    pack(out)
+    filled(other).write_bytes(b"no JSON\n")
+    with pytest.raises(BadInput):
+        merge(out, [other], packed=True)
+    (out / "masks.jsonl.xz").write_bytes(b"no xz")
+    with pytest.raises(BadInput, match=r"cannot read .*masks\.jsonl\.xz"):
+        merge(out, [filled(tmp_path / "third").parent], packed=True)
+    assert names(out) == ["masks.jsonl.xz", "results.jsonl.xz"]
 
 
 @pytest.mark.parametrize("folder", sorted(GOLDEN.iterdir()), ids=lambda folder: folder.name)

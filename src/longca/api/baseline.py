@@ -20,7 +20,7 @@ from longca.errors import BadInput
 from longca.plugins import NAME
 from longca.results.files import journals_below
 from longca.results.journal import CannotWrite
-from longca.results.merge import merge, pack
+from longca.results.merge import merge
 from longca.results.record import AT_FAULT, Record
 from longca.text import plural
 
@@ -85,8 +85,7 @@ def pin(run: Path, folder: Path) -> None:
         fresh = Path(mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         fresh.chmod(0o755)
         try:
-            merge(fresh, [run])
-            pack(fresh)
+            merge(fresh, [run], packed=True)
             if folder.exists():
                 shutil.rmtree(folder)
             fresh.rename(folder)

@@ -10,7 +10,9 @@ HELP = "join the journals of several runs"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("out", metavar="OUT", help="the folder to write; cells are added to an existing journal")
+    parser.add_argument(
+        "out", metavar="OUT", help="the folder to write; cells are added to an existing journal, with --pack also to a packed one"
+    )
     parser.add_argument(
         "folders", nargs="+", metavar="DIR", help="folders that `longca run` wrote; a later folder replaces equal cells of an earlier one"
     )
@@ -19,11 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from longca.cli._journal_notes import say_lacks
-    from longca.results.merge import merge, pack
+    from longca.results.merge import merge
 
     say_lacks(args.folders)
-    done = merge(args.out, args.folders)
-    if args.pack:
-        pack(args.out)
+    done = merge(args.out, args.folders, packed=args.pack)
     print(f"{args.out}: {plural(done.added, 'cell')} added, {done.replaced} replaced by newer records, {done.kept} unchanged")
     return 0

@@ -62,7 +62,7 @@ def read_lines(path: Path, decoder: LinesDecoder[T]) -> Lines[T]:
     entries, and decoded block by block, which is faster than line by line; a block with damage is decoded again, to name the line."""
     entries: list[T] = []
     whole = torn = 0
-    for block in _blocks(path):
+    for block in read_blocks(path):
         end = block.rfind(b"\n") + 1
         lines, torn = block[:end], len(block) - end
         whole += end
@@ -85,7 +85,7 @@ def _one_by_one(path: Path, lines: bytes, before: int, decoder: LinesDecoder[T])
     return entries
 
 
-def _blocks(path: Path) -> Iterator[bytes]:
+def read_blocks(path: Path) -> Iterator[bytes]:
     """The lines of a file, packed or not, many at a time; none where there is no file. The last one may lack its end."""
     file = stored(path)
     if not file.exists():

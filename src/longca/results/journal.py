@@ -102,12 +102,13 @@ class Journal:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise CannotWrite(f"cannot write to {self.folder}: {error.strerror}; give another folder.") from error
+        if packed := [path.name for path in packed_files(self.folder / RESULTS) if path.exists()]:
+            advice = f"give another folder, such as one that `longca merge FOLDER {self.folder}` made"
+            raise BadInput(f"{self.folder} holds a packed journal ({packed[0]}), which no run can add to; {advice}.")
         with ExitStack() as opened:  # closes everything where the journal is refused
             self._lock = -1
             opened.callback(lambda: os.close(self._lock) if self._lock >= 0 else None)
             self._take_lock()
-            if packed := [path.name for path in packed_files(self.folder / RESULTS) if path.exists()]:
-                raise BadInput(f"{self.folder} holds a packed journal ({packed[0]}), which cannot grow; give another folder.")
             self._results = opened.enter_context(closing(Appender(self.folder / RESULTS, lambda: read_results(self.folder))))
             self._masks = opened.enter_context(closing(Appender(self.folder / MASKS, lambda: read_masks(self.folder))))
             self.history = tuple(self._results.known)  # everything that was there before, in the order it was written
