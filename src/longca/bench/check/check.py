@@ -29,7 +29,7 @@ from longca.bench.check.fingerprint import Fingerprinted
 from longca.bench.check.own_memory import CHECK, INPUTS, memory_for
 from longca.bench.check.reference import DATA_SETS, Reference, data
 from longca.bench.check.verdict import Compared, Verdict
-from longca.errors import NoMemory
+from longca.errors import NoMemory, is_out_of_memory
 from longca.kernels.base import Attention, Case, Kernel
 from longca.kernels.inputs import DTYPES, Inputs
 from longca.plugins import place
@@ -173,7 +173,7 @@ def check(
 
 @dataclass
 class _Caller:
-    """Calls the subject and compares; `earlier` are outputs of another call, which must not change."""
+    """Calls the subject and compares; `earlier` are outputs of another call, which must not change, and `given` the latest inputs."""
 
     subject: Subject
     case: Case
@@ -183,12 +183,10 @@ class _Caller:
     lse_shape: tuple[int, ...] | None
     ran: Callable[[], None]
     earlier: Fingerprinted | None = None
+    given: Inputs | None = None
 
     def check_on(self, data_set: str, differ_on: DifferOn | None, tell_wrong: TellWrong, verdict: Verdict) -> bool:
-        """Calls the subject on a data set; where the first call on it is wrong, calls again and returns True.
-
-        It drops its inputs: there may be no memory for those of both data sets beside the outputs of two calls.
-        """
+        """Calls the subject on a data set; where the first call on it is wrong, calls again and returns True."""
         inputs = self.inputs(data_set)
         outputs, own = self.call(inputs, data_set)
         verdict.join(own)
@@ -202,8 +200,11 @@ class _Caller:
         return True
 
     def inputs(self, data_set: str) -> Inputs:
+        """Those of the data set before live until these are made, so that these lie at other addresses: a kernel must not rely on the
+        addresses of its first call."""
         with memory_for(INPUTS):
-            return self.inputs_of(data_set)
+            self.given = self.inputs_of(data_set)
+        return self.given
 
     def call(self, inputs: Inputs, data_set: str) -> tuple[Fingerprinted, Verdict]:
         """The outputs of a forward and a backward, and the verdict on them; they are compared if nothing else is wrong."""
@@ -235,6 +236,7 @@ class _Caller:
         """Calls a wrong subject once more on the data on which it was right: it may be the later calls that are wrong, not the data."""
         right = [call.data_set for call in verdict.compared if call.ok and verdict.steady]
         for data_set in right[:1]:
+            self.given = None  # there may be no memory for the inputs of both data sets beside the outputs of two calls
             verdict.compared += self.call(self.inputs(data_set), data_set)[1].compared
 
 
@@ -353,7 +355,21 @@ def _dtype_of(name: str, case: Case) -> torch.dtype:
 
 
 def _poison(names: tuple[str, ...], case: Case, lse_shape: tuple[int, ...] | None) -> None:
-    """Fills memory of the sizes that a pass is about to ask for with NaN, so that a value it never writes is seen."""
+    """Fills memory of the sizes that a pass is about to ask for with NaN, so that a value it never writes is seen.
+
+    A kernel may take some of it for other tensors before its results, so memory for the results of both passes is filled beside it, as
+    far as there is any.
+    """
     shapes = _shapes(case, lse_shape)
-    held = [torch.full(shapes[name], float("nan"), dtype=_dtype_of(name, case), device=case.device) for name in names]
+    held = [_nan(shapes[name], name, case) for name in names]
+    try:
+        for name, shape in shapes.items():
+            held.append(_nan(shape, name, case))
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
     del held
+
+
+def _nan(shape: tuple[int, ...], name: str, case: Case) -> torch.Tensor:
+    return torch.full(shape, float("nan"), dtype=_dtype_of(name, case), device=case.device)
