@@ -203,6 +203,27 @@ def test_records_of_close_kernels_have_the_same_next_best(limit: Limit, recorded
     assert (choice.by_pass, choice.source) == ({"fwd": "sdpa:flash", "bwd": "torch:chunked"}, "records")
 
 
+@pytest.mark.parametrize(
+    ("slower", "chosen", "why"),
+    [
+        (1.008, "torch:plain", "as fast as sdpa:flash within 1 %, with less workspace"),
+        (1.02, "sdpa:flash", "2 % ahead of torch:chunked"),
+    ],
+)
+def test_of_backwards_that_records_show_equal_that_with_less_workspace_is_chosen(
+    slower: float, chosen: str, why: str, recorded: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded({"fwd": {**RECORDS["fwd"], "torch:plain": 1.001}, "bwd": {"sdpa:flash": 1.0, "torch:plain": slower, "torch:chunked": slower}})
+    monkeypatch.setattr(measured, "installed_versions", lambda kernel: "")
+    monkeypatch.setitem(part.MOST_FLOPS, "cpu", 1.0)
+    sizes = {"sdpa:flash": 100, "torch:plain": 10, "torch:chunked": 11}
+    for kind in (torch_attention.TorchKernel, sdpa.Sdpa):
+        monkeypatch.setattr(kind, "workspace", lambda kernel, case: sizes[kernel.label])
+    choice = chooser.choose(masks.causal(64), CASE)
+    assert choice.by_pass == {"fwd": "sdpa:flash", "bwd": chosen}
+    assert choice.why["bwd"].endswith(why)
+
+
 def test_where_no_kernel_of_records_has_memory_the_first_error_comes(limit: Limit, recorded: Any) -> None:
     limit({label: {"bwd"} for label in RECORDS["bwd"]})
     recorded(RECORDS)

@@ -123,6 +123,17 @@ def test_speeds_of_several_seeds_are_of_the_masks_on_which_kernels_are_compared(
     assert note("apart") == "Other kernels are compared on other masks (seeds)."
 
 
+def test_where_nothing_is_compared_no_masks_are_others(write: Write, browser: Browser, tmp_path: Path) -> None:
+    """The only kernel failed on one of three seeds."""
+    place = {"mask": "causal_document"}
+    made = [kernel("flash", around(2.0), "fwd", seed=seed, mask_digest=str(seed), **place) for seed in (0, 1)]
+    made.append(kernel("flash", None, "fwd", seed=2, mask_digest="2", status="oom", **place))
+    folder = write("alone", made)
+    page = opened(browser, folder, tmp_path)
+    assert page.script("return cellsNow().map((cell) => [cell.masks, cell.compared])") == [[2, 2]]
+    assert "5.5 (n=2 of 3)" in to_markdown(read(folder))
+
+
 def test_the_share_of_the_limit_stands_beside_the_speed(write: Write, browser: Browser, tmp_path: Path) -> None:
     """The limit of a causal mask: its area over that of the tiles it touches (16 tokens of 8 heads, 128 keys), times the dense speed."""
     digest = masks.build("causal", 8192).digest

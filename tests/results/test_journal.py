@@ -12,9 +12,9 @@ import pytest
 
 from journals import mask_line
 from longca import masks
-from longca.errors import BadInput
+from longca.errors import BadInput, Unavailable
 from longca.report.terminal import failure_table, fastest_tables
-from longca.results import files, journal, naming, reading
+from longca.results import files, journal, naming, packing, reading
 from longca.results.export import to_csv, to_hud, to_markdown
 from longca.results.journal import CannotWrite, Journal
 from longca.results.merge import merge, pack
@@ -315,6 +315,16 @@ def test_a_packed_journal_reads_the_same_and_cannot_grow(tmp_path: Path) -> None
     with pytest.raises(BadInput, match=r"packed journal \(results.jsonl.xz\), which no run can add to"):
         Journal(tmp_path)
     assert names(tmp_path) == ["masks.jsonl.xz", "results.jsonl.xz"]
+
+
+def test_a_python_without_lzma_reads_plain_journals_and_says_what_packed_ones_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(tmp_path / "plain")
+    filled(tmp_path / "packed")
+    pack(tmp_path / "packed")
+    monkeypatch.setattr(packing, "lzma", None)
+    assert load(tmp_path / "plain")
+    with pytest.raises(Unavailable, match=r"packed journals \(.xz\) need Python's module lzma"):
+        load(tmp_path / "packed")
 
 
 def names(folder: Path) -> list[str]:

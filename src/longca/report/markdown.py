@@ -15,7 +15,7 @@ from longca.results.ranking import NOISE_EXPLAINS, PRACTICAL
 from longca.results.reading import Results
 from longca.results.record import Environment, Status
 from longca.results.reproduce import command
-from longca.results.shares import Share, best_share, counted, fastest_speeds, is_wrong, longest_timed, peak_known, worst_error
+from longca.results.shares import Share, best_share, compared, counted, fastest_speeds, is_wrong, longest_timed, peak_known, worst_error
 from longca.results.statuses import explaining, why
 from longca.results.summary import Headline, counts, headline_table, headlines
 from longca.results.tables import Table, code_block, escape_markdown, format_figure, format_share, markdown_section
@@ -84,6 +84,7 @@ def _by_panel(title: str, rows: Sequence[Row], lines: Sequence[str], cell: Calla
 
 def _shares(title: str, rows: Sequence[Row]) -> Table:
     """At the longest length; the best of all lengths beside it where that is another."""
+    rows = compared(rows)
     known, lines = peak_known(rows), timed_lines(rows)
     everywhere = grouped(rows, lambda row: (row.panel, row.line))
     cells = []

@@ -79,7 +79,8 @@ def _figures(entry: Entry, ranking: Ranking, limits: _Limits, records: Numbers) 
     failed, own = NONE if entry.failed is None else records[id(entry.failed)], ranking.compared(entry)
     if own is None:
         return NONE, NONE, failed, 0, 0, None, None, None, None, None, None, None
-    masks, compared = len(own.figures), len(ranking.masks) if ranking.masks & entry.figures.keys() else 0
+    masks = len(own.figures)
+    compared = 0 if ranking.is_elsewhere(entry) else len(ranking.masks) or masks
     ends = (*own.speeds, *own.times) if masks > 1 else (None, None, None, None)
     second, first = (NONE, *(records[id(record)] for record in own.nearest.records))[-2:]
     return first, second, failed, masks, compared, own.tflops, own.ms, *ends, share_of_limit(own.nearest, limits)

@@ -89,4 +89,5 @@ def closeness(found: Sequence[Mapping[str, float]]) -> dict[str, Closeness]:
 
 def shares_of_best(ranking: Ranking) -> dict[str, float]:
     """By line its speed as a share of the fastest, on the masks that it has; 1 for all that are as fast."""
-    return dict(ranking.fewer) | {standing.line: 1.0 if standing.equal else standing.against_best for standing in ranking.standings}
+    fewer = {line: min(1.0, share) for line, share in ranking.fewer.items()}
+    return fewer | {standing.line: 1.0 if standing.equal else standing.against_best for standing in ranking.standings}

@@ -5,22 +5,18 @@ A process killed while it writes leaves a torn last line, which readers drop; an
 
 from __future__ import annotations
 
-import gzip
-import lzma
 import os
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from io import BufferedIOBase
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from longca.errors import BadInput
+from longca.results.packing import DAMAGE, opened, packed_files, stored
 from longca.results.record import Environment, MaskEntry, Record
 from longca.results.schema import Damaged, LinesDecoder, MaskDecoder, RecordDecoder, decode_environments, lines_of
 
 RESULTS, MASKS, ENVIRONMENTS, LOCK = "results.jsonl", "masks.jsonl", "env.json", ".lock"
-PACKED = (".xz", ".gz")  # the first is written; the other is of older versions
 TRANSFERS = "transfers.jsonl"  # beside a journal that cluster files are made from
 TAIL = 1 << 16  # bytes of a file's end that are read at a time
 BLOCK = 1 << 20  # bytes of lines that are decoded at a time
@@ -91,32 +87,16 @@ def read_blocks(path: Path) -> Iterator[bytes]:
     if not file.exists():
         return
     try:
-        with _open(file) as opened:
-            while block := opened.read(BLOCK):
-                yield block + opened.readline()
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        with opened(file) as lines:
+            while block := lines.read(BLOCK):
+                yield block + lines.readline()
+    except (OSError, *DAMAGE) as error:
         raise BadInput(f"cannot read {file}: {getattr(error, 'strerror', None) or str(error).rstrip('.')}.") from error
-
-
-def _open(path: Path) -> BufferedIOBase:
-    if path.suffix == ".gz":
-        return gzip.open(path)
-    return lzma.LZMAFile(path) if path.suffix == ".xz" else path.open("rb")
 
 
 def results_file(folder: Path) -> Path:
     """The file that holds a journal's records."""
     return stored(folder / RESULTS)
-
-
-def stored(path: Path) -> Path:
-    """The file as it is there: packed, or as it was named."""
-    return next((packed for packed in packed_files(path) if packed.exists() and not path.exists()), path)
-
-
-def packed_files(path: Path) -> list[Path]:
-    """The names that a file may have when it is packed."""
-    return [path.with_name(path.name + end) for end in PACKED]
 
 
 def torn_files(folders: Iterable[str | Path]) -> dict[Path, int]:

@@ -12,7 +12,8 @@ from typing import Generic, TypeVar
 import msgspec
 
 from longca.errors import BadInput, LongcaError
-from longca.results.files import ENVIRONMENTS, LOCK, MASKS, RESULTS, Lines, packed_files, read_environments, read_masks, read_results
+from longca.results.files import ENVIRONMENTS, LOCK, MASKS, RESULTS, Lines, read_environments, read_masks, read_results
+from longca.results.packing import packed_files
 from longca.results.record import Environment, MaskEntry, Record
 from longca.results.schema import encode
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import lzma
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from longca.results.doubts import doubt
-from longca.results.files import LOCK, MASKS, RESULTS, packed_files, read_blocks, read_environments, read_masks, stored
+from longca.results.files import LOCK, MASKS, RESULTS, read_blocks, read_environments, read_masks
 from longca.results.journal import CannotWrite, Journal
+from longca.results.packing import compressed, packed_files, stored
 from longca.results.reading import history
 from longca.results.record import Environments, Record
 
@@ -77,7 +77,7 @@ def pack(folder: str | Path) -> None:
     for name in (RESULTS, MASKS):
         path = Path(folder) / name
         try:
-            packed_files(path)[0].write_bytes(lzma.compress(path.read_bytes(), preset=lzma.PRESET_DEFAULT | lzma.PRESET_EXTREME))
+            packed_files(path)[0].write_bytes(compressed(path.read_bytes()))
             path.unlink()
             (Path(folder) / LOCK).unlink(missing_ok=True)
         except OSError as error:

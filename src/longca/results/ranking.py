@@ -4,8 +4,8 @@ Kernels are compared on the masks (one per seed) that they share. A kernel that 
 one that was not measured on all masks on which the others are compared. Speeds are medians over these masks. Two kernels are equal where
 on most masks their times differ by no more than `PRACTICAL`, or by little more while their spreads overlap.
 
-The masks are those that the most kernels share. They are more where that gives more figures, and only kernels that are slower on the masks
-that they have lack these: a median over six seeds says more than one seed does.
+The masks are those that the most kernels share. More masks are used if the comparison then has more figures, and if every kernel that drops
+out is slower than the best on the masks that it has: a median over six seeds says more than one seed does.
 """
 
 from __future__ import annotations
@@ -194,6 +194,10 @@ class Ranking(Struct, frozen=True, gc=False):
     def next(self) -> Standing | None:
         """The fastest that is slower than the best by what matters."""
         return next((standing for standing in self.standings if not standing.equal), None)
+
+    def is_elsewhere(self, entry: Entry) -> bool:
+        """Whether a kernel was measured on other masks than those on which kernels are compared."""
+        return bool(self.masks and entry.figures) and not self.masks & entry.figures.keys()
 
     def compared(self, entry: Entry) -> OverMasks | None:
         """The figures of a kernel on the masks on which kernels are compared, so that those of one contest are of the same masks. Of a

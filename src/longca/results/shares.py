@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from longca.results.metrics import median
 from longca.results.naming import Contest, Row, contests
-from longca.results.points import grouped, line_of
+from longca.results.points import grouped
 from longca.results.ranking import entries, rank
 from longca.results.record import OK, TENSORS, WRONG, Pass
 
@@ -74,25 +74,28 @@ def at_length(rows: Iterable[Row], seqlen: int) -> list[Row]:
 
 
 def longest_timed(rows: Sequence[Row]) -> dict[str, tuple[int, list[Row]]]:
-    """By panel the longest length at which anything was timed, and the rows of that length, on the same masks for all kernels."""
+    """By panel the longest length at which anything was timed, and the rows of that length."""
     groups = {}
     for panel, group in grouped(rows, lambda row: row.panel).items():
         longest = max(row.record.seqlen for row in [row for row in group if row.record.ok] or group)
-        groups[panel] = longest, on_shared_masks(at_length(group, longest))
+        groups[panel] = longest, at_length(group, longest)
     return groups
 
 
-def on_shared_masks(rows: Sequence[Row]) -> list[Row]:
-    """The rows without times on masks on which a ranking does not compare kernels; a kernel that has no others keeps them."""
-    left_out: set[int] = set()
+def compared(rows: Sequence[Row]) -> list[Row]:
+    """The rows without times that a ranking does not count: those on masks on which it does not compare kernels, and all but one of several
+    records of a kernel on a mask. Medians over what is left are those of the ranking."""
+    counted: set[int] = set()
     for contest, own in contests(rows).items():
-        if len({row.record.mask_digest for row in own}) == 1:
+        timed = [row for row in own if row.record.ok]
+        if len(timed) == len({row.line for row in timed}):  # one record each
+            counted.update(id(row.record) for row in timed)
             continue
-        shared = rank(entries(own, contest.pass_)).masks
-        for line in grouped([row for row in own if row.record.ok], line_of).values():
-            others = [row for row in line if row.record.mask_digest not in shared]
-            left_out.update(id(row) for row in others if len(others) < len(line))
-    return [row for row in rows if id(row) not in left_out]
+        found = entries(own, contest.pass_)
+        ranking = rank(found)
+        figures = [figure for entry in found if (over := ranking.compared(entry)) for figure in over.figures]
+        counted.update(id(record) for figure in figures for record in figure.records)
+    return [row for row in rows if not row.record.ok or id(row.record) in counted]
 
 
 def common_length(rows: Iterable[Row]) -> int | None:

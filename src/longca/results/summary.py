@@ -108,10 +108,9 @@ def _typical(entry: Entry, statuses: Mapping[str, str], ranking: Ranking, unit: 
     own = ranking.compared(entry)
     if own is None:
         return ", ".join(dict.fromkeys(statuses.values()))
-    count, is_elsewhere = len(own.figures), not ranking.masks & entry.figures.keys()
-    wanted = len(statuses if is_elsewhere else ranking.masks)
-    masks = f" (n={count})" if count == wanted else f" (n={count} of {wanted})"
-    masks = " (other masks)" if ranking.masks and is_elsewhere else "" if wanted == 1 else masks
+    count, wanted = len(own.figures), len(ranking.masks or statuses)
+    masks = "" if wanted == 1 else f" (n={count})" if count == wanted else f" (n={count} of {wanted})"
+    masks = " (other masks)" if ranking.is_elsewhere(entry) else masks
     noisy = any(record.noisy for figure in own.figures for record in figure.records)
     return unit.text(own.tflops, noisy) + masks
 

@@ -157,6 +157,12 @@ def test_a_preparing_that_is_slow_every_time_is_repeated_once_and_never_again(se
     assert kernel.count == 3
     assert run(session, Pass.FWD, kernel="torch:chunked")[Pass.FWD].plan_ms > 290  # another way may be quicker
     assert kernel.count == 5
+    kernel.seconds = [0.0]
+    run(session, Pass.FWD)
+    assert kernel.count == 7
+    kernel.seconds = [0.3]
+    run(session, Pass.FWD)
+    assert kernel.count == 8, "a quick one between slow ones changes nothing"
 
 
 @pytest.mark.parametrize("seconds", [[0.0], [1.0, 0.0]], ids=["quick", "prepared twice"])

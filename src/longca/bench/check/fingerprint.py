@@ -43,7 +43,7 @@ class Fingerprinted:
 def fingerprint(x: torch.Tensor) -> torch.Tensor:
     """Sums of the bits, weighted by token and by place in a token, [2]: changed values and swapped ones both show.
 
-    It is computed on the current stream, and nothing waits for it there.
+    It is enqueued on the current stream; the host does not wait for it.
     """
     words = _words(x)
     words = words[(..., *(None,) * (3 - words.dim()))]  # lse, sinks

@@ -114,11 +114,12 @@ def reference(mask: AnyMask, case: Case, seed: int = 0) -> Reference:
 
 def home(case: Case) -> str:
     """The device on which dk and dv of a reference are kept: that of the case, or the host where they would take a good part of its memory
-    and the host has room. Those of both data sets, in fp32, may be as large as all that a kernel gets and returns."""
+    and the host has room for those of all GPUs. Those of both data sets, in fp32, may be as large as all that a kernel gets and returns."""
     size = len(DATA_SETS) * case.seqlen_k * case.heads_kv * (case.head_dim + case.head_dim_v) * _kept_dtype(case).itemsize
     if case.device != "cuda" or size <= SHARE * torch.cuda.mem_get_info()[1]:
         return case.device
-    return "cpu" if size <= HOST_SHARE * host_memory.free_bytes() else case.device
+    ranks = max(1, torch.cuda.device_count())  # each GPU's rank may keep its own
+    return "cpu" if ranks * size <= HOST_SHARE * host_memory.free_bytes() else case.device
 
 
 def _kept_dtype(case: Case) -> torch.dtype:

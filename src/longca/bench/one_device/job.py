@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from longca.bench.one_device.session import Session
     from longca.kernels.inputs import Inputs
 
-SLOW_S, LONG_S = 0.2, 60.0  # a first preparation from which on a second one must be worth its time, or is not made
+SLOW_S, LONG_S = 0.2, 60.0  # a kernel that is prepared in less is prepared twice; in more, never
 
 
 def run(job: WorkerJob, session: Session) -> Iterator[Chosen | Answer]:
@@ -165,7 +165,8 @@ def _prepare(kernel: Kernel, mask: AnyMask, case: Case, session: Session) -> tup
     """The prepared kernel, the milliseconds of planning, those of what a process does only once (compiling, loading code, tuning), and the
     bytes of device memory that the prepared kernel holds.
 
-    A second preparation tells them apart. It is not made where it takes long, and was as slow for this kernel before.
+    A second preparation tells them apart. It is not made where the first one took over `LONG_S`, nor over `SLOW_S` if the second one was
+    about as slow for this kernel before.
     """
     prepared, first_ms, held = _timed(kernel, mask, case, session)
     is_useful = first_ms / 1e3 < SLOW_S or (first_ms / 1e3 < LONG_S and first_ms >= 2 * session.slow_plans.get(kernel.label, 0.0))
@@ -175,7 +176,7 @@ def _prepare(kernel: Kernel, mask: AnyMask, case: Case, session: Session) -> tup
     del prepared  # there may be no memory for two
     gc.collect()
     prepared, second_ms, held = _timed(kernel, mask, case, session)
-    if second_ms > first_ms / 2:
+    if first_ms / 1e3 >= SLOW_S and second_ms > first_ms / 2:
         session.slow_plans[kernel.label] = second_ms
     return prepared, min(first_ms, second_ms), max(0.0, first_ms - second_ms), held
 

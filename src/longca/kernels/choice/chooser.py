@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 from collections.abc import Collection, Mapping
@@ -16,7 +17,7 @@ from longca.errors import Refused
 from longca.kernels.base import Case, Kernel
 from longca.kernels.choice import kept, measured
 from longca.kernels.choice.candidates import Available, Candidates, candidates
-from longca.kernels.choice.choice import Choice, Option, Source
+from longca.kernels.choice.choice import TIE, Choice, Option, Source, fastest
 from longca.kernels.choice.classes import ShapeClass, shape_class
 from longca.kernels.choice.measured import Evidence
 from longca.kernels.choice.part import is_whole
@@ -75,7 +76,7 @@ def contest(mask: AnyMask, case: Case, available: Available | None = None, witho
         everyone.quadratic,
     )
     if _are_known(left, known, versions) and not is_whole(mask, case):
-        left = replace(left, forward=left.forward[:1], backward=left.backward[:1])
+        left = _by_records(left, known, case)
     return Contest(device, wanted, everyone, left, known, versions)
 
 
@@ -85,6 +86,20 @@ def _are_known(left: Candidates, known: Mapping[str, Evidence | None], versions:
     passes = ((left.forward, known["fwd"]), (left.backward, known["bwd"]))
     is_known = all(measured.are_complete(kernels, records, versions) for kernels, records in passes if kernels)
     return is_known and bool(left.forward) and not left.whole
+
+
+def _by_records(left: Candidates, known: Mapping[str, Evidence | None], case: Case) -> Candidates:
+    """Leaves one kernel for each pass, by the rule of a trial: of backwards that count as equal, that with the least workspace."""
+    forward = left.forward[:1]
+    if not left.backward:
+        return replace(left, forward=forward)
+
+    def time(kernel: Kernel) -> float:
+        slower = known["bwd"].slower(kernel.label) if known["bwd"] else None
+        return math.inf if slower is None else slower
+
+    backward = fastest(left.backward, time, lambda kernel: (kernel.workspace(case), kernel.label != forward[0].label))
+    return replace(left, forward=forward, backward=(backward,))
 
 
 def _is_behind(kernel: Kernel, everyone: Candidates, known: Mapping[str, Evidence | None]) -> bool:
@@ -199,6 +214,8 @@ def lead(asked: Contest, pass_: str, label: str) -> str:
     if known is None or own is None or not others:
         return ""
     slower, second = min(others)
+    if slower < own:  # chosen among equals
+        return f"{known.describe()}: as fast as {second} within {100 * TIE:g} %, with less workspace"
     return f"{known.describe()}: {format_lead(slower / own)} {second}"
 
 

@@ -13,7 +13,7 @@ MOST_FLOPS = {"cpu": 2e9, "cuda": 5e13}  # of a forward: 80 ms on an H200
 
 
 def is_whole(mask: AnyMask, case: Case) -> bool:
-    """Returns whether a trial times the whole call: one that is little work, and on a GPU one that has no fewer heads to time."""
+    """Returns whether a trial times the whole call: it is little work, or (on a GPU) cannot be cut to fewer heads."""
     return smaller(mask, case)[1] == case
 
 

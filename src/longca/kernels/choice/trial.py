@@ -25,7 +25,7 @@ import torch
 from longca.errors import LongcaError, Refused
 from longca.kernels.base import Attention, Case, Kernel
 from longca.kernels.choice.candidates import Candidates
-from longca.kernels.choice.choice import Choice, Option
+from longca.kernels.choice.choice import TIE, Choice, Option, fastest
 from longca.kernels.choice.clocks import Clock
 from longca.kernels.choice.pair import PairAttention, backward_case, forward_case
 from longca.kernels.choice.part import part_of, smaller
@@ -40,7 +40,6 @@ FEWEST, MOST = 5, 25  # samples of each kernel
 FEW, PATIENCE_S = 3, 4.0  # so few samples do after so long
 HOPELESS, TWICE = 2.0, 2  # times the fastest: after so many samples such a kernel is not sampled again
 CLEAR = 1.1  # the same after `FEWEST` samples; where all others are so far behind, and no samples overlap, these do
-TIE = 0.01  # relative difference up to which two kernels count as equal
 
 
 @dataclass
@@ -107,11 +106,11 @@ class Trial:
         forwards = [entrant for kernel in among.forward if (entrant := self._forward(kernel)) is not None]
         whole = [both for kernel in among.whole if (both := self._whole(kernel)) is not None]
         self._sample([*forwards, *(entrant.ahead for entrant in whole)])
-        first = fastest(forwards)
+        first = _fastest(forwards)
         self._begin_pass()
         backwards = self._backwards(among.backward, first) if first and among.backward else []
         self._sample([*backwards, *(entrant.back for entrant in whole)])
-        second = fastest(backwards, first.kernel.label if first else "")
+        second = _fastest(backwards, first.kernel.label if first else "")
         options = {"fwd": [*forwards, *(entrant.ahead for entrant in whole)], "bwd": [*backwards, *(entrant.back for entrant in whole)]}
         if whole:
             least = min(whole, key=lambda entrant: entrant.ms)
@@ -248,16 +247,14 @@ class Trial:
             torch.cuda.synchronize()
 
 
-def fastest(entrants: Sequence[Entrant], prepared: str = "") -> Entrant | None:
+def _fastest(entrants: Sequence[Entrant], prepared: str = "") -> Entrant | None:
     """Returns the fastest; of several that count as equal that with the least workspace and then the least plan time, of which a kernel
     that is prepared already needs none."""
-    if not entrants:
-        return None
-    least = min(entrants, key=lambda entrant: entrant.median)
-    return min(
-        (entrant for entrant in entrants if is_tie(entrant, least)),
-        key=lambda entrant: (entrant.workspace, 0.0 if entrant.kernel.label == prepared else entrant.plan_ms),
-    )
+
+    def cost(entrant: Entrant) -> tuple[int, float]:
+        return entrant.workspace, 0.0 if entrant.kernel.label == prepared else entrant.plan_ms
+
+    return fastest(entrants, lambda entrant: entrant.median, cost) if entrants else None
 
 
 def is_tie(entrant: Entrant, least: Entrant) -> bool:

@@ -14,16 +14,16 @@ from longca.results.dense import dense_beside, only_beside
 from longca.results.naming import Row
 from longca.results.points import by_pass, grouped
 from longca.results.record import Status
-from longca.results.shares import on_shared_masks
+from longca.results.shares import compared
 
-SPEEDS = {  # of several seeds on the masks that kernels share
+SPEEDS = {  # in which kernels are compared
     "speed": speed.over_length_or_ratio,
     "ratio": speed.beside_dense,
     "scaling": scaling.over_ranks,
     "bars": bars.at_the_longest,
+    "peak": heat.share_of_peak,
 }
 KINDS = SPEEDS | {
-    "peak": heat.share_of_peak,
     "accuracy": accuracy.errors,
     "memory": costs.memory,
     "preparing": costs.preparing,
@@ -47,9 +47,9 @@ def write_figures(rows: Sequence[Row], folder: str | Path) -> Iterator[Path]:
                 continue
             for pass_, own in by_pass(group).items():
                 drawing = Drawing(f"{setting.title}, {pass_}", own, rows, styles)
-                compared = drawing._replace(rows=on_shared_masks(own))
+                speeds = drawing._replace(rows=compared(own))
                 for kind, draw in KINDS.items():
-                    figure = draw(compared if kind in SPEEDS else drawing)
+                    figure = draw(speeds if kind in SPEEDS else drawing)
                     if figure is not None:
                         yield from save(figure, Path(folder) / f"{kind}-{_slug(pass_)}-{_slug(setting.title)}")
 
