@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longca.report.encoding import column
+from longca.report.encoding import column, rounded
 
 
 def decoded(values: list[Any], count: int, packed: str) -> list[Any]:
@@ -23,8 +23,27 @@ def test_numbers_keep_four_digits(numbers: list[float | None]) -> None:
     numbers = [number if number is None or abs(number) > 1e-290 else 0.0 for number in numbers]
     for number, shown in zip(numbers, decoded(*column_of([*numbers, 0.5])), strict=False):
         assert (number is None) == (shown is None)
-        assert number is None or shown == pytest.approx(number, rel=0.5001e-3)
+        assert number is None or shown == pytest.approx(number, rel=1.0001e-3)
         assert shown is None or float(f"{shown:.4g}") == shown
+
+
+@given(st.floats(1e-9, 1e9))
+def test_fewer_digits_of_what_is_kept_are_those_of_the_number(number: float) -> None:
+    shown = rounded(number)
+    assert shown is not None
+    assert [f"{shown:.{digits}g}" for digits in (2, 3)] == [f"{number:.{digits}g}" for digits in (2, 3)]
+
+
+def test_a_number_is_not_rounded_twice() -> None:
+    assert list(map(rounded, (611.468, 611.53, 39.5535, 0.57496, 0.5, 12.0003, -611.468))) == [
+        611.4,
+        611.6,
+        39.56,
+        0.5749,
+        0.5,
+        12.0,
+        -611.4,
+    ]
 
 
 def column_of(values: list[Any]) -> tuple[list[Any], int, str]:

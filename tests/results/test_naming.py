@@ -1,7 +1,7 @@
 """Names of records beside each other."""
 
 from longca.results import naming
-from report.made import results_of, split
+from report.made import make_record, results_of, split
 
 
 def series(*records: dict[str, object]) -> list[str]:
@@ -22,3 +22,15 @@ def test_nodes_that_are_compared_on_as_many_ranks_are_told_apart() -> None:
         "mesh fa4:bands",
         "mesh fa4:bands, simulated on h100-ib",
     ]
+
+
+def test_documents_of_another_distribution_are_no_other_seeds() -> None:
+    """Drawn parameters, which differ between seeds, do not tell masks apart."""
+    place = {"mask": "prefix_lm_document", "seqlen": 4096}
+    usual = [make_record(**place, seed=seed, mask_digest=f"u{seed}", params={"p": seed}) for seed in (1, 42)]
+    drawn = make_record(**place, seed=42, mask_digest="c", params={"p": 42}, given={"distribution": "chatqa2", "packing": "chunked"})
+    own = make_record(**place, seed=42, mask_digest="o", params={"p": 42}, given={"documents": True})
+    names = ["prefix_lm_document", "prefix_lm_document", "prefix_lm_document chatqa2 chunked", "prefix_lm_document own documents"]
+    assert [row.problem for row in naming.rows(results_of([*usual, drawn, own]))] == names
+    assert [row.problem for row in naming.rows(results_of([drawn]))] == ["prefix_lm_document"], "where all are drawn in one way"
+    assert [len(rows) for rows in naming.contests(naming.rows(results_of([*usual, drawn, own]))).values()] == [2, 1, 1]

@@ -1,4 +1,9 @@
-"""Columns of the page's data: each value once, and per record its number; numbers in four digits."""
+"""Columns of the page's data: each value once, and per record its number; numbers in four digits.
+
+The page shows fewer digits of most numbers, and must show what other commands do. A number that is rounded twice may end in another digit:
+611.468 is 611.5 in four digits and then 612, but 611 in three. So where rounding would leave it half way between two numbers of fewer
+digits, the next digit on its own side is taken: 611.4 here, and 611.6 for 611.53.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +22,7 @@ from longca.text import printable
 Floats = NDArray[np.float64]
 Values = list[Any] | tuple[Any, ...] | Floats
 DIGITS = 4
-FORMAT = f"%.{DIGITS}g"
+EQUAL = 1e-6  # of the last digit: no rounding
 POWERS = 10.0 ** np.concatenate([np.arange(309), np.arange(-330, 0)])  # POWERS[n] is 10 to the power of n, which may be negative
 SMALLEST = 1e-300  # anything smaller is shown as 0: its power of ten may not be a float
 EXACT = 22  # the largest power of ten that is exact as a float
@@ -34,8 +39,11 @@ def embed(data: Any) -> str:
 
 
 def rounded(value: float | None) -> float | None:
-    """The value in as many digits as the page shows; None where it is not finite."""
-    return None if value is None or not isfinite(value) else float(FORMAT % value)
+    """The value in as many digits as a column has; None where it is not finite."""
+    if value is None or not isfinite(value):
+        return None
+    numbers: list[float | None] = _floats(np.array([value]))[0]
+    return numbers[0]
 
 
 def in_array(values: Values) -> Values:
@@ -83,13 +91,20 @@ def _floats(array: Floats) -> tuple[list[Any], str]:
     exponent = np.zeros(len(array), dtype=np.int64)
     exponent[kept] = np.floor(np.log10(size[kept])).astype(np.int64)
     digits = np.zeros(len(array), dtype=np.int64)
-    digits[kept] = np.rint(size[kept] / POWERS[exponent[kept] - (DIGITS - 1)]).astype(np.int64)
+    digits[kept] = _rounded(size[kept] / POWERS[exponent[kept] - (DIGITS - 1)])
     lowest, most = int(exponent.min(initial=0)), 10**DIGITS + 1
     code = ((exponent - lowest) * most + digits) * 3 + np.where(np.isnan(array), 2, array < 0)
     present = np.zeros(int(code.max(initial=0)) + 1, dtype=bool)
     present[code] = True
     different = np.flatnonzero(present)
     return _numbers(different, lowest, most), _packed((np.cumsum(present) - 1)[code], len(different))
+
+
+def _rounded(sizes: Floats) -> NDArray[np.int64]:
+    """Whole numbers that round to the same number of fewer digits as the sizes do."""
+    digits: NDArray[np.int64] = np.rint(sizes).astype(np.int64)
+    beyond = np.where(np.abs(sizes - digits) > EQUAL, np.sign(sizes - digits), 0).astype(np.int64)
+    return np.where((digits % 10 == 5) | (digits % 100 == 50), digits + beyond, digits)
 
 
 def _numbers(codes: Any, lowest: int, most: int) -> list[float | None]:

@@ -156,7 +156,8 @@ def mask_title(record: Record) -> str:
 
 
 def problem_names(records: Sequence[Record]) -> list[str]:
-    """For each record the name of its mask. It holds the parameters of block patterns, and parameters of which one seed has several."""
+    """For each record the name of its mask. It holds the parameters of block patterns, parameters of which one seed has several, and how
+    documents were drawn where that differs: they are no other seeds of the same documents."""
     known: dict[tuple[object, ...], str] = {}  # readers share equal parameters among records
     titles = []
     for record in records:
@@ -168,7 +169,20 @@ def problem_names(records: Sequence[Record]) -> list[str]:
     for record, title in zip(records, titles, strict=True):
         if by_seed.setdefault((record.mask, record.seqlen, record.seed), title) != title:
             listed.add(record.mask)
-    return [title if record.mask in listed else record.mask for record, title in zip(records, titles, strict=True)]
+    names = [title if record.mask in listed else record.mask for record, title in zip(records, titles, strict=True)]
+    drawn = [_documents(record) for record in records]
+    kinds: dict[str, set[str]] = {}
+    for record, kind in zip(records, drawn, strict=True):
+        kinds.setdefault(record.mask, set()).add(kind)
+    several = {mask for mask, own in kinds.items() if len(own) > 1}
+    return [name + kind if record.mask in several else name for record, name, kind in zip(records, names, drawn, strict=True)]
+
+
+def _documents(record: Record) -> str:
+    """How its documents were drawn, as far as that was asked for."""
+    given = record.given
+    words = given.distribution, given.packing, "own documents" if given.documents else ""
+    return "".join(f" {word}" for word in words if word)
 
 
 def kernel_names(records: Sequence[Record]) -> list[str]:
