@@ -154,7 +154,9 @@ def test_documents_beyond_the_sequence_are_noted() -> None:
     assert note == "the given documents hold 1200 tokens, and what is beyond the sequence (64, 1024 tokens) is cut off"
 
 
-@pytest.mark.parametrize(("name", "text"), [("a.json", "[3, 5, 1]"), ("a.txt", "3 5\n1\n"), ("a.csv", "3,5,1"), ("a", " 3, 5,\n1 ")])
+@pytest.mark.parametrize(
+    ("name", "text"), [("a.json", "[3, 5, 1]"), ("json.txt", " [3, 5, 1]"), ("a.txt", "3 5\n1\n"), ("a.csv", "3,5,1"), ("a", " 3, 5,\n1 ")]
+)
 def test_lengths_from_files(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
     assert lengths.read_lengths(tmp_path / name) == [3, 5, 1]

@@ -10,11 +10,11 @@ from longca.cli._files import write_text
 from longca.cli._journal_notes import say_lacks
 from longca.errors import BadInput
 
-HELP = "write a journal as CSV, Parquet, Markdown or PyTorch's benchmark format"
+HELP = "write journals as CSV, Parquet, Markdown or PyTorch's benchmark format"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", nargs="?", metavar="DIR", help="a folder that `longca run` wrote")
+    parser.add_argument("folders", nargs="*", metavar="DIR", help="folders that `longca run` wrote, or folders of such folders")
     for name, what in (("csv", "one row per cell"), ("md", "Markdown tables"), ("hud", "PyTorch's benchmark format v3, JSON")):
         parser.add_argument(f"--{name}", nargs="?", const="-", metavar="FILE", help=f"{what}; printed if there is no FILE")
     parser.add_argument("--parquet", metavar="FILE", help="one row per cell; needs pyarrow (pip install pyarrow)")
@@ -22,17 +22,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from longca.results.export import WRITERS, write_parquet
-    from longca.results.reading import read
+    from longca.results.reading import read_all
 
     asked = {name: getattr(args, name) for name in WRITERS if getattr(args, name) is not None}
-    folder, targets = _folder_first(args.folder, asked)
+    folders, targets = _folders_first(args.folders, asked)
     if not targets and args.parquet is None:
         raise BadInput("give a format: --csv, --parquet, --md or --hud.")
     printed = [f"--{name}" for name, target in targets.items() if target == "-"]
     if len(printed) > 1:
         raise BadInput(f"{' and '.join(printed)} cannot all be printed; give all but one of them a FILE.")
-    say_lacks([folder])
-    results = read(folder)
+    say_lacks(folders)
+    results = read_all(folders)
     for name, target in targets.items():
         text = WRITERS[name](results)
         if target == "-":
@@ -45,11 +45,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _folder_first(folder: str | None, targets: dict[str, str]) -> tuple[str, dict[str, str]]:
-    """Returns the folder, and the target of each format. In `--csv DIR` argparse takes the folder for the file of the flag."""
-    if folder is not None:
-        return folder, targets
+def _folders_first(folders: list[str], targets: dict[str, str]) -> tuple[list[str], dict[str, str]]:
+    """Returns the folders, and the target of each format. In `--csv DIR` argparse takes the folder for the file of the flag."""
+    if folders:
+        return folders, targets
     taken = [name for name, target in targets.items() if Path(target).is_dir()]
     if len(taken) != 1:
         raise BadInput("give the folder of the journal first, then the format: `longca export DIR --csv`.")
-    return targets[taken[0]], targets | {taken[0]: "-"}
+    return [targets[taken[0]]], targets | {taken[0]: "-"}

@@ -25,5 +25,6 @@ def run(args: argparse.Namespace) -> int:
 
     say_lacks(args.folders)
     done = merge(args.out, args.folders, packed=args.pack)
-    print(f"{args.out}: {plural(done.added, 'cell')} added, {done.replaced} replaced by newer records, {done.kept} unchanged")
+    packed = "; it is packed now, and no run can add to it" if args.pack else ""
+    print(f"{args.out}: {plural(done.added, 'cell')} added, {done.replaced} replaced by newer records, {done.kept} unchanged{packed}")
     return 0

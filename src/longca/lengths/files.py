@@ -17,7 +17,8 @@ def read_lengths(path: str | Path) -> list[int]:
     """Document lengths from a JSON list, or from text: numbers between commas, blanks or line ends."""
     path = Path(path)
     text = read_text(path, "document lengths")
-    given: Any = None if path.suffix == ".json" else text.replace(",", " ").split()
+    is_json = path.suffix == ".json" or text.lstrip().startswith("[")
+    given: Any = None if is_json else text.replace(",", " ").split()
     try:
         lengths: list[int] = msgspec.json.decode(text, type=list[Length]) if given is None else converted(given, list[Length])
     except msgspec.DecodeError as error:
