@@ -37,8 +37,8 @@ def documents() -> str:
         )
         others = [f"{line} {number}" for line, number in sorted(first.items(), key=lambda item: (-item[1], item[0])) if line != best.line]
         on = f"all {count}" if first[best.line] == count else "; ".join([f"{first[best.line]} of {count}", *others])
-        speeds = [figure.tflops for figure in best.figures.values()]
-        speed = f"{marked(f'{best.tflops:.0f}', best.noisy, best.samples)} ({min(speeds):.0f} to {max(speeds):.0f})"
+        low, high = best.over.speeds
+        speed = f"{marked(f'{best.tflops:.0f}', best.noisy, best.samples)} ({low:.0f} to {high:.0f})"
         cells = [f"{min(densities):.3f} to {max(densities):.3f}", best.line, speed, on, _at_least(min(_shares(best, highest)))]
         table.append([mask, pass_.value, format_size(seqlen), *cells])
     columns = ["mask", "pass", "tokens", "density", "nearest to the fastest", "TFLOP/s", "fastest on", "at least"]
