@@ -10,6 +10,7 @@ TRIAL_TOKENS = 256
 class TrialName(StrEnum):
     """What is tried once per kernel besides its masks."""
 
+    NO_GRAD = "forward under no_grad"
     SCALE = "another scale"
     SOFTCAP = "capped scores"
     SINKS = "attention sinks"
