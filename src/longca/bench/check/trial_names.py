@@ -20,7 +20,7 @@ class TrialName(StrEnum):
     STREAM = "another stream"
 
 
-OPTIONAL = (TrialName.SOFTCAP, TrialName.SINKS)  # a kernel without them is none the worse, so a refusal is not reported
+OPTIONAL = (TrialName.SOFTCAP, TrialName.SINKS)  # a kernel without them is none the worse, so a refused trial is skipped
 
 
 def trials_on(device: str) -> list[TrialName]:
