@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from longca.results.export import WRITERS, write_parquet
-    from longca.results.reading import read
+    from longca.results.reading import read_some
 
     asked = {name: getattr(args, name) for name in WRITERS if getattr(args, name) is not None}
     folder, targets = _folder_first(args.folder, asked)
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     if len(printed) > 1:
         raise BadInput(f"{' and '.join(printed)} cannot all be printed; give all but one of them a FILE.")
     say_lacks([folder])
-    results = read(folder)
+    results = read_some([folder])
     for name, target in targets.items():
         text = WRITERS[name](results)
         if target == "-":

@@ -95,7 +95,8 @@ def read_blocks(path: Path) -> Iterator[bytes]:
             while block := opened.read(BLOCK):
                 yield block + opened.readline()
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise BadInput(f"cannot read {file}: {getattr(error, 'strerror', None) or str(error).rstrip('.')}.") from error
+        told = getattr(error, "strerror", None)  # by the system; a library that unpacks tells what it expected
+        raise BadInput(f"cannot read {file}: {told or 'it is damaged or incomplete; copy it again'}.") from error
 
 
 def _open(path: Path) -> BufferedIOBase:
