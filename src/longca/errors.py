@@ -4,6 +4,8 @@ from difflib import get_close_matches
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "std::bad_alloc", "cudaerrormemoryallocation")
 
+TYPO = 0.6  # the least likeness of a typo (difflib's): at less, fp8 resembles fp64
+
 
 class LongcaError(Exception):
     """Something the user can mend; the command line prints it as one sentence."""
@@ -33,9 +35,13 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or any(words in text for words in OUT_OF_MEMORY)
 
 
+def closest(name: str, known: list[str]) -> str:
+    """The known name that this one may be a typo of; empty where none is so close."""
+    return next(iter(get_close_matches(name, known, n=1, cutoff=TYPO)), "")
+
+
 def unknown(kind: str, name: str, known: list[str], listed: bool = False) -> BadInput:
     """The answer to a name nobody knows: what was meant, or what there is; both if `listed`."""
-    close = get_close_matches(name, known, n=1, cutoff=0.5)
-    names = f"known are: {', '.join(known)}"
-    hint = f"did you mean {close[0]!r}{f' ({names})' if listed else ''}?" if close else f"{names}." if known else "there are none."
+    close, names = closest(name, known), f"known are: {', '.join(known)}"
+    hint = f"did you mean {close!r}{f' ({names})' if listed else ''}?" if close else f"{names}." if known else "there are none."
     return BadInput(f"unknown {kind} {name!r}; {hint}")

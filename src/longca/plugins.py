@@ -6,7 +6,7 @@ import hashlib
 import importlib.util
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import combinations
 from pathlib import Path
 from types import ModuleType
@@ -110,8 +110,14 @@ def refuse_taken(defined: Mapping[str, Any], taken: Mapping[str, Any], path: str
             raise BadInput(f"the plugin {path} calls its {what} {name!r}, which is a {what} of LongCA; choose another name.")
 
 
-def refuse_twice(defined: Mapping[str, Any], plugged: Mapping[str, Any], path: str | Path, what: str) -> None:
-    """Raises BadInput where two plugin files use one name; loading one file twice is allowed."""
-    for name in defined:
-        if name in plugged and plugged[name].__module__ != defined[name].__module__:
-            raise BadInput(f"the plugin {path} calls its {what} {name!r}, as another plugin does; choose another name.")
+def refuse_twice(names: Iterable[str], files: Mapping[str, str | Path], path: str | Path, what: str) -> None:
+    """Raises BadInput where another plugin file has one of these names; `files` are those of the names that are loaded. One file may be
+    loaded twice."""
+    for name in names:
+        if name in files and Path(files[name]).resolve() != Path(path).resolve():
+            raise BadInput(f"the plugins {files[name]} and {path} both have a {what} of the name {name!r}; choose another name for one.")
+
+
+def files_of(plugged: Mapping[str, type]) -> dict[str, str]:
+    """Returns the files that loaded classes come from."""
+    return {name: str(sys.modules[defined.__module__].__file__) for name, defined in plugged.items()}

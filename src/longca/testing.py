@@ -45,7 +45,7 @@ def assert_correct(
     `kernel` is a function decorated with @longca.kernel, a class derived from longca.Kernel or an object of it, a name, or the path of a
     plugin file. `masks` are names, files, expressions, patterns such as longca.masks.causal, or Mask objects. They have 512 tokens, unless
     `seqlen` or a Mask object sets another length. If masks are named, the kernel must support them. With `masks="all"`, masks that the
-    kernel does not support are skipped. `trials=False` skips the trials: another scale, rows without keys, ring steps, strided inputs.
+    kernel does not support are skipped. `trials=False` runs no trials (docs/check.md).
 
     >>> assert_correct(my_kernel, masks=["causal", "share_question"])
     """

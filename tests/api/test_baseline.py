@@ -163,6 +163,22 @@ def test_a_history_has_a_line_per_cell_and_commit(write: Write, capsys: pytest.C
     assert [row["commit"] for row in rows if row["step"]] == ["run-11"]
 
 
+@pytest.mark.parametrize("count", [12, 200])
+def test_two_journals_have_the_numbers_of_compare(count: int, write: Write) -> None:
+    """Skewed times, of which the ratio of the medians is another one."""
+    rng = np.random.default_rng(3)
+    before, after = (level * (1 + rng.gamma(0.5, spread, count)) for level, spread in ((1.0, 0.1), (1.8, 0.02)))
+    a, b = (write(name, [make_record(list(times))]) for name, times in (("a", before), ("b", after)))
+    (row,) = longca.compare(a, b).rows
+    shifts = np.log(after[:, None] / before[None, :])
+    assert row["ratio"] == pytest.approx(np.exp(np.median(shifts)))
+    last = longca.history(a, b).rows[-1]
+    assert last["ratio"] == row["ratio"]
+    percents = [f"{100 * (row[name] - 1):+.1f}" for name in ("ratio", "low", "high")]
+    assert last["step"] == f"SLOWER {percents[0]} % ({percents[1]} to {percents[2]} %)"
+    assert abs(row["ratio"] - row["b_ms"] / row["a_ms"]) > 0.001
+
+
 def test_a_history_finds_what_creeps(commits: list[Path]) -> None:
     found = longca.history(*commits, threshold="5%")
     assert not found.ok

@@ -13,6 +13,7 @@ import torch
 
 import longca
 from longca.cli import main
+from longca.errors import BadInput
 from longca.testing import assert_correct
 
 SMALL: dict[str, Any] = {"seqlens": 96, "heads": "2:1", "head_dims": 16, "device": "cpu"}
@@ -43,6 +44,12 @@ def refuse_all_but_causal(mask: Any, case: Any) -> Any:
 
 
 causal_alone = longca.kernel(name="causal_alone", lower=refuse_all_but_causal)(attend)
+
+
+def test_two_kernels_of_one_name_are_refused() -> None:
+    other = longca.kernel(name="right")(lambda q, k, v, mask, scale: q)
+    with pytest.raises(BadInput, match=r"^two of the kernels have the name 'right'; choose another name for one\.$"):
+        longca.verify([right, other], masks="causal", **SMALL)
 
 
 def test_findings_are_rows_and_tables() -> None:

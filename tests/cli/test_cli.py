@@ -184,6 +184,8 @@ def test_a_pattern_that_takes_long_is_said_to(monkeypatch: pytest.MonkeyPatch, c
 
 
 BAD = [
+    (["nosuch"], f"unknown command 'nosuch'; known are: {', '.join(verbs())}."),
+    (["verify", "--kernels", "torch", "--dtype", "fp8"], "unknown dtype 'fp8'; known are: bf16, fp16, fp32, fp64."),
     (["lss"], "unknown command 'lss'; did you mean 'ls'?"),
     (["ls", "mask"], "unknown listing 'mask'; did you mean 'masks'?"),
     (["ls", "--jsn"], "unrecognized arguments: --jsn (did you mean --json?); see `longca ls --help`."),

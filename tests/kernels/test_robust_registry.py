@@ -12,6 +12,7 @@ from longca.cli import main
 from longca.errors import BadInput, Unavailable
 from longca.kernels import registry
 from longca.kernels.overview import overview
+from longca.parallel import registry as methods
 
 KERNEL = "import longca\n@longca.kernel(name='{name}')\ndef f(q, k, v, mask, scale):\n    {body}\n"
 
@@ -32,8 +33,41 @@ def test_two_plugins_of_one_name_are_refused_and_one_twice_is_not(tmp_path: Path
     first, second = write(tmp_path / "a", "same"), write(tmp_path / "b", "same")
     registry.load_plugin(first)
     registry.load_plugin(first)
-    with pytest.raises(BadInput, match="as another plugin does"):
+    with pytest.raises(BadInput) as refused:
         registry.load_plugin(second)
+    sentence = f"the plugins {first} and {second} both have a kernel of the name 'same'; choose another name for one."
+    assert str(refused.value) == sentence
+
+
+@pytest.mark.parametrize(("command", "flags"), [("verify", []), ("run", ["--dry-run"])])
+def test_two_plugin_flags_of_one_name_are_refused_too(
+    command: str, flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each file is loaded in a process of its own, where the other is not known."""
+    first, second = write(tmp_path / "a", "same"), write(tmp_path / "b", "same")
+    small = ["--masks", "causal", "--seqlens", "64", "--heads", "2:1", "--head-dim", "16", "--device", "cpu", *flags]
+    assert main([command, "--plugin", first, "--plugin", second, *small]) == 2
+    assert (
+        capsys.readouterr().err
+        == f"longca: the plugins {first} and {second} both have a kernel of the name 'same'; choose another name for one.\n"
+    )
+    again = str(tmp_path / "b" / ".." / "a" / "plugin.py")
+    main([command, "--plugin", first, "--plugin", again, *small])
+    assert "both have a kernel" not in capsys.readouterr().err
+
+
+METHOD = "from longca.parallel.methods.ulysses import Ulysses\nclass Mine(Ulysses):\n    name = 'mine'\n"
+
+
+def test_two_methods_of_one_name_are_refused_and_one_twice_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(methods, "_plugins", {})
+    first, second = tmp_path / "a.py", tmp_path / "b.py"
+    for file in (first, second):
+        file.write_text(METHOD)
+    assert methods.load_plugin(first) == methods.load_plugin(first) == ["mine"]
+    with pytest.raises(BadInput) as refused:
+        methods.load_plugin(second)
+    assert str(refused.value) == f"the plugins {first} and {second} both have a method of the name 'mine'; choose another name for one."
 
 
 def test_a_plugin_that_exits_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -119,6 +119,18 @@ def test_the_verb_writes_files_and_says_what_is_missing(tmp_path: Path, capsys: 
     assert "cannot write" in errors
 
 
+@pytest.mark.parametrize("flag", ["--md", "--csv", "--hud"])
+def test_a_journal_without_records_is_one_sentence_as_for_the_report(flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "results.jsonl").write_text("")
+    (tmp_path / "env.json").write_text("{}")
+    said = []
+    for command in (["export", str(tmp_path), flag], ["report", str(tmp_path), "-o", str(tmp_path / "page.html")]):
+        assert main(command) == 2
+        said.append(capsys.readouterr())
+    assert said[0] == said[1]
+    assert said[0] == ("", f"longca: there is no record in {tmp_path}; give a folder in which `longca run` measured something.\n")
+
+
 @pytest.mark.parametrize("way", ["csv", "md", "hud"])
 def test_the_folder_may_stand_before_or_behind_a_flag(way: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = str(tmp_path / "x")

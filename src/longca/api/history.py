@@ -38,18 +38,13 @@ class History(Shown):
         return describe_all([line.cell for line in self.history.lines])
 
     def _rows(self, line: Line, name: list[str]) -> list[dict[str, Any]]:
-        rows, before = [], None
-        for number, record in enumerate(line.records):
-            if record is None:
-                continue
-            ms = record.times.median if record.ok else None
-            rows.append(
-                dict(zip(NAMES, name, strict=True))
-                | {"commit": self.history.commits[number], "ms": ms, "ratio": ms / before if ms and before else None}
-                | {"step": self._step(line, number)}
-            )
-            before = ms or before
-        return rows
+        return [
+            dict(zip(NAMES, name, strict=True))
+            | {"commit": self.history.commits[number], "ms": record.times.median if record.ok else None}
+            | {"ratio": ratio.value if (ratio := line.change(number)) else None, "step": self._step(line, number)}
+            for number, record in enumerate(line.records)
+            if record is not None
+        ]
 
     def _step(self, line: Line, number: int) -> str:
         """What is to be said of one cell in one journal."""
@@ -74,8 +69,8 @@ class History(Shown):
         shown = [
             [*name, row["commit"], "" if row["ms"] is None else f"{row['ms']:.4g} ms", _percent(row["ratio"]), row["step"]]
             for line, name in zip(lines, self._names(), strict=True)
-            for row in self._rows(line, name)
             if everything or line.changed
+            for row in self._rows(line, name)
         ]
         table: list[Part] = [Table("", [*NAMES, "commit", "time", "change", "step"], shown), ""] if shown else []
         slower = sum(line.slower for line in lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from os import PathLike, fspath
 from typing import Any
 
@@ -49,6 +50,9 @@ def asked(kernels: Any) -> Asked:
         else:
             registry.refuse_no_kernel(entry)
             objects.append(entry)
+    for first, second in combinations(objects, 2):
+        if first is not second and registry.label_of(first) == registry.label_of(second):
+            raise BadInput(f"two of the kernels have the name {registry.label_of(first)!r}; choose another name for one.")
     if not (names or files or objects):
         raise BadInput("kernels is empty; give a name, a plugin file or a kernel, or leave it out.")
     return Asked(tuple(names), tuple(files), tuple(objects))

@@ -42,7 +42,7 @@ from longca.results.record import TENSORS, Pass, TensorError
 from longca.results.tables import Table
 from longca.text import format_extras, parse_dims, parse_heads, parse_size
 
-REPORTED = ("wrong", "error", "timeout", "oom", "unavailable", "unsupported")  # statuses with a sentence below the table
+REPORTED = ("wrong", "error", "timeout", "oom", "unavailable", "unsupported", "skipped")  # statuses with a sentence below the table
 
 
 @dataclass(frozen=True, kw_only=True)

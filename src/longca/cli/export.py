@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from longca.results.export import WRITERS, write_parquet
-    from longca.results.reading import read_all
+    from longca.results.reading import read_some
 
     asked = {name: getattr(args, name) for name in WRITERS if getattr(args, name) is not None}
     folders, targets = _folders_first(args.folders, asked)
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     if len(printed) > 1:
         raise BadInput(f"{' and '.join(printed)} cannot all be printed; give all but one of them a FILE.")
     say_lacks(folders)
-    results = read_all(folders)
+    results = read_some(folders)
     for name, target in targets.items():
         text = WRITERS[name](results)
         if target == "-":

@@ -21,4 +21,4 @@ def changes(results: Results) -> list[Cell]:
         own = sorted(several, key=lambda record: (results.environment(record).date or "", record.versions is not None))
         if len(own) > 1 and id(own[-1]) not in replaced:
             pairs.append((own[-2], own[-1]))
-    return judge(pairs, PRACTICAL, busy=False)
+    return judge(pairs, PRACTICAL)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from longca.compare.journals import busy_sentence, find_differences, read_journal, refuse_several_devices
 from longca.compare.plateaus import Change, Plateaus, find_plateaus
+from longca.compare.ratio import Ratio, ratio
 from longca.compare.verdicts import Verdict, is_unsteady
 from longca.errors import BadInput
 from longca.results.files import journals_below
@@ -38,6 +39,12 @@ class Line:
     @property
     def cell(self) -> Record:
         return next(record for record in self.records if record is not None)
+
+    def change(self, number: int) -> Ratio | None:
+        """The ratio of a time to the one before, as `compare` estimates it; None where there is none."""
+        times = [record.times for record in self.records[: number + 1] if record is not None and record.ok]
+        last = self.records[number]
+        return ratio(times[-2].samples, times[-1].samples) if last is not None and last.ok and len(times) > 1 else None
 
     @property
     def changed(self) -> bool:

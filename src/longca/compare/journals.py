@@ -10,7 +10,7 @@ from typing import Any
 
 from longca.compare.matching import match
 from longca.compare.ratio import CONFIDENCE
-from longca.compare.verdicts import REGRESSIONS, Cell, Verdict, is_skipped, is_unsteady, judge
+from longca.compare.verdicts import FAR, REGRESSIONS, Cell, Verdict, is_skipped, is_unsteady, judge
 from longca.errors import BadInput
 from longca.results.ranking import PRACTICAL
 from longca.results.reading import Results, read
@@ -93,9 +93,9 @@ def compare(before: str | Path, after: str | Path, threshold: float = PRACTICAL,
     if differences and not force:
         apart = "; and in ".join(differences)
         raise BadInput(f"{before} and {after} differ in {apart}; `longca compare --force` compares them anyway.")
-    busy = [sentence for folder, side in ((before, a), (after, b)) if (sentence := busy_sentence(folder, side))]
-    cells = judge(matches.pairs, threshold, bool(busy))
-    return Comparison(threshold, cells, matches.only_before, matches.only_after, differences, busy)
+    busy = {name: sentence for name, folder, side in (("A", before, a), ("B", after, b)) if (sentence := busy_sentence(folder, side))}
+    cells = judge(matches.pairs, threshold, list(busy))
+    return Comparison(threshold, cells, matches.only_before, matches.only_after, differences, list(busy.values()))
 
 
 def read_journal(folder: str | Path) -> Results:
@@ -114,8 +114,9 @@ def busy_sentence(name: str | Path, results: Results) -> str:
     kinds = {results.environment(record).device_kind for record in measured}
     if unsteady <= min((BUSY.get(kind or "", USUAL_BUSY) for kind in kinds), default=USUAL_BUSY) * len(measured):
         return ""
+    count = f"{unsteady} of {len(measured)} cells of {name} {'is' if unsteady == 1 else 'are'} unsteady"
     advice = "measure again on a quiet machine or with a larger --budget"
-    return f"{unsteady} of {len(measured)} cells of {name} are unsteady, so only changes by a factor of 3 or more are decided; {advice}."
+    return f"{count}, so none of its cells is trusted: only changes by a factor of {FAR:g} or more are decided; {advice}."
 
 
 def refuse_several_devices(name: str | Path, results: Results) -> None:

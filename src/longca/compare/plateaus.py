@@ -20,7 +20,7 @@ from longca.compare.verdicts import Verdict, decide
 from longca.results.record import Record
 
 CHANGES = (Verdict.SLOWER, Verdict.FASTER)
-MOST_SAMPLES = 100  # of a plateau; of more, evenly chosen ones count
+MOST_SAMPLES = 100  # of a plateau of several runs; of more, evenly chosen ones count
 CREEPING_RUNS, CREEPING = 4, 0.8  # runs of a creep at least, and Kendall's rank correlation of time and order
 
 
@@ -102,7 +102,10 @@ def _change(before: Sequence[int], after: Sequence[int], records: Sequence[Recor
 
 
 def _samples(records: Sequence[Record]) -> list[float]:
-    """The samples of all runs in their order; evenly chosen ones where there are many."""
+    """The samples of all runs in their order; evenly chosen ones where there are many. A single run has all of them, so that two runs are
+    compared as `longca compare` does."""
+    if len(records) == 1:
+        return list(records[0].times.samples)
     share = max(1, MOST_SAMPLES // len(records))
     return [sample for record in records for sample in _thinned(record.times.samples, share)]
 

@@ -43,8 +43,8 @@ class Cell(Struct, frozen=True, eq=False, gc=False):
     why: str = ""
 
 
-def judge(pairs: Sequence[tuple[Record, Record]], threshold: float, busy: bool) -> list[Cell]:
-    """The cells of these pairs, worst first. Where a machine was `busy`, only changes by more than `FAR` are decided."""
+def judge(pairs: Sequence[tuple[Record, Record]], threshold: float, busy: Sequence[str] = ()) -> list[Cell]:
+    """The cells of these pairs, worst first. Where the machine was busy on a side (A, B), only changes by more than `FAR` are decided."""
     measured = [(a, b) for a, b in pairs if a.ok and b.ok]
     intervals = ratios([(a.times.samples, b.times.samples) for a, b in measured])
     cells = [_measured(a, b, ratio, threshold, busy) for (a, b), ratio in zip(measured, intervals, strict=True)]
@@ -62,17 +62,30 @@ def decide(ratio: Ratio, threshold: float) -> Verdict:
     return Verdict.SAME if ratio.low >= 1 / limit and ratio.high <= limit else Verdict.UNCLEAR
 
 
+def why_open(ratio: Ratio, threshold: float) -> str:
+    """Why `decide` leaves a ratio open."""
+    if not ratio.known:
+        return f"fewer than {ENOUGH_SAMPLES} samples on a side"
+    limit = 1 + threshold
+    if ratio.low > limit or ratio.high < 1 / limit:
+        return "a drift or step within a run may explain it"
+    return f"the interval {'is wide because of drift' if ratio.drifting else f'crosses the threshold of {100 * threshold:g} %'}"
+
+
 def is_unsteady(record: Record) -> bool:
     """Whether the run did not know the median to `LOOSE`; a cell that only missed a stricter target is not unsteady."""
     spread = record.times.spread
     return bool(record.noisy) and (spread is None or spread > LOOSE)
 
 
-def _measured(a: Record, b: Record, ratio: Ratio, threshold: float, busy: bool) -> Cell:
+def _measured(a: Record, b: Record, ratio: Ratio, threshold: float, busy: Sequence[str]) -> Cell:
     far = max(ratio.value, 1 / ratio.value) >= FAR
     verdict = _far(a.times, b.times) if far else None
-    if verdict is None:
-        verdict = Verdict.UNCLEAR if busy or is_unsteady(a) or is_unsteady(b) else decide(ratio, threshold)
+    if verdict is None and (doubt := _doubt(a, b, busy)):
+        return Cell(Verdict.UNCLEAR, a, b, ratio, doubt)
+    verdict = verdict or decide(ratio, threshold)
+    if verdict is Verdict.UNCLEAR:
+        return Cell(verdict, a, b, ratio, why_open(ratio, threshold))
     if verdict in (Verdict.SLOWER, Verdict.FASTER) and a.clock_mhz and b.clock_mhz:
         factor = b.clock_mhz / a.clock_mhz
         in_cycles = ratio.value * factor
@@ -80,6 +93,14 @@ def _measured(a: Record, b: Record, ratio: Ratio, threshold: float, busy: bool) 
         if not remains:
             return Cell(Verdict.UNCLEAR, a, b, ratio, f"the SM clock explains it ({a.clock_mhz:.0f} and {b.clock_mhz:.0f} MHz)")
     return Cell(verdict, a, b, ratio)
+
+
+def _doubt(a: Record, b: Record, busy: Sequence[str]) -> str:
+    """Why the times of a cell are not trusted; empty where they are."""
+    unsteady = [side for side, record in (("A", a), ("B", b)) if is_unsteady(record)]
+    words = [f"{' and '.join(unsteady)} unsteady"] if unsteady else []
+    others = [side for side in busy if side not in unsteady]
+    return "; ".join([*words, *([f"busy machine in {' and '.join(others)}"] if others else [])])
 
 
 def _far(a: Times, b: Times) -> Verdict | None:

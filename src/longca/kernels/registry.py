@@ -22,7 +22,17 @@ from longca.kernels.base import Answer, Case, CompileCache, Kernel, No, Prepared
 from longca.kernels.plugin import refuse_settings
 from longca.masks import AnyMask
 from longca.masks.own import of_module
-from longca.plugins import PREFIX, defined_in, import_file, nameless_in, refuse_odd_name, refuse_same_names, refuse_taken, refuse_twice
+from longca.plugins import (
+    PREFIX,
+    defined_in,
+    files_of,
+    import_file,
+    nameless_in,
+    refuse_odd_name,
+    refuse_same_names,
+    refuse_taken,
+    refuse_twice,
+)
 
 _plugins: dict[str, type[Kernel]] = {}
 _lent: dict[str, Kernel | type[Kernel]] = {}  # kernels that a caller of the Python API gave as objects, while it runs
@@ -78,7 +88,7 @@ def load_plugin(path: str | Path) -> list[str]:
     for kernel in defined.values():
         _refuse_incomplete(kernel, path)
     refuse_taken(defined, _own(), path, "kernel")
-    refuse_twice(defined, _plugins, path, "kernel")
+    refuse_twice(defined, files_of(_plugins), path, "kernel")
     _plugins.update(defined)
     return list(defined)
 

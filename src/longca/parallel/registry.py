@@ -18,7 +18,7 @@ from longca.parallel import methods
 from longca.parallel.grid import Grid
 from longca.parallel.method import KERNEL, RANKS_PER_NODE, Method, Plan, make_plan
 from longca.parallel.options import Options
-from longca.plugins import defined_in, import_file, refuse_taken, refuse_twice
+from longca.plugins import defined_in, files_of, import_file, refuse_taken, refuse_twice
 
 _plugins: dict[str, type[Method]] = {}
 
@@ -46,7 +46,7 @@ def load_plugin(path: str | Path) -> list[str]:
     """Adds the methods of a user's file and returns their names."""
     defined = defined_in(import_file(path, "method"), Method)
     refuse_taken(defined, _own(), path, "method")
-    refuse_twice(defined, _plugins, path, "method")
+    refuse_twice(defined, files_of(_plugins), path, "method")
     _plugins.update(defined)
     return list(defined)
 

@@ -91,7 +91,8 @@ def read_blocks(path: Path) -> Iterator[bytes]:
             while block := lines.read(BLOCK):
                 yield block + lines.readline()
     except (OSError, *DAMAGE) as error:
-        raise BadInput(f"cannot read {file}: {getattr(error, 'strerror', None) or str(error).rstrip('.')}.") from error
+        told = getattr(error, "strerror", None)  # by the system; a library that unpacks tells what it expected
+        raise BadInput(f"cannot read {file}: {told or 'it is damaged or incomplete; copy it again'}.") from error
 
 
 def results_file(folder: Path) -> Path:

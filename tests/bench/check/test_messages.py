@@ -1,6 +1,6 @@
 """What is said of a wrong kernel: on which data, in which calls, and with as many digits as it takes."""
 
-from longca.bench.check.verdict import UNSTEADY, Compared, Error, Verdict, tell_apart
+from longca.bench.check.verdict import KEPT, UNSTEADY, Compared, Error, Verdict, tell_apart
 
 
 def verdict_of(*calls: tuple[str, bool]) -> Verdict:
@@ -30,6 +30,12 @@ def test_the_data_and_the_calls_that_are_wrong_are_named() -> None:
     assert verdict_of(*repeated).reason == f"{UNSTEADY}, wrong in 1 of 4 calls, first in call 2: {wrong}"
     repeated = [("plain", True), ("plain", True), ("loud", False), ("loud", False)]
     assert verdict_of(*repeated).reason == f"only on data with loud edges and large scores: {wrong}"
+
+
+def test_results_that_are_kept_are_not_blamed_on_the_data() -> None:
+    verdict = verdict_of(("plain", True), ("loud", False))
+    verdict.kept = ["out", "lse"]
+    assert verdict.reason == f"it returns the out and lse {KEPT}: out is off by 3 at token 1, head 0, allowed 2"
 
 
 def test_wrong_results_that_differ_on_equal_data_are_not_blamed_on_the_data() -> None:

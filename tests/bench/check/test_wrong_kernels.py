@@ -14,7 +14,7 @@ from longca.bench.check.check import check_kernel
 from longca.bench.check.reference import reference
 from longca.bench.check.trial_names import TrialName, trials_on
 from longca.bench.check.trials import Asked, run_trial
-from longca.bench.check.verdict import UNSTEADY, Verdict
+from longca.bench.check.verdict import KEPT, UNSTEADY, Verdict
 from longca.bench.one_device import job as one_job
 from longca.bench.one_device.messages import Answer, WorkerJob
 from longca.bench.one_device.session import Session
@@ -58,6 +58,8 @@ WRONG = {
     "late_on_a_thread": Found("", "check"),  # what it says depends on when the thread writes
     "no_maximum": Found("only on data with loud edges and large scores: out holds infinity", "check"),
     "wrong_large_scores_backward": Found("only on data with loud edges and large scores: dq is off by", "check"),
+    "scales_without_gradients": Found("out is off by", TrialName.NO_GRAD),
+    "keeps_out_without_gradients": Found(f"it returns the out {KEPT}: out is off by", TrialName.NO_GRAD),
     "ignores_scale": Found("out is off by", TrialName.SCALE),
     "ignores_scale_backward": Found("dq is off by", TrialName.SCALE),
     "nan_in_blind_rows": Found("out holds NaN at token 100, head 0", TrialName.BLIND_ROWS),
@@ -110,10 +112,10 @@ def by_run(name: str, found: Found) -> str:
     return wrong[0].reason if wrong else ""
 
 
-def timed(name: str, mask: Mask, passes: tuple[Pass, ...], dtype: str) -> dict[Pass, Outcome]:
-    """The outcomes of a job with a causal mask."""
+def timed(name: str, mask: Mask, passes: tuple[Pass, ...], dtype: str, grad: bool = True) -> dict[Pass, Outcome]:
+    """The outcomes of a job with a causal mask; without `grad`, of a forward alone."""
     shape = dict(seqlen=mask.seqlen_q, heads_q=4, heads_kv=2, head_dim=16, head_dim_v=16, dtype=dtype)
-    cells = [Cell(kernel=name, mask="causal", pass_=pass_, **shape) for pass_ in passes]
+    cells = [Cell(kernel=name, mask="causal", pass_=pass_, grad=grad, **shape) for pass_ in passes]
     session, job = Session(lambda phase: None, "a CPU"), WorkerJob(cells=cells, digest=mask.digest, clock=QUICK)
     session.configure(job)
     try:
@@ -144,6 +146,16 @@ def test_a_wrong_kernel_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_race_shows_in_the_timed_calls_too() -> None:
     load("wrong_now_and_then")
     assert by_run("wrong_now_and_then", WRONG["wrong_now_and_then"]).startswith("its timed calls disagree: out of tokens ")
+
+
+@pytest.mark.parametrize("name", [name for name, found in WRONG.items() if found.by is TrialName.NO_GRAD])
+def test_a_forward_alone_is_checked_without_gradients(name: str) -> None:
+    """As `longca run --passes fwd` has it; beside a backward, the forward records gradients, where these kernels are right."""
+    load(name)
+    found, mask = WRONG[name], masks.causal(WRONG[name].tokens)
+    assert timed(name, mask, (Pass.FWD, Pass.BWD), found.dtype)[Pass.FWD].status is Status.OK
+    alone = timed(name, mask, (Pass.FWD,), found.dtype, grad=False)[Pass.FWD]
+    assert (alone.status, alone.reason.startswith(found.words)) == (Status.WRONG, True)
 
 
 def test_each_wrong_kernel_is_tried() -> None:

@@ -56,7 +56,10 @@ WRONG = [
     ('{"mask": 5, "seqlen": 8}', "FILE line 1: mask must be a text, not 5."),
     ('{"mask": "causal"}', "FILE line 1 needs a seqlen of 1 or more, or documents."),
     ('{"mask": "causal", "seqlen": 0}', "FILE line 1: seqlen must be a whole number of 1 or more, not 0."),
-    ('{"mask": "causal", "seqlen": 8, "lengths": [8]}', "unknown setting in FILE line 1: 'lengths'; did you mean 'documents'?"),
+    (
+        '{"mask": "causal", "seqlen": 8, "lengths": [8]}',
+        "unknown setting in FILE line 1: 'lengths'; known are: mask, seqlen, documents, params, seed.",
+    ),
     ('{"mask": "full_document", "documents": [3, 0]}', "FILE line 1: documents[1] must be a whole number of 1 or more, not 0."),
     (
         '{"mask": "full_document", "documents": []}',

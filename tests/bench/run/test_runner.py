@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -22,6 +23,7 @@ from longca.results import metrics
 from longca.results.files import read_masks, read_results
 from longca.results.journal import Journal
 from longca.results.record import Outcome, Pass, Record, Status, TensorError, Times
+from longca.results.settings import ClockSettings
 
 SUITE = Suite(masks=("causal",), seqlens=(64, 65), passes=(Pass.FWD, Pass.BWD), heads=("2:1",), head_dims=("8",), dtypes=("fp32",))
 OK = Outcome(status=Status.OK, ms=Times(1.0, 1.0, 1.0, [1.0]), check={"out": TensorError(0.1, 1.0)})  # the speed is the cell's
@@ -106,6 +108,24 @@ def test_a_second_run_measures_nothing_and_gives_the_same_records(tmp_path: Path
     second = run(Answered(), tmp_path)
     assert (second.measured, second.results.records) == (0, first.results.records)
     assert f"resuming {tmp_path}: 4 of 4 cells are done." in capsys.readouterr().err
+
+
+def test_times_of_other_clock_settings_are_kept_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(**clock: Any) -> list[str]:
+        run(Answered(suite=replace(SUITE, clock=ClockSettings(**clock))), tmp_path)
+        return capsys.readouterr().err.splitlines()
+
+    assert not any("other settings" in line for line in said(budget_s=2.0))
+    assert not any("other settings" in line for line in said(budget_s=2))
+    *_, line = said(budget_s=3.0, least=7)
+    settings = "budget_s 2, now 3; least 5, now 7"
+    assert line == f"4 cells of it were measured with other settings of the clock ({settings}); another --out measures them again."
+
+
+def test_a_cell_without_a_time_has_no_clock_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(Answered(REFUSED), tmp_path)
+    assert run(Answered(REFUSED, suite=replace(SUITE, clock=ClockSettings(budget_s=3.0))), tmp_path).measured == 0
+    assert "other settings" not in capsys.readouterr().err
 
 
 def test_cells_that_are_missing_are_measured_and_others_are_not(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ Beside the inputs and outputs of a call, only the outputs of the call before are
 device's memory is the kernel's.
 
 A kernel that is wrong is called again on the same data: where another call is right, or wrong in another way, the data is not to blame.
-It stays wrong if a later call raises; the verdict is told before that call, so that it is known even if the call never returns.
+Nor is it where a wrong result is the right one of the call before, on other data: then the kernel keeps results. A wrong kernel stays wrong
+if a later call raises; the verdict is told before that call, so that it is known even if the call never returns.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class Subject(Protocol):
 
 
 class KernelSubject:
-    """A prepared kernel."""
+    """A prepared kernel. As in `longca.attention`, torch records gradients only in a forward whose backward is autograd's: a forward alone
+    runs as in inference."""
 
     def __init__(self, kernel: Kernel, attention: Attention, case: Case) -> None:
         self._attention, self._autograd = attention, kernel.backward == "autograd" and case.backward
@@ -65,11 +67,13 @@ class KernelSubject:
         given = (*inputs[:3], *(() if inputs.sinks is None else (inputs.sinks,)))
         self._given = tuple(x.detach().requires_grad_() for x in given) if self._autograd else given
         attention = self._attention
-        answer: object = attention.forward(*self._given) if inputs.sinks is None else attention.forward_with_sinks(*self._given)
+        with torch.set_grad_enabled(self._autograd):
+            answer: object = attention.forward(*self._given) if inputs.sinks is None else attention.forward_with_sinks(*self._given)
         if isinstance(answer, tuple | list) and len(answer) == 2:
             self._kept = tuple(answer)
         return answer
 
+    @torch.no_grad()
     def backward(self, inputs: Inputs) -> object:
         q, k, v, *sinks = self._given
         out, lse = self._kept
@@ -189,12 +193,13 @@ class _Caller:
         """Calls the subject on a data set; where the first call on it is wrong, calls again and returns True."""
         inputs = self.inputs(data_set)
         outputs, own = self.call(inputs, data_set)
+        own.kept = self._kept(outputs, data_set, own, verdict)
         verdict.join(own)
         self.earlier = outputs
         if not verdict.ok:
             tell_wrong(verdict)
         first_wrong = [call for call in verdict.compared if call.data_set == data_set] == [Compared(data_set, False)]
-        if not first_wrong or not verdict.steady or differ_on is None:
+        if not first_wrong or not verdict.steady or verdict.kept or differ_on is None:
             return False
         self.call_again(inputs, data_set, partial(differ_on, data_set, outputs.tensors), verdict)
         return True
@@ -220,6 +225,15 @@ class _Caller:
                 _refuse_changed(outputs, "it returns before its work is done: later work changes", verdict)
                 verdict.compared.append(Compared(data_set, verdict.ok))
         return outputs, verdict
+
+    def _kept(self, outputs: Fingerprinted, data_set: str, own: Verdict, verdict: Verdict) -> list[str]:
+        """The wrong tensors of a call that are, to the bit, the right ones of the call before on other data."""
+        before = verdict.compared[-1] if verdict.compared else None
+        wrong = [name for name, error in own.errors.items() if not error.ok]
+        if not wrong or self.earlier is None or before is None or not before.ok or before.data_set == data_set:
+            return []
+        unlike = self.earlier.unlike(outputs.tensors)
+        return [name for name in wrong if name not in unlike]
 
     def call_again(self, inputs: Inputs, data_set: str, differs: Callable[[Tensors], bool], verdict: Verdict) -> None:
         """Calls a wrong subject on the same data until another outcome comes: it is right, or wrong in another way."""

@@ -10,6 +10,7 @@ TRIAL_TOKENS = 256
 class TrialName(StrEnum):
     """What is tried once per kernel besides its masks."""
 
+    NO_GRAD = "forward under no_grad"
     SCALE = "another scale"
     SOFTCAP = "capped scores"
     SINKS = "attention sinks"
@@ -19,7 +20,7 @@ class TrialName(StrEnum):
     STREAM = "another stream"
 
 
-OPTIONAL = (TrialName.SOFTCAP, TrialName.SINKS)  # a kernel without them is none the worse, so a refusal is not reported
+OPTIONAL = (TrialName.SOFTCAP, TrialName.SINKS)  # a kernel without them is none the worse, so a refused trial is skipped
 
 
 def trials_on(device: str) -> list[TrialName]:

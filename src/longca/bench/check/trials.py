@@ -1,5 +1,6 @@
 """Trials of a kernel at a short length: what no mask at the default settings shows, and what rings and users rely on.
 
+- a forward alone under torch.no_grad(), as in inference: a kernel may take another way there;
 - another scale than 1/sqrt(head size);
 - a softcap, and attention sinks;
 - rows without visible keys, whose out and gradients are 0 and whose lse is -inf;
@@ -102,6 +103,11 @@ def _first(asked: Asked, candidates: list[AnyMask], **changes: object) -> tuple[
     raise refusal
 
 
+@torch.no_grad()
+def _no_grad(asked: Asked) -> Tried:
+    return _plainly(replace(asked, passes=(False,)), asked.masks)
+
+
 def _another_scale(asked: Asked) -> Tried:
     return _plainly(asked, asked.masks, scale=OTHER_SCALE * asked.case.head_dim**-0.5)
 
@@ -174,6 +180,7 @@ class _RingSubject:
         self._steps = steps
         self._out, self._lse = torch.empty(0), torch.empty(0)
 
+    @torch.no_grad()
     def forward(self, inputs: Inputs) -> object:
         parts = [step.attention.forward(inputs.q, step.cut(inputs.k), step.cut(inputs.v)) for step in self._steps]
         lse_of = torch.stack([lse for _, lse in parts if lse is not None])
@@ -186,6 +193,7 @@ class _RingSubject:
         self._out = in_layout(merged.to(inputs.q.dtype), self._steps[0].kernel.layout)
         return self._out, self._lse
 
+    @torch.no_grad()
     def backward(self, inputs: Inputs) -> object:
         (q, k, v, dout), sinks = inputs, inputs.sinks
         parts = [step.attention.backward(dout, q, step.cut(k), step.cut(v), self._out, self._lse) for step in self._steps]
@@ -287,6 +295,7 @@ def _arrive_late(tensors: Sequence[torch.Tensor], numbers: Sequence[torch.Tensor
 
 
 _TRIALS: dict[TrialName, Callable[[Asked], Tried]] = {
+    TrialName.NO_GRAD: _no_grad,
     TrialName.SCALE: _another_scale,
     TrialName.SOFTCAP: _softcap,
     TrialName.SINKS: _sinks,

@@ -10,6 +10,7 @@ from longca.results.record import Check, TensorError
 from longca.text import with_remark
 
 UNSTEADY = "it gives different results on equal data (look for a race, memory that is never written, or state kept between calls)"
+KEPT = "of an earlier call on other data (look for state kept between calls)"
 LATER = "in a later call"
 DATA_WORDS = {"plain": "plain data", "loud": "data with loud edges and large scores"}
 
@@ -73,6 +74,7 @@ class Verdict:
     first_ms: dict[str, float] = field(default_factory=dict)  # the wall time of the first call of each pass, in which kernels compile
     compared: list[Compared] = field(default_factory=list)  # in the order of the calls
     unequal: bool = False  # two wrong results on the same data differ from each other
+    kept: list[str] = field(default_factory=list)  # wrong tensors that are the right ones of an earlier call on other data
     raised: str = ""  # what a call raised after another one was wrong
 
     @property
@@ -100,7 +102,9 @@ class Verdict:
 
     @property
     def _only(self) -> str:
-        """On which data it is wrong, or in how many calls; empty where it is wrong in all of them in the same way."""
+        """On which data it is wrong, in how many calls, or which results it keeps; empty where it is wrong in all calls in the same way."""
+        if self.kept:
+            return f"it returns the {' and '.join(self.kept)} {KEPT}: "
         wrong = [number for number, call in enumerate(self.compared) if not call.ok]
         if not wrong or (self.steady and len(wrong) == len(self.compared)):
             return ""
@@ -112,5 +116,6 @@ class Verdict:
         """Adds the verdict on another call."""
         self.compared += other.compared
         self.problems += other.problems
+        self.kept += other.kept
         self.first_ms = other.first_ms | self.first_ms
         self.errors |= {name: error.joined(self.errors.get(name)) for name, error in other.errors.items()}

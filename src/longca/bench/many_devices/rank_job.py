@@ -85,16 +85,18 @@ class Timed(msgspec.Struct):
 
 
 class ProgramSubject:
-    """One rank's program, for the check."""
+    """One rank's program, called without gradients, as `longca.parallel.attention` calls it: a part that needs a graph makes it itself."""
 
     def __init__(self, program: Program, comm: Comm) -> None:
         self._program, self._comm = program, comm
         self._kept: Kept | None = None
 
+    @torch.no_grad()
     def forward(self, inputs: Inputs) -> object:
         out, self._kept = self._program.forward(*arguments(inputs))
         return out, self._kept.lse
 
+    @torch.no_grad()
     def backward(self, inputs: Inputs) -> object:
         """The gradients of this rank's tokens, and the sum of all ranks' dsinks."""
         assert self._kept is not None

@@ -17,6 +17,7 @@ from longca.bench.run.level import Level
 from longca.errors import BadInput, Unavailable
 from longca.kernels import registry
 from longca.kernels.base import No
+from longca.plugins import refuse_twice
 from longca.processes.lost import ChildLost
 from longca.results.record import Outcome, Status
 from longca.results.settings import Limits
@@ -65,5 +66,7 @@ def offered_by(paths: Sequence[str], device: str, limits: Limits, start: Start =
             outcome = Outcome(status=Status(lost.status), reason=lost.reason)
             failed[path] = Entry(label, plugin_versions(path), path, outcome)
             continue
+        loaded = {label.partition(":")[0]: entry.plugin for label, entry in kernels.items() if entry.plugin}
+        refuse_twice((label.partition(":")[0] for label in versions), loaded, path, "kernel")
         kernels |= {label: Entry(label, torch_version() | own, path) for label, own in versions.items()}
     return Offered(kernels, failed)

@@ -29,6 +29,8 @@ from longca.results.record import Check, Outcome, Params, Pass, Status
 from longca.results.settings import Limits
 from longca.text import format_dims, format_heads, format_memory
 
+NEED_NOT = "a kernel need not support this"  # why a trial is skipped
+NEVER_RIGHT = "it is correct on no mask"
 FAILED = (Status.WRONG, Status.ERROR, Status.TIMEOUT, Status.OOM)  # the kernel takes the mask and was not found right
 SHORT = 4096  # tokens below which the usual windows of 1024 hide little and drawn documents are often one
 Subject = tuple[str, str, str, str]  # kernel, heads, head size, dtype
@@ -109,9 +111,9 @@ def verify(
     say: Callable[[str], None] = say_nothing,
 ) -> Generator[Finding, None, None]:
     """Findings as they come, mask by mask, so that the reference of a mask is made once and used by all kernels; then the trials of each
-    kernel that is right on some mask, in every shape and dtype. Masks that show the same pairs are checked once. `show_output` gets the
-    name of a kernel of a plugin, and what it printed; `say` gets a sentence for a kernel that is silent for long."""
-    names, right = _same_masks(planned), dict[Subject, Job]()
+    kernel in every shape and dtype, which are skipped where it is right on no mask. Masks that show the same pairs are checked once.
+    `show_output` gets the name of a kernel of a plugin, and what it printed; `say` gets a sentence for a kernel that is silent for long."""
+    names, right, wrong = _same_masks(planned), dict[Subject, Job](), dict[Subject, Job]()
     with TemporaryDirectory(prefix="longca-verify-") as folder:
         workers = Workers(
             suite, catalogue, device, "", Path(folder), True, timed=False, repeats=repeats, show_output=show_output, start=start
@@ -121,16 +123,13 @@ def verify(
             for _, of_problem in groupby(make_jobs(distinct(planned), suite.limits.workers), lambda job: job.cell.problem):
                 for job in of_problem:
                     found = finding(job, dict(outcomes(job, workers)))
-                    if found.status is Status.OK:
-                        right.setdefault(subject(job.cell), job)
+                    (right if found.status is Status.OK else wrong).setdefault(subject(job.cell), job)
                     yield replace(found, mask=" = ".join(names[_shown(job.planned[0])]))
                 for reference in Path(folder).iterdir():  # of no use to the next problem
                     rmtree(reference, ignore_errors=True)
-            for job in right.values() if trials else ():
+            for own, job in (wrong | right).items() if trials else ():
                 for name in trials_on(device):
-                    tried = trial_finding(job, name, workers)
-                    if tried.status is not Status.UNSUPPORTED or name not in OPTIONAL:
-                        yield tried
+                    yield trial_finding(job, name, workers) if own in right else skipped_trial(job, name, NEVER_RIGHT)
         finally:
             workers.close()
 
@@ -142,32 +141,16 @@ def subject(cell: Cell) -> Subject:
 
 
 class CaseCount:
-    """How many cases `verify` has: the kernels on their masks, and all trials of all kernels. `done` includes trials that are left out, of
-    kernels that are right on no mask, and those that a kernel need not do, so that the total is known from the start."""
+    """How many findings `verify` has: those of the kernels on their masks, and of all trials of all kernels; and how many came."""
 
     def __init__(self, planned: Sequence[Planned], suite: Suite, device: str, trials: bool = True) -> None:
-        self._coming = [subject(job.cell) for job in make_jobs(distinct(planned), suite.limits.workers)]
-        self._trials = [trial_title(name) for name in trials_on(device)] if trials else []
-        self._never_right = set(self._coming)
-        self.total = len(self._coming) + len(self._never_right) * len(self._trials)
-        self.done = self._before_trials = 0
+        checked = [subject(job.cell) for job in make_jobs(distinct(planned), suite.limits.workers)]
+        self.total = len(checked) + len(set(checked)) * len(trials_on(device) if trials else ())
+        self.done = 0
 
     def add(self, finding: Finding) -> None:
-        """Counts a finding; they come in the order of the jobs, and trials last."""
-        if not self._coming:
-            self.done += self._skipped(finding.mask) + 1
-            return
-        checked = self._coming.pop(0)
-        if finding.status is Status.OK:
-            self._never_right.discard(checked)
+        """Counts a finding."""
         self.done += 1
-        if not self._coming:  # from now on it is known who has trials
-            self._before_trials = self.done = self.done + len(self._never_right) * len(self._trials)
-
-    def _skipped(self, trial: str) -> int:
-        """Returns how many trials before this one had no finding."""
-        number = (self.done - self._before_trials) % len(self._trials)
-        return (self._trials.index(trial) - number) % len(self._trials)
 
 
 def distinct(planned: Sequence[Planned]) -> list[Planned]:
@@ -189,17 +172,22 @@ def _shown(entry: Planned) -> tuple[int, str]:
 
 
 def trial_finding(job: Job, name: TrialName, workers: Workers) -> Finding:
-    """The finding of one trial of the kernel of a job."""
+    """The finding of one trial of the kernel of a job; one that it refuses and need not support is skipped."""
     alone = replace(job, planned=job.planned[:1])
     (outcome,) = dict(workers.attempt(alone, name)).values()
+    if outcome.status is Status.UNSUPPORTED and name in OPTIONAL:
+        return skipped_trial(job, name, NEED_NOT)
+    return _trial_finding(job, name, outcome)
+
+
+def skipped_trial(job: Job, name: TrialName, reason: str) -> Finding:
+    return _trial_finding(job, name, Outcome(status=Status.SKIPPED, reason=reason))
+
+
+def _trial_finding(job: Job, name: TrialName, outcome: Outcome) -> Finding:
     block_pattern = masks.has_blocks(job.cell.mask)  # there the mask of the job is tried too, at its own length
     seqlen = job.cell.seqlen if block_pattern else TRIAL_TOKENS
-    return _finding(job, outcome.variant, trial_title(name), seqlen, outcome.status, outcome.reason, outcome.check or {})
-
-
-def trial_title(name: TrialName) -> str:
-    """Returns what findings have in the place of a mask."""
-    return f"trial: {name}"
+    return _finding(job, outcome.variant, f"trial: {name}", seqlen, outcome.status, outcome.reason, outcome.check or {})
 
 
 def finding(job: Job, found: Mapping[Pass, Outcome]) -> Finding:

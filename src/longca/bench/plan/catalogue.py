@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 
 from longca.bench.plan.cells import make_cells
 from longca.bench.plan.suite import Suite
 from longca.bench.plan.versions import kernel_versions
-from longca.errors import unknown
+from longca.errors import closest, unknown
 from longca.kernels import registry
 from longca.kernels.base import Case, No
 from longca.masks import AnyMask, own
@@ -125,7 +124,7 @@ def _of_plugin(label: str, offered: Offered) -> Entry | None:
     if entry := next((entry for entry in offered.failed.values() if entry.label == name), None):
         return entry
     names = [*_known(offered), *(entry.label for entry in offered.failed.values())]
-    if get_close_matches(name, names, n=1, cutoff=0.5):
+    if closest(name, names):
         raise unknown("kernel", name, names)
     return next(iter(offered.failed.values()))
 

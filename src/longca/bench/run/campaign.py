@@ -9,6 +9,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from msgspec.structs import asdict
+
 from longca import masks
 from longca.bench.plan import jobs
 from longca.bench.plan.cell import key
@@ -27,6 +29,7 @@ from longca.results.files import read_environments, read_results
 from longca.results.journal import Journal
 from longca.results.reading import Results, latest, replaced
 from longca.results.record import Environment, Environments, Record
+from longca.results.settings import ClockSettings
 from longca.text import format_duration, plural
 
 Show = Callable[[int, TimeLeft], AbstractContextManager[runner.Watcher]]
@@ -97,6 +100,10 @@ def measure(
             if len(todo) < len(planned):
                 done = f"{len(planned) - len(todo)} of {plural(len(planned), 'cell')}"
                 watcher.say(f"resuming {out}: {done} {'is' if len(planned) == 1 else 'are'} done.")
+            measured_now = {entry.key for entry in todo}
+            kept = [believed[entry.key] for entry in planned if entry.key not in measured_now]
+            if note := other_clocks(kept, journal.environments, level.suite.clock):
+                watcher.say(note)
             if left.seconds > LONG_S:
                 watcher.say(f"{plural(len(todo), 'cell')} to measure: about {format_duration(left.seconds)}.")
             if level.device == "cuda":
@@ -108,6 +115,22 @@ def measure(
         written, environments = journal.written(), dict(journal.environments)
     records = without_doubtful(latest((written[entry.key] for entry in planned if entry.key in written), environments), environments)
     return Finished(Results(records, environments), ended.left, ended.interrupted, len(todo), seconds, executor.spent_s)
+
+
+def other_clocks(kept: Sequence[Record], environments: Environments, clock: ClockSettings) -> str:
+    """A sentence on times that are kept though they were measured with other settings of the clock; empty where there are none."""
+    now, count, other = asdict(clock), 0, dict[str, dict[str, None]]()  # what each setting was, in the order of the records
+    for record in kept:
+        known = environments[record.env].clock if record.ok and record.env in environments else None
+        changed = {name: value for name, value in (known or {}).items() if name in now and value != now[name]}
+        count += bool(changed)
+        for name, value in changed.items():
+            other.setdefault(name, {})[value if isinstance(value, str) else f"{value:g}"] = None
+    if not count:
+        return ""
+    words = "; ".join(f"{name} {' and '.join(values)}, now {now[name]:g}" for name, values in other.items())
+    be, them = ("was", "it") if count == 1 else ("were", "them")
+    return f"{plural(count, 'cell')} of it {be} measured with other settings of the clock ({words}); another --out measures {them} again."
 
 
 def left_in_journal(level: Level, planned: list[Planned], out: Path, *, retry: bool = False, full: bool = False) -> list[Planned]:
