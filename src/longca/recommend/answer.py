@@ -17,6 +17,7 @@ from longca.kernels import registry
 from longca.kernels.backends.best import Best
 from longca.recommend.advice import Near, advice, ask_command, simulate_command
 from longca.recommend.matching import differences
+from longca.recommend.memory import NOT_COUNTED, TOO_LARGE, least_memory, needed_gib, within_memory
 from longca.recommend.nearest import Nearest, nearest
 from longca.recommend.pairs import fastest_pair, joined
 from longca.recommend.question import Question
@@ -33,7 +34,6 @@ from longca.results.tables import speed_unit
 from longca.results.versions import is_older
 
 SHORTEST_POWERED_MS = 1.0  # the power readings beside a shorter call cover more than the call
-NOT_COUNTED, TOO_LARGE = "not counted", "too large"  # statuses beside those of records
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -189,14 +189,14 @@ def recommend(question: Question, results: Results) -> Answer:
     used = list(near.records) if near else matching
     machines = [results.environment(record) for record in used]
     device = "cpu" if machines and all(machine.on_cpu for machine in machines) else "cuda"
-    ranking = rank(_within_memory(_with_planning(entry, question.calls_per_plan), question, results) for entry in measured)
+    ranking = rank(_competing(entry, question, results, near) for entry in measured)
     choices = tuple(_choice(standing, question, results, place, near) for place, standing in enumerate(ranking.standings))
     sentences: list[str] = []
     if not choices:
         large = {out.line for out in ranking.out if out.status == TOO_LARGE}
-        sentences += _least_memory([entry for entry in measured if entry.line in large], question)
+        sentences += least_memory([entry for entry in measured if entry.line in large], question, results)
     is_answer = bool(ranking.out) and not any(out.status in (NOT_MEASURED, NOT_COUNTED) for out in ranking.out)  # that no kernel can do it
-    if near or not (choices or is_answer):
+    if (near and choices) or not (choices or is_answer):
         lacking, *otherwise = _without_cluster(question, results) if question.cluster else [""]
         sentences += [sentence for sentence in (lacking, *advice(question, () if near else others, machines), *otherwise) if sentence]
     return Answer(
@@ -255,9 +255,7 @@ def _pair(
     single = ranking.best
     if single is None or not parts or question.gpus > 1 or question.cluster or question.deterministic:
         return None
-    forwards, backwards = (
-        [_within_memory(_with_planning(entry, question.calls_per_plan), question, results) for entry in own] for own in parts
-    )
+    forwards, backwards = ([_competing(entry, question, results, near) for entry in own] for own in parts)
     mask = near.mask if near else measured_mask(single.records[0], results, question)
     fastest = fastest_pair(forwards, backwards, ranking.masks, mask, case_of(question, mask, device))
     if fastest is None:
@@ -277,12 +275,17 @@ def _pair(
     )
 
 
+def _competing(entry: Entry, question: Question, results: Results, near: Nearest | None) -> Entry:
+    """The entry as it is compared: with planning where that counts, and out where it is too large."""
+    return within_memory(_with_planning(entry, question.calls_per_plan), question, results, near is not None)
+
+
 def _best_of_new_masks(measured: Sequence[Entry], question: Question, results: Results, near: Nearest | None) -> Choice | None:
     """The best of masks with documents where every call has new ones, unless the question says how often planning counts."""
     if not question.has_documents or question.calls_per_plan is not None:
         return None
     every = replace(question, calls_per_plan=1)
-    best = rank(_within_memory(_with_planning(entry, 1), every, results) for entry in measured).best
+    best = rank(_competing(entry, every, results, near) for entry in measured).best
     return _choice(best, every, results, 0, near) if best else None
 
 
@@ -298,15 +301,6 @@ def _sorted_out(question: Question, results: Results) -> tuple[list[Record], lis
             matching.append(record)
     named = [record for record in matching if results.environment(record).name.lower() == question.device.lower()]
     return named or matching, others  # an H200 beside an H200 NVL
-
-
-def _memory_gib(figures: Sequence[Figure], question: Question) -> float | None:
-    """The most memory of any mask, with the inputs; that of a rank includes its tokens already."""
-    peaks = [figure.peak_gib for figure in figures]
-    known = [peak for peak in peaks if peak is not None]
-    if not known or len(known) < len(peaks):
-        return None
-    return max(known) + (0.0 if figures[0].records[0].method else question.input_gib)
 
 
 def _plan_ms(figure: Figure) -> float | None:
@@ -360,26 +354,6 @@ def _median(values: Sequence[float | None]) -> float | None:
     return median(known) if known and len(known) == len(values) else None
 
 
-def _within_memory(entry: Entry, question: Question, results: Results) -> Entry:
-    """The entry, out if it needs more memory than there is."""
-    if question.memory_gib is None or entry.out:
-        return entry
-    need = _memory_gib([*entry.figures.values()], question)
-    if need is None and any(results.environment(record).on_cpu for record in entry.records):
-        return entry.without(NOT_COUNTED, "memory is counted on GPUs only")
-    if need is None:
-        return entry.without(NOT_MEASURED, "its memory was not counted, so --memory cannot be answered")
-    if need <= question.memory_gib:
-        return entry
-    return entry.without(TOO_LARGE, f"it takes {need:.3g} GiB with its inputs, over the {question.memory_gib:.3g} GiB asked for")
-
-
-def _least_memory(too_large: Sequence[Entry], question: Question) -> list[str]:
-    """What comes closest where memory is too small."""
-    needs = sorted((need, entry.line) for entry in too_large if (need := _memory_gib([*entry.figures.values()], question)) is not None)
-    return [f"the least of what was measured takes {need:.3g} GiB: {line}." for need, line in needs[:1]]
-
-
 def _choice(standing: Standing, question: Question, results: Results, place: int, near: Nearest | None) -> Choice:
     records, figures = standing.records, [*standing.figures.values()]
     first = records[0]
@@ -396,7 +370,7 @@ def _choice(standing: Standing, question: Question, results: Results, place: int
         ms=standing.ms,
         ms_over_masks=(min(figure.ms for figure in figures), max(figure.ms for figure in figures)),
         ms_range=(median(one.p20 for one in figures), median(one.p80 for one in figures)) if near and not near.unknown else None,
-        memory_gib=_memory_gib(figures, question),
+        memory_gib=needed_gib(figures, question),
         plan_ms=_median([_plan_ms(figure) for figure in figures]),
         joules=_median([_joules(figure, question) for figure in figures]),
         against_best=standing.against_best,
