@@ -2,6 +2,7 @@
 
 import json
 import math
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -324,6 +325,50 @@ def test_beyond_its_lengths_a_shape_goes_on_as_another_one(write: Write) -> None
         assert "speeds change with the length as those of 64:8 heads of 128 do" in found.nearest.differences
     assert times == sorted(times)
     assert [out.reason for out in found.out] == ["there is no record of it near 200000 tokens"], "of flex"
+
+
+LATENT = {"head_dim": 192, "head_dim_v": 128}
+
+
+@pytest.mark.parametrize("heads", ["64:64", "128:128"])
+def test_the_nearest_shape_has_the_same_head_sizes_whatever_its_lengths(write: Write, heads: str) -> None:
+    """It was measured at 8K alone, and goes on as the shape that is nearest to it: both questions have the same speed at every length."""
+    own = [cell("fa4:bands", 8192, 400.0, heads_q=128, heads_kv=128, **LATENT)]
+    others = [cell("fa4:bands", n << 10, 600.0, power=0.1, heads_q=64) for n in (4, 8, 16, 32, 64, 128)]
+    farther = [cell("fa4:bands", n << 10, 600.0, power=-0.2, heads_q=8, heads_kv=1) for n in (8, 16, 32, 64, 128)]
+    folder = write("made", [*farther, *others, *own])
+    for seqlen in (4096, 8192, 8200, 16384, 32768, 40000, 65536, 131072):
+        found = answer(folder, str(seqlen), heads=heads, head_dim="192/128")
+        assert found.best is not None
+        assert found.best.tflops == pytest.approx(400.0 * (seqlen / 8192) ** 0.1, rel=0.02)
+        assert {source.record.head_dim for source in found.best.sources} == {192}
+
+
+def test_shapes_that_are_equally_far_away_do_not_take_turns(write: Write) -> None:
+    """40:8 and 64:8 heads are as far from 8:1; the shape with more lengths answers at all lengths."""
+    few = [cell("fa4:bands", n << 10, 300.0, heads_q=40) for n in (8, 32)]
+    many = [cell("fa4:bands", n << 10, 500.0) for n in (8, 20, 64)]
+    folder = write("made", [*few, *many])
+    speeds = [answer(folder, f"{n}K", heads="8:1").choices[0].tflops for n in (8, 12, 20, 32, 64)]
+    assert speeds == pytest.approx([500.0] * 5)
+
+
+def test_two_models_with_latent_attention_agree_in_the_shipped_results() -> None:
+    shipped = load(ROOT / "results" / "h200")
+    speeds = []
+    for seqlen in ("8K", "12K", "32K", "33K", "64K", "128K"):
+        kimi, deepseek = (recommend(Question.parse("causal", seqlen, heads=h, head_dim="192/128"), shipped) for h in ("64:64", "128:128"))
+        own = {choice.name: choice.tflops for choice in deepseek.choices}
+        assert {choice.name: choice.tflops for choice in kimi.choices} == {name: pytest.approx(own[name], rel=1e-3) for name in own}
+        speeds.append(own["fa4:native"])
+    assert max(max(pair) / min(pair) for pair in pairwise(speeds)) < 1.06
+
+
+def test_a_cell_is_not_predicted_from_itself() -> None:
+    """Not even where the length that is asked for is nearly a measured one."""
+    geometry = Geometry.of(8200, [8192])
+    assert geometry.at(8192, [4096, 8192]) == Geometry(8192, 4096, 0)
+    assert Geometry.of(8190, [8192]).at(8192, [8192, 16384]) == Geometry(8192, 0, 16384)
 
 
 def test_a_kernel_that_both_shapes_have_only_far_away_is_not_predicted(write: Write) -> None:

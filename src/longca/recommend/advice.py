@@ -7,27 +7,18 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from longca.masks.by_name import plugins_of
 from longca.recommend.geometry import FARTHEST
-from longca.recommend.matching import Differences, is_device
+from longca.recommend.matching import Near, is_device
 from longca.recommend.nearest_error import VARYING
 from longca.recommend.question import Question
-from longca.results.record import Environment, Record
+from longca.results.record import Environment
 from longca.text import format_shape, format_size, parse_size, shape_options
 
 FOLDER = "out/recommend"
 CLUSTER = "h100-ib"  # whose simulation is named to somebody who names none
 KINDS = ("cpu", "cuda")  # of devices, as `longca run --device` takes them
-
-
-class Near(NamedTuple):
-    """A record of the mask that was asked for, and in what it differs from the question."""
-
-    record: Record
-    environment: Environment
-    differences: Differences
 
 
 def advice(question: Question, others: Sequence[Near], matching: Sequence[Environment]) -> list[str]:

@@ -15,8 +15,8 @@ from msgspec.structs import replace as replace_fields
 from longca.errors import BadInput, LongcaError
 from longca.kernels import registry
 from longca.kernels.backends.best import Best
-from longca.recommend.advice import Near, advice, ask_command, simulate_command
-from longca.recommend.matching import differences
+from longca.recommend.advice import advice, ask_command, simulate_command
+from longca.recommend.matching import Near, sorted_out
 from longca.recommend.memory import NOT_COUNTED, TOO_LARGE, least_memory, needed_gib, within_memory
 from longca.recommend.nearest import Nearest, nearest
 from longca.recommend.pairs import fastest_pair, joined
@@ -176,11 +176,12 @@ class Answer:
 
 def recommend(question: Question, results: Results) -> Answer:
     """The answer of the records, or else the nearest one; without either `choices` are empty and `advice` says what to run."""
-    matching, others = _sorted_out(question, results)
+    answering, others = sorted_out(question, results)
+    matching = [one.record for one in answering]
     plain = None if matching else plainer(question)
     if plain and (found := recommend(replace(question, mask=plain, params={}), results)).choices:
         return replace(found, question=question, same_as=plain)
-    devices = sorted({results.environment(record).name for record in matching})
+    devices = sorted({one.environment.name for one in answering})
     if len(devices) > 1:
         raise BadInput(f"records of several devices answer this ({', '.join(devices)}); choose one with --device.")
     near = None if matching or question.exact else nearest(question, others, results)
@@ -287,20 +288,6 @@ def _best_of_new_masks(measured: Sequence[Entry], question: Question, results: R
     every = replace(question, calls_per_plan=1)
     best = rank(_competing(entry, every, results, near) for entry in measured).best
     return _choice(best, every, results, 0, near) if best else None
-
-
-def _sorted_out(question: Question, results: Results) -> tuple[list[Record], list[Near]]:
-    """The records that answer the question, and those of the same mask that do not."""
-    matching, others = list[Record](), list[Near]()
-    for record in results.records:
-        environment = results.environment(record)
-        differing = differences(question, record, environment)
-        if differing:
-            others.append(Near(record, environment, differing))
-        elif differing is not None:
-            matching.append(record)
-    named = [record for record in matching if results.environment(record).name.lower() == question.device.lower()]
-    return named or matching, others  # an H200 beside an H200 NVL
 
 
 def _plan_ms(figure: Figure) -> float | None:

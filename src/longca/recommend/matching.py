@@ -5,15 +5,40 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from longca.errors import LongcaError
 from longca.recommend.question import Question, default_params
 from longca.results.naming import cluster_name
+from longca.results.reading import Results
 from longca.results.record import Environment, LevelName, Record
 from longca.text import format_dims, format_heads, format_size
 
 Differences = dict[str, Any]  # by the flag that asks for it, the value that a record has
+
+
+class Near(NamedTuple):
+    """A record of the mask that was asked for, and in what it differs from the question."""
+
+    record: Record
+    environment: Environment
+    differences: Differences
+
+
+def sorted_out(question: Question, results: Results) -> tuple[list[Near], list[Near]]:
+    """The records that answer the question, and those of the same mask that do not."""
+    matching, others = list[Near](), list[Near]()
+    for record in results.records:
+        environment = results.environment(record)
+        differing = differences(question, record, environment)
+        if differing is not None:
+            (others if differing else matching).append(Near(record, environment, differing))
+    return of_device(question, matching), others
+
+
+def of_device(question: Question, near: list[Near]) -> list[Near]:
+    """Those of the device of this very name, where there are any: an H200 beside an H200 NVL."""
+    return [one for one in near if one.environment.name.lower() == question.device.lower()] or near
 
 
 def differences(question: Question, record: Record, environment: Environment) -> Differences | None:

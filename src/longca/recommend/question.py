@@ -118,6 +118,15 @@ class Question:
         """Every parameter of the mask: as given, else its default, or the function that draws it."""
         return default_params(self.mask, self.heads_kv) | dict(self.params)
 
+    def build(self, seed: int) -> masks.AnyMask:
+        """The mask that is asked for, with what it draws drawn from this seed."""
+        named = masks.find(self.mask)
+        if isinstance(named, masks.MaskFile):
+            return named.mask
+        params: dict[str, Any] = {"heads": self.heads_kv} if self.is_pattern and "heads" in named.defaults else {}
+        params |= {"distribution": self.distribution, "packing": self.packing} if self.has_documents else {}
+        return masks.build(self.mask, self.seqlen, seed=seed, **params | dict(self.params))
+
     def describe(self, unit: str = "GPU") -> str:
         """The question in one line; `unit` is what shares a sequence."""
         params = f" of {self.source}" if self.source != "random" else ""
