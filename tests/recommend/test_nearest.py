@@ -14,31 +14,17 @@ import longca
 from journals import Write
 from longca import masks
 from longca.cli import main
-from longca.recommend.answer import Answer, recommend
+from longca.recommend.answer import recommend
 from longca.recommend.geometry import Geometry
 from longca.recommend.nearest_error import FEW, off_by
 from longca.recommend.question import Question
 from longca.recommend.shipped import load
 from longca.recommend.table import NO_RECORD, NoRecord
-from report.made import Record, kernel, split
+from recommend.cells import answer, cell
+from report.made import kernel, split
 
 ROOT = Path(__file__).parents[2]
 LENGTHS = tuple(n << 10 for n in (2, 3, 4, 5, 6, 7, 8, 10, 14, 16, 24, 28, 32))
-
-
-def cell(name: str, seqlen: int, rate: float, which: str = "fwd", mask: str = "causal", power: float = 0.0, **fields: Any) -> Record:
-    """A record whose kernel computes the pairs that the mask shows at a rate (TFLOP/s) that changes by a power of the length."""
-    shape = {"heads_q": 64, "heads_kv": 8, "head_dim": 128} | fields
-    area = masks.build(mask, seqlen, **fields.get("params", {})).area
-    per_pair = {"fwd": 4, "bwd": 10, "fwd+bwd": 14}[which]
-    flops = per_pair * area * shape["heads_q"] * shape["head_dim"]
-    ms = flops / (rate * (seqlen / 8192) ** power) / 1e9
-    about = {"mask": mask, "mask_digest": f"{mask} {seqlen}", "area": area, "flops": flops, "seqlen_q": seqlen, "seqlen_k": seqlen}
-    return kernel(name, [ms] * 6, which, seqlen=seqlen, **about | fields)
-
-
-def answer(folder: Path, seqlen: str, mask: str = "causal", **more: Any) -> Answer:
-    return recommend(Question.parse(mask, seqlen, **{"pass_": "fwd"} | more), load([folder]))
 
 
 @pytest.mark.parametrize("seqlen", ["12K", "20000", "64K", "1K"])
@@ -159,15 +145,6 @@ def test_other_heads_have_an_error_only_where_records_tell(write: Write, capsys:
     words = ["recommend", "--mask", "causal", "--seqlen", "8K", "--heads", "32:8", "--pass", "fwd", "--results", str(folder)]
     assert main(words) == 0
     assert "the error of these times is unknown: too few records differ in --heads alone." in capsys.readouterr().out
-
-
-def test_the_window_that_is_nearest(write: Write) -> None:
-    made = [cell("fa4:bands", 8192, rate, mask="sliding_window_causal", params={"w": w}) for w, rate in ((256, 200.0), (2048, 450.0))]
-    folder = write("made", made)
-    for w, rate in ((128, 200.0), (512, 200.0), (4096, 450.0)):
-        best = answer(folder, "8K", "sliding_window_causal", params={"w": w}).best
-        assert best is not None
-        assert best.tflops == pytest.approx(rate)
 
 
 def test_what_is_no_neighbour(write: Write) -> None:
@@ -406,23 +383,3 @@ def test_an_answer_between_two_lengths_lists_the_records_of_both(write: Write, c
     said = capsys.readouterr().out
     assert "planning was not scaled: it is that of 8K tokens." in said
     assert said.partition("\nrecords:\n")[2].count(" fwd seed ") == 2
-
-
-@pytest.mark.parametrize(
-    ("mask", "plain"),
-    [("sliding_window_causal", "causal"), ("sliding_window", "full"), ("sliding_window_causal_document", "causal_document")],
-)
-def test_a_window_over_the_whole_sequence_is_the_mask_without_it(
-    write: Write, capsys: pytest.CaptureFixture[str], mask: str, plain: str
-) -> None:
-    windows = [cell("fa4:bands", n, 300.0, mask=mask, params={"w": 1024}) for n in (4096, 8192)]
-    folder = write("made", [*windows, *(cell("fa4:bands", n, 600.0, mask=plain) for n in (4096, 8192))])
-    for w, rate, same in ((8190, 300.0, None), (8191, 600.0, plain), (9999999, 600.0, plain)):
-        found = answer(folder, "8K", mask, params={"w": w})
-        assert found.best is not None
-        assert (found.best.tflops, found.same_as, found.question.mask) == (pytest.approx(rate), same, mask)
-        assert (found.nearest is None) is bool(same)
-    assert answer(folder, "6K", mask, params={"w": 9999999}).nearest is not None
-    words = ["recommend", "--mask", mask, "--seqlen", "8K", "--pass", "fwd", "--set", "w=9999999", "--results", str(folder)]
-    assert main(words) == 0
-    assert f"at this length the mask shows the same pairs as {plain}, whose records answer." in capsys.readouterr().out

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from longca.kernels.base import Case
 from longca.masks import AnyMask
+from longca.recommend.between_windows import Between, between
 from longca.recommend.geometry import FARTHEST, Geometry
 from longca.recommend.matching import Near
 from longca.recommend.nearest_error import COVERED, Errors
@@ -55,18 +57,19 @@ def nearest(question: Question, others: Iterable[Near], results: Results) -> Nea
     records, geometry = found.records, found.geometry
     flags = {flag for one in found.used for flag in one.differences} - {"--seqlen"}
     errors = Errors(results, question.mask, geometry, flags)
-    predicted = _Prediction(question, found.rates(TileWork(results.masks, found.all_records)), errors)
-    named = rows(replace(results, records=list(records)))
+    other = between(question, found, others, results)
+    work = TileWork(results.masks, (*found.all_records, *(other.found.all_records if other else ())))
+    way = _Way(other, _Scaled.of(other.found, work, results)) if other else None
+    predicted = _Prediction(question, _Scaled.of(found, work, results), errors, way)
     environments = tuple(one.environment for one in found.used)
     device = "cpu" if all(environment.on_cpu for environment in environments) else "cuda"
-    made = _entries(predicted, named, device)
+    made = _entries(predicted, device)
     if all(entry.out for entry in made):
         return None
-    parts = [
-        _entries(predicted.of_part(part), named, device, question.pass_) for part in question.pass_.parts if len(question.pass_.parts) > 1
-    ]
+    parts = [_entries(predicted.of_part(part), device, question.pass_) for part in question.pass_.parts if len(question.pass_.parts) > 1]
     mask = question.build(records[0].seed)
-    differences = *_differences(question, found), *found.guided(), *_densities(predicted, records)
+    interpolated = [way.sentence(made, *parts)] if way else []
+    differences = *_differences(question, found), *interpolated, *found.guided(), *_densities(predicted, records)
     return Nearest(made, tuple(parts), mask, records, environments, geometry.lengths, differences, errors.unknown)
 
 
@@ -107,10 +110,64 @@ def _densities(predicted: _Prediction, records: Sequence[Record]) -> list[str]:
 
 
 @dataclass(frozen=True)
+class _Scaled:
+    """Records of one mask in one shape, and the rates that follow from them at the length that is asked for."""
+
+    rates: Rates
+    named: Sequence[Row]
+
+    @classmethod
+    def of(cls, found: Neighbours, work: TileWork, results: Results) -> _Scaled:
+        return cls(found.rates(work), rows(replace(results, records=list(found.records))))
+
+    def lines(self, pass_: Pass, part_of: Pass | None) -> dict[int, dict[str, Entry]]:
+        """The measured entries by length and kernel."""
+        lengths = self.rates.geometry.read
+        measured = {n: entries([row for row in self.named if row.record.seqlen == n], pass_, part_of) for n in lengths}
+        return {n: {entry.line: entry for entry in own} for n, own in measured.items()}
+
+    def rate(self, figures: Mapping[int, Figure], at: int) -> float:
+        """The rate of one kernel in the pass of the record with this number, from its figures by length."""
+        return self.rates.of({n: figure.records[at] for n, figure in figures.items()})
+
+
+@dataclass(frozen=True)
+class _Way:
+    """To another value of a parameter, on the other side of that asked for."""
+
+    between: Between
+    scaled: _Scaled  # there
+
+    def leads(self, there: Mapping[int, Figure]) -> bool:
+        """Whether a kernel with these figures has a rate there."""
+        return self.scaled.rates.geometry.nearest in there
+
+    def ms(self, tiles: float, rate: float, case: Case, at: int, there: Mapping[int, Figure]) -> float:
+        """The time of this work in one pass; at most that of the plainer mask, which contains all that the others show."""
+        other = self.scaled.rate(there, at)
+        ms = tiles / self.between.rate(rate, other)
+        if not self.between.is_whole:
+            return ms
+        record = there[self.scaled.rates.geometry.nearest].records[at]
+        return min(ms, self.scaled.rates.work.of_mask(self.between.question.build(record.seed), case, record.pass_) / other)
+
+    def sentence(self, *made: Iterable[Entry]) -> str:
+        """What was interpolated, and for which of these kernels not."""
+        nearest = self.scaled.rates.geometry.nearest
+        there = {row.record.label for row in self.scaled.named if row.record.seqlen == nearest and row.record.ok}
+        return self.between.sentence({entry.line for own in made for entry in own if not entry.out} - there)
+
+
+@dataclass(frozen=True)
 class _Prediction:
     question: Question
-    rates: Rates
+    scaled: _Scaled
     errors: Errors
+    way: _Way | None = None
+
+    @property
+    def rates(self) -> Rates:
+        return self.scaled.rates
 
     @property
     def geometry(self) -> Geometry:
@@ -125,15 +182,16 @@ class _Prediction:
         trend = self.rates.trend
         return self.geometry.nearest_ratio > FARTHEST and not (trend and all(map(trend.of, records)))
 
-    def figure(self, mask: AnyMask, neighbours: Mapping[int, Figure]) -> Figure:
-        """The figure on a mask, from one figure per measured length; the records of the nearest length come first."""
+    def figure(self, mask: AnyMask, neighbours: Mapping[int, Figure], there: Mapping[int, Figure]) -> Figure:
+        """The figure on a mask, from one figure per measured length, here and at the other end of the way; the records of the nearest
+        length come first."""
         case = case_of(self.question, mask, "cuda")
         nearest = neighbours[self.geometry.nearest]
         ms = work = 0.0
         for at, record in enumerate(nearest.records):
             work += flops(mask, case, record.pass_)
-            rate = self.rates.of({n: figure.records[at] for n, figure in neighbours.items()})
-            ms += self.rates.work.of_mask(mask, case, record.pass_) / rate
+            tiles, rate = self.rates.work.of_mask(mask, case, record.pass_), self.scaled.rate(neighbours, at)
+            ms += self.way.ms(tiles, rate, case, at, there) if self.way and self.way.leads(there) else tiles / rate
         low, high = self.errors.of(nearest.records[0].label).range or (1.0, 1.0)
         speed = tflops(work, ms)
         share = nearest.mfu and speed * nearest.mfu / nearest.tflops
@@ -154,15 +212,15 @@ class _Prediction:
         return per_unit * question.seqlen * question.heads_q * (question.head_dim + question.head_dim_v)
 
 
-def _entries(predicted: _Prediction, named: Sequence[Row], device: str, part_of: Pass | None = None) -> tuple[Entry, ...]:
+def _entries(predicted: _Prediction, device: str, part_of: Pass | None = None) -> tuple[Entry, ...]:
     """One entry per kernel at the nearest length; a kernel that failed there, or does not take the shape, is out."""
     question, first = predicted.question, predicted.geometry.nearest
-    by_length = {n: entries([row for row in named if row.record.seqlen == n], question.pass_, part_of) for n in predicted.geometry.read}
-    others = {n: {entry.line: entry for entry in own} for n, own in by_length.items() if n != first}
+    here = predicted.scaled.lines(question.pass_, part_of)
+    there = predicted.way.scaled.lines(question.pass_, part_of) if predicted.way else {}
     made = []
-    for entry in by_length[first]:
+    for entry in here[first].values():
         if entry.out:
-            made.append(Entry(entry.line, {}, _out(predicted, entry.out, named[0].record.seed, device)))
+            made.append(Entry(entry.line, {}, _out(predicted, entry.out, device)))
             continue
         figures: dict[str, Figure] = {}
         for figure in entry.figures.values():
@@ -173,29 +231,30 @@ def _entries(predicted: _Prediction, named: Sequence[Row], device: str, part_of:
             if predicted.is_out_of_reach(figure.records):
                 made.append(entry.without(NOT_MEASURED, f"there is no record of it near {format_size(question.seqlen)} tokens"))
                 break
-            neighbours = {first: figure}
-            for n, lines in others.items():
-                if (same := _same_seed(lines.get(entry.line), figure)) is not None:
-                    neighbours[n] = same
-            figures[mask.digest] = predicted.figure(mask, neighbours)
+            neighbours = _same_seeds(here, entry.line, figure) | {first: figure}
+            figures[mask.digest] = predicted.figure(mask, neighbours, _same_seeds(there, entry.line, figure))
         else:
             made.append(Entry(entry.line, figures))
     return tuple(made)
 
 
-def _out(predicted: _Prediction, out: Out, seed: int, device: str) -> Out:
+def _out(predicted: _Prediction, out: Out, device: str) -> Out:
     """Why a kernel that is out at the nearest length is out here; without a record there, that it does not take the shape says more."""
     if out.status == NOT_MEASURED:
-        mask = predicted.question.build(seed)
+        mask = predicted.question.build(predicted.scaled.named[0].record.seed)
         if reason := refusal(out.line, mask, case_of(predicted.question, mask, device)):
             return Out(out.line, Status.UNSUPPORTED.value, reason)
     return Out(out.line, out.status, f"at {format_size(predicted.geometry.nearest)}: {out.reason}")
 
 
-def _same_seed(entry: Entry | None, figure: Figure) -> Figure | None:
-    """The figure of the same seed and passes at another length, or any where the mask draws nothing."""
-    if entry is None or entry.out:
-        return None
-    passes = [record.pass_ for record in figure.records]
-    alike = [other for other in entry.figures.values() if [record.pass_ for record in other.records] == passes]
-    return next((other for other in alike if other.records[0].seed == figure.records[0].seed), alike[0] if alike else None)
+def _same_seeds(lines: Mapping[int, Mapping[str, Entry]], line: str, figure: Figure) -> dict[int, Figure]:
+    """The kernel's figures of the same seed and passes by length, or any where the mask draws nothing."""
+    passes, seed = [record.pass_ for record in figure.records], figure.records[0].seed
+    found = {}
+    for n, own in lines.items():
+        entry = own.get(line)
+        timed = [] if entry is None or entry.out else entry.figures.values()
+        alike = [other for other in timed if [record.pass_ for record in other.records] == passes]
+        if alike:
+            found[n] = next((other for other in alike if other.records[0].seed == seed), alike[0])
+    return found

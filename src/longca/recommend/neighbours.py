@@ -63,8 +63,7 @@ def neighbours(question: Question, candidates: Iterable[Near]) -> Neighbours | N
     The nearest shape is taken whatever its lengths are, where another shape leads on from them: to change over to that shape's own rates
     would make times jump, and a longer call might seem faster.
     """
-    scaled = [one for one in candidates if one.differences.keys() <= set(VARYING) and not one.record.method]
-    near = of_device(question, [one for one in scaled if not _is_other_problem(question, one)])
+    near = of_device(question, scalable(question, candidates))
     devices = sorted({one.environment.name for one in near})
     if len(devices) > 1:
         raise BadInput(f"records of several devices come near this ({', '.join(devices)}); choose one with --device.")
@@ -75,6 +74,12 @@ def neighbours(question: Question, candidates: Iterable[Near]) -> Neighbours | N
             used = tuple(one for one in group if one.record.seqlen in geometry.read)
             return Neighbours(geometry, used, tuple(guide), _geometry(question, guide))
     return None
+
+
+def scalable(question: Question, candidates: Iterable[Near]) -> list[Near]:
+    """The records of one device that differ from the question in nothing but what times are scaled over."""
+    scaled = [one for one in candidates if one.differences.keys() <= set(VARYING) and not one.record.method]
+    return [one for one in scaled if not _is_other_problem(question, one)]
 
 
 def _guide(question: Question, own: Sequence[Near], groups: Sequence[list[Near]]) -> list[Near]:
