@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
+from longca.api.model_window import window_remarks
 from longca.api.shown import Part, Shown
 from longca.bench.plan.workload import model as find_model
 from longca.errors import unknown
@@ -65,7 +67,8 @@ class Recommendation(Shown):
         answer = self.answer
         parts: list[Part] = []
         if answer.best is None:
-            parts += ["no kernel that was measured can be recommended." if answer.out else "no record answers this.", _asked(answer)]
+            first = "no kernel that was measured can be recommended." if answer.out else "no record answers this."
+            parts += [first, _asked(answer), *answer.remarks]
         else:
             parts += _best(answer, answer.best)
         if answer.out:
@@ -99,7 +102,9 @@ def recommend(
     asked = Question.parse(**in_shape(model, {"mask": mask, "seqlen": seqlen, "params": dict(params or {}), **question}))
     records = shipped.load(results)
     refuse_unknown_cluster(asked.cluster, records)
-    return Recommendation(answers.recommend(asked, records))
+    answer = answers.recommend(asked, records)
+    remarks = window_remarks(model, find_model(model), asked, answer.seeds) if model else ()
+    return Recommendation(replace(answer, remarks=remarks))
 
 
 def refuse_unknown_cluster(name: str | None, records: Results) -> None:
@@ -262,7 +267,7 @@ def _remarks(answer: Answer, best: Choice) -> list[str]:
     """Sentences on what the figures are of, and on doubts about them."""
     pair = [_combined(answer.pair, best, answer.question.calls_per_plan is not None)] if answer.pair else []
     same = [f"at this length the mask shows the same pairs as {answer.same_as}, whose records answer."] if answer.same_as else []
-    remarks = [*same, *pair, *_scaled(answer), *_planning(answer)]
+    remarks = [*answer.remarks, *same, *pair, *_scaled(answer), *_planning(answer)]
     powered = [choice for choice in answer.ways if choice.joules]
     if powered and not any(source.record.joules for choice in powered for source in choice.sources):
         unsure = "energy itself was not measured, so differences of a quarter say nothing"

@@ -134,6 +134,7 @@ class Answer:
     every_call: Choice | None = None  # the best where every call has a new mask; None where the question says how often planning counts
     pair: Pair | None = None  # faster than the best kernel by what matters
     same_as: str | None = None  # a mask without parameters that shows the same pairs at this length, whose records answer
+    remarks: tuple[str, ...] = ()  # sentences of the caller on the question
     more_seeds: Answer | None = None  # where this one is of one seed's documents: that of other heads, of which more seeds were measured
 
     @property
@@ -171,6 +172,7 @@ class Answer:
             "new_mask_every_call": self.every_call.name if self.every_call else None,
             "pair": self.pair.to_json() if self.pair else None,
             "same_as": self.same_as,
+            "remarks": list(self.remarks),
         }
 
 
