@@ -15,6 +15,7 @@ from longca.errors import unknown
 from longca.recommend import answer as answers
 from longca.recommend import shipped, usage
 from longca.recommend.answer import Answer, Choice, Pair, Source
+from longca.recommend.planning import LONGER
 from longca.recommend.question import Question
 from longca.recommend.table import NoRecord
 from longca.results.naming import cluster_name
@@ -267,7 +268,7 @@ def _remarks(answer: Answer, best: Choice) -> list[str]:
     """Sentences on what the figures are of, and on doubts about them."""
     pair = [_combined(answer.pair, best, answer.question.calls_per_plan is not None)] if answer.pair else []
     same = [f"at this length the mask shows the same pairs as {answer.same_as}, whose records answer."] if answer.same_as else []
-    remarks = [*answer.remarks, *same, *pair, *_scaled(answer), *_planning(answer)]
+    remarks = [*answer.remarks, *same, *pair, *_scaled(answer), *_plan_shapes(answer), *_planning(answer)]
     powered = [choice for choice in answer.ways if choice.joules]
     if powered and not any(source.record.joules for choice in powered for source in choice.sources):
         unsure = "energy itself was not measured, so differences of a quarter say nothing"
@@ -343,6 +344,18 @@ def _planning(answer: Answer) -> list[str]:
     sentence = f"times do not include planning; with new documents in every call, {first.name} takes {_ms(planned)} ms"
     is_best = new.name == first.name or planned <= new.ms
     return [f"{sentence}." if is_best else f"{sentence} and {new.name} {_ms(new.ms)} ms: see --calls-per-plan."]
+
+
+def _plan_shapes(answer: Answer) -> list[str]:
+    """Which plans are those of other heads."""
+    names: dict[str, list[str]] = {}
+    for choice in answer.ways:
+        for shape in choice.plan_shapes:
+            names.setdefault(shape, []).append(choice.name)
+    if not names:
+        return []
+    shapes = "; ".join(f"{shape} for {', '.join(own)}" for shape, own in names.items())
+    return [f"a plan that took more than {LONGER:g} times as long as with other heads also loaded code; plan ms is that of {shapes}."]
 
 
 def _ms(value: float) -> str:
