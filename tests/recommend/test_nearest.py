@@ -103,13 +103,11 @@ def test_records_of_other_lengths_and_gpus_share_a_line(write: Write, capsys: py
     made += [cell("fa4:bands", n << 13, 500.0, level="cp", method="usp", grid=f"{n}x1", ranks=n, simulated="h100-ib") for n in (8, 16)]
     words = ["recommend", "--mask", "causal", "--dtype", "fp16", "--heads", "8:8", "--pass", "fwd", "--seqlen", "8K"]
     folder = write("made", made)
-    assert main([*words, "--results", str(folder)]) == NO_RECORD
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("there are")]
     one, many = ("8K, 16K with", "64K on 8 GPUs, 128K on 16 GPUs with")
-    assert [line.removeprefix("there are records of causal at ").partition(" 64:8")[0] for line in lines] == [one, many]
-    assert main([*words, "--gpus", "8", "--results", str(folder)]) == NO_RECORD
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("there are")]
-    assert [line.removeprefix("there are records of causal at ").partition(" 64:8")[0] for line in lines] == [many, one]
+    for more, expected in (([], one), (["--gpus", "8"], one), (["--gpus", "8", "--cluster", "h100-ib"], many)):
+        assert main([*words, *more, "--results", str(folder)]) == NO_RECORD
+        lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("there are")]
+        assert [line.removeprefix("there are records of causal at ").partition(" 64:8")[0] for line in lines] == [expected]
 
 
 def test_the_json_says_what_was_scaled(write: Write, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ class Recommendation(Shown):
         parts: list[Part] = []
         if answer.best is None:
             first = "no kernel that was measured can be recommended." if answer.out else "no record answers this."
-            parts += [first, _asked(answer), *answer.remarks]
+            parts += [first, _asked(answer)]
         else:
             parts += _best(answer, answer.best)
         if answer.out:
@@ -77,7 +77,7 @@ class Recommendation(Shown):
             parts += ["", Table(title, ["", "", "why"], [[out.line, out.status, out.reason] for out in answer.out])]
         if answer.unmeasured and (answer.best is not None or answer.out):
             parts += ["", f"no record of: {', '.join(answer.unmeasured)}"]
-        return [*parts, *answer.advice]
+        return [*parts, *answer.advice, *(answer.remarks if answer.best is None else ())]
 
 
 def recommend(

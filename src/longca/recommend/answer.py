@@ -197,14 +197,6 @@ def recommend(question: Question, results: Results) -> Answer:
     asked = _Asked(question, results, Plans(results), near)
     ranking = rank(asked.competing(entry) for entry in measured)
     choices = tuple(_choice(standing, asked, place) for place, standing in enumerate(ranking.standings))
-    sentences: list[str] = []
-    if not choices:
-        large = {out.line for out in ranking.out if out.status == TOO_LARGE}
-        sentences += least_memory([entry for entry in measured if entry.line in large], question, results)
-    is_answer = bool(ranking.out) and not any(out.status in (NOT_MEASURED, NOT_COUNTED) for out in ranking.out)  # that no kernel can do it
-    if (near and choices) or not (choices or is_answer):
-        lacking, *otherwise = _without_cluster(question, results) if question.cluster else [""]
-        sentences += [sentence for sentence in (lacking, *advice(question, () if near else others, machines), *otherwise) if sentence]
     return Answer(
         question,
         device=machines[0].name if machines else "",
@@ -212,7 +204,7 @@ def recommend(question: Question, results: Results) -> Answer:
         choices=choices,
         out=_with_refusals(ranking.out, measured, question, device),
         unmeasured=unmeasured(question, used, device),
-        advice=tuple(sentences),
+        advice=tuple(_advice(ranking, measured, others, machines, asked)),
         nearest=near,
         every_call=_best_of_new_masks(measured, asked),
         pair=_pair(near.parts if near else _parts(named, question), ranking, asked, device),
@@ -233,6 +225,20 @@ class _Asked:
         """The entry as it is compared: with planning where that counts, and out where it is too large."""
         planned = self.plans.counted(entry, self.question.calls_per_plan)
         return within_memory(planned, self.question, self.results, self.near is not None)
+
+
+def _advice(
+    ranking: Ranking, measured: Sequence[Entry], others: Sequence[Near], machines: Sequence[Environment], asked: _Asked
+) -> list[str]:
+    """What comes closest to the memory that there is, and what to run, unless records answer exactly, be it that no kernel can do it."""
+    question, near = asked.question, asked.near
+    large = [] if ranking.standings else [out.line for out in ranking.out if out.status == TOO_LARGE]
+    memory = least_memory([entry for entry in measured if entry.line in large], question, asked.results)
+    is_answer = bool(ranking.out) and not any(out.status in (NOT_MEASURED, NOT_COUNTED) for out in ranking.out)  # that no kernel can do it
+    if (is_answer and not ranking.standings and (large or not near)) or (ranking.standings and not near):
+        return memory
+    lacking, *otherwise = _without_cluster(question, asked.results) if question.cluster else [""]
+    return [*memory, *filter(None, (lacking, *advice(question, () if near else others, machines), *otherwise))]
 
 
 def _of_more_seeds(question: Question, others: Sequence[Near], results: Results, device: str) -> Answer | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -96,6 +97,14 @@ def _measured(record: Record) -> Differences:
     drawn = (record.pattern_source, record.given.distribution, record.given.packing, record.given.documents)
     extras = (record.deterministic, record.softcap, record.sinks)
     return _aspects(shape, record.seqlen, record.dtype, record.ranks or 1, record.simulated, *drawn, *extras)
+
+
+def asked_value(question: Question, flag: str) -> str:
+    """What the question asks for with a flag: 'with --dtype fp16', 'without --sinks'."""
+    params = ",".join(f"{name}={value}" for name, value in question.all_params.items() if not callable(value))
+    value = (_asked(question) | {"--set": params, "--device": question.device})[flag]
+    shown = "" if value is True else f" {shlex.quote(f'{value:g}' if isinstance(value, float) else str(value))}"
+    return f"with {flag}{shown}" if value else f"without {flag}"
 
 
 @lru_cache(maxsize=8)

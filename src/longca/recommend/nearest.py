@@ -50,8 +50,8 @@ class Nearest:
 
 
 def nearest(question: Question, others: Iterable[Near], results: Results) -> Nearest | None:
-    """The prediction from the nearest records; None where none is near enough, no kernel ran there, or the mask cannot be built."""
-    found = neighbours(question, others) if _can_build(question) else None
+    """The prediction from the nearest records; None where none is near enough, or the mask cannot be built."""
+    found = None if unbuildable(question) else neighbours(question, others)
     if found is None:
         return None
     records, geometry = found.records, found.geometry
@@ -64,8 +64,6 @@ def nearest(question: Question, others: Iterable[Near], results: Results) -> Nea
     environments = tuple(one.environment for one in found.used)
     device = "cpu" if all(environment.on_cpu for environment in environments) else "cuda"
     made = _entries(predicted, device)
-    if all(entry.out for entry in made):
-        return None
     parts = [_entries(predicted.of_part(part), device, question.pass_) for part in question.pass_.parts if len(question.pass_.parts) > 1]
     mask = question.build(records[0].seed)
     interpolated = [way.sentence(made, *parts)] if way else []
@@ -73,11 +71,16 @@ def nearest(question: Question, others: Iterable[Near], results: Results) -> Nea
     return Nearest(made, tuple(parts), mask, records, environments, geometry.lengths, differences, errors.unknown)
 
 
-def _can_build(question: Question) -> bool:
-    """Whether the mask that is asked for follows from the question alone, up to its seed."""
-    if question.gpus > 1 or question.own_documents or question.source != "random":
-        return False
-    return not question.is_pattern or question.seqlen <= LONGEST_PATTERN
+def unbuildable(question: Question) -> str:
+    """Why the mask that is asked for does not follow from the question alone, up to its seed, so that nothing is scaled; empty where it
+    does."""
+    if question.gpus > 1:
+        return "nearest answers are of one GPU only"
+    if question.own_documents or question.source != "random":
+        return f"there is no nearest answer for {'documents of a workload' if question.own_documents else 'blocks that a rule selects'}"
+    if question.is_pattern and question.seqlen > LONGEST_PATTERN:
+        return f"a nearest answer of a block pattern has up to {format_size(LONGEST_PATTERN)} tokens"
+    return ""
 
 
 def _differences(question: Question, found: Neighbours) -> list[str]:

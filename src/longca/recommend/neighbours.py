@@ -67,7 +67,7 @@ def neighbours(question: Question, candidates: Iterable[Near]) -> Neighbours | N
     devices = sorted({one.environment.name for one in near})
     if len(devices) > 1:
         raise BadInput(f"records of several devices come near this ({', '.join(devices)}); choose one with --device.")
-    groups = sorted(_by_shape(near).values(), key=partial(_distance, question))
+    groups = sorted(_by_shape(near).values(), key=partial(distance, question))
     for group in groups:
         guide, geometry = _guide(question, group, groups), _geometry(question, group)
         if guide or geometry.nearest_ratio <= FARTHEST:
@@ -94,7 +94,7 @@ def _guide(question: Question, own: Sequence[Near], groups: Sequence[list[Near]]
         is_there = around.nearest_ratio <= FARTHEST and around.lengths != geometry.lengths
         if group is not own and is_there and any(one.record.seqlen == last for one in group):
             leading.append(group)
-    return min(leading, key=partial(_distance, _in_shape(question, own[0].record)), default=[])
+    return min(leading, key=partial(distance, _in_shape(question, own[0].record)), default=[])
 
 
 def _in_shape(question: Question, record: Record) -> Question:
@@ -120,7 +120,7 @@ def _geometry(question: Question, group: Iterable[Near]) -> Geometry:
     return Geometry.of(question.seqlen, {one.record.seqlen for one in group})
 
 
-def _distance(question: Question, group: Sequence[Near]) -> tuple[bool, float, int]:
+def distance(question: Question, group: Sequence[Near]) -> tuple[bool, float, int]:
     """How far a shape is from the question: whether its head sizes are others, then factors of two, added up. Of shapes that are equally
     far away, the one with the most lengths is nearer. The length that is asked for has no part in it, so that one shape answers at all
     lengths."""
