@@ -39,6 +39,7 @@ def asked(folder: Path, *more: str) -> int:
         (["--seqlen", "1000G"], "q, k and v of 1000G tokens take "),
         (["--seqlen", "8", "--gpus", "9"], "9 GPUs cannot share 8 tokens; ask for fewer GPUs."),
         (["--gpus", "0"], "a question needs at least one GPU, not 0."),
+        (["--calls-per-plan", "0"], "--calls-per-plan is the number of calls that one plan serves, 1 or more, not 0."),
         (["--memory", "80"], "'80' is not an amount of memory; write a number over 0 and its unit, such as 80GiB, 80G or 512M."),
         (["--memory", "banana"], "'banana' is not an amount of memory; write a number over 0 and its unit, such as 80GiB, 80G or 512M."),
         (["--memory", "0G"], "'0G' is not an amount of memory;"),

@@ -183,8 +183,8 @@ def recommend(question: Question, results: Results) -> Answer:
     answering, others = sorted_out(question, results)
     matching = [one.record for one in answering]
     plain = None if matching else plainer(question)
-    if plain and (found := recommend(replace(question, mask=plain, params={}), results)).choices:
-        return replace(found, question=question, same_as=plain)
+    if plain and (found := recommend(plain, results)).choices:
+        return replace(found, question=question, same_as=plain.mask)
     devices = sorted({one.environment.name for one in answering})
     if len(devices) > 1:
         raise BadInput(f"records of several devices answer this ({', '.join(devices)}); choose one with --device.")

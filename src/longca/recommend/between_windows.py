@@ -56,7 +56,7 @@ def between(question: Question, found: Neighbours, candidates: Iterable[Near], r
         ends = {n: replace(question, params={**question.params, name: n}) for n in measured}
         plain = plainer(replace(question, params={**question.params, name: question.seqlen}))
         if plain:
-            ends.setdefault(question.seqlen - 1, replace(question, mask=plain, params={}))
+            ends.setdefault(question.seqlen - 1, plain)
         around = Geometry.of(asked, ends)
         if not around.is_between:
             return None

@@ -62,7 +62,7 @@ class Question:
         if not isfinite(self.scale):
             raise BadInput(f"a scale must be a finite number, or 0 for 1/sqrt(head size), not {self.scale}.")
         if self.calls_per_plan is not None and self.calls_per_plan < 1:
-            raise BadInput(f"a plan serves at least one call, not {self.calls_per_plan}.")
+            raise BadInput(f"--calls-per-plan is the number of calls that one plan serves, 1 or more, not {self.calls_per_plan}.")
         if self.gpus < 1:
             raise BadInput(f"a question needs at least one GPU, not {self.gpus}.")
 
