@@ -24,13 +24,13 @@ def plan(name: str, plan_ms: float | None, heads_q: int = 32, ms: float = 1.0, *
 def test_a_plan_that_loaded_code_is_that_of_other_heads(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     """The plan of fa3 took much longer with the heads that are asked for; that of fa4:bands a little, as plans differ."""
     made = [plan("fa3", 30.0), plan("fa3", 2.0, heads_q=64), plan("fa3", 3.0, heads_q=40), plan("fa4:bands", 4.0, ms=1.5)]
-    folder = write("made", [*made, plan("fa4:bands", 2.1, heads_q=64), plan("fa4:bands", 1.9, heads_q=40, status="error")])
+    folder = write("made", [*made, plan("fa4:bands", 1.4, heads_q=64), plan("fa4:bands", 1.3, heads_q=40, status="error")])
     found = recommend(Question.parse("causal_document", "8K", heads="32:8", calls_per_plan=1), load([folder]))
     figures = [(choice.name, choice.plan_ms, choice.ms, choice.plan_shapes) for choice in found.choices]
     assert figures == [("fa3", 2.0, pytest.approx(3.0), ("64:8 heads of 128",)), ("fa4:bands", 4.0, pytest.approx(5.5), ())]
     words = ["recommend", "--mask", "causal_document", "--seqlen", "8K", "--results", str(folder), "--heads"]
     remark = (
-        "a plan that took more than 2 times as long as with other heads also loaded code; plan ms is that of 64:8 heads of 128 for fa3.\n"
+        "a plan that took more than 3 times as long as with other heads also loaded code; plan ms is that of 64:8 heads of 128 for fa3.\n"
     )
     for heads, said in (("32:8", True), ("64:8", False), ("40:8", False)):
         assert main([*words, heads]) == 0
