@@ -74,6 +74,26 @@ def test_a_wide_window_is_on_the_way_to_the_mask_that_contains_it(write: Write, 
         assert f"speeds are interpolated over the logarithm of w {how}" in found.nearest.differences
 
 
+@pytest.mark.parametrize(("mask", "name", "plain"), [("chunked_causal", "c", "causal"), ("prefix_lm_causal", "p", "full")])
+def test_other_parameters_end_where_the_mask_is_a_plainer_one(write: Write, mask: str, name: str, plain: str) -> None:
+    """A chunk, or a prefix, of all tokens but one still hides something."""
+    folder = write("made", [cell("fa4:bands", 4096, 300.0, mask=mask, params={name: 16}), cell("fa4:bands", 4096, 600.0, mask=plain)])
+    found = answer(folder, "4K", mask, params={name: 4095})
+    assert found.best is not None
+    assert found.nearest is not None
+    assert found.best.tflops == pytest.approx(on_the_line(4095, 16, 300.0, 4096, 600.0), rel=1e-3)
+    assert f"between {name}=16 and {plain}, which {name}=4096 equals" in " ".join(found.nearest.differences)
+
+
+def test_a_measured_window_over_the_whole_sequence_is_no_end_of_itself(write: Write) -> None:
+    """w=1024 was measured at 1K, where it hides nothing; causal was, too."""
+    made = [cell("fa4:bands", 1024, rate, mask="sliding_window_causal", params={"w": w}) for w, rate in ((8, 200.0), (1024, 500.0))]
+    folder = write("made", [*made, cell("fa4:bands", 1024, 600.0)])
+    best = answer(folder, "1K", "sliding_window_causal", params={"w": 512}).best
+    assert best is not None
+    assert best.tflops == pytest.approx(500.0)
+
+
 @given(st.integers(1, 8190), st.floats(100, 900), st.floats(100, 900))
 def test_times_are_continuous_in_the_window(tmp_path_factory: pytest.TempPathFactory, w: int, narrow: float, wide: float) -> None:
     """One more key per row changes the time by what it changes the work, and a little for the rate."""

@@ -54,11 +54,12 @@ def between(question: Question, found: Neighbours, candidates: Iterable[Near], r
             continue
         measured = {n for other in alike if isinstance(n := other.params.get(name), int) and n > 0}
         ends = {n: replace(question, params={**question.params, name: n}) for n in measured}
-        plain = plainer(replace(question, params={**question.params, name: question.seqlen}))
-        if plain:
-            ends.setdefault(question.seqlen - 1, plain)
+        for whole in (question.seqlen - 1, question.seqlen):
+            if plain := plainer(replace(question, params={**question.params, name: whole})):
+                ends.setdefault(whole, plain)
+                break
         around = Geometry.of(asked, ends)
-        if not around.is_between:
+        if not around.is_between or value not in around.lengths:
             return None
         end = around.above if value == around.below else around.below
         other = replace(ends[end], device=found.used[0].environment.name)
