@@ -216,22 +216,6 @@ def test_the_spread_over_seeds_is_that_of_the_recommended_kernel(
     assert f"another answer: with 64:8 heads of 128, {said} on the masks of 3 seeds." in capsys.readouterr().out
 
 
-def test_memory(write: Write) -> None:
-    made = [
-        kernel("big", around(1.0), peak_gib=70.0),
-        kernel("small", around(2.0), peak_gib=1.0),
-        kernel("blind", around(0.5), peak_gib=None),
-    ]
-    found = answer(write("made", made), memory="48GiB")
-    assert [choice.name for choice in found.choices] == ["small"]
-    assert {out.line: out.status for out in found.out} == {"big": "too large", "blind": "not measured"}
-    assert "70.3 GiB with its inputs, over the 48 GiB asked for" in next(out.reason for out in found.out if out.line == "big")
-    assert found.advice == ()
-    none = answer(write("large", made[:2]), memory="1GiB")
-    assert none.best is None
-    assert none.advice == ("the least of what was measured takes 1.28 GiB: small.",)
-
-
 def test_on_a_cpu_what_runs_on_gpus_only_is_not_missing_and_ranks_are_no_gpus(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     host = {"device": "Some CPU", "device_kind": "cpu"}
     made = [kernel("torch:plain", around(1.0)), *(split(method, 1.0, ranks=8) for method in ("usp", "magi"))]

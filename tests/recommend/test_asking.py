@@ -39,6 +39,7 @@ def asked(folder: Path, *more: str) -> int:
         (["--seqlen", "1000G"], "q, k and v of 1000G tokens take "),
         (["--seqlen", "8", "--gpus", "9"], "9 GPUs cannot share 8 tokens; ask for fewer GPUs."),
         (["--gpus", "0"], "a question needs at least one GPU, not 0."),
+        (["--calls-per-plan", "0"], "--calls-per-plan is the number of calls that one plan serves, 1 or more, not 0."),
         (["--memory", "80"], "'80' is not an amount of memory; write a number over 0 and its unit, such as 80GiB, 80G or 512M."),
         (["--memory", "banana"], "'banana' is not an amount of memory; write a number over 0 and its unit, such as 80GiB, 80G or 512M."),
         (["--memory", "0G"], "'0G' is not an amount of memory;"),
@@ -197,16 +198,59 @@ def test_the_first_line_names_the_parameters_that_are_assumed(mask: str, given: 
     assert Question.parse(mask, "8K", params=given).describe().startswith(named)
 
 
-def test_what_was_measured_is_sorted_by_size(write: Write, capsys: Captured) -> None:
-    made = [kernel("fa4", around(1.0), seqlen=length << 10, heads_q=heads) for length in (16, 1, 2) for heads in (8, 64)]
-    folder = write("made", made)
+def test_the_closest_records_come_first(write: Write, capsys: Captured) -> None:
+    shapes = [(8, 128), (64, 128), (64, 64), (128, 128), (16, 128)]
+    made = [kernel("fa4", around(1.0), seqlen=length << 10, heads_q=q, head_dim=dim) for length in (16, 1, 2) for q, dim in shapes]
+    folder = write("made", [*made, split("usp", 1.0, ranks=8), split("usp", 1.0, ranks=8, simulated="h100-ib")])
     assert asked(folder, "--dtype", "fp16") == NO_RECORD
     said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("there are records of causal at ")]
     shown = [line.partition(" at ")[2].split(" heads")[0] for line in said]
-    assert shown == ["1K, 2K, 16K with 8:8", "1K, 2K, 16K with 64:8"]  # a line for each shape
-    words = ["--mask", "causal", "--seqlen", "16K", "--heads", "16:8", "--exact"]
+    assert shown == ["1K, 2K, 16K with 64:8", "1K, 2K, 16K with 128:8", "1K, 2K, 16K with 16:8"]  # of the same head size; three at most
+    words = ["--mask", "causal", "--seqlen", "16K", "--heads", "32:8", "--exact"]
     assert main(["recommend", *words, "--results", str(folder)]) == NO_RECORD
-    assert "there are records with --heads 8:8 or with --heads 64:8." in capsys.readouterr().out
+    assert "there are records with --heads 8:8 or with --heads 16:8 or with --heads 64:8 or with" in capsys.readouterr().out
+
+
+SCALED = "it is scaled over lengths, heads, head sizes and parameters of the mask only"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--sinks"], f"with --sinks; a nearest answer needs one with --sinks, as {SCALED}."),
+        (
+            ["--softcap", "50", "--head-dim", "256"],
+            f"with --softcap 50 or with --head-dim 256; a nearest answer needs one with --softcap 50, as {SCALED}.",
+        ),
+        (
+            ["--dtype", "fp16", "--seqlen", "4K"],
+            f"with --dtype fp16 or with --seqlen 4K; a nearest answer needs one with --dtype fp16, as {SCALED}.",
+        ),
+        (["--seqlen", "1M"], "with --seqlen 1M."),
+        (["--seqlen", "4K", "--exact"], "with --seqlen 4K, and --exact excludes nearest answers."),
+        (["--gpus", "8"], "with --gpus 8, and nearest answers are of one GPU only."),
+        (["--heads", "32:8", "--deterministic", "--exact"], "with --deterministic and with --heads 32:8 together, and --exact excludes "),
+    ],
+)
+def test_the_obstacle_is_said_first(write: Write, capsys: Captured, given: list[str], said: str) -> None:
+    """Then the closest records, none of which is simulated."""
+    made = [kernel("fa4", around(1.0)), kernel("fa4", around(1.0), heads_q=32), split("usp", 1.0, simulated="h100-ib")]
+    folder = write("made", [*made, kernel("fa4", around(1.0), heads_q=16, deterministic=True)])
+    words = ["recommend", "--mask", "causal", "--seqlen", "8K", "--results", str(folder)]
+    assert main([*words, *given]) == NO_RECORD
+    first, asked_for, obstacle, *others = capsys.readouterr().out.splitlines()
+    assert (first, asked_for.partition(",")[0]) == ("no record answers this.", "causal")
+    assert obstacle.startswith(f"there is no record of causal {said}")
+    assert 1 <= sum(line.startswith(("there are records", "measured lengths")) for line in others) <= 3
+    assert "simulated on" not in " ".join(others)
+
+
+def test_kernels_that_refuse_the_shape_say_so_where_no_other_was_measured(write: Write, capsys: Captured) -> None:
+    assert asked(write("made", [kernel("fa4:bands", around(1.0)), kernel("fa3", around(1.0))]), "--head-dim", "512") == NO_RECORD
+    said = capsys.readouterr().out
+    assert said.startswith("no kernel that was measured can be recommended.\n")
+    assert said.count(" unsupported ") == 2
+    assert "\nto measure it: longca run " in said
 
 
 @pytest.mark.parametrize(("base", "variant", "again"), [("fa4", "blocks", "fa4:blocks"), ("mine", "fast", "mine")])

@@ -163,7 +163,7 @@ def test_best_says_what_is_missing(write: Write) -> None:
     folder = write("made", [kernel("fa4", None, status="oom", reason="out of memory")])
     with pytest.raises(NoRecord, match=r"no record recommends anything for causal, 8K tokens.*\nfa4: out of memory$"):
         longca.best("causal", 8192, results=[folder])
-    with pytest.raises(NoRecord, match=r"measured lengths are 8K\.\nto measure it: longca run .* --masks causal --seqlens 4K "):
+    with pytest.raises(NoRecord, match=r"fa4: at 8K: out of memory\nto measure it: longca run .* --masks causal --seqlens 4K "):
         longca.best("causal", "4K", results=[folder])
     with pytest.raises(longca.BadInput, match="unknown mask 'casual'"):
         longca.best("casual", 8192, results=[folder])

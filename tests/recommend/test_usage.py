@@ -14,6 +14,7 @@ from journals import Write, mask_line
 from longca import masks
 from longca.cli import main
 from longca.kernels import registry
+from recommend.cells import cell
 from report.made import around, kernel, split
 
 ROOT = Path(__file__).parents[2]
@@ -164,3 +165,26 @@ def test_a_kernel_of_a_file_is_used_and_measured_again_from_that_file(
 def test_journals_that_differ_in_the_name_of_the_file_are_compared(write: Write) -> None:
     a, b = (write(name, [kernel("mine", [1.0] * 9)], {"plugins": {f"{name}.py": ["mine"]}}) for name in "ab")
     assert main(["compare", str(a), str(b)]) == 0
+
+
+def test_the_code_of_a_nearest_answer_says_that_it_is_one(write: Write) -> None:
+    """A pair and a single kernel; where they were measured, the pair is as measured, and a single kernel needs no comment."""
+    rates = {"fa3": (600.0, 300.0), "fa4:bands": (500.0, 400.0)}
+    lengths = (8192, 16384)
+    single = [cell("fa3", n, rate, part) for n in lengths for part, rate in (("fwd", 600.0), ("bwd", 300.0))]
+    pair = [
+        cell(name, n, rate, part) for n in lengths for name, both in rates.items() for part, rate in zip(("fwd", "bwd"), both, strict=True)
+    ]
+    nearest = "the nearest answer, scaled from other measurements"
+    passes = "the forward of fa3, the backward of fa4:bands"
+    expected = {
+        ("single", "8K"): [],
+        ("single", "12K"): [f"# {nearest}: fa3"],
+        ("pair", "8K"): [f"# without kernel=, best chooses; as measured: {passes}"],
+        ("pair", "12K"): [f"# without kernel=, best chooses; {nearest}: {passes}"],
+    }
+    folders = {"single": write("single", single), "pair": write("pair", pair)}
+    for (name, seqlen), comments in expected.items():
+        code = longca.recommend("causal", seqlen, results=folders[name]).code
+        assert [line for line in code.splitlines() if line.startswith("#")] == comments
+        compile(code, "attend.py", "exec")

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
+from longca.api.model_window import window_remarks
 from longca.api.shown import Part, Shown
 from longca.bench.plan.workload import model as find_model
 from longca.errors import unknown
 from longca.recommend import answer as answers
 from longca.recommend import shipped, usage
 from longca.recommend.answer import Answer, Choice, Pair, Source
+from longca.recommend.planning import LONGER
 from longca.recommend.question import Question
 from longca.recommend.table import NoRecord
 from longca.results.naming import cluster_name
@@ -65,7 +68,8 @@ class Recommendation(Shown):
         answer = self.answer
         parts: list[Part] = []
         if answer.best is None:
-            parts += ["no kernel that was measured can be recommended." if answer.out else "no record answers this.", _asked(answer)]
+            first = "no kernel that was measured can be recommended." if answer.out else "no record answers this."
+            parts += [first, _asked(answer)]
         else:
             parts += _best(answer, answer.best)
         if answer.out:
@@ -73,7 +77,7 @@ class Recommendation(Shown):
             parts += ["", Table(title, ["", "", "why"], [[out.line, out.status, out.reason] for out in answer.out])]
         if answer.unmeasured and (answer.best is not None or answer.out):
             parts += ["", f"no record of: {', '.join(answer.unmeasured)}"]
-        return [*parts, *answer.advice]
+        return [*parts, *answer.advice, *(answer.remarks if answer.best is None else ())]
 
 
 def recommend(
@@ -99,7 +103,9 @@ def recommend(
     asked = Question.parse(**in_shape(model, {"mask": mask, "seqlen": seqlen, "params": dict(params or {}), **question}))
     records = shipped.load(results)
     refuse_unknown_cluster(asked.cluster, records)
-    return Recommendation(answers.recommend(asked, records))
+    answer = answers.recommend(asked, records)
+    remarks = window_remarks(model, find_model(model), asked, answer.seeds) if model else ()
+    return Recommendation(replace(answer, remarks=remarks))
 
 
 def refuse_unknown_cluster(name: str | None, records: Results) -> None:
@@ -262,7 +268,7 @@ def _remarks(answer: Answer, best: Choice) -> list[str]:
     """Sentences on what the figures are of, and on doubts about them."""
     pair = [_combined(answer.pair, best, answer.question.calls_per_plan is not None)] if answer.pair else []
     same = [f"at this length the mask shows the same pairs as {answer.same_as}, whose records answer."] if answer.same_as else []
-    remarks = [*same, *pair, *_scaled(answer), *_planning(answer)]
+    remarks = [*answer.remarks, *same, *pair, *_scaled(answer), *_plan_shapes(answer), *_planning(answer)]
     powered = [choice for choice in answer.ways if choice.joules]
     if powered and not any(source.record.joules for choice in powered for source in choice.sources):
         unsure = "energy itself was not measured, so differences of a quarter say nothing"
@@ -338,6 +344,18 @@ def _planning(answer: Answer) -> list[str]:
     sentence = f"times do not include planning; with new documents in every call, {first.name} takes {_ms(planned)} ms"
     is_best = new.name == first.name or planned <= new.ms
     return [f"{sentence}." if is_best else f"{sentence} and {new.name} {_ms(new.ms)} ms: see --calls-per-plan."]
+
+
+def _plan_shapes(answer: Answer) -> list[str]:
+    """Which plans are those of other heads."""
+    names: dict[str, list[str]] = {}
+    for choice in answer.ways:
+        for shape in choice.plan_shapes:
+            names.setdefault(shape, []).append(choice.name)
+    if not names:
+        return []
+    shapes = "; ".join(f"{shape} for {', '.join(own)}" for shape, own in names.items())
+    return [f"a plan that took more than {LONGER:g} times as long as with other heads also loaded code; plan ms is that of {shapes}."]
 
 
 def _ms(value: float) -> str:

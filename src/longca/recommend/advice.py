@@ -1,33 +1,21 @@
-"""Where no record answers: which records come close, and which run would answer."""
+"""Where no record answers: which run would, beside what the closest records are."""
 
 from __future__ import annotations
 
-import math
-import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from longca.masks.by_name import plugins_of
-from longca.recommend.geometry import FARTHEST
-from longca.recommend.matching import Differences, is_device
-from longca.recommend.nearest_error import VARYING
+from longca.recommend.closest import closest
+from longca.recommend.matching import Near, is_device
 from longca.recommend.question import Question
-from longca.results.record import Environment, Record
-from longca.text import format_shape, format_size, parse_size, shape_options
+from longca.results.record import Environment
+from longca.text import format_size, shape_options
 
 FOLDER = "out/recommend"
 CLUSTER = "h100-ib"  # whose simulation is named to somebody who names none
 KINDS = ("cpu", "cuda")  # of devices, as `longca run --device` takes them
-
-
-class Near(NamedTuple):
-    """A record of the mask that was asked for, and in what it differs from the question."""
-
-    record: Record
-    environment: Environment
-    differences: Differences
 
 
 def advice(question: Question, others: Sequence[Near], matching: Sequence[Environment]) -> list[str]:
@@ -37,8 +25,8 @@ def advice(question: Question, others: Sequence[Near], matching: Sequence[Enviro
     """
     if question.cluster:
         simulated = [near for near in others if "--cluster" not in near.differences]
-        return _nearby(question, simulated) if simulated and not matching else []
-    sentences = [] if matching else [*_nearby(question, others), *_too_far(question, others)]
+        return closest(question, simulated) if simulated and not matching else []
+    sentences = [] if matching else closest(question, others)
     machines = matching or [near.environment for near in others if question.device and is_device(question.device, near.environment)]
     on_cpu = all(machine.on_cpu for machine in machines) if machines else question.device.lower() == "cpu"
     if on_cpu and question.memory_gib is not None:
@@ -54,64 +42,6 @@ def advice(question: Question, others: Sequence[Near], matching: Sequence[Enviro
         sentences.append(f"to simulate it without GPUs: {command}")
         sentences.append(f"then: {ask_command(replace(question, cluster=CLUSTER))}")
     return sentences
-
-
-def _nearby(question: Question, others: Sequence[Near]) -> list[str]:
-    """What the records have instead: those that differ in one flag only, or else all of them."""
-    how = "simulated" if question.cluster else "measured"
-    flags = dict.fromkeys(flag for near in others if len(near.differences) == 1 for flag in near.differences)
-    if flags:
-        return [_instead(flag, others, how) for flag in flags]
-    if not others:
-        return [f"there is no record of {question.mask} at all."]
-    shapes: dict[tuple[bool, str], set[tuple[int, int]]] = {}
-    for near in others:
-        is_other_level = bool(near.record.ranks) != (question.gpus > 1)  # of one GPU where many are asked for, or the other way round
-        shapes.setdefault((is_other_level, _shape(near)), set()).add((near.record.seqlen, near.record.ranks or 0))
-    order = sorted(shapes, key=lambda key: (key[0], _by_numbers(key[1])))
-    return [f"there are records of {question.mask} at {_sizes(shapes[key])} with {key[1]}." for key in order]
-
-
-def _sizes(sizes: set[tuple[int, int]]) -> str:
-    """Lengths, each with its number of GPUs: '64K on 8 GPUs, 128K on 16 GPUs'."""
-    return ", ".join(f"{format_size(seqlen)}{f' on {ranks} GPUs' if ranks else ''}" for seqlen, ranks in sorted(sizes))
-
-
-def _too_far(question: Question, others: Sequence[Near]) -> list[str]:
-    """Says how far a nearest answer reaches, where the length alone rules it out."""
-    one_device = [near for near in others if near.differences.keys() <= set(VARYING) and not near.record.method]
-    lengths = [near.record.seqlen for near in one_device]
-    if question.exact or question.gpus > 1 or not lengths:
-        return []
-    least, most = math.ceil(min(lengths) / FARTHEST), int(max(lengths) * FARTHEST)
-    if least <= question.seqlen <= most:
-        return []
-    return [f"a nearest answer reaches from {format_size(least)} to {format_size(most)} tokens: {FARTHEST:g} times the measured lengths."]
-
-
-def _by_numbers(value: object) -> list[str | int]:
-    """A key that sorts 8:8 before 64:8."""
-    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", str(value))]
-
-
-def _instead(flag: str, others: Sequence[Near], how: str) -> str:
-    """What the records that differ in this flag only have instead."""
-    values = {near.differences[flag] for near in others if list(near.differences) == [flag]}
-    if flag == "--seqlen":
-        lengths = sorted(map(parse_size, values))
-        return f"{how} lengths are {', '.join(map(format_size, lengths))}."
-    shown = []
-    for value in sorted(values, key=_by_numbers):
-        is_switch = value is None or isinstance(value, bool)
-        shown.append(f"with{'' if value else 'out'} {flag}" if is_switch else f"with {flag} {shlex.quote(str(value))}")
-    return f"there are records {' or '.join(shown)}."
-
-
-def _shape(near: Near) -> str:
-    record = near.record
-    shape = {"heads_q": record.heads_q, "heads_kv": record.heads_kv, "head_dim": record.head_dim, "head_dim_v": record.head_dim_v}
-    simulated = f" (simulated on {record.simulated})" if record.simulated else ""
-    return f"{format_shape(shape)}, {record.dtype}, {near.environment.name}{simulated}"
 
 
 def _where(question: Question) -> str:

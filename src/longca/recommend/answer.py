@@ -15,10 +15,12 @@ from msgspec.structs import replace as replace_fields
 from longca.errors import BadInput, LongcaError
 from longca.kernels import registry
 from longca.kernels.backends.best import Best
-from longca.recommend.advice import Near, advice, ask_command, simulate_command
-from longca.recommend.matching import differences
+from longca.recommend.advice import advice, ask_command, simulate_command
+from longca.recommend.matching import Near, sorted_out
+from longca.recommend.memory import NOT_COUNTED, TOO_LARGE, least_memory, needed_gib, within_memory
 from longca.recommend.nearest import Nearest, nearest
 from longca.recommend.pairs import fastest_pair, joined
+from longca.recommend.planning import Plans
 from longca.recommend.question import Question
 from longca.recommend.same_mask import plainer
 from longca.recommend.unmeasured import case_of, measured_mask, refusal_of_one_pass, unmeasured
@@ -33,7 +35,6 @@ from longca.results.tables import speed_unit
 from longca.results.versions import is_older
 
 SHORTEST_POWERED_MS = 1.0  # the power readings beside a shorter call cover more than the call
-NOT_COUNTED, TOO_LARGE = "not counted", "too large"  # statuses beside those of records
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -79,6 +80,7 @@ class Choice:
     ms_range: tuple[float, float] | None  # of a nearest answer, where its error is known: it holds nine of ten such times
     memory_gib: float | None  # per GPU, inputs included; None: not counted
     plan_ms: float | None  # of one plan, the median over the masks; `ms` holds its part where the question counts planning
+    plan_shapes: tuple[str, ...]  # heads of the records that `plan_ms` is of, where these are others on the same mask
     joules: float | None  # of one call on one GPU: measured, or power times time
     against_best: float  # this speed over the best one's
     as_good: bool  # not the best, but within the noise of it, or so close that it does not matter
@@ -134,6 +136,7 @@ class Answer:
     every_call: Choice | None = None  # the best where every call has a new mask; None where the question says how often planning counts
     pair: Pair | None = None  # faster than the best kernel by what matters
     same_as: str | None = None  # a mask without parameters that shows the same pairs at this length, whose records answer
+    remarks: tuple[str, ...] = ()  # sentences of the caller on the question
     more_seeds: Answer | None = None  # where this one is of one seed's documents: that of other heads, of which more seeds were measured
 
     @property
@@ -171,16 +174,18 @@ class Answer:
             "new_mask_every_call": self.every_call.name if self.every_call else None,
             "pair": self.pair.to_json() if self.pair else None,
             "same_as": self.same_as,
+            "remarks": list(self.remarks),
         }
 
 
 def recommend(question: Question, results: Results) -> Answer:
     """The answer of the records, or else the nearest one; without either `choices` are empty and `advice` says what to run."""
-    matching, others = _sorted_out(question, results)
+    answering, others = sorted_out(question, results)
+    matching = [one.record for one in answering]
     plain = None if matching else plainer(question)
-    if plain and (found := recommend(replace(question, mask=plain, params={}), results)).choices:
-        return replace(found, question=question, same_as=plain)
-    devices = sorted({results.environment(record).name for record in matching})
+    if plain and (found := recommend(plain, results)).choices:
+        return replace(found, question=question, same_as=plain.mask)
+    devices = sorted({one.environment.name for one in answering})
     if len(devices) > 1:
         raise BadInput(f"records of several devices answer this ({', '.join(devices)}); choose one with --device.")
     near = None if matching or question.exact else nearest(question, others, results)
@@ -189,16 +194,9 @@ def recommend(question: Question, results: Results) -> Answer:
     used = list(near.records) if near else matching
     machines = [results.environment(record) for record in used]
     device = "cpu" if machines and all(machine.on_cpu for machine in machines) else "cuda"
-    ranking = rank(_within_memory(_with_planning(entry, question.calls_per_plan), question, results) for entry in measured)
-    choices = tuple(_choice(standing, question, results, place, near) for place, standing in enumerate(ranking.standings))
-    sentences: list[str] = []
-    if not choices:
-        large = {out.line for out in ranking.out if out.status == TOO_LARGE}
-        sentences += _least_memory([entry for entry in measured if entry.line in large], question)
-    is_answer = bool(ranking.out) and not any(out.status in (NOT_MEASURED, NOT_COUNTED) for out in ranking.out)  # that no kernel can do it
-    if near or not (choices or is_answer):
-        lacking, *otherwise = _without_cluster(question, results) if question.cluster else [""]
-        sentences += [sentence for sentence in (lacking, *advice(question, () if near else others, machines), *otherwise) if sentence]
+    asked = _Asked(question, results, Plans(results), near)
+    ranking = rank(asked.competing(entry) for entry in measured)
+    choices = tuple(_choice(standing, asked, place) for place, standing in enumerate(ranking.standings))
     return Answer(
         question,
         device=machines[0].name if machines else "",
@@ -206,12 +204,41 @@ def recommend(question: Question, results: Results) -> Answer:
         choices=choices,
         out=_with_refusals(ranking.out, measured, question, device),
         unmeasured=unmeasured(question, used, device),
-        advice=tuple(sentences),
+        advice=tuple(_advice(ranking, measured, others, machines, asked)),
         nearest=near,
-        every_call=_best_of_new_masks(measured, question, results, near),
-        pair=_pair(near.parts if near else _parts(named, question), ranking, question, results, device, near),
+        every_call=_best_of_new_masks(measured, asked),
+        pair=_pair(near.parts if near else _parts(named, question), ranking, asked, device),
         more_seeds=_of_more_seeds(question, others, results, machines[0].name) if len(ranking.masks) == 1 and not near else None,
     )
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The question, and what it is answered from."""
+
+    question: Question
+    results: Results
+    plans: Plans
+    near: Nearest | None
+
+    def competing(self, entry: Entry) -> Entry:
+        """The entry as it is compared: with planning where that counts, and out where it is too large."""
+        planned = self.plans.counted(entry, self.question.calls_per_plan)
+        return within_memory(planned, self.question, self.results, self.near is not None)
+
+
+def _advice(
+    ranking: Ranking, measured: Sequence[Entry], others: Sequence[Near], machines: Sequence[Environment], asked: _Asked
+) -> list[str]:
+    """What comes closest to the memory that there is, and what to run, unless records answer exactly, be it that no kernel can do it."""
+    question, near = asked.question, asked.near
+    large = [] if ranking.standings else [out.line for out in ranking.out if out.status == TOO_LARGE]
+    memory = least_memory([entry for entry in measured if entry.line in large], question, asked.results)
+    is_answer = bool(ranking.out) and not any(out.status in (NOT_MEASURED, NOT_COUNTED) for out in ranking.out)  # that no kernel can do it
+    if (is_answer and not ranking.standings and (large or not near)) or (ranking.standings and not near):
+        return memory
+    lacking, *otherwise = _without_cluster(question, asked.results) if question.cluster else [""]
+    return [*memory, *filter(None, (lacking, *advice(question, () if near else others, machines), *otherwise))]
 
 
 def _of_more_seeds(question: Question, others: Sequence[Near], results: Results, device: str) -> Answer | None:
@@ -245,20 +272,16 @@ def _parts(named: Sequence[Row], question: Question) -> tuple[Sequence[Entry], .
     return tuple(entries(named, part, Pass.BOTH) for part in Pass.BOTH.parts) if question.pass_ is Pass.BOTH else ()
 
 
-def _pair(
-    parts: Sequence[Sequence[Entry]], ranking: Ranking, question: Question, results: Results, device: str, near: Nearest | None
-) -> Pair | None:
+def _pair(parts: Sequence[Sequence[Entry]], ranking: Ranking, asked: _Asked, device: str) -> Pair | None:
     """The fastest forward and backward of two kernels, where they are faster than the best kernel by what matters.
 
     A deterministic call has none: there `best` does not choose by time.
     """
-    single = ranking.best
+    single, question, near = ranking.best, asked.question, asked.near
     if single is None or not parts or question.gpus > 1 or question.cluster or question.deterministic:
         return None
-    forwards, backwards = (
-        [_within_memory(_with_planning(entry, question.calls_per_plan), question, results) for entry in own] for own in parts
-    )
-    mask = near.mask if near else measured_mask(single.records[0], results, question)
+    forwards, backwards = ([asked.competing(entry) for entry in own] for own in parts)
+    mask = near.mask if near else measured_mask(single.records[0], asked.results, question)
     fastest = fastest_pair(forwards, backwards, ranking.masks, mask, case_of(question, mask, device))
     if fastest is None:
         return None
@@ -269,7 +292,7 @@ def _pair(
         return None
     forward_ms, backward_ms = (median([entry.figures[digest].ms for digest in ranking.masks]) for entry in fastest)
     return Pair(
-        **vars(_choice(first, question, results, 0, near)) | {"kernel": Best.name, "against_best": 1 / second.against_best},
+        **vars(_choice(first, asked, 0)) | {"kernel": Best.name, "against_best": 1 / second.against_best},
         forward=fastest[0].line,
         backward=fastest[1].line,
         forward_ms=forward_ms,
@@ -277,71 +300,22 @@ def _pair(
     )
 
 
-def _best_of_new_masks(measured: Sequence[Entry], question: Question, results: Results, near: Nearest | None) -> Choice | None:
+def _best_of_new_masks(measured: Sequence[Entry], asked: _Asked) -> Choice | None:
     """The best of masks with documents where every call has new ones, unless the question says how often planning counts."""
-    if not question.has_documents or question.calls_per_plan is not None:
+    if not asked.question.has_documents or asked.question.calls_per_plan is not None:
         return None
-    every = replace(question, calls_per_plan=1)
-    best = rank(_within_memory(_with_planning(entry, 1), every, results) for entry in measured).best
-    return _choice(best, every, results, 0, near) if best else None
+    every = replace(asked, question=replace(asked.question, calls_per_plan=1))
+    best = rank(every.competing(entry) for entry in measured).best
+    return _choice(best, every, 0) if best else None
 
 
-def _sorted_out(question: Question, results: Results) -> tuple[list[Record], list[Near]]:
-    """The records that answer the question, and those of the same mask that do not."""
-    matching, others = list[Record](), list[Near]()
-    for record in results.records:
-        environment = results.environment(record)
-        differing = differences(question, record, environment)
-        if differing:
-            others.append(Near(record, environment, differing))
-        elif differing is not None:
-            matching.append(record)
-    named = [record for record in matching if results.environment(record).name.lower() == question.device.lower()]
-    return named or matching, others  # an H200 beside an H200 NVL
-
-
-def _memory_gib(figures: Sequence[Figure], question: Question) -> float | None:
-    """The most memory of any mask, with the inputs; that of a rank includes its tokens already."""
-    peaks = [figure.peak_gib for figure in figures]
-    known = [peak for peak in peaks if peak is not None]
-    if not known or len(known) < len(peaks):
-        return None
-    return max(known) + (0.0 if figures[0].records[0].method else question.input_gib)
-
-
-def _plan_ms(figure: Figure) -> float | None:
-    """The time of the plan, which serves both passes of a kernel; that of both plans where there are two kernels. A nearest answer has that
-    of the nearest length."""
-    plans: dict[str, float] = {}
-    for record in (record for record in figure.records if record.seqlen == figure.records[0].seqlen):
-        if record.plan_ms is None:
-            return None
-        plans[record.label] = max(plans.get(record.label, 0.0), record.plan_ms)
-    return sum(plans.values())
-
-
-def _with_planning(entry: Entry, calls_per_plan: int | None) -> Entry:
-    """The entry with the planning's part in every time; out if its planning was not timed."""
-    if calls_per_plan is None or entry.out:
-        return entry
-    figures = {}
-    for digest, figure in entry.figures.items():
-        plan_ms = _plan_ms(figure)
-        if plan_ms is None:
-            return entry.without(NOT_MEASURED, "its planning was not timed, so --calls-per-plan cannot be answered")
-        more = plan_ms / calls_per_plan
-        speed = figure.tflops * figure.ms / (figure.ms + more)
-        share = figure.mfu and figure.mfu * speed / figure.tflops
-        figures[digest] = replace_fields(figure, ms=figure.ms + more, p20=figure.p20 + more, p80=figure.p80 + more, tflops=speed, mfu=share)
-    return replace_fields(entry, figures=figures)
-
-
-def _joules(figure: Figure, question: Question) -> float | None:
+def _joules(figure: Figure, asked: _Asked) -> float | None:
     """The energy of one call without its planning: as measured, or the power beside the samples times the time.
 
     None for a short call without a measured energy.
     """
-    ms = figure.ms - (_plan_ms(figure) or 0.0) / question.calls_per_plan if question.calls_per_plan else figure.ms
+    calls = asked.question.calls_per_plan
+    ms = figure.ms - (asked.plans.ms(figure) or 0.0) / calls if calls else figure.ms
     energies = [record.joules or (_power_times_time(record) if ms >= SHORTEST_POWERED_MS else None) for record in figure.records]
     known = [energy for energy in energies if energy]
     if len(known) < len(energies):
@@ -360,28 +334,8 @@ def _median(values: Sequence[float | None]) -> float | None:
     return median(known) if known and len(known) == len(values) else None
 
 
-def _within_memory(entry: Entry, question: Question, results: Results) -> Entry:
-    """The entry, out if it needs more memory than there is."""
-    if question.memory_gib is None or entry.out:
-        return entry
-    need = _memory_gib([*entry.figures.values()], question)
-    if need is None and any(results.environment(record).on_cpu for record in entry.records):
-        return entry.without(NOT_COUNTED, "memory is counted on GPUs only")
-    if need is None:
-        return entry.without(NOT_MEASURED, "its memory was not counted, so --memory cannot be answered")
-    if need <= question.memory_gib:
-        return entry
-    return entry.without(TOO_LARGE, f"it takes {need:.3g} GiB with its inputs, over the {question.memory_gib:.3g} GiB asked for")
-
-
-def _least_memory(too_large: Sequence[Entry], question: Question) -> list[str]:
-    """What comes closest where memory is too small."""
-    needs = sorted((need, entry.line) for entry in too_large if (need := _memory_gib([*entry.figures.values()], question)) is not None)
-    return [f"the least of what was measured takes {need:.3g} GiB: {line}." for need, line in needs[:1]]
-
-
-def _choice(standing: Standing, question: Question, results: Results, place: int, near: Nearest | None) -> Choice:
-    records, figures = standing.records, [*standing.figures.values()]
+def _choice(standing: Standing, asked: _Asked, place: int) -> Choice:
+    records, figures, near = standing.records, [*standing.figures.values()], asked.near
     first = records[0]
     name = standing.line.removesuffix(f", simulated on {first.simulated}")
     return Choice(
@@ -396,9 +350,10 @@ def _choice(standing: Standing, question: Question, results: Results, place: int
         ms=standing.ms,
         ms_over_masks=(min(figure.ms for figure in figures), max(figure.ms for figure in figures)),
         ms_range=(median(one.p20 for one in figures), median(one.p80 for one in figures)) if near and not near.unknown else None,
-        memory_gib=_memory_gib(figures, question),
-        plan_ms=_median([_plan_ms(figure) for figure in figures]),
-        joules=_median([_joules(figure, question) for figure in figures]),
+        memory_gib=needed_gib(figures, asked.question),
+        plan_ms=_median([asked.plans.ms(figure) for figure in figures]),
+        plan_shapes=asked.plans.shapes(figures),
+        joules=_median([_joules(figure, asked) for figure in figures]),
         against_best=standing.against_best,
         as_good=standing.equal and place > 0,
         noisy=standing.noisy,
@@ -406,7 +361,7 @@ def _choice(standing: Standing, question: Question, results: Results, place: int
         older=any(map(is_older, records)),
         summed=any(len({record.pass_ for record in figure.records}) > 1 for figure in figures),
         simulated=first.simulated,
-        sources=tuple(_source(record, results) for record in records),
+        sources=tuple(_source(record, asked.results) for record in records),
     )
 
 

@@ -45,9 +45,14 @@ class Geometry(NamedTuple):
         return tuple(sorted({n for n in (self.below, self.above, self.far) if n}))
 
     @property
+    def nearest(self) -> int:
+        """The nearest measured length."""
+        return min(self.lengths, key=self.distance)
+
+    @property
     def nearest_ratio(self) -> float:
         """The length over the nearest measured one, or the other way round: at least 1."""
-        return math.exp(min(map(self.distance, self.lengths)))
+        return math.exp(self.distance(self.nearest))
 
     def distance(self, length: int) -> float:
         return abs(math.log(length / self.seqlen))
@@ -69,9 +74,9 @@ class Geometry(NamedTuple):
         """The same around another length: neighbours on the same sides, each as far away or farther; None where there are none."""
         below = above = 0
         if self.below:
-            below = max((n for n in measured if n * self.seqlen <= seqlen * self.below * TOLERANCE), default=0)
+            below = max((n for n in measured if n < seqlen and n * self.seqlen <= seqlen * self.below * TOLERANCE), default=0)
         if self.above:
-            above = min((n for n in measured if n * self.seqlen * TOLERANCE >= seqlen * self.above), default=0)
+            above = min((n for n in measured if n > seqlen and n * self.seqlen * TOLERANCE >= seqlen * self.above), default=0)
         same = bool(below) == bool(self.below) and bool(above) == bool(self.above)
         return Geometry(seqlen, below, above, _far(below, above, measured)) if same else None
 

@@ -3,17 +3,43 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from longca.errors import LongcaError
 from longca.recommend.question import Question, default_params
 from longca.results.naming import cluster_name
+from longca.results.reading import Results
 from longca.results.record import Environment, LevelName, Record
 from longca.text import format_dims, format_heads, format_size
 
 Differences = dict[str, Any]  # by the flag that asks for it, the value that a record has
+
+
+class Near(NamedTuple):
+    """A record of the mask that was asked for, and in what it differs from the question."""
+
+    record: Record
+    environment: Environment
+    differences: Differences
+
+
+def sorted_out(question: Question, results: Results) -> tuple[list[Near], list[Near]]:
+    """The records that answer the question, and those of the same mask that do not."""
+    matching, others = list[Near](), list[Near]()
+    for record in results.records:
+        environment = results.environment(record)
+        differing = differences(question, record, environment)
+        if differing is not None:
+            (others if differing else matching).append(Near(record, environment, differing))
+    return of_device(question, matching), others
+
+
+def of_device(question: Question, near: list[Near]) -> list[Near]:
+    """Those of the device of this very name, where there are any: an H200 beside an H200 NVL."""
+    return [one for one in near if one.environment.name.lower() == question.device.lower()] or near
 
 
 def differences(question: Question, record: Record, environment: Environment) -> Differences | None:
@@ -71,6 +97,14 @@ def _measured(record: Record) -> Differences:
     drawn = (record.pattern_source, record.given.distribution, record.given.packing, record.given.documents)
     extras = (record.deterministic, record.softcap, record.sinks)
     return _aspects(shape, record.seqlen, record.dtype, record.ranks or 1, record.simulated, *drawn, *extras)
+
+
+def asked_value(question: Question, flag: str) -> str:
+    """What the question asks for with a flag: 'with --dtype fp16', 'without --sinks'."""
+    params = ",".join(f"{name}={value}" for name, value in question.all_params.items() if not callable(value))
+    value = (_asked(question) | {"--set": params, "--device": question.device})[flag]
+    shown = "" if value is True else f" {shlex.quote(f'{value:g}' if isinstance(value, float) else str(value))}"
+    return f"with {flag}{shown}" if value else f"without {flag}"
 
 
 @lru_cache(maxsize=8)

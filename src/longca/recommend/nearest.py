@@ -6,24 +6,21 @@ the nearest shorter and the nearest longer length, or that of the nearest length
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
-from typing import Any
 
-from longca import masks
-from longca.errors import BadInput
+from longca.kernels.base import Case
 from longca.masks import AnyMask
-from longca.recommend.advice import Near
+from longca.recommend.between_windows import Between, between
 from longca.recommend.geometry import FARTHEST, Geometry
-from longca.recommend.nearest_error import COVERED, VARYING, Errors
+from longca.recommend.matching import Near
+from longca.recommend.nearest_error import COVERED, Errors
+from longca.recommend.neighbours import Neighbours, neighbours, shape_of
 from longca.recommend.question import Question
-from longca.recommend.trend import Trend
+from longca.recommend.trend import Rates
 from longca.recommend.unmeasured import case_of, refusal
 from longca.results.metrics import flops, tflops
 from longca.results.naming import Row, rows
-from longca.results.points import grouped
 from longca.results.ranking import NOT_MEASURED, Entry, Figure, Out, entries
 from longca.results.reading import Results
 from longca.results.record import Environment, Pass, Record, Status
@@ -53,128 +50,62 @@ class Nearest:
 
 
 def nearest(question: Question, others: Iterable[Near], results: Results) -> Nearest | None:
-    """The prediction from the nearest records; None where none is near enough, no kernel ran there, or the mask cannot be built."""
-    scaled = [one for one in others if one.differences.keys() <= set(VARYING) and not one.record.method]
-    near = [one for one in scaled if not _is_other_problem(question, one)]
-    if not near or not _can_build(question):
+    """The prediction from the nearest records; None where none is near enough, or the mask cannot be built."""
+    found = None if unbuildable(question) else neighbours(question, others)
+    if found is None:
         return None
-    devices = sorted({one.environment.name for one in near})
-    if len(devices) > 1:
-        raise BadInput(f"records of several devices come near this ({', '.join(devices)}); choose one with --device.")
-    every = list(_by_shape(near).values())
-    groups = [group for group in every if _geometry(question, group).nearest_ratio <= FARTHEST]
-    if not groups:
-        return None
-    group, guide = _with_guide(question, every, groups)
-    geometry = _geometry(question, group)
-    used = [one for one in group if one.record.seqlen in geometry.read]
-    records = tuple(one.record for one in used)
-    flags = {flag for one in used for flag in one.differences} - {"--seqlen"}
+    records, geometry = found.records, found.geometry
+    flags = {flag for one in found.used for flag in one.differences} - {"--seqlen"}
     errors = Errors(results, question.mask, geometry, flags)
-    work = TileWork(results.masks, (*records, *(one.record for one in guide)))
-    trend = Trend(_geometry(question, guide), geometry.lengths[0], [one.record for one in guide], work) if guide else None
-    predicted = _Prediction(question, geometry, work, errors, trend)
-    named = rows(replace(results, records=list(records)))
-    environments = tuple(one.environment for one in used)
+    other = between(question, found, others, results)
+    work = TileWork(results.masks, (*found.all_records, *(other.found.all_records if other else ())))
+    way = _Way(other, _Scaled.of(other.found, work, results)) if other else None
+    predicted = _Prediction(question, _Scaled.of(found, work, results), errors, way)
+    environments = tuple(one.environment for one in found.used)
     device = "cpu" if all(environment.on_cpu for environment in environments) else "cuda"
-    made = _entries(predicted, named, device)
-    if all(entry.out for entry in made):
-        return None
-    parts = [
-        _entries(predicted.of_part(part), named, device, question.pass_) for part in question.pass_.parts if len(question.pass_.parts) > 1
-    ]
-    mask = predicted.mask(records[0].seed)
-    differences = *_differences(question, used, geometry), *_guided(guide), *_densities(predicted, used)
+    made = _entries(predicted, device)
+    parts = [_entries(predicted.of_part(part), device, question.pass_) for part in question.pass_.parts if len(question.pass_.parts) > 1]
+    mask = question.build(records[0].seed)
+    interpolated = [way.sentence(made, *parts)] if way else []
+    differences = *_differences(question, found), *interpolated, *found.guided(), *_densities(predicted, records)
     return Nearest(made, tuple(parts), mask, records, environments, geometry.lengths, differences, errors.unknown)
 
 
-def _with_guide(question: Question, every: Sequence[list[Near]], near: Sequence[list[Near]]) -> tuple[list[Near], list[Near]]:
-    """The records to scale, and those of another shape whose rates tell how the first ones' go on at the length that is asked for.
-
-    The very shape is scaled at any distance where another shape leads on from it: to change over to that shape's own rates would make
-    times jump, and a longer call might seem faster.
-    """
-    chosen = min(near, key=lambda group: _distance(question, group))
-    own = next((group for group in every if not group[0].differences.keys() - {"--seqlen"}), None)
-    geometry = _geometry(question, own) if own else None
-    if own is None or geometry is None or geometry.is_between:
-        return chosen, []
-    (last,) = geometry.lengths
-    others = [group for group in near if group is not own and any(one.record.seqlen == last for one in group)]
-    guides = [group for group in others if _geometry(question, group).lengths != geometry.lengths]
-    guide = min(guides, key=lambda group: _distance(question, group), default=[])
-    return (own, guide) if guide else (chosen, [])
+def unbuildable(question: Question) -> str:
+    """Why the mask that is asked for does not follow from the question alone, up to its seed, so that nothing is scaled; empty where it
+    does."""
+    if question.gpus > 1:
+        return "nearest answers are of one GPU only"
+    if question.own_documents or question.source != "random":
+        return f"there is no nearest answer for {'documents of a workload' if question.own_documents else 'blocks that a rule selects'}"
+    if question.is_pattern and question.seqlen > LONGEST_PATTERN:
+        return f"a nearest answer of a block pattern has up to {format_size(LONGEST_PATTERN)} tokens"
+    return ""
 
 
-def _guided(guide: Sequence[Near]) -> list[str]:
-    if not guide:
-        return []
-    record, params = guide[0].record, guide[0].differences.get("--set")
-    shape = format_shape({name: getattr(record, name) for name in ("heads_q", "heads_kv", "head_dim", "head_dim_v")})
-    return [f"speeds change with the length as those of {shape}{f', {params}' if params else ''} do"]
-
-
-def _can_build(question: Question) -> bool:
-    """Whether the mask that is asked for follows from the question alone, up to its seed."""
-    if question.gpus > 1 or question.own_documents or question.source != "random":
-        return False
-    return not question.is_pattern or question.seqlen <= LONGEST_PATTERN
-
-
-def _is_other_problem(question: Question, near: Near) -> bool:
-    """Whether a block pattern has another number of patterns than one per KV head, or than asked for: that is no matter of work."""
-    asked = question.params.get("heads", near.record.heads_kv)
-    return question.is_pattern and near.record.params.get("heads", asked) != asked
-
-
-def _by_shape(near: Sequence[Near]) -> dict[tuple[object, ...], list[Near]]:
-    """Records by everything but their length."""
-    shape = attrgetter("record.heads_q", "record.heads_kv", "record.head_dim", "record.head_dim_v")
-    return grouped(near, lambda one: (*shape(one), one.differences.get("--set")))
-
-
-def _geometry(question: Question, group: Iterable[Near]) -> Geometry:
-    return Geometry.of(question.seqlen, {one.record.seqlen for one in group})
-
-
-def _distance(question: Question, group: Sequence[Near]) -> float:
-    """How far a shape and its nearest length are from the question: factors of two, added up."""
-    record = group[0].record
-    factors = [record.heads_q / question.heads_q, question.heads_kv / record.heads_kv * record.heads_q / question.heads_q]
-    factors += [record.head_dim / question.head_dim, record.head_dim_v / question.head_dim_v]
-    wanted = question.all_params
-    for name, value in record.params.items():
-        asked = wanted.get(name)
-        if isinstance(asked, int | float) and asked > 0 and value > 0:
-            factors.append(value / asked)
-    length = min(abs(math.log2(one.record.seqlen / question.seqlen)) for one in group)
-    return length + sum(abs(math.log2(factor)) for factor in factors)
-
-
-def _differences(question: Question, used: Sequence[Near], geometry: Geometry) -> list[str]:
-    record = used[0].record
+def _differences(question: Question, found: Neighbours) -> list[str]:
+    record, geometry = found.records[0], found.geometry
     sentences = []
     if geometry.lengths != (question.seqlen,):
         near = "length is" if len(geometry.lengths) == 1 else "lengths are"
         measured = f"{near} {' and '.join(map(format_size, geometry.lengths))}"
         beyond = "" if geometry.is_between else f": {geometry.nearest_ratio:.3g} times {'shorter' if geometry.below else 'longer'}"
         sentences.append(f"{format_size(question.seqlen)} tokens were not measured in this shape; the nearest measured {measured}{beyond}")
-    shape = {name: getattr(record, name) for name in ("heads_q", "heads_kv", "head_dim", "head_dim_v")}
-    if any(value != getattr(question, name) for name, value in shape.items()):
-        asked = format_shape(vars(question))
-        sentences.append(f"there is no record of this mask near this length with {asked}; the nearest shape is {format_shape(shape)}")
-    if params := used[0].differences.get("--set"):
+    shape, asked = shape_of(record), format_shape(vars(question))
+    if shape != asked:
+        sentences.append(f"there is no record of this mask near this length with {asked}; the nearest shape is {shape}")
+    if params := found.used[0].differences.get("--set"):
         sentences.append(f"these parameters of the mask were not measured; the nearest are {params}")
     return sentences
 
 
-def _densities(predicted: _Prediction, used: Sequence[Near]) -> list[str]:
+def _densities(predicted: _Prediction, records: Sequence[Record]) -> list[str]:
     """A sentence where documents, which are drawn anew for each length, make a mask much denser or sparser than the measured one."""
-    question, length = predicted.question, predicted.nearest_length
-    record = next(one.record for one in used if one.record.seqlen == length)
+    question, length = predicted.question, predicted.geometry.nearest
+    record = next(record for record in records if record.seqlen == length)
     if not question.has_documents or length == question.seqlen or not record.area:
         return []
-    asked, measured = predicted.mask(record.seed).density, record.area / length**2
+    asked, measured = question.build(record.seed).density, record.area / length**2
     if not asked or max(asked / measured, measured / asked) < DENSER:
         return []
     shares = f"{100 * asked:.2g} % of all pairs are visible at {format_size(question.seqlen)} tokens, and {100 * measured:.2g} %"
@@ -182,49 +113,94 @@ def _densities(predicted: _Prediction, used: Sequence[Near]) -> list[str]:
 
 
 @dataclass(frozen=True)
+class _Scaled:
+    """Records of one mask in one shape, and the rates that follow from them at the length that is asked for."""
+
+    rates: Rates
+    named: Sequence[Row]
+
+    @classmethod
+    def of(cls, found: Neighbours, work: TileWork, results: Results) -> _Scaled:
+        return cls(found.rates(work), rows(replace(results, records=list(found.records))))
+
+    def lines(self, pass_: Pass, part_of: Pass | None) -> dict[int, dict[str, Entry]]:
+        """The measured entries by length and kernel."""
+        lengths = self.rates.geometry.read
+        measured = {n: entries([row for row in self.named if row.record.seqlen == n], pass_, part_of) for n in lengths}
+        return {n: {entry.line: entry for entry in own} for n, own in measured.items()}
+
+    def rate(self, figures: Mapping[int, Figure], at: int) -> float:
+        """The rate of one kernel in the pass of the record with this number, from its figures by length."""
+        return self.rates.of({n: figure.records[at] for n, figure in figures.items()})
+
+
+@dataclass(frozen=True)
+class _Way:
+    """To another value of a parameter, on the other side of that asked for."""
+
+    between: Between
+    scaled: _Scaled  # there
+
+    def leads(self, there: Mapping[int, Figure]) -> bool:
+        """Whether a kernel with these figures has a rate there."""
+        return self.scaled.rates.geometry.nearest in there
+
+    def ms(self, tiles: float, rate: float, case: Case, at: int, there: Mapping[int, Figure]) -> float:
+        """The time of this work in one pass; at most that of the plainer mask, which contains all that the others show."""
+        other = self.scaled.rate(there, at)
+        ms = tiles / self.between.rate(rate, other)
+        if not self.between.is_whole:
+            return ms
+        record = there[self.scaled.rates.geometry.nearest].records[at]
+        return min(ms, self.scaled.rates.work.of_mask(self.between.question.build(record.seed), case, record.pass_) / other)
+
+    def sentence(self, *made: Iterable[Entry]) -> str:
+        """What was interpolated, and for which of these kernels not."""
+        nearest = self.scaled.rates.geometry.nearest
+        there = {row.record.label for row in self.scaled.named if row.record.seqlen == nearest and row.record.ok}
+        return self.between.sentence({entry.line for own in made for entry in own if not entry.out} - there)
+
+
+@dataclass(frozen=True)
 class _Prediction:
     question: Question
-    geometry: Geometry
-    work: TileWork
+    scaled: _Scaled
     errors: Errors
-    trend: Trend | None = None
+    way: _Way | None = None
 
     @property
-    def nearest_length(self) -> int:
-        return min(self.geometry.lengths, key=self.geometry.distance)
+    def rates(self) -> Rates:
+        return self.scaled.rates
 
     @property
-    def is_far(self) -> bool:
-        return self.geometry.nearest_ratio > FARTHEST
+    def geometry(self) -> Geometry:
+        return self.rates.geometry
 
     def of_part(self, part: Pass) -> _Prediction:
         """The same of one pass alone."""
         return replace(self, question=replace(self.question, pass_=part))
 
-    def mask(self, seed: int) -> AnyMask:
-        question = self.question
-        named = masks.find(question.mask)
-        if isinstance(named, masks.MaskFile):
-            return named.mask
-        params: dict[str, Any] = {"heads": question.heads_kv} if question.is_pattern and "heads" in named.defaults else {}
-        params |= {"distribution": question.distribution, "packing": question.packing} if question.has_documents else {}
-        return masks.build(question.mask, question.seqlen, seed=seed, **params | dict(question.params))
+    def is_out_of_reach(self, records: Iterable[Record]) -> bool:
+        """Whether the length is far from the measured ones, and no other shape tells how this kernel's rates go on."""
+        trend = self.rates.trend
+        return self.geometry.nearest_ratio > FARTHEST and not (trend and all(map(trend.of, records)))
 
-    def figure(self, mask: AnyMask, neighbours: Mapping[int, Figure]) -> Figure:
-        """The figure on a mask, from one figure per measured length; the records of the nearest length come first."""
+    def figure(self, mask: AnyMask, neighbours: Mapping[int, Figure], there: Mapping[int, Figure]) -> Figure:
+        """The figure on a mask, from one figure per measured length, here and at the other end of the way; the records of the nearest
+        length come first."""
         case = case_of(self.question, mask, "cuda")
-        nearest = neighbours[self.nearest_length]
+        nearest = neighbours[self.geometry.nearest]
         ms = work = 0.0
         for at, record in enumerate(nearest.records):
             work += flops(mask, case, record.pass_)
-            rates = {n: self.work.of_record(figure.records[at]) / figure.records[at].times.median for n, figure in neighbours.items()}
-            rate = self.geometry.interpolate(rates) if self.trend is None else rates[self.nearest_length] * (self.trend.of(record) or 1.0)
-            ms += self.work.of_mask(mask, case, record.pass_) / rate
+            tiles, rate = self.rates.work.of_mask(mask, case, record.pass_), self.scaled.rate(neighbours, at)
+            ms += self.way.ms(tiles, rate, case, at, there) if self.way and self.way.leads(there) else tiles / rate
         low, high = self.errors.of(nearest.records[0].label).range or (1.0, 1.0)
         speed = tflops(work, ms)
         share = nearest.mfu and speed * nearest.mfu / nearest.tflops
-        others = [] if self.trend else [record for n, figure in neighbours.items() if n != self.nearest_length for record in figure.records]
-        return Figure(ms, ms * low, ms * high, speed, share, self._peak_gib(neighbours), (*nearest.records, *others))
+        others = () if self.rates.trend else (n for n in neighbours if n != self.geometry.nearest)
+        records = *nearest.records, *(record for n in others for record in neighbours[n].records)
+        return Figure(ms, ms * low, ms * high, speed, share, self._peak_gib(neighbours), records)
 
     def _peak_gib(self, neighbours: Mapping[int, Figure]) -> float | None:
         """Memory per token and query head, interpolated."""
@@ -239,48 +215,49 @@ class _Prediction:
         return per_unit * question.seqlen * question.heads_q * (question.head_dim + question.head_dim_v)
 
 
-def _entries(predicted: _Prediction, named: Sequence[Row], device: str, part_of: Pass | None = None) -> tuple[Entry, ...]:
+def _entries(predicted: _Prediction, device: str, part_of: Pass | None = None) -> tuple[Entry, ...]:
     """One entry per kernel at the nearest length; a kernel that failed there, or does not take the shape, is out."""
-    first, pass_ = predicted.nearest_length, predicted.question.pass_
-    by_length = {n: entries([row for row in named if row.record.seqlen == n], pass_, part_of) for n in predicted.geometry.read}
-    others = {n: {entry.line: entry for entry in own} for n, own in by_length.items() if n != first}
+    question, first = predicted.question, predicted.geometry.nearest
+    here = predicted.scaled.lines(question.pass_, part_of)
+    there = predicted.way.scaled.lines(question.pass_, part_of) if predicted.way else {}
     made = []
-    for entry in by_length[first]:
+    for entry in here[first].values():
         if entry.out:
-            made.append(Entry(entry.line, {}, _out(predicted, entry.out, named[0].record.seed, device)))
+            made.append(Entry(entry.line, {}, _out(predicted, entry.out, device)))
             continue
         figures: dict[str, Figure] = {}
         for figure in entry.figures.values():
-            mask = predicted.mask(figure.records[0].seed)
-            if reason := refusal(figure.records[0].label, mask, case_of(predicted.question, mask, device)):
+            mask = question.build(figure.records[0].seed)
+            if reason := refusal(figure.records[0].label, mask, case_of(question, mask, device)):
                 made.append(entry.without(Status.UNSUPPORTED.value, reason))
                 break
-            if predicted.is_far and predicted.trend and not all(map(predicted.trend.of, figure.records)):
-                made.append(entry.without(NOT_MEASURED, f"there is no record of it near {format_size(predicted.question.seqlen)} tokens"))
+            if predicted.is_out_of_reach(figure.records):
+                made.append(entry.without(NOT_MEASURED, f"there is no record of it near {format_size(question.seqlen)} tokens"))
                 break
-            neighbours = {first: figure}
-            for n, lines in others.items():
-                if (same := _same_seed(lines.get(entry.line), figure)) is not None:
-                    neighbours[n] = same
-            figures[mask.digest] = predicted.figure(mask, neighbours)
+            neighbours = _same_seeds(here, entry.line, figure) | {first: figure}
+            figures[mask.digest] = predicted.figure(mask, neighbours, _same_seeds(there, entry.line, figure))
         else:
             made.append(Entry(entry.line, figures))
     return tuple(made)
 
 
-def _out(predicted: _Prediction, out: Out, seed: int, device: str) -> Out:
+def _out(predicted: _Prediction, out: Out, device: str) -> Out:
     """Why a kernel that is out at the nearest length is out here; without a record there, that it does not take the shape says more."""
     if out.status == NOT_MEASURED:
-        mask = predicted.mask(seed)
+        mask = predicted.question.build(predicted.scaled.named[0].record.seed)
         if reason := refusal(out.line, mask, case_of(predicted.question, mask, device)):
             return Out(out.line, Status.UNSUPPORTED.value, reason)
-    return Out(out.line, out.status, f"at {format_size(predicted.nearest_length)}: {out.reason}")
+    return Out(out.line, out.status, f"at {format_size(predicted.geometry.nearest)}: {out.reason}")
 
 
-def _same_seed(entry: Entry | None, figure: Figure) -> Figure | None:
-    """The figure of the same seed and passes at another length, or any where the mask draws nothing."""
-    if entry is None or entry.out:
-        return None
-    passes = [record.pass_ for record in figure.records]
-    alike = [other for other in entry.figures.values() if [record.pass_ for record in other.records] == passes]
-    return next((other for other in alike if other.records[0].seed == figure.records[0].seed), alike[0] if alike else None)
+def _same_seeds(lines: Mapping[int, Mapping[str, Entry]], line: str, figure: Figure) -> dict[int, Figure]:
+    """The kernel's figures of the same seed and passes by length, or any where the mask draws nothing."""
+    passes, seed = [record.pass_ for record in figure.records], figure.records[0].seed
+    found = {}
+    for n, own in lines.items():
+        entry = own.get(line)
+        timed = [] if entry is None or entry.out else entry.figures.values()
+        alike = [other for other in timed if [record.pass_ for record in other.records] == passes]
+        if alike:
+            found[n] = next((other for other in alike if other.records[0].seed == seed), alike[0])
+    return found

@@ -62,7 +62,7 @@ class Question:
         if not isfinite(self.scale):
             raise BadInput(f"a scale must be a finite number, or 0 for 1/sqrt(head size), not {self.scale}.")
         if self.calls_per_plan is not None and self.calls_per_plan < 1:
-            raise BadInput(f"a plan serves at least one call, not {self.calls_per_plan}.")
+            raise BadInput(f"--calls-per-plan is the number of calls that one plan serves, 1 or more, not {self.calls_per_plan}.")
         if self.gpus < 1:
             raise BadInput(f"a question needs at least one GPU, not {self.gpus}.")
 
@@ -117,6 +117,15 @@ class Question:
     def all_params(self) -> dict[str, Any]:
         """Every parameter of the mask: as given, else its default, or the function that draws it."""
         return default_params(self.mask, self.heads_kv) | dict(self.params)
+
+    def build(self, seed: int) -> masks.AnyMask:
+        """The mask that is asked for, with what it draws drawn from this seed."""
+        named = masks.find(self.mask)
+        if isinstance(named, masks.MaskFile):
+            return named.mask
+        params: dict[str, Any] = {"heads": self.heads_kv} if self.is_pattern and "heads" in named.defaults else {}
+        params |= {"distribution": self.distribution, "packing": self.packing} if self.has_documents else {}
+        return masks.build(self.mask, self.seqlen, seed=seed, **params | dict(self.params))
 
     def describe(self, unit: str = "GPU") -> str:
         """The question in one line; `unit` is what shares a sequence."""

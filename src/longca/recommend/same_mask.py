@@ -1,7 +1,9 @@
-"""Masks that equal a plainer one at the length that is asked for: a window over the whole sequence hides nothing."""
+"""Masks that equal a plainer one at the length that is asked for: a window over the whole sequence hides nothing, nor does `& causal`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from longca import masks
@@ -10,12 +12,25 @@ from longca.recommend.question import Question
 PLAIN, PLAIN_DOCUMENTS = ("full", "causal"), ("full_document", "causal_document")
 
 
-def plainer(question: Question) -> str | None:
-    """Returns the name of the mask without parameters that shows the same pairs; None where there is none."""
-    sizes = [value for value in question.all_params.values() if isinstance(value, int | float)]
-    if question.is_pattern or not any(size >= question.seqlen - 1 for size in sizes):
+def plainer(question: Question) -> Question | None:
+    """Returns the question about a mask by its name that shows the same pairs, without parameters if the asked one has a name; None where
+    there is none."""
+    if question.is_pattern:
         return None
-    params: dict[str, Any] = dict(question.params)
-    asked = masks.build(question.mask, question.seqlen, seed=0, **params).digest
-    names = PLAIN_DOCUMENTS if question.has_documents else PLAIN
-    return next((name for name in names if masks.build(name, question.seqlen, seed=0).digest == asked), None)
+    if isinstance(masks.find(question.mask), masks.Pattern):
+        sizes = [value for value in question.all_params.values() if isinstance(value, int | float)]
+        names: Iterable[str] = PLAIN_DOCUMENTS if question.has_documents else PLAIN
+        if not any(size >= question.seqlen - 1 for size in sizes):
+            return None
+    else:
+        names = [name for name, pattern in masks.PATTERNS.items() if pattern.defaults.keys() <= question.all_params.keys()]
+    same = (replace(question, mask=name, params=masks.own_params(name, question.params)) for name in names)
+    asked = _digests(question)
+    return next((other for other in same if other.has_documents == question.has_documents and _digests(other) == asked), None)
+
+
+def _digests(question: Question) -> list[str]:
+    """What the mask shows: with drawn documents, with one, and with some of different lengths, so that masks are not equal by chance."""
+    n, params = question.seqlen, dict[str, Any](question.params)
+    documents = [None, [n], [n // 2, n // 3, n - n // 2 - n // 3]] if question.has_documents and n > 2 else [None]
+    return [masks.build(question.mask, n, seed=0, documents=lengths, **params).digest for lengths in documents]

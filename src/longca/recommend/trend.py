@@ -1,8 +1,8 @@
-"""How rates go on beyond the measured lengths of a shape: as those of another shape that was measured there."""
+"""Rates of kernels at a length: from records around it, or beyond the measured lengths of a shape as another shape's rates go on."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from longca.recommend.geometry import Geometry
@@ -27,6 +27,23 @@ class Trend:
         if self.last not in rates or not rates.keys() & set(self.geometry.lengths) - {self.last}:
             return None
         return self.geometry.interpolate(rates) / rates[self.last]
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Rates on one mask in one shape at the length of the geometry."""
+
+    geometry: Geometry
+    work: TileWork
+    trend: Trend | None = None
+
+    def of(self, records: Mapping[int, Record]) -> float:
+        """The rate of one kernel in one pass, from its records by length, that of the nearest length among them."""
+        rates = {n: self.work.of_record(record) / record.times.median for n, record in records.items()}
+        if self.trend is None:
+            return self.geometry.interpolate(rates)
+        nearest = self.geometry.nearest
+        return rates[nearest] * (self.trend.of(records[nearest]) or 1.0)
 
 
 def _kind(record: Record) -> tuple[object, ...]:

@@ -16,7 +16,7 @@ DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "flo
 def code(answer: Answer, choice: Choice) -> str:
     """A script for one device, or for the ranks that torchrun or srun starts."""
     kind = choice.sources[0].environment.device_kind or "cuda"
-    lines = _many_devices(answer.question, choice, kind) if choice.method else _one_device(answer.question, choice, kind)
+    lines = _many_devices(answer.question, choice, kind) if choice.method else _one_device(answer, choice, kind)
     return "\n".join(lines) + "\n"
 
 
@@ -75,16 +75,18 @@ def _extras(question: Question) -> str:
     return numbers + (", sinks=sinks" if question.sinks else "")
 
 
-def _kernel(choice: Choice) -> tuple[str, list[str]]:
-    """The argument that chooses the kernel, and a comment where there is none because the default combines two."""
+def _kernel(choice: Choice, is_nearest: bool) -> tuple[str, list[str]]:
+    """The argument that chooses the kernel, and a comment where the default combines two, or where nothing of the answer was measured."""
+    scaled = "the nearest answer, scaled from other measurements"
     if isinstance(choice, Pair):
         passes = f"the forward of {choice.forward}, the backward of {choice.backward}"
-        return "", [f"# without kernel=, {choice.kernel} chooses; as measured: {passes}"]
-    return f', kernel="{choice.kernel}"', []
+        return "", [f"# without kernel=, {choice.kernel} chooses; {scaled if is_nearest else 'as measured'}: {passes}"]
+    return f', kernel="{choice.kernel}"', [f"# {scaled}: {choice.kernel}"] if is_nearest else []
 
 
-def _one_device(question: Question, choice: Choice, kind: str) -> list[str]:
-    kernel, comment = _kernel(choice)
+def _one_device(answer: Answer, choice: Choice, kind: str) -> list[str]:
+    question = answer.question
+    kernel, comment = _kernel(choice, answer.nearest is not None)
     option = _extras(question) + (", deterministic=True" if question.deterministic else "")
     tensors = _tensors(question, str(question.seqlen), f'"{kind}"')
     by_rule = question.source != "random"

@@ -310,6 +310,14 @@ class Environment(Struct, kw_only=True):
         return self.device_kind == "cpu"
 
     @property
+    def memory_gib(self) -> float | None:
+        """The memory of a GPU; None on a CPU, and where the driver did not tell."""
+        try:
+            return None if self.gpu_memory_mib is None else float(self.gpu_memory_mib) / 1024
+        except ValueError:  # [N/A]
+            return None
+
+    @property
     def warmup_s(self) -> float | None:
         value = self.clock.get("warmup_s")
         return float(value) if isinstance(value, int | float) else None

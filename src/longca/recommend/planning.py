@@ -1,0 +1,92 @@
+"""The time of planning, without that of loading code.
+
+A plan lowers a mask, so its time depends little on the heads: of 36 masks and kernels in LongCA's results at 32K and 128K tokens, the
+median over five or six shapes is 1.0 to 1.8 times the least, but for three. In older records the first plan of a process, or of a new
+shape, also loads code, which takes 10 to 30 ms and is no part of planning a new mask. So where a plan took much longer than with other
+heads, the least counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import attrgetter
+
+from msgspec.structs import replace as replace_fields
+
+from longca.recommend.neighbours import SHAPE, shape_of
+from longca.results.points import grouped
+from longca.results.ranking import NOT_MEASURED, Entry, Figure
+from longca.results.reading import Results
+from longca.results.record import Record
+
+LONGER = 3.0  # times the least plan of the same mask with other heads: plans that differ by more loaded code
+
+_alike = attrgetter(
+    *("label", "mask", "mask_digest", "seqlen", "dtype", "deterministic", "softcap", "sinks", "pass_", "grad"),
+    *("method", "ranks", "grid", "options", "simulated", "source"),
+)
+
+
+class Plans:
+    """The planning times of these results."""
+
+    def __init__(self, results: Results) -> None:
+        self._results = results
+        self._by_mask: dict[str, list[Record]] | None = None
+
+    def ms(self, figure: Figure) -> float | None:
+        """The time of the plan, which serves both passes of a kernel; that of both plans where there are two kernels. A nearest answer has
+        that of the nearest length."""
+        plans: dict[str, float] = {}
+        for record in _planned(figure):
+            least = self._counting(record).plan_ms
+            if least is None:
+                return None
+            plans[record.label] = max(plans.get(record.label, 0.0), least)
+        return sum(plans.values())
+
+    def shapes(self, figures: Iterable[Figure]) -> tuple[str, ...]:
+        """The shapes that these plans are of, where they are not the records' own."""
+        shape = attrgetter(*SHAPE)
+        pairs = [(record, self._counting(record)) for figure in figures for record in _planned(figure)]
+        return tuple(dict.fromkeys(shape_of(least) for record, least in pairs if shape(least) != shape(record)))
+
+    def counted(self, entry: Entry, calls_per_plan: int | None) -> Entry:
+        """The entry with the planning's part in every time; out if its planning was not timed."""
+        if calls_per_plan is None or entry.out:
+            return entry
+        figures = {}
+        for digest, figure in entry.figures.items():
+            plan_ms = self.ms(figure)
+            if plan_ms is None:
+                return entry.without(NOT_MEASURED, "its planning was not timed, so --calls-per-plan cannot be answered")
+            more = plan_ms / calls_per_plan
+            speed = figure.tflops * figure.ms / (figure.ms + more)
+            share = figure.mfu and figure.mfu * speed / figure.tflops
+            times = {"ms": figure.ms + more, "p20": figure.p20 + more, "p80": figure.p80 + more}
+            figures[digest] = replace_fields(figure, **times, tflops=speed, mfu=share)
+        return replace_fields(entry, figures=figures)
+
+    def _counting(self, record: Record) -> Record:
+        """The record whose plan counts: the one with the least plan of this kernel for this mask and pass with any heads, by the same
+        versions on the same device; the record itself unless its plan took much longer."""
+        if record.plan_ms is None:
+            return record
+        if self._by_mask is None:
+            self._by_mask = grouped(self._results.records, attrgetter("mask_digest"))
+        wanted, machine = _alike(record), self._machine(record)
+        least, least_ms = record, record.plan_ms / LONGER
+        for other in self._by_mask.get(record.mask_digest, ()):
+            is_less = other.ok and other.plan_ms is not None and other.plan_ms < least_ms
+            if is_less and _alike(other) == wanted and self._machine(other) == machine:
+                least, least_ms = other, other.plan_ms or 0.0
+        return least
+
+    def _machine(self, record: Record) -> tuple[object, ...]:
+        """The device and the versions; the environment where a record does not tell its versions."""
+        return self._results.environment(record).name, record.versions or record.env
+
+
+def _planned(figure: Figure) -> list[Record]:
+    """The records whose plans count: those of the nearest length."""
+    return [record for record in figure.records if record.seqlen == figure.records[0].seqlen]

@@ -1,0 +1,123 @@
+"""Predictions for windows that were not measured: between measured ones, and up to a window over the whole sequence."""
+
+import math
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from journals import Write, writer
+from longca import masks
+from longca.cli import main
+from longca.recommend.answer import Answer, recommend
+from longca.recommend.question import Question
+from longca.recommend.shipped import load
+from recommend.cells import answer, cell
+
+ROOT = Path(__file__).parents[2]
+WHOLE = [("sliding_window_causal", "causal"), ("sliding_window", "full"), ("sliding_window_causal_document", "causal_document")]
+
+
+def on_the_line(w: int, low: int, low_rate: float, high: int, high_rate: float) -> float:
+    """The rate at w on a straight line over logarithms."""
+    part = (math.log(w) - math.log(low)) / (math.log(high) - math.log(low))
+    return low_rate ** (1 - part) * high_rate**part
+
+
+def test_windows_between_and_beyond_measured_ones(write: Write) -> None:
+    """Causal was not measured, so a window wider than all others has the rate of the widest."""
+    rates = {256: 200.0, 2048: 450.0, 4096: 460.0}
+    folder = write("made", [cell("fa4:bands", 8192, rate, mask="sliding_window_causal", params={"w": w}) for w, rate in rates.items()])
+    for w in (128, 300, 512, 724, 725, 2000, 3000, 6000):
+        best = answer(folder, "8K", "sliding_window_causal", params={"w": w}).best
+        low, high = max((n for n in rates if n < w), default=256), min((n for n in rates if n > w), default=4096)
+        expected = rates[low] if low == high or w < 256 else on_the_line(w, low, rates[low], high, rates[high])
+        assert best is not None
+        assert best.tflops == pytest.approx(expected), w
+
+
+@pytest.mark.parametrize(("mask", "plain"), WHOLE)
+def test_a_window_over_the_whole_sequence_is_the_mask_without_it(
+    write: Write, capsys: pytest.CaptureFixture[str], mask: str, plain: str
+) -> None:
+    windows = [cell("fa4:bands", n, 300.0, mask=mask, params={"w": 1024}) for n in (4096, 8192)]
+    folder = write("made", [*windows, *(cell("fa4:bands", n, 600.0, mask=plain) for n in (4096, 8192))])
+    for w in (8191, 9999999):
+        found = answer(folder, "8K", mask, params={"w": w})
+        assert found.best is not None
+        assert (found.best.tflops, found.same_as, found.question.mask) == (pytest.approx(600.0), plain, mask)
+        assert found.nearest is None
+    assert answer(folder, "6K", mask, params={"w": 9999999}).nearest is not None
+    words = ["recommend", "--mask", mask, "--seqlen", "8K", "--pass", "fwd", "--set", "w=9999999", "--results", str(folder)]
+    assert main(words) == 0
+    assert f"at this length the mask shows the same pairs as {plain}, whose records answer." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("mask", "plain"), WHOLE)
+def test_a_wide_window_is_on_the_way_to_the_mask_that_contains_it(write: Write, mask: str, plain: str) -> None:
+    """Its rate lies between both, its time is never longer than that of the mask that contains it."""
+    windows = [cell(name, n, 300.0, mask=mask, params={"w": 1024}) for n in (4096, 8192) for name in ("fa4:bands", "flex")]
+    folder = write("made", [*windows, *(cell("fa4:bands", n, 600.0, mask=plain) for n in (4096, 8192))])
+    whole = answer(folder, "8K", plain).choices[0].ms
+    for w in (1025, 2000, 4096, 7000, 8190):
+        found = answer(folder, "8K", mask, params={"w": w})
+        bands, flex = found.choices
+        area = masks.build(mask, 8192, w=w, seed=0).area
+        ms = 4 * area * 64 * 128 / on_the_line(w, 1024, 300.0, 8191, 600.0) / 1e9
+        assert bands.ms == pytest.approx(min(ms, whole))
+        assert flex.tflops == pytest.approx(300.0), "there is no record of it on the plainer mask"
+        assert found.nearest is not None
+        how = f"between w=1024 and {plain}, which w=8191 equals; flex without a record of {plain}: as at w=1024"
+        assert f"speeds are interpolated over the logarithm of w {how}" in found.nearest.differences
+
+
+@pytest.mark.parametrize(("mask", "name", "plain"), [("chunked_causal", "c", "causal"), ("prefix_lm_causal", "p", "full")])
+def test_other_parameters_end_where_the_mask_is_a_plainer_one(write: Write, mask: str, name: str, plain: str) -> None:
+    """A chunk, or a prefix, of all tokens but one still hides something."""
+    folder = write("made", [cell("fa4:bands", 4096, 300.0, mask=mask, params={name: 16}), cell("fa4:bands", 4096, 600.0, mask=plain)])
+    found = answer(folder, "4K", mask, params={name: 4095})
+    assert found.best is not None
+    assert found.nearest is not None
+    assert found.best.tflops == pytest.approx(on_the_line(4095, 16, 300.0, 4096, 600.0), rel=1e-3)
+    assert f"between {name}=16 and {plain}, which {name}=4096 equals" in " ".join(found.nearest.differences)
+
+
+def test_a_measured_window_over_the_whole_sequence_is_no_end_of_itself(write: Write) -> None:
+    """w=1024 was measured at 1K, where it hides nothing; causal was, too."""
+    made = [cell("fa4:bands", 1024, rate, mask="sliding_window_causal", params={"w": w}) for w, rate in ((8, 200.0), (1024, 500.0))]
+    folder = write("made", [*made, cell("fa4:bands", 1024, 600.0)])
+    best = answer(folder, "1K", "sliding_window_causal", params={"w": 512}).best
+    assert best is not None
+    assert best.tflops == pytest.approx(500.0)
+
+
+@given(st.integers(1, 8190), st.floats(100, 900), st.floats(100, 900))
+def test_times_are_continuous_in_the_window(tmp_path_factory: pytest.TempPathFactory, w: int, narrow: float, wide: float) -> None:
+    """One more key per row changes the time by what it changes the work, and a little for the rate."""
+    windows = [cell("fa4:bands", 8192, narrow, mask="sliding_window_causal", params={"w": 512})]
+    folder = writer(tmp_path_factory.mktemp("made"))("made", [*windows, cell("fa4:bands", 8192, wide)])
+    times = [answer(folder, "8K", "sliding_window_causal", params={"w": n}).choices[0].ms for n in (w, w + 1)]
+    areas = [masks.build("sliding_window_causal", 8192, w=n).area for n in (w, w + 1)]
+    assert abs(math.log(times[1] / times[0] * areas[0] / areas[1])) <= abs(math.log(wide / narrow)) / max(w, 512) + 1e-6
+
+
+def shipped_times(windows: list[int], **more: Any) -> list[dict[str, float]]:
+    """Times by kernel for each window, of 32:8 heads at 64K tokens, which lie between measured lengths."""
+    results = load(ROOT / "results" / "h200")
+    found: list[Answer] = [
+        recommend(Question.parse("sliding_window_causal", "64K", heads="32:8", params={"w": w}, **more), results) for w in windows
+    ]
+    return [{choice.name: choice.ms for choice in one.choices} for one in found]
+
+
+def test_windows_of_the_shipped_results_are_never_slower_than_causal() -> None:
+    *narrower, last, causal = shipped_times([2048, 8192, 32768, 50000, 60000, 65534, 65535])
+    compared = causal.keys() & last.keys()
+    assert {"fa3", "fa4:native"} <= compared
+    for name in compared:
+        times = [one[name] for one in (*narrower, last, causal)]
+        assert all(after >= before * (1 - 1e-6) for before, after in pairwise(times)), name
+        assert last[name] == pytest.approx(causal[name], rel=1e-6)

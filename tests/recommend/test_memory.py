@@ -1,0 +1,94 @@
+"""Memory of recommended kernels: that of the device and that of `--memory` both limit it, for measured and for predicted figures."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from journals import Write
+from longca.cli import main
+from longca.recommend.answer import Answer, recommend
+from longca.recommend.question import Question
+from longca.recommend.shipped import load
+from longca.recommend.table import NO_RECORD
+from report.made import around, kernel, split
+
+MIB = {"gpu_memory_mib": "81920"}  # a text, as the driver's tool gives it
+
+
+def answer(folder: Path, seqlen: str = "8K", **more: Any) -> Answer:
+    return recommend(Question.parse("causal", seqlen, heads="64:8", **more), load([folder]))
+
+
+def inputs_gib(seqlen: int) -> float:
+    """q, k, v and dout of 64:8 heads of 128 in bf16."""
+    return seqlen * (2 * 64 + 2 * 8) * 128 * 2 / 2**30
+
+
+def test_the_memory_that_is_asked_for(write: Write) -> None:
+    made = [
+        kernel("big", around(1.0), peak_gib=70.0),
+        kernel("small", around(2.0), peak_gib=1.0),
+        kernel("blind", around(0.5), peak_gib=None),
+    ]
+    found = answer(write("made", made), memory="48GiB")
+    assert [choice.name for choice in found.choices] == ["small"]
+    assert {out.line: out.status for out in found.out} == {"big": "too large", "blind": "not measured"}
+    assert "70.3 GiB with its inputs, over the 48 GiB asked for" in next(out.reason for out in found.out if out.line == "big")
+    assert found.advice == ()
+    none = answer(write("large", made[:2]), memory="1GiB")
+    assert none.best is None
+    assert none.advice == ("the least takes 1.28 GiB: small.",)
+
+
+@pytest.mark.parametrize(("memory", "limit"), [(None, "80 GiB of the NVIDIA H200"), ("100GiB", "80 GiB of the NVIDIA H200"), ("72GiB", "")])
+def test_what_the_device_cannot_hold_is_not_recommended(write: Write, memory: str | None, limit: str) -> None:
+    """The smaller of both limits counts; a kernel whose memory is unknown stays where only the device limits."""
+    made = [
+        kernel("small", around(2.0), peak_gib=1.0),
+        kernel("big", around(1.0), peak_gib=79.9),
+        kernel("blind", around(3.0), peak_gib=None),
+    ]
+    found = answer(write("made", made, MIB), memory=memory)
+    assert [choice.name for choice in found.choices] == (["small"] if memory else ["small", "blind"])
+    need = 79.9 + inputs_gib(8192)
+    expected = f"it takes {need:.3g} GiB with its inputs, over the {limit or '72 GiB asked for'}"
+    assert [(out.status, out.reason) for out in found.out if out.line == "big"] == [("too large", expected)]
+
+
+@pytest.mark.parametrize("told", [None, "[N/A]"])
+def test_a_device_that_does_not_tell_its_memory_limits_nothing(write: Write, told: str | None) -> None:
+    found = answer(write("made", [kernel("big", around(1.0), peak_gib=500.0)], {"gpu_memory_mib": told}))
+    assert [choice.name for choice in found.choices] == ["big"]
+
+
+def test_predicted_memory_counts_and_more_gpus_are_advised(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    """Memory grows with the length: 20 GiB at 8K are 80 at 32K, which with the inputs are more than the device has."""
+    folder = write("made", [kernel("fa4:bands", around(1.0), peak_gib=20.0)], MIB)
+    assert answer(folder, "16K").best is not None
+    found = answer(folder, "32K")
+    need = 80.0 + inputs_gib(32768)
+    assert need > 80
+    assert found.best is None
+    expected = f"it would take about {need:.3g} GiB with its inputs, over the 80 GiB of the NVIDIA H200"
+    assert [(out.status, out.reason) for out in found.out] == [("too large", expected)]
+    assert main(["recommend", "--mask", "causal", "--seqlen", "32K", "--results", str(folder)]) == NO_RECORD
+    said = capsys.readouterr().out
+    assert "more GPUs have more memory: ask with --gpus, for 2 or more.\n" in said
+    assert "to measure it" not in said, "the run would not fit either"
+
+
+def test_memory_of_ranks_is_that_of_each_gpu(write: Write) -> None:
+    folder = write("made", [split("usp", 1.0, ranks=8, peak_gib=81.0), split("magi", 2.0, ranks=8, peak_gib=79.9)], MIB)
+    found = answer(folder, gpus=8)
+    assert [choice.method for choice in found.choices] == ["magi"]
+    assert [out.status for out in found.out] == ["too large"]
+    alone = answer(write("alone", [split("usp", 1.0, ranks=8, peak_gib=81.0)], MIB), gpus=8)
+    assert alone.advice[-1] == "more GPUs have more memory: ask with --gpus, for 16 or more."
+
+
+def test_the_shipped_results_recommend_nothing_that_an_h200_cannot_hold() -> None:
+    for seqlen, fits in (("256K", True), ("512K", False)):
+        found = recommend(Question.parse("causal", seqlen, heads="128:128", head_dim="192/128"), load())
+        assert (found.best is not None) is fits
+        assert all("of the NVIDIA H200" in out.reason for out in found.out if out.status == "too large")
