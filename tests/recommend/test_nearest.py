@@ -302,6 +302,18 @@ def test_beyond_its_lengths_a_shape_goes_on_as_another_one(write: Write) -> None
     assert [out.reason for out in found.out] == ["there is no record of it near 200000 tokens"], "of flex"
 
 
+def test_a_kernel_that_the_other_shape_lacks_goes_on_by_itself(write: Write) -> None:
+    """The other shape has fa4:bands only. The rate of flex halves with every doubling."""
+    own = [cell("fa4:bands", n, 400.0, heads_q=32, mask="sliding_window_causal") for n in (4096, 8192)]
+    own += [cell("flex", n, 300.0, heads_q=32, mask="sliding_window_causal", power=-1.0) for n in (4096, 8192)]
+    others = [cell("fa4:bands", n << 10, 600.0, mask="sliding_window_causal", power=0.1) for n in (4, 8, 16, 32)]
+    alone = answer(write("alone", own), "16K", "sliding_window_causal", heads="32:8")
+    guided = answer(write("guided", [*own, *others]), "16K", "sliding_window_causal", heads="32:8")
+    speeds = [{choice.name: choice.tflops for choice in found.choices} for found in (alone, guided)]
+    assert speeds[0]["flex"] == pytest.approx(speeds[1]["flex"])
+    assert speeds[1]["fa4:bands"] > 1.05 * speeds[0]["fa4:bands"]
+
+
 LATENT = {"head_dim": 192, "head_dim_v": 128}
 
 

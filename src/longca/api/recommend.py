@@ -326,10 +326,9 @@ def _scaled(answer: Answer) -> list[str]:
     if answer.nearest.unknown:
         flags = " and ".join(answer.nearest.unknown)
         return [*sentences, f"the error of these times is unknown: too few records differ in {flags} alone."]
-    return [
-        *sentences,
-        "the range contained nine of ten measured cells that were predicted from equally distant cells (fewer for masks with documents).",
-    ]
+    without = ", without another shape's change of speed" if answer.nearest.guided else ""
+    covered = f"the range contained nine of ten measured cells that were predicted from equally distant cells{without}"
+    return [*sentences, f"{covered} (fewer for masks with documents)."]
 
 
 def _planning(answer: Answer) -> list[str]:

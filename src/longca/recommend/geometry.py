@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 TOLERANCE = 1.001  # of ratios of lengths
-FARTHEST = 4.0  # times the longest measured length, or the shortest over it: nothing is predicted beyond
+FARTHEST = 4.0  # times the longest measured length, or the shortest over it: beyond, another shape must tell how rates go on
 FALLING = -0.3  # as a power of the length: a rate that falls faster goes on falling (kernels that compute hidden tiles, too)
 
 

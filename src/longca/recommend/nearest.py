@@ -1,7 +1,7 @@
 """The nearest answer where no record answers exactly: times of the nearest measured lengths and shape, scaled by work.
 
 A kernel's time at another length is the work there (whole tiles that the mask touches) over its rate, which is interpolated between
-the nearest shorter and the nearest longer length, or that of the nearest length where there is none on the other side.
+the nearest shorter and the nearest longer length. Beyond the last length it changes as that of another shape does, or is that of the last.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class Nearest:
     lengths: tuple[int, ...]
     differences: tuple[str, ...]  # sentences: what was asked for, and what was measured instead
     unknown: tuple[str, ...]  # flags whose change no records tell, so that there is no range
+    guided: bool  # whether speeds change with the length as those of another shape do
 
     def to_json(self) -> dict[str, object]:
         about = {"lengths": list(self.lengths), "differences": list(self.differences)}
@@ -68,7 +69,7 @@ def nearest(question: Question, others: Iterable[Near], results: Results) -> Nea
     mask = question.build(records[0].seed)
     interpolated = [way.sentence(made, *parts)] if way else []
     differences = *_differences(question, found), *interpolated, *found.guided(), *_densities(predicted, records)
-    return Nearest(made, tuple(parts), mask, records, environments, geometry.lengths, differences, errors.unknown)
+    return Nearest(made, tuple(parts), mask, records, environments, geometry.lengths, differences, errors.unknown, bool(found.guide))
 
 
 def unbuildable(question: Question) -> str:

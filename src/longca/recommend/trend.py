@@ -40,10 +40,9 @@ class Rates:
     def of(self, records: Mapping[int, Record]) -> float:
         """The rate of one kernel in one pass, from its records by length, that of the nearest length among them."""
         rates = {n: self.work.of_record(record) / record.times.median for n, record in records.items()}
-        if self.trend is None:
-            return self.geometry.interpolate(rates)
         nearest = self.geometry.nearest
-        return rates[nearest] * (self.trend.of(records[nearest]) or 1.0)
+        change = self.trend.of(records[nearest]) if self.trend else None
+        return self.geometry.interpolate(rates) if change is None else rates[nearest] * change
 
 
 def _kind(record: Record) -> tuple[object, ...]:
