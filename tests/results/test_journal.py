@@ -5,6 +5,7 @@ import json
 import lzma
 import os
 import resource
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -354,6 +355,42 @@ def test_a_packed_journal_grows_by_merging_and_stays_packed(tmp_path: Path, left
     assert (done.added, done.replaced) == (1, 0)
     assert names(out) == ["masks.jsonl.xz", "results.jsonl.xz"]
     assert load(out) == [*before, *load(other)]
+
+
+@pytest.mark.parametrize("kill", range(1, 10))
+def test_a_kill_while_a_packed_journal_grows_loses_nothing(tmp_path: Path, kill: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before any file is renamed or removed: a run adds to what is left or is refused, and the next merge completes it."""
+    out, other, count = tmp_path / "out", tmp_path / "other", 0
+    filled(out)
+    with Journal(out) as made:
+        made.add_mask(entry(masks.causal(64)))
+    before, known = load(out), files.read_masks(out).entries
+    pack(out)
+    with Journal(other) as made:
+        made.add(record(99))
+        made.add_mask(entry(masks.full(64)))
+
+    def killed(real: Any) -> Any:
+        def change(*given: Any, **more: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count == kill:
+                raise SystemExit
+            return real(*given, **more)
+
+        return change
+
+    with monkeypatch.context() as patched:
+        for name in ("rename", "unlink"):
+            patched.setattr(Path, name, killed(getattr(Path, name)))
+        with pytest.raises(SystemExit):
+            merge(out, [other], packed=True)
+    with suppress(BadInput), Journal(out) as made:
+        made.add_mask(entry(masks.causal(64)))
+    merge(out, [other], packed=True)
+    assert load(out) == [*before, *load(other)]
+    assert files.read_masks(out).entries == [*known, *files.read_masks(other).entries]
+    assert names(out) == ["masks.jsonl.xz", "results.jsonl.xz"]
 
 
 def test_a_damaged_journal_is_not_merged_into_a_packed_one(tmp_path: Path) -> None:

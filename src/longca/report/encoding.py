@@ -1,8 +1,8 @@
-"""Columns of the page's data: each value once, and per record its number; numbers in four digits.
+"""Columns of the page's data: each value once, and per record its number; numbers in five digits.
 
-The page shows fewer digits of most numbers, and must show what other commands do. A number that is rounded twice may end in another digit:
-611.468 is 611.5 in four digits and then 612, but 611 in three. So where rounding would leave it half way between two numbers of fewer
-digits, the next digit on its own side is taken: 611.4 here, and 611.6 for 611.53.
+The page shows fewer digits, and must show what other commands do. A number that is rounded twice may end in another digit: 611.4996 is
+611.50 in five digits and then 612, but 611 in three. So where rounding would leave it half way between two numbers of fewer digits, the
+next digit on its own side is taken: 611.49 here, and 611.51 for 611.5004.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from longca.text import printable
 
 Floats = NDArray[np.float64]
 Values = list[Any] | tuple[Any, ...] | Floats
-DIGITS = 4
+DIGITS = 5
 EQUAL = 1e-6  # of the last digit: no rounding
+TABLE = 16  # times as many places as there are numbers: a larger table takes longer than sorting
 POWERS = 10.0 ** np.concatenate([np.arange(309), np.arange(-330, 0)])  # POWERS[n] is 10 to the power of n, which may be negative
 SMALLEST = 1e-300  # anything smaller is shown as 0: its power of ten may not be a float
 EXACT = 22  # the largest power of ten that is exact as a float
@@ -85,7 +86,7 @@ def column(values: Values, exact: bool = False) -> tuple[list[Any], str]:
 
 
 def _floats(array: Floats) -> tuple[list[Any], str]:
-    """As `column`, for numbers. Each is a whole number of four digits and an exponent, so that a table finds equal ones without sorting."""
+    """As `column`, for numbers: whole numbers of five digits with an exponent. Of many, a table finds equal ones without sorting."""
     size = np.abs(array)
     kept = np.isfinite(size) & (size > SMALLEST)
     exponent = np.zeros(len(array), dtype=np.int64)
@@ -94,17 +95,22 @@ def _floats(array: Floats) -> tuple[list[Any], str]:
     digits[kept] = _rounded(size[kept] / POWERS[exponent[kept] - (DIGITS - 1)])
     lowest, most = int(exponent.min(initial=0)), 10**DIGITS + 1
     code = ((exponent - lowest) * most + digits) * 3 + np.where(np.isnan(array), 2, array < 0)
-    present = np.zeros(int(code.max(initial=0)) + 1, dtype=bool)
-    present[code] = True
-    different = np.flatnonzero(present)
-    return _numbers(different, lowest, most), _packed((np.cumsum(present) - 1)[code], len(different))
+    largest = int(code.max(initial=0))
+    if largest > TABLE * len(code):
+        different, indexes = np.unique(code, return_inverse=True)
+    else:
+        present = np.zeros(largest + 1, dtype=bool)
+        present[code] = True
+        different, indexes = np.flatnonzero(present), (np.cumsum(present) - 1)[code]
+    return _numbers(different, lowest, most), _packed(indexes, len(different))
 
 
 def _rounded(sizes: Floats) -> NDArray[np.int64]:
     """Whole numbers that round to the same number of fewer digits as the sizes do."""
     digits: NDArray[np.int64] = np.rint(sizes).astype(np.int64)
     beyond = np.where(np.abs(sizes - digits) > EQUAL, np.sign(sizes - digits), 0).astype(np.int64)
-    return np.where((digits % 10 == 5) | (digits % 100 == 50), digits + beyond, digits)
+    half_way = (digits % 10 == 5) | (digits % 100 == 50) | (digits % 1000 == 500)
+    return np.where(half_way, digits + beyond, digits)
 
 
 def _numbers(codes: Any, lowest: int, most: int) -> list[float | None]:

@@ -103,7 +103,7 @@ class Journal:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise CannotWrite(f"cannot write to {self.folder}: {error.strerror}; give another folder.") from error
-        if packed := [path.name for path in packed_files(self.folder / RESULTS) if path.exists()]:
+        if packed := [path.name for name in (RESULTS, MASKS) for path in packed_files(self.folder / name) if path.exists()]:
             advice = f"give another folder, such as one that `longca merge FOLDER {self.folder}` made"
             raise BadInput(f"{self.folder} holds a packed journal ({packed[0]}), which no run can add to; {advice}.")
         with ExitStack() as opened:  # closes everything where the journal is refused

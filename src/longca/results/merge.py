@@ -58,8 +58,9 @@ def _believed(record: Record, environments: Environments) -> bool:
 
 
 def unpack(folder: str | Path) -> None:
-    """Makes a packed journal one that can grow. Where a file is there both ways, as after a kill, the plain one counts, as for readers."""
-    texts = {path: b"".join(read_blocks(path)) for name in (RESULTS, MASKS) if (path := Path(folder) / name)}
+    """Makes a packed journal one that can grow. Where a file is there both ways, as after a kill, the plain one counts, as for readers.
+    The records come last: while they are packed, no run adds to the journal."""
+    texts = {path: b"".join(read_blocks(path)) for name in (MASKS, RESULTS) if (path := Path(folder) / name)}
     for path, text in texts.items():  # damage was refused before anything changes
         try:
             if stored(path) != path:
