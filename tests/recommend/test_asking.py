@@ -240,7 +240,7 @@ def test_the_obstacle_is_said_first(write: Write, capsys: Captured, given: list[
     assert main([*words, *given]) == NO_RECORD
     first, asked_for, obstacle, *others = capsys.readouterr().out.splitlines()
     assert (first, asked_for.partition(",")[0]) == ("no record answers this.", "causal")
-    assert obstacle.startswith(f"there is no record of causal {said}")
+    assert obstacle.startswith(f"there is no measured record of causal {said}")
     assert 1 <= sum(line.startswith(("there are records", "measured lengths")) for line in others) <= 3
     assert "simulated on" not in " ".join(others)
 

@@ -56,6 +56,20 @@ def test_a_window_over_the_whole_sequence_is_the_mask_without_it(
     assert f"at this length the mask shows the same pairs as {plain}, whose records answer." in capsys.readouterr().out
 
 
+def test_the_records_of_both_ends_are_named_and_their_doubts_count(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    window = cell("fa4:bands", 8192, 300.0, mask="sliding_window_causal", params={"w": 1024})
+    folder = write("made", [window, cell("fa4:bands", 8192, 600.0, noisy=True)])
+    best = answer(folder, "8K", "sliding_window_causal", params={"w": 4096}).best
+    assert best is not None
+    assert [source.record.mask for source in best.sources] == ["sliding_window_causal"]
+    assert [source.record.mask for source in best.other_sources] == ["causal"]
+    assert best.noisy
+    assert [record["key"] for record in best.to_json()["other_records"]] == [best.other_sources[0].record.key]
+    words = ["recommend", "--mask", "sliding_window_causal", "--seqlen", "8K", "--pass", "fwd", "--set", "w=4096", "--results", str(folder)]
+    assert main(words) == 0
+    assert "records of another shape or mask:\n" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("mask", "plain"), WHOLE)
 def test_a_wide_window_is_on_the_way_to_the_mask_that_contains_it(write: Write, mask: str, plain: str) -> None:
     """Its rate lies between both, its time is never longer than that of the mask that contains it."""

@@ -17,7 +17,7 @@ MIB = {"gpu_memory_mib": "81920"}  # a text, as the driver's tool gives it
 
 
 def answer(folder: Path, seqlen: str = "8K", **more: Any) -> Answer:
-    return recommend(Question.parse("causal", seqlen, heads="64:8", **more), load([folder]))
+    return recommend(Question.parse("causal", seqlen, **{"heads": "64:8"} | more), load([folder]))
 
 
 def inputs_gib(seqlen: int) -> float:
@@ -60,6 +60,21 @@ def test_what_the_device_cannot_hold_is_not_recommended(write: Write, memory: st
 def test_a_device_that_does_not_tell_its_memory_limits_nothing(write: Write, told: str | None) -> None:
     found = answer(write("made", [kernel("big", around(1.0), peak_gib=500.0)], {"gpu_memory_mib": told}))
     assert [choice.name for choice in found.choices] == ["big"]
+
+
+def test_predicted_memory_has_the_gradients_of_all_kv_heads(write: Write) -> None:
+    """What is measured holds the results, and as much again as q and out; so does the prediction, with larger dk and dv."""
+
+    def takes(heads_kv: int, tokens: int = 8192) -> float:
+        q, kv = 64 * 128 * tokens * 2 / 2**30, heads_kv * 128 * tokens * 2 / 2**30
+        return (2 * q + 2 * kv) + 2 * q
+
+    folder = write("made", [kernel("fa4:bands", around(1.0), "bwd", heads_kv=8, peak_gib=takes(8))], MIB)
+    for heads, tokens in (("64:64", 8192), ("64:64", 16384), ("64:8", 16384)):
+        (choice,) = answer(folder, str(tokens), heads=heads, pass_="bwd").choices
+        kv = int(heads.partition(":")[2])
+        inputs = (2 * 64 + 2 * kv) * 128 * tokens * 2 / 2**30
+        assert choice.memory_gib == pytest.approx(takes(kv, tokens) + inputs)
 
 
 def test_predicted_memory_counts_and_more_gpus_are_advised(write: Write, capsys: pytest.CaptureFixture[str]) -> None:

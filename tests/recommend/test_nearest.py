@@ -298,6 +298,7 @@ def test_beyond_its_lengths_a_shape_goes_on_as_another_one(write: Write) -> None
         assert {record.heads_q for record in found.nearest.records} == {32}
         assert found.best.tflops == pytest.approx(400.0 * (min(seqlen, 65536) / 8192) ** 0.1, rel=0.01)
         assert "speeds change with the length as those of 64:8 heads of 128 do" in found.nearest.differences
+        assert {source.record.heads_q for source in found.best.other_sources} == {64}
     assert times == sorted(times)
     assert [out.reason for out in found.out] == ["there is no record of it near 200000 tokens"], "of flex"
 

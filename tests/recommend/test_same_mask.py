@@ -20,6 +20,9 @@ from recommend.cells import answer, cell
         ("causal | ~causal", {}, ("full", {})),
         ("causal & sliding_window", {}, ("sliding_window_causal", {})),
         ("causal & sliding_window", {"w": 300}, ("sliding_window_causal", {"w": 300})),
+        ("causal & sliding_window(w=1024)", {}, ("sliding_window_causal", {})),
+        ("sliding_window_causal(w=1024)", {}, ("sliding_window_causal", {})),
+        ("causal & sliding_window(w=300)", {}, None),
         ("causal & full_document", {}, ("causal_document", {})),
         ("causal - sliding_window", {}, None),
         ("causal_document & sliding_window(w=2000)", {}, None),  # equal only where all documents are short

@@ -159,6 +159,8 @@ def test_several_folders_are_written_together(tmp_path: Path, capsys: pytest.Cap
         said.append(capsys.readouterr().out.splitlines())
     assert said[0] == said[1]
     assert len(said[0]) - 1 == 2 * (len(said[2]) - 1)
+    assert main(["export", "--csv", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+    assert capsys.readouterr().out.splitlines() == said[0]
 
 
 def test_parquet_without_pyarrow_is_one_sentence(

@@ -208,7 +208,6 @@ def _between(low: str, high: str) -> str:
 
 def _best(answer: Answer, best: Choice) -> list[Part]:
     first = answer.ways[0]
-    records = "records:" if len(first.sources) <= SHOWN else f"{len(first.sources)} records, among them:"
     command = "" if answer.nearest else first.command(answer.seeds)
     return [
         _sentence(answer, best),
@@ -217,10 +216,18 @@ def _best(answer: Answer, best: Choice) -> list[Part]:
         "",
         *_remarks(answer, best),
         "",
-        records,
-        *(f"  {_source(source)}" for source in first.sources[:SHOWN]),
+        *_listed("records", first.sources),
+        *_listed("records of another shape or mask", first.other_sources),
         *([f"to measure it again: {command}"] if command else []),
     ]
+
+
+def _listed(what: str, sources: Sequence[Source]) -> list[str]:
+    """The first of these records, a line each; no line where there are none."""
+    if not sources:
+        return []
+    title = f"{what}:" if len(sources) <= SHOWN else f"{len(sources)} {what}, among them:"
+    return [title, *(f"  {_source(source)}" for source in sources[:SHOWN])]
 
 
 def _table(answer: Answer, best: Choice) -> Table:

@@ -47,9 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _folders_first(folders: list[str], targets: dict[str, str]) -> tuple[list[str], dict[str, str]]:
     """Returns the folders, and the target of each format. In `--csv DIR` argparse takes the folder for the file of the flag."""
-    if folders:
-        return folders, targets
     taken = [name for name, target in targets.items() if Path(target).is_dir()]
-    if len(taken) != 1:
+    if len(taken) > 1 or not (taken or folders):
         raise BadInput("give the folder of the journal first, then the format: `longca export DIR --csv`.")
-    return [targets[taken[0]]], targets | {taken[0]: "-"}
+    return [*(targets[name] for name in taken), *folders], targets | dict.fromkeys(taken, "-")

@@ -89,7 +89,7 @@ def _commits(folders: Sequence[str | Path]) -> Iterator[Commit]:
     for path, name in zip(paths, names, strict=True):
         results = read_journal(path)
         refuse_several_devices(path, results)
-        yield Commit(name if names.count(name) == 1 else str(path), results, busy_sentence(path, results))
+        yield Commit(name if names.count(name) == 1 else str(path), results, busy_sentence(path, results, "they are part of no plateau"))
 
 
 def _journals(folder: Path) -> list[Path]:

@@ -93,7 +93,9 @@ def compare(before: str | Path, after: str | Path, threshold: float = PRACTICAL,
     if differences and not force:
         apart = "; and in ".join(differences)
         raise BadInput(f"{before} and {after} differ in {apart}; `longca compare --force` compares them anyway.")
-    busy = {name: sentence for name, folder, side in (("A", before, a), ("B", after, b)) if (sentence := busy_sentence(folder, side))}
+    decided = f"only changes by a factor of {FAR:g} or more are decided"
+    sides = ("A", before, a), ("B", after, b)
+    busy = {name: sentence for name, folder, side in sides if (sentence := busy_sentence(folder, side, decided))}
     cells = judge(matches.pairs, threshold, list(busy))
     return Comparison(threshold, cells, matches.only_before, matches.only_after, differences, list(busy.values()))
 
@@ -106,9 +108,9 @@ def read_journal(folder: str | Path) -> Results:
     return results
 
 
-def busy_sentence(name: str | Path, results: Results) -> str:
-    """A sentence if many cells of a run are unsteady. The other cells, measured in between, may then be off by any factor too, however
-    close together their samples are (docs/compare.md has what was seen)."""
+def busy_sentence(name: str | Path, results: Results, decided: str) -> str:
+    """A sentence if many cells of a run are unsteady, with what is `decided` then. The other cells, measured in between, may be off by any
+    factor too, however close together their samples are (docs/compare.md has what was seen)."""
     measured = [record for record in results.records if record.ok]
     unsteady = sum(map(is_unsteady, measured))
     kinds = {results.environment(record).device_kind for record in measured}
@@ -116,7 +118,7 @@ def busy_sentence(name: str | Path, results: Results) -> str:
         return ""
     count = f"{unsteady} of {len(measured)} cells of {name} {'is' if unsteady == 1 else 'are'} unsteady"
     advice = "measure again on a quiet machine or with a larger --budget"
-    return f"{count}, so none of its cells is trusted: only changes by a factor of {FAR:g} or more are decided; {advice}."
+    return f"{count}, so none of its cells is trusted: {decided}; {advice}."
 
 
 def refuse_several_devices(name: str | Path, results: Results) -> None:

@@ -90,6 +90,7 @@ class Choice:
     summed: bool  # forward and backward were measured apart
     simulated: str | None  # the cluster it was simulated for
     sources: tuple[Source, ...]
+    other_sources: tuple[Source, ...]  # records of another shape or mask that a nearest answer was interpolated with
 
     def command(self, seeds: Sequence[int]) -> str:
         """The command that measures it again: this variant, also where its record asked for the kernel's own choice."""
@@ -101,8 +102,11 @@ class Choice:
         return replace(source, record=replace_fields(source.record, asked=self.kernel)).command(seeds)
 
     def to_json(self) -> dict[str, Any]:
-        values = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "sources"}
-        return values | {"records": [source.to_json() for source in self.sources]}
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in ("sources", "other_sources")}
+        return values | {
+            "records": [source.to_json() for source in self.sources],
+            "other_records": [source.to_json() for source in self.other_sources],
+        }
 
 
 @dataclass(frozen=True)
@@ -358,10 +362,11 @@ def _choice(standing: Standing, asked: _Asked, place: int) -> Choice:
         as_good=standing.equal and place > 0,
         noisy=standing.noisy,
         samples=standing.samples,
-        older=any(map(is_older, records)),
+        older=any(map(is_older, [*records, *standing.helpers])),
         summed=any(len({record.pass_ for record in figure.records}) > 1 for figure in figures),
         simulated=first.simulated,
         sources=tuple(_source(record, asked.results) for record in records),
+        other_sources=tuple(_source(record, asked.results) for record in standing.helpers),
     )
 
 

@@ -39,7 +39,8 @@ def _lacking(question: Question, near: Sequence[Near]) -> str:
     flags = sorted(missing or apart, key=lambda flag: flag in VARYING)
     values = [asked_value(question, flag) for flag in flags]
     what = _joined(values, "or") if missing else f"{_joined(values, 'and')} together"
-    lacking = f"there is no record of {question.mask} {what}"
+    kind = "simulated" if question.cluster else "measured"
+    lacking = f"there is no {kind} record of {question.mask} {what}"
     fixed = [value for flag, value in zip(flags, values, strict=True) if flag not in VARYING]
     if question.exact:
         return f"{lacking}, and --exact excludes nearest answers."

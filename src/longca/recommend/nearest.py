@@ -14,6 +14,7 @@ from longca.masks import AnyMask
 from longca.recommend.between_windows import Between, between
 from longca.recommend.geometry import FARTHEST, Geometry
 from longca.recommend.matching import Near
+from longca.recommend.memory import queries_gib, results_gib
 from longca.recommend.nearest_error import COVERED, Errors
 from longca.recommend.neighbours import Neighbours, neighbours, shape_of
 from longca.recommend.question import Question
@@ -199,21 +200,23 @@ class _Prediction:
         low, high = self.errors.of(nearest.records[0].label).range or (1.0, 1.0)
         speed = tflops(work, ms)
         share = nearest.mfu and speed * nearest.mfu / nearest.tflops
-        others = () if self.rates.trend else (n for n in neighbours if n != self.geometry.nearest)
+        trend = self.rates.trend
+        others = () if trend else (n for n in neighbours if n != self.geometry.nearest)
         records = *nearest.records, *(record for n in others for record in neighbours[n].records)
-        return Figure(ms, ms * low, ms * high, speed, share, self._peak_gib(neighbours), records)
+        leading = [other for record in nearest.records for other in trend.alike(record)] if trend else []
+        across = [record for figure in there.values() for record in figure.records] if self.way and self.way.leads(there) else []
+        return Figure(ms, ms * low, ms * high, speed, share, self._peak_gib(neighbours), records, (*leading, *across))
 
     def _peak_gib(self, neighbours: Mapping[int, Figure]) -> float | None:
-        """Memory per token and query head, interpolated."""
-        question = self.question
-        sizes: dict[int, float] = {}
+        """Memory beside the inputs: that of the results, and the rest per token and query head, interpolated."""
+        rest: dict[int, float] = {}
         for n, figure in neighbours.items():
-            record = figure.records[0]
             if figure.peak_gib is None or figure.peak_gib <= 0:
                 return None
-            sizes[n] = figure.peak_gib / (n * record.heads_q * (record.head_dim + record.head_dim_v))
-        per_unit = self.geometry.interpolate(sizes)
-        return per_unit * question.seqlen * question.heads_q * (question.head_dim + question.head_dim_v)
+            record = figure.records[0]
+            rest[n] = max(0.0, figure.peak_gib - results_gib(record, self.question.pass_)) / queries_gib(record)
+        rate = self.geometry.interpolate(rest) if all(rest.values()) else max(rest.values())
+        return results_gib(self.question, self.question.pass_) + rate * queries_gib(self.question)
 
 
 def _entries(predicted: _Prediction, device: str, part_of: Pass | None = None) -> tuple[Entry, ...]:

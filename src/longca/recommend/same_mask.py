@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -23,10 +23,15 @@ def plainer(question: Question) -> Question | None:
         if not any(size >= question.seqlen - 1 for size in sizes):
             return None
     else:
-        names = [name for name, pattern in masks.PATTERNS.items() if pattern.defaults.keys() <= question.all_params.keys()]
+        names = [name for name, pattern in masks.PATTERNS.items() if _is_settled(pattern, question.params)]
     same = (replace(question, mask=name, params=masks.own_params(name, question.params)) for name in names)
     asked = _digests(question)
     return next((other for other in same if other.has_documents == question.has_documents and _digests(other) == asked), None)
+
+
+def _is_settled(pattern: masks.Pattern, params: Mapping[str, Any]) -> bool:
+    """Whether all parameters are given or have a default: drawn ones differ from seed to seed."""
+    return all(name in params or not callable(default) for name, default in pattern.defaults.items())
 
 
 def _digests(question: Question) -> list[str]:

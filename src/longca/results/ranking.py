@@ -39,6 +39,7 @@ class Figure(Struct, frozen=True, gc=False):
     mfu: float | None
     peak_gib: float | None
     records: tuple[Record, ...]
+    helpers: tuple[Record, ...] = ()  # of another shape or mask, that a prediction was interpolated with
 
     def as_fast_as(self, other: Figure) -> bool:
         """Whether the times differ by what does not matter, or by little more while the spreads (20th to 80th percentile) overlap."""
@@ -75,6 +76,7 @@ def together(parts: Sequence[Figure]) -> Figure:
         mfu=None if first.mfu is None else speed * first.mfu / first.tflops,
         peak_gib=max(peaks) if len(peaks) == len(parts) else None,
         records=tuple([record for part in parts for record in part.records]),
+        helpers=tuple([record for part in parts for record in part.helpers]),
     )
 
 
@@ -158,13 +160,17 @@ class Standing(Struct, frozen=True, gc=False):
         return over_masks(self.figures.values())
 
     @property
+    def helpers(self) -> list[Record]:
+        return list({record.key: record for figure in self.figures.values() for record in figure.helpers}.values())
+
+    @property
     def noisy(self) -> bool:
-        return any(record.noisy for record in self.records)
+        return any(record.noisy for record in [*self.records, *self.helpers])
 
     @property
     def samples(self) -> int:
         """The number of samples of the record that has the fewest."""
-        return min(len(record.times.samples) for record in self.records)
+        return min(len(record.times.samples) for record in [*self.records, *self.helpers])
 
     @property
     def title(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,8 +13,11 @@ import longca
 from longca import masks
 from longca.bench.check.calls import call_of
 from longca.bench.check.check import KernelSubject
+from longca.bench.check.trials import _RingSubject, _Step
+from longca.bench.many_devices.rank_job import ProgramSubject
 from longca.kernels import inputs, registry
 from longca.kernels.base import Attention, Case, Kernel, Yes
+from longca.parallel.comm.null import NullComm
 from longca.results.record import Pass
 
 MASK, CASE = masks.causal(20), Case(20, 20, 2, 1, 8, 8, "fp32")
@@ -61,4 +65,32 @@ def test_a_kernel_is_called_as_in_training_and_inference(label: str, backward: b
     if backward:
         out.backward(given.dout)
     assert checked[0] == used[0] == ("fwd", backward and label == "sdpa:math")
-    assert set(checked[1:] + used[1:]) == ({("bwd", False)} if backward else set())  # torch runs that of autograd itself
+    backwards = [("bwd", False)] if backward else []
+    assert checked[1:] == backwards
+    assert used[1:] == ([] if label == "sdpa:math" else backwards)  # torch runs that of autograd itself
+
+
+def test_a_step_of_a_ring_is_called_without_gradients() -> None:
+    modes = list[Mode]()
+    kernel, given = NotingKernel("torch:plain", modes), inputs.make(CASE, 0)
+    ring = _RingSubject([_Step(kernel, kernel.prepare(MASK, CASE), slice(0, 20))])
+    ring.forward(given)
+    ring.backward(given)
+    assert modes == [("fwd", False), ("bwd", False)]
+
+
+def test_the_program_of_a_rank_is_called_without_gradients() -> None:
+    modes = list[Mode]()
+
+    class Program:
+        def forward(self, q, k, v):
+            modes.append(("fwd", torch.is_grad_enabled()))
+            return q, SimpleNamespace(lse=None)
+
+        def backward(self, dout, kept):
+            modes.append(("bwd", torch.is_grad_enabled()))
+
+    subject, given = ProgramSubject(Program(), NullComm(0, 1, torch.device("cpu"))), inputs.make(CASE, 0)
+    subject.forward(given)
+    subject.backward(given)
+    assert modes == [("fwd", False), ("bwd", False)]

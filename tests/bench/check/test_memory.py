@@ -191,6 +191,24 @@ def test_the_inputs_of_a_data_set_live_until_those_of_the_next_are_made() -> Non
     assert len(DATA_SETS) == 2
 
 
+def test_where_there_is_no_memory_for_the_inputs_of_both_data_sets_there_is_for_one() -> None:
+    mask, case = shape()
+    wanted, kernel = reference(mask, case), registry.get("torch:chunked")
+    made: list[weakref.ref[torch.Tensor]] = []
+
+    def inputs_of(data_set: str) -> Any:
+        if any(before() is not None for before in made):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        inputs = data(case, wanted.sampled, data_set, 0)
+        made.append(weakref.ref(inputs.q))
+        return inputs
+
+    subject = checks.KernelSubject(kernel, kernel.prepare(mask, case), case)
+    compared = list[str]()
+    checks.check(subject, case, inputs_of, lambda tensors, data_set, verdict: compared.append(data_set))
+    assert compared == [*DATA_SETS]
+
+
 def test_a_reference_takes_its_inputs_itself_and_fp64_numbers_of_one_head() -> None:
     """All heads together would take more than three times the unit."""
     mask, case = shape()
@@ -222,7 +240,7 @@ def errors(wanted: Reference, mask: masks.Mask, case: Case) -> dict[str, Any]:
 def test_a_reference_that_is_kept_elsewhere_gives_the_same_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     mask, case = shape()
     near = reference(mask, case)
-    monkeypatch.setattr(reference_module, "home", lambda case: "cpu:0")
+    monkeypatch.setattr(reference_module, "home", lambda case, ranks: "cpu:0")
     far = reference(mask, case)
     assert not far.values["plain"]["dk"].is_contiguous()
     assert all(torch.equal(near.values[name]["dk"], values["dk"]) for name, values in far.values.items())
@@ -245,13 +263,15 @@ def test_a_large_reference_is_kept_on_the_host(monkeypatch: pytest.MonkeyPatch) 
     assert errors(far, mask, case) == errors(near, mask, case)
 
 
-@pytest.mark.parametrize(("heads_kv", "host_gib", "device"), [(128, 120, "cpu"), (128, 60, "cuda"), (8, 120, "cuda")])
+@pytest.mark.parametrize(
+    ("heads_kv", "host_gib", "ranks", "device"), [(128, 120, 1, "cpu"), (128, 60, 1, "cuda"), (8, 120, 1, "cuda"), (128, 120, 8, "cuda")]
+)
 def test_a_reference_is_kept_on_the_host_where_it_takes_much_of_the_device_and_less_of_the_host(
-    heads_kv: int, host_gib: int, device: str, monkeypatch: pytest.MonkeyPatch
+    heads_kv: int, host_gib: int, ranks: int, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 30, 140 << 30))
     monkeypatch.setattr(host_memory, "free_bytes", lambda: host_gib << 30)
-    assert home(Case(1 << 17, 1 << 17, 128, heads_kv, 192, 128, "bf16", "cuda")) == device
+    assert home(Case(1 << 17, 1 << 17, 128, heads_kv, 192, 128, "bf16", "cuda"), ranks) == device
 
 
 @pytest.mark.parametrize("change", ["a value", "two tokens", "two places", "a sign of 0", "NaN"])

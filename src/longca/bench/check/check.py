@@ -7,7 +7,8 @@ after they were compared: work that ends later is seen. Inputs and earlier outpu
 and where determinism is asked for a second call must give the same bits.
 
 Beside the inputs and outputs of a call, only the outputs of the call before are held, and temporaries of bounded size: what is left of a
-device's memory is the kernel's.
+device's memory is the kernel's. What is held besides for a stricter check, such as inputs of the data set before, is dropped where memory
+is short.
 
 A kernel that is wrong is called again on the same data: where another call is right, or wrong in another way, the data is not to blame.
 Nor is it where a wrong result is the right one of the call before, on other data: then the kernel keeps results. A wrong kernel stays wrong
@@ -206,10 +207,16 @@ class _Caller:
 
     def inputs(self, data_set: str) -> Inputs:
         """Those of the data set before live until these are made, so that these lie at other addresses: a kernel must not rely on the
-        addresses of its first call."""
-        with memory_for(INPUTS):
-            self.given = self.inputs_of(data_set)
-        return self.given
+        addresses of its first call. Where there is no memory for both, they are dropped."""
+        try:
+            with memory_for(INPUTS):
+                self.given = self.inputs_of(data_set)
+            return self.given
+        except NoMemory:
+            if self.given is None:
+                raise
+        self.given = None  # not in the handler, whose error holds tensors
+        return self.inputs(data_set)
 
     def call(self, inputs: Inputs, data_set: str) -> tuple[Fingerprinted, Verdict]:
         """The outputs of a forward and a backward, and the verdict on them; they are compared if nothing else is wrong."""
@@ -375,14 +382,17 @@ def _poison(names: tuple[str, ...], case: Case, lse_shape: tuple[int, ...] | Non
     far as there is any.
     """
     shapes = _shapes(case, lse_shape)
-    held = [_nan(shapes[name], name, case) for name in names]
+    held, spare = [_nan(shapes[name], name, case) for name in names], []
     try:
         for name, shape in shapes.items():
-            held.append(_nan(shape, name, case))
+            spare.append(_nan(shape, name, case))
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-    del held
+        spare.clear()
+        if case.device == "cuda":
+            torch.cuda.empty_cache()  # for what a kernel allocates without torch
+    del held, spare
 
 
 def _nan(shape: tuple[int, ...], name: str, case: Case) -> torch.Tensor:

@@ -103,22 +103,21 @@ def _among(wanted: Ints, length: int, ranges: Sequence[tuple[int, int]] | None) 
     return torch.from_numpy(whole if ranges is None else np.concatenate([whole[:0], *(whole[first:last] for first, last in ranges)]))
 
 
-def reference(mask: AnyMask, case: Case, seed: int = 0) -> Reference:
-    """Computed on the case's device, in chunks: nothing of size seqlen_q x seqlen_k is ever held."""
+def reference(mask: AnyMask, case: Case, seed: int = 0, ranks: int = 1) -> Reference:
+    """Computed on the case's device, in chunks: nothing of size seqlen_q x seqlen_k is ever held. Each of `ranks` makes one."""
     sampled = sample_rows(mask, seed)
-    values, rounding, keys_on = {}, {}, home(case)
+    values, rounding, keys_on = {}, {}, home(case, ranks)
     for data_set in DATA_SETS:
         values[data_set], rounding[data_set] = _of_data(mask, case, sampled, data(case, sampled, data_set, seed), keys_on)
     return Reference(sampled, values, rounding)
 
 
-def home(case: Case) -> str:
-    """The device on which dk and dv of a reference are kept: that of the case, or the host where they would take a good part of its memory
-    and the host has room for those of all GPUs. Those of both data sets, in fp32, may be as large as all that a kernel gets and returns."""
+def home(case: Case, ranks: int = 1) -> str:
+    """The device that keeps dk and dv of a reference: that of the case, or the host where they would take a good part of that device and
+    the host has room for those of all ranks. Those of both data sets, in fp32, may be as large as all that a kernel gets and returns."""
     size = len(DATA_SETS) * case.seqlen_k * case.heads_kv * (case.head_dim + case.head_dim_v) * _kept_dtype(case).itemsize
     if case.device != "cuda" or size <= SHARE * torch.cuda.mem_get_info()[1]:
         return case.device
-    ranks = max(1, torch.cuda.device_count())  # each GPU's rank may keep its own
     return "cpu" if ranks * size <= HOST_SHARE * host_memory.free_bytes() else case.device
 
 

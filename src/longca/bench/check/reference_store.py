@@ -35,16 +35,16 @@ class ReferenceStore:
 
     _held: Reference | None
 
-    def get(self, mask: AnyMask, case: Case, seed: int, cache: Path | None) -> Reference:
-        """The reference of this problem, from memory, from the cache, or computed and put there."""
+    def get(self, mask: AnyMask, case: Case, seed: int, cache: Path | None, ranks: int = 1) -> Reference:
+        """The reference of this problem, from memory, from the cache, or computed and put there; `ranks` of a machine hold one each."""
         name = "reference-" + fingerprint(mask.digest, asdict(replace(case, deterministic=False)), seed, MADE_BY)
         if self._name != name or self._held is None:
             self.forget()
             path = None if cache is None else cache / name
             if path is not None and path.exists():
-                self._held = load(path, case)
+                self._held = load(path, case, ranks)
             else:
-                self._held = reference(mask, case, seed)
+                self._held = reference(mask, case, seed, ranks)
                 if path is not None:
                     save(self._held, path)
             self._name = name
@@ -77,9 +77,9 @@ def save(made: Reference, path: Path) -> None:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-def load(path: Path, case: Case) -> Reference:
+def load(path: Path, case: Case, ranks: int = 1) -> Reference:
     read: dict[str, dict[str, Values]] = {kind: {} for kind in KINDS}
-    keys_on = home(case)
+    keys_on = home(case, ranks)
     for file in path.glob("*.*.*.npy"):
         kind, data_set, name, _ = file.name.split(".")
         mapped = torch.from_numpy(np.load(file, mmap_mode="c", allow_pickle=False))

@@ -264,7 +264,7 @@ class RankSession:
         folder, plan = Path(cache), self.current.plan
         case = replace(plan.case, backward=grad)
         with memory_for(REFERENCE):
-            return ReferenceStore().get(plan.mask, case, self.current.seed, folder if folder.is_dir() else None)
+            return ReferenceStore().get(plan.mask, case, self.current.seed, folder if folder.is_dir() else None, self._comm.size)
 
     def _first_ms(self, pass_: Pass) -> float:
         """The wall time of a first call, in which many kernels compile."""

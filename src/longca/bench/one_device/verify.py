@@ -30,7 +30,7 @@ from longca.results.settings import Limits
 from longca.text import format_dims, format_heads, format_memory
 
 NEED_NOT = "a kernel need not support this"  # why a trial is skipped
-NEVER_RIGHT = "it is correct on no mask"
+NEVER_RIGHT, NEVER_RAN = "it is correct on no mask", "it ran on no mask"
 FAILED = (Status.WRONG, Status.ERROR, Status.TIMEOUT, Status.OOM)  # the kernel takes the mask and was not found right
 SHORT = 4096  # tokens below which the usual windows of 1024 hide little and drawn documents are often one
 Subject = tuple[str, str, str, str]  # kernel, heads, head size, dtype
@@ -113,7 +113,7 @@ def verify(
     """Findings as they come, mask by mask, so that the reference of a mask is made once and used by all kernels; then the trials of each
     kernel in every shape and dtype, which are skipped where it is right on no mask. Masks that show the same pairs are checked once.
     `show_output` gets the name of a kernel of a plugin, and what it printed; `say` gets a sentence for a kernel that is silent for long."""
-    names, right, wrong = _same_masks(planned), dict[Subject, Job](), dict[Subject, Job]()
+    names, jobs, right, failed = _same_masks(planned), dict[Subject, Job](), set[Subject](), set[Subject]()
     with TemporaryDirectory(prefix="longca-verify-") as folder:
         workers = Workers(
             suite, catalogue, device, "", Path(folder), True, timed=False, repeats=repeats, show_output=show_output, start=start
@@ -123,13 +123,20 @@ def verify(
             for _, of_problem in groupby(make_jobs(distinct(planned), suite.limits.workers), lambda job: job.cell.problem):
                 for job in of_problem:
                     found = finding(job, dict(outcomes(job, workers)))
-                    (right if found.status is Status.OK else wrong).setdefault(subject(job.cell), job)
+                    own = subject(job.cell)
+                    jobs.setdefault(own, job)
+                    if found.status is Status.OK and own not in right:
+                        jobs[own] = job  # trials take a mask on which it is right
+                        right.add(own)
+                    elif found.checked:
+                        failed.add(own)
                     yield replace(found, mask=" = ".join(names[_shown(job.planned[0])]))
                 for reference in Path(folder).iterdir():  # of no use to the next problem
                     rmtree(reference, ignore_errors=True)
-            for own, job in (wrong | right).items() if trials else ():
+            for own, job in jobs.items() if trials else ():
                 for name in trials_on(device):
-                    yield trial_finding(job, name, workers) if own in right else skipped_trial(job, name, NEVER_RIGHT)
+                    never = NEVER_RIGHT if own in failed else NEVER_RAN
+                    yield trial_finding(job, name, workers) if own in right else skipped_trial(job, name, never)
         finally:
             workers.close()
 

@@ -16,7 +16,12 @@ def fastest(timed: Iterable[Timed], time: Callable[[Timed], float], cost: Callab
     """Returns the fastest; of several that count as equal that of the least cost, such as workspace."""
     everyone = list(timed)
     least = min(map(time, everyone))
-    return min((one for one in everyone if time(one) <= least * (1 + TIE)), key=cost)
+    return min((one for one in everyone if is_tie(time(one), least)), key=cost)
+
+
+def is_tie(time: float, least: float) -> bool:
+    """Whether a time counts as equal to the least."""
+    return time <= least * (1 + TIE)
 
 
 class Option(msgspec.Struct, frozen=True, omit_defaults=True):

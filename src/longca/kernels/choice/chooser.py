@@ -215,7 +215,7 @@ def lead(asked: Contest, pass_: str, label: str) -> str:
         return ""
     slower, second = min(others)
     if slower < own:  # chosen among equals
-        return f"{known.describe()}: as fast as {second} within {100 * TIE:g} %, with less workspace"
+        return f"{known.describe()}: as fast as {second} within {100 * TIE:g} %, with less workspace or the kernel of the forward"
     return f"{known.describe()}: {format_lead(slower / own)} {second}"
 
 

@@ -25,7 +25,7 @@ import torch
 from longca.errors import LongcaError, Refused
 from longca.kernels.base import Attention, Case, Kernel
 from longca.kernels.choice.candidates import Candidates
-from longca.kernels.choice.choice import TIE, Choice, Option, fastest
+from longca.kernels.choice.choice import TIE, Choice, Option, fastest, is_tie
 from longca.kernels.choice.clocks import Clock
 from longca.kernels.choice.pair import PairAttention, backward_case, forward_case
 from longca.kernels.choice.part import part_of, smaller
@@ -257,11 +257,6 @@ def _fastest(entrants: Sequence[Entrant], prepared: str = "") -> Entrant | None:
     return fastest(entrants, lambda entrant: entrant.median, cost) if entrants else None
 
 
-def is_tie(entrant: Entrant, least: Entrant) -> bool:
-    """Whether a kernel counts as equal to the fastest."""
-    return entrant.median <= least.median * (1 + TIE)
-
-
 def _is_clear(entrants: Sequence[Entrant]) -> bool:
     """Whether one kernel is far ahead of all others, in every sample."""
     first, *others = sorted(entrants, key=lambda entrant: entrant.median)
@@ -275,9 +270,9 @@ def explain(chosen: Entrant, entrants: Sequence[Entrant], part: str = "") -> str
     if not others:
         return f"{took}, and no other kernel ran"
     second = others[0]
-    if second.median < chosen.median and not is_tie(chosen, second):
+    if second.median < chosen.median and not is_tie(chosen.median, second.median):
         return f"{took}, and is the fastest in both passes together; {second.kernel.label} takes {second.median:.3g} ms in this one"
-    if is_tie(chosen, second) if second.median < chosen.median else is_tie(second, chosen):
+    if is_tie(max(chosen.median, second.median), min(chosen.median, second.median)):
         return f"{took}, as fast as {second.kernel.label} ({second.median:.3g} ms) within {100 * TIE:g} %, with less workspace or plan time"
     return f"{took}, {format_lead(second.median / chosen.median)} {second.kernel.label}"
 
