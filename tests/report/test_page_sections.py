@@ -123,6 +123,18 @@ def test_speeds_of_several_seeds_are_of_the_masks_on_which_kernels_are_compared(
     assert note("apart") == "Other kernels are compared on other masks (seeds)."
 
 
+def test_masks_with_the_most_lengths_come_first(write: Write, browser: Browser, tmp_path: Path) -> None:
+    """Documents of another distribution, of a journal that is read first, have few."""
+    made = [kernel("flash", around(2.0), "fwd", mask="causal_document", mask_digest="c", given={"distribution": "chatqa2"})]
+    made += [
+        kernel("flash", around(2.0), "fwd", mask=mask, seqlen=n, mask_digest=f"{mask}{n}")
+        for mask in ("full", "causal_document")
+        for n in (4096, 8192)
+    ]
+    page = opened(browser, write("order", made), tmp_path)
+    assert page.script("return setting().panels.map(([panel]) => panel)") == ["full", "causal_document", "causal_document chatqa2"]
+
+
 def test_where_nothing_is_compared_no_masks_are_others(write: Write, browser: Browser, tmp_path: Path) -> None:
     """The only kernel failed on one of three seeds."""
     place = {"mask": "causal_document"}

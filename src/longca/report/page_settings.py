@@ -33,7 +33,7 @@ def setting_data(
     """All sections of one setting, and its cells. `pictures` has numbers by the name of a mask; `place` is what a rank runs on."""
     frame, found = frame_of(rows, place), answers(rows)
     cells = cells_of(number, frame, found, limits, records)
-    panels = grouped(rows, lambda row: frame.place(row)[0])
+    panels = _in_order(grouped(rows, lambda row: frame.place(row)[0]), frame)
     data = {
         "title": rows[0].setting.title,
         "axis": frame.axis,
@@ -136,6 +136,12 @@ def _board(found: Iterable[Answer], cells: Iterable[PageCell], frame: Frame) -> 
         error = [rounded(largest.error), largest.tensor, largest.worst] if largest else [None, None, NONE]
         board.append([line, panel, pass_, state, timed.get((line, panel, pass_.value), 0), len(places), *error])
     return board
+
+
+def _in_order(panels: Mapping[str, list[Row]], frame: Frame) -> dict[str, list[Row]]:
+    """Panels with the most places on their axis first, and else as in the journals: one that a second journal adds may have few."""
+    places = {panel: len({frame.place(row)[1] for row in own}) for panel, own in panels.items()}
+    return {panel: panels[panel] for panel in sorted(panels, key=lambda panel: -places[panel])}
 
 
 def _failures(panels: Mapping[str, Sequence[Row]]) -> list[Data]:
