@@ -4,36 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from longca.kernels.base import BYTES
 from longca.recommend.question import Question
 from longca.results.metrics import GIB
 from longca.results.ranking import NOT_MEASURED, Entry, Figure
 from longca.results.reading import Results
-from longca.results.record import Pass
+from longca.results.record import Pass, Record
 
 NOT_COUNTED, TOO_LARGE = "not counted", "too large"  # statuses beside those of records
 
 
-class Shape(Protocol):
-    """Of a record or a question."""
-
-    @property
-    def seqlen(self) -> int: ...
-    @property
-    def heads_q(self) -> int: ...
-    @property
-    def heads_kv(self) -> int: ...
-    @property
-    def head_dim(self) -> int: ...
-    @property
-    def head_dim_v(self) -> int: ...
-    @property
-    def dtype(self) -> str: ...
-
-
-def results_gib(shape: Shape, pass_: Pass) -> float:
+def results_gib(shape: Record | Question, pass_: Pass) -> float:
     """The size of out, and for a backward also of dq, dk and dv."""
     per_token = shape.heads_q * shape.head_dim_v
     if pass_ is not Pass.FWD:
@@ -41,7 +24,7 @@ def results_gib(shape: Shape, pass_: Pass) -> float:
     return shape.seqlen * per_token * BYTES[shape.dtype] / GIB
 
 
-def queries_gib(shape: Shape) -> float:
+def queries_gib(shape: Record | Question) -> float:
     """The size of q and out, over which other memory is scaled: sums in fp32, lse, what a kernel keeps."""
     return shape.seqlen * shape.heads_q * (shape.head_dim + shape.head_dim_v) * BYTES[shape.dtype] / GIB
 
