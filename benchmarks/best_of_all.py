@@ -34,6 +34,7 @@ import torch
 from longca import devices, masks
 from longca.bench.check.check import KernelSubject
 from longca.bench.clock.clock import half_width
+from longca.bench.one_device.compiled_code import keep_on_disk
 from longca.errors import LongcaError, Refused
 from longca.kernels import registry
 from longca.kernels.base import Case, Kernel, Yes
@@ -216,6 +217,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.fresh:
         os.environ["LONGCA_CACHE"] = tempfile.mkdtemp(prefix="longca-best-")
+    keep_on_disk()
     dtype = args.dtype or ("bf16" if args.device == "cuda" else "fp32")
     rows: list[Row] = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out and args.out.exists() else []
     behind, done = defaultdict[str, set[tuple[str, str]]](set), {(row["mask"], row["seqlen"]) for row in rows}

@@ -2,6 +2,7 @@
 
     python benchmarks/compile_fa4.py paper-kernel --cache out/fa4-cache
     python benchmarks/compile_fa4.py paper-kernel --masks causal,causal_document --seqlens 8K --heads 32:8,8:1 --cache out/fa4-cache
+    python benchmarks/compile_fa4.py paper-sparse --seqlens 16K --source nsa --cache out/fa4-cache
     python benchmarks/compile_fa4.py paper-cp --nproc 8 --cache out/fa4-cache
 
 On the other machine, with the same versions of Python and of the packages:
@@ -87,13 +88,14 @@ def main() -> int:
     parser.add_argument("--cache", required=True, type=Path, metavar="DIR", help="where FA4 keeps what it compiled")
     for axis, (flag, about) in AXES.items():
         parser.add_argument(flag, dest=axis, metavar="A,B", help=about)
+    parser.add_argument("--source", help="of block patterns, such as nsa; instead of the suite's")
     parser.add_argument("--nproc", type=int, default=8, metavar="N", help="GPUs of the other machine, for suites of context parallelism")
     args = parser.parse_args()
     try:
         pretend(args.nproc, args.cache)
         start = time.monotonic()
         given = {axis: tuple(text.split(",")) for axis in AXES if (text := getattr(args, axis))}
-        suite = suites.find(args.suite).changed(**given)
+        suite = suites.find(args.suite).changed(**given, source=args.source)
         suites.check(suite)
         for cell in cells_of(suite, args.nproc):
             with suppress(Refused):  # as the run will say itself

@@ -4,8 +4,9 @@
     PYTHONPATH=src python benchmarks/ranks_on_one_gpu.py --device cpu --per-rank 64 --ranks 4 --heads 4:2 --head-dim 16 --masks causal
 
 Transfers are copies within the device. They say nothing about a cluster and are not timed. The table has the time of all attention calls of
-a rank, one call at a time. `speed-up` is the time of the whole mask in one call over that of the slowest rank: the most that a cluster can
-gain if transfers are free. The exit code is 1 if a result is wrong.
+a rank; each call is timed alone, after the ranks have run. `speed-up` is the time of the whole mask in one call over that of the slowest
+rank: the most that a cluster can gain if transfers are free. The exit code is 1 if a result is wrong. With --out a later call goes on where
+this one stopped.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from __future__ import annotations
 import argparse
 import json
 import threading
-import time
 from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, ClassVar
@@ -25,9 +27,11 @@ from longca import devices, masks
 from longca.bench.check import reference as references
 from longca.bench.check.comparison import compare
 from longca.bench.check.verdict import Verdict
+from longca.bench.one_device.compiled_code import keep_on_disk
 from longca.errors import Refused
 from longca.kernels import registry as kernels
 from longca.kernels.base import Answer, Attention, Case, Kernel, Yes
+from longca.kernels.choice.clocks import clock_for
 from longca.masks import AnyMask
 from longca.parallel import registry
 from longca.parallel.comm.local import World
@@ -36,20 +40,19 @@ from longca.parallel.primitives.program import Program
 from longca.parallel.ranges import tokens
 from longca.text import format_size, parse_dims, parse_heads, parse_size
 
-STEPS = 3  # that are timed, after those of the check
+SAMPLES = 5  # of each call
 Ranges = list[tuple[int, int]]
 
 
-class Stopwatch(Kernel):
-    """The kernel that is measured, with the time of each of its calls by rank and pass."""
+class Kept(Kernel):
+    """The kernel that is measured; its calls are kept, by rank and pass."""
 
-    name = "stopwatch"
+    name = "kept"
     devices = ("cpu", "cuda")
     capability = (0, 0)
     backward = "functional"
     inner = ""
-    times: ClassVar = defaultdict[tuple[str, str], list[float]](list)
-    turn = threading.Lock()
+    calls: ClassVar = defaultdict[tuple[str, str], list[Callable[[], Any]]](list)
 
     def __init__(self, variant: str = "") -> None:
         super().__init__(variant)
@@ -59,29 +62,22 @@ class Stopwatch(Kernel):
         return Yes()
 
     def prepare(self, mask: AnyMask, case: Case) -> Attention:
-        return TimedAttention(kernels.prepare(kernels.choose(self.inner, mask, case), mask, case).attention, case.device)
+        return KeptAttention(kernels.prepare(kernels.choose(self.inner, mask, case), mask, case).attention)
 
 
-class TimedAttention(Attention):
-    """One call runs at a time."""
-
-    def __init__(self, inner: Attention, device: str) -> None:
-        self._inner, self._wait = inner, torch.cuda.synchronize if device == "cuda" else lambda: None
+class KeptAttention(Attention):
+    def __init__(self, inner: Attention) -> None:
+        self._inner = inner
 
     def forward(self, *tensors: torch.Tensor) -> Any:
-        return self._timed("fwd", self._inner.forward, *tensors)
+        return self._kept("fwd", partial(self._inner.forward, *tensors))
 
     def backward(self, *tensors: Any) -> Any:
-        return self._timed("bwd", self._inner.backward, *tensors)
+        return self._kept("bwd", partial(self._inner.backward, *tensors))
 
-    def _timed(self, pass_: str, call: Any, *tensors: Any) -> Any:
-        with Stopwatch.turn:
-            self._wait()
-            begun = time.perf_counter()
-            outputs = call(*tensors)
-            self._wait()
-            Stopwatch.times[threading.current_thread().name, pass_].append((time.perf_counter() - begun) * 1e3)
-        return outputs
+    def _kept(self, pass_: str, call: Callable[[], Any]) -> Any:
+        Kept.calls[threading.current_thread().name, pass_].append(call)
+        return call()
 
 
 def step(plan: Plan, programs: list[Program], world: World, truth: references.Reference, data_set: str) -> dict[str, torch.Tensor]:
@@ -104,15 +100,19 @@ def step(plan: Plan, programs: list[Program], world: World, truth: references.Re
     return whole
 
 
-def timed_steps(plan: Plan, programs: list[Program], world: World, truth: references.Reference) -> dict[str, list[float]]:
-    """By pass, the milliseconds of each rank's attention calls in a step: the median of some steps."""
-    steps: dict[str, list[list[float]]] = {"fwd": [], "bwd": []}
-    for _ in range(STEPS):
-        Stopwatch.times.clear()
-        step(plan, programs, world, truth, references.DATA_SETS[0])
-        for pass_, of_steps in steps.items():
-            of_steps.append([sum(Stopwatch.times[f"rank {rank}", pass_]) for rank in range(plan.ranks)])
-    return {pass_: [median(of_rank) for of_rank in zip(*of_steps, strict=True)] for pass_, of_steps in steps.items()}
+def timed_calls(plan: Plan, programs: list[Program], world: World, truth: references.Reference) -> dict[str, list[float]]:
+    """By pass, the milliseconds of each rank's attention calls in a step. They are timed after the step: threads of other ranks would delay
+    what a call does on the host."""
+    Kept.calls.clear()
+    step(plan, programs, world, truth, references.DATA_SETS[0])
+    clock = clock_for(plan.case.device)
+
+    def of_rank(rank: int, pass_: str) -> float:
+        return sum(median(clock.sample(call) for _ in range(SAMPLES)) for call in Kept.calls[f"rank {rank}", pass_])
+
+    times = {pass_: [of_rank(rank, pass_) for rank in range(plan.ranks)] for pass_ in ("fwd", "bwd")}
+    Kept.calls.clear()
+    return times
 
 
 def measure(plan: Plan, truth: references.Reference) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def measure(plan: Plan, truth: references.Reference) -> dict[str, Any]:
     programs = [plan.program(comm) for comm in world.comms()]
     for data_set in references.DATA_SETS:
         compare(step(plan, programs, world, truth, data_set), truth, data_set, plan.case, verdict)
-    return {"ok": verdict.ok, "reason": verdict.reason, **timed_steps(plan, programs, world, truth)}
+    return {"ok": verdict.ok, "reason": verdict.reason, **timed_calls(plan, programs, world, truth)}
 
 
 def main() -> int:
@@ -139,20 +139,26 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--out", type=Path, help="write the rows as JSON lines")
     args = parser.parse_args()
-    Stopwatch.inner = args.kernel
-    seqlen, wrong = parse_size(args.per_rank) * args.ranks, 0
+    keep_on_disk()
+    Kept.inner = args.kernel
+    seqlen = parse_size(args.per_rank) * args.ranks
+    rows = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out and args.out.exists() else []
+    done, wrong = {(row["mask"], row["method"]) for row in rows}, sum(not row["ok"] for row in rows)
     print(f"{args.ranks} ranks, {format_size(seqlen)} tokens, {args.kernel}; ms of the slowest rank, and in brackets of the mean")
     print(f"{'mask':<24}{'method':<16}{'forward':>18}{'backward':>18}{'speed-up':>16}")
-    with kernels.lent([Stopwatch]):
+    with kernels.lent([Kept]):
         for name in masks.expand(args.masks.split(",")):
+            left = [method for method in args.methods.split(",") if (name, method) not in done]
+            if not left:
+                continue
             mask = masks.build(name, seqlen, seed=args.seed)
             shape = (*parse_heads(args.heads), *parse_dims(args.head_dim), args.dtype, args.device)
             case = Case(seqlen, seqlen, *shape, partial_backward=True)
             truth = references.reference(mask, case, seed=0)
-            alone = measure(make_plan(registry.get("ring_allgather"), mask, case, 1, None, "stopwatch"), truth)
-            for method in args.methods.split(","):
+            alone = measure(make_plan(registry.get("ring_allgather"), mask, case, 1, None, "kept"), truth)
+            for method in left:
                 try:
-                    row = measure(make_plan(registry.get(method), mask, case, args.ranks, None, "stopwatch"), truth)
+                    row = measure(make_plan(registry.get(method), mask, case, args.ranks, None, "kept"), truth)
                 except Refused as refused:
                     print(f"{name:<24}{method:<16}{refused}")
                     continue

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,20 +16,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "ranks_on_one_gpu.py"
 
 @pytest.mark.slow
 def test_it_runs_on_a_cpu(tmp_path: Path) -> None:
-    shape = [
-        "--per-rank",
-        "40",
-        "--ranks",
-        "3",
-        "--heads",
-        "6:3",
-        "--head-dim",
-        "16",
-        "--masks",
-        "sliding_window_causal",
-        "--device",
-        "cpu",
-    ]
+    shape = shlex.split("--per-rank 40 --ranks 3 --heads 6:3 --head-dim 16 --masks sliding_window_causal --device cpu")
     command = [sys.executable, str(SCRIPT), *shape, "--out", str(tmp_path / "rows.jsonl")]
     environment = os.environ | {"PYTHONPATH": str(SCRIPT.parents[1] / "src")}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
@@ -42,3 +30,6 @@ def test_it_runs_on_a_cpu(tmp_path: Path) -> None:
             assert len(row[pass_]) == 3
             assert min(row[pass_]) > 0
             assert row["alone"][pass_][0] > 0
+    again = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert (again.returncode, again.stdout.splitlines()[-1]) == (0, "all right"), again.stderr
+    assert [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()] == rows  # nothing was measured again
