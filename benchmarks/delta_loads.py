@@ -1,4 +1,4 @@
-"""Would a backward be faster if its main kernel computed delta (the sum of out x dout over the head size) itself? Bounds, on one GPU.
+"""Would a backward be faster if its main kernel computed delta (the sum of out x dout over the head size) itself? Bounds, and a try.
 
     PYTHONPATH=src python benchmarks/delta_loads.py [--masks causal_document,share_question] [--seqlens 32K] [--out FILE]
     PYTHONPATH=src python benchmarks/delta_loads.py --compile-only     needs no GPU: compiles for a Hopper GPU into --cache
@@ -6,13 +6,15 @@
 The main kernel would load a tile of `out` beside every tile of dout. A variant of band_cute loads each tile of dout twice instead: as many
 bytes to the same place, and a right result, which is compared. It costs at least that, as the second tile is surely in the L2 cache and
 nothing is computed from it. The kernel before would no longer read out and dout, but still clear the sums of dq: it gains at most the
-difference of its time to that of clearing them. The idea pays only where `gain` is more than `cost`. Samples are taken in turns.
+difference of its time to that of clearing them. The idea pays only where `gain` is more than `cost`. `inside` is the backward with such a
+main kernel (`_delta_inside.py`), compared with the usual results. Samples are taken in turns.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 from collections.abc import Iterator
@@ -31,6 +33,7 @@ from longca.text import format_size, parse_size
 
 MASKS = "sliding_window,sliding_window_causal,full_document,causal_document,share_question,causal_blockwise,prefix_lm_document"
 SAMPLES = 15
+CACHE = "FLASH_ATTENTION_CUTE_DSL_CACHE_DIR"
 TOLERANCE = 0.02  # of the largest element: sums of dq are added in any order, and rounded to 8 bits
 
 
@@ -43,6 +46,31 @@ class TwiceLoaded(JoinedAttention):
     def _compile(self, *tensors: Any) -> Any:
         with dout_twice():
             return super()._compile(*tensors)
+
+
+class DeltaInside(JoinedAttention):
+    """band_cute's backward with delta computed by the main kernel. `out` must lie behind `dout`, in the heads of one tensor."""
+
+    def _key(self, *tensors: Any) -> tuple[Any, ...]:
+        return "delta inside", *super()._key(*tensors)
+
+    def _compile(self, *tensors: Any) -> Any:
+        from _delta_inside import delta_inside
+
+        with delta_inside():
+            return super()._compile(*tensors)
+
+    def _prepare(self, out: Any, dout: Any, lse: Any, delta: Any, lse2: Any, sums_q: Any) -> None:
+        if not self.library.is_fake_mode() and out.data_ptr() != dout[:, :, -1].data_ptr() + dout.stride(2) * dout.element_size():
+            raise Refused("out must lie behind dout.")
+        import torch
+
+        sums_q.zero_()
+        torch.mul(lse, math.log2(math.e), out=lse2)
+
+    def _main(self, q: Any, k: Any, v: Any, dout: Any, *others: Any) -> None:
+        _, length, heads, size = dout.shape
+        super()._main(q, k, v, dout.as_strided((1, length, 2 * heads, size), dout.stride()), *others)
 
 
 @contextmanager
@@ -77,25 +105,31 @@ def dout_twice() -> Iterator[None]:
 
 
 def attentions(mask: masks.Mask, case: Case) -> dict[str, JoinedAttention]:
-    return {"usual": JoinedAttention(mask, case), "twice": TwiceLoaded(mask, case)}
+    return {"usual": JoinedAttention(mask, case), "twice": TwiceLoaded(mask, case), "inside": DeltaInside(mask, case)}
 
 
 def measure(mask: masks.Mask, case: Case) -> dict[str, Any]:
-    """Returns a row: milliseconds of the backward as it is and with dout twice, of the kernel before, and of clearing alone."""
+    """Returns a row: milliseconds of each kind of backward, of the kernel before the main one, and of clearing alone."""
     import torch
 
     from longca.kernels.choice.clocks import clock_for
     from longca.kernels.inputs import make
 
-    both, (q, k, v, dout, *_), clock = attentions(mask, case), make(case), clock_for("cuda")
-    out, lse = both["usual"].forward(q, k, v)
-    calls: dict[str, Any] = {name: lambda one=one: one.backward(dout, q, k, v, out, lse) for name, one in both.items()}
-    for name, mine, other in zip(("dq", "dk", "dv"), calls["usual"](), calls["twice"](), strict=True):
-        if (mine.float() - other.float()).abs().max() > TOLERANCE * mine.float().abs().max():
-            raise Refused(f"{name} of {mask.name} is wrong with dout loaded twice.")
+    kinds, (q, k, v, dout, *_), clock = attentions(mask, case), make(case), clock_for("cuda")
+    out, lse = kinds["usual"].forward(q, k, v)
+    together = torch.cat([dout, out], 1).split(case.heads_q, 1)
+    given = {name: together if name == "inside" else (dout, out) for name in kinds}
+    calls: dict[str, Any] = {
+        name: lambda one=one, dout=given[name][0], out=given[name][1]: one.backward(dout, q, k, v, out, lse) for name, one in kinds.items()
+    }
+    usual = calls["usual"]()
+    for kind in ("twice", "inside"):
+        for name, mine, other in zip(("dq", "dk", "dv"), usual, calls[kind](), strict=True):
+            if not (mine.float() - other.float()).abs().max() <= TOLERANCE * mine.float().abs().max():
+                raise Refused(f"{name} of {mask.name} is wrong in the kind {kind}.")
     delta, base2 = (q.new_empty(1, case.heads_q, case.seqlen_q, dtype=torch.float32) for _ in range(2))
     sums = q.new_empty(1, case.heads_q, case.seqlen_q * case.head_dim, dtype=torch.float32)
-    calls["before"] = lambda: both["usual"]._prepare(out[None], dout[None], lse[None], delta, base2, sums)
+    calls["before"] = lambda: kinds["usual"]._prepare(out[None], dout[None], lse[None], delta, base2, sums)
     calls["clear"] = sums.zero_
     samples: dict[str, list[float]] = {name: [] for name in calls}
     for number in range(SAMPLES):
@@ -111,9 +145,10 @@ def main() -> int:
     parser.add_argument("--seqlens", default="32K")
     parser.add_argument("--out", type=Path, help="append the rows as JSON lines")
     parser.add_argument("--compile-only", action="store_true")
-    parser.add_argument("--cache", type=Path, default=Path("out/fa4-cache"), help="where compiled kernels are kept")
+    kept = Path(os.environ.get(CACHE, "out/fa4-cache"))
+    parser.add_argument("--cache", type=Path, default=kept, help="where compiled kernels are kept")
     args = parser.parse_args()
-    os.environ |= {"FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED": "1", "FLASH_ATTENTION_CUTE_DSL_CACHE_DIR": str(args.cache)}
+    os.environ |= {"FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED": "1", CACHE: str(args.cache)}
     try:
         if args.compile_only:
             from compile_fa4 import pretend
@@ -121,7 +156,7 @@ def main() -> int:
             pretend(1, args.cache)
         elif isinstance(missing := registry.available(registry.get("band_cute"), "cuda"), No):
             raise Refused(f"band_cute cannot run here: {missing.reason}.")
-        print(f"{'mask':<24}{'tokens':>7} {'backward':>9} {'cost':>7} {'gain':>7}   ms")
+        print(f"{'mask':<24}{'tokens':>7} {'backward':>9} {'cost':>7} {'gain':>7} {'inside':>9}   ms")
         for seqlen in map(parse_size, args.seqlens.split(",")):
             for name in args.masks.split(","):
                 mask, case = masks.build(name, seqlen, seed=42), Case(seqlen, seqlen, 64, 8, 128, 128, "bf16", "cuda")
@@ -130,7 +165,10 @@ def main() -> int:
                     continue
                 row = measure(mask, case)
                 cost, gain = row["twice_ms"] - row["usual_ms"], row["before_ms"] - row["clear_ms"]
-                print(f"{name:<24}{format_size(seqlen):>7} {row['usual_ms']:>9.3f} {cost:>7.3f} {gain:>7.3f}", flush=True)
+                print(
+                    f"{name:<24}{format_size(seqlen):>7} {row['usual_ms']:>9.3f} {cost:>7.3f} {gain:>7.3f} {row['inside_ms']:>9.3f}",
+                    flush=True,
+                )
                 if args.out:
                     with args.out.open("a") as file:
                         file.write(json.dumps(row) + "\n")
