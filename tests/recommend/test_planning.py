@@ -1,5 +1,6 @@
 """The time of planning: where code was loaded, that of other heads on the same mask, by the same versions."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,15 @@ def test_a_plan_that_loaded_code_is_that_of_other_heads(write: Write, capsys: py
 )
 def test_plans_of_another_problem_or_version_do_not_count(write: Write, other: dict[str, Any]) -> None:
     folder = write("made", [plan("fa3", 30.0), plan("fa3", heads_q=64, **{"plan_ms": 2.0} | other)])
+    found = recommend(Question.parse("causal_document", "8K", heads="32:8"), load([folder]))
+    assert [(choice.plan_ms, choice.plan_shapes) for choice in found.choices] == [(30.0, ())]
+
+
+def test_the_plan_of_a_second_preparation_counts_as_it_is(write: Write) -> None:
+    """Newer records time a plan that loads nothing: where it takes longer with these heads, it really does."""
+    folder = write("made", [plan("fa3", 30.0), plan("fa3", 2.0, heads_q=64)])
+    environments = json.loads((folder / "env.json").read_text())
+    (folder / "env.json").write_text(json.dumps({name: facts | {"plans": "second"} for name, facts in environments.items()}))
     found = recommend(Question.parse("causal_document", "8K", heads="32:8"), load([folder]))
     assert [(choice.plan_ms, choice.plan_shapes) for choice in found.choices] == [(30.0, ())]
 

@@ -211,6 +211,7 @@ def _best(answer: Answer, best: Choice) -> list[Part]:
     command = "" if answer.nearest else first.command(answer.seeds)
     return [
         _sentence(answer, best),
+        *([answer.elsewhere.sentence()] if answer.elsewhere else []),
         "",
         _table(answer, best),
         "",

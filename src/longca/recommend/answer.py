@@ -16,6 +16,7 @@ from longca.errors import BadInput, LongcaError
 from longca.kernels import registry
 from longca.kernels.backends.best import Best
 from longca.recommend.advice import advice, ask_command, simulate_command
+from longca.recommend.elsewhere import FasterElsewhere, faster_elsewhere
 from longca.recommend.matching import Near, sorted_out
 from longca.recommend.memory import NOT_COUNTED, TOO_LARGE, least_memory, needed_gib, within_memory
 from longca.recommend.nearest import Nearest, nearest
@@ -140,6 +141,7 @@ class Answer:
     every_call: Choice | None = None  # the best where every call has a new mask; None where the question says how often planning counts
     pair: Pair | None = None  # faster than the best kernel by what matters
     same_as: str | None = None  # a mask without parameters that shows the same pairs at this length, whose records answer
+    elsewhere: FasterElsewhere | None = None  # kernels without a record of this length that are faster at another one
     remarks: tuple[str, ...] = ()  # sentences of the caller on the question
     more_seeds: Answer | None = None  # where this one is of one seed's documents: that of other heads, of which more seeds were measured
 
@@ -178,6 +180,7 @@ class Answer:
             "new_mask_every_call": self.every_call.name if self.every_call else None,
             "pair": self.pair.to_json() if self.pair else None,
             "same_as": self.same_as,
+            "faster_elsewhere": self.elsewhere.to_json() if self.elsewhere else None,
             "remarks": list(self.remarks),
         }
 
@@ -212,6 +215,7 @@ def recommend(question: Question, results: Results) -> Answer:
         nearest=near,
         every_call=_best_of_new_masks(measured, asked),
         pair=_pair(near.parts if near else _parts(named, question), ranking, asked, device),
+        elsewhere=_faster_elsewhere(ranking, others, machines, asked),
         more_seeds=_of_more_seeds(question, others, results, machines[0].name) if len(ranking.masks) == 1 and not near else None,
     )
 
@@ -243,6 +247,13 @@ def _advice(
         return memory
     lacking, *otherwise = _without_cluster(question, asked.results) if question.cluster else [""]
     return [*memory, *filter(None, (lacking, *advice(question, () if near else others, machines), *otherwise))]
+
+
+def _faster_elsewhere(ranking: Ranking, others: Sequence[Near], machines: Sequence[Environment], asked: _Asked) -> FasterElsewhere | None:
+    if ranking.best is None or asked.near or asked.question.gpus > 1:
+        return None
+    measured = {standing.line for standing in ranking.standings} | {out.line for out in ranking.out if out.status != NOT_MEASURED}
+    return faster_elsewhere(asked.question, ranking.best.line, measured, others, asked.results, machines[0].name)
 
 
 def _of_more_seeds(question: Question, others: Sequence[Near], results: Results, device: str) -> Answer | None:
