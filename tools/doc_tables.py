@@ -36,6 +36,7 @@ SHORT = ("full", "causal", "sliding_window_causal", "causal_document", "share_qu
 NATIVE = ("fa3", "fa4:native", "fa4:varlen", "cudnn", "sdpa:cudnn", "sdpa:flash", "fa2:torch")  # kernels that know the mask itself
 BLOCK_KERNELS = ("block_triton", "flex", "fa4:blocks", "cudnn_bsa", "vsa", "vsa_triton", "flashinfer")
 BLOCKS = {"full": "dense", "uniform_block": "{}, ratio {:g}", "variable_block": "variable, {} on average, ratio {:g}"}
+SELECTED = ("nsa", "moba")  # sources of patterns that queries and keys select
 LIKE_OTHERS = (("variable_block", 128), ("variable_block", 512))  # blocks of 128 are uniform ones, and 512 lies between its neighbours
 MARKED = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
@@ -94,7 +95,7 @@ def sparse() -> str:
     for record in _measured("paper-sparse"):
         params = record.params
         size = int(params.get("b") or params.get("avg") or 0)
-        if (record.mask, size) not in LIKE_OTHERS:
+        if record.mask in BLOCKS and (record.mask, size) not in LIKE_OTHERS:
             name = "fa4:blocks" if record.label == "fa4:native" else record.label
             _add(rows.setdefault((record.heads_kv, record.mask, size, params.get("ratio", 1.0)), {}), name, record)
     named = [
@@ -102,6 +103,25 @@ def sparse() -> str:
         for (heads_kv, mask, size, ratio), speeds in sorted(rows.items())
     ]
     return _table(["blocks", "heads", *("fa4" if name == "fa4:blocks" else name for name in BLOCK_KERNELS)], named)
+
+
+def selected() -> str:
+    """Patterns that queries and keys select, and the dense mask of which they are a part; nothing where a kernel was not measured."""
+    rows: dict[str, dict[tuple[str, str], Record]] = {}
+    for source in ("random", *SELECTED):
+        for record in _measured("paper-sparse", source):
+            if record.mask == "causal":
+                _add(rows.setdefault("dense", {}), "fa4:blocks", record)
+            elif source in SELECTED:
+                blocks = BLOCKS[record.mask].format(record.params["b"], record.params["ratio"])
+                _add(rows.setdefault(f"{source}, {blocks}", {}), record.label, record)
+    table = []
+    for blocks, speeds in rows.items():
+        least = {which: min(own.times.median for (_, pass_), own in speeds.items() if pass_ == which) for which in PASSES}
+        gains = [f"{rows['dense']['fa4:blocks', which].times.median / ms:.2f}" for which, ms in least.items()]
+        figures = ["" if (both := _both(speeds, name)) == "-" else both for name in ("block_triton", "fa4:blocks")]
+        table.append([blocks, *figures, "/".join(gains)])
+    return _table(["blocks", "block_triton", "fa4", "time of the dense mask over that of the fastest kernel"], table)
 
 
 def answer() -> str:
@@ -128,9 +148,10 @@ def _printed(command: str) -> list[str]:
     return [line.rstrip() for line in printed.getvalue().splitlines()]
 
 
-def _measured(name: str) -> Iterable[Record]:
+def _measured(name: str, source: str = "random") -> Iterable[Record]:
+    """What has a time; of block patterns, those of this source."""
     journal = read(ROOT / "results" / "h200" / name).records
-    records = [record for record in journal if record.seqlen == SEQLEN and record.pattern_source == "random"]
+    records = [record for record in journal if record.seqlen == SEQLEN and record.pattern_source == source]
     failed = {record.status.value for record in records} - {Status.OK, Status.UNSUPPORTED, Status.SKIPPED}
     if failed:
         sys.exit(f"{name} has cells that are {', '.join(sorted(failed))}, which these tables have no word for.")
@@ -178,6 +199,7 @@ TABLES: Mapping[str, Callable[[], str]] = (
         "dense-in-short": dense_in_short,
         "dense": dense,
         "sparse": sparse,
+        "sparse-selected": selected,
         "recommend": answer,
         "recommend-code": code,
         "explain": explained,

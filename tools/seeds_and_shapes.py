@@ -16,7 +16,7 @@ from longca.results.record import Pass, Record, Status
 from longca.results.tables import markdown_table
 from longca.text import format_dims, format_heads, format_size
 
-SEEDS, SHAPES, PAPER = "h200/seeds", "h200/model-shapes", "h200/paper-kernel"
+SEEDS, SHAPES, EQUAL, PAPER = "h200/seeds", "h200/model-shapes", "h200/equal-heads", "h200/paper-kernel"
 KEYS = (512, 1024, 2048, 4096, 8192)  # bounds of keys that a query sees on average
 SHORT = 8192
 
@@ -110,6 +110,19 @@ def _with_the_same(pairs: Sequence[tuple[Ranking, Ranking]]) -> str:
     return "; ".join([*parts, *([f"{refused} of {len(pairs)} unsupported"] if refused else [])])
 
 
+def equal_heads() -> str:
+    """Per mask and pass the fastest kernels with 64:8 and with equal heads, and the kernel that is the fastest with 64:8 heads."""
+    usual, table = _rankings(named(PAPER)), []
+    for place, own in _rankings(named(EQUAL)).items():
+        mask, pass_, _ = place
+        first = usual[place].standings[0]
+        ratio = own.standings[0].tflops / first.tflops
+        same = own.of(first.line)
+        share = f"{first.line} {same.against_best:.2f}" if same else f"{first.line} not measured"
+        table.append([mask, pass_.value, fastest_of(usual[place]), fastest_of(own), f"{ratio:.2f}", share])
+    return markdown_table(["mask", "pass", "64:8", "64:64", "speed over that of 64:8", "the fastest kernel of 64:8, with 64:64"], table)
+
+
 def _at_least(share: float) -> str:
     """Two digits, not rounded up."""
     return f"{math.floor(100 * share) / 100:.2f}"
@@ -140,9 +153,17 @@ def _by_shape() -> Mapping[Place, Mapping[Shape, Ranking]]:
     groups: dict[Shape, list[Row]] = {USUAL: list(named(PAPER))}
     for row in named(SHAPES):
         groups.setdefault(_shape(row.record), []).append(row)
-    rankings = {shape: _rankings(own) for shape, own in groups.items()}
+    rankings = {shape: _rankings(own if shape == USUAL else _of_all_kernels(own)) for shape, own in groups.items()}
     places = {place: None for shape in groups if shape != USUAL for place in rankings[shape]}
     return {place: {shape: own[place] for shape, own in rankings.items() if place in own and own[place].best} for place in places}
+
+
+def _of_all_kernels(rows: Sequence[Row]) -> list[Row]:
+    """Rows of one shape, at the lengths at which each kernel was tried that was tried at another length of the mask."""
+    tried: dict[str, dict[int, set[str]]] = {}
+    for row in rows:
+        tried.setdefault(row.problem, {}).setdefault(row.record.seqlen, set()).add(row.line)
+    return [row for row in rows if tried[row.problem][row.record.seqlen] == set().union(*tried[row.problem].values())]
 
 
 def _shape(record: Record) -> Shape:
@@ -154,4 +175,6 @@ def _name(shape: Sequence[int]) -> str:
     return f"{format_heads(named_shape)} of {format_dims(named_shape)}"
 
 
-TABLES = {"seeds": documents, "seeds-by-keys": by_keys, "shapes": shapes, "shapes-against": against_usual}
+TABLES = {
+    "seeds": documents, "seeds-by-keys": by_keys, "shapes": shapes, "shapes-against": against_usual, "equal-heads": equal_heads,
+}  # fmt: skip

@@ -31,11 +31,11 @@ def test_the_tables_are_those_of_the_journals() -> None:
     assert done.returncode == 0, f"{done.stdout}{done.stderr}; python tools/doc_tables.py writes them anew"
 
 
-def speeds(journal: str, *cell: str) -> dict[tuple[Any, ...], Speeds]:
-    """TFLOP/s of each kernel, by these fields of a record."""
+def speeds(journal: str, *cell: str, source: str = "random") -> dict[tuple[Any, ...], Speeds]:
+    """TFLOP/s of each kernel, by these fields of a record; of block patterns, those of this source."""
     found: dict[tuple[Any, ...], Speeds] = {}
     for record in read(ROOT / "results" / "h200" / journal).records:
-        if record.ok:
+        if record.ok and record.pattern_source == source:
             place = tuple(record.params.get(name, getattr(record, "pass_" if name == "pass" else name, None)) for name in cell)
             found.setdefault(place, {})[record.label] = record.speed
     return found
@@ -91,6 +91,23 @@ def test_block_patterns_against_dense_and_others() -> None:
     }
     assert f"{min(flex['fwd']):.2f} to {max(flex['fwd']):.2f} times as fast as flex forward on blocks of 128" in text
     assert "{:.2f}, {:.2f} and {:.2f} times at ratios of .2, .5 and .8".format(*flex["bwd"]) in text
+
+
+def test_selected_blocks_against_random_ones() -> None:
+    text = " ".join((ROOT / "docs/sparse.md").read_text().split())
+    fields = "b", "ratio", "heads_kv", "pass"
+    usual, own = speeds("paper-sparse", *fields), {source: speeds("paper-sparse", *fields, source=source) for source in ("nsa", "moba")}
+    against = [row[name] / usual[cell][name] for grid in own.values() for cell, row in grid.items() for name in row]
+    assert f"Kernels are {min(against):.2f} to {max(against):.2f} times as fast on them as on random blocks" in text
+    small = [grid[64, 0.2, 8, "fwd"] for grid in own.values()]
+    ahead = [row["block_triton"] / row["fa4:blocks"] for row in small]
+    assert f"`block_triton` is {min(ahead):.2f} to {max(ahead):.2f} times as fast forward as `fa4`" in text
+    assert not any("fa4:blocks" in grid[64, 0.2, 8, "bwd"] for grid in own.values())
+    records = [record for record in read(ROOT / "results/h200/paper-sparse").records if record.pattern_source in own]
+    assert not any(record.ok for record in records if record.kernel == "cudnn_bsa")
+    causal = all_masks.build("causal", 32768).area
+    shares = {f"{100 * (record.area or 0) / record.heads_kv / causal:.0f} %" for record in records}
+    assert [f"{share} of the pairs of the causal mask" in text for share in shares] == [True]
 
 
 def measured_page() -> str:
@@ -182,6 +199,20 @@ def test_what_follows_about_ideas_for_the_backward() -> None:
     assert f"{said_by_run['1a9ca54', 131072]} on windows at 128K" in page
 
 
+def test_what_delta_inside_the_main_kernel_could_save() -> None:
+    rows = rows_of("delta_loads")
+    assert len({row["mask"] for row in rows}) == len(rows) == 7
+    assert {row["seqlen"] for row in rows} == {32768}
+    costs, gains = [row["twice_ms"] - row["usual_ms"] for row in rows], [row["before_ms"] - row["clear_ms"] for row in rows]
+    assert f"that of loading dout twice: {min(costs):.2f} to {max(costs):.2f} ms" in measured_page()
+    assert [f"that of clearing: {gain} ms on every mask" in measured_page() for gain in {f"{gain:.2f}" for gain in gains}] == [True]
+    saved = [gain - max(cost, 0) for cost, gain in zip(costs, gains, strict=True)]
+    shares = [100 * ms / row["usual_ms"] for ms, row in zip(saved, rows, strict=True)]
+    most = f"{min(saved):.2f} to {max(saved):.2f} ms, {min(shares):.0f} to {max(shares):.0f} % of a backward"
+    assert f"the idea could save at most {most}" in measured_page()
+    assert ("So it is not ruled out" in measured_page()) == (min(saved) > 0)
+
+
 def test_what_follows_about_energy_and_peers() -> None:
     by_place: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for record in read(ROOT / "results/h200/paper-kernel").records:
@@ -204,26 +235,38 @@ def test_what_follows_about_energy_and_peers() -> None:
     )
 
 
+def rows_of(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (ROOT / f"results/h200/{name}.jsonl").read_text().splitlines()]
+
+
 def test_best_against_every_kernel_with_band_cute() -> None:
-    rows = [json.loads(line) for line in (ROOT / "results/h200/best_of_all_again.jsonl").read_text().splitlines()]
+    rows = rows_of("best_of_all_again")
     text = " ".join((ROOT / "docs/kernels.md").read_text().split())
-    lacking = len(all_masks.expand(["all"])) - len({row["mask"] for row in rows if row["seqlen"] == 1 << 17})
-    assert lacking == 6
-    assert f"`results/h200/best_of_all_again.jsonl`, {len(rows)} of the 72 rows: six masks lack 128K" in text
-    under = sorted((row for row in rows if not row["reached"]), key=lambda row: row["ratio"])
-    assert f"has {len(under)} rows that miss the goal, at {under[0]['ratio']:.3f} to {under[-1]['ratio']:.3f}" in text
-    chosen = [row["chose"].split(" + ")[-1 if row["pass"] == "bwd" else 0] for row in under]
-    right = sum(row["all_ms"][kernel] <= 1.01 * row["fastest_ms"] for row, kernel in zip(under, chosen, strict=True))
-    spreads = sorted(row["spread"] for row in under)[-right:]
-    assert f"In {right} of them the samples were too few, and their spread is {100 * spreads[0]:.0f} to {100 * spreads[-1]:.0f} %" in text
-    assert all(row["ratio"] + row["spread"] < 0.98 for row in under if row["spread"] not in spreads)
-    assert f"In the other {len(under) - right} the choice was wrong" in text
-    window = next(row for row in under if (row["mask"], row["seqlen"], row["pass"]) == ("sliding_window", 8192, "fwd"))
-    chosen, fastest = window["chose"].split(" + ")[0], window["fastest"]
-    behind = slower(window)[fastest] / slower(window)[chosen]
-    assert f"records excluded a kernel that they show {100 * (behind - 1):.0f} % behind" in text
-    apart = behind * window["all_ms"][chosen] / window["all_ms"][fastest] - 1
-    assert f"it differs by up to {100 * apart:.0f} %" in text
+    assert len(all_masks.expand(["all"])) - len({row["mask"] for row in rows if row["seqlen"] == 1 << 17}) == 10
+    assert len({(row["mask"], row["seqlen"], row["pass"]) for row in rows if row["seqlen"] in (8192, 32768)}) == 48
+    assert f"`results/h200/best_of_all_again.jsonl`, {len(rows)} of the 72 rows: ten masks lack 128K" in text
+    least, *others = sorted(rows, key=lambda row: row["ratio"])
+    assert ("No row is below the goal of 0.98" in text) == (least["ratio"] >= 0.98)
+    assert all(row["reached"] for row in rows)
+    assert (least["mask"], least["seqlen"], least["pass"]) == ("causal", 32768, "bwd")
+    assert f"The smallest ratio is {least['ratio']:.3f}, on the backward of `causal` at 32K" in text
+    assert f"at 32K, with a spread of {100 * least['spread']:.1f} %" in text
+    assert f"it is at least {math.floor(1000 * others[0]['ratio']) / 1000:.3f} in the other rows" in text
+    listed = " ".join((ROOT / "results/h200/README.md").read_text().split())
+    assert f"not complete: {len(rows)} of 72 rows; ten masks lack 128K" in listed
+    assert f"the smallest ratio is {least['ratio']:.3f}".replace("0.", ".") in listed
+
+
+def test_why_records_exclude_from_15_percent_on() -> None:
+    text = " ".join((ROOT / "docs/kernels.md").read_text().split())
+    rows = rows_of("best_of_all_again")
+    window = next(row for row in rows if (row["mask"], row["seqlen"], row["pass"]) == ("sliding_window", 8192, "fwd"))
+    known, fastest = slower(window), window["fastest"]
+    first = min(known, key=lambda label: known[label])
+    behind = known[fastest] / known[first]
+    assert f"`{fastest}` is the fastest in the second run, and the records show it {100 * (behind - 1):.0f} % behind `{first}`" in text
+    apart = behind * window["all_ms"][first] / window["all_ms"][fastest] - 1
+    assert f"The ratio of the two differs by {100 * apart:.0f} %" in text
 
 
 def slower(row: dict[str, Any]) -> dict[str, float]:
@@ -239,15 +282,18 @@ def call(row: dict[str, Any]) -> tuple[AnyMask, Case]:
     return mask, Case(mask.seqlen_q, mask.seqlen_k, 64, 8, 128, 128, "bf16", "cuda")
 
 
-def test_records_choose_long_calls_better_than_trials_of_a_part() -> None:
-    files = [ROOT / f"results/h200/{name}.jsonl" for name in ("best_of_all", "best_of_all_again")]
-    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+def chosen(row: dict[str, Any]) -> str:
+    """The kernel that `best` chose for the pass of this row."""
+    return str(row["chose"].split(" + ")[-1 if row["pass"] == "bwd" else 0])
+
+
+def test_records_choose_long_calls_about_as_well_as_trials_of_a_part() -> None:
     by_trials, by_records = list[float](), list[float]()
-    for row in rows:
+    for row in rows_of("best_of_all"):  # in which trials of a part still decided
         if row["seqlen"] == 1 << 17 and not is_whole(*call(row)):
             times = {label: ms for label, ms in row["all_ms"].items() if label != "best"}
             known = {label: place for label, place in slower(row).items() if label in times}
-            by_trials.append(times[row["chose"].split(" + ")[-1 if row["pass"] == "bwd" else 0]] / min(times.values()))
+            by_trials.append(times[chosen(row)] / min(times.values()))
             by_records.append(times[min(known, key=lambda label: known[label])] / min(times.values()))
     text = " ".join((ROOT / "docs/kernels.md").read_text().split())
     trials, records = (100 * (max(behind) - 1) for behind in (by_trials, by_records))
@@ -255,10 +301,15 @@ def test_records_choose_long_calls_better_than_trials_of_a_part() -> None:
         f"chose take up to {trials:.1f} % longer than the fastest, and those that the records show as the fastest up to {records:.1f} %"
         in text
     )
+    decided = [row for row in rows_of("best_of_all_again") if row["seqlen"] == 1 << 17 and not is_whole(*call(row))]
+    assert {row["mask"] for row in decided} == {"full"}
+    assert len(decided) == 2
+    assert all(chosen(row) == row["fastest"] for row in decided)
+    assert "has only `full` of these masks; there `best` chose the fastest kernel in both passes" in text
 
 
 def test_best_against_every_kernel() -> None:
-    rows = [json.loads(line) for line in (ROOT / "results/h200/best_of_all.jsonl").read_text().splitlines()]
+    rows = rows_of("best_of_all")
     assert all(row["reached"] for row in rows)
     text = " ".join((ROOT / "docs/kernels.md").read_text().split())
     assert (

@@ -10,12 +10,14 @@ from statistics import correlation, mean, median
 import pytest
 
 from longca.bench.plan.workload import model
+from longca.results.ranking import figure
 from longca.results.reading import read
 from longca.results.record import Record, Status
 
 ROOT = Path(__file__).parents[2]
 CUDNN_FLEX = ("cudnn_flex:rows", "cudnn_flex:documents")
 USUAL, LLAMA, QWEN, SHARE, SMALL, MLA = (64, 8, 128), (32, 8, 128), (40, 8, 128), (8, 1, 128), (16, 16, 64), (128, 128, 192)
+SHORT_DOCUMENTS = ("full_document", "causal_document", "share_question", "causal_blockwise", "prefix_lm_document")
 LONG = (32768, 131072)
 
 Kernels = Mapping[str, Record]
@@ -127,11 +129,12 @@ def test_the_seed_of_the_other_tables_is_not_typical(seeds: Seeds) -> None:
 
 @pytest.fixture(scope="module")
 def shapes() -> Shapes:
-    """Records by shape, mask, tokens and pass, and there by kernel."""
+    """Records by shape, mask, tokens and pass, and there by kernel. Latent attention was not measured with all kernels at 128K."""
     found: Shapes = {}
     for record in [*timed("paper-kernel"), *timed("model-shapes")]:
-        place = record.mask, record.seqlen, record.pass_.value
-        found.setdefault(((record.heads_q, record.heads_kv, record.head_dim), place), {})[record.label] = record
+        place, shape = (record.mask, record.seqlen, record.pass_.value), (record.heads_q, record.heads_kv, record.head_dim)
+        if (shape, record.seqlen) != (MLA, LONG[-1]):
+            found.setdefault((shape, place), {})[record.label] = record
     return found
 
 
@@ -215,6 +218,7 @@ def test_cells_that_may_have_been_sampled_before_the_clock_step() -> None:
     assert "In {} rankings of `seeds` and {} of `model-shapes` such a cell is the fastest".format(*map(len, leads)) in text
     assert "in {} and {} of them, by less than 13 %".format(*(sum(lead < 1.13 for lead in own) for own in leads)) in text
     assert all(record.times.median < 3 for record in both)
+    assert not beside_loaded("equal-heads"), "the list says that none of its cells is in doubt"
     first = [max(own, key=lambda record: record.speed) for own in groups[0] if fastest_is_light(own)]
     assert {(record.kernel, record.seqlen, record.pass_.value) for record in first} == {("cudnn_flex", 8192, "fwd")}
     assert f"On {len(first)} of the 30 masks its forward, the fastest, was measured under less load" in page()
@@ -230,6 +234,10 @@ def test_steps_of_the_clock_during_sampling() -> None:
     (own, of, noisy), (more, of_more, more_noisy) = counts
     assert f"in {own} of {of} and in {more} of {of_more} cells with six or more samples" in text
     assert f"; {noisy} and {more_noisy} of them are marked as noisy" in text
+    equal = [record for record in timed("equal-heads") if len(record.times.samples) >= 6]
+    steps = [record for record in equal if _slower_at_the_end(record.times.samples) > 1.03]
+    assert f"In `equal-heads` it occurs in {len(steps)} of {len(equal)}, which is marked as noisy" in text
+    assert all(record.noisy for record in steps)
 
 
 def _slower_at_the_end(samples: Sequence[float]) -> float:
@@ -281,14 +289,84 @@ def test_latent_attention(shapes: Shapes) -> None:
     forward, backward = (over_usual(shapes, MLA, pass_) for pass_ in ("fwd", "bwd"))
     assert f"forwards have {forward} times the TFLOP/s of 64:8 heads, and backwards {backward} times" in page()
     own = {place: kernels for (shape, place), kernels in shapes.items() if shape == MLA}
-    causal = {label for place, kernels in own.items() if place[0] == "causal" for label in kernels}
-    assert ("MLA on `causal` was measured with fa3 and fa4:native only" in page()) == (causal == {"fa3", "fa4:native"})
+    assert {place[:2] for place in own} == {(mask, seqlen) for mask in {mask for mask, _, _ in own} for seqlen in (8192, 32768)}
+    for (mask, _, pass_), kernels in own.items():
+        if (mask, pass_) == ("causal", "bwd"):
+            assert kernels.keys() == {"fa3", "fa4:native", "cudnn_flex:rows", "cudnn"}
+            first, second = sorted(kernels.values(), key=lambda record: -record.speed)[:2]
+            assert {first.label, second.label} == {"cudnn_flex:rows", "fa4:native"}
+            assert first.speed < 1.02 * second.speed
+    assert "`cudnn_flex:rows` and `fa4:native` have the fastest backward, within 2 % of each other" in page()
     behind = [kernels["fa3"].speed / top(kernels) for place, kernels in own.items() if place[2] == "bwd" and "fa3" in kernels]
     assert f"its backward has {between(behind)} times the fastest one's speed" in page()
     for (mask, _, pass_), kernels in own.items():
         if pass_ == "fwd" and mask in ("causal", "causal_document"):
             assert kernels["fa3"].speed > 0.97 * top(kernels)
     assert not any("band_cute" in kernels for kernels in own.values())
+
+
+def test_latent_attention_at_128k_tokens() -> None:
+    own = [record for record in timed("model-shapes") if (record.heads_q, record.seqlen) == (128, LONG[-1])]
+
+    def both(mask: str, kernel: str) -> str:
+        found = {record.pass_.value: record for record in own if (record.mask, record.label) == (mask, kernel)}
+        assert all(record.noisy for record in found.values())
+        return f"{found['fwd'].speed:.0f}~/{found['bwd'].speed:.0f}~"
+
+    masks = "causal", "sliding_window_causal"
+    assert {(record.mask, record.label) for record in own} == {(masks[0], "fa3"), (masks[1], "fa3"), (masks[1], "fa4:bands")}
+    assert f"`fa3` has {both(masks[0], 'fa3')} on `causal` and {both(masks[1], 'fa3')} on `sliding_window_causal`" in page()
+    assert f"where `fa4:bands` has {both(masks[1], 'fa4:bands')}" in page()
+    text = " ".join((ROOT / "results/h200/README.md").read_text().split())
+    every = [record for record in read(ROOT / "results/h200/model-shapes").records if (record.heads_q, record.seqlen) == (128, LONG[-1])]
+    assert f"Of 128K tokens there are {len(every)} of 50 cells: `causal` with fa3, and `sliding_window_causal` with fa3 and" in text
+
+
+@pytest.fixture(scope="module")
+def equal() -> dict[Place, tuple[Kernels, Kernels]]:
+    """By mask, tokens and pass the kernels with 64:8 and with 64:64 heads, on the same masks."""
+    found: dict[Place, tuple[dict[str, Record], dict[str, Record]]] = {}
+    for which, journal in enumerate(("paper-kernel", "equal-heads")):
+        for record in timed(journal):
+            if record.seqlen == 32768:
+                found.setdefault((record.mask, record.seqlen, record.pass_.value), ({}, {}))[which][record.label] = record
+    assert all(len({record.mask_digest for own in both for record in own.values()}) == 1 for both in found.values())
+    return dict(found)
+
+
+def test_equal_heads(equal: Mapping[Place, tuple[Kernels, Kernels]]) -> None:
+    assert len(equal) == 24
+    over = {place: top(own) / top(usual) for place, (usual, own) in equal.items()}
+    short, others = (
+        between(ratio for (mask, _, pass_), ratio in over.items() if pass_ == "fwd" and (mask in SHORT_DOCUMENTS) is is_short)
+        for is_short in (True, False)
+    )
+    names = [f"`{mask}`" for mask in SHORT_DOCUMENTS]
+    listed = f"{', '.join(names[:-1])} and {names[-1]}"
+    assert f"**Forwards** have {short} times the speed of 64:8 heads on {listed}, and {others} times on the other masks" in page()
+    assert f"**Backwards** have {between(ratio for place, ratio in over.items() if place[2] == 'bwd')} times the speed" in page()
+    same = [own[max(usual, key=lambda label: usual[label].speed)].speed / top(own) for usual, own in equal.values()]
+    assert f"what is the fastest with 64:8 heads has at least {said(min(same))} times the fastest speed" in page()
+
+
+def test_the_own_backward_with_equal_heads(equal: Mapping[Place, tuple[Kernels, Kernels]]) -> None:
+    backward = {place[0]: both for place, both in equal.items() if place[2] == "bwd"}
+
+    def leads(kernels: Kernels) -> bool:
+        """Whether it is the fastest, and no other kernel is as fast by the rule of the tables."""
+        own = figure([kernels["band_cute"]])
+        others = [record for label, record in kernels.items() if label != "band_cute"]
+        return all(record.speed < own.tflops and not figure([record]).as_fast_as(own) for record in others)
+
+    usual, own = ([mask for mask, both in backward.items() if leads(both[which])] for which in (0, 1))
+    assert own == ["share_question"]
+    assert f"with no other equally fast, on {len(usual)} masks; with 64:64 heads on {len(own)}, `share_question`" in page()
+    ours, after = sorted((record.speed for record in backward["share_question"][1].values()), reverse=True)[:2]
+    assert f"({ours / after:.2f} times the next kernel)" in page()
+    varlen = [backward[mask][1]["fa4:varlen"].speed / backward[mask][1]["band_cute"].speed for mask in ("full_document", "causal_document")]
+    assert "`fa4:varlen` has {:.2f} and {:.2f} times its speed".format(*varlen) in page()
+    rest = [own["band_cute"].speed / top(own) for mask, (_, own) in backward.items() if mask not in ("full_document", "causal_document")]
+    assert f"On the other masks it has at least {said(min(rest))} times the fastest speed" in page()
 
 
 def test_the_list_of_results_has_the_numbers_of_cells() -> None:
@@ -300,12 +378,22 @@ def test_the_list_of_results_has_the_numbers_of_cells() -> None:
         assert measured + unsupported == len(records)
         return len(records), measured, unsupported
 
-    seeds, shapes = (read(ROOT / "results/h200" / name).records for name in ("seeds", "model-shapes"))
+    seeds, shapes, equal, sparse = (
+        read(ROOT / "results/h200" / name).records for name in ("seeds", "model-shapes", "equal-heads", "paper-sparse")
+    )
     counts = "of {} cells, {} measured and {} unsupported with the reason, none wrong"
     assert counts.format(*counted([record for record in seeds if record.seqlen <= 32768])) in text
     assert f"Of 128K tokens there are {sum(record.seqlen > 32768 for record in seeds)} of 360 cells" in text
     assert counts.format(*counted([record for record in shapes if record.heads_q != 128])) in text
     assert "{1} cells measured, {2} unsupported".format(*counted([record for record in shapes if record.heads_q == 128])) in text
+    assert counts.format(*counted(equal)) in text
+    later = [record for record in sparse if record.pattern_source != "random" or record.mask == "causal"]
+    all_random = "random blocks, all {} cells: {} measured, {} unsupported with the reason, none wrong"
+    assert all_random.format(*counted([record for record in sparse if record not in later])) in text
+    assert "Selected blocks, not complete, {} cells: {} measured, {} unsupported, none wrong".format(*counted(later)) in text
+    new = [read(ROOT / "results/h200" / name) for name in ("model-shapes", "paper-sparse")]
+    of_session = [sum(own.environment(record).commit.startswith("384d7cc") for record in own.records) for own in new]
+    assert "`equal-heads`, {} cells of `model-shapes`, {} of `paper-sparse`".format(*of_session) in text
 
 
 def test_the_list_of_results_says_how_noisy_they_are() -> None:
@@ -328,6 +416,12 @@ def test_the_list_of_results_says_how_noisy_they_are() -> None:
     long = told([record for record in shapes if record.seqlen == LONG[-1]])[0]
     assert f"In `model-shapes` {count} of {len(shapes)} are noisy ({middle} and {worst}), {long} of them at 128K tokens" in text
     assert f"and {len(few(shapes))}, of {math.floor(min(few(shapes)))} ms and more, have three or four samples" in text
+    equal, sparse = timed("equal-heads"), timed("paper-sparse")
+    count, middle, worst = told(equal)
+    assert f"In `equal-heads` {count} of {len(equal)} are noisy ({middle} and {worst}), and none has fewer than five samples" in text
+    assert not few(equal)
+    count = told(sparse)[0]
+    assert f"In `paper-sparse`, {count} of {len(sparse)} cells are noisy, and {len(few(sparse))} have three or four samples" in text
 
 
 def test_the_list_of_results_has_the_plans_that_load_code() -> None:
@@ -341,3 +435,12 @@ def test_the_list_of_results_has_the_plans_that_load_code() -> None:
     )
     assert f"has a median of {documents[0]:.0f} ms there and {documents[1]:.1f} ms in `paper-kernel`" in text
     assert f"that of `fa4:varlen` {varlen[0]:.1f} and {varlen[1]:.1f} ms" in text
+    many, few = (
+        min(
+            record.plan_ms or 0
+            for record in timed(journal)
+            if (record.label, record.mask, record.seqlen, record.heads_q) == ("cudnn_flex:documents", "causal_document", 32768, heads)
+        )
+        for journal, heads in (("equal-heads", 64), ("model-shapes", 40))
+    )
+    assert f"takes {many:.1f} ms on `causal_document` with 64:64 heads; with 40:8 heads it takes {few:.1f} ms (`model-shapes`)" in text
