@@ -2,7 +2,8 @@
 
 The load of `out` takes the place of that of delta: each tile of it comes with the tile of dout, into memory behind that of dout. The warp
 that adds to dq, which mostly waits, computes delta of the next tile from the two, a row per lane, and wakes each warp group of the products
-by a named barrier. The descriptor of dout serves out as well: both lie in one tensor, dout in the first half of the heads.
+by a named barrier. With two warps, the one that loads computes the other half of the rows. The descriptor of dout serves out as well: both
+lie in one tensor, dout in the first half of the heads.
 
 This file imports the library at the top. It has no postponed annotations: the library's compiler reads them.
 """
@@ -37,17 +38,19 @@ class _Bytes(dict[str, int]):
 class _Awaited:
     """The part of delta that a thread reads, stage by stage; it waits until that of the stage is there."""
 
-    def __init__(self, delta: Any, warp_group: Any, warp_groups: int) -> None:
-        self.delta, self.warp_group, self.warp_groups = delta, warp_group, warp_groups
+    def __init__(self, delta: Any, kernel: "DeltaInside", warp_group: Any) -> None:
+        self.delta, self.kernel, self.warp_group = delta, kernel, warp_group
 
     def __getitem__(self, place: Any) -> Any:
         _, stage = place
-        cute.arch.barrier(barrier_id=READY + stage * self.warp_groups + self.warp_group, number_of_threads=128 + cute.arch.WARP_SIZE)
+        cute.arch.barrier(**self.kernel.ready(stage, self.warp_group))
         return self.delta[place]
 
 
 class DeltaInside(_main.JoinedBackward):  # type: ignore[misc]
-    """`joined` heads as usual; mdO has the heads of dout, then those of out."""
+    """`joined` heads as usual; mdO has the heads of dout, then those of out. `warps` compute delta."""
+
+    warps = 1
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "num_producer_regs":
@@ -81,36 +84,41 @@ class DeltaInside(_main.JoinedBackward):  # type: ignore[misc]
         return cute.make_tensor(sdO.iterator + self.tile_m * self.tile_hdimv * self.dO_stage, sdO.layout)
 
     def mma_one_m_block(self, m_block: Any, state_Q: Any, state_dO: Any, tLSEsdPsum: Any, warp_group_idx: Any, **options: Any) -> Any:
-        delta = _Awaited(tLSEsdPsum, warp_group_idx, self.num_wg_mma)
+        delta = _Awaited(tLSEsdPsum, self, warp_group_idx)
         return FlashAttentionBackwardSm90.mma_one_m_block(
             self, m_block, state_Q, state_dO, tLSEsdPsum=delta, warp_group_idx=warp_group_idx, **options
         )
 
+    def ready(self, stage: Any, warp_group: Any) -> dict[str, Any]:
+        """The named barrier by which a warp group learns that delta of a stage is there, for all threads that meet there."""
+        return {"barrier_id": READY + stage * self.num_wg_mma + warp_group, "number_of_threads": 128 + self.warps * cute.arch.WARP_SIZE}
+
     @cute.jit
-    def compute_delta(self, state: Any) -> None:
-        """Computes delta of the tile in this stage, once dout and out are there, and wakes the warp groups of the products."""
+    def compute_delta(self, stage: Any, phase: Any, part: cutlass.Constexpr) -> None:
+        """Computes a warp's part of delta in this stage, once dout and out are there, and wakes the warp groups of the products."""
         _, _, sdO, sdPsum, pipeline_dO = self.shared
-        pipeline_dO.consumer_wait(state, pipeline_dO.consumer_try_wait(state))
-        stage, lane = state.index, cute.arch.lane_idx()
+        pipeline_dO.consumer_wait_w_index_phase(stage, phase)
+        lane = cute.arch.lane_idx()
         atom = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), self.dtype, num_bits_per_copy=CHUNK * self.dtype.width)
         rows = cute.make_layout((cute.arch.WARP_SIZE, 1))
         mine = cute.make_tiled_copy_tv(atom, rows, cute.make_layout((1, CHUNK))).get_slice(lane)
         here_dO, here_O = mine.partition_S(sdO[None, None, stage]), mine.partition_S(self.behind(sdO)[None, None, stage])
-        count = self.tile_m // cute.arch.WARP_SIZE
+        count = self.tile_m // (self.warps * cute.arch.WARP_SIZE)
+        first = part * count
         sums = cute.make_rmem_tensor((count, CHAINS), cutlass.Float32)  # several of a row, as additions wait for each other
         sums.fill(0.0)
         for chunk in cutlass.range_constexpr(self.tile_hdimv // CHUNK):
             for row in cutlass.range_constexpr(count):
-                part_dO = cute.make_fragment_like(here_dO[None, row, chunk])
-                part_O = cute.make_fragment_like(here_O[None, row, chunk])
-                cute.copy(atom, here_dO[None, row, chunk], part_dO)
-                cute.copy(atom, here_O[None, row, chunk], part_O)
+                part_dO = cute.make_fragment_like(here_dO[None, first + row, chunk])
+                part_O = cute.make_fragment_like(here_O[None, first + row, chunk])
+                cute.copy(atom, here_dO[None, first + row, chunk], part_dO)
+                cute.copy(atom, here_O[None, first + row, chunk], part_O)
                 for number in cutlass.range_constexpr(CHUNK):
                     sums[row, number % CHAINS] += part_dO[number].to(cutlass.Float32) * part_O[number].to(cutlass.Float32)
         for row in cutlass.range_constexpr(count):
-            sdPsum[row * cute.arch.WARP_SIZE + lane, stage] = sums[row, 0] + sums[row, 1]
+            sdPsum[(first + row) * cute.arch.WARP_SIZE + lane, stage] = sums[row, 0] + sums[row, 1]
         for group in cutlass.range_constexpr(self.num_wg_mma):
-            cute.arch.barrier_arrive(barrier_id=READY + stage * self.num_wg_mma + group, number_of_threads=128 + cute.arch.WARP_SIZE)
+            cute.arch.barrier_arrive(**self.ready(stage, group))
 
     def make_room(self) -> None:
         """Once the sums of the tile before are read, the warp groups may write theirs."""
@@ -141,7 +149,7 @@ def _store(lists: Any, where: Any, stages: cutlass.Constexpr, compute: Any, make
         for number in cutlass.range(partial_tiles + full_tiles, unroll=1):
             if not is_first:
                 make_room()
-            compute(state)
+            compute(state.index, state.phase, 0)
             state.advance()
             if not is_first:
                 add((before, before_joined))
@@ -156,13 +164,14 @@ def _store(lists: Any, where: Any, stages: cutlass.Constexpr, compute: Any, make
 
 
 @contextmanager
-def delta_inside() -> Iterator[None]:
-    """The main kernel that is compiled meanwhile computes delta."""
+def delta_inside(warps: int) -> Iterator[None]:
+    """The main kernel that is compiled meanwhile computes delta, by one or two warps."""
     current = list[DeltaInside]()
 
     class Current(DeltaInside):
         def __init__(self, *arguments: Any, **options: Any) -> None:
             super().__init__(*arguments, **options)
+            self.warps = warps
             current.append(self)
 
     def load(lists: Any, batch: Any, head: Any, *arguments: Any) -> Any:
@@ -172,7 +181,13 @@ def delta_inside() -> Iterator[None]:
         out = cute.local_tile(mdO[None, None, head + cute.size(mdO.shape[2]) // 2, batch], (kernel.tile_m, kernel.tile_hdimv), (None, 0))
         load_out, _, _ = copy_utils.tma_get_copy_fn(atom, 0, cute.make_layout(1), out, kernel.behind(sdO))
         load_out = copy_utils.tma_producer_copy_fn(load_out, pipeline)
-        return usual[1](lists, batch, head, *before, load_out, bytes_k, bytes_v, same_stages, heads)
+
+        def load_and_compute(tile: Any, producer_state: Any) -> None:
+            load_out(tile, producer_state=producer_state)
+            if warps == 2:
+                kernel.compute_delta(producer_state.index, producer_state.phase ^ 1, 1)
+
+        return usual[1](lists, batch, head, *before, load_and_compute, bytes_k, bytes_v, same_stages, heads)
 
     def store(*arguments: Any, **_sizes: Any) -> None:
         lists, *where, sums_here, sums_there = arguments

@@ -7,7 +7,7 @@ The main kernel would load a tile of `out` beside every tile of dout. A variant 
 bytes to the same place, and a right result, which is compared. It costs at least that, as the second tile is surely in the L2 cache and
 nothing is computed from it. The kernel before would no longer read out and dout, but still clear the sums of dq: it gains at most the
 difference of its time to that of clearing them. The idea pays only where `gain` is more than `cost`. `inside` is the backward with such a
-main kernel (`_delta_inside.py`), compared with the usual results. Samples are taken in turns.
+main kernel (`_delta_inside.py`); its results are compared with the usual ones. Samples are taken in turns.
 """
 
 from __future__ import annotations
@@ -49,15 +49,20 @@ class TwiceLoaded(JoinedAttention):
 
 
 class DeltaInside(JoinedAttention):
-    """band_cute's backward with delta computed by the main kernel. `out` must lie behind `dout`, in the heads of one tensor."""
+    """band_cute's backward with delta computed by the main kernel, by one or two of its `warps`. `out` must lie behind `dout`, in the heads
+    of one tensor."""
+
+    def __init__(self, mask: masks.Mask, case: Case, warps: int) -> None:
+        super().__init__(mask, case)
+        self.warps = warps
 
     def _key(self, *tensors: Any) -> tuple[Any, ...]:
-        return "delta inside", *super()._key(*tensors)
+        return f"delta inside, {self.warps}", *super()._key(*tensors)
 
     def _compile(self, *tensors: Any) -> Any:
         from _delta_inside import delta_inside
 
-        with delta_inside():
+        with delta_inside(self.warps):
             return super()._compile(*tensors)
 
     def _prepare(self, out: Any, dout: Any, lse: Any, delta: Any, lse2: Any, sums_q: Any) -> None:
@@ -105,7 +110,8 @@ def dout_twice() -> Iterator[None]:
 
 
 def attentions(mask: masks.Mask, case: Case) -> dict[str, JoinedAttention]:
-    return {"usual": JoinedAttention(mask, case), "twice": TwiceLoaded(mask, case), "inside": DeltaInside(mask, case)}
+    inside = {f"inside{warps}": DeltaInside(mask, case, warps) for warps in (1, 2)}
+    return {"usual": JoinedAttention(mask, case), "twice": TwiceLoaded(mask, case), **inside}
 
 
 def measure(mask: masks.Mask, case: Case) -> dict[str, Any]:
@@ -118,12 +124,12 @@ def measure(mask: masks.Mask, case: Case) -> dict[str, Any]:
     kinds, (q, k, v, dout, *_), clock = attentions(mask, case), make(case), clock_for("cuda")
     out, lse = kinds["usual"].forward(q, k, v)
     together = torch.cat([dout, out], 1).split(case.heads_q, 1)
-    given = {name: together if name == "inside" else (dout, out) for name in kinds}
+    given = {name: together if name.startswith("inside") else (dout, out) for name in kinds}
     calls: dict[str, Any] = {
         name: lambda one=one, dout=given[name][0], out=given[name][1]: one.backward(dout, q, k, v, out, lse) for name, one in kinds.items()
     }
     usual = calls["usual"]()
-    for kind in ("twice", "inside"):
+    for kind in set(calls) - {"usual"}:
         for name, mine, other in zip(("dq", "dk", "dv"), usual, calls[kind](), strict=True):
             if not (mine.float() - other.float()).abs().max() <= TOLERANCE * mine.float().abs().max():
                 raise Refused(f"{name} of {mask.name} is wrong in the kind {kind}.")
@@ -156,7 +162,7 @@ def main() -> int:
             pretend(1, args.cache)
         elif isinstance(missing := registry.available(registry.get("band_cute"), "cuda"), No):
             raise Refused(f"band_cute cannot run here: {missing.reason}.")
-        print(f"{'mask':<24}{'tokens':>7} {'backward':>9} {'cost':>7} {'gain':>7} {'inside':>9}   ms")
+        print(f"{'mask':<24}{'tokens':>7} {'backward':>9} {'cost':>7} {'gain':>7} {'inside, by 1 and 2 warps':>27}   ms")
         for seqlen in map(parse_size, args.seqlens.split(",")):
             for name in args.masks.split(","):
                 mask, case = masks.build(name, seqlen, seed=42), Case(seqlen, seqlen, 64, 8, 128, 128, "bf16", "cuda")
@@ -165,10 +171,8 @@ def main() -> int:
                     continue
                 row = measure(mask, case)
                 cost, gain = row["twice_ms"] - row["usual_ms"], row["before_ms"] - row["clear_ms"]
-                print(
-                    f"{name:<24}{format_size(seqlen):>7} {row['usual_ms']:>9.3f} {cost:>7.3f} {gain:>7.3f} {row['inside_ms']:>9.3f}",
-                    flush=True,
-                )
+                times = f"{row['usual_ms']:>9.3f} {cost:>7.3f} {gain:>7.3f} {row['inside1_ms']:>17.3f} {row['inside2_ms']:>9.3f}"
+                print(f"{name:<24}{format_size(seqlen):>7} {times}", flush=True)
                 if args.out:
                     with args.out.open("a") as file:
                         file.write(json.dumps(row) + "\n")
