@@ -24,6 +24,7 @@ from quack import copy_utils
 from longca.kernels.backends.band_cute import _main, _walk
 
 READY = max(NamedBarrierBwd) + 1  # the first of the named barriers that say that delta is there: one per stage and warp group
+NAMED_BARRIERS = 16  # that a thread block has
 PRODUCER_REGISTERS, PRODUCT_REGISTERS = 40, 232  # the library has 24 and 240
 CHUNK, CHAINS = 8, 2  # elements that a lane loads at a time, and sums per row
 
@@ -63,6 +64,7 @@ class DeltaInside(_main.JoinedBackward):  # type: ignore[misc]
 
     def _get_shared_storage_cls(self) -> Any:
         """With twice the room for tiles of dout: those of out lie behind."""
+        assert READY + self.dO_stage * self.num_wg_mma <= NAMED_BARRIERS
         usual = self.dO_stage
         self.dO_stage = 2 * usual
         self._setup_attributes()
@@ -116,7 +118,10 @@ class DeltaInside(_main.JoinedBackward):  # type: ignore[misc]
                 for number in cutlass.range_constexpr(CHUNK):
                     sums[row, number % CHAINS] += part_dO[number].to(cutlass.Float32) * part_O[number].to(cutlass.Float32)
         for row in cutlass.range_constexpr(count):
-            sdPsum[(first + row) * cute.arch.WARP_SIZE + lane, stage] = sums[row, 0] + sums[row, 1]
+            total = sums[row, 0]
+            for chain in cutlass.range_constexpr(1, CHAINS):
+                total += sums[row, chain]
+            sdPsum[(first + row) * cute.arch.WARP_SIZE + lane, stage] = total
         for group in cutlass.range_constexpr(self.num_wg_mma):
             cute.arch.barrier_arrive(**self.ready(stage, group))
 

@@ -5,8 +5,8 @@
 
 Transfers are copies within the device. They say nothing about a cluster and are not timed. The table has the time of all attention calls of
 a rank; each call is timed alone, after the ranks have run. `speed-up` is the time of the whole mask in one call over that of the slowest
-rank: the most that a cluster can gain if transfers are free. The exit code is 1 if a result is wrong. With --out a later call goes on where
-this one stopped.
+rank: the most that a cluster can gain if transfers are free. The exit code is 1 if a result is wrong. With --out a later call with
+the same settings goes on where this one stopped.
 """
 
 from __future__ import annotations
@@ -45,13 +45,14 @@ Ranges = list[tuple[int, int]]
 
 
 class Kept(Kernel):
-    """The kernel that is measured; its calls are kept, by rank and pass."""
+    """The kernel that is measured; while `keeps`, its calls are kept, by rank and pass."""
 
     name = "kept"
     devices = ("cpu", "cuda")
     capability = (0, 0)
     backward = "functional"
     inner = ""
+    keeps: ClassVar = False
     calls: ClassVar = defaultdict[tuple[str, str], list[Callable[[], Any]]](list)
 
     def __init__(self, variant: str = "") -> None:
@@ -76,7 +77,8 @@ class KeptAttention(Attention):
         return self._kept("bwd", partial(self._inner.backward, *tensors))
 
     def _kept(self, pass_: str, call: Callable[[], Any]) -> Any:
-        Kept.calls[threading.current_thread().name, pass_].append(call)
+        if Kept.keeps:
+            Kept.calls[threading.current_thread().name, pass_].append(call)
         return call()
 
 
@@ -103,8 +105,9 @@ def step(plan: Plan, programs: list[Program], world: World, truth: references.Re
 def timed_calls(plan: Plan, programs: list[Program], world: World, truth: references.Reference) -> dict[str, list[float]]:
     """By pass, the milliseconds of each rank's attention calls in a step. They are timed after the step: threads of other ranks would delay
     what a call does on the host."""
-    Kept.calls.clear()
+    Kept.keeps = True
     step(plan, programs, world, truth, references.DATA_SETS[0])
+    Kept.keeps = False
     clock = clock_for(plan.case.device)
 
     def of_rank(rank: int, pass_: str) -> float:
@@ -122,6 +125,16 @@ def measure(plan: Plan, truth: references.Reference) -> dict[str, Any]:
     for data_set in references.DATA_SETS:
         compare(step(plan, programs, world, truth, data_set), truth, data_set, plan.case, verdict)
     return {"ok": verdict.ok, "reason": verdict.reason, **timed_calls(plan, programs, world, truth)}
+
+
+def finished(out: Path | None, settings: dict[str, Any]) -> list[dict[str, Any]]:
+    """The right rows with these settings that are in the file. A line that a kill left unfinished is removed."""
+    if out is None or not out.exists():
+        return []
+    lines = out.read_text().splitlines(keepends=True)
+    whole = [line for line in lines if line.endswith("\n")]
+    out.write_text("".join(whole))
+    return [row for row in map(json.loads, whole) if row["ok"] and settings.items() <= row.items()]
 
 
 def main() -> int:
@@ -142,8 +155,8 @@ def main() -> int:
     keep_on_disk()
     Kept.inner = args.kernel
     seqlen = parse_size(args.per_rank) * args.ranks
-    rows = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out and args.out.exists() else []
-    done, wrong = {(row["mask"], row["method"]) for row in rows}, sum(not row["ok"] for row in rows)
+    settings = {name: getattr(args, name) for name in ("kernel", "ranks", "heads", "head_dim", "dtype", "seed")} | {"seqlen": seqlen}
+    done, wrong = {(row["mask"], row["method"]) for row in finished(args.out, settings)}, 0
     print(f"{args.ranks} ranks, {format_size(seqlen)} tokens, {args.kernel}; ms of the slowest rank, and in brackets of the mean")
     print(f"{'mask':<24}{'method':<16}{'forward':>18}{'backward':>18}{'speed-up':>16}")
     with kernels.lent([Kept]):
@@ -167,9 +180,8 @@ def main() -> int:
                 gains = " / ".join(f"{alone[pass_][0] / max(row[pass_]):.2f}" for pass_ in ("fwd", "bwd"))
                 print(f"{name:<24}{method:<16}{cells[0]:>18}{cells[1]:>18}{gains:>16}  {row['reason']}", flush=True)
                 if args.out:
-                    where = {"mask": name, "method": method, "seqlen": seqlen, "ranks": args.ranks, "kernel": args.kernel, "alone": alone}
                     with args.out.open("a") as file:
-                        file.write(json.dumps(where | row) + "\n")
+                        file.write(json.dumps({"mask": name, "method": method} | settings | {"alone": alone} | row) + "\n")
     print("all right" if not wrong else f"{wrong} wrong")
     return 1 if wrong else 0
 

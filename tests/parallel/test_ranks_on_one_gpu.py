@@ -30,6 +30,12 @@ def test_it_runs_on_a_cpu(tmp_path: Path) -> None:
             assert len(row[pass_]) == 3
             assert min(row[pass_]) > 0
             assert row["alone"][pass_][0] > 0
+    with (tmp_path / "rows.jsonl").open("a") as file:
+        file.write('{"mask": "sliding_win')  # as a kill leaves it
     again = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert (again.returncode, again.stdout.splitlines()[-1]) == (0, "all right"), again.stderr
     assert [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()] == rows  # nothing was measured again
+    other = subprocess.run([*command, "--seed", "7", "--methods", "ulysses"], capture_output=True, text=True, env=environment, check=False)
+    assert other.returncode == 0, other.stderr
+    *same, last = (json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines())
+    assert (same, last["method"], last["seed"]) == (rows, "ulysses", 7)
