@@ -208,7 +208,8 @@ def _between(low: str, high: str) -> str:
 
 def _best(answer: Answer, best: Choice) -> list[Part]:
     first = answer.ways[0]
-    command = "" if answer.nearest else first.command(answer.seeds)
+    missing = answer.elsewhere.kernels if answer.elsewhere else ()
+    command = "" if answer.nearest else first.command(answer.seeds, missing)
     return [
         _sentence(answer, best),
         *([answer.elsewhere.sentence()] if answer.elsewhere else []),
@@ -219,7 +220,7 @@ def _best(answer: Answer, best: Choice) -> list[Part]:
         "",
         *_listed("records", first.sources),
         *_listed("records of another shape or mask", first.other_sources),
-        *([f"to measure it again: {command}"] if command else []),
+        *([f"to measure {'all of them' if missing else 'it again'}: {command}"] if command else []),
     ]
 
 
@@ -362,7 +363,7 @@ def _plan_shapes(answer: Answer) -> list[str]:
     if not names:
         return []
     shapes = "; ".join(f"{shape} for {', '.join(own)}" for shape, own in names.items())
-    return [f"a plan that took more than {LONGER:g} times as long as with other heads also loaded code; plan ms is that of {shapes}."]
+    return [f"plan ms is that of {shapes}: with these heads the plan took over {LONGER:g} times as long, and may have loaded code."]
 
 
 def _ms(value: float) -> str:

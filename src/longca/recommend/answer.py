@@ -16,7 +16,7 @@ from longca.errors import BadInput, LongcaError
 from longca.kernels import registry
 from longca.kernels.backends.best import Best
 from longca.recommend.advice import advice, ask_command, simulate_command
-from longca.recommend.elsewhere import FasterElsewhere, faster_elsewhere
+from longca.recommend.elsewhere import FastestElsewhere, fastest_elsewhere
 from longca.recommend.matching import Near, sorted_out
 from longca.recommend.memory import NOT_COUNTED, TOO_LARGE, least_memory, needed_gib, within_memory
 from longca.recommend.nearest import Nearest, nearest
@@ -93,14 +93,14 @@ class Choice:
     sources: tuple[Source, ...]
     other_sources: tuple[Source, ...]  # records of another shape or mask that a nearest answer was interpolated with
 
-    def command(self, seeds: Sequence[int]) -> str:
-        """The command that measures it again: this variant, also where its record asked for the kernel's own choice."""
+    def command(self, seeds: Sequence[int], others: Sequence[str] = ()) -> str:
+        """The command that measures it again, with other kernels: this variant, also where its record asked for the kernel's own choice."""
         source = self.sources[0]
         try:
             registry.get(self.kernel)
         except LongcaError:  # of a plugin that is not here: as it was typed then
             return source.command(seeds)
-        return replace(source, record=replace_fields(source.record, asked=self.kernel)).command(seeds)
+        return replace(source, record=replace_fields(source.record, asked=",".join((self.kernel, *others)))).command(seeds)
 
     def to_json(self) -> dict[str, Any]:
         values = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in ("sources", "other_sources")}
@@ -119,10 +119,11 @@ class Pair(Choice):
     forward_ms: float
     backward_ms: float
 
-    def command(self, seeds: Sequence[int]) -> str:
-        """The command that measures both kernels again. A forward alone may be of inference: both passes make it one of training."""
-        source = self.sources[0]
-        both = replace_fields(source.record, asked=f"{self.forward},{self.backward}", given=replace_fields(source.record.given, grad=True))
+    def command(self, seeds: Sequence[int], others: Sequence[str] = ()) -> str:
+        """The command that measures both kernels again, with other kernels. A forward alone may be of inference: both passes make it one of
+        training."""
+        source, kernels = self.sources[0], ",".join((self.forward, self.backward, *others))
+        both = replace_fields(source.record, asked=kernels, given=replace_fields(source.record.given, grad=True))
         return replace(source, record=both).command(seeds)
 
 
@@ -141,7 +142,7 @@ class Answer:
     every_call: Choice | None = None  # the best where every call has a new mask; None where the question says how often planning counts
     pair: Pair | None = None  # faster than the best kernel by what matters
     same_as: str | None = None  # a mask without parameters that shows the same pairs at this length, whose records answer
-    elsewhere: FasterElsewhere | None = None  # kernels without a record of this length that are faster at another one
+    elsewhere: FastestElsewhere | None = None  # kernels that are not compared, and are the fastest at another length
     remarks: tuple[str, ...] = ()  # sentences of the caller on the question
     more_seeds: Answer | None = None  # where this one is of one seed's documents: that of other heads, of which more seeds were measured
 
@@ -180,7 +181,7 @@ class Answer:
             "new_mask_every_call": self.every_call.name if self.every_call else None,
             "pair": self.pair.to_json() if self.pair else None,
             "same_as": self.same_as,
-            "faster_elsewhere": self.elsewhere.to_json() if self.elsewhere else None,
+            "fastest_elsewhere": self.elsewhere.to_json() if self.elsewhere else None,
             "remarks": list(self.remarks),
         }
 
@@ -191,7 +192,7 @@ def recommend(question: Question, results: Results) -> Answer:
     matching = [one.record for one in answering]
     plain = None if matching else plainer(question)
     if plain and (found := recommend(plain, results)).choices:
-        return replace(found, question=question, same_as=plain.mask)
+        return replace(found, question=question, same_as=plain.mask, elsewhere=None)  # that is of the plain mask
     devices = sorted({one.environment.name for one in answering})
     if len(devices) > 1:
         raise BadInput(f"records of several devices answer this ({', '.join(devices)}); choose one with --device.")
@@ -204,6 +205,8 @@ def recommend(question: Question, results: Results) -> Answer:
     asked = _Asked(question, results, Plans(results), near)
     ranking = rank(asked.competing(entry) for entry in measured)
     choices = tuple(_choice(standing, asked, place) for place, standing in enumerate(ranking.standings))
+    pair = _pair(near.parts if near else _parts(named, question), ranking, asked, device)
+    compared = {entry.line for entry in measured} if near else {name for record in used for name in (record.label, record.asked)}
     return Answer(
         question,
         device=machines[0].name if machines else "",
@@ -214,8 +217,8 @@ def recommend(question: Question, results: Results) -> Answer:
         advice=tuple(_advice(ranking, measured, others, machines, asked)),
         nearest=near,
         every_call=_best_of_new_masks(measured, asked),
-        pair=_pair(near.parts if near else _parts(named, question), ranking, asked, device),
-        elsewhere=_faster_elsewhere(ranking, others, machines, asked),
+        pair=pair,
+        elsewhere=None if pair else _fastest_elsewhere(ranking.best, compared, answering, others, asked),
         more_seeds=_of_more_seeds(question, others, results, machines[0].name) if len(ranking.masks) == 1 and not near else None,
     )
 
@@ -249,11 +252,15 @@ def _advice(
     return [*memory, *filter(None, (lacking, *advice(question, () if near else others, machines), *otherwise))]
 
 
-def _faster_elsewhere(ranking: Ranking, others: Sequence[Near], machines: Sequence[Environment], asked: _Asked) -> FasterElsewhere | None:
-    if ranking.best is None or asked.near or asked.question.gpus > 1:
+def _fastest_elsewhere(
+    best: Standing | None, compared: set[str], answering: Sequence[Near], others: Sequence[Near], asked: _Asked
+) -> FastestElsewhere | None:
+    if best is None or asked.question.gpus > 1:
         return None
-    measured = {standing.line for standing in ranking.standings} | {out.line for out in ranking.out if out.status != NOT_MEASURED}
-    return faster_elsewhere(asked.question, ranking.best.line, measured, others, asked.results, machines[0].name)
+    used = next((near for near in [*answering, *others] if near.record is best.records[0]), None)
+    if used is None:  # of another mask, with which a nearest answer was interpolated
+        return None
+    return fastest_elsewhere(asked.question, best.line, compared, others, asked.results, used, asked.competing)
 
 
 def _of_more_seeds(question: Question, others: Sequence[Near], results: Results, device: str) -> Answer | None:

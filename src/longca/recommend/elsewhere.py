@@ -1,57 +1,76 @@
-"""Kernels that no record shows for what is asked, and that are faster than the best one at another length."""
+"""Kernels that an answer does not compare, for want of a record, and that are the fastest at another length."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from longca.recommend.geometry import FARTHEST
-from longca.recommend.matching import Near
+from longca.recommend.matching import Differences, Near
 from longca.recommend.question import Question
+from longca.recommend.unmeasured import case_of, refusal, sample_mask
 from longca.results.naming import rows
 from longca.results.points import grouped
-from longca.results.ranking import PRACTICAL, entries, rank
+from longca.results.ranking import Entry, entries, rank
 from longca.results.reading import Results
 from longca.text import format_size
 
+FAR = 8.0  # times shorter or longer: what is the fastest so far away says little
+
 
 @dataclass(frozen=True)
-class FasterElsewhere:
-    """At a length near the one that is asked for, the speeds of kernels over that of the best one here."""
+class FastestElsewhere:
+    """The fastest kernels at a length near the one that is asked for, and the speed of the recommended one over theirs."""
 
     seqlen: int
-    best: str
-    ratios: Mapping[str, float]
+    kernels: tuple[str, ...]
+    recommended: str
+    ratio: float
 
     def sentence(self) -> str:
-        names, speeds = ", ".join(self.ratios), ", ".join(f"{ratio:.2f}" for ratio in self.ratios.values())
-        have, are = ("have", "they are") if len(self.ratios) > 1 else ("has", "it is")
-        return (
-            f"{names} {have} no record of this length; at {format_size(self.seqlen)} tokens "
-            f"{are} faster than {self.best} ({speeds} times its speed)."
-        )
+        are, they = ("are", "they are") if len(self.kernels) > 1 else ("is", "it is")
+        missing = f"{', '.join(self.kernels)} {are} not compared here, for want of a record"
+        there = f"at {format_size(self.seqlen)} tokens {they} the fastest"
+        return f"{missing}; {there}, and {self.recommended} has {self.ratio:.2f} times the speed."
 
     def to_json(self) -> dict[str, Any]:
-        return {"seqlen": self.seqlen, "ratios": dict(self.ratios)}
+        return {"seqlen": self.seqlen, "kernels": list(self.kernels), "ratio": self.ratio}
 
 
-def faster_elsewhere(
-    question: Question, best: str, measured: Collection[str], others: Iterable[Near], results: Results, device: str
-) -> FasterElsewhere | None:
-    """What is faster at the nearest length of which there is a record of the best kernel; None where nothing is. `measured` are the
-    kernels of which there are records of what is asked."""
-    near = [one.record for one in others if [*one.differences] == ["--seqlen"] and one.environment.name == device]
-    by_length = grouped(near, lambda record: record.seqlen)
-    for seqlen in sorted(by_length, key=lambda length: abs(math.log(length / question.seqlen))):
-        if max(seqlen / question.seqlen, question.seqlen / seqlen) > FARTHEST:
+def fastest_elsewhere(
+    question: Question,
+    recommended: str,
+    compared: Collection[str],
+    others: Sequence[Near],
+    results: Results,
+    used: Near,
+    competing: Callable[[Entry], Entry],
+) -> FastestElsewhere | None:
+    """The nearest length decides that has records of the recommended kernel and of others than those `compared` here. None where the
+    recommended one is among the fastest there, or the others do not take what is asked. `used` is a record that the answer rests on, and
+    `competing` is an entry as this question compares it."""
+    shape = _but_length(used)
+    by_length = grouped([near.record for near in others if _but_length(near) == shape], lambda record: record.seqlen)
+    for seqlen in sorted(by_length, key=lambda length: (round(abs(math.log2(length / question.seqlen)), 6), -length)):
+        if max(seqlen / question.seqlen, question.seqlen / seqlen) > FAR:
             return None
-        ranking = rank(entries(rows(replace(results, records=by_length[seqlen])), question.pass_))
-        known = ranking.of(best)
-        if known is None:
+        measured = entries(rows(replace(results, records=by_length[seqlen])), question.pass_)
+        ranking = rank(competing(entry) for entry in measured)
+        known = ranking.of(recommended)
+        if known is None or all(standing.line in compared for standing in ranking.standings):
             continue
-        lacking = [one for one in ranking.standings if one.line not in measured]
-        ratios = {one.line: ratio for one in lacking if (ratio := one.against_best / known.against_best) > 1 + PRACTICAL}
-        return FasterElsewhere(seqlen, best, ratios) if ratios else None
+        fastest = [] if known.equal else [standing.line for standing in ranking.equals]
+        missing = tuple(line for line in fastest if line not in compared and _takes(line, question))
+        return FastestElsewhere(seqlen, missing, recommended, known.against_best) if missing else None
     return None
+
+
+def _but_length(near: Near) -> tuple[str, Differences]:
+    """The device, and in what else than the length a record differs from the question."""
+    return near.environment.name, {flag: value for flag, value in near.differences.items() if flag != "--seqlen"}
+
+
+def _takes(label: str, question: Question) -> bool:
+    sample = sample_mask(question)
+    return not refusal(label, sample, case_of(question, sample, "cuda"))

@@ -1,9 +1,8 @@
 """The time of planning, without that of loading code.
 
 In older records the first plan of a process, or of a new shape, also loads code, which takes 10 to 30 ms and is no part of planning a new
-mask. A plan lowers a mask, so its time depends little on the heads: of 36 masks and kernels in LongCA's results at 32K and 128K tokens, the
-median over five to seven shapes is 1.0 to 1.8 times the least, but for four. So where an older plan took much longer than with other heads,
-the least counts.
+mask. A plan lowers a mask, so its time depends little on the query heads; that of cudnn_flex:documents grows with the KV heads. So where a
+plan took much longer than with other heads, of which as many or more are KV heads, the least counts.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from longca.recommend.neighbours import SHAPE, shape_of
 from longca.results.points import grouped
 from longca.results.ranking import NOT_MEASURED, Entry, Figure
 from longca.results.reading import Results
-from longca.results.record import SECOND_PLANS, Record
+from longca.results.record import Record
 
-LONGER = 3.0  # times the least plan of the same mask with other heads: plans that differ by more loaded code
+LONGER = 3.0  # times the least plan of the same mask with other heads: a plan that took longer may have loaded code
 
 _alike = attrgetter(
     *("label", "mask", "mask_digest", "seqlen", "dtype", "deterministic", "softcap", "sinks", "pass_", "grad"),
@@ -68,16 +67,16 @@ class Plans:
         return replace_fields(entry, figures=figures)
 
     def _counting(self, record: Record) -> Record:
-        """The record whose plan counts: the one with the least plan of this kernel for this mask and pass with any heads, by the same
-        versions on the same device; the record itself unless its plan took much longer, and may have loaded code."""
-        if record.plan_ms is None or self._results.environment(record).plans == SECOND_PLANS:
+        """The record whose plan counts: the one with the least plan of this kernel for this mask and pass with as many KV
+        heads or more, by the same versions on the same device; the record itself unless its plan took much longer."""
+        if record.plan_ms is None:
             return record
         if self._by_mask is None:
             self._by_mask = grouped(self._results.records, attrgetter("mask_digest"))
         wanted, machine = _alike(record), self._machine(record)
         least, least_ms = record, record.plan_ms / LONGER
         for other in self._by_mask.get(record.mask_digest, ()):
-            is_less = other.ok and other.plan_ms is not None and other.plan_ms < least_ms
+            is_less = other.ok and other.heads_kv >= record.heads_kv and other.plan_ms is not None and other.plan_ms < least_ms
             if is_less and _alike(other) == wanted and self._machine(other) == machine:
                 least, least_ms = other, other.plan_ms or 0.0
         return least

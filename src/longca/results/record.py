@@ -276,9 +276,6 @@ class MaskEntry(Struct, kw_only=True):
             raise ValueError(f"the area is {self.area}, but the bands show {area} pairs")
 
 
-SECOND_PLANS = "second"  # plans were timed when a kernel was prepared again: loading code is no part of them
-
-
 class Environment(Struct, kw_only=True):
     """One entry of env.json: the machine, the versions and the settings that a figure depends on."""
 
@@ -302,7 +299,6 @@ class Environment(Struct, kw_only=True):
     plugins: dict[str, list[str]] = {}
     clock: dict[str, float | int | str] = {}
     limits: dict[str, float | int | str] = {}
-    plans: str | None = None  # SECOND_PLANS; None in older journals, where a plan may include loading code
     date: str | None = None
 
     @property

@@ -19,7 +19,7 @@ from longca.bench.plan.cell import fingerprint
 from longca.bench.plan.suite import Suite
 from longca.bench.plan.versions import CODE, installed, kernel_versions
 from longca.bench.run.health import number
-from longca.results.record import SECOND_PLANS, Environment
+from longca.results.record import Environment
 
 # what nvidia-smi calls the settings of power and clocks; asked apart, as a driver that does not know one field answers nothing
 POLICY = (
@@ -104,7 +104,6 @@ def describe(device: str, suite: Suite, labels: Iterable[str] = (), plugins: Map
         plugins=dict(plugins or {}),
         clock=asdict(suite.clock),
         limits=asdict(suite.limits),
-        plans=SECOND_PLANS,
     )
 
 
