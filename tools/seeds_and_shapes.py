@@ -159,7 +159,7 @@ def _by_shape() -> Mapping[Place, Mapping[Shape, Ranking]]:
 
 
 def _of_all_kernels(rows: Sequence[Row]) -> list[Row]:
-    """Rows of one shape, at the lengths at which each kernel was tried that was tried at another length of the mask."""
+    """Rows of one shape, at lengths where no kernel is missing that other lengths of the mask have."""
     tried: dict[str, dict[int, set[str]]] = {}
     for row in rows:
         tried.setdefault(row.problem, {}).setdefault(row.record.seqlen, set()).add(row.line)

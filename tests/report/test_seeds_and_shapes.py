@@ -392,8 +392,8 @@ def test_the_list_of_results_has_the_numbers_of_cells() -> None:
     assert all_random.format(*counted([record for record in sparse if record not in later])) in text
     assert "Selected blocks, not complete, {} cells: {} measured, {} unsupported, none wrong".format(*counted(later)) in text
     new = [read(ROOT / "results/h200" / name) for name in ("model-shapes", "paper-sparse")]
-    of_session = [sum(own.environment(record).commit.startswith("384d7cc") for record in own.records) for own in new]
-    assert "`equal-heads`, {} cells of `model-shapes`, {} of `paper-sparse`".format(*of_session) in text
+    later = [sum(own.environment(record).commit.startswith("384d7cc") for record in own.records) for own in new]
+    assert "`equal-heads`, {} cells of `model-shapes`, {} of `paper-sparse`".format(*later) in text
 
 
 def test_the_list_of_results_says_how_noisy_they_are() -> None:
