@@ -17,6 +17,7 @@ LARGEST = (1 << 63) - 1  # of all numbers that are read: records hold 64-bit num
 ASKED_GPU = re.compile(r"Tried to allocate ([\d.]+ \w+)(?:.*? of which ([\d.]+ \w+) is free)?", re.DOTALL)  # as torch tells it
 ASKED_CPU = re.compile(r"DefaultCPUAllocator.* tried to allocate (\d+) bytes", re.DOTALL)
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+MEMORY_UNITS = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10, "GB": 10**9, "MB": 10**6, "KB": 10**3}
 
 
 def short(text: str, longest: int = LONGEST_REASON) -> str:
@@ -112,15 +113,24 @@ def format_duration(seconds: float) -> str:
 
 
 def parse_memory(text: str) -> int:
-    """Bytes: '80GiB', '80G' or '0.3g', in units of 1024. A number without a unit is refused."""
-    digits = text.strip().upper().removesuffix("IB")
+    """Bytes: '80GiB', '80G' or '0.3g', in units of 1024; '80GB', in units of 1000. A number without a unit is refused."""
+    typed = text.strip().upper()
+    digits = typed.rstrip("KMGIB")
+    units = UNITS | {name.upper(): unit for name, unit in MEMORY_UNITS.items()}
     try:
-        value = float(digits[:-1]) * UNITS.get(digits[-1:], 0)
+        value = float(digits) * units.get(typed.removeprefix(digits), 0)
     except ValueError:
         value = math.nan
     if not 0 < value <= LARGEST:
         raise BadInput(f"{_short(text)} is not an amount of memory; write a number over 0 and its unit, such as 80GiB, 80G or 512M.")
     return int(value)
+
+
+def shortest_memory(size: int) -> str:
+    """Bytes as one would type them: the shortest text that `parse_memory` reads as so many, such as '100MiB' or '80GB'."""
+    digits = {name: f"{size / unit:.7g}" for name, unit in MEMORY_UNITS.items()}
+    exact = [f"{number}{name}" for name, number in digits.items() if int(float(number) * MEMORY_UNITS[name]) == size]
+    return min(exact, key=len, default=f"{size / MEMORY_UNITS['GiB']:.10g}GiB")
 
 
 def format_memory(size: float) -> str:

@@ -17,7 +17,7 @@ from longca.recommend.shipped import load
 from longca.recommend.table import NO_RECORD, table
 from longca.results.ranking import ENOUGH_SAMPLES, PRACTICAL
 from longca.simulate.cluster import find, to_toml
-from longca.text import parse_memory
+from longca.text import parse_memory, shortest_memory
 from report.made import around, blocks, kernel, make_record, split
 
 Captured = pytest.CaptureFixture[str]
@@ -42,6 +42,8 @@ def asked(folder: Path, *more: str) -> int:
         (["--calls-per-plan", "0"], "--calls-per-plan is the number of calls that one plan serves, 1 or more, not 0."),
         (["--memory", "80"], "'80' is not an amount of memory; write a number over 0 and its unit, such as 80GiB, 80G or 512M."),
         (["--memory", "banana"], "'banana' is not an amount of memory; write a number over 0 and its unit, such as 80GiB, 80G or 512M."),
+        (["--pass", "forward"], "unknown pass 'forward'; did you mean 'fwd'?"),
+        (["--memory", "80GBB"], "'80GBB' is not an amount of memory;"),
         (["--memory", "0G"], "'0G' is not an amount of memory;"),
         (["--memory", "nanG"], "'nanG' is not an amount of memory;"),
     ],
@@ -56,6 +58,20 @@ def test_what_makes_no_sense_is_refused(write: Write, capsys: Captured, given: l
 def test_memory_as_one_writes_it() -> None:
     assert [parse_memory(text) for text in ("80GiB", "80 G", "80gib", "512M", "0.5K")] == [80 << 30, 80 << 30, 80 << 30, 512 << 20, 512]
     assert parse_memory("0.3GiB") == int(0.3 * 2**30)
+    assert [parse_memory(text) for text in ("80GB", "80 gb", "1.5MB", "3kB")] == [80 * 10**9, 80 * 10**9, 1500000, 3000]
+
+
+@pytest.mark.parametrize("typed", ["100MiB", "80GiB", "0.3GiB", "80GB"])
+def test_memory_is_written_as_it_was_typed(write: Write, capsys: Captured, typed: str) -> None:
+    assert shortest_memory(parse_memory(typed)) == typed
+    assert asked(write("made", [kernel("fa4", around(1.0), peak_gib=500.0)]), "--memory", typed, "--device", "B300") == NO_RECORD
+    assert f" --memory {typed} " in capsys.readouterr().out
+
+
+def test_an_odd_amount_of_memory_is_written_closely() -> None:
+    for size in (1, 123456789012, 132560719, (1 << 40) + 1):
+        assert parse_memory(shortest_memory(size)) == pytest.approx(size, abs=64)
+    assert [shortest_memory(size) for size in (0, (1 << 63) - 1)] == ["0GB", "8589934592GiB"]  # the ends, which are not read again
 
 
 def test_an_unknown_cluster_is_refused_with_the_nearest_name_and_all_names(write: Write, capsys: Captured, tmp_path: Path) -> None:
@@ -243,6 +259,16 @@ def test_the_obstacle_is_said_first(write: Write, capsys: Captured, given: list[
     assert obstacle.startswith(f"there is no measured record of causal {said}")
     assert 1 <= sum(line.startswith(("there are records", "measured lengths")) for line in others) <= 3
     assert "simulated on" not in " ".join(others)
+
+
+def test_a_flag_that_is_lacking_only_with_others_is_named_with_them(write: Write, capsys: Captured) -> None:
+    """There are records of 64K and of these heads; the closest differ in the length only."""
+    shape = {"heads_q": 32, "heads_kv": 32}
+    made = [kernel("fa4", around(1.0), seqlen=64 << 10), kernel("fa4", around(1.0), seqlen=8 << 10, head_dim=192, **shape)]
+    words = ["--mask", "causal", "--seqlen", "64K", "--heads", "32:32", "--head-dim", "192/128", "--exact"]
+    assert main(["recommend", *words, "--results", str(write("made", made))]) == NO_RECORD
+    flags = "with --seqlen 64K, with --heads 32:32 and with --head-dim 192/128 together"
+    assert f"there is no measured record of causal {flags}, and --exact excludes nearest answers.\n" in capsys.readouterr().out
 
 
 def test_kernels_that_refuse_the_shape_say_so_where_no_other_was_measured(write: Write, capsys: Captured) -> None:

@@ -127,6 +127,35 @@ def test_the_code_for_many_ranks_keeps_the_source_and_promises_no_determinism(wr
     assert "has no deterministic backward, so there is no code for it; leave out --code." in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("ranks", "started"),
+    [
+        (8, "# 8 ranks: torchrun --nproc-per-node 8 this_file.py, or srun"),
+        (64, "# 64 ranks, on each of 8 nodes: torchrun --nnodes 8 --nproc-per-node 8 {meeting} this_file.py, or srun"),
+        (12, "# 12 ranks, on each of 2 nodes: torchrun --nnodes 2 --nproc-per-node 6 {meeting} this_file.py, or srun"),
+    ],
+)
+@pytest.mark.parametrize("simulated", [None, "h100-ib"])
+def test_the_code_says_how_all_ranks_start_and_what_was_not_measured(
+    write: Write, capsys: pytest.CaptureFixture[str], ranks: int, started: str, simulated: str | None
+) -> None:
+    folder = write("made", [split("usp", 1.0, ranks=ranks, simulated=simulated)])
+    words = ["--mask", "causal", "--seqlen", "8K", "--gpus", str(ranks), *(["--cluster", simulated] if simulated else [])]
+    assert main(["recommend", *words, "--results", str(folder), "--code"]) == 0
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first == started.format(meeting="--rdzv-backend c10d --rdzv-endpoint HOST:29500")
+    assert second == ("# simulated, not measured (cluster h100-ib)" if simulated else "import os")
+
+
+def test_without_an_answer_no_prose_gets_into_a_file_of_code(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write("made", [kernel("fa4", around(1.0), peak_gib=500.0)])
+    for more in (["--memory", "1G"], ["--sinks"]):  # with a table of excluded kernels, and without
+        assert main(["recommend", "--mask", "causal", "--seqlen", "8K", *more, "--results", str(folder), "--code"]) == 4
+        shown = capsys.readouterr()
+        assert shown.out == ""
+        assert shown.err.startswith("no ")
+
+
 PLUGIN = """import longca
 
 

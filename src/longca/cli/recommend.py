@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from longca.cli._collector import collector_paused
@@ -53,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="NAME", help="heads, head size, window, softcap and sinks of a model (`longca ls models`)")
     parser.add_argument("--gpus", type=int, metavar="N", help="the number of GPUs that share the sequence (default 1)")
     parser.add_argument("--cluster", metavar="NAME|FILE", help="use records simulated for this cluster, instead of measured ones")
-    parser.add_argument("--memory", metavar="SIZE", help="the memory of a GPU, such as 80GiB; inputs count too")
+    parser.add_argument("--memory", metavar="SIZE", help="the memory of a GPU, such as 80GiB, or 80GB in units of 1000; inputs count too")
     parser.add_argument(
         "--device", metavar="NAME", help="words of the device's name, or cpu or cuda; needed if there are records of several devices"
     )
@@ -87,7 +89,8 @@ def _answer(args: argparse.Namespace) -> int:
     elif recommendation.ok and args.code:
         print(recommendation.code, end="")
     else:
-        show_parts(recommendation.parts())
+        with redirect_stdout(sys.stderr if args.code else sys.stdout):  # no answer is no code: a file of code stays empty
+            show_parts(recommendation.parts())
     return 0 if recommendation.ok else NO_RECORD
 
 
@@ -121,8 +124,6 @@ def _encoded(value: object) -> str:
 
 
 def _write(target: str, answers: list[Answer]) -> None:
-    import sys
-
     from longca.api.files import write_text
     from longca.recommend.table import exported
     from longca.text import plural

@@ -41,10 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_problem(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group(
         "what to measure",
-        "default without a suite: the twelve masks, forward and backward, as in `longca verify`; "
-        "with --methods 1K tokens, 64:8 heads of 128 and bf16",
+        "default without a suite: the twelve masks, forward and backward; with --methods 1K tokens, 64:8 heads of 128 and bf16",
     )
-    what.add_argument("--kernels", metavar="A,B", help="names or name:variant; all: every kernel that runs here; needed without a suite")
+    here = "all: every kernel that runs here, the default with --plugin"
+    what.add_argument("--kernels", metavar="A,B", help=f"names or name:variant; {here}; needed without a suite or a plugin")
     what.add_argument(
         "--masks",
         metavar="A,B",

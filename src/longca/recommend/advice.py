@@ -10,8 +10,9 @@ from longca.masks.by_name import plugins_of
 from longca.recommend.closest import closest
 from longca.recommend.matching import Near, is_device
 from longca.recommend.question import Question
+from longca.results.metrics import GIB
 from longca.results.record import Environment
-from longca.text import format_size, shape_options
+from longca.text import format_size, shape_options, shortest_memory
 
 FOLDER = "out/recommend"
 CLUSTER = "h100-ib"  # whose simulation is named to somebody who names none
@@ -88,7 +89,7 @@ def ask_command(question: Question) -> str:
     words += [word for file in plugins_of(question.mask) for word in ("--plugin", file)]
     words += ["--pass", question.pass_.value] + (["--gpus", str(question.gpus)] if question.gpus > 1 else [])
     words += ["--calls-per-plan", str(question.calls_per_plan)] if question.calls_per_plan is not None else []
-    words += ["--memory", f"{question.memory_gib:.10g}GiB"] if question.memory_gib is not None else []
+    words += ["--memory", shortest_memory(round(question.memory_gib * GIB))] if question.memory_gib is not None else []
     words += ["--device", question.device] if question.device else []
     words += ["--cluster", question.cluster] if question.cluster else []
     return shlex.join([*words, "--results", FOLDER])

@@ -36,18 +36,28 @@ def _lacking(question: Question, near: Sequence[Near]) -> str:
     missing = [flag for flag in counting[0].differences if all(flag in one.differences for one in counting)]
     fewest = min(len(one.differences) for one in counting)
     apart = dict.fromkeys(flag for one in counting if len(one.differences) == fewest for flag in one.differences)
-    flags = sorted(missing or apart, key=lambda flag: flag in VARYING)
+    flags = sorted(missing or _several(apart, counting), key=lambda flag: flag in VARYING)
     values = [asked_value(question, flag) for flag in flags]
     what = _joined(values, "or") if missing else f"{_joined(values, 'and')} together"
     kind = "simulated" if question.cluster else "measured"
     lacking = f"there is no {kind} record of {question.mask} {what}"
-    fixed = [value for flag, value in zip(flags, values, strict=True) if flag not in VARYING]
+    fixed = [value for flag, value in zip(flags, values, strict=True) if flag not in VARYING and flag in (missing or apart)]
     if question.exact:
         return f"{lacking}, and --exact excludes nearest answers."
     if reason := unbuildable(question):
         return f"{lacking}, and {reason}."
     scaled = "it is scaled over lengths, heads, head sizes and parameters of the mask only"
     return f"{lacking}; a nearest answer needs one {_joined(fixed, 'and')}, as {scaled}." if fixed else f"{lacking}."
+
+
+def _several(apart: Iterable[str], near: Sequence[Near]) -> list[str]:
+    """These flags; where it is only one, then also those that the closest records with its value lack."""
+    flags = [*apart]
+    others = [one.differences for one in near if flags[0] not in one.differences]
+    if len(flags) > 1 or not others:
+        return flags
+    fewest = min(map(len, others))
+    return list(dict.fromkeys([*flags, *(flag for differences in others if len(differences) == fewest for flag in differences)]))
 
 
 def _joined(words: Sequence[str], last: str) -> str:

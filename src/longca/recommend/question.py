@@ -15,7 +15,7 @@ from longca.kernels.base import BYTES
 from longca.lengths.packers import PACKERS
 from longca.masks.pattern import check_seqlen, refuse_documents
 from longca.results.metrics import DTYPES, GIB
-from longca.results.record import Pass
+from longca.results.record import Pass, parse_pass
 from longca.text import format_extras, format_shape, format_size, parse_dims, parse_heads, parse_memory, parse_size
 
 MOST_GIB = 1024  # of q, k and v on one GPU: far more than any has, so the length is a slip
@@ -157,7 +157,7 @@ def parse_fields(**typed: Any) -> dict[str, Any]:
     if "mask" in fields:
         fields["mask"] = masks.find(fields["mask"]).name
     if "pass_" in fields:
-        fields["pass_"] = _parse_pass(fields["pass_"])
+        fields["pass_"] = parse_pass(fields["pass_"])
     if "seqlen" in fields:
         fields["seqlen"] = parse_size(str(fields["seqlen"]))
     if "heads" in fields:
@@ -173,12 +173,6 @@ def parse_fields(**typed: Any) -> dict[str, Any]:
         fields["memory_gib"] = parse_memory(fields.pop("memory")) / GIB
     _check_drawing(fields.get("distribution"), fields.get("packing"))
     return fields
-
-
-def _parse_pass(text: str) -> Pass:
-    if text not in list(Pass):
-        raise unknown("pass", text, [*Pass])
-    return Pass(text)
 
 
 def heads_of(given: Any) -> tuple[int, int]:

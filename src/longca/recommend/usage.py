@@ -11,6 +11,7 @@ from longca.results.record import Pass
 from longca.results.reproduce import documents_of, plugins_of
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
+PER_NODE = 8  # GPUs of a node, at most
 
 
 def code(answer: Answer, choice: Choice) -> str:
@@ -113,6 +114,16 @@ def _selected_by_seed(question: Question, choice: Choice) -> list[str]:
     return [f"{built}  # your own: from_tensors, with all tokens of q and k, the same on every rank"]
 
 
+def _launch(ranks: int, most: int) -> str:
+    """The comment that says how to start so many ranks, as many on each node, at most `most`."""
+    per_node = next(count for count in range(min(ranks, most), 0, -1) if ranks % count == 0)
+    nodes = ranks // per_node
+    where = f", on each of {nodes} nodes" if nodes > 1 else ""
+    meeting = f"--nnodes {nodes} --nproc-per-node {per_node} --rdzv-backend c10d --rdzv-endpoint HOST:29500"
+    options = meeting if nodes > 1 else f"--nproc-per-node {per_node}"
+    return f"# {ranks} ranks{where}: torchrun {options} this_file.py, or srun"
+
+
 def _many_devices(question: Question, choice: Choice, kind: str) -> list[str]:
     if question.deterministic and question.pass_ is not Pass.FWD:
         raise BadInput("longca.parallel.attention has no deterministic backward, so there is no code for it; leave out --code.")
@@ -120,7 +131,8 @@ def _many_devices(question: Question, choice: Choice, kind: str) -> list[str]:
     device = 'f"cuda:{torch.cuda.current_device()}"' if kind == "cuda" else '"cpu"'
     options = f'method="{choice.method}", grid="{choice.grid}"' + (f", options=dict({choice.options})" if choice.options else "")
     return [
-        f"# {question.gpus} ranks: torchrun --nproc-per-node {min(question.gpus, 8)} this_file.py, or srun",
+        _launch(question.gpus, PER_NODE if kind == "cuda" else question.gpus),
+        *([f"# simulated, not measured (cluster {choice.simulated})"] if choice.simulated else []),
         *(["import os", ""] if kind == "cuda" else []),
         "import torch",
         "import torch.distributed as dist",
