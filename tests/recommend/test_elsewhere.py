@@ -122,6 +122,14 @@ def test_a_kernel_that_does_not_take_the_mask_is_not_named(write: Write) -> None
     assert named(write("taken", [*records, made("cudnn", 1, 0.05, **window)]), "4K", mask="sliding_window_causal") == ("cudnn",)
 
 
+def test_on_a_cpu_kernels_are_asked_about_a_cpu(write: Write) -> None:
+    """On a GPU, sdpa:flash takes no window."""
+    window = {"mask": "sliding_window_causal", "params": {"w": 1024}}
+    times = (("torch:plain", 4, 1.0), ("sdpa:flash", 4, 0.1), ("torch:plain", 8, 4.0))
+    folder = write("made", [made(name, tokens, ms, **window) for name, tokens, ms in times], {"device": "AMD EPYC", "device_kind": "cpu"})
+    assert named(folder, "8K", mask="sliding_window_causal") == ("sdpa:flash",)
+
+
 def test_a_nearest_answer_names_them_too(write: Write) -> None:
     """20K tokens are scaled from 16K, which has no cudnn."""
     folder = write("made", [*SHORTER, HERE])

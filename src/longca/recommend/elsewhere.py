@@ -14,6 +14,7 @@ from longca.results.naming import rows
 from longca.results.points import grouped
 from longca.results.ranking import Entry, entries, rank
 from longca.results.reading import Results
+from longca.results.record import Environment
 from longca.text import format_size
 
 FAR = 8.0  # times shorter or longer: what is the fastest so far away says little
@@ -61,7 +62,7 @@ def fastest_elsewhere(
         if known is None or all(standing.line in compared for standing in ranking.standings):
             continue
         fastest = [] if known.equal else [standing.line for standing in ranking.equals]
-        missing = tuple(line for line in fastest if line not in compared and _takes(line, question))
+        missing = tuple(line for line in fastest if line not in compared and _takes(line, question, used.environment))
         return FastestElsewhere(seqlen, missing, recommended, known.against_best) if missing else None
     return None
 
@@ -71,6 +72,6 @@ def _but_length(near: Near) -> tuple[str, Differences]:
     return near.environment.name, {flag: value for flag, value in near.differences.items() if flag != "--seqlen"}
 
 
-def _takes(label: str, question: Question) -> bool:
+def _takes(label: str, question: Question, machine: Environment) -> bool:
     sample = sample_mask(question)
-    return not refusal(label, sample, case_of(question, sample, "cuda"))
+    return not refusal(label, sample, case_of(question, sample, "cpu" if machine.on_cpu else "cuda"))
