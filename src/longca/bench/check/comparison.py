@@ -15,7 +15,7 @@ from functools import partial
 
 import torch
 
-from longca.bench.check import explain
+from longca.bench.check import explain, host_copies
 from longca.bench.check.pieces import in_pieces
 from longca.bench.check.reference import Reference
 from longca.bench.check.sampled_rows import Ints
@@ -109,7 +109,7 @@ def _worst(got: torch.Tensor, right: torch.Tensor, rounding: torch.Tensor, token
 
 def _off(got: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Per token and head: the rms error, and the products of the error and of the right value with the right value."""
-    right = right.to(got.device)
+    right = host_copies.to(got.device, right)
     off = (got.to(right.dtype) - right).nan_to_num_(nan=math.inf, posinf=math.inf, neginf=math.inf)
     return off.square().mean(-1).sqrt_(), (off * right).sum(-1), right.square().sum(-1)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from longca.bench.check import host_copies
 from longca.bench.check.sampled_rows import FIRST_SHARP, LOUD, SHARP, SHARP_EVERY, Ints, SampledRows, sample_rows, seen_keys
 from longca.kernels.base import Case, Layout
 from longca.kernels.inputs import DTYPES, WHICH, Inputs, make, make_sinks, tokens
@@ -152,7 +153,7 @@ class AllHeads:
         axis, group = 0 if name in ("lse", "dsinks") else 1, 1 if name in ("dk", "dv") else self._case.group
         if name not in self.tensors:
             self.tensors[name] = self._empty(name, part, axis, group * self._case.heads_kv)
-        self.tensors[name].narrow(axis, group * heads.start, group * len(heads)).copy_(part)
+        host_copies.copy_into(self.tensors[name].narrow(axis, group * heads.start, group * len(heads)), part)
 
     def _empty(self, name: str, part: torch.Tensor, axis: int, heads: int) -> torch.Tensor:
         if name in ("dk", "dv") and self._keys_on != self._case.device:  # one head after the other: each part is sent in one piece
