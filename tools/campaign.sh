@@ -5,14 +5,13 @@
 #   tools/campaign.sh OUT [PART...]
 #
 # Without parts it runs, in this order: tests clock settling lists compile kernels magi long seeds shapes equal sparse selected parallel
-# best delta ranks alarms. `check` has those of the tests that are about the check, and `inside` times backwards whose main kernel computes
-# delta. STOP_AFTER=S ends each grid after S seconds (exit code 3: not complete). `longca merge results/<device>/NAME OUT/NAME --pack` keeps a
-# grid. The longer lengths go to the journal of the paper's grid.
+# best ranks alarms. `check` has those of the tests that are about the check. STOP_AFTER=S ends each grid after S seconds (exit code 3: not
+# complete). `longca merge results/<device>/NAME OUT/NAME --pack` keeps a grid. The longer lengths go to the journal of the paper's grid.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=${1:?give a folder for the results: tools/campaign.sh OUT [PART...]}
 shift
-parts=${*:-tests clock settling lists compile kernels magi long seeds shapes equal sparse selected parallel best delta ranks alarms}
+parts=${*:-tests clock settling lists compile kernels magi long seeds shapes equal sparse selected parallel best ranks alarms}
 stop=${STOP_AFTER:+--stop-after $STOP_AFTER}
 export PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
 python=${PYTHON:-python3}
@@ -30,8 +29,6 @@ long()     { $longca run paper-kernel --kernels $near --seqlens 64K,96K,128K $se
 seeds()    { $longca run paper-kernel --kernels $nearest --masks $documents --seqlens 8K,32K,128K --seeds 5 $settled --out "$out/seeds" $stop; }
 equal()    { $longca run paper-kernel --kernels $nearest,fa4:native,cudnn --seqlens 32K --heads 64:64 $settled --out "$out/equal-heads" $stop; }
 best()     { $python benchmarks/best_of_all.py --out "$out/best_of_all.jsonl" $stop; }
-delta()    { rm -f "$out/delta_loads.jsonl" && $python benchmarks/delta_loads.py --out "$out/delta_loads.jsonl"; }
-inside()   { rm -f "$out/delta_inside.jsonl" && timeout 180 $python benchmarks/delta_loads.py --inside --out "$out/delta_inside.jsonl"; }
 ranks()    { $python benchmarks/ranks_on_one_gpu.py --out "$out/ranks_on_one_gpu.jsonl"; }
 alarms()   { $python benchmarks/compare_false_alarms.py --out "$out/alarms"; }
 

@@ -26,6 +26,7 @@ from longca import masks
 from longca.cli import main as longca_main
 from longca.results.reading import read
 from longca.results.record import Pass, Record, Status
+from longca.text import format_size
 
 ROOT = Path(__file__).parents[1]
 SEQLEN = 32768
@@ -38,7 +39,9 @@ BLOCK_KERNELS = ("block_triton", "flex", "fa4:blocks", "cudnn_bsa", "vsa", "vsa_
 BLOCKS = {"full": "dense", "uniform_block": "{}, ratio {:g}", "variable_block": "variable, {} on average, ratio {:g}"}
 SELECTED = ("nsa", "moba")  # sources of patterns that queries and keys select
 SELECTED_KERNELS = ("block_triton", "fa4:blocks")
+LONG, LONG_KERNELS = (65536, 131072), ("block_triton", "fa4:blocks", "cudnn_bsa")
 LIKE_OTHERS = (("variable_block", 128), ("variable_block", 512))  # blocks of 128 are uniform ones, and 512 lies between its neighbours
+OVER_DENSE = "time of the dense mask over that of the fastest of them"
 MARKED = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 Speeds = Mapping[tuple[str, str], Record]  # by kernel and pass
@@ -107,7 +110,7 @@ def sparse() -> str:
 
 
 def selected() -> str:
-    """Patterns that queries and keys select, and the dense mask of which they are a part; nothing where a kernel was not measured."""
+    """Patterns that queries and keys select, and the dense mask of which they are a part."""
     rows: dict[str, dict[tuple[str, str], Record]] = {}
     for source in ("random", *SELECTED):
         for record in _measured("paper-sparse", source):
@@ -119,14 +122,35 @@ def selected() -> str:
                     continue
                 blocks = BLOCKS[record.mask].format(size, record.params["ratio"])
                 _add(rows.setdefault(f"{source}, {blocks}", {}), record.label, record)
+    table = [
+        [blocks, *(_both(speeds, name) for name in SELECTED_KERNELS), _gains(rows["dense"], speeds, SELECTED_KERNELS)]
+        for blocks, speeds in rows.items()
+    ]
+    return _table(["blocks", "block_triton", "fa4", OVER_DENSE], table)
+
+
+def sparse_long() -> str:
+    """Random patterns beyond the length of the other tables, by their length."""
+    rows: dict[tuple[int, str, int], dict[tuple[str, str], Record]] = {}
+    for record in _measured("paper-sparse", seqlens=LONG):
+        size = int(record.params.get("b") or record.params.get("avg") or 0)
+        if record.mask in BLOCKS and (record.mask, size) not in LIKE_OTHERS:
+            name = "fa4:blocks" if record.label == "fa4:native" else record.label
+            _add(rows.setdefault((record.seqlen, record.mask, size), {}), name, record)
     table = []
-    for blocks, speeds in rows.items():
-        shown = {key: own for key, own in speeds.items() if key[0] in SELECTED_KERNELS}
-        least = {which: min(own.times.median for (_, pass_), own in shown.items() if pass_ == which) for which in PASSES}
-        gains = [f"{rows['dense']['fa4:blocks', which].times.median / ms:.2f}" for which, ms in least.items()]
-        figures = ["" if (both := _both(speeds, name)) == "-" else both for name in SELECTED_KERNELS]
-        table.append([blocks, *figures, "/".join(gains)])
-    return _table(["blocks", "block_triton", "fa4", "time of the dense mask over that of the fastest of them"], table)
+    for (seqlen, mask, size), speeds in sorted(rows.items()):
+        figures = [_both(speeds, name) for name in LONG_KERNELS]
+        blocks = BLOCKS[mask].partition(", ratio")[0].format(size)
+        table.append([format_size(seqlen), blocks, *figures, _gains(rows[seqlen, "full", 0], speeds, LONG_KERNELS)])
+    return _table(["tokens", "blocks", "block_triton", "fa4", "cudnn_bsa", OVER_DENSE], table)
+
+
+def _gains(dense: Speeds, speeds: Speeds, kernels: Iterable[str]) -> str:
+    """The time of the dense mask over that of the fastest of these kernels, forward/backward."""
+    least = {
+        which: min(own.times.median for (name, pass_), own in speeds.items() if pass_ == which and name in kernels) for which in PASSES
+    }
+    return "/".join(f"{dense['fa4:blocks', which].times.median / ms:.2f}" for which, ms in least.items())
 
 
 def answer() -> str:
@@ -153,10 +177,10 @@ def _printed(command: str) -> list[str]:
     return [line.rstrip() for line in printed.getvalue().splitlines()]
 
 
-def _measured(name: str, source: str = "random") -> Iterable[Record]:
+def _measured(name: str, source: str = "random", seqlens: Iterable[int] = (SEQLEN,)) -> Iterable[Record]:
     """What has a time; of block patterns, those of this source."""
     journal = read(ROOT / "results" / "h200" / name).records
-    records = [record for record in journal if record.seqlen == SEQLEN and record.pattern_source == source]
+    records = [record for record in journal if record.seqlen in seqlens and record.pattern_source == source]
     failed = {record.status.value for record in records} - {Status.OK, Status.UNSUPPORTED, Status.SKIPPED}
     if failed:
         sys.exit(f"{name} has cells that are {', '.join(sorted(failed))}, which these tables have no word for.")
@@ -205,6 +229,7 @@ TABLES: Mapping[str, Callable[[], str]] = (
         "dense": dense,
         "sparse": sparse,
         "sparse-selected": selected,
+        "sparse-long": sparse_long,
         "recommend": answer,
         "recommend-code": code,
         "explain": explained,

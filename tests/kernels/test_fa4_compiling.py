@@ -95,9 +95,8 @@ def test_other_heads_and_a_single_tile_are_kernels_of_their_own(monkeypatch: pyt
 
 
 @pytest.mark.skipif(importlib.util.find_spec("flash_attn") is not None, reason="flash-attn-4 is installed here")
-@pytest.mark.parametrize(("script", "flag"), [("compile_fa4", "paper-kernel"), ("delta_loads", "--compile-only")])
-def test_compiling_for_another_machine_says_what_it_needs(script: str, flag: str, tmp_path: Path) -> None:
-    command = [sys.executable, Path(__file__).parents[2] / "benchmarks" / f"{script}.py", flag, "--cache", tmp_path]
+def test_compiling_for_another_machine_says_what_it_needs(tmp_path: Path) -> None:
+    command = [sys.executable, Path(__file__).parents[2] / "benchmarks" / "compile_fa4.py", "paper-kernel", "--cache", tmp_path]
     done = subprocess.run(command, env={"PYTHONPATH": ":".join(sys.path)}, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    assert done.stderr.startswith(f"{script}: fa4 cannot be compiled here: pip install flash-attn-4")
+    assert done.stderr.startswith("compile_fa4: fa4 cannot be compiled here: pip install flash-attn-4")

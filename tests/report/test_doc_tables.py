@@ -5,7 +5,8 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,11 @@ def test_the_tables_are_those_of_the_journals() -> None:
     assert done.returncode == 0, f"{done.stdout}{done.stderr}; python tools/doc_tables.py writes them anew"
 
 
-def speeds(journal: str, *cell: str, source: str = "random") -> dict[tuple[Any, ...], Speeds]:
-    """TFLOP/s of each kernel, by these fields of a record; of block patterns, those of this source."""
+def speeds(journal: str, *cell: str, source: str = "random", seqlen: int = 0) -> dict[tuple[Any, ...], Speeds]:
+    """TFLOP/s of each kernel, by these fields of a record; of block patterns, those of this source, and of one length if given."""
     found: dict[tuple[Any, ...], Speeds] = {}
     for record in read(ROOT / "results" / "h200" / journal).records:
-        if record.ok and record.pattern_source == source:
+        if record.ok and record.pattern_source == source and seqlen in (0, record.seqlen):
             place = tuple(record.params.get(name, getattr(record, "pass_" if name == "pass" else name, None)) for name in cell)
             found.setdefault(place, {})[record.label] = record.speed
     return found
@@ -67,7 +68,7 @@ def test_any_band_against_kernels_that_know_the_mask(file: str) -> None:
 
 
 def test_block_patterns_against_dense_and_others() -> None:
-    grid = speeds("paper-sparse", "mask", "b", "ratio", "heads_kv", "pass")
+    grid = speeds("paper-sparse", "mask", "b", "ratio", "heads_kv", "pass", seqlen=32768)
     text = " ".join((ROOT / "docs/sparse.md").read_text().split())
 
     def row(b: int, ratio: float, heads_kv: int, which: str) -> Speeds:
@@ -93,21 +94,56 @@ def test_block_patterns_against_dense_and_others() -> None:
     assert "{:.2f}, {:.2f} and {:.2f} times at ratios of .2, .5 and .8".format(*flex["bwd"]) in text
 
 
+def between(ratios: Iterable[float]) -> str:
+    own = list(ratios)
+    return f"{min(own):.2f} to {max(own):.2f}"
+
+
+def test_block_patterns_of_long_sequences() -> None:
+    text = " ".join((ROOT / "docs/sparse.md").read_text().split())
+    grids = [speeds("paper-sparse", "mask", "b", "pass", seqlen=seqlen) for seqlen in (65536, 131072)]
+
+    def over(b: int, pass_: str, kernel: str, other: str) -> list[float]:
+        return [grid["uniform_block", b, pass_][kernel] / grid["uniform_block", b, pass_][other] for grid in grids]
+
+    forward, backward = (over(128, pass_, "cudnn_bsa", "fa4:blocks") for pass_ in ("fwd", "bwd"))
+    assert "has {:.2f} and {:.2f} times the forward speed of fa4 at 64K and 128K".format(*forward) in text
+    assert "and {:.2f} and {:.2f} times its backward speed".format(*backward) in text
+    assert all(abs(ratio - 1) < 0.03 for ratio in over(64, "fwd", "cudnn_bsa", "block_triton"))
+    small = over(64, "bwd", "cudnn_bsa", "block_triton")
+    assert "`cudnn_bsa` has {:.2f} and {:.2f} times the backward speed of `block_triton`".format(*small) in text
+    forward, backward = (
+        [5 * max(grid["uniform_block", 128, pass_].values()) / grid["full", None, pass_]["fa4:native"] for grid in grids]
+        for pass_ in ("fwd", "bwd")
+    )
+    assert {f"{gain:.1f}" for gain in forward} == {"4.9"}
+    assert f"take 1/4.9 (forward) and 1/{min(backward):.1f} to 1/{max(backward):.1f} (backward) of the time of the dense mask" in text
+
+
 def test_selected_blocks_against_random_ones() -> None:
     text = " ".join((ROOT / "docs/sparse.md").read_text().split())
-    fields = "b", "ratio", "heads_kv", "pass"
-    usual, own = speeds("paper-sparse", *fields), {source: speeds("paper-sparse", *fields, source=source) for source in ("nsa", "moba")}
-    against = [row[name] / usual[cell][name] for grid in own.values() for cell, row in grid.items() for name in row]
-    assert f"Kernels are {min(against):.2f} to {max(against):.2f} times as fast on them as on random blocks" in text
-    small = [grid[64, 0.2, 8, "fwd"] for grid in own.values()]
-    ahead = [row["block_triton"] / row["fa4:blocks"] for row in small]
-    assert f"`block_triton` is {min(ahead):.2f} to {max(ahead):.2f} times as fast forward as `fa4`" in text
-    assert not any("fa4:blocks" in grid[64, 0.2, 8, "bwd"] for grid in own.values())
+    fields = "mask", "b", "avg", "ratio", "heads_kv", "pass"
+    usual = speeds("paper-sparse", *fields, seqlen=32768)
+    own = {source: speeds("paper-sparse", *fields, source=source) for source in ("nsa", "moba")}
+
+    def against(avg: int | None) -> str:
+        """On variable blocks of this size on average, or on uniform ones."""
+        mask = "uniform_block" if avg is None else "variable_block"
+        cells = [(cell, row) for grid in own.values() for cell, row in grid.items() if (cell[0], cell[2]) == (mask, avg)]
+        return between(row[name] / usual[cell][name] for cell, row in cells for name in row)
+
+    assert f"Kernels are {against(None)} times as fast on uniform blocks as on random ones" in text
+    assert f"`block_triton` is {against(256)}, {against(512)} and {against(1024)} times as fast" in text
+    small = [grid["uniform_block", 64, None, 0.2, 8, "fwd"] for grid in own.values()]
+    assert f"`block_triton` is {between(row['block_triton'] / row['fa4:blocks'] for row in small)} times as fast forward as `fa4`" in text
+    assert not any("fa4:blocks" in grid["uniform_block", 64, None, 0.2, 8, "bwd"] for grid in own.values())
     records = [record for record in read(ROOT / "results/h200/paper-sparse").records if record.pattern_source in own]
     assert not any(record.ok for record in records if record.kernel == "cudnn_bsa")
     causal = all_masks.build("causal", 32768).area
-    shares = {f"{100 * (record.area or 0) / record.heads_kv / causal:.0f} %" for record in records}
-    assert [f"{share} of the pairs of the causal mask" in text for share in shares] == [True]
+    shares = {(record.mask, 100 * (record.area or 0) / record.heads_kv / causal) for record in records}
+    uniform, variable = ([share for name, share in shares if name == mask] for mask in ("uniform_block", "variable_block"))
+    assert {f"{share:.0f}" for share in uniform} == {"36"}
+    assert f"have 36 % of the pairs of the causal mask, and variable ones {min(variable):.0f} to {max(variable):.0f} %" in text
 
 
 def measured_page() -> str:
@@ -199,18 +235,18 @@ def test_what_follows_about_ideas_for_the_backward() -> None:
     assert f"{said_by_run['1a9ca54', 131072]} on windows at 128K" in page
 
 
-def test_what_delta_inside_the_main_kernel_could_save() -> None:
-    rows = rows_of("delta_loads")
+def test_what_delta_inside_the_main_kernel_costs() -> None:
+    rows = rows_of("delta_inside")
     assert len({row["mask"] for row in rows}) == len(rows) == 7
     assert {row["seqlen"] for row in rows} == {32768}
-    costs, gains = [row["twice_ms"] - row["usual_ms"] for row in rows], [row["before_ms"] - row["clear_ms"] for row in rows]
-    assert f"that of loading dout twice: {min(costs):.2f} to {max(costs):.2f} ms" in measured_page()
-    assert [f"that of clearing: {gain} ms on every mask" in measured_page() for gain in {f"{gain:.2f}" for gain in gains}] == [True]
-    saved = [gain - max(cost, 0) for cost, gain in zip(costs, gains, strict=True)]
-    shares = [100 * ms / row["usual_ms"] for ms, row in zip(saved, rows, strict=True)]
-    most = f"{min(saved):.2f} to {max(saved):.2f} ms, {min(shares):.0f} to {max(shares):.0f} % of a backward"
-    assert f"the idea could save at most {most}" in measured_page()
-    assert ("So it is not ruled out" in measured_page()) == (min(saved) > 0)
+    costs = [row["twice_ms"] - row["usual_ms"] for row in rows]
+    assert f"loads each tile of dout twice takes {min(costs):.2f} to {max(costs):.2f} ms longer" in measured_page()
+    gains = {f"{row['before_ms'] - row['clear_ms']:.2f}" for row in rows}
+    assert [f"The kernel before would take {gain} ms less" in measured_page() for gain in gains] == [True]
+    one, two = ([row[kind] / row["usual_ms"] for row in rows] for kind in ("inside1_ms", "inside2_ms"))
+    assert f"{min(one):.2f} to {max(one):.2f} times as long with one warp that computes" in measured_page()
+    assert f"and {min(two):.2f} to {max(two):.2f} times with two" in measured_page()
+    assert min(one + two) > 1
 
 
 def test_what_follows_about_energy_and_peers() -> None:
@@ -239,36 +275,39 @@ def rows_of(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (ROOT / f"results/h200/{name}.jsonl").read_text().splitlines()]
 
 
-def test_best_against_every_kernel_with_band_cute() -> None:
-    rows = rows_of("best_of_all_again")
+def test_best_against_every_kernel() -> None:
+    rows = rows_of("best_of_all")
     text = " ".join((ROOT / "docs/kernels.md").read_text().split())
-    assert len(all_masks.expand(["all"])) - len({row["mask"] for row in rows if row["seqlen"] == 1 << 17}) == 10
-    assert len({(row["mask"], row["seqlen"], row["pass"]) for row in rows if row["seqlen"] in (8192, 32768)}) == 48
-    assert f"`results/h200/best_of_all_again.jsonl`, {len(rows)} of the 72 rows: ten masks lack 128K" in text
+    wanted = set(product(all_masks.expand(["all"]), (8192, 32768, 1 << 17), ("fwd", "bwd")))
+    assert {(row["mask"], row["seqlen"], row["pass"]) for row in rows} == wanted
+    assert len(rows) == len(wanted)
+    assert f"({len(rows)} rows, `results/h200/best_of_all.jsonl`)" in text
     least, *others = sorted(rows, key=lambda row: row["ratio"])
     wide = [row["spread"] for row in rows if row["spread"] > 0.01]
     assert f"in {len(wide)} of the {len(rows)} rows the spread stays above 1 %, up to {100 * max(wide):.1f} %" in text
-    assert ("No row is below 0.98" in text) == (least["ratio"] >= 0.98)
+    assert ("no row is below 0.98" in text) == (least["ratio"] >= 0.98)
     assert all(row["reached"] for row in rows)
     assert (least["mask"], least["seqlen"], least["pass"]) == ("causal", 32768, "bwd")
     assert f"The smallest ratio is {least['ratio']:.3f}, on the backward of `causal` at 32K" in text
     assert f"at 32K, with a spread of {100 * least['spread']:.1f} %" in text
     assert f"it is at least {math.floor(1000 * others[0]['ratio']) / 1000:.3f} in the other rows" in text
     listed = " ".join((ROOT / "results/h200/README.md").read_text().split())
-    assert f"not complete: {len(rows)} of 72 rows; ten masks lack 128K" in listed
     assert f"the smallest ratio is {least['ratio']:.3f}".replace("0.", ".") in listed
+    grid = speeds("paper-kernel", "mask", "seqlen", "pass")
+    forward, backward = (max(row, key=row.__getitem__) for row in (grid["causal_document", 32768, which] for which in ("fwd", "bwd")))
+    assert f"`{forward}` has the fastest forward of `causal_document` and `{backward}` the fastest backward" in text
 
 
 def test_why_records_exclude_from_15_percent_on() -> None:
     text = " ".join((ROOT / "docs/kernels.md").read_text().split())
-    rows = rows_of("best_of_all_again")
+    rows = rows_of("best_of_all")
     window = next(row for row in rows if (row["mask"], row["seqlen"], row["pass"]) == ("sliding_window", 8192, "fwd"))
     known, fastest = slower(window), window["fastest"]
     first = min(known, key=lambda label: known[label])
     behind = known[fastest] / known[first]
-    assert f"`{fastest}` is the fastest in the second run, and the records show it {100 * (behind - 1):.0f} % behind `{first}`" in text
+    assert f"`{fastest}` is the fastest in this run, and the records show it {100 * (behind - 1):.0f} % behind `{first}`" in text
     apart = behind * window["all_ms"][first] / window["all_ms"][fastest] - 1
-    assert f"in the records and that in this run differ by {100 * apart:.0f} %" in text
+    assert f"in the records and in this run differ by {100 * apart:.0f} %" in text
 
 
 def slower(row: dict[str, Any]) -> dict[str, float]:
@@ -289,39 +328,14 @@ def chosen(row: dict[str, Any]) -> str:
     return str(row["chose"].split(" + ")[-1 if row["pass"] == "bwd" else 0])
 
 
-def test_records_choose_long_calls_about_as_well_as_trials_of_a_part() -> None:
-    by_trials, by_records = list[float](), list[float]()
-    for row in rows_of("best_of_all"):  # in which trials of a part still decided
-        if row["seqlen"] == 1 << 17 and not is_whole(*call(row)):
-            times = {label: ms for label, ms in row["all_ms"].items() if label != "best"}
-            known = {label: place for label, place in slower(row).items() if label in times}
-            by_trials.append(times[chosen(row)] / min(times.values()))
-            by_records.append(times[min(known, key=lambda label: known[label])] / min(times.values()))
+def test_records_choose_long_calls_well() -> None:
+    decided = [row for row in rows_of("best_of_all") if not is_whole(*call(row))]
+    assert {row["seqlen"] for row in decided} == {1 << 17}
+    times = [{label: ms for label, ms in row["all_ms"].items() if label != "best"} for row in decided]
+    behind = [own[chosen(row)] / min(own.values()) - 1 for row, own in zip(decided, times, strict=True)]
     text = " ".join((ROOT / "docs/kernels.md").read_text().split())
-    trials, records = (100 * (max(behind) - 1) for behind in (by_trials, by_records))
-    assert (
-        f"chose take up to {trials:.1f} % longer than the fastest, and those that the records show as the fastest up to {records:.1f} %"
-        in text
-    )
-    decided = [row for row in rows_of("best_of_all_again") if row["seqlen"] == 1 << 17 and not is_whole(*call(row))]
-    assert {row["mask"] for row in decided} == {"full"}
-    assert len(decided) == 2
-    assert all(chosen(row) == row["fastest"] for row in decided)
-    assert "has only `full` of these masks; there `best` chose the fastest kernel in both passes" in text
-
-
-def test_best_against_every_kernel() -> None:
-    rows = rows_of("best_of_all")
-    assert all(row["reached"] for row in rows)
-    text = " ".join((ROOT / "docs/kernels.md").read_text().split())
-    assert (
-        f"({len(rows)} rows, `results/h200/best_of_all.jsonl`), `best` has at least {said(min(row['ratio'] for row in rows))} times" in text
-    )
-    assert f"in all but {sum(row['ratio'] < 0.98 for row in rows)} rows, where 0.98 lies within the spread" in text
-    assert all(row["ratio"] * (1 + row["spread"]) >= 0.98 for row in rows)
-    grid = speeds("paper-kernel", "mask", "seqlen", "pass")
-    forward, backward = (max(row, key=row.__getitem__) for row in (grid["causal_document", 32768, which] for which in ("fwd", "bwd")))
-    assert f"`{forward}` has the fastest forward of `causal_document` and `{backward}` the fastest backward" in text
+    masks = {row["mask"] for row in decided}
+    assert f"These are {len(masks)} masks at 128K. There the kernels that it chose take up to {100 * max(behind):.1f} % longer" in text
 
 
 PEERS = ("ffa", "flashmask")

@@ -129,12 +129,11 @@ def test_the_seed_of_the_other_tables_is_not_typical(seeds: Seeds) -> None:
 
 @pytest.fixture(scope="module")
 def shapes() -> Shapes:
-    """Records by shape, mask, tokens and pass, and there by kernel. Latent attention was not measured with all kernels at 128K."""
+    """Records by shape, mask, tokens and pass, and there by kernel."""
     found: Shapes = {}
     for record in [*timed("paper-kernel"), *timed("model-shapes")]:
         place, shape = (record.mask, record.seqlen, record.pass_.value), (record.heads_q, record.heads_kv, record.head_dim)
-        if (shape, record.seqlen) != (MLA, LONG[-1]):
-            found.setdefault((shape, place), {})[record.label] = record
+        found.setdefault((shape, place), {})[record.label] = record
     return found
 
 
@@ -289,7 +288,7 @@ def test_latent_attention(shapes: Shapes) -> None:
     forward, backward = (over_usual(shapes, MLA, pass_) for pass_ in ("fwd", "bwd"))
     assert f"forwards have {forward} times the TFLOP/s of 64:8 heads, and backwards {backward} times" in page()
     own = {place: kernels for (shape, place), kernels in shapes.items() if shape == MLA}
-    assert {place[:2] for place in own} == {(mask, seqlen) for mask in {mask for mask, _, _ in own} for seqlen in (8192, 32768)}
+    assert {place[:2] for place in own} == {(mask, seqlen) for mask in {mask for mask, _, _ in own} for seqlen in (8192, *LONG)}
     for (mask, _, pass_), kernels in own.items():
         if (mask, pass_) == ("causal", "bwd"):
             assert kernels.keys() == {"fa3", "fa4:native", "cudnn_flex:rows", "cudnn"}
@@ -303,23 +302,6 @@ def test_latent_attention(shapes: Shapes) -> None:
         if pass_ == "fwd" and mask in ("causal", "causal_document"):
             assert kernels["fa3"].speed > 0.97 * top(kernels)
     assert not any("band_cute" in kernels for kernels in own.values())
-
-
-def test_latent_attention_at_128k_tokens() -> None:
-    own = [record for record in timed("model-shapes") if (record.heads_q, record.seqlen) == (128, LONG[-1])]
-
-    def both(mask: str, kernel: str) -> str:
-        found = {record.pass_.value: record for record in own if (record.mask, record.label) == (mask, kernel)}
-        assert all(record.noisy for record in found.values())
-        return f"{found['fwd'].speed:.0f}~/{found['bwd'].speed:.0f}~"
-
-    masks = "causal", "sliding_window_causal"
-    assert {(record.mask, record.label) for record in own} == {(masks[0], "fa3"), (masks[1], "fa3"), (masks[1], "fa4:bands")}
-    assert f"`fa3` has {both(masks[0], 'fa3')} on `causal` and {both(masks[1], 'fa3')} on `sliding_window_causal`" in page()
-    assert f"where `fa4:bands` has {both(masks[1], 'fa4:bands')}" in page()
-    text = " ".join((ROOT / "results/h200/README.md").read_text().split())
-    every = [record for record in read(ROOT / "results/h200/model-shapes").records if (record.heads_q, record.seqlen) == (128, LONG[-1])]
-    assert f"Of 128K tokens there are {len(every)} of 50 cells: `causal` with fa3, and `sliding_window_causal` with fa3 and" in text
 
 
 @pytest.fixture(scope="module")
@@ -387,13 +369,24 @@ def test_the_list_of_results_has_the_numbers_of_cells() -> None:
     assert counts.format(*counted([record for record in shapes if record.heads_q != 128])) in text
     assert "{1} cells measured, {2} unsupported".format(*counted([record for record in shapes if record.heads_q == 128])) in text
     assert counts.format(*counted(equal)) in text
-    later = [record for record in sparse if record.pattern_source != "random" or record.mask == "causal"]
-    all_random = "random blocks, all {} cells: {} measured, {} unsupported with the reason, none wrong"
-    assert all_random.format(*counted([record for record in sparse if record not in later])) in text
-    assert "Selected blocks, not complete, {} cells: {} measured, {} unsupported, none wrong".format(*counted(later)) in text
-    new = [read(ROOT / "results/h200" / name) for name in ("model-shapes", "paper-sparse")]
-    later = [sum(own.environment(record).commit.startswith("384d7cc") for record in own.records) for own in new]
-    assert "`equal-heads`, {} cells of `model-shapes`, {} of `paper-sparse`".format(*later) in text
+    selected = [record for record in sparse if record.pattern_source != "random" or record.mask == "causal"]
+    long = [record for record in sparse if record.seqlen > 32768]
+    all_random = "random blocks at 32K, all {} cells: {} measured, {} unsupported with the reason, none wrong"
+    assert all_random.format(*counted([record for record in sparse if record not in selected + long])) in text
+    assert "64K and 128K, {} cells: {} measured, {} unsupported, none wrong".format(*counted(long)) in text
+    assert "Selected blocks and the dense causal mask, {} cells: {} measured, {} unsupported, none wrong".format(*counted(selected)) in text
+
+
+def test_the_list_of_results_has_the_commits_of_later_runs() -> None:
+    text = " ".join((ROOT / "results/h200/README.md").read_text().split())
+
+    def of(commit: str, name: str) -> int:
+        journal = read(ROOT / "results/h200" / name)
+        return sum(journal.environment(record).commit.startswith(commit) for record in journal.records)
+
+    first, last = ([of(commit, name) for name in ("model-shapes", "paper-sparse", "seeds")] for commit in ("384d7cc", "f9eeb65"))
+    assert "`equal-heads`, {} cells of `model-shapes`, {} of `paper-sparse`".format(*first) in text
+    assert "{} cells of `model-shapes`, {} of `paper-sparse`, {} of `seeds`, the other rows".format(*last) in text
 
 
 def test_the_list_of_results_says_how_noisy_they_are() -> None:
