@@ -1,4 +1,4 @@
-"""Copies between a GPU and tensors on the host, through a pinned buffer: a GPU writes to it at full speed, and many threads copy from there.
+"""Copies between a GPU and the host through a pinned buffer: a GPU writes to it at full speed, and many threads copy from there.
 
 Without one, a single thread of the driver does that, and also waits for every page of new memory: a gigabyte took a second.
 """
