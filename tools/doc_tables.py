@@ -20,6 +20,7 @@ from pathlib import Path
 
 from measured_tables import TABLES as MEASURED
 from measured_tables import figure
+from ranks_tables import TABLES as RANKS
 from seeds_and_shapes import TABLES as SEEDS_AND_SHAPES
 
 from longca import masks
@@ -236,6 +237,7 @@ TABLES: Mapping[str, Callable[[], str]] = (
     }
     | MEASURED
     | SEEDS_AND_SHAPES
+    | RANKS
 )
 
 if __name__ == "__main__":

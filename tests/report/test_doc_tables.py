@@ -338,6 +338,33 @@ def test_records_choose_long_calls_well() -> None:
     assert f"These are {len(masks)} masks at 128K. There the kernels that it chose take up to {100 * max(behind):.1f} % longer" in text
 
 
+def test_what_follows_about_ranks_on_one_gpu() -> None:
+    rows = rows_of("ranks_on_one_gpu")
+    assert all(row["ok"] and (row["ranks"], row["seqlen"], row["kernel"]) == (8, 65536, "fa4") for row in rows)
+    page, windows, documents = measured_page(), "sliding_window_causal", ("causal_document", "share_question")
+
+    def gain(method: str, mask: str, pass_: str) -> float:
+        (row,) = (row for row in rows if (row["method"], row["mask"]) == (method, mask))
+        return float(row["alone"][pass_][0] / max(row[pass_]))
+
+    def reached(methods: Iterable[str], masks: Iterable[str], passes: Iterable[str] = ("fwd", "bwd")) -> str:
+        own = {f"{gain(*cell):.1f}" for cell in product(methods, masks, passes)}
+        return " to ".join(dict.fromkeys((min(own, key=float), max(own, key=float))))
+
+    dense = {row["method"] for row in rows if row["mask"] == "causal"}
+    assert f"divides the work evenly**: {reached(dense, ['causal'])} times" in page
+    heads = ("ulysses", "usp", "loongtrain")
+    assert f"They reach {reached(heads, documents, ['fwd'])} times forward with documents" in page
+    assert f"and {reached(heads, documents, ['bwd'])} times backward: with 8:1 heads" in page
+    rings = [reached(("ring_p2p", "burst", "mesh"), documents[:1], [pass_]) for pass_ in ("fwd", "bwd")]
+    assert f"`mesh` reach {'/'.join(rings)} times on `causal_document`" in page
+    gathered = [reached(["ring_allgather"], (*documents, windows), [pass_]) for pass_ in ("fwd", "bwd")]
+    assert "one call per rank: {} times forward on the last three masks. Backward it reaches {} times".format(*gathered) in page
+    assert f"reaches {reached(['magi'], documents)} times with documents, and {reached(['magi'], [windows])} times on windows" in page
+    assert f"On windows it reaches {reached(['halo'], [windows])} times" in page
+    assert f"is the slowest: {reached(['halo'], documents)} times" in page
+
+
 PEERS = ("ffa", "flashmask")
 
 

@@ -12,7 +12,8 @@ from longca.simulate.against import against, errors
 from longca.simulate.calibrate import calibrate
 from longca.simulate.cluster import find
 
-GLOO = Path(__file__).parents[2] / "results" / "cpu" / "gloo"
+ROOT = Path(__file__).parents[2]
+GLOO, H200 = ROOT / "results" / "cpu" / "gloo", ROOT / "results" / "h200" / "paper-kernel"
 
 
 def test_full_and_causal_on_few_gpus() -> None:
@@ -78,6 +79,15 @@ def test_the_gloo_cluster_is_what_calibrate_makes_of_the_records() -> None:
     shipped = find("cpu-gloo")[1]
     made, _ = calibrate(GLOO, replace(shipped, cores=2.0))
     assert made == shipped
+
+
+def test_the_h200_cluster_is_what_calibrate_makes_of_the_records() -> None:
+    shipped = find("h200-ib")[1]
+    made, fits = calibrate(H200, shipped)
+    assert made.compute == shipped.compute
+    forward, backward = (next(fit for fit in fits if fit.name == f"compute.{pass_}_tflops") for pass_ in ("forward", "backward"))
+    said = f"a median error of {100 * forward.error:.0f} % forward and {100 * backward.error:.0f} % backward ({forward.measurements} cells"
+    assert said in " ".join((ROOT / "docs" / "simulate.md").read_text().split())
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from longca.bench.many_devices.transfers import TransferTime
 from longca.errors import BadInput
-from longca.kernels.base import BYTES
 from longca.masks import Mask
 from longca.parallel.cuts import TILE, tiles_touched
 from longca.results.files import TRANSFERS
@@ -22,7 +21,7 @@ from longca.results.reading import Results, read_all
 from longca.results.record import Pass, Record
 from longca.simulate.against import measured, recorded
 from longca.simulate.cluster import Cluster, Compute, Links
-from longca.simulate.costs import BACKWARD_BYTES, BACKWARD_VALUES
+from longca.simulate.costs import backward_bytes
 from longca.simulate.predict import predict
 
 POINT_TO_POINT = "p2p"
@@ -136,7 +135,7 @@ def _fit_pass(features: Sequence[tuple[Record, int]], pass_: Pass) -> tuple[floa
     work = np.array([flops_of(pairs * r.heads_q, r.head_dim, r.head_dim_v, pass_) for r, pairs in features], float)
     columns = [work / 1e12]
     if pass_ is Pass.BWD:
-        columns.append(np.array([_moved(record) / 1e9 for record, _ in features]))
+        columns.append(np.array([backward_bytes(r.seqlen_q or r.seqlen, r.heads_q, r.head_dim, r.dtype) / 1e9 for r, _ in features]))
     matrix = np.stack(columns, 1) / seconds[:, None]
     solution, *_ = np.linalg.lstsq(matrix, np.ones(len(seconds)), rcond=None)
     if len(solution) > 1 and solution[1] <= 0:  # rows cost nothing that can be told from the tiles
@@ -144,11 +143,6 @@ def _fit_pass(features: Sequence[tuple[Record, int]], pass_: Pass) -> tuple[floa
         solution, *_ = np.linalg.lstsq(matrix, np.ones(len(seconds)), rcond=None)
     error = float(median(np.abs(matrix @ solution - 1).tolist()))
     return _round(1 / solution[0]), _round(1 / solution[1]) if len(solution) > 1 else None, error
-
-
-def _moved(record: Record) -> float:
-    size = BACKWARD_VALUES * BYTES[record.dtype] + BACKWARD_BYTES
-    return float((record.seqlen_q or record.seqlen) * record.heads_q * record.head_dim * size)
 
 
 def fit_links(name: str, transfers: Sequence[TransferTime]) -> tuple[Links, list[Fit]]:

@@ -9,9 +9,7 @@ from longca.results.metrics import flops_of
 from longca.results.record import Pass
 from longca.simulate.cluster import Compute
 
-# Bytes that a backward moves per query row, head and unit of head size beside its tiles: reads out and dout for delta (2 values), clears
-# the fp32 sum of dq (4 bytes), reads it again and writes dq (4 bytes and 1 value).
-BACKWARD_VALUES, BACKWARD_BYTES = 3, 8
+FP32 = 4  # bytes of a value in a sum
 
 
 def attention_s(call: AttentionCall, compute: Compute) -> float:
@@ -23,9 +21,14 @@ def attention_s(call: AttentionCall, compute: Compute) -> float:
     if compute.half_rows:
         seconds *= 1 + compute.half_rows / max(1, call.rows)
     if call.backward:
-        size = BACKWARD_VALUES * BYTES[call.dtype] + BACKWARD_BYTES
-        seconds += call.rows * call.heads_q * call.head_dim * size / (compute.memory_gb_s * 1e9)
+        seconds += backward_bytes(call.rows, call.heads_q, call.head_dim, call.dtype) / (compute.memory_gb_s * 1e9)
     return seconds + compute.launch_us * 1e-6
+
+
+def backward_bytes(rows: int, heads_q: int, head_dim: int, dtype: str) -> int:
+    """Returns the bytes that a backward moves beside the tiles of its mask: for each row and query head it reads out and dout, clears and
+    reads the fp32 sum of dq, and writes dq."""
+    return rows * heads_q * head_dim * (3 * BYTES[dtype] + 2 * FP32)
 
 
 def memory_s(size: int, calls: int, compute: Compute) -> float:

@@ -1,0 +1,87 @@
+"""The tables of ranks on one GPU, measured and beside the simulation, from results/h200/ranks_on_one_gpu.jsonl."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from statistics import median
+from typing import Any
+
+from measured_tables import PASSES, ROOT
+
+from longca import masks
+from longca.kernels.base import Case
+from longca.parallel import registry
+from longca.parallel.method import make_plan
+from longca.results.record import Pass
+from longca.results.tables import markdown_table
+from longca.simulate.cluster import find
+from longca.simulate.costs import attention_s
+from longca.simulate.programs import Programs
+from longca.text import parse_dims, parse_heads
+
+CLUSTER = "h200-ib"
+Row = dict[str, Any]
+
+
+@cache
+def rows() -> dict[tuple[str, str], Row]:
+    """The rows by method and mask."""
+    lines = (ROOT / "results/h200/ranks_on_one_gpu.jsonl").read_text().splitlines()
+    return {(row["method"], row["mask"]): row for row in map(json.loads, lines)}
+
+
+def speed_up(row: Row, pass_: Pass) -> float:
+    """The time of the whole mask in one call over that of the slowest rank's calls."""
+    return float(row["alone"][pass_][0] / max(row[pass_]))
+
+
+@cache
+def _simulated(method: str, mask_name: str) -> dict[Pass, float]:
+    """By pass, the simulated milliseconds of the attention calls of the slowest rank."""
+    row, (_, cluster) = rows()[method, mask_name], find(CLUSTER)
+    mask = masks.build(mask_name, row["seqlen"], seed=row["seed"])
+    shape = (*parse_heads(row["heads"]), *parse_dims(row["head_dim"]), row["dtype"], "cuda")
+    case = Case(row["seqlen"], row["seqlen"], *shape, partial_backward=True)
+    programs = Programs.of(make_plan(registry.get(method), mask, case, row["ranks"], None, row["kernel"]))
+
+    def attention_ms(pass_: Pass) -> list[float]:
+        return [1e3 * sum(attention_s(event.call, cluster.compute) for event in rank if event.call) for rank in programs.events(pass_)]
+
+    return {pass_: max(attention_ms(pass_)) for pass_ in PASSES}
+
+
+def error(row: Row, pass_: Pass) -> float:
+    """By how much the simulated time of the slowest rank is longer."""
+    return _simulated(row["method"], row["mask"])[pass_] / max(row[pass_]) - 1
+
+
+def measured() -> str:
+    first = {mask: row for (_, mask), row in reversed(rows().items())}
+    whole = ["one call, ms", *("/".join(f"{row['alone'][pass_][0]:.1f}" for pass_ in PASSES) for row in reversed(first.values()))]
+    return _table(lambda row, pass_: f"{speed_up(row, pass_):.1f}", [whole])
+
+
+def simulated() -> str:
+    typical = {pass_: median(abs(error(row, pass_)) for row in rows().values()) for pass_ in PASSES}
+    table = _table(lambda row, pass_: f"{_signed(100 * error(row, pass_))} %", [])
+    return f"{table}\n\nThe median error is {100 * typical[Pass.FWD]:.0f} % forward and {100 * typical[Pass.BWD]:.0f} % backward."
+
+
+def _signed(value: float) -> str:
+    return f"{round(value):+d}" if round(value) else "0"
+
+
+def _table(cell: Callable[[Row, Pass], str], head: list[list[str]]) -> str:
+    """A row per method and a column per mask: forward/backward."""
+    methods, names = (list(dict.fromkeys(key[which] for key in rows())) for which in (0, 1))
+
+    def both(method: str, mask: str) -> str:
+        row = rows().get((method, mask))
+        return "-" if row is None else "/".join(cell(row, pass_) for pass_ in PASSES)
+
+    return markdown_table(["method", *names], [*head, *([method, *(both(method, mask) for mask in names)] for method in methods)])
+
+
+TABLES = {"ranks": measured, "ranks-simulated": simulated}
