@@ -57,6 +57,15 @@ def test_the_fastest_the_runners_up_and_why_others_are_out(write: Write) -> None
     assert not found.best.summed
 
 
+@pytest.mark.parametrize(("name", "line"), [("flex", ""), ("mine", ""), ("fa4:bands", "to install fa4: pip install flash-attn-4")])
+def test_the_answer_says_how_to_install_its_kernel(name: str, line: str, write: Write) -> None:
+    """What torch alone runs needs nothing, and of a kernel that is not known here nobody knows it."""
+    said = str(longca.recommend("causal", "8K", results=write("made", [kernel(name, around(1.0)), kernel("sdpa:cudnn", around(9.0))])))
+    assert said.startswith(f"use {name} for causal")
+    assert [own for own in said.splitlines() if own.startswith("to install")] == [own for own in said.splitlines() if line and line in own]
+    assert bool(line) == ("to install" in said)
+
+
 def test_one_kernel_asked_for_by_two_names_is_one(write: Write) -> None:
     """`fa4` chose its bands on other documents than those on which `fa4:bands` was asked for: neither run is forgotten."""
     bare = [kernel("fa4:bands", around(1.0), asked="fa4", mask_digest="d0", seed=0)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from inspect import Parameter, signature
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any
 from longca.api.model_window import window_remarks
 from longca.api.shown import Part, Shown
 from longca.bench.plan.workload import model as find_model
-from longca.errors import unknown
+from longca.errors import LongcaError, unknown
+from longca.kernels import registry
 from longca.recommend import answer as answers
 from longca.recommend import shipped, usage
 from longca.recommend.answer import Answer, Choice, Pair, Source
@@ -221,7 +223,18 @@ def _best(answer: Answer, best: Choice) -> list[Part]:
         *_listed("records", first.sources),
         *_listed("records of another shape or mask", first.other_sources),
         *([f"to measure {'all of them' if missing else 'it again'}: {command}"] if command else []),
+        *_installing(first),
     ]
+
+
+def _installing(way: Choice) -> list[str]:
+    """How to install the kernels of an answer; no line for what torch alone runs, and for kernels that are not known here."""
+    wanted: dict[str, list[str]] = {}
+    for label in (way.forward, way.backward) if isinstance(way, Pair) else (way.kernel,):
+        with suppress(LongcaError):
+            kernel = registry.get(label)
+            wanted.setdefault(kernel.getting, []).append(kernel.name)
+    return [f"to install {' and '.join(dict.fromkeys(names))}: {how}" for how, names in wanted.items() if how]
 
 
 def _listed(what: str, sources: Sequence[Source]) -> list[str]:
