@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import tarfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import correlation, mean, median
 
 import pytest
 
+from longca import masks
 from longca.bench.plan.workload import model
 from longca.results.ranking import figure
-from longca.results.reading import read
+from longca.results.reading import Results, read
 from longca.results.record import Record, Status
 
 ROOT = Path(__file__).parents[2]
@@ -364,8 +366,8 @@ def test_the_list_of_results_has_the_numbers_of_cells() -> None:
         read(ROOT / "results/h200" / name).records for name in ("seeds", "model-shapes", "equal-heads", "paper-sparse")
     )
     counts = "of {} cells, {} measured and {} unsupported with the reason, none wrong"
-    assert counts.format(*counted([record for record in seeds if record.seqlen <= 32768])) in text
-    assert f"Of 128K tokens there are {sum(record.seqlen > 32768 for record in seeds)} of 360 cells" in text
+    assert counts.format(*counted(seeds)) in text
+    assert {record.seqlen for record in seeds} == {8192, 32768}
     assert counts.format(*counted([record for record in shapes if record.heads_q != 128])) in text
     assert "{1} cells measured, {2} unsupported".format(*counted([record for record in shapes if record.heads_q == 128])) in text
     assert counts.format(*counted(equal)) in text
@@ -377,16 +379,26 @@ def test_the_list_of_results_has_the_numbers_of_cells() -> None:
     assert "Selected blocks and the dense causal mask, {} cells: {} measured, {} unsupported, none wrong".format(*counted(selected)) in text
 
 
-def test_the_list_of_results_has_the_commits_of_later_runs() -> None:
+def test_the_list_of_results_has_the_cells_of_later_runs(tmp_path: Path) -> None:
     text = " ".join((ROOT / "results/h200/README.md").read_text().split())
+    with tarfile.open(ROOT / "results/h200/seeds-128k.tar") as packed:
+        packed.extractall(tmp_path, filter="data")
+    long = read(tmp_path / "seeds")
 
-    def of(commit: str, name: str) -> int:
-        journal = read(ROOT / "results/h200" / name)
+    def of(commit: str, journal: Results) -> int:
         return sum(journal.environment(record).commit.startswith(commit) for record in journal.records)
 
-    first, last = ([of(commit, name) for name in ("model-shapes", "paper-sparse", "seeds")] for commit in ("384d7cc", "f9eeb65"))
+    journals = [*(read(ROOT / "results/h200" / name) for name in ("model-shapes", "paper-sparse")), long]
+    first, last = ([of(commit, journal) for journal in journals] for commit in ("384d7cc", "f9eeb65"))
     assert "`equal-heads`, {} cells of `model-shapes`, {} of `paper-sparse`".format(*first) in text
-    assert "{} cells of `model-shapes`, {} of `paper-sparse`, {} of `seeds`, the other rows".format(*last) in text
+    assert "{} cells of `model-shapes`, {} of `paper-sparse`, {} of `seeds-128k.tar`, the other rows".format(*last) in text
+    assert f"{len(long.records)} of 360 cells: all masks but `block_causal_document` with the seeds 0, 1 and 3" in text
+    few = {(record.mask, record.seed) for record in long.records if record.seed not in (0, 1, 3)}
+    assert few == {("full_document", 2)}
+    assert {record.seqlen for record in long.records} == {1 << 17}
+    assert len({record.mask for record in long.records}) == 5
+    longest = [max(masks.build("causal_document", 1 << 17, seed=seed).documents or (0,)) / (1 << 17) for seed in (4, 2)]
+    assert "one document has {:.0f} to {:.0f} % of the tokens with the seeds 2 and 4".format(*(100 * share for share in longest)) in text
 
 
 def test_the_list_of_results_says_how_noisy_they_are() -> None:
@@ -404,7 +416,8 @@ def test_the_list_of_results_says_how_noisy_they_are() -> None:
     seeds, shapes = timed("seeds"), timed("model-shapes")
     count, middle, worst = told(seeds)
     assert f"In `seeds`, {count} of the {len(seeds)} cells with a time are noisy ({middle} in the middle one, {worst} in the worst)" in text
-    assert f"in the worst), and {len(few(seeds))} have three or four samples. In `model-shapes`" in text
+    assert "in the worst), and none has fewer than five samples. In `model-shapes`" in text
+    assert not few(seeds)
     count, middle, worst = told(shapes)
     long = told([record for record in shapes if record.seqlen == LONG[-1]])[0]
     assert f"In `model-shapes` {count} of {len(shapes)} are noisy ({middle} and {worst}), {long} of them at 128K tokens" in text

@@ -130,7 +130,8 @@ def _pairs(record: Record, results: Results, compute: Compute) -> int | None:
 
 
 def _fit_pass(features: Sequence[tuple[Record, int]], pass_: Pass) -> tuple[float, float | None, float]:
-    """TFLOP/s over computed pairs and, of a backward, GB/s of what it moves for each row and head: least squares of relative errors."""
+    """TFLOP/s over computed pairs and, of a backward, GB/s of what it moves for each row and head: least squares of relative errors.
+    `half_rows` and `launch_us` are not fitted: calls of kernels are long."""
     seconds = np.array([record.times.median * 1e-3 for record, _ in features])
     work = np.array([flops_of(pairs * r.heads_q, r.head_dim, r.head_dim_v, pass_) for r, pairs in features], float)
     columns = [work / 1e12]

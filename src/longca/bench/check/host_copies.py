@@ -1,6 +1,6 @@
 """Copies between a GPU and the host through a pinned buffer: a GPU writes to it at full speed, and many threads copy from there.
 
-Without one, a single thread of the driver does that, and also waits for every page of new memory: a gigabyte took a second.
+Without one, a single thread of the driver does that, and also waits for every page of new memory.
 """
 
 from __future__ import annotations
@@ -19,5 +19,10 @@ def to(device: torch.device, x: torch.Tensor) -> torch.Tensor:
 
 
 def _pinned(x: torch.Tensor) -> torch.Tensor:
-    """A dense copy: `Tensor.pin_memory` would pin all that lies between the elements of a slice. Torch keeps the memory for the next."""
-    return torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x)
+    """A dense copy: `Tensor.pin_memory` would pin all that lies between the elements of a slice. Torch keeps the memory for the next one.
+    Where no memory can be pinned, the tensor itself."""
+    try:
+        buffer = torch.empty(x.shape, dtype=x.dtype, pin_memory=True)
+    except RuntimeError:
+        return x
+    return buffer.copy_(x)
