@@ -216,6 +216,22 @@ def test_masks_are_those_on_which_the_others_are_compared(write: Write) -> None:
     assert (found.pair.name, found.pair.ms, len(found.pair.sources)) == ("fa3 + fa4:varlen", pytest.approx(8.0), 6)
 
 
+def test_one_mask_with_long_documents_does_not_decide(write: Write) -> None:
+    """A pair that gains on most masks is named, though another one takes less time in sum."""
+    made = []
+    for seed, factor in enumerate((1.0, 1.0, 1.0, 100.0)):
+        is_long = factor > 1
+        times: Times = {
+            "fa3": (factor, 5 * factor),
+            "fa4:varlen": ((2.0 if is_long else 1.5) * factor, 3 * factor),
+            "fa4:bands": (1.5 * factor, (2.4 if is_long else 3.2) * factor),
+        }
+        made += passes(times, mask="causal_document", seed=seed, mask_digest=f"d{seed}")
+    found = answer(write("made", made), "causal_document")
+    assert found.pair is not None
+    assert found.pair.name == "fa3 + fa4:varlen"
+
+
 def test_doubts_about_a_pair_are_said(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     made = [*passes({"fa4:bands": (2.0, 3.0)}), kernel("fa3", around(1.0), "fwd", noisy=True)]
     assert main(["recommend", "--mask", "causal", "--seqlen", "8K", "--results", str(write("made", made))]) == 0

@@ -26,12 +26,10 @@ def test_a_plan_that_loaded_code_is_that_of_other_heads(write: Write, capsys: py
     made = [plan("fa3", 30.0), plan("fa3", 2.0, heads_q=64), plan("fa3", 3.0, heads_q=40), plan("fa4:bands", 4.0, ms=1.5)]
     folder = write("made", [*made, plan("fa4:bands", 1.4, heads_q=64), plan("fa4:bands", 1.3, heads_q=40, status="error")])
     found = recommend(Question.parse("causal_document", "8K", heads="32:8", calls_per_plan=1), load([folder]))
-    figures = [(choice.name, choice.plan_ms, choice.ms, choice.plan_shapes) for choice in found.choices]
+    figures = [(choice.name, choice.plan_ms, choice.ms, choice.plans_of) for choice in found.choices]
     assert figures == [("fa3", 2.0, pytest.approx(3.0), ("64:8 heads of 128",)), ("fa4:bands", 4.0, pytest.approx(5.5), ())]
     words = ["recommend", "--mask", "causal_document", "--seqlen", "8K", "--results", str(folder), "--heads"]
-    remark = (
-        "plan ms is that of 64:8 heads of 128 for fa3: with these heads the plan took over 3 times as long, and may have loaded code.\n"
-    )
+    remark = "plan ms is that of 64:8 heads of 128 for fa3: here the plan took over 3 times as long, and may have loaded code.\n"
     for heads, said in (("32:8", True), ("64:8", False), ("40:8", False)):
         assert main([*words, heads]) == 0
         assert (remark in capsys.readouterr().out) is said
@@ -43,7 +41,9 @@ def test_a_plan_that_loaded_code_is_that_of_other_heads(write: Write, capsys: py
         {"mask_digest": "d0", "seed": 7},  # other documents
         {"versions": VERSIONS | {"code": "2"}},
         {"versions": None},
-        {"seqlen": 16384},
+        {"seqlen": 4096, "mask_digest": "d4"},
+        {"seqlen": 16384, "mask_digest": "d16", "seed": 7},
+        {"seqlen": 16384, "mask_digest": "d16", "params": {"w": 4}},
         {"dtype": "fp16"},
         {"pass": "fwd"},
         {"plan_ms": None},
@@ -53,14 +53,21 @@ def test_a_plan_that_loaded_code_is_that_of_other_heads(write: Write, capsys: py
 def test_plans_of_another_problem_or_version_do_not_count(write: Write, other: dict[str, Any]) -> None:
     folder = write("made", [plan("fa3", 30.0), plan("fa3", heads_q=64, **{"plan_ms": 2.0} | other)])
     found = recommend(Question.parse("causal_document", "8K", heads="32:8"), load([folder]))
-    assert [(choice.plan_ms, choice.plan_shapes) for choice in found.choices] == [(30.0, ())]
+    assert [(choice.plan_ms, choice.plans_of) for choice in found.choices] == [(30.0, ())]
 
 
 def test_a_plan_of_fewer_kv_heads_does_not_count(write: Write) -> None:
     """Some plans take longer with more KV heads."""
     folder = write("made", [plan("fa3", 30.0), plan("fa3", 2.0, heads_q=64, heads_kv=4), plan("fa3", 3.0, heads_q=64, heads_kv=16)])
     found = recommend(Question.parse("causal_document", "8K", heads="32:8"), load([folder]))
-    assert [(choice.plan_ms, choice.plan_shapes) for choice in found.choices] == [(3.0, ("64:16 heads of 128",))]
+    assert [(choice.plan_ms, choice.plans_of) for choice in found.choices] == [(3.0, ("64:16 heads of 128",))]
+
+
+@pytest.mark.parametrize(("heads_q", "said"), [(32, "16K tokens"), (64, "64:8 heads of 128 and 16K tokens")])
+def test_a_plan_of_a_longer_sequence_is_a_bound(heads_q: int, said: str, write: Write) -> None:
+    longer = plan("fa3", 4.0, heads_q=heads_q, seqlen=16384, mask_digest="d16")
+    found = recommend(Question.parse("causal_document", "8K", heads="32:8"), load([write("made", [plan("fa3", 30.0), longer])]))
+    assert [(choice.plan_ms, choice.plans_of) for choice in found.choices] == [(4.0, (said,))]
 
 
 def test_a_plan_that_was_not_timed_is_not_taken_from_elsewhere(write: Write) -> None:

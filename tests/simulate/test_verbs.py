@@ -12,6 +12,7 @@ import pytest
 import longca
 from longca.cli import main
 from longca.results.reading import read_all
+from longca.simulate.cluster import find
 
 Captured = pytest.CaptureFixture[str]
 SMALL = ["--per-gpu", "1K", "--heads", "8:4", "--head-dim", "64", "--masks", "causal_document"]
@@ -295,6 +296,24 @@ def test_a_shape_that_was_not_compared_is_named(capsys: Captured) -> None:
     assert "other shapes" not in capsys.readouterr().out
     assert main([*common, "--head-dim", "192/128"]) == 0
     assert "All of them have 64:8 heads of 128; other shapes were not compared." in capsys.readouterr().out
+    assert main([*common, "--head-dim", "192/128", "--cluster", "h200-ib"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "transfers were compared with no measurement. All of them have 64:8 heads of 128; other shapes were not compared." in said
+
+
+def test_the_error_of_attention_calls_is_that_of_the_docs() -> None:
+    """doc_tables.py computes it there."""
+    page = (Path(__file__).parents[2] / "docs" / "simulate.md").read_text()
+    found = re.search(r"The median error of the \d+ cells is (\d+ %) forward and (\d+ %) backward", page)
+    assert found is not None
+    assert f"within ±{found[1]} of the prediction forward and ±{found[2]} backward" in find("h200-ib")[1].compared
+
+
+def test_nothing_that_can_be_simulated_is_a_refusal(capsys: Captured) -> None:
+    """A rank that holds more than a GPU has is as little an answer as a method that cannot do it."""
+    words = ["simulate", "--gpus", "8", "--seqlen", "16M", "--masks", "full", "--methods", "ring_allgather", "--passes", "bwd"]
+    assert main(words) == 2
+    assert "and a GPU has" in capsys.readouterr().out
 
 
 def test_a_dtype_that_cannot_reach_the_speed_of_the_cluster_is_refused(capsys: Captured) -> None:
@@ -338,7 +357,7 @@ def test_a_faster_network_is_never_slower(capsys: Captured) -> None:
 
 
 def test_what_does_not_fit_is_out_of_memory(capsys: Captured) -> None:
-    assert main(["simulate", *SMALL, "--gpus", "8", "--methods", "ulysses", "--json", "--constant", "memory_gib=0.001"]) == 0
+    assert main(["simulate", *SMALL, "--gpus", "8", "--methods", "ulysses", "--json", "--constant", "memory_gib=0.001"]) == 2
     assert {line["status"] for line in lines(capsys)} == {"oom"}
 
 

@@ -290,13 +290,13 @@ def _remarks(answer: Answer, best: Choice) -> list[str]:
     """Sentences on what the figures are of, and on doubts about them."""
     pair = [_combined(answer.pair, best, answer.question.calls_per_plan is not None)] if answer.pair else []
     same = [f"at this length the mask shows the same pairs as {answer.same_as}, whose records answer."] if answer.same_as else []
-    remarks = [*answer.remarks, *same, *pair, *_scaled(answer), *_plan_shapes(answer), *_planning(answer)]
+    remarks = [*answer.remarks, *same, *pair, *_scaled(answer), *_plans_of(answer), *_planning(answer)]
     powered = [choice for choice in answer.ways if choice.joules]
     if powered and not any(source.record.joules for choice in powered for source in choice.sources):
-        unsure = "energy itself was not measured, so differences of a quarter say nothing"
+        unsure = "energy itself was not measured, and power may be the average of a second with a pause in it: up to half too low"
         remarks.append(f"J is the power during sampling times the time of a call; {unsure}.")
     if best.simulated:
-        remarks.append(f"these values are simulated for the cluster {best.simulated}; none of them was measured.")
+        remarks.append(f"these values are simulated for the cluster {best.simulated}; none of them was measured.{_trust(answer, best)}")
     if answer.ways[0].summed:
         summed = _names(answer.ways, [choice for choice in answer.ways if choice.summed])
         how = "simulated" if best.simulated else "measured"
@@ -313,6 +313,16 @@ def _remarks(answer: Answer, best: Choice) -> list[str]:
         others = "" if len(training) == len(answer.choices) else f" of {_names(answer.choices, training)}"
         remarks.append(f"the forward{others} is that of training: it keeps what a backward needs.")
     return remarks + _doubts(answer)
+
+
+def _trust(answer: Answer, best: Choice) -> str:
+    """How near predictions for this cluster came to other values; empty for a cluster that is not known here."""
+    with suppress(LongcaError):
+        _, cluster = clusters.find(best.simulated or "")
+        if error := cluster.error_of(answer.question.mask):
+            return f" Half of the published values are within ±{error:.0%} of such predictions, some far off: trust only large differences."
+        return f" {cluster.compared or 'Predictions for this cluster were compared with no measurement.'}"
+    return ""
 
 
 def _other_documents(answer: Answer) -> str:
@@ -367,16 +377,16 @@ def _planning(answer: Answer) -> list[str]:
     return [f"{sentence}." if is_best else f"{sentence} and {new.name} {_ms(new.ms)} ms: see --calls-per-plan."]
 
 
-def _plan_shapes(answer: Answer) -> list[str]:
-    """Which plans are those of other heads."""
+def _plans_of(answer: Answer) -> list[str]:
+    """Which plans are those of other heads or a longer sequence."""
     names: dict[str, list[str]] = {}
     for choice in answer.ways:
-        for shape in choice.plan_shapes:
-            names.setdefault(shape, []).append(choice.name)
+        for other in choice.plans_of:
+            names.setdefault(other, []).append(choice.name)
     if not names:
         return []
-    shapes = "; ".join(f"{shape} for {', '.join(own)}" for shape, own in names.items())
-    return [f"plan ms is that of {shapes}: with these heads the plan took over {LONGER:g} times as long, and may have loaded code."]
+    others = "; ".join(f"{other} for {', '.join(own)}" for other, own in names.items())
+    return [f"plan ms is that of {others}: here the plan took over {LONGER:g} times as long, and may have loaded code."]
 
 
 def _ms(value: float) -> str:

@@ -121,7 +121,6 @@ def _constants(entries: list[str]) -> dict[str, float]:
 
 
 def _simulate(args: argparse.Namespace, name: str, cluster: Cluster) -> int:
-    from longca.results.record import Status
     from longca.simulate import best, run
 
     request = request_of(args, cluster.per_node, "cpu" if cluster.cores else "cuda", all_grids=args.best, all_options=args.best)
@@ -144,7 +143,7 @@ def _simulate(args: argparse.Namespace, name: str, cluster: Cluster) -> int:
     if args.out:
         records = run.write(request, name, cluster, results, Path(args.out), lambda text: print(f"longca: {text}", file=sys.stderr))
         print(f"{len(records)} simulated records are in {args.out}.", file=sys.stderr)
-    return 0 if any(result.outcome.status is not Status.UNSUPPORTED for result in results) else Refused.exit_code
+    return 0 if any(result.prediction is not None for result in results) else Refused.exit_code
 
 
 def _as_dict(result: Simulated, name: str, cluster: Cluster) -> dict[str, Any]:
@@ -202,18 +201,17 @@ def _trust(results: list[Simulated], cluster: Cluster) -> str:
     from longca.simulate.validate import SHAPE
 
     names = {result.cell.mask for result in results if result.prediction is not None}
+    shapes = {(cell.heads_q, cell.heads_kv, cell.head_dim, cell.head_dim_v) for cell in (result.cell for result in results)}
+    other = f" All of them have {SHAPE[0]}:{SHAPE[1]} heads of {SHAPE[2]}; other shapes were not compared."
+    other = other if not cluster.cores and shapes - {SHAPE} else ""
     if not cluster.error:
-        return "Predictions for this cluster were compared with no measurement."
+        return cluster.compared + other if cluster.compared else "Predictions for this cluster were compared with no measurement."
     parts = []
     if names & set(DENSE):
         parts.append(f"on full and causal masks are within ±{cluster.error_of(DENSE[0]):.0%} of the prediction")
     if names - set(DENSE):
         parts.append(f"on documents are within ±{cluster.error:.0%} of the prediction; other masks were not compared")
-    text = f"Half of the {'measured' if cluster.cores else 'published'} times {', '.join(parts)} (longca simulate --validate)."
-    shapes = {(cell.heads_q, cell.heads_kv, cell.head_dim, cell.head_dim_v) for cell in (result.cell for result in results)}
-    if not cluster.cores and shapes - {SHAPE}:
-        text += f" All of them have {SHAPE[0]}:{SHAPE[1]} heads of {SHAPE[2]}; other shapes were not compared."
-    return text
+    return f"Half of the {'measured' if cluster.cores else 'published'} times {', '.join(parts)} (longca simulate --validate).{other}"
 
 
 def _watched(args: argparse.Namespace, request: Request) -> list[int]:

@@ -81,7 +81,7 @@ class Choice:
     ms_range: tuple[float, float] | None  # of a nearest answer, where its error is known: it holds nine of ten such times
     memory_gib: float | None  # per GPU, inputs included; None: not counted
     plan_ms: float | None  # of one plan, the median over the masks; `ms` holds its part where the question counts planning
-    plan_shapes: tuple[str, ...]  # heads of the records that `plan_ms` is of, where these are others on the same mask
+    plans_of: tuple[str, ...]  # heads and lengths of the records that `plan_ms` is of, where these are others
     joules: float | None  # of one call on one GPU: measured, or power times time
     against_best: float  # this speed over the best one's
     as_good: bool  # not the best, but within the noise of it, or so close that it does not matter
@@ -374,7 +374,7 @@ def _choice(standing: Standing, asked: _Asked, place: int) -> Choice:
         ms_range=(median(one.p20 for one in figures), median(one.p80 for one in figures)) if near and not near.unknown else None,
         memory_gib=needed_gib(figures, asked.question),
         plan_ms=_median([asked.plans.ms(figure) for figure in figures]),
-        plan_shapes=asked.plans.shapes(figures),
+        plans_of=asked.plans.others(figures),
         joules=_median([_joules(figure, asked) for figure in figures]),
         against_best=standing.against_best,
         as_good=standing.equal and place > 0,

@@ -1,8 +1,9 @@
 """The time of planning, without that of loading code.
 
 In older records the first plan of a process, or of a new shape, also loads code, which takes 10 to 30 ms and is no part of planning a new
-mask. A plan lowers a mask, so its time depends little on the query heads; that of cudnn_flex:documents grows with the KV heads. So where a
-plan took much longer than with other heads, of which as many or more are KV heads, the least counts.
+mask. A plan lowers a mask, so its time depends little on the query heads; it grows with the length, and that of cudnn_flex:documents with
+the KV heads. So where a plan took much longer than others of the same mask, at the same length or a longer one and with as many KV heads or
+more, the least of these counts.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from longca.results.points import grouped
 from longca.results.ranking import NOT_MEASURED, Entry, Figure
 from longca.results.reading import Results
 from longca.results.record import Record
+from longca.text import format_size
 
-LONGER = 3.0  # times the least plan of the same mask with other heads: a plan that took longer may have loaded code
+LONGER = 3.0  # times the least plan that should have taken as long or longer: a plan that took longer still may have loaded code
 
 _alike = attrgetter(
-    *("label", "mask", "mask_digest", "seqlen", "dtype", "deterministic", "softcap", "sinks", "pass_", "grad"),
-    *("method", "ranks", "grid", "options", "simulated", "source"),
+    *("label", "mask", "seed", "dtype", "deterministic", "softcap", "sinks", "pass_", "grad", "method", "ranks", "grid", "options"),
+    *("simulated", "source", "params", "given.distribution", "given.packing", "given.documents"),
 )
+_problem = attrgetter("seqlen", *SHAPE)
 
 
 class Plans:
@@ -31,7 +34,7 @@ class Plans:
 
     def __init__(self, results: Results) -> None:
         self._results = results
-        self._by_mask: dict[str, list[Record]] | None = None
+        self._by_kernel: dict[tuple[str, str], list[Record]] | None = None
 
     def ms(self, figure: Figure) -> float | None:
         """The time of the plan, which serves both passes of a kernel; that of both plans where there are two kernels. A nearest answer has
@@ -44,11 +47,10 @@ class Plans:
             plans[record.label] = max(plans.get(record.label, 0.0), least)
         return sum(plans.values())
 
-    def shapes(self, figures: Iterable[Figure]) -> tuple[str, ...]:
-        """The shapes that these plans are of, where they are not the records' own."""
-        shape = attrgetter(*SHAPE)
+    def others(self, figures: Iterable[Figure]) -> tuple[str, ...]:
+        """The shapes and lengths that these plans are of, where they are not the records' own."""
         pairs = [(record, self._counting(record)) for figure in figures for record in _planned(figure)]
-        return tuple(dict.fromkeys(shape_of(least) for record, least in pairs if shape(least) != shape(record)))
+        return tuple(dict.fromkeys(_difference(record, least) for record, least in pairs if _problem(least) != _problem(record)))
 
     def counted(self, entry: Entry, calls_per_plan: int | None) -> Entry:
         """The entry with the planning's part in every time; out if its planning was not timed."""
@@ -67,23 +69,31 @@ class Plans:
         return replace_fields(entry, figures=figures)
 
     def _counting(self, record: Record) -> Record:
-        """The record whose plan counts: the one with the least plan of this kernel for this mask and pass with as many KV
-        heads or more, by the same versions on the same device; the record itself unless its plan took much longer."""
+        """The record whose plan counts: the one with the least plan of this kernel for this mask and pass, at this length or a longer one
+        and with as many KV heads or more, by the same versions on the same device; the record itself unless its plan took much longer."""
         if record.plan_ms is None:
             return record
-        if self._by_mask is None:
-            self._by_mask = grouped(self._results.records, attrgetter("mask_digest"))
+        if self._by_kernel is None:
+            self._by_kernel = grouped(self._results.records, attrgetter("mask", "label"))
         wanted, machine = _alike(record), self._machine(record)
         least, least_ms = record, record.plan_ms / LONGER
-        for other in self._by_mask.get(record.mask_digest, ()):
-            is_less = other.ok and other.heads_kv >= record.heads_kv and other.plan_ms is not None and other.plan_ms < least_ms
-            if is_less and _alike(other) == wanted and self._machine(other) == machine:
+        for other in self._by_kernel.get((record.mask, record.label), ()):
+            is_less = other.ok and other.plan_ms is not None and other.plan_ms < least_ms and other.heads_kv >= record.heads_kv
+            is_bound = other.mask_digest == record.mask_digest or other.seqlen > record.seqlen
+            if is_less and is_bound and _alike(other) == wanted and self._machine(other) == machine:
                 least, least_ms = other, other.plan_ms or 0.0
         return least
 
     def _machine(self, record: Record) -> tuple[object, ...]:
         """The device and the versions; the environment where a record does not tell its versions."""
         return self._results.environment(record).name, record.versions or record.env
+
+
+def _difference(record: Record, other: Record) -> str:
+    """The heads or the length of another record, whichever differ."""
+    shape = "" if _problem(other)[1:] == _problem(record)[1:] else shape_of(other)
+    length = "" if other.seqlen == record.seqlen else f"{format_size(other.seqlen)} tokens"
+    return " and ".join(filter(None, (shape, length)))
 
 
 def _planned(figure: Figure) -> list[Record]:

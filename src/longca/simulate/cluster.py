@@ -99,6 +99,7 @@ class Cluster(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     # relative half widths of the intervals that answers carry, in which half of the figures lie that were compared; 0: not known
     error: NotNegative = 0.0
     error_dense: NotNegative = 0.0  # of full and causal masks; 0: as others
+    compared: str = ""  # a sentence on what predictions were compared with, where that gives no error of whole times
     source: str = ""  # where the constants come from
 
     def __post_init__(self) -> None:
