@@ -274,7 +274,9 @@ def _source(source: Source) -> str:
 
 
 def _alike(answer: Answer) -> str:
-    """What equal means; predicted times have no noise, but ranges where these are known."""
+    """What equal means; predicted times have no noise, but ranges where these are known, and simulated ones have neither."""
+    if answer.best is not None and answer.best.simulated:
+        return f"within {100 * PRACTICAL:g} %"
     if answer.nearest is None:
         return f"within the noise or {100 * PRACTICAL:g} %"
     return f"within {100 * PRACTICAL:g} %" if answer.nearest.unknown else f"within {100 * NOISE_EXPLAINS:g} %, with overlapping ranges"

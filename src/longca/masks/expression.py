@@ -167,6 +167,8 @@ def _leaves(node: ast.expr, text: str, find: Callable[[str], Any]) -> Iterator[t
         part.check(fixed)
         yield node, Leaf(part, fixed)
     else:
+        if isinstance(node, ast.Tuple):
+            raise BadInput(f"{short(text, 80)!r} is several masks, and this takes one; write masks that belong together as {EXAMPLE!r}.")
         wrong = short(ast.unparse(node), 40)
         raise BadInput(f"the mask {short(text, 80)!r} cannot be read: {wrong!r} is no mask; write it as {EXAMPLE!r}.")
 
