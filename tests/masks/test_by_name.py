@@ -99,7 +99,7 @@ def test_a_block_pattern_in_an_expression() -> None:
         ("causal &", "cannot be read: invalid syntax; write it as"),
         ("causal + full", "'causal + full' is no mask; write it as"),
         ("causal and full", "'causal and full' is no mask; write it as"),
-        ("causal, full", "'causal, full' is several masks, and this takes one; write"),
+        ("causal, full", "'causal, full' is several masks, and this takes one: give"),
         ("causal & docs", "unknown mask 'docs'"),
         ("causal ^ full", "'causal ^ full' is no mask"),
         ("causal & 3", "'3' is no mask"),

@@ -88,7 +88,7 @@ def test_every_form_of_the_answer_names_the_pair(write: Write, tmp_path: Path, c
     again = "to measure it again: longca run --kernels fa3,fa4:bands "
     assert re.search(rf"^records:\n( .* (fwd|bwd) seed .*\n){{2}}{again}.* --passes fwd,bwd", said, re.M)
     installing = [line for line in said.splitlines() if line.startswith("to install ")]
-    assert installing == [f"to install {name}: {registry.get(name).getting}" for name in ("fa3", "fa4")]
+    assert installing == [f"to install {name}: {registry.get(name).getting}" for name in ("fa3", "fa4")]  # the single kernel is of the pair
     (entry,) = json.loads(target.read_text())
     assert main([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == entry

@@ -29,7 +29,7 @@ def test_a_plan_that_loaded_code_is_that_of_other_heads(write: Write, capsys: py
     figures = [(choice.name, choice.plan_ms, choice.ms, choice.plans_of) for choice in found.choices]
     assert figures == [("fa3", 2.0, pytest.approx(3.0), ("64:8 heads of 128",)), ("fa4:bands", 4.0, pytest.approx(5.5), ())]
     words = ["recommend", "--mask", "causal_document", "--seqlen", "8K", "--results", str(folder), "--heads"]
-    remark = "plan ms is that of 64:8 heads of 128 for fa3: here the plan took over 3 times as long, and may have loaded code.\n"
+    remark = "plan ms is that of 64:8 heads of 128 for fa3: its own took over 3 times as long, and may have loaded code.\n"
     for heads, said in (("32:8", True), ("64:8", False), ("40:8", False)):
         assert main([*words, heads]) == 0
         assert (remark in capsys.readouterr().out) is said

@@ -121,7 +121,7 @@ def test_block_patterns_of_long_sequences() -> None:
     dense = speeds("paper-kernel", "mask", "pass", seqlen=131072)["full", "fwd"]
     first = max(dense, key=lambda name: dense[name])
     against = 5 * max(grids[1]["uniform_block", 128, "fwd"].values()) / dense[first]
-    assert f"`{first}` has {dense[first]:.0f} forward. Against that, the gain is {against:.1f}." in text
+    assert f"`{first}` has {dense[first]:.0f} TFLOP/s. Against that, the gain is {against:.1f}." in text
     assert f"take 1/4.9 (forward) and 1/{min(backward):.1f} to 1/{max(backward):.1f} (backward) of the time of the dense mask" in text
 
 

@@ -26,6 +26,7 @@ from longca.results.reading import Results
 from longca.results.record import Pass
 from longca.results.tables import Table, format_figure, speed_unit
 from longca.simulate import cluster as clusters
+from longca.simulate.trust import trust
 from longca.text import format_shape, format_size, plural
 
 SHOWN = 4  # records named below an answer; its `choices` have all
@@ -223,14 +224,15 @@ def _best(answer: Answer, best: Choice) -> list[Part]:
         *_listed("records", first.sources),
         *_listed("records of another shape or mask", first.other_sources),
         *([f"to measure {'all of them' if missing else 'it again'}: {command}"] if command else []),
-        *_installing(first),
+        *_installing(answer),
     ]
 
 
-def _installing(way: Choice) -> list[str]:
-    """How to install the kernels of an answer; no line for what torch alone runs, and for kernels that are not known here."""
+def _installing(answer: Answer) -> list[str]:
+    """How to install the kernels of the first sentence; no line for what torch alone runs, and for kernels that are not known here."""
     wanted: dict[str, list[str]] = {}
-    for label in (way.forward, way.backward) if isinstance(way, Pair) else (way.kernel,):
+    pair = (answer.pair.forward, answer.pair.backward) if answer.pair else ()
+    for label in (*pair, *(choice.kernel for choice in answer.choices if choice is answer.best or choice.as_good)):
         with suppress(LongcaError):
             kernel = registry.get(label)
             wanted.setdefault(kernel.getting, []).append(kernel.name)
@@ -319,11 +321,10 @@ def _remarks(answer: Answer, best: Choice) -> list[str]:
 
 def _trust(answer: Answer, best: Choice) -> str:
     """How near predictions for this cluster came to other values; empty for a cluster that is not known here."""
+    question = answer.question
     with suppress(LongcaError):
-        _, cluster = clusters.find(best.simulated or "")
-        if error := cluster.error_of(answer.question.mask):
-            return f" Half of the published values are within ±{error:.0%} of such predictions, some far off: trust only large differences."
-        return f" {cluster.compared or 'Predictions for this cluster were compared with no measurement.'}"
+        shape = question.heads_q, question.heads_kv, question.head_dim, question.head_dim_v
+        return f" {trust(clusters.find(best.simulated or '')[1], [question.mask], [shape])}"
     return ""
 
 
@@ -388,7 +389,7 @@ def _plans_of(answer: Answer) -> list[str]:
     if not names:
         return []
     others = "; ".join(f"{other} for {', '.join(own)}" for other, own in names.items())
-    return [f"plan ms is that of {others}: here the plan took over {LONGER:g} times as long, and may have loaded code."]
+    return [f"plan ms is that of {others}: its own took over {LONGER:g} times as long, and may have loaded code."]
 
 
 def _ms(value: float) -> str:

@@ -173,6 +173,7 @@ def _as_dict(result: Simulated, name: str, cluster: Cluster) -> dict[str, Any]:
 
 def _show(results: list[Simulated], name: str, cluster: Cluster) -> None:
     from longca.results.tables import format_figure
+    from longca.simulate.trust import trust
 
     rows, refused = [], dict[tuple[str, str], list[str]]()
     for result in results:
@@ -189,29 +190,12 @@ def _show(results: list[Simulated], name: str, cluster: Cluster) -> None:
     if rows:
         show_table(COLUMNS, rows)
         print(f"\nSIMULATED on {name} ({cluster.about}), not measured. {LEGEND}")
-        print(_trust(results, cluster))
+        cells = [result.cell for result in results if result.prediction is not None]
+        heads_and_sizes = {(cell.heads_q, cell.heads_kv, cell.head_dim, cell.head_dim_v) for cell in cells}
+        print(trust(cluster, {cell.mask for cell in cells}, heads_and_sizes))
         show_documents([result.cell for result in results])
     for (method, where), shapes in refused.items():
         print(method, ", ".join(dict.fromkeys(shapes)), where)
-
-
-def _trust(results: list[Simulated], cluster: Cluster) -> str:
-    """How near predictions for masks like these came to published times."""
-    from longca.simulate.cluster import DENSE
-    from longca.simulate.validate import SHAPE
-
-    names = {result.cell.mask for result in results if result.prediction is not None}
-    shapes = {(cell.heads_q, cell.heads_kv, cell.head_dim, cell.head_dim_v) for cell in (result.cell for result in results)}
-    other = f" All of them have {SHAPE[0]}:{SHAPE[1]} heads of {SHAPE[2]}; other shapes were not compared."
-    other = other if not cluster.cores and shapes - {SHAPE} else ""
-    if not cluster.error:
-        return cluster.compared + other if cluster.compared else "Predictions for this cluster were compared with no measurement."
-    parts = []
-    if names & set(DENSE):
-        parts.append(f"on full and causal masks are within ±{cluster.error_of(DENSE[0]):.0%} of the prediction")
-    if names - set(DENSE):
-        parts.append(f"on documents are within ±{cluster.error:.0%} of the prediction; other masks were not compared")
-    return f"Half of the {'measured' if cluster.cores else 'published'} times {', '.join(parts)} (longca simulate --validate).{other}"
 
 
 def _watched(args: argparse.Namespace, request: Request) -> list[int]:

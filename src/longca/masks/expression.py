@@ -168,7 +168,8 @@ def _leaves(node: ast.expr, text: str, find: Callable[[str], Any]) -> Iterator[t
         yield node, Leaf(part, fixed)
     else:
         if isinstance(node, ast.Tuple):
-            raise BadInput(f"{short(text, 80)!r} is several masks, and this takes one; write masks that belong together as {EXAMPLE!r}.")
+            advice = f"give them one by one, or one that combines them, such as {EXAMPLE!r}"
+            raise BadInput(f"{short(text, 80)!r} is several masks, and this takes one: {advice}.")
         wrong = short(ast.unparse(node), 40)
         raise BadInput(f"the mask {short(text, 80)!r} cannot be read: {wrong!r} is no mask; write it as {EXAMPLE!r}.")
 

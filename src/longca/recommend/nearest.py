@@ -62,7 +62,7 @@ def nearest(question: Question, others: Iterable[Near], results: Results) -> Nea
     other = between(question, found, others, results)
     work = TileWork(results.masks, (*found.all_records, *(other.found.all_records if other else ())))
     way = _Way(other, _Scaled.of(other.found, work, results)) if other else None
-    predicted = _Prediction(question, _Scaled.of(found, work, results), errors, _Fastest(results, question), way)
+    predicted = _Prediction(question, _Scaled.of(found, work, results), errors, way)
     environments = tuple(one.environment for one in found.used)
     device = "cpu" if all(environment.on_cpu for environment in environments) else "cuda"
     made = _entries(predicted, device)
@@ -163,37 +163,11 @@ class _Way:
         return self.between.sentence({entry.line for own in made for entry in own if not entry.out} - there)
 
 
-class _Fastest:
-    """The highest measured speeds of kernels, which no prediction exceeds: on masks whose rows see as many keys or more, as these are
-    faster, with the head sizes that are asked for, or else those of the record that is scaled."""
-
-    def __init__(self, results: Results, question: Question) -> None:
-        self._sizes, self._results = (question.head_dim, question.head_dim_v), results
-        self._speeds: dict[tuple[object, ...], list[tuple[float, float]]] = {}
-        for record in results.records:
-            if record.ok and record.method is None and record.area:
-                keys = record.area / (record.seqlen_q or record.seqlen)
-                self._speeds.setdefault(self._place(record, (record.head_dim, record.head_dim_v)), []).append((keys, record.speed))
-
-    def _place(self, record: Record, sizes: tuple[int, int]) -> tuple[object, ...]:
-        return record.label, record.pass_, record.dtype, sizes, self._results.environment(record).name
-
-    def least_ms(self, record: Record, mask: AnyMask, work: float) -> float:
-        """The time of this work at the highest speed; 0 where no record tells one."""
-        wanted = mask.area / mask.heads / mask.seqlen_q
-        for sizes in (self._sizes, (record.head_dim, record.head_dim_v)):
-            found = [speed for keys, speed in self._speeds.get(self._place(record, sizes), ()) if keys >= wanted]
-            if found:
-                return work / max(found) / 1e9
-        return 0.0
-
-
 @dataclass(frozen=True)
 class _Prediction:
     question: Question
     scaled: _Scaled
     errors: Errors
-    fastest: _Fastest
     way: _Way | None = None
 
     @property
@@ -220,10 +194,9 @@ class _Prediction:
         nearest = neighbours[self.geometry.nearest]
         ms = work = 0.0
         for at, record in enumerate(nearest.records):
-            own_work = flops(mask, case, record.pass_)
+            work += flops(mask, case, record.pass_)
             tiles, rate = self.rates.work.of_mask(mask, case, record.pass_), self.scaled.rate(neighbours, at)
-            own_ms = self.way.ms(tiles, rate, case, at, there) if self.way and self.way.leads(there) else tiles / rate
-            work, ms = work + own_work, ms + max(own_ms, self.fastest.least_ms(record, mask, own_work))
+            ms += self.way.ms(tiles, rate, case, at, there) if self.way and self.way.leads(there) else tiles / rate
         low, high = self.errors.of(nearest.records[0].label).range or (1.0, 1.0)
         speed = tflops(work, ms)
         share = nearest.mfu and speed * nearest.mfu / nearest.tflops

@@ -1,9 +1,9 @@
 """The time of planning, without that of loading code.
 
 In older records the first plan of a process, or of a new shape, also loads code, which takes 10 to 30 ms and is no part of planning a new
-mask. A plan lowers a mask, so its time depends little on the query heads; it grows with the length, and that of cudnn_flex:documents with
-the KV heads. So where a plan took much longer than others of the same mask, at the same length or a longer one and with as many KV heads or
-more, the least of these counts.
+mask. A plan lowers a mask, so its time depends little on the query heads; it grows with the length and the number of documents, and that of
+cudnn_flex:documents with the KV heads. So where a plan took much longer than others of the same mask, at the same length or a longer one,
+with as many documents and KV heads or more, the least of these counts.
 """
 
 from __future__ import annotations
@@ -79,10 +79,16 @@ class Plans:
         least, least_ms = record, record.plan_ms / LONGER
         for other in self._by_kernel.get((record.mask, record.label), ()):
             is_less = other.ok and other.plan_ms is not None and other.plan_ms < least_ms and other.heads_kv >= record.heads_kv
-            is_bound = other.mask_digest == record.mask_digest or other.seqlen > record.seqlen
+            is_longer = other.seqlen > record.seqlen and self._documents(other) >= self._documents(record)
+            is_bound = is_longer or other.mask_digest == record.mask_digest
             if is_less and is_bound and _alike(other) == wanted and self._machine(other) == machine:
                 least, least_ms = other, other.plan_ms or 0.0
         return least
+
+    def _documents(self, record: Record) -> int:
+        """How many documents its mask has; 0 where the journal does not tell."""
+        entry = self._results.masks.get((record.mask_digest, record.mask))
+        return len(entry.documents or ()) if entry else 0
 
     def _machine(self, record: Record) -> tuple[object, ...]:
         """The device and the versions; the environment where a record does not tell its versions."""

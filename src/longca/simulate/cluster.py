@@ -21,6 +21,7 @@ NotNegative = Annotated[float, Meta(ge=0, le=1e12)]
 Share = Annotated[float, Meta(gt=0, le=1)]
 Count = Annotated[int, Meta(ge=1, le=1 << 20)]
 DENSE = ("full", "causal")  # masks that scale alike with all methods
+SHAPE = (64, 8, 128, 128)  # heads and head sizes of the published figures
 _RANKS = re.compile(r"\d+(-\d+)?")
 
 

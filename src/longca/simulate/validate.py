@@ -16,13 +16,13 @@ from longca.bench.plan.suite import read_toml
 from longca.kernels.base import Case
 from longca.parallel import registry
 from longca.results.record import Pass
-from longca.simulate.cluster import DENSE, Cluster
+from longca.simulate.cluster import DENSE, SHAPE, Cluster
 from longca.simulate.forked import map_forked
 from longca.simulate.predict import predict
 from longca.simulate.programs import Programs
 
 DOCUMENTS = ("full_document", "causal_document")
-SHAPE, KERNEL, PER_NODE = (64, 8, 128, 128), "fa4", 8  # heads and head sizes; the kernel of all ranks; GPUs of a node
+KERNEL, PER_NODE = "fa4", 8  # of all ranks; GPUs of a node
 LARGE = 0.2  # deviations beyond it are explained
 CONSTANTS = (
     *("compute.forward_tflops", "compute.backward_tflops", "compute.memory_gb_s", "compute.host_us"),

@@ -250,13 +250,18 @@ def test_a_reference_that_is_kept_elsewhere_gives_the_same_errors(monkeypatch: p
 def test_copies_go_through_a_pinned_buffer_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a GPU no memory can be pinned, and the tensor itself is copied; a slice is copied alone."""
     x = torch.arange(24.0).view(4, 3, 2).transpose(0, 1)[1:, ::2]
-    assert host_copies._pinned(x) is x
     empty, asked = torch.empty, list[tuple[int, ...]]()
+
+    def refusing(*_: object, **__: object) -> torch.Tensor:
+        raise RuntimeError("no memory can be pinned")
 
     def pinning(shape: torch.Size, *, dtype: torch.dtype, pin_memory: bool) -> torch.Tensor:
         assert pin_memory
         asked.append(tuple(shape))
         return empty(shape, dtype=dtype)
+
+    monkeypatch.setattr(torch, "empty", refusing)
+    assert host_copies._pinned(x) is x
 
     monkeypatch.setattr(torch, "empty", pinning)
     copy = host_copies._pinned(x.double())
