@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -97,12 +97,8 @@ def dense() -> str:
 
 def sparse() -> str:
     rows: dict[tuple[int, str, int, float], dict[tuple[str, str], Record]] = {}
-    for record in _measured("paper-sparse"):
-        params = record.params
-        size = int(params.get("b") or params.get("avg") or 0)
-        if record.mask in BLOCKS and (record.mask, size) not in LIKE_OTHERS:
-            name = "fa4:blocks" if record.label == "fa4:native" else record.label
-            _add(rows.setdefault((record.heads_kv, record.mask, size, params.get("ratio", 1.0)), {}), name, record)
+    for record, name, size in _random_blocks():
+        _add(rows.setdefault((record.heads_kv, record.mask, size, record.params.get("ratio", 1.0)), {}), name, record)
     named = [
         [BLOCKS[mask].format(size, ratio), f"64:{heads_kv}", *(_both(speeds, name) for name in BLOCK_KERNELS)]
         for (heads_kv, mask, size, ratio), speeds in sorted(rows.items())
@@ -133,17 +129,22 @@ def selected() -> str:
 def sparse_long() -> str:
     """Random patterns beyond the length of the other tables, by their length."""
     rows: dict[tuple[int, str, int], dict[tuple[str, str], Record]] = {}
-    for record in _measured("paper-sparse", seqlens=LONG):
-        size = int(record.params.get("b") or record.params.get("avg") or 0)
-        if record.mask in BLOCKS and (record.mask, size) not in LIKE_OTHERS:
-            name = "fa4:blocks" if record.label == "fa4:native" else record.label
-            _add(rows.setdefault((record.seqlen, record.mask, size), {}), name, record)
+    for record, name, size in _random_blocks(LONG):
+        _add(rows.setdefault((record.seqlen, record.mask, size), {}), name, record)
     table = []
     for (seqlen, mask, size), speeds in sorted(rows.items()):
         figures = [_both(speeds, name) for name in LONG_KERNELS]
         blocks = BLOCKS[mask].partition(", ratio")[0].format(size)
         table.append([format_size(seqlen), blocks, *figures, _gains(rows[seqlen, "full", 0], speeds, LONG_KERNELS)])
     return _table(["tokens", "blocks", "block_triton", "fa4", "cudnn_bsa", OVER_DENSE], table)
+
+
+def _random_blocks(seqlens: Iterable[int] = (SEQLEN,)) -> Iterator[tuple[Record, str, int]]:
+    """The records of random patterns and of the dense mask, with the kernel's column and the size of blocks; 0: dense."""
+    for record in _measured("paper-sparse", seqlens=seqlens):
+        size = int(record.params.get("b") or record.params.get("avg") or 0)
+        if record.mask in BLOCKS and (record.mask, size) not in LIKE_OTHERS:
+            yield record, "fa4:blocks" if record.label == "fa4:native" else record.label, size
 
 
 def _gains(dense: Speeds, speeds: Speeds, kernels: Iterable[str]) -> str:

@@ -12,6 +12,7 @@ import pytest
 
 from longca import masks
 from longca.bench.plan.workload import model
+from longca.cli import main
 from longca.results.ranking import figure
 from longca.results.reading import Results, read
 from longca.results.record import Record, Status
@@ -384,6 +385,10 @@ def test_the_list_of_results_has_the_cells_of_later_runs(tmp_path: Path) -> None
     with tarfile.open(ROOT / "results/h200/seeds-128k.tar") as packed:
         packed.extractall(tmp_path, filter="data")
     long = read(tmp_path / "seeds")
+    assert main(["merge", str(tmp_path / "both"), str(ROOT / "results/h200/seeds"), str(tmp_path / "seeds")]) == 0
+    both = read(tmp_path / "both").records  # as a campaign goes on with it: all cells of both, and not packed
+    assert len(both) == len(long.records) + len(read(ROOT / "results/h200/seeds").records)
+    assert (tmp_path / "both" / "results.jsonl").exists()
 
     def of(commit: str, journal: Results) -> int:
         return sum(journal.environment(record).commit.startswith(commit) for record in journal.records)
