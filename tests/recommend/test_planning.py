@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from journals import Write
+from journals import Write, mask_line
+from longca import masks
 from longca.cli import main
 from longca.recommend.answer import recommend
 from longca.recommend.question import Question
@@ -68,6 +69,17 @@ def test_a_plan_of_a_longer_sequence_is_a_bound(heads_q: int, said: str, write: 
     longer = plan("fa3", 4.0, heads_q=heads_q, seqlen=16384, mask_digest="d16")
     found = recommend(Question.parse("causal_document", "8K", heads="32:8"), load([write("made", [plan("fa3", 30.0), longer])]))
     assert [(choice.plan_ms, choice.plans_of) for choice in found.choices] == [(4.0, (said,))]
+
+
+@pytest.mark.parametrize(("count", "plan_ms"), [(3, 30.0), (4, 4.0), (5, 4.0)])
+def test_a_longer_sequence_of_fewer_documents_is_no_bound(count: int, plan_ms: float, write: Write) -> None:
+    short, longer = (masks.causal_document(n, documents=[n // parts] * parts) for n, parts in ((8192, 4), (15360, count)))
+    made = [plan("fa3", 30.0, mask_digest=short.digest), plan("fa3", 4.0, seqlen=15360, mask_digest=longer.digest)]
+    folder = write("made", made)
+    with (folder / "masks.jsonl").open("a") as file:
+        file.writelines(mask_line(mask) for mask in (short, longer))
+    found = recommend(Question.parse("causal_document", "8K", heads="32:8"), load([folder]))
+    assert [choice.plan_ms for choice in found.choices] == [plan_ms]
 
 
 def test_a_plan_that_was_not_timed_is_not_taken_from_elsewhere(write: Write) -> None:
