@@ -162,15 +162,15 @@ def test_memory_is_counted_on_gpus_only(write: Write, capsys: Captured) -> None:
         assert "to measure it" not in said
 
 
-def test_the_first_line_names_all_that_are_as_good(write: Write, capsys: Captured) -> None:
+def test_the_heading_names_all_that_are_as_good(write: Write, capsys: Captured) -> None:
     made = [kernel(name, around(ms)) for name, ms in (("fa4:bands", 1.0), ("fa3", 1.001), ("flex", 1.002), ("torch:plain", 9.0))]
     assert asked(write("three", made)) == 0
-    assert capsys.readouterr().out.startswith("use fa4:bands or one of fa3, flex (equal within the noise or 3 %) for causal, 8K tokens, ")
+    assert "\nas fast as fa4:bands, within the noise or 3 %: fa3, flex.\n" in capsys.readouterr().out
     assert asked(write("two", [made[0], made[1]])) == 0
-    assert capsys.readouterr().out.startswith("use fa4:bands or fa3 (equal within the noise or 3 %) for causal, ")
+    assert "\nas fast as fa4:bands, within the noise or 3 %: fa3.\n" in capsys.readouterr().out
     assert asked(write("one", [made[0], made[3]])) == 0
     assert capsys.readouterr().out.startswith(
-        "use fa4:bands for causal, 8K tokens, 64:8 heads of 128, bf16, fwd+bwd, NVIDIA H200: 11 TFLOP/s, 1 ms.\n"
+        "use fa4:bands: 11 TFLOP/s, 1 ms.\nfor causal, 8K tokens, 64:8 heads of 128, bf16, fwd+bwd, NVIDIA H200.\n\n"
     )
 
 

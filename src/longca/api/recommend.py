@@ -180,18 +180,27 @@ def _asked(answer: Answer) -> str:
     return answer.question.describe(answer.unit) + (f", {answer.device}" if answer.device else "")
 
 
-def _sentence(answer: Answer, best: Choice) -> str:
-    """The whole answer in one sentence."""
-    mark = " (SIMULATED, not measured)" if best.simulated else " (NEAREST ANSWER, scaled from other measurements)" if answer.nearest else ""
-    equals = [choice.name for choice in answer.choices if choice.as_good]
-    others = f" or {'one of ' if len(equals) > 1 else ''}{', '.join(equals)} (equal {_alike(answer)})" if equals else ""
+def _heading(answer: Answer, best: Choice) -> list[str]:
+    """The answer in one sentence; then what it is for, and what else may be used, a line each."""
+    pair, equals = answer.pair, [choice.name for choice in answer.choices if choice.as_good]
     kinds = f"; {'medians' if answer.nearest else 'medians and ranges'} over {answer.masks} masks" if answer.masks > 1 else ""
-    if answer.pair is None:
-        return f"use {best.name}{mark}{others} for {_asked(answer)}: {_speed_and_time(answer, best)}{kinds}."
-    passes = f"{answer.pair.forward} forward + {answer.pair.backward} backward"
-    pair = f"use {answer.pair.kernel}, the default of longca.attention{mark}: {passes} for {_asked(answer)}"
-    single = f"as a single kernel {best.name}{others}: {_speed_and_time(answer, best)}"
-    return f"{pair}: {_speed_and_time(answer, answer.pair)}; {single}{kinds}."
+    lines = [f"use {_named(best, pair)}: {_speed_and_time(answer, pair or best)}{_mark(answer, best)}.", f"for {_asked(answer)}{kinds}."]
+    if pair:
+        lines.append(f"as a single kernel, use {best.name}: {_speed_and_time(answer, best)}.")
+    if equals:
+        lines.append(f"as fast as {best.name}, {_alike(answer)}: {', '.join(equals)}.")
+    return lines
+
+
+def _named(best: Choice, pair: Pair | None) -> str:
+    return f"{pair.kernel}, the default of longca.attention ({pair.forward} forward + {pair.backward} backward)" if pair else best.name
+
+
+def _mark(answer: Answer, best: Choice) -> str:
+    """What sets values apart that were not measured."""
+    if best.simulated:
+        return "; SIMULATED, not measured"
+    return "; NEAREST ANSWER, scaled from other measurements" if answer.nearest else ""
 
 
 def _speed_and_time(answer: Answer, choice: Choice) -> str:
@@ -214,7 +223,7 @@ def _best(answer: Answer, best: Choice) -> list[Part]:
     missing = answer.elsewhere.kernels if answer.elsewhere else ()
     command = "" if answer.nearest else first.command(answer.seeds, missing)
     return [
-        _sentence(answer, best),
+        *_heading(answer, best),
         *([answer.elsewhere.sentence()] if answer.elsewhere else []),
         "",
         _table(answer, best),
@@ -229,7 +238,7 @@ def _best(answer: Answer, best: Choice) -> list[Part]:
 
 
 def _installing(answer: Answer) -> list[str]:
-    """How to install the kernels of the first sentence; no line for what torch alone runs, and for kernels that are not known here."""
+    """How to install the kernels of the heading; no line for what torch alone runs, and for kernels that are not known here."""
     wanted: dict[str, list[str]] = {}
     pair = (answer.pair.forward, answer.pair.backward) if answer.pair else ()
     for label in (*pair, *(choice.kernel for choice in answer.choices if choice is answer.best or choice.as_good)):
