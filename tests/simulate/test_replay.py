@@ -10,6 +10,7 @@ from longca.errors import LongcaError
 from longca.kernels.base import Case
 from longca.parallel import registry
 from longca.parallel.comm.trace import Event
+from longca.parallel.method import Plan
 from longca.results.metrics import flops
 from longca.results.record import Pass
 from longca.simulate.cluster import Algorithm, Cluster, Compute, Links, Operations
@@ -168,6 +169,28 @@ def test_programs_recorded_in_other_processes_are_the_same(monkeypatch: pytest.M
     monkeypatch.setattr(programs, "PART", 2)
     monkeypatch.setattr(forked, "cores", lambda: 2)
     assert programs.Programs.of(plan).ranks == here.ranks
+
+
+def test_the_kernel_is_asked_about_each_kind_of_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All steps of a ring are alike under a full mask. Gathered keys are another call on each rank: of many ranks it is asked about those
+    recorded here."""
+    from longca.simulate import forked, programs
+
+    def asked(plan: Plan) -> set[str]:
+        return {call.mask_digest for call in programs.Programs.of(plan).calls()}
+
+    mask, case = masks.causal(512), Case(512, 512, 4, 2, 64, 64, "bf16", "cuda")
+    assert len(asked(registry.plan("ring_p2p", masks.full(512), case, 8))) == 1
+    plan = registry.plan("ring_allgather", mask, case, 8)
+    first_keys = [mask.rows(rows).cols([(0, rows[-1][1])]).digest for rows in plan.shards]
+    assert asked(plan) == set(first_keys)
+    monkeypatch.setattr(programs, "MANY_RANKS", 4)
+    monkeypatch.setattr(programs, "PART", 2)
+    monkeypatch.setattr(programs, "RANKS_HERE", 3)
+    monkeypatch.setattr(forked, "cores", lambda: 2)
+    assert asked(plan) == {first_keys[rank] for rank in (0, 3, 6, 7)}
+    monkeypatch.setattr(programs, "MOST_CALLS", 2)
+    assert len(asked(plan)) == 2
 
 
 def test_results_of_forked_processes_come_in_order_and_errors_arrive(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -324,8 +324,8 @@ def test_a_dtype_that_cannot_reach_the_speed_of_the_cluster_is_refused(capsys: C
         assert main([*common, "--dtype", dtype]) == 2
         assert f"does not reach with {dtype}; give --dtype bf16 or fp16" in capsys.readouterr().err
     assert main([*common, "--dtype", "fp16"]) == 0
-    assert main([*common, "--dtype", "fp32", "--constant", "compute.forward_tflops=50"]) == 0
-    assert main(["plan", *common[1:], "--dtype", "fp32"]) == 0
+    assert main([*common, "--dtype", "fp32", "--kernels", "torch", "--constant", "compute.forward_tflops=50"]) == 0
+    assert main(["plan", *common[1:], "--dtype", "fp32", "--kernels", "torch"]) == 0
     capsys.readouterr()
     assert main([*common, "--dtype", "fp32", "--cluster", "cpu-gloo", "--json"]) == 0
     (row,) = lines(capsys)
@@ -339,6 +339,44 @@ def test_one_kernel_runs_on_all_ranks(capsys: Captured) -> None:
     assert "methods are compared on one kernel, and --kernels has 2; give one." in capsys.readouterr().err
     assert main([*common, "--kernels", "torch"]) == 0
     assert "--kernels changes memory and copies only." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", ["plan", "simulate"])
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--masks", "uniform_block", "--kernels", "fa3"], "fa3: fa3 takes masks made of bands, not block patterns"),
+        (["--masks", "causal", "--kernels", "block_triton"], "block_triton: block_triton takes block patterns, not masks made of bands"),
+        (["--masks", "causal_document", "--kernels", "sdpa:flash"], "sdpa:flash: sdpa:flash takes only full masks on cuda"),
+        (["--masks", "share_question", "--kernels", "fa3"], "fa3: fa3 cannot take this mask: it is not documents in a row"),
+        (["--masks", "causal", "--head-dim", "512"], "fa4: fa4 cannot do head size 512/512"),
+        (["--masks", "causal", "--head-dim", "192/128", "--passes", "bwd"], "fa4: fa4 has no backward for grouped heads"),
+    ],
+)
+def test_what_the_kernel_cannot_do_is_refused_with_its_reason(verb: str, arguments: list[str], reason: str, capsys: Captured) -> None:
+    common = [verb, "--per-gpu", "1K", "--gpus", "4", "--methods", "ulysses", "--passes", "fwd"]
+    assert main([*common, *arguments]) == 2
+    shown = capsys.readouterr().out
+    assert f": ulysses cannot use the kernel {reason}" in shown
+    assert "changes memory and copies only" not in shown
+
+
+def test_a_kernel_that_can_do_a_part_of_the_methods(tmp_path: Path, capsys: Captured) -> None:
+    """On causal masks, fa3 takes the steps of a ring, but not the rows of a rank over the gathered keys."""
+    command = ["simulate", *SMALL[:-1], "causal", "--gpus", "4", "--methods", "ring_p2p,ring_allgather", "--kernels", "fa3"]
+    assert main([*command, "--passes", "fwd", "--json", "--out", str(tmp_path)]) == 0
+    ring, gathered = lines(capsys)
+    assert (ring["status"], gathered["status"]) == ("ok", "unsupported")
+    assert "for a part of the mask, 1024 queries and 4096 keys: fa3 cannot take this mask" in str(gathered["reason"])
+    assert [record.reason for record in read_all((tmp_path,)).records] == ["", gathered["reason"]]
+    assert main([*command[:-1], "best", "--passes", "fwd"]) == 0  # it chooses kernels that a cluster has, and not those of this machine
+
+
+def test_a_kernel_runs_on_the_devices_of_the_cluster(capsys: Captured) -> None:
+    common = ["simulate", *SMALL, "--gpus", "2", "--methods", "ulysses", "--passes", "fwd", "--cluster", "cpu-gloo", "--dtype", "fp32"]
+    assert main([*common, "--kernels", "fa3"]) == 2
+    assert "ulysses cannot use the kernel fa3: fa3 runs on cuda only" in capsys.readouterr().out
+    assert main([*common, "--kernels", "sdpa:flash"]) == 0
 
 
 def test_grids_that_are_refused_for_one_reason_share_a_line(capsys: Captured) -> None:

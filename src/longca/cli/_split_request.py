@@ -24,7 +24,9 @@ def add_request_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--per-gpu", metavar="S", help="tokens of each GPU instead, such as 8K (the default)")
     parser.add_argument("--masks", metavar="A,B", help="names, files or expressions, as in `longca run` (default causal)")
     parser.add_argument("--methods", metavar="A,B", help="context-parallel methods, or all (default)")
-    parser.add_argument("--kernels", metavar="NAME", help="the kernel that every rank runs (default: fa4); it affects memory and copies")
+    parser.add_argument(
+        "--kernels", metavar="NAME", help="the kernel that every rank runs (default: fa4); it affects memory, copies and what is refused"
+    )
     parser.add_argument("--heads", metavar="Q:KV", help="query and KV heads (default 64:8)")
     parser.add_argument("--head-dim", dest="head_dims", metavar="D", help="head size (default 128)")
     parser.add_argument("--dtype", dest="dtypes", metavar="T", help="bf16 (default), fp16 or fp32")

@@ -132,9 +132,10 @@ def _simulate(args: argparse.Namespace, name: str, cluster: Cluster) -> int:
             write_over(f"{len(results)} of {total} cells are simulated" if len(results) < total else "")
             if args.json:
                 print(json.dumps(_as_dict(result, name, cluster)), flush=True)
+    answered = any(result.prediction is not None for result in results)
     if not args.json:
         _show(results, name, cluster)
-        if args.kernels:
+        if args.kernels and answered:
             print("Attention has the cluster's speed with every kernel; --kernels changes memory and copies only.")
         if args.best:
             print("\n" + "\n".join(best.explain(group) for group in best.contests(results)))
@@ -143,7 +144,7 @@ def _simulate(args: argparse.Namespace, name: str, cluster: Cluster) -> int:
     if args.out:
         records = run.write(request, name, cluster, results, Path(args.out), lambda text: print(f"longca: {text}", file=sys.stderr))
         print(f"{len(records)} simulated records are in {args.out}.", file=sys.stderr)
-    return 0 if any(result.prediction is not None for result in results) else Refused.exit_code
+    return 0 if answered else Refused.exit_code
 
 
 def _as_dict(result: Simulated, name: str, cluster: Cluster) -> dict[str, Any]:

@@ -187,10 +187,17 @@ def is_ours(kernel: Kernel) -> bool:
     return type(kernel) in _own().values()
 
 
+def runs_on(kernel: Kernel, device: str) -> Answer:
+    """Whether it is made for this kind of device, whatever this machine has."""
+    if device in kernel.devices:
+        return Yes()
+    return No(f"runs on {' and '.join(kernel.devices)} only" + (f"; there: {kernel.getting}" if kernel.getting else ""))
+
+
 def available(kernel: Kernel, device: str) -> Answer:
     """Whether its package is installed and this device can run it."""
-    if device not in kernel.devices:
-        return No(f"runs on {' and '.join(kernel.devices)} only" + (f"; there: {kernel.getting}" if kernel.getting else ""))
+    if isinstance(answer := runs_on(kernel, device), No):
+        return answer
     missing = [module for module in kernel.modules if code_version.module_path(module) is None]
     if missing:
         return No(kernel.getting or f"needs {', '.join(missing)}")

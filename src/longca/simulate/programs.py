@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from random import Random
 
+from longca.bench.plan.cell import Cell
+from longca.errors import Refused
+from longca.parallel.comm.base import AttentionCall
 from longca.parallel.comm.trace import Event
+from longca.parallel.kernel_requirements import refuse_calls
 from longca.parallel.method import Plan
 from longca.parallel.recording import RankProgram, mirrored, record, twin_of
 from longca.results.record import Pass
 from longca.simulate.forked import MANY_RANKS, map_forked
+from longca.simulate.request import plan_job
 
 PART = 16  # ranks that a process records at once
+RANKS_HERE = 8  # of many ranks, those that this process records itself, so that it has the masks of their calls
+MOST_CALLS = 128  # of a plan, that its kernel is asked about: with documents, the answer to one takes milliseconds
 
 
 @dataclass(frozen=True)
@@ -40,15 +48,42 @@ class Programs:
         """Bytes that each rank holds at most, inputs included."""
         return [rank.forward_peak if pass_ is Pass.FWD else rank.peak for rank in self.ranks]
 
+    def calls(self) -> list[AttentionCall]:
+        """Returns attention calls of each kind, at most `MOST_CALLS`: of calls with the same numbers the first and the last one, as one
+        may be the mirror image of the other."""
+        events = (event for rank in self.ranks for event in rank.forward + rank.backward)
+        calls = [event.call for event in events if event.call is not None and event.call.make_mask is not None]
+        last = {_numbers(call): call for call in calls}
+        first = {_numbers(call): call for call in reversed(calls)}
+        kinds = list({id(call.make_mask): call for numbers in last for call in (first[numbers], last[numbers])}.values())
+        return kinds if len(kinds) <= MOST_CALLS else Random(0).sample(kinds, MOST_CALLS)
+
+
+def record_job(cells: Sequence[Cell]) -> Programs | Refused:
+    """Returns the programs of a job, or why there are none: no method or kernel is simulated that a run would refuse."""
+    try:
+        programs = Programs.of(plan_job(cells))
+        refuse_calls(programs.plan, programs.calls())
+    except Refused as refusal:
+        return refusal
+    return programs
+
+
+def _numbers(call: AttentionCall) -> tuple[int, ...]:
+    """What tells calls apart, as far as it can be told without their masks."""
+    return call.area, call.rows, call.keys, call.tiles, call.heads_q, call.heads_kv
+
 
 def _record(plan: Plan, ranks: Sequence[int]) -> list[RankProgram]:
     """Returns the programs of these ranks; many are recorded on all cores."""
     if plan.ranks < MANY_RANKS:
         return [record(plan, rank) for rank in ranks]
-    first = record(plan, ranks[0])  # what all ranks share is made here, once
-    parts = [ranks[start : start + PART] for start in range(1, len(ranks), PART)]
+    spread = {*ranks[:: -(-len(ranks) // RANKS_HERE)], ranks[-1]}
+    here = [record(plan, rank) for rank in sorted(spread)]  # what all ranks share is made with the first, once
+    others = [rank for rank in ranks if rank not in spread]
+    parts = [others[start : start + PART] for start in range(0, len(others), PART)]
     recorded = map_forked(lambda part: [record(plan, rank) for rank in part], parts)
-    return [first, *(program for part in recorded for program in part)]
+    return [*here, *(program for part in recorded for program in part)]
 
 
 def sent(events: Iterable[Event]) -> int:

@@ -18,7 +18,6 @@ from longca.bench.plan.suite import Suite, check
 from longca.errors import BadInput, Refused, Unavailable
 from longca.kernels import registry as kernels
 from longca.kernels.base import Case
-from longca.masks import AnyMask
 from longca.parallel import registry
 from longca.parallel.grid import Grid, divisors
 from longca.parallel.method import Method, Plan
@@ -105,13 +104,12 @@ def jobs_of(cells: Sequence[Cell]) -> list[list[Cell]]:
     return list(jobs.values())
 
 
-def plan_job(cells: Sequence[Cell]) -> tuple[AnyMask, Plan | Refused]:
-    """The mask of a job, and its plan or why there is none."""
-    mask = mask_of(cells[0].problem)
+def plan_job(cells: Sequence[Cell]) -> Plan:
+    """The plan of a job; raises Refused where there is none."""
     try:
-        plan = plan_of(cells[0], mask, cells[0].grad)
-    except (Refused, Unavailable) as error:
-        return mask, Refused(str(error))
+        plan = plan_of(cells[0], mask_of(cells[0].problem), cells[0].grad)
+    except Unavailable as error:
+        raise Refused(str(error)) from error
     if plan.method.peer:
-        return mask, Refused(f"{plan.method.name} calls torch.distributed itself, so what it sends cannot be recorded.")
-    return mask, plan
+        raise Refused(f"{plan.method.name} calls torch.distributed itself, so what it sends cannot be recorded.")
+    return plan

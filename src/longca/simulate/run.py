@@ -22,8 +22,8 @@ from longca.results.record import Environment, Outcome, Record, Status, Times
 from longca.simulate.cluster import Cluster
 from longca.simulate.forked import MANY_RANKS, cores, map_forked
 from longca.simulate.predict import Prediction, predict
-from longca.simulate.programs import Programs
-from longca.simulate.request import Request, jobs_of, plan_job
+from longca.simulate.programs import record_job
+from longca.simulate.request import Request, jobs_of
 
 VERSION = "simulator"  # the name under which a record's versions have the model
 MODEL = "2"  # raise it when predictions change
@@ -81,10 +81,9 @@ def _length(job: Job) -> int:
 def simulate_job(job: Job) -> list[Simulated]:
     """The passes of one plan."""
     cells, cluster, watched = job
-    _, plan = plan_job(cells)
-    if isinstance(plan, Refused):
-        return [Simulated(cell, Outcome(status=Status.UNSUPPORTED, reason=str(plan)), None) for cell in cells]
-    programs = Programs.of(plan)
+    programs = record_job(cells)
+    if isinstance(programs, Refused):
+        return [Simulated(cell, Outcome(status=Status.UNSUPPORTED, reason=str(programs)), None) for cell in cells]
 
     def simulated(cell: Cell) -> Simulated:
         most = max(programs.peaks(cell.pass_))
@@ -94,7 +93,7 @@ def simulate_job(job: Job) -> list[Simulated]:
         prediction = predict(programs, cluster, cell.pass_, watched)
         return Simulated(cell, _outcome(prediction, cluster, cell), prediction)
 
-    return list(map(simulated, cells) if plan.ranks < MANY_RANKS else map_forked(simulated, cells))
+    return list(map(simulated, cells) if programs.plan.ranks < MANY_RANKS else map_forked(simulated, cells))
 
 
 def _outcome(prediction: Prediction, cluster: Cluster, cell: Cell) -> Outcome:

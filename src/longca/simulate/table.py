@@ -10,8 +10,8 @@ from longca.bench.plan.cell import Cell
 from longca.errors import Refused
 from longca.results.metrics import imbalance
 from longca.results.record import Pass
-from longca.simulate.programs import Programs, messages, pairs, sent_by_link
-from longca.simulate.request import Request, jobs_of, plan_job
+from longca.simulate.programs import Programs, messages, pairs, record_job, sent_by_link
+from longca.simulate.request import Request, jobs_of
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,10 @@ class Row:
 
 def rows(request: Request) -> Iterator[Row]:
     for cells in jobs_of(request.cells()):
-        _, plan = plan_job(cells)
-        if isinstance(plan, Refused):
-            yield from (Row(*_names(cell), refusal=str(plan)) for cell in cells)
+        programs = record_job(cells)
+        if isinstance(programs, Refused):
+            yield from (Row(*_names(cell), refusal=str(programs)) for cell in cells)
             continue
-        programs = Programs.of(plan)
         for cell in cells:
             yield _row(cell, programs, request.per_node)
 

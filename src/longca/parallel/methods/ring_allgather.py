@@ -29,6 +29,9 @@ class RingAllgather(Method):
 
     def program(self, plan: Plan, comm: Comm) -> Program:
         from longca.parallel.primitives.gather import Gather
+        from longca.parallel.primitives.local import Local
 
-        heads, crosses_nodes = (0, plan.case.heads_q), plan.crosses_nodes(range(comm.size))
-        return Gather(plan.local_kernel(comm), comm, plan.mask, plan.shards, heads, crosses_nodes)
+        kernel, heads = plan.local_kernel(comm), (0, plan.case.heads_q)
+        if comm.size == 1:
+            return Local(kernel, plan.mask, plan.rows(0), heads)  # all keys are here: there is nothing to gather, and nothing to copy
+        return Gather(kernel, comm, plan.mask, plan.shards, heads, plan.crosses_nodes(range(comm.size)))
