@@ -4,14 +4,14 @@
 #
 #   tools/campaign.sh OUT [PART...]
 #
-# Without parts it runs, in this order: tests clock settling lists compile kernels magi long seeds shapes equal sparse selected parallel
-# best ranks alarms. `check` has those of the tests that are about the check. STOP_AFTER=S ends each grid after S seconds (exit code 3: not
-# complete). `longca merge results/<device>/NAME OUT/NAME --pack` keeps a grid. The longer lengths go to the journal of the paper's grid.
+# Without parts it runs, in this order: tests clock settling lists compile kernels magi long seeds shapes equal windows sparse selected
+# parallel best ranks energy alarms. `check` has those of the tests that are about the check; `again` measures 32K tokens of the paper's grid a
+# second time. STOP_AFTER=S ends each grid after S seconds (exit code 3: not complete). `longca merge results/<device>/NAME OUT/NAME --pack` keeps a grid. The longer lengths go to the journal of the paper's grid.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=${1:?give a folder for the results: tools/campaign.sh OUT [PART...]}
 shift
-parts=${*:-tests clock settling lists compile kernels magi long seeds shapes equal sparse selected parallel best ranks alarms}
+parts=${*:-tests clock settling lists compile kernels magi long seeds shapes equal windows sparse selected parallel best ranks energy alarms}
 stop=${STOP_AFTER:+--stop-after $STOP_AFTER}
 export PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
 python=${PYTHON:-python3}
@@ -28,6 +28,8 @@ kernels()  { $longca run paper-kernel --out "$out/paper-kernel" $stop; }
 long()     { $longca run paper-kernel --kernels $near --seqlens 64K,96K,128K $settled --out "$out/paper-kernel" $stop; }
 seeds()    { $longca run paper-kernel --kernels $nearest --masks $documents --seqlens 8K,32K,128K --seeds 5 $settled --out "$out/seeds" $stop; }
 equal()    { $longca run paper-kernel --kernels $nearest,fa4:native,cudnn --seqlens 32K --heads 64:64 $settled --out "$out/equal-heads" $stop; }
+again()    { $longca run paper-kernel --kernels $near --seqlens 32K --clock warmup_s=.15,budget_s=.6 --out "$out/again" $stop; }
+energy()   { $longca run paper-kernel --kernels $near --masks causal_document,causal --seqlens 32K --energy 1 $settled --out "$out/energy" $stop; }
 best()     { $python benchmarks/best_of_all.py --out "$out/best_of_all.jsonl" $stop; }
 ranks()    { $python benchmarks/ranks_on_one_gpu.py --out "$out/ranks_on_one_gpu.jsonl"; }
 alarms()   { $python benchmarks/compare_false_alarms.py --out "$out/alarms"; }
@@ -57,6 +59,16 @@ shapes() {
             $longca run paper-kernel --kernels "${kernels_masks% *}" --masks "${kernels_masks#* }" --seqlens 8K,32K,128K \
                 --heads "${shape%%+*}" --head-dim "${shape#*+}" $settled --out "$out/model-shapes" $stop || failed=$?
         done
+    done
+    return $failed
+}
+
+# Windows between which those of models lie.
+windows() {
+    local failed=0 w
+    for w in 128 512 4096; do
+        $longca run paper-kernel --kernels fa3,fa4:native,fa4:bands,band_cute,cudnn_flex:rows --masks sliding_window_causal --set w=$w \
+            --seqlens 8K,32K $settled --out "$out/windows" $stop || failed=$?
     done
     return $failed
 }

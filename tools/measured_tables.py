@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Sequence
 from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from statistics import median
 
@@ -22,7 +23,9 @@ ROOT = Path(__file__).parents[1]
 PASSES = (Pass.FWD, Pass.BWD)
 LENGTHS = (8192, 16384, 32768, 65536)
 WITH_LONGEST = (*LENGTHS, 131072)
+MAGI_LENGTHS = (4096, *WITH_LONGEST)
 LONG, POWERED = 32768, 65536  # at the second, all kernels have the power of the moment
+SPARSE_LENGTHS = (16384, 32768)  # of block patterns with all ratios
 PUBLISHED = ("fa2", "fa3", "cudnn", "flex", "flashmask", "sdpa", "ffa")
 OURS = {"fa2": "fa2:torch", "flashmask": "", "sdpa": "sdpa:cudnn", "ffa": ""}  # by the published name; empty: not in the journal
 PEERS, WITHOUT_IDEAS = ("fa4", "fa4:bands", "fa3", "cudnn_flex"), "the fastest without them"  # in backward_ideas.jsonl
@@ -55,30 +58,27 @@ def fastest_of(ranking: Ranking) -> str:
     return f"{best.line}{f', {len(others)} more' if others else ''} {speed}"
 
 
-def fastest() -> str:
+def fastest(name: str, lengths: Sequence[int]) -> str:
     """The fastest kernels per mask and length: forward, then backward; kernels that are as fast stand beside it."""
     cells: dict[tuple[str, Pass, int], str] = {}
-    for contest, own in contests(named("h200/paper-kernel")).items():
+    for contest, own in contests(named(name)).items():
         ranking = rank_rows(own)
-        if ranking.best and contest.seqlen in WITH_LONGEST:
+        if ranking.best:
             cells[contest.problem, contest.pass_, contest.seqlen] = fastest_of(ranking)
-    table = [
-        [mask, pass_.value, *(cells.get((mask, pass_, n), "") for n in WITH_LONGEST)]
-        for mask in _masks("h200/paper-kernel")
-        for pass_ in PASSES
-    ]
-    return markdown_table(["mask", "pass", *map(format_size, WITH_LONGEST)], table)
+    table = [[mask, pass_.value, *(cells.get((mask, pass_, n), "") for n in lengths)] for mask in _masks(name) for pass_ in PASSES]
+    return markdown_table(["mask", "pass", *map(format_size, lengths)], table)
 
 
-def published() -> str:
-    """Published H100 figures, and ours on the H200 below them."""
-    theirs = {(row["mask"], row["kernel"], row["pass"]): row for row in _published() if int(row["seqlen"]) == LONG}
-    ours = {(r.mask, r.label, r.pass_.value): r for r in _timed("h200/paper-kernel") if r.seqlen == LONG}
+def published(seqlen: int) -> str:
+    """Published H100 figures, and ours on the H200 below them, of the passes that were published."""
+    theirs = {(row["mask"], row["kernel"], row["pass"]): row for row in _published() if int(row["seqlen"]) == seqlen}
+    ours = {(r.mask, r.label, r.pass_.value): r for r in _timed("h200/paper-kernel") if r.seqlen == seqlen}
+    passes = [pass_ for pass_ in PASSES if any(own == pass_.value for _, _, own in theirs)]
     table = []
     for mask in dict.fromkeys(mask for mask, _, _ in theirs):
-        own = {kernel: [ours.get((mask, OURS.get(kernel, kernel), pass_.value)) for pass_ in PASSES] for kernel in PUBLISHED}
-        beyond = [max((ours[mask, name, p.value] for name in BEYOND if (mask, name, p.value) in ours), key=_speed) for p in PASSES]
-        table.append([mask, "H100", *(_theirs([theirs[mask, kernel, p.value] for p in PASSES]) for kernel in PUBLISHED), ""])
+        own = {kernel: [ours.get((mask, OURS.get(kernel, kernel), pass_.value)) for pass_ in passes] for kernel in PUBLISHED}
+        beyond = [max((ours[mask, name, p.value] for name in BEYOND if (mask, name, p.value) in ours), key=_speed) for p in passes]
+        table.append([mask, "H100", *(_theirs([theirs[mask, kernel, p.value] for p in passes]) for kernel in PUBLISHED), ""])
         table.append(["", "H200", *(_both(own[kernel]) for kernel in PUBLISHED), " / ".join(f"{r.label} {figure(r)}" for r in beyond)])
     return markdown_table(["mask", "", *PUBLISHED, "best newer kernel"], table)
 
@@ -127,17 +127,16 @@ def sparse_pays() -> str:
     """How many times as fast as the dense mask block patterns are, and the kept ratio at which they would be as fast."""
     timed = [record for record in _timed("h200/paper-sparse") if record.pattern_source == "random"]
     table = []
-    for heads_kv in (8, 64):
-        for pass_ in PASSES:
-            mine = [r for r in timed if r.heads_kv == heads_kv and r.pass_ is pass_]
-            dense = min(r.times.median for r in mine if r.mask == "full")
-            for size in (64, 128):
-                uniform = [r for r in mine if r.mask == "uniform_block" and r.params["b"] == size]
-                best = {ratio: min((r for r in uniform if r.params["ratio"] == ratio), key=_ms) for ratio in (0.2, 0.5, 0.8)}
-                gains = [f"{dense / best[ratio].times.median:.2f} {best[ratio].label}" for ratio in best]
-                even = _even({ratio: record.times.median for ratio, record in best.items()}, dense)
-                table.append([f"64:{heads_kv}", pass_.value, str(size), *gains, f"{even:.2f}"])
-    return markdown_table(["heads", "pass", "block", "kept .2", "kept .5", "kept .8", "even at"], table)
+    for seqlen, heads_kv, pass_ in product(SPARSE_LENGTHS, (8, 64), PASSES):
+        mine = [r for r in timed if (r.seqlen, r.heads_kv, r.pass_) == (seqlen, heads_kv, pass_)]
+        dense = min(r.times.median for r in mine if r.mask == "full")
+        for size in (64, 128):
+            uniform = [r for r in mine if r.mask == "uniform_block" and r.params["b"] == size]
+            best = {ratio: min((r for r in uniform if r.params["ratio"] == ratio), key=_ms) for ratio in (0.2, 0.5, 0.8)}
+            gains = [f"{dense / best[ratio].times.median:.2f} {best[ratio].label}" for ratio in best]
+            even = _even({ratio: record.times.median for ratio, record in best.items()}, dense)
+            table.append([format_size(seqlen), f"64:{heads_kv}", pass_.value, str(size), *gains, f"{even:.2f}"])
+    return markdown_table(["tokens", "heads", "pass", "block", "kept .2", "kept .5", "kept .8", "even at"], table)
 
 
 def _even(ms: dict[float, float], dense: float) -> float:
@@ -175,6 +174,18 @@ def energy() -> str:
         table.append([mask, *cells])
     head = ["fastest", "mJ", "W"]
     return markdown_table(["mask", *(f"{p.value}: {name}" for p in PASSES for name in head)], table)
+
+
+def energy_measured() -> str:
+    """Measured joules of a call beside the estimate of the other table."""
+    with (ROOT / "results/h200/energy.csv").open() as file:
+        cells = [row for row in csv.DictReader(file) if row["joules"]]
+    table = []
+    for row in cells:
+        joules, estimate = float(row["joules"]), float(row["watts"]) * float(row["ms_median"]) / 1e3
+        label = ":".join(filter(None, (row["kernel"], row["variant"])))
+        table.append([row["mask"], row["pass"], label, format_figure(joules), format_figure(estimate), f"{joules / estimate:.2f}"])
+    return markdown_table(["mask", "pass", "kernel", "J, measured", "J, power times time", "ratio"], table)
 
 
 def methods(name: str) -> str:
@@ -277,8 +288,10 @@ def _idea(label: str, ran: str) -> str:
 
 
 TABLES = {
-    "fastest": fastest, "published": published, "artefacts": artefacts, "peers": peers, "sparse-pays": sparse_pays,
-    "planning": planning, "energy": energy, "methods": partial(methods, "simulated/h100-ib"),
+    "fastest": partial(fastest, "h200/paper-kernel", WITH_LONGEST), "fastest-magi": partial(fastest, "h200/magi-kernel", MAGI_LENGTHS),
+    "published": partial(published, LONG), "published-8k": partial(published, 8192), "artefacts": artefacts, "peers": peers,
+    "sparse-pays": sparse_pays,
+    "planning": planning, "energy": energy, "energy-measured": energy_measured, "methods": partial(methods, "simulated/h100-ib"),
     "methods-magi": partial(methods, "simulated/h100-ib-magi"), "simulation-error": simulation_error, "nearest-answers": nearest_answers,
     "backward-ideas": partial(backward_ideas, "2f057a9"), "backward-joined": partial(backward_ideas, "4b5028f"),
     "backward-documents": partial(backward_ideas, "b4cfb00"), "backward-finished": partial(backward_ideas, "81936c1"),

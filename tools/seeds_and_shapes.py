@@ -13,10 +13,11 @@ from measured_tables import PASSES, fastest_of, in_order, marked, named
 from longca.results.naming import Contest, Row, contests
 from longca.results.ranking import Ranking, Standing, rank_rows
 from longca.results.record import Pass, Record, Status
-from longca.results.tables import markdown_table
+from longca.results.tables import format_figure, markdown_table
 from longca.text import format_dims, format_heads, format_size
 
 SEEDS, SHAPES, EQUAL, PAPER = "h200/seeds", "h200/model-shapes", "h200/equal-heads", "h200/paper-kernel"
+WINDOWS, WINDOW_MASK, USUAL_WINDOW = "h200/windows", "sliding_window_causal", 1024
 KEYS = (512, 1024, 2048, 4096, 8192)  # bounds of keys that a query sees on average
 SHORT = 8192
 
@@ -123,6 +124,27 @@ def equal_heads() -> str:
     return markdown_table(["mask", "pass", "64:8", "64:64", "speed over that of 64:8", "the fastest kernel of 64:8, with 64:64"], table)
 
 
+def windows() -> str:
+    """Per pass and length the fastest kernels by the window, and milliseconds of the fastest."""
+    found: dict[tuple[Pass, int], dict[int, Ranking]] = {}
+    for row_set in (named(WINDOWS), [row for row in named(PAPER) if row.record.mask == WINDOW_MASK]):
+        for contest, own in contests(row_set).items():
+            window = int(own[0].record.params.get("w", USUAL_WINDOW))
+            found.setdefault((contest.pass_, contest.seqlen), {})[window] = rank_rows(own)
+    sizes = sorted({window for own in found.values() for window in own})
+    table = [
+        [pass_.value, format_size(seqlen), *(_with_ms(own[window]) for window in sizes)]
+        for (pass_, seqlen), own in sorted(found.items(), key=lambda item: (PASSES.index(item[0][0]), item[0][1]))
+        if own.keys() == set(sizes)
+    ]
+    return markdown_table(["pass", "tokens", *(f"w={window}" for window in sizes)], table)
+
+
+def _with_ms(ranking: Ranking) -> str:
+    """The fastest kernel with its speed, and its time."""
+    return f"{fastest_of(ranking)}, {format_figure(ranking.standings[0].ms)} ms"
+
+
 def _at_least(share: float) -> str:
     """Two digits, not rounded up."""
     return f"{math.floor(100 * share) / 100:.2f}"
@@ -177,4 +199,5 @@ def _name(shape: Sequence[int]) -> str:
 
 TABLES = {
     "seeds": documents, "seeds-by-keys": by_keys, "shapes": shapes, "shapes-against": against_usual, "equal-heads": equal_heads,
+    "windows": windows,
 }  # fmt: skip

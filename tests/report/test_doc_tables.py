@@ -165,11 +165,11 @@ def test_what_follows_from_the_dense_kernels_is_what_the_journal_says() -> None:
     assert f"at {min(flex):.2f} to {max(flex):.2f} of the fastest kernel's speed" in measured_page()
     bands = {cell: row["fa4:bands"] / best(row, ANY_BAND[1:]) for cell, row in long.items() if not any(name in row for name in NATIVE)}
     backward = [ratio for cell, ratio in bands.items() if cell[2] == "bwd"]
-    assert min(backward) > 1 / 1.04
-    assert max(backward) < 1.04
+    assert min(backward) > 1 / 1.05
+    assert max(backward) < 1.05
     fastest = 1 / min(ratio for cell, ratio in bands.items() if cell[2] == "fwd")
     assert (
-        f"their backwards are within 4 % of each other. In the forward `cudnn_flex` is up to {fastest:.2f} times as fast" in measured_page()
+        f"their backwards are within 5 % of each other. In the forward `cudnn_flex` is up to {fastest:.2f} times as fast" in measured_page()
     )
     masks = {cell[0] for cell in grid}
     backward = [max(grid[mask, 32768, "bwd"].values()) / max(grid[mask, 32768, "fwd"].values()) for mask in masks]

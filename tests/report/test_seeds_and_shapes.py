@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tarfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import correlation, mean, median
@@ -12,16 +11,16 @@ import pytest
 
 from longca import masks
 from longca.bench.plan.workload import model
-from longca.cli import main
 from longca.results.ranking import figure
-from longca.results.reading import Results, read
-from longca.results.record import Record, Status
+from longca.results.reading import read
+from longca.results.record import Record
 
 ROOT = Path(__file__).parents[2]
 CUDNN_FLEX = ("cudnn_flex:rows", "cudnn_flex:documents")
 USUAL, LLAMA, QWEN, SHARE, SMALL, MLA = (64, 8, 128), (32, 8, 128), (40, 8, 128), (8, 1, 128), (16, 16, 64), (128, 128, 192)
 SHORT_DOCUMENTS = ("full_document", "causal_document", "share_question", "causal_blockwise", "prefix_lm_document")
 LONG = (32768, 131072)
+NEAR = ("fa3", "fa4:native", "fa4:varlen", "fa4:bands", "band_cute", "cudnn_flex:rows", "cudnn_flex:documents", "cudnn", "flex")
 
 Kernels = Mapping[str, Record]
 Place = tuple[str, int, str]  # mask, tokens, pass
@@ -32,6 +31,10 @@ Shapes = dict[tuple[Shape, Place], dict[str, Record]]
 
 def page() -> str:
     return " ".join((ROOT / "docs/measured-seeds-and-shapes.md").read_text().split())
+
+
+def listed() -> str:
+    return " ".join((ROOT / "results/h200/README.md").read_text().split())
 
 
 def timed(journal: str) -> list[Record]:
@@ -91,10 +94,11 @@ def test_a_simple_rule_is_as_good(seeds: Seeds) -> None:
         for seqlen in {place[1] for place in seeds}
     }
     rule = f"has at least {said(min(forward))} times the speed of the fastest forward on each of the {len(forward)} masks"
-    own = [said(backward[seqlen]) for seqlen in (8192, 32768)]
+    own = [said(backward[seqlen]) for seqlen in (8192, *LONG)]
     assert rule in page()
-    assert "`band_cute` at least {} times that of the fastest backward at 8K tokens and {} times at 32K".format(*own) in page()
-    assert backward.keys() == {8192, 32768}, "the page names these lengths"
+    shares = "at least {} times that of the fastest backward at 8K tokens, {} times at 32K and {} times at 128K".format(*own)
+    assert f"`band_cute` {shares}" in page()
+    assert backward.keys() == {8192, *LONG}, "the page names these lengths"
 
 
 def ranks(values: Sequence[float]) -> list[float]:
@@ -203,7 +207,7 @@ def fastest_is_light(own: Sequence[Record]) -> float | None:
 
 
 def test_cells_that_may_have_been_sampled_before_the_clock_step() -> None:
-    text = " ".join((ROOT / "results/h200/README.md").read_text().split())
+    text = listed()
     cells = {journal: [record for record in timed(journal) if light(record)] for journal in ("seeds", "model-shapes")}
     counts = " and ".join(f"{len(own)} {'cells ' * (name == 'seeds')}of `{name}`" for name, own in cells.items())
     assert f"{counts} ran at 1,950 MHz or more and under 600 W" in text
@@ -227,7 +231,7 @@ def test_cells_that_may_have_been_sampled_before_the_clock_step() -> None:
 
 
 def test_steps_of_the_clock_during_sampling() -> None:
-    text = " ".join((ROOT / "results/h200/README.md").read_text().split())
+    text = listed()
     counts = []
     for journal in ("seeds", "model-shapes"):
         many = [record for record in timed(journal) if len(record.times.samples) >= 6]
@@ -236,6 +240,10 @@ def test_steps_of_the_clock_during_sampling() -> None:
     (own, of, noisy), (more, of_more, more_noisy) = counts
     assert f"in {own} of {of} and in {more} of {of_more} cells with six or more samples" in text
     assert f"; {noisy} and {more_noisy} of them are marked as noisy" in text
+    paper = [record for record in timed("paper-kernel") if len(record.times.samples) >= 6]
+    steps = [record for record in paper if _slower_at_the_end(record.times.samples) > 1.03]
+    assert f"In {len(steps)} of the {len(paper):,} cells of `paper-kernel` with six or more samples the step occurs" in text
+    assert f"; {sum(bool(record.noisy) for record in steps)} of them are marked as noisy" in text
     equal = [record for record in timed("equal-heads") if len(record.times.samples) >= 6]
     steps = [record for record in equal if _slower_at_the_end(record.times.samples) > 1.03]
     assert f"In `equal-heads` it occurs in {len(steps)} of {len(equal)}, which is marked as noisy" in text
@@ -354,89 +362,53 @@ def test_the_own_backward_with_equal_heads(equal: Mapping[Place, tuple[Kernels, 
     assert f"On the other masks it has at least {said(min(rest))} times the fastest speed" in page()
 
 
-def test_the_list_of_results_has_the_numbers_of_cells() -> None:
-    text = " ".join((ROOT / "results/h200/README.md").read_text().split())
-
-    def counted(records: Sequence[Record]) -> tuple[int, int, int]:
-        measured = sum(record.ok for record in records)
-        unsupported = sum(record.status is Status.UNSUPPORTED for record in records)
-        assert measured + unsupported == len(records)
-        return len(records), measured, unsupported
-
-    seeds, shapes, equal, sparse = (
-        read(ROOT / "results/h200" / name).records for name in ("seeds", "model-shapes", "equal-heads", "paper-sparse")
-    )
-    counts = "of {} cells, {} measured and {} unsupported with the reason, none wrong"
-    assert counts.format(*counted(seeds)) in text
-    assert {record.seqlen for record in seeds} == {8192, 32768}
-    assert counts.format(*counted([record for record in shapes if record.heads_q != 128])) in text
-    assert "{1} cells measured, {2} unsupported".format(*counted([record for record in shapes if record.heads_q == 128])) in text
-    assert counts.format(*counted(equal)) in text
-    selected = [record for record in sparse if record.pattern_source != "random" or record.mask == "causal"]
-    long = [record for record in sparse if record.seqlen > 32768]
-    all_random = "random blocks at 32K, all {} cells: {} measured, {} unsupported with the reason, none wrong"
-    assert all_random.format(*counted([record for record in sparse if record not in selected + long])) in text
-    assert "64K and 128K, {} cells: {} measured, {} unsupported, none wrong".format(*counted(long)) in text
-    assert "Selected blocks and the dense causal mask, {} cells: {} measured, {} unsupported, none wrong".format(*counted(selected)) in text
-
-
-def test_the_list_of_results_has_the_cells_of_later_runs(tmp_path: Path) -> None:
-    text = " ".join((ROOT / "results/h200/README.md").read_text().split())
-    with tarfile.open(ROOT / "results/h200/seeds-128k.tar") as packed:
-        packed.extractall(tmp_path, filter="data")
-    long = read(tmp_path / "seeds")
-    assert main(["merge", str(tmp_path / "both"), str(ROOT / "results/h200/seeds"), str(tmp_path / "seeds")]) == 0
-    both = read(tmp_path / "both").records  # as a campaign goes on with it: all cells of both, and not packed
-    assert len(both) == len(long.records) + len(read(ROOT / "results/h200/seeds").records)
-    assert (tmp_path / "both" / "results.jsonl").exists()
-
-    def of(commit: str, journal: Results) -> int:
-        return sum(journal.environment(record).commit.startswith(commit) for record in journal.records)
-
-    journals = [*(read(ROOT / "results/h200" / name) for name in ("model-shapes", "paper-sparse")), long]
-    first, last = ([of(commit, journal) for journal in journals] for commit in ("384d7cc", "f9eeb65"))
-    assert "`equal-heads`, {} cells of `model-shapes`, {} of `paper-sparse`".format(*first) in text
-    assert "{} cells of `model-shapes`, {} of `paper-sparse`, {} of `seeds-128k.tar`, the other rows".format(*last) in text
-    assert f"{len(long.records)} of 360 cells: all masks but `block_causal_document` with the seeds 0, 1 and 3" in text
-    few = {(record.mask, record.seed) for record in long.records if record.seed not in (0, 1, 3)}
-    assert few == {("full_document", 2)}
-    assert {record.seqlen for record in long.records} == {1 << 17}
-    assert len({record.mask for record in long.records}) == 5
+def test_the_longest_documents_of_the_seeds() -> None:
     longest = [max(masks.build("causal_document", 1 << 17, seed=seed).documents or (0,)) / (1 << 17) for seed in (4, 2)]
-    assert "one document has {:.0f} to {:.0f} % of the tokens with the seeds 2 and 4".format(*(100 * share for share in longest)) in text
+    share = "{:.0f} to {:.0f} % of the tokens".format(*(100 * own for own in longest))
+    assert f"document has {share} with the seeds 2 and 4" in listed()
+    assert f"With the seeds 2 and 4 one document has {share} on all masks but `block_causal_document`" in page()
+    times: dict[tuple[str, str, str], dict[int, float]] = {}
+    for record in timed("seeds"):
+        if record.seqlen == 1 << 17 and record.mask != "block_causal_document":
+            times.setdefault((record.mask, record.label, record.pass_.value), {})[record.seed] = record.times.median
+    most = max(own[long] / own[short] for own in times.values() for long in (2, 4) for short in (0, 1, 3))
+    assert f"a call takes up to {most:.0f} times as long as with the other seeds" in page()
 
 
-def test_the_list_of_results_says_how_noisy_they_are() -> None:
-    text = " ".join((ROOT / "results/h200/README.md").read_text().split())
+def test_what_was_measured_again() -> None:
+    again = [record for record in timed("paper-kernel") if record.seqlen == 32768 and record.label in NEAR]
+    assert f"The {len(again)} cells of `paper-kernel` at 32K with the kernels near the fastest" in listed()
+    assert f"and {sum(bool(record.noisy) for record in again)} of the new ones" in listed()
 
-    def told(records: Sequence[Record]) -> tuple[str, str, str]:
-        """How many are noisy, how much in the middle one and in the worst."""
-        spreads = [100 * (record.times.spread or 0) for record in records if record.noisy]
-        return str(len(spreads)), f"{median(spreads):.1f} %", f"{max(spreads):.1f} %"
 
-    def few(records: Sequence[Record]) -> list[float]:
-        """Milliseconds of those with three or four samples."""
-        return [record.times.median for record in records if len(record.times.samples) < 5]
+def test_other_windows() -> None:
+    usual = [record for record in timed("paper-kernel") if record.mask == "sliding_window_causal"]
+    found: dict[tuple[int, int, str], dict[str, Record]] = {}
+    for record in [*timed("windows"), *usual]:
+        place = int(record.params.get("w", 1024)), record.seqlen, record.pass_.value
+        found.setdefault(place, {})[record.label] = record
 
-    seeds, shapes = timed("seeds"), timed("model-shapes")
-    count, middle, worst = told(seeds)
-    assert f"In `seeds`, {count} of the {len(seeds)} cells with a time are noisy ({middle} in the middle one, {worst} in the worst)" in text
-    assert "in the worst), and none has fewer than five samples. In `model-shapes`" in text
-    assert not few(seeds)
-    count, middle, worst = told(shapes)
-    long = told([record for record in shapes if record.seqlen == LONG[-1]])[0]
-    assert f"In `model-shapes` {count} of {len(shapes)} are noisy ({middle} and {worst}), {long} of them at 128K tokens" in text
-    assert f"and {len(few(shapes))}, of {math.floor(min(few(shapes)))} ms and more, have three or four samples" in text
-    equal, sparse = timed("equal-heads"), timed("paper-sparse")
-    count, middle, worst = told(equal)
-    assert f"In `equal-heads` {count} of {len(equal)} are noisy ({middle} and {worst}), and none has fewer than five samples" in text
-    assert not few(equal)
-    count = told(sparse)[0]
-    assert f"In `paper-sparse`, {count} of {len(sparse)} cells are noisy, and {len(few(sparse))} have three or four samples" in text
+    def fastest(window: int, pass_: str) -> Record:
+        return min(found[window, 32768, pass_].values(), key=lambda record: record.times.median)
+
+    pairs = {pass_: (fastest(128, pass_), fastest(1024, pass_)) for pass_ in ("fwd", "bwd")}
+    forward, backward = (small.times.median / large.times.median for small, large in pairs.values())
+    area = (pairs["fwd"][0].area or 0) / (pairs["fwd"][1].area or 1)
+    assert f"a call takes {forward:.2f} times the time of w=1024 forward at 32K tokens and {backward:.2f} times backward" in page()
+    assert f"with {area:.2f} times the pairs" in page()
+    first = {"fwd": "fa3", "bwd": "band_cute"}
+    behind = {
+        (seqlen, pass_, window): f"{top(kernels) / kernels[first[pass_]].speed:.2f}"
+        for (window, seqlen, pass_), kernels in found.items()
+        if seqlen in (8192, 32768) and kernels[first[pass_]].speed < top(kernels)
+    }
+    assert behind.keys() == {(8192, "fwd", 1024), (8192, "bwd", 4096)}
+    assert f"has {behind[8192, 'fwd', 1024]} times the forward speed of `fa3` with w=1024" in page()
+    assert f"and {behind[8192, 'bwd', 4096]} times the backward speed of `band_cute` with w=4096" in page()
 
 
 def test_the_list_of_results_has_the_plans_that_load_code() -> None:
-    text = " ".join((ROOT / "results/h200/README.md").read_text().split())
+    text = listed()
 
     def plan_ms(journal: str, label: str) -> float:
         return median(record.plan_ms or 0 for record in timed(journal) if record.label == label and record.seqlen == 8192)
