@@ -99,7 +99,7 @@ def test_cut_at_every_byte_it_loads_and_goes_on(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    "damage", [b"{", b"[1, 2]", b'"text"', b"\xff\xfe", b'{"key": "x"}', b'{"schema": 1}', b'{"key": "x", "schema": 1}', b""]
+    "damage", [b"{", b"[1, 2]", b'"text"', b"\xff\xfe", b'{"key": "x"}', b'{"schema": 1}', b'{"key": "x", "schema": 1}']
 )
 def test_a_damaged_line_in_the_middle_is_refused_with_its_number(tmp_path: Path, damage: bytes) -> None:
     path = filled(tmp_path)
@@ -109,6 +109,22 @@ def test_a_damaged_line_in_the_middle_is_refused_with_its_number(tmp_path: Path,
         load(tmp_path)
     with pytest.raises(BadInput, match="line 2 is damaged"):
         Journal(tmp_path)
+
+
+@pytest.mark.parametrize("number", [1, 2, 4])
+@pytest.mark.parametrize("empty", [b"", b"  ", b"\r"])
+def test_an_empty_line_is_refused_with_its_number(tmp_path: Path, number: int, empty: bytes) -> None:
+    path = filled(tmp_path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[: number - 1], empty + b"\n", *lines[number - 1 :]]))
+    message = f"^{path} line {number} is empty; delete that line, every other line is kept.$"
+    with pytest.raises(BadInput, match=message):
+        load(tmp_path)
+    with pytest.raises(BadInput, match=message):
+        Journal(tmp_path)
+    (tmp_path / "masks.jsonl").write_bytes(b"\n")
+    with pytest.raises(BadInput, match=r"masks\.jsonl line 1 is empty"):
+        files.read_masks(tmp_path)
 
 
 def test_blocks_of_lines_read_as_single_lines_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

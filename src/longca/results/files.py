@@ -77,6 +77,8 @@ def _one_by_one(path: Path, lines: bytes, before: int, decoder: LinesDecoder[T])
             entries.append(decoder.line(line))
         except Damaged as damage:
             number = before + len(entries) + 1
+            if not line.strip():
+                raise BadInput(f"{path} line {number} is empty; delete that line, every other line is kept.") from damage
             raise BadInput(f"{path} line {number} is damaged: {damage}; repair or delete that line, every other line is kept.") from damage
     return entries
 

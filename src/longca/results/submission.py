@@ -1,71 +1,50 @@
-"""Journals for publication: what is missing in one, and a packed copy of it without paths and names."""
+"""A packed copy of a journal for publication, without private texts, and the texts in it that its owner should read."""
 
 from __future__ import annotations
 
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 
 from longca.errors import BadInput
 from longca.results import files
+from longca.results.host_names import REMOVED
 from longca.results.journal import CannotWrite, Journal
 from longca.results.merge import pack
+from longca.results.private_text import Cleaner, PrivateText
+from longca.results.publishable import problems
 from longca.results.reading import history, read
-from longca.results.record import AT_FAULT, Environment, Record, Status
-from longca.text import plural
+from longca.results.record import AT_FAULT, Status
+from longca.text import short
 
-NEEDED = ("device", "device_kind", "cpu", "cores", "system", "python", "longca", "packages", "clock", "date")
-NEEDED_ON_GPU = ("driver", "gpu_memory_mib", "power_limit_w")
-FOLDERS_OF_A_PATH = re.compile(r"""(?<![\w:/.\\])(?:~|[A-Za-z]:)?[/\\](?:[^\s'"`:,;()<>|/\\]+[/\\])+""")
-FREE_TEXTS = ("reason", "system", "plugins")  # a private word may be a kernel's name elsewhere
 FAILED = (*AT_FAULT, Status.OOM)
-REMOVED = "…"
-T = TypeVar("T", Record, Environment)
+NO_NAMES = ("backward_kind", "check", "clock", "cpu", "device", "device_kind", "dtype", "level", "limits", "ms", "pass", "status")
+
+
+class FreeText(NamedTuple):
+    """A text that a library or a system wrote, where it stands, and how many cells have it, also with other numbers."""
+
+    place: str
+    text: str
+    cells: int
 
 
 class Submission(NamedTuple):
-    """What was written where, how many cells have a time, how many are wrong or failed, by status, and in how many texts folders and names
-    were removed."""
+    """What was written where, how many cells have a time, how many are wrong or failed, by status, in how many texts private parts were
+    removed, and the free texts that remain, the most likely to have more of them first."""
 
     folder: Path
     home: str  # where it goes in the repository
     timed: int
     failed: dict[Status, int]
     cleaned: int
-
-
-def problems(folder: str | Path) -> list[str]:
-    """Why a journal cannot be published, one sentence each; empty where it can."""
-    results = read(folder)
-    records, environments = results.records, results.environments
-    if not any(record.ok or record.status is Status.DOUBTFUL for record in records):
-        return ["no cell has a time; offer a journal in which something was measured."]
-    found = []
-    if simulated := sum(record.simulated is not None for record in records):
-        found.append(f"{plural(simulated, 'record')} are simulated; offer what was measured.")
-    for record in [record for record in records if record.status is Status.DOUBTFUL][:3]:
-        place = f"{record.label} on {record.mask}, {record.seqlen} tokens, {record.pass_}"
-        found.append(f"the record of {place} cannot be believed: {record.reason}; measure it again.")
-    for name, count in Counter(record.env for record in records if record.env not in environments).items():
-        found.append(
-            f"env.json does not hold the environment {name} of {plural(count, 'record')}; offer the folder as `longca run` wrote it."
-        )
-    for name in dict.fromkeys(record.env for record in records if record.env in environments):
-        if missing := _missing(environments[name]):
-            found.append(f"the environment {name} does not say {', '.join(missing)}; measure with this longca, on a machine that tells it.")
-    if len(devices := {environments[record.env].name for record in records if record.env in environments}) > 1:
-        found.append(f"it holds figures of {len(devices)} devices ({', '.join(sorted(devices))}); offer one journal for each.")
-    return found
-
-
-def _missing(environment: Environment) -> list[str]:
-    needed = NEEDED if environment.on_cpu else NEEDED + NEEDED_ON_GPU
-    return [name for name in needed if getattr(environment, name) in (None, "", {})]
+    texts: list[FreeText]
 
 
 def home(device: str) -> str:
@@ -74,56 +53,107 @@ def home(device: str) -> str:
     return "-".join(word for word in words if word not in ("nvidia", "amd", "intel", "cpu", "processor")) or "other"
 
 
-def prepare(folder: str | Path, out: str | Path, private: Sequence[str] = ()) -> Submission:
-    """Writes a packed copy of a journal to `out`/<device>/<name>, without folders of paths and without the words in `private`."""
+def prepare(
+    folder: str | Path, out: str | Path, private: Sequence[str] = (), keep: Sequence[str] = (), name: str | None = None
+) -> Submission:
+    """Writes a packed copy of a journal to `out`/<device>/<name>, without folders of paths, hosts, accounts and the words in `private`;
+    words in `keep` stay. Raises BadInput, and leaves no copy, if something private remains in it."""
     if found := problems(folder):
         raise BadInput(f"{folder} cannot be submitted: {found[0]}")
-    environments = files.read_environments(folder)
-    records = history(folder)
+    texts = PrivateText(private, keep)
+    environments, masks, records = files.read_environments(folder), files.read_masks(folder).entries, history(folder)
     place = home(environments[records[-1].env].name)
-    target = Path(out) / place / (Path(folder).resolve().name)
+    target = Path(out) / place / _checked_name(name or Path(folder).resolve().name, texts)
     if target.exists():
-        raise BadInput(f"{target} exists; remove it, or give another --out.")
-    clean = Cleaner(private)
+        raise BadInput(f"{target} exists; remove it, or give another --name or --out.")
+    clean = Cleaner(texts, {name for record in records for name in (record.mask, record.kernel, record.asked)})
     try:
         with Journal(target) as journal:
-            for name, environment in environments.items():
-                journal.add_environment(name, clean(environment))
-            for entry in files.read_masks(folder).entries:
-                journal.add_mask(entry)
+            for env, environment in environments.items():
+                journal.add_environment(env, clean(environment))
+            for entry in masks:
+                journal.add_mask(clean(entry))
             for record in records:
                 journal.add(clean(record))
         pack(target)
-    except CannotWrite:
-        shutil.rmtree(target, ignore_errors=True)
+        refuse_private(target, texts)
+    except (CannotWrite, BadInput):
+        _remove(target)
         raise
     written = read(target).records
     failed = Counter(record.status for record in written if record.status in FAILED)
-    return Submission(target, f"results/{place}/{target.name}", sum(record.ok for record in written), dict(failed), clean.changed)
+    timed = sum(record.ok for record in written)
+    return Submission(target, f"results/{place}/{target.name}", timed, dict(failed), clean.changed, free_texts(target))
 
 
-class Cleaner:
-    """Removes the folders of absolute paths from every text, and private words from free texts; counts the texts that change."""
+def _checked_name(name: str, texts: PrivateText) -> str:
+    if not re.fullmatch(r"\w[\w.+-]*", name):
+        raise BadInput(f"{name!r} is no name for the copy; give --name with letters, digits, '-' and '_'.")
+    if remains := texts.remains(name.replace("_", " ")):
+        raise BadInput(f"the copy would be named {name!r}, which holds {remains}; give another one with --name.")
+    return name
 
-    def __init__(self, private: Iterable[str]) -> None:
-        words = "|".join(sorted((re.escape(word) for word in private if len(word) > 2), key=len, reverse=True))
-        self._words = re.compile(rf"(?<![\w-])(?:{words})(?![\w-])") if words else None
-        self.changed = 0
 
-    def __call__(self, value: T) -> T:
-        fields = msgspec.to_builtins(value)
-        return msgspec.convert({name: self._clean(text, name in FREE_TEXTS) for name, text in fields.items()}, type(value))
+def _remove(target: Path) -> None:
+    """Removes a copy, and the folders above that were made for it."""
+    shutil.rmtree(target, ignore_errors=True)
+    with suppress(OSError):  # they hold other copies
+        target.parent.rmdir()
+        target.parent.parent.rmdir()
 
-    def _clean(self, value: Any, free: bool) -> Any:
-        if isinstance(value, str):
-            return self._text(value, free)
-        if isinstance(value, dict):
-            return {key: self._clean(item, free) for key, item in value.items()}
-        return [self._clean(item, free) for item in value] if isinstance(value, list) else value
 
-    def _text(self, text: str, free: bool) -> str:
-        cleaned = FOLDERS_OF_A_PATH.sub("", text)
-        if self._words and free:
-            cleaned = self._words.sub(REMOVED, cleaned)
-        self.changed += cleaned != text
-        return cleaned
+def refuse_private(folder: Path, texts: PrivateText) -> None:
+    """Raises BadInput if a text in the files of a journal, as they lie on the disk, holds a path, a host, an account or a private word."""
+    passed: set[tuple[str, bool]] = set()
+    for file, field, text in _all_texts(folder):
+        words = field not in NO_NAMES
+        if (text, words) in passed:
+            continue
+        if remains := texts.remains(text, words):
+            advice = "rename it and measure again, or give --keep WORD if it is not private"
+            raise BadInput(f"{field!r} in {file} still holds {short(remains, 100)}, so no copy was written; {advice}.")
+        passed.add((text, words))
+
+
+def _all_texts(folder: Path) -> Iterator[tuple[str, str, str]]:
+    """Every text in a journal, keys included, with its file and field."""
+    for name, environment in msgspec.json.decode((folder / files.ENVIRONMENTS).read_bytes()).items():
+        yield files.ENVIRONMENTS, "name", name
+        for field, value in environment.items():
+            yield from ((files.ENVIRONMENTS, field, text) for text in _texts(value))
+    for file in (files.RESULTS, files.MASKS):
+        for block in files.read_blocks(folder / file):
+            for line in msgspec.json.Decoder().decode_lines(block):
+                for field, value in line.items():
+                    yield from ((file, field, text) for text in _texts(value))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from value
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            if not isinstance(item, int | float):
+                yield from _texts(item)
+
+
+def free_texts(folder: Path) -> list[FreeText]:
+    """The free texts of a journal, one of those that differ only in numbers: messages of what failed, the systems and the plugin files,
+    and then the reasons why cells were not tried."""
+    groups: dict[tuple[int, str, str], FreeText] = {}
+    environments = files.read_environments(folder)
+    lines = [(1, "system", environment.system or "", 0) for environment in environments.values()]
+    lines += [(1, "plugin", file, 0) for environment in environments.values() for file in environment.plugins]
+    lines += [
+        (2 if record.status in (Status.SKIPPED, Status.UNSUPPORTED) else 0, record.status.value, record.reason, 1)
+        for record in files.read_results(folder).entries
+    ]
+    for rank, place, text, cells in lines:
+        if text.strip(REMOVED):
+            group = (rank, place, re.sub(r"\d[\d.,]*", "0", text))
+            known = groups.get(group, FreeText(place, text, 0))
+            groups[group] = known._replace(cells=known.cells + cells)
+    return [groups[group] for group in sorted(groups, key=lambda group: (group[0], -groups[group].cells))]
