@@ -91,6 +91,16 @@ def format_size(size: int) -> str:
     return str(size)
 
 
+def format_tokens(count: int) -> str:
+    """'1 token', '8K tokens'."""
+    return f"{format_size(count)} token{'' if count == 1 else 's'}"
+
+
+def slug(name: str) -> str:
+    """A name as a part of a file's name or of a label: small letters, digits and single hyphens."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()
+
+
 def plural(count: int, noun: str) -> str:
     """'1 cell', '2 cells'."""
     return f"{count} {noun}{'' if count == 1 else 's'}"

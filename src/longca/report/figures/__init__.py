@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from longca.results.naming import Row
 from longca.results.points import by_pass, grouped
 from longca.results.record import Status
 from longca.results.shares import compared
+from longca.text import slug
 
 SPEEDS = {  # in which kernels are compared
     "speed": speed.over_length_or_ratio,
@@ -51,12 +51,7 @@ def write_figures(rows: Sequence[Row], folder: str | Path) -> Iterator[Path]:
                 for kind, draw in KINDS.items():
                     figure = draw(speeds if kind in SPEEDS else drawing)
                     if figure is not None:
-                        yield from save(figure, Path(folder) / f"{kind}-{_slug(pass_)}-{_slug(setting.title)}")
-
-
-def _slug(name: str) -> str:
-    """A name as a part of a file's name."""
-    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()
+                        yield from save(figure, Path(folder) / f"{kind}-{slug(pass_)}-{slug(setting.title)}")
 
 
 def _drawn(rows: Iterable[Row]) -> list[str]:
