@@ -40,8 +40,8 @@ def closest(name: str, known: list[str]) -> str:
     return next(iter(get_close_matches(name, known, n=1, cutoff=TYPO)), "")
 
 
-def unknown(kind: str, name: str, known: list[str], listed: bool = False) -> BadInput:
-    """The answer to a name nobody knows: what was meant, or what there is; both if `listed`."""
+def unknown(kind: str, name: str, known: list[str], listed: bool = False, command: str = "") -> BadInput:
+    """The answer to a name nobody knows: what was meant, or what there is; both if `listed`. `command` lists all names."""
     close, names = closest(name, known), f"known are: {', '.join(known)}"
     hint = f"did you mean {close!r}{f' ({names})' if listed else ''}?" if close else f"{names}." if known else "there are none."
-    return BadInput(f"unknown {kind} {name!r}; {hint}")
+    return BadInput(f"unknown {kind} {name!r}; {hint}" + (f" `{command}` lists all." if command else ""))

@@ -268,7 +268,7 @@ def test_many_gpus_and_simulated_records_are_never_mixed(write: Write, capsys: p
     folder = write("simulated", made[2:])
     assert main([*words[:-3], str(folder), "--gpus", "64"]) == NO_RECORD
     said = capsys.readouterr().out
-    assert "there are records with --cluster h100-ib." in said
+    assert "there are records with" not in said
     assert "longca run --kernels all --level cp --nproc 64 --masks causal --seqlens 8K" in said
 
 
@@ -402,16 +402,6 @@ def _empty(folder: Path) -> list[str]:
     return [str(folder / "empty")]
 
 
-def test_records_of_several_devices_need_a_choice(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    folders = [write("a", [kernel("fa4", around(1.0))]), write("b", [kernel("flex", around(2.0), env="x")])]
-    (folders[1] / "env.json").write_text(json.dumps({"x": {"device": "NVIDIA B200"}}))
-    words = ["recommend", "--mask", "causal", "--seqlen", "8K", "--results", *map(str, folders)]
-    assert main(words) == 2
-    assert "records of several devices answer this (NVIDIA B200, NVIDIA H200); choose one with --device" in capsys.readouterr().err
-    assert main([*words, "--device", "b200"]) == 0
-    assert "use flex" in capsys.readouterr().out
-
-
 def test_a_later_record_of_the_same_cell_counts(write: Write) -> None:
     made = [kernel("fa4", around(ms), key=key) for key, ms in (("old torch", 1.0), ("new torch", 2.0))]
     best = answer(write("made", made)).best
@@ -451,9 +441,8 @@ def test_it_is_the_ranking_of_the_shipped_results(pass_: Pass) -> None:
         assert [choice.tflops for choice in found.choices] == [standing.tflops for standing in ranking.standings]
         here = {row.record.label for row in group}
         assert tuple(out for out in found.out if out.line in here) == ranking.out
-        assert {out.line: out.status for out in found.out if out.line not in here} == (
-            {"band_cute": "unsupported"} if pass_ is Pass.FWD else {}
-        )
+        has_no_forward = {"band_cute": "unsupported"} if pass_ is Pass.FWD and "band_cute" not in here else {}
+        assert {out.line: out.status for out in found.out if out.line not in here} == has_no_forward
 
 
 def test_short_calls_have_an_energy_only_if_it_was_measured(write: Write) -> None:

@@ -233,10 +233,10 @@ SCALED = "it is scaled over lengths, heads, head sizes and parameters of the mas
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["--sinks"], f"with --sinks; a nearest answer needs one with --sinks, as {SCALED}."),
+        (["--sinks", "--exact"], "with --sinks, and --exact excludes nearest answers."),
         (
-            ["--softcap", "50", "--head-dim", "256"],
-            f"with --softcap 50 or with --head-dim 256; a nearest answer needs one with --softcap 50, as {SCALED}.",
+            ["--softcap", "50", "--dtype", "fp16"],
+            f"with --dtype fp16 or with --softcap 50; a nearest answer needs one with --dtype fp16, as {SCALED}.",
         ),
         (
             ["--dtype", "fp16", "--seqlen", "4K"],

@@ -1,6 +1,7 @@
 """Predictions for windows that were not measured: between measured ones, and up to a window over the whole sequence."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -135,3 +136,67 @@ def test_windows_of_the_shipped_results_are_never_slower_than_causal() -> None:
         times = [one[name] for one in (*narrower, last, causal)]
         assert all(after >= before * (1 - 1e-6) for before, after in pairwise(times)), name
         assert last[name] == pytest.approx(causal[name], rel=1e-6)
+
+
+def test_the_ratio_of_blocks_is_interpolated(write: Write) -> None:
+    """On a straight line over logarithms; a size of blocks is not, and ends with another size are none."""
+    about = {"mask": "uniform_block", "level": "sparse"}
+    rates = {(64, 0.2): 300.0, (64, 0.8): 600.0, (128, 0.4): 900.0}
+    made = [cell("flex", 8192, rate, **about, params={"b": b, "ratio": ratio, "heads": 8}) for (b, ratio), rate in rates.items()]
+    folder = write("made", made)
+    for ratio in (0.25, 0.3, 0.5, 0.7):
+        found = answer(folder, "8K", "uniform_block", params={"b": 64, "ratio": ratio})
+        assert found.best is not None
+        assert found.nearest is not None
+        part = math.log(ratio / 0.2) / math.log(4)
+        assert found.best.tflops == pytest.approx(300 * 2**part, rel=0.02), "the drawn blocks differ a little from the ratio"
+        assert "over the logarithm of ratio between ratio=0.2 and ratio=0.8" in " ".join(found.nearest.differences)
+    beyond = answer(folder, "8K", "uniform_block", params={"b": 64, "ratio": 0.9})
+    size = answer(folder, "8K", "uniform_block", params={"b": 96, "ratio": 0.4})
+    for found in (beyond, size):
+        assert found.nearest is not None
+        assert "interpolated" not in " ".join(found.nearest.differences)
+
+
+def test_hidden_ratios_of_the_shipped_results_are_nearer_between_two_than_at_one() -> None:
+    results = load(ROOT / "results" / "h200" / "paper-sparse")
+    off = dict[str, list[float]](between=[], nearest=[])
+    for b, pass_ in ((64, "fwd"), (64, "bwd"), (128, "fwd"), (128, "bwd")):
+        question = Question.parse("uniform_block", "16K", pass_=pass_, params={"b": b, "ratio": 0.5})
+        measured = {choice.name: choice.ms for choice in recommend(question, results).choices}
+        for name, ratios in (("between", (0.2, 0.8)), ("nearest", (0.8,))):
+            seen = [record for record in results.records if record.params.get("ratio") in ratios]
+            found = recommend(question, replace(results, records=seen))
+            assert found.nearest is not None
+            assert ("interpolated" in " ".join(found.nearest.differences)) is (name == "between")
+            off[name] += [abs(math.log(choice.ms / measured[choice.name])) for choice in found.choices if choice.name in measured]
+    between, nearest = (sorted(off[name]) for name in ("between", "nearest"))
+    assert len(between) == len(nearest) >= 12
+    for part in (0.5, 0.9):
+        at = int(part * (len(between) - 1))
+        assert between[at] < nearest[at]
+
+
+def test_the_range_of_a_window_between_two_is_that_of_such_predictions(write: Write) -> None:
+    """Rates are on a straight line over logarithms, so that predictions between windows are exact; those from one other window are not."""
+    windows = {w: 100.0 * w**0.2 for w in (128, 512, 1024, 4096)}
+    made = [
+        cell("fa4:bands", n << 10, rate, mask="sliding_window_causal", params={"w": w})
+        for n in (8, 16, 24, 32, 48)
+        for w, rate in windows.items()
+    ]
+    folder = write("made", made)
+    inside, beyond = (answer(folder, "32K", "sliding_window_causal", params={"w": w}).best for w in (2048, 64))
+    assert inside is not None
+    assert beyond is not None
+    assert inside.ms_range == (pytest.approx(inside.ms, rel=0.01), pytest.approx(inside.ms, rel=0.01))
+    assert beyond.ms_range is not None
+    assert beyond.ms_range[1] > 1.5 * beyond.ms
+
+
+def test_the_window_counts_more_than_the_heads(write: Write) -> None:
+    made = [cell("fa4:bands", 8192, 300.0, mask="sliding_window_causal", params={"w": 1024}, heads_q=32)]
+    made += [cell("fa4:bands", 8192, 500.0, mask="sliding_window_causal", params={"w": 4096}, heads_q=64)]
+    found = answer(write("made", made), "8K", "sliding_window_causal", params={"w": 4095}, heads="32:8")
+    assert found.nearest is not None
+    assert {record.heads_q for record in found.nearest.records} == {64}

@@ -131,7 +131,7 @@ def test_other_heads_have_an_error_only_where_records_tell(write: Write, capsys:
     found = answer(folder, "8K", heads="32:8")
     assert found.best is not None
     assert found.nearest is not None
-    assert found.nearest.unknown == ("--heads",)
+    assert found.nearest.unknown == ("too few records differ in --heads alone",)
     assert found.best.tflops == pytest.approx(500.0)
     assert found.best.ms == pytest.approx(cell("fa4:bands", 8192, 500.0)["ms"]["median"] / 2)
     assert found.best.ms_range is None

@@ -1,4 +1,4 @@
-"""The window of a model's local layers, where the mask that is asked for does not have it."""
+"""Remarks on the window of a model's local layers: which w it is, or that the mask that is asked for does not have it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,14 @@ from longca.recommend.question import Question
 
 
 def window_remarks(name: str, model: Model, question: Question, seeds: Sequence[int]) -> tuple[str, ...]:
-    """Names the window, the layers that have it, and the mask that asks for it; empty where the mask has a window that `--set` can change,
-    or the model's window hides nothing of it. `seeds` are those of the masks that answer."""
-    if model.window is None or model.params_of(question.mask) or not _hides(model.window - 1, question, seeds or [0]):
+    """Names the window, the layers that have it, and the mask that asks for it; where the mask has a window, that w is one less. Empty
+    where `--set` gives another window, or the model's window hides nothing of the mask. `seeds` are those of the masks that answer."""
+    if model.window is None:
+        return ()
+    if own := model.params_of(question.mask):
+        is_own = question.params.get("w") == own["w"]
+        return (f"w={own['w']} is the window of {model.window} of {name}: models count the token itself, w does not.",) if is_own else ()
+    if not _hides(model.window - 1, question, seeds or [0]):
         return ()
     local = list(islice(cycle(model.pattern.split()), model.layers)).count("local")
     layers = f"all of its {model.layers} layers" if local == model.layers else f"{local} of its {model.layers} layers"

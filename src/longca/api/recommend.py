@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 
 from longca.api.model_window import window_remarks
 from longca.api.shown import Part, Shown
+from longca.bench.plan.workload import Model
 from longca.bench.plan.workload import model as find_model
 from longca.errors import LongcaError, unknown
 from longca.kernels import registry
@@ -27,7 +29,7 @@ from longca.results.record import Pass
 from longca.results.tables import Table, format_figure, speed_unit
 from longca.simulate import cluster as clusters
 from longca.simulate.trust import trust
-from longca.text import format_shape, format_size, plural
+from longca.text import format_shape, format_tokens, plural
 
 SHOWN = 4  # records named below an answer; its `choices` have all
 
@@ -104,11 +106,13 @@ def recommend(
         if name not in known:
             raise unknown("argument of longca.recommend", name, known, listed=True)
     asked = Question.parse(**in_shape(model, {"mask": mask, "seqlen": seqlen, "params": dict(params or {}), **question}))
-    records = shipped.load(results)
+    records, shape = shipped.load(results), find_model(model) if model else None
     refuse_unknown_cluster(asked.cluster, records)
-    answer = answers.recommend(asked, records)
-    remarks = window_remarks(model, find_model(model), asked, answer.seeds) if model else ()
-    return Recommendation(replace(answer, remarks=remarks))
+    answer = answers.recommend(with_layers(asked, shape) if shape else asked, records)
+    remarks = window_remarks(model, shape, asked, answer.seeds) if model and shape else ()
+    if model and answer.question.calls_per_plan != asked.calls_per_plan:
+        remarks = (*remarks, f"one plan serves the {answer.question.calls_per_plan} layers of {model} that have this mask.")
+    return Recommendation(replace(answer, remarks=(*answer.remarks, *remarks)))
 
 
 def refuse_unknown_cluster(name: str | None, records: Results) -> None:
@@ -148,8 +152,8 @@ def best(
     """Returns the fastest kernel (on many GPUs: method, grid and kernel) for a mask, from LongCA's records or those in `results`.
 
     `heads`, `head_dim`, `softcap`, `sinks`, `scale` and the window default to those of `model`, or else to 64:8 heads of 128. If no record
-    matches, the choice is scaled from the nearest records and its `ms_range` is set; `exact` excludes such choices. Give parameters of the
-    mask by name (w=512), or in `params` if an argument has that name ({"heads": 1}).
+    matches, the choice is scaled from the nearest records, and its `ms_range` is set if the error is known; `exact` excludes such choices.
+    Give parameters of the mask by name (w=512), or in `params` if an argument has that name ({"heads": 1}).
 
     >>> longca.best("causal_document", "32K", "64:8").kernel
     """
@@ -176,6 +180,14 @@ def in_shape(model: str | None, asked: Mapping[str, Any]) -> dict[str, Any]:
     return {**usual, **given, "params": {**window, **given.get("params", {})}}
 
 
+def with_layers(asked: Question, shape: Model) -> Question:
+    """The question with one plan for the layers of a model that have this mask: documents are new at every step. It stays as it is if it
+    says how often planning counts, and on many GPUs, where planning is not measured."""
+    if asked.calls_per_plan is not None or not asked.has_documents or asked.gpus > 1 or asked.cluster:
+        return asked
+    return replace(asked, calls_per_plan=shape.layers_of(asked.mask))
+
+
 def _asked(answer: Answer) -> str:
     return answer.question.describe(answer.unit) + (f", {answer.device}" if answer.device else "")
 
@@ -189,7 +201,19 @@ def _heading(answer: Answer, best: Choice) -> list[str]:
         lines.append(f"as a single kernel, use {best.name}: {_speed_and_time(answer, best)}.")
     if equals:
         lines.append(f"as fast as {best.name}, {_alike(answer)}: {', '.join(equals)}.")
-    return lines
+    return [*lines, *_few_calls(answer)]
+
+
+def _few_calls(answer: Answer) -> list[str]:
+    """What to use instead where few calls share a plan, as planning is not counted; documents are new at every training step."""
+    new, first = answer.every_call, answer.ways[0]
+    if new is None or not first.plan_ms or new.name == first.name or first.ms + first.plan_ms <= new.ms:
+        return []
+    other = next(choice for choice in answer.choices if choice.name == new.name)
+    if other.ms <= first.ms:
+        return [f"with planning, {new.name} takes less time than {first.name}, however many calls share a plan."]
+    calls = math.ceil((first.plan_ms - (other.plan_ms or 0.0)) / (other.ms - first.ms))
+    return [f"if fewer than {calls} calls share a plan, use {new.name}: planning takes {_ms(first.plan_ms)} ms with {first.name}."]
 
 
 def _named(best: Choice, pair: Pair | None) -> str:
@@ -200,7 +224,8 @@ def _mark(answer: Answer, best: Choice) -> str:
     """What sets values apart that were not measured."""
     if best.simulated:
         return "; SIMULATED, not measured"
-    return "; NEAREST ANSWER, scaled from other measurements" if answer.nearest else ""
+    error = ", error unknown" if answer.nearest and answer.nearest.unknown else ""
+    return f"; NEAREST ANSWER, scaled from other measurements{error}" if answer.nearest else ""
 
 
 def _speed_and_time(answer: Answer, choice: Choice) -> str:
@@ -268,7 +293,7 @@ def _table(answer: Answer, best: Choice) -> Table:
     if several:
         columns["ms range"] = [_between(*map(format_figure, choice.ms_over_masks)) for choice in choices]
     if any(choice.ms_range for choice in choices):
-        columns["90 % range"] = [_between(*map(format_figure, choice.ms_range)) if choice.ms_range else "unknown" for choice in choices]
+        columns["likely range"] = [_between(*map(format_figure, choice.ms_range)) if choice.ms_range else "unknown" for choice in choices]
     columns["GiB"] = ["not counted" if choice.memory_gib is None else f"{choice.memory_gib:.3g}" for choice in choices]
     if any(choice.plan_ms for choice in choices):
         columns["plan ms"] = ["" if choice.plan_ms is None else f"{choice.plan_ms:.3g}" for choice in choices]
@@ -366,13 +391,12 @@ def _scaled(answer: Answer) -> list[str]:
     sentences.append("times are scaled by the number of tiles that the mask touches; none of these values was measured.")
     first = answer.ways[0]
     if first.plan_ms and (planned := first.sources[0].record.seqlen) != answer.question.seqlen:
-        sentences.append(f"planning was not scaled: it is that of {format_size(planned)} tokens.")
+        sentences.append(f"planning was not scaled: it is that of {format_tokens(planned)}.")
     if answer.nearest.unknown:
-        flags = " and ".join(answer.nearest.unknown)
-        return [*sentences, f"the error of these times is unknown: too few records differ in {flags} alone."]
+        return [*sentences, f"the error of these times is unknown: {'; '.join(answer.nearest.unknown)}."]
     without = ", without another shape's change of speed" if answer.nearest.guided else ""
-    covered = f"the range contained nine of ten measured cells that were predicted from equally distant cells{without}"
-    return [*sentences, f"{covered} (fewer for masks with documents)."]
+    derived = f"the range follows from measured cells that were predicted from equally distant ones{without}"
+    return [*sentences, f"{derived}; docs/recommend.md shows how many new measurements such ranges contain."]
 
 
 def _planning(answer: Answer) -> list[str]:

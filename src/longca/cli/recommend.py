@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cluster", metavar="NAME|FILE", help="use records simulated for this cluster, instead of measured ones")
     parser.add_argument("--memory", metavar="SIZE", help="the memory of a GPU, such as 80GiB, or 80GB in units of 1000; inputs count too")
     parser.add_argument(
-        "--device", metavar="NAME", help="words of the device's name, or cpu or cuda; needed if there are records of several devices"
+        "--device", metavar="NAME", help="words of the device's name, or cpu or cuda; without it, each device with records has an answer"
     )
     parser.add_argument("--results", nargs="+", metavar="DIR", help="use your own journals, or folders of them, instead of LongCA's")
     parser.add_argument("--plugin", action="append", default=[], metavar="FILE", help="a Python file with masks of your own; repeatable")
@@ -77,10 +78,17 @@ def run(args: argparse.Namespace) -> int:
 
 def _answer(args: argparse.Namespace) -> int:
     from longca.api.recommend import recommend
+    from longca.recommend.matching import SeveralDevices
     from longca.recommend.table import NO_RECORD, exported
 
     say_lacks(args.results or [])
-    recommendation = recommend(**_typed(args), model=args.model, results=args.results)
+    question = _typed(args) | {"model": args.model, "results": args.results}
+    try:
+        recommendation = recommend(**question)
+    except SeveralDevices as several:
+        if args.export or args.json or args.code:  # these hold one answer
+            raise
+        return _answer_each(several.devices, question)
     if args.export:
         _write(args.export, [recommendation.answer])
     if args.json:
@@ -92,6 +100,19 @@ def _answer(args: argparse.Namespace) -> int:
         with redirect_stdout(sys.stderr if args.code else sys.stdout):  # no answer is no code: a file of code stays empty
             show_parts(recommendation.parts())
     return 0 if recommendation.ok else NO_RECORD
+
+
+def _answer_each(devices: Sequence[str], question: Mapping[str, Any]) -> int:
+    """Prints the answer of each device below its name."""
+    from longca.api.recommend import recommend
+    from longca.recommend.table import NO_RECORD
+
+    has_answer = False
+    for number, device in enumerate(devices):
+        recommendation = recommend(**{**question, "device": device})
+        has_answer |= recommendation.ok
+        show_parts([*([""] if number else []), f"{device}:", *recommendation.parts()])
+    return 0 if has_answer else NO_RECORD
 
 
 def _typed(args: argparse.Namespace) -> dict[str, Any]:

@@ -19,15 +19,16 @@ CLUSTER = "h100-ib"  # whose simulation is named to somebody who names none
 KINDS = ("cpu", "cuda")  # of devices, as `longca run --device` takes them
 
 
-def advice(question: Question, others: Sequence[Near], matching: Sequence[Environment]) -> list[str]:
-    """Sentences. `matching` are the machines of records that lack only a pass, or their memory.
+def advice(question: Question, others: Sequence[Near], matching: Sequence[Environment], simulated: Sequence[str] = ()) -> list[str]:
+    """Sentences. `matching` are the machines of records that lack only a pass, or their memory; `simulated` are sentences with questions
+    that simulated records answer.
 
     No run is named that could not answer: LongCA measures what is not simulated, and counts the memory of GPUs only.
     """
     if question.cluster:
-        simulated = [near for near in others if "--cluster" not in near.differences]
-        return closest(question, simulated) if simulated and not matching else []
-    sentences = [] if matching else closest(question, others)
+        same = [near for near in others if "--cluster" not in near.differences]
+        return closest(question, same, simulated) if same and not matching else [*simulated]
+    sentences = [*simulated] if matching else closest(question, others, simulated)
     machines = matching or [near.environment for near in others if question.device and is_device(question.device, near.environment)]
     on_cpu = all(machine.on_cpu for machine in machines) if machines else question.device.lower() == "cpu"
     if on_cpu and question.memory_gib is not None:
@@ -39,7 +40,7 @@ def advice(question: Question, others: Sequence[Near], matching: Sequence[Enviro
     kind = "cpu" if on_cpu else question.device.lower()
     run = run_command(question) + (f" --device {kind}" if question.device and kind in KINDS else "")
     sentences += [f"to measure it{_where(question)}: {run}", f"then: {ask_command(question)}"]
-    if not question.device and (command := simulate_command(question)):
+    if not question.device and not simulated and (command := simulate_command(question)):
         sentences.append(f"to simulate it without GPUs: {command}")
         sentences.append(f"then: {ask_command(replace(question, cluster=CLUSTER))}")
     return sentences
@@ -82,8 +83,8 @@ def simulate_command(question: Question) -> str:
     return shlex.join([*words, "--out", FOLDER])
 
 
-def ask_command(question: Question) -> str:
-    """The command that asks the question again, of the records of that run."""
+def ask_command(question: Question, folders: Sequence[str] = (FOLDER,)) -> str:
+    """The command that asks the question again, of the records of that run, or of those in `folders`; without any, of LongCA's."""
     words = ["longca", "recommend", "--mask", question.mask, "--seqlen", format_size(question.seqlen), *_common(question)]
     words += ["--own-documents"] if question.own_documents else []
     words += [word for file in plugins_of(question.mask) for word in ("--plugin", file)]
@@ -92,4 +93,4 @@ def ask_command(question: Question) -> str:
     words += ["--memory", shortest_memory(round(question.memory_gib * GIB))] if question.memory_gib is not None else []
     words += ["--device", question.device] if question.device else []
     words += ["--cluster", question.cluster] if question.cluster else []
-    return shlex.join([*words, "--results", FOLDER])
+    return shlex.join([*words, *(["--results", *folders] if folders else [])])

@@ -12,18 +12,21 @@ from typing import Any
 
 from msgspec.structs import replace as replace_fields
 
-from longca.errors import BadInput, LongcaError
+from longca.errors import LongcaError
 from longca.kernels import registry
 from longca.kernels.backends.best import Best
 from longca.recommend.advice import advice, ask_command, simulate_command
+from longca.recommend.closest import SHOWN
 from longca.recommend.elsewhere import FastestElsewhere, fastest_elsewhere
-from longca.recommend.matching import Near, sorted_out
+from longca.recommend.matching import Near, SeveralDevices, refuse_several_devices, sorted_out
 from longca.recommend.memory import NOT_COUNTED, TOO_LARGE, least_memory, needed_gib, within_memory
 from longca.recommend.nearest import Nearest, nearest
 from longca.recommend.pairs import fastest_pair, joined
 from longca.recommend.planning import Plans
 from longca.recommend.question import Question
 from longca.recommend.same_mask import plainer
+from longca.recommend.shipped import shipped
+from longca.recommend.simulated import other_documents, simulated_questions
 from longca.recommend.unmeasured import case_of, measured_mask, refusal_of_one_pass, unmeasured
 from longca.results.files import results_file
 from longca.results.metrics import median
@@ -193,9 +196,10 @@ def recommend(question: Question, results: Results) -> Answer:
     plain = None if matching else plainer(question)
     if plain and (found := recommend(plain, results)).choices:
         return replace(found, question=question, same_as=plain.mask, elsewhere=None)  # that is of the plain mask
-    devices = sorted({one.environment.name for one in answering})
-    if len(devices) > 1:
-        raise BadInput(f"records of several devices answer this ({', '.join(devices)}); choose one with --device.")
+    drawn = simulated_questions(question, others) if question.cluster and not matching and not question.exact else []
+    if len(drawn) == 1 and (found := recommend(drawn[0], results)).choices:
+        return replace(found, remarks=(other_documents(drawn[0]),))
+    refuse_several_devices(answering, "answer this")
     near = None if matching or question.exact else nearest(question, others, results)
     named = rows(replace(results, records=matching))
     measured = list(near.entries) if near else entries(named, question.pass_)
@@ -249,7 +253,20 @@ def _advice(
     if (is_answer and not ranking.standings and (large or not near)) or (ranking.standings and not near):
         return memory
     lacking, *otherwise = _without_cluster(question, asked.results) if question.cluster else [""]
-    return [*memory, *filter(None, (lacking, *advice(question, () if near else others, machines), *otherwise))]
+    simulated = [] if near else _simulated_commands(question, others, asked.results)
+    return [*memory, *filter(None, (lacking, *advice(question, () if near else others, machines, simulated), *otherwise))]
+
+
+def _simulated_commands(question: Question, others: Sequence[Near], results: Results) -> list[str]:
+    """The commands that simulated records answer."""
+    folders = [] if set(results.folders) <= set(shipped()) else [str(folder) for folder in results.folders]
+    answered = [other for other in simulated_questions(question, others) if recommend(replace(other, exact=True), results).choices]
+    return [f"{_what_answers(question, other)}: {ask_command(other, folders)}" for other in answered[:SHOWN]]
+
+
+def _what_answers(question: Question, other: Question) -> str:
+    is_same = (other.distribution, other.packing) == (question.distribution, question.packing)
+    return "simulated records answer it" + ("" if is_same else " with other documents")
 
 
 def _fastest_elsewhere(
@@ -310,7 +327,7 @@ def _pair(parts: Sequence[Sequence[Entry]], ranking: Ranking, asked: _Asked, dev
     both = joined(*fastest, ranking.masks)
     first, second = rank([both, Entry(single.line, single.figures)]).standings
     # ranges of predictions nearly always overlap, since one change of length moves the times of all kernels: there only times decide
-    if first.line != both.line or (1 / second.against_best - 1 <= PRACTICAL if near else second.equal):
+    if first.line != both.line or 1 / second.against_best - 1 <= PRACTICAL or (second.equal and not near):
         return None
     forward_ms, backward_ms = (median([entry.figures[digest].ms for digest in ranking.masks]) for entry in fastest)
     return Pair(
@@ -403,7 +420,7 @@ def _without_cluster(question: Question, results: Results) -> list[str]:
     simulating = [f"to simulate it: {simulation}", f"then: {ask_command(question)}"] if simulation else []
     try:
         measured = recommend(replace(question, cluster=None, exact=True), results)
-    except BadInput as error:  # records of several devices
+    except SeveralDevices as error:
         return [lacking, *simulating, f"without --cluster {error}"]
     best = measured.best
     if best is None:

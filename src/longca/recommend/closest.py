@@ -7,27 +7,32 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 
+from longca.recommend.basis import EXTRAS
 from longca.recommend.geometry import FARTHEST
 from longca.recommend.matching import Near, asked_value
 from longca.recommend.nearest import unbuildable
 from longca.recommend.nearest_error import VARYING
 from longca.recommend.neighbours import distance, shape_of
 from longca.recommend.question import Question
+from longca.recommend.simulated import COMPLETED
 from longca.results.points import grouped
-from longca.text import format_size, parse_size
+from longca.text import format_size, format_tokens, parse_size
 
 SHOWN = 3  # sentences on records, the closest first
 
 
-def closest(question: Question, others: Sequence[Near]) -> list[str]:
-    """What is lacking, then what the closest records have instead: those that differ in one flag only, or else by shape. Simulated records
-    are named only where a cluster is asked for, or where nothing but the cluster is lacking."""
+def closest(question: Question, others: Sequence[Near], simulated: Sequence[str] = ()) -> list[str]:
+    """What is lacking, then what the closest records have instead: the sentences on `simulated` ones that answer, records that differ in
+    one flag only, or else by shape. Simulated records are named only where a cluster is asked for, or where nothing but the cluster is
+    lacking."""
     near = [one for one in others if question.cluster or not one.record.simulated or [*one.differences] == ["--cluster"]]
     if not near:
-        return [f"there is no {'measured ' if others else ''}record of {question.mask} at all."]
-    flags = dict.fromkeys(flag for one in near if len(one.differences) == 1 for flag in one.differences)
-    instead = [_instead(flag, near, "simulated" if question.cluster else "measured") for flag in flags] or _shapes(question, near)
-    return [_lacking(question, near), *instead[:SHOWN], *_too_far(question, near)]
+        return [f"there is no {'measured ' if others else ''}record of {question.mask} at all.", *simulated]
+    apart = [one for one in near if not (simulated and one.differences.keys() <= COMPLETED)]  # commands with these flags are named
+    flags = dict.fromkeys(flag for one in apart if len(one.differences) == 1 for flag in one.differences)
+    instead = [_instead(flag, apart, "simulated" if question.cluster else "measured") for flag in flags]
+    shapes = [] if instead or simulated else _shapes(question, near)
+    return [_lacking(question, near), *simulated, *(instead or shapes)[:SHOWN], *_too_far(question, near)]
 
 
 def _lacking(question: Question, near: Sequence[Near]) -> str:
@@ -41,7 +46,8 @@ def _lacking(question: Question, near: Sequence[Near]) -> str:
     what = _joined(values, "or") if missing else f"{_joined(values, 'and')} together"
     kind = "simulated" if question.cluster else "measured"
     lacking = f"there is no {kind} record of {question.mask} {what}"
-    fixed = [value for flag, value in zip(flags, values, strict=True) if flag not in VARYING and flag in (missing or apart)]
+    free = {*VARYING, *(flag for flag in EXTRAS if asked_value(question, flag).startswith("with "))}  # what records without it answer
+    fixed = [value for flag, value in zip(flags, values, strict=True) if flag not in free and flag in (missing or apart)]
     if question.exact:
         return f"{lacking}, and --exact excludes nearest answers."
     if reason := unbuildable(question):
@@ -95,7 +101,7 @@ def _too_far(question: Question, others: Sequence[Near]) -> list[str]:
     least, most = math.ceil(min(lengths) / FARTHEST), int(max(lengths) * FARTHEST)
     if least <= question.seqlen <= most:
         return []
-    return [f"a nearest answer reaches from {format_size(least)} to {format_size(most)} tokens: {FARTHEST:g} times the measured lengths."]
+    return [f"a nearest answer reaches from {format_size(least)} to {format_tokens(most)}: {FARTHEST:g} times the measured lengths."]
 
 
 def _by_numbers(value: object) -> list[str | int]:
@@ -111,6 +117,6 @@ def _instead(flag: str, others: Sequence[Near], how: str) -> str:
         return f"{how} lengths are {', '.join(map(format_size, lengths))}."
     shown = []
     for value in sorted(values, key=_by_numbers):
-        is_switch = value is None or isinstance(value, bool)
+        is_switch = not value or isinstance(value, bool)
         shown.append(f"with{'' if value else 'out'} {flag}" if is_switch else f"with {flag} {shlex.quote(str(value))}")
     return f"there are records {' or '.join(shown)}."

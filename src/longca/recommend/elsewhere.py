@@ -15,7 +15,7 @@ from longca.results.points import grouped
 from longca.results.ranking import Entry, entries, rank
 from longca.results.reading import Results
 from longca.results.record import Environment
-from longca.text import format_size
+from longca.text import format_tokens
 
 FAR = 8.0  # times shorter or longer: what is the fastest so far away says little
 
@@ -32,7 +32,7 @@ class FastestElsewhere:
     def sentence(self) -> str:
         are, they = ("are", "they are") if len(self.kernels) > 1 else ("is", "it is")
         missing = f"{', '.join(self.kernels)} {are} not compared here, for want of a record"
-        there = f"at {format_size(self.seqlen)} tokens {they} the fastest"
+        there = f"at {format_tokens(self.seqlen)} {they} the fastest"
         return f"{missing}; {there}, and {self.recommended} has {self.ratio:.2f} times the speed."
 
     def to_json(self) -> dict[str, Any]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from longca.errors import LongcaError
+from longca.errors import BadInput, LongcaError
 from longca.recommend.question import Question, default_params
 from longca.results.naming import cluster_name
 from longca.results.reading import Results
@@ -24,6 +24,21 @@ class Near(NamedTuple):
     record: Record
     environment: Environment
     differences: Differences
+
+
+class SeveralDevices(BadInput):
+    """Records of several devices could answer, and the question names none."""
+
+    def __init__(self, devices: tuple[str, ...], what: str) -> None:
+        super().__init__(f"records of several devices {what} ({', '.join(devices)}); choose one with --device.")
+        self.devices = devices
+
+
+def refuse_several_devices(near: Iterable[Near], what: str) -> None:
+    """Raises SeveralDevices where these records are of more than one; `what` they do."""
+    devices = tuple(sorted({one.environment.name for one in near}))
+    if len(devices) > 1:
+        raise SeveralDevices(devices, what)
 
 
 def sorted_out(question: Question, results: Results) -> tuple[list[Near], list[Near]]:

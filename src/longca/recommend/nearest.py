@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 
 from longca.kernels.base import Case
 from longca.masks import AnyMask
+from longca.recommend.basis import basis_of
 from longca.recommend.between_windows import Between, between
 from longca.recommend.geometry import FARTHEST, Geometry
-from longca.recommend.matching import Near
+from longca.recommend.idle import idle
+from longca.recommend.matching import Near, other_params
 from longca.recommend.memory import queries_gib, results_gib
 from longca.recommend.nearest_error import COVERED, Errors
-from longca.recommend.neighbours import Neighbours, neighbours, shape_of
+from longca.recommend.neighbours import Neighbours, shape_of
 from longca.recommend.question import Question
 from longca.recommend.trend import Rates
 from longca.recommend.unmeasured import case_of, refusal
@@ -26,7 +28,7 @@ from longca.results.ranking import NOT_MEASURED, Entry, Figure, Out, entries
 from longca.results.reading import Results
 from longca.results.record import Environment, Pass, Record, Status
 from longca.results.tile_work import TileWork
-from longca.text import format_shape, format_size
+from longca.text import format_shape, format_size, format_tokens
 
 DENSER = 1.5  # times as many visible pairs
 LONGEST_PATTERN = 1 << 17  # tokens of a block pattern: a longer one takes too long to build
@@ -43,7 +45,7 @@ class Nearest:
     environments: tuple[Environment, ...]
     lengths: tuple[int, ...]
     differences: tuple[str, ...]  # sentences: what was asked for, and what was measured instead
-    unknown: tuple[str, ...]  # flags whose change no records tell, so that there is no range
+    unknown: tuple[str, ...]  # clauses: why the error is unknown, so that there is no range
     guided: bool  # whether speeds change with the length as those of another shape do
 
     def to_json(self) -> dict[str, object]:
@@ -53,24 +55,26 @@ class Nearest:
 
 def nearest(question: Question, others: Iterable[Near], results: Results) -> Nearest | None:
     """The prediction from the nearest records; None where none is near enough, or the mask cannot be built."""
-    found = None if unbuildable(question) else neighbours(question, others)
-    if found is None:
+    basis = None if unbuildable(question) else basis_of(question, list(others), results)
+    if basis is None:
         return None
+    found = basis.found
     records, geometry = found.records, found.geometry
-    flags = {flag for one in found.used for flag in one.differences} - {"--seqlen"}
-    errors = Errors(results, question.mask, geometry, flags)
-    other = between(question, found, others, results)
-    work = TileWork(results.masks, (*found.all_records, *(other.found.all_records if other else ())))
-    way = _Way(other, _Scaled.of(other.found, work, results)) if other else None
-    predicted = _Prediction(question, _Scaled.of(found, work, results), errors, way)
     environments = tuple(one.environment for one in found.used)
     device = "cpu" if all(environment.on_cpu for environment in environments) else "cuda"
+    flags = {flag for one in found.used for flag in one.differences} - {"--seqlen"}
+    other = between(basis.question, found, basis.candidates, results)
+    errors = Errors(results, question.mask, geometry, flags, other.window if other else None)
+    unknown = *basis.unknown, *errors.unknown, *filter(None, [idle(question, errors.behind) if device == "cuda" else ""])
+    work = TileWork(results.masks, (*found.all_records, *(other.found.all_records if other else ())))
+    way = _Way(other, _Scaled.of(other.found, work, results)) if other else None
+    predicted = _Prediction(question, _Scaled.of(found, work, results), None if unknown else errors, way, basis.lacking)
     made = _entries(predicted, device)
     parts = [_entries(predicted.of_part(part), device, question.pass_) for part in question.pass_.parts if len(question.pass_.parts) > 1]
     mask = question.build(records[0].seed)
     interpolated = [way.sentence(made, *parts)] if way else []
-    differences = *_differences(question, found), *interpolated, *found.guided(), *_densities(predicted, records)
-    return Nearest(made, tuple(parts), mask, records, environments, geometry.lengths, differences, errors.unknown, bool(found.guide))
+    differences = *basis.differences, *_differences(question, found), *interpolated, *found.guided(), *_densities(predicted, records)
+    return Nearest(made, tuple(parts), mask, records, environments, geometry.lengths, differences, unknown, bool(found.guide))
 
 
 def unbuildable(question: Question) -> str:
@@ -81,7 +85,7 @@ def unbuildable(question: Question) -> str:
     if question.own_documents or question.source != "random":
         return f"there is no nearest answer for {'documents of a workload' if question.own_documents else 'blocks that a rule selects'}"
     if question.is_pattern and question.seqlen > LONGEST_PATTERN:
-        return f"a nearest answer of a block pattern has up to {format_size(LONGEST_PATTERN)} tokens"
+        return f"a nearest answer of a block pattern has up to {format_tokens(LONGEST_PATTERN)}"
     return ""
 
 
@@ -92,13 +96,26 @@ def _differences(question: Question, found: Neighbours) -> list[str]:
         near = "length is" if len(geometry.lengths) == 1 else "lengths are"
         measured = f"{near} {' and '.join(map(format_size, geometry.lengths))}"
         beyond = "" if geometry.is_between else f": {geometry.nearest_ratio:.3g} times {'shorter' if geometry.below else 'longer'}"
-        sentences.append(f"{format_size(question.seqlen)} tokens were not measured in this shape; the nearest measured {measured}{beyond}")
+        tokens = f"{format_tokens(question.seqlen)} {'was' if question.seqlen == 1 else 'were'}"
+        sentences.append(f"{tokens} not measured in this shape; the nearest measured {measured}{beyond}")
     shape, asked = shape_of(record), format_shape(vars(question))
     if shape != asked:
         sentences.append(f"there is no record of this mask near this length with {asked}; the nearest shape is {shape}")
-    if params := found.used[0].differences.get("--set"):
-        sentences.append(f"these parameters of the mask were not measured; the nearest are {params}")
+    if params := other_params(record, question.params):
+        these = "this parameter of the mask was" if len(params) == 1 else "these parameters of the mask were"
+        values = " and ".join(_with_distance(question, name, value) for name, value in params.items())
+        sentences.append(f"{these} not measured; the nearest {'is' if len(params) == 1 else 'are'} {values}")
     return sentences
+
+
+def _with_distance(question: Question, name: str, value: float) -> str:
+    """A measured parameter, and how far it is from the one asked for: 'w=1024, 8 times wider'."""
+    asked = question.all_params.get(name)
+    if not isinstance(asked, int | float) or min(asked, value) <= 0:
+        return f"{name}={value}"
+    larger, smaller = ("wider", "narrower") if name == "w" else ("larger", "smaller")
+    ratio, word = (value / asked, larger) if value > asked else (asked / value, smaller)
+    return f"{name}={value}, {f'{ratio:.0f}' if ratio >= 100 else f'{ratio:.3g}'} times {word}"
 
 
 def _densities(predicted: _Prediction, records: Sequence[Record]) -> list[str]:
@@ -110,7 +127,7 @@ def _densities(predicted: _Prediction, records: Sequence[Record]) -> list[str]:
     asked, measured = question.build(record.seed).density, record.area / length**2
     if not asked or max(asked / measured, measured / asked) < DENSER:
         return []
-    shares = f"{100 * asked:.2g} % of all pairs are visible at {format_size(question.seqlen)} tokens, and {100 * measured:.2g} %"
+    shares = f"{100 * asked:.2g} % of all pairs are visible at {format_tokens(question.seqlen)}, and {100 * measured:.2g} %"
     return [f"with seed {record.seed}, {shares} at {format_size(length)}: documents are drawn anew for each length"]
 
 
@@ -167,8 +184,9 @@ class _Way:
 class _Prediction:
     question: Question
     scaled: _Scaled
-    errors: Errors
-    way: _Way | None = None
+    errors: Errors | None  # None: unknown
+    way: _Way | None
+    lacking: Sequence[str]  # what is asked for and no record has
 
     @property
     def rates(self) -> Rates:
@@ -187,6 +205,11 @@ class _Prediction:
         trend = self.rates.trend
         return self.geometry.nearest_ratio > FARTHEST and not (trend and all(map(trend.of, records)))
 
+    def refusal(self, label: str, mask: AnyMask, device: str) -> str:
+        """Why the kernel does not take what is asked for. One that is not loaded is out where its records do not tell."""
+        silent = f"is of a plugin, and its records do not tell whether it takes {' and '.join(self.lacking)}" if self.lacking else ""
+        return refusal(label, mask, case_of(self.question, mask, device), silent)
+
     def figure(self, mask: AnyMask, neighbours: Mapping[int, Figure], there: Mapping[int, Figure]) -> Figure:
         """The figure on a mask, from one figure per measured length, here and at the other end of the way; the records of the nearest
         length come first."""
@@ -197,7 +220,8 @@ class _Prediction:
             work += flops(mask, case, record.pass_)
             tiles, rate = self.rates.work.of_mask(mask, case, record.pass_), self.scaled.rate(neighbours, at)
             ms += self.way.ms(tiles, rate, case, at, there) if self.way and self.way.leads(there) else tiles / rate
-        low, high = self.errors.of(nearest.records[0].label).range or (1.0, 1.0)
+        error = self.errors.of(nearest.records[0].label).range if self.errors else None
+        low, high = error or (1.0, 1.0)
         speed = tflops(work, ms)
         share = nearest.mfu and speed * nearest.mfu / nearest.tflops
         trend = self.rates.trend
@@ -232,11 +256,11 @@ def _entries(predicted: _Prediction, device: str, part_of: Pass | None = None) -
         figures: dict[str, Figure] = {}
         for figure in entry.figures.values():
             mask = question.build(figure.records[0].seed)
-            if reason := refusal(figure.records[0].label, mask, case_of(question, mask, device)):
+            if reason := predicted.refusal(figure.records[0].label, mask, device):
                 made.append(entry.without(Status.UNSUPPORTED.value, reason))
                 break
             if predicted.is_out_of_reach(figure.records):
-                made.append(entry.without(NOT_MEASURED, f"there is no record of it near {format_size(question.seqlen)} tokens"))
+                made.append(entry.without(NOT_MEASURED, f"there is no record of it near {format_tokens(question.seqlen)}"))
                 break
             neighbours = _same_seeds(here, entry.line, figure) | {first: figure}
             figures[mask.digest] = predicted.figure(mask, neighbours, _same_seeds(there, entry.line, figure))
@@ -249,7 +273,7 @@ def _out(predicted: _Prediction, out: Out, device: str) -> Out:
     """Why a kernel that is out at the nearest length is out here; without a record there, that it does not take the shape says more."""
     if out.status == NOT_MEASURED:
         mask = predicted.question.build(predicted.scaled.named[0].record.seed)
-        if reason := refusal(out.line, mask, case_of(predicted.question, mask, device)):
+        if reason := predicted.refusal(out.line, mask, device):
             return Out(out.line, Status.UNSUPPORTED.value, reason)
     return Out(out.line, out.status, f"at {format_size(predicted.geometry.nearest)}: {out.reason}")
 

@@ -29,6 +29,13 @@ SIMILAR = 8  # times shorter neighbours tell nothing about longer ones: at short
 VARYING = ("--seqlen", "--heads", "--head-dim", "--set")  # differences over which times are scaled
 
 
+class Window(NamedTuple):
+    """A window, or another parameter, between two measured ones."""
+
+    name: str
+    around: Geometry  # with windows in place of lengths
+
+
 class Prediction(NamedTuple):
     """A cell that was measured, and its measured over its predicted time."""
 
@@ -51,18 +58,26 @@ UNKNOWN = Error(None, 0)
 class Errors:
     """The errors of one question's kernels. Errors of several changes (of length and of heads) multiply."""
 
-    def __init__(self, results: Results, mask: str, geometry: Geometry, flags: Collection[str]) -> None:
+    def __init__(self, results: Results, mask: str, geometry: Geometry, flags: Collection[str], window: Window | None = None) -> None:
         self._mask = mask
         timed = [record for record in results.records if record.ok and not record.method and not record.simulated]
         work = TileWork(results.masks, timed)
         self._made = {flag: list(shape_predictions(results, timed, flag, work)) for flag in sorted(flags)}
+        if window and len(between := list(window_predictions(results, timed, mask, window, work))) >= LEAST:
+            self._made["--set"] = between
         if not geometry.is_measured:
             self._made["--seqlen"] = _similar(geometry, length_predictions(results, timed, geometry, work))
 
     @property
-    def unknown(self) -> tuple[str, ...]:
-        """Flags whose change no records tell for any kernel."""
-        return tuple(flag for flag in VARYING if flag in self._made and len(self._chosen(flag, "")) < LEAST)
+    def unknown(self) -> list[str]:
+        """Why there is no range, where no records tell what the change of a flag does, for any kernel."""
+        flags = [flag for flag in VARYING if flag in self._made and len(self._chosen(flag, "")) < LEAST]
+        return [f"too few records differ in {' and '.join(flags)} alone"] if flags else []
+
+    @property
+    def behind(self) -> Iterator[Record]:
+        """The records that the ranges follow from."""
+        return (record for own in self._made.values() for made in own for record in (made.record, *made.neighbours))
 
     def of(self, kernel: str) -> Error:
         ratios = [self._chosen(flag, kernel) for flag in self._made]
@@ -123,6 +138,19 @@ def shape_predictions(results: Results, timed: Sequence[Record], flag: str, work
             if _value(record, flag) != _value(other, flag):
                 rate = work.of_record(other) / other.times.median
                 yield Prediction(record, (other,), record.times.median * rate / work.of_record(record))
+
+
+def window_predictions(results: Results, timed: Iterable[Record], mask: str, window: Window, work: TileWork) -> Iterator[Prediction]:
+    """Each record of the mask predicted from the windows around its own, as far away as those of the question or farther."""
+    own = [record for record in timed if record.mask == mask and isinstance(record.params.get(window.name), int)]
+    for group in _groups(results, own, "--set"):
+        by_window = {int(record.params[window.name]): record for record in group}
+        rates = {n: work.of_record(record) / record.times.median for n, record in by_window.items()}
+        for n, record in by_window.items():
+            around = window.around.at(n, by_window)
+            if around is not None:
+                ratio = record.times.median * around.interpolate(rates) / work.of_record(record)
+                yield Prediction(record, tuple(by_window[value] for value in around.lengths), ratio)
 
 
 def _groups(results: Results, timed: Iterable[Record], flag: str) -> Iterable[list[Record]]:

@@ -18,9 +18,10 @@ from longca.results.points import grouped
 from longca.results.ranking import NOT_MEASURED, Entry, Figure
 from longca.results.reading import Results
 from longca.results.record import Record
-from longca.text import format_size
+from longca.text import format_tokens
 
 LONGER = 3.0  # times the least plan that should have taken as long or longer: a plan that took longer still may have loaded code
+SIMULATED = "simulated records have no planning time"
 
 _alike = attrgetter(
     *("label", "mask", "seed", "dtype", "deterministic", "softcap", "sinks", "pass_", "grad", "method", "ranks", "grid", "options"),
@@ -60,7 +61,8 @@ class Plans:
         for digest, figure in entry.figures.items():
             plan_ms = self.ms(figure)
             if plan_ms is None:
-                return entry.without(NOT_MEASURED, "its planning was not timed, so --calls-per-plan cannot be answered")
+                why = SIMULATED if figure.records[0].simulated else "its planning was not timed"
+                return entry.without(NOT_MEASURED, f"{why}, so --calls-per-plan cannot be answered")
             more = plan_ms / calls_per_plan
             speed = figure.tflops * figure.ms / (figure.ms + more)
             share = figure.mfu and figure.mfu * speed / figure.tflops
@@ -98,7 +100,7 @@ class Plans:
 def _difference(record: Record, other: Record) -> str:
     """The heads or the length of another record, whichever differ."""
     shape = "" if _problem(other)[1:] == _problem(record)[1:] else shape_of(other)
-    length = "" if other.seqlen == record.seqlen else f"{format_size(other.seqlen)} tokens"
+    length = "" if other.seqlen == record.seqlen else format_tokens(other.seqlen)
     return " and ".join(filter(None, (shape, length)))
 
 

@@ -16,7 +16,7 @@ from longca.lengths.packers import PACKERS
 from longca.masks.pattern import check_seqlen, refuse_documents
 from longca.results.metrics import DTYPES, GIB
 from longca.results.record import Pass, parse_pass
-from longca.text import format_extras, format_shape, format_size, parse_dims, parse_heads, parse_memory, parse_size
+from longca.text import format_extras, format_shape, format_tokens, parse_dims, parse_heads, parse_memory, parse_size
 
 MOST_GIB = 1024  # of q, k and v on one GPU: far more than any has, so the length is a slip
 # fields that are names, with an example
@@ -90,11 +90,13 @@ class Question:
             refuse_documents(self.mask, self.distribution, self.packing, self.own_documents or None)
         if self.own_documents and (self.distribution or self.packing):
             raise BadInput("--own-documents are lengths of a workload, which no distribution or packing draws; leave out one of them.")
+        if self.cluster and self.calls_per_plan is not None:
+            raise BadInput("simulated records have no planning time; leave out --calls-per-plan, or --cluster for measured records.")
         if self.gpus > self.seqlen:
-            raise BadInput(f"{self.gpus} GPUs cannot share {self.seqlen} tokens; ask for fewer GPUs.")
+            raise BadInput(f"{self.gpus} GPUs cannot share {format_tokens(self.seqlen)}; ask for fewer GPUs.")
         each = self.input_gib / self.gpus
         if each > MOST_GIB:
-            tokens = f"q, k and v of {format_size(self.seqlen)} tokens"
+            tokens = f"q, k and v of {format_tokens(self.seqlen)}"
             raise BadInput(f"{tokens} take {each:.3g} GiB on each GPU, more than any has; ask for fewer tokens.")
 
     @property
@@ -134,7 +136,7 @@ class Question:
         split = f", {self.gpus} {unit}s" if self.gpus > 1 else ""
         split += f", simulated on {self.cluster}" if self.cluster else ""
         shape = ", ".join([format_shape(vars(self)), *format_extras(vars(self)), self.dtype])
-        return f"{self.mask}{params}, {format_size(self.seqlen)} tokens, {shape}, {self.pass_}{split}"
+        return f"{self.mask}{params}, {format_tokens(self.seqlen)}, {shape}, {self.pass_}{split}"
 
     def to_json(self) -> dict[str, Any]:
         fields = vars(self) | {"params": dict(self.params)}

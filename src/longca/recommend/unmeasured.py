@@ -39,12 +39,13 @@ def case_of(question: Question, mask: AnyMask, device: str) -> Case:
     return Case(mask.seqlen_q, mask.seqlen_k, *shape, device, backward=question.pass_ is not Pass.FWD, **extras)
 
 
-def refusal(label: str, mask: AnyMask, case: Case) -> str:
-    """Why a kernel does not take this mask in this shape; empty where it does, or is a plugin that is not loaded."""
+def refusal(label: str, mask: AnyMask, case: Case, unless_loaded: str = "") -> str:
+    """Why a kernel does not take this mask in this shape; empty where it does, and `unless_loaded` where it is of a plugin that is not
+    loaded."""
     try:
         answer = registry.supports(registry.get(label), mask, case)
     except LongcaError:
-        return ""
+        return unless_loaded
     return answer.reason if isinstance(answer, No) else ""
 
 

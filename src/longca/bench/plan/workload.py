@@ -100,6 +100,12 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
         parts = [leaf.part.name for leaf in leaves if "w" in leaf.free]
         return {"w": self.window - 1} if self.window is not None and parts and set(parts) <= WINDOWED else {}
 
+    def layers_of(self, mask: str) -> int:
+        """Returns how many layers have this mask: the local ones if it has the model's window, otherwise the global ones, or all."""
+        words = self.pattern.split()
+        own = words.count("local" if self.params_of(mask) else "global")
+        return max(1, self.layers * own // len(words)) if own else self.layers
+
     @property
     def layer_pattern(self) -> str:
         """The pattern in words, such as '5 local, 1 global'."""
@@ -109,7 +115,7 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
 
 def model(name: str) -> Model:
     if name not in names("models"):
-        raise unknown("model", name, names("models"))
+        raise unknown("model", name, names("models"), command="longca ls models")
     return read_toml(folder("models") / f"{name}.toml", Model)
 
 
