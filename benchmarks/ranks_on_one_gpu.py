@@ -111,7 +111,7 @@ def timed_calls(plan: Plan, programs: list[Program], world: World) -> dict[str, 
     clock = clock_for(plan.case.device)
 
     def of_rank(rank: int, pass_: str) -> float:
-        return sum(median(clock.sample(call) for _ in range(SAMPLES)) for call in Kept.calls[f"rank {rank}", pass_])
+        return round(sum(median(clock.sample(call) for _ in range(SAMPLES)) for call in Kept.calls[f"rank {rank}", pass_]), 5)
 
     times = {pass_: [of_rank(rank, pass_) for rank in range(plan.ranks)] for pass_ in ("fwd", "bwd")}
     Kept.calls.clear()

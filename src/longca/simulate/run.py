@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from msgspec import convert
 from msgspec.structs import replace
 
 import longca
 from longca.bench.plan.cell import Cell, fingerprint
 from longca.bench.plan.cells import Planned, plan
 from longca.bench.plan.versions import kernel_versions, method_versions
+from longca.bench.run.outcomes import to_message
 from longca.bench.run.record import make_record
 from longca.errors import BadInput, Refused
 from longca.parallel.grid import Grid
@@ -147,6 +149,7 @@ def write(
         for result in results:
             if entry := entries.get(result.cell):
                 journal.add_mask(entry.mask)
-                records.append(replace(make_record(entry, result.outcome, label), simulated=name))
+                outcome = convert(to_message(result.outcome), Outcome)  # in as many digits as measured records have
+                records.append(replace(make_record(entry, outcome, label), simulated=name))
                 journal.add(records[-1])
     return records
