@@ -47,8 +47,7 @@ lint: $(READY)
 figures: $(READY)  ## the tables of README and docs, and figures for papers in $(OUT)/figures, from the journals below results/
 	$(BIN)/python tools/doc_tables.py
 	mkdir -p $(OUT)
-	$(BIN)/longca report results/h200/paper-kernel results/h200/paper-sparse results/simulated -o $(OUT)/results.html \
-	  --figures $(OUT)/figures --latex $(OUT)/results.tex
+	$(BIN)/longca report results/h200 results/simulated -o $(OUT)/results.html --figures $(OUT)/figures --latex $(OUT)/results.tex
 
 docs: $(READY)  ## the documentation as a site, site/index.html; fails on a broken link
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

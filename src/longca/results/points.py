@@ -28,8 +28,9 @@ class Measure(NamedTuple):
 
 
 def _speeds(record: Record) -> tuple[float, float]:
+    """The ends of the speed; the ratio comes first, so that equal times give the speed itself, to the last digit."""
     times = record.times
-    return record.speed * times.median / times.p80, record.speed * times.median / times.p20
+    return record.speed * (times.median / times.p80), record.speed * (times.median / times.p20)
 
 
 def _above_zero(field: str) -> Callable[[Record], float | None]:
