@@ -3,11 +3,13 @@
 import csv
 import json
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from itertools import product
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -274,6 +276,59 @@ def test_what_follows_about_energy_and_peers() -> None:
     assert ("`band_cute` did not exist yet, so it is not in this run" in measured_page()) == all(
         "band_cute" not in row for row in peers.values()
     )
+
+
+def test_what_follows_about_measured_energy() -> None:
+    with (ROOT / "results/h200/energy.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["joules"]]
+    ratios = {float(row["ms_median"]): float(row["joules"]) * 1e3 / float(row["watts"]) / float(row["ms_median"]) for row in rows}
+    assert len(ratios) == len(rows) == 13
+    page = measured_page()
+    assert (
+        f"Measured energy is {between(ratios.values())} times power times time, {median(ratios.values()):.2f} times in the median" in page
+    )
+    assert f"for calls of 5 ms and more {between(ratio for ms, ratio in ratios.items() if ms >= 5)} times" in page
+
+
+def table_of(name: str) -> list[list[str]]:
+    """The cells of a table in docs/measured.md, its head first."""
+    found = re.search(rf"<!-- table {name} -->\n\n(.*?)\n\n", (ROOT / "docs/measured.md").read_text(), re.S)
+    assert found
+    head, _, *body = found[1].splitlines()
+    return [_cells(line) for line in (head, *body)]
+
+
+def column(table: str, name: str, **where: str) -> list[float]:
+    """The numbers of a column, in the rows that have these entries."""
+    head, *body = table_of(table)
+    cells = [dict(zip(head, row, strict=True)) for row in body]
+    return [float(row[name].rstrip("~")) for row in cells if where.items() <= row.items()]
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("| ").split("|")]
+
+
+def test_at_which_ratio_sparsity_is_even() -> None:
+    large, forward, backward = (
+        column("sparse-pays", "even at", **where)
+        for where in ({"block": "128"}, {"block": "64", "pass": "fwd"}, {"block": "64", "pass": "bwd"})
+    )
+    page = measured_page()
+    assert f"sparsity is faster up to a ratio of {between(large)}. With blocks of 64" in page
+    assert f"faster up to {between(forward)} forward and {between(backward)} backward" in page
+
+
+def test_what_planning_costs_beside_a_call() -> None:
+    (ratio,) = column("planning", "plan over call", kernel="cudnn")
+    assert f"The plan of `cudnn` takes {ratio:.0f} times as long as its call" in measured_page()
+
+
+def test_how_many_kernels_are_equal_on_long_documents() -> None:
+    rows = [row for row in table_of("fastest-magi") if row[0] in ("full_document", "causal_document")]
+    more = [int(found[1]) if (found := re.search(r", (\d) more", cell)) else 0 for row in rows for cell in row[-2:]]
+    words = {3: "three", 4: "four", 5: "five", 6: "six"}
+    assert f"from 64K tokens on, {words[1 + min(more)]} to {words[1 + max(more)]} kernels are equally fast" in measured_page()
 
 
 def rows_of(name: str) -> list[dict[str, Any]]:
