@@ -5,8 +5,9 @@
 #   tools/campaign.sh OUT [PART...]
 #
 # Without parts it runs, in this order: tests clock settling lists compile kernels magi long seeds shapes equal windows sparse selected
-# parallel best ranks energy alarms. `check` has those of the tests that are about the check; `again` measures 32K tokens of the paper's grid a
-# second time. STOP_AFTER=S ends each grid after S seconds (exit code 3: not complete). `longca merge results/<device>/NAME OUT/NAME --pack` keeps a grid. The longer lengths go to the journal of the paper's grid.
+# parallel best ranks energy alarms. `check` has those of the tests that are about the check; `again` measures 32K tokens of the paper's grid
+# a second time. STOP_AFTER=S ends each grid after S seconds (exit code 3: not complete). `longca merge results/<device>/NAME OUT/NAME
+# --pack` keeps a grid. The longer lengths go to the journal of the paper's grid.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=${1:?give a folder for the results: tools/campaign.sh OUT [PART...]}
@@ -29,7 +30,6 @@ long()     { $longca run paper-kernel --kernels $near --seqlens 64K,96K,128K $se
 seeds()    { $longca run paper-kernel --kernels $nearest --masks $documents --seqlens 8K,32K,128K --seeds 5 $settled --out "$out/seeds" $stop; }
 equal()    { $longca run paper-kernel --kernels $nearest,fa4:native,cudnn --seqlens 32K --heads 64:64 $settled --out "$out/equal-heads" $stop; }
 again()    { $longca run paper-kernel --kernels $near --seqlens 32K --clock warmup_s=.15,budget_s=.6 --out "$out/again" $stop; }
-energy()   { $longca run paper-kernel --kernels $near --masks causal_document,causal --seqlens 32K --energy 1 $settled --out "$out/energy" $stop; }
 best()     { $python benchmarks/best_of_all.py --out "$out/best_of_all.jsonl" $stop; }
 ranks()    { $python benchmarks/ranks_on_one_gpu.py --out "$out/ranks_on_one_gpu.jsonl"; }
 alarms()   { $python benchmarks/compare_false_alarms.py --out "$out/alarms"; }
@@ -61,6 +61,11 @@ shapes() {
         done
     done
     return $failed
+}
+
+energy() {
+    $longca run paper-kernel --kernels fa3,cudnn_flex:rows,fa4:native,band_cute,fa4:varlen --masks causal_document,causal --seqlens 32K \
+        --energy 1 $settled --out "$out/energy" $stop
 }
 
 # Windows between which those of models lie.

@@ -1,4 +1,4 @@
-"""Rewrites PNG files with 64 colours: a quarter of the bytes, and hardly an eye sees it.
+"""Rewrites PNG files with 64 colours: a quarter of the bytes, and the difference is hardly visible.
 
 python tools/fewer_colours.py FILE...
 """

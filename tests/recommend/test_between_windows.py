@@ -186,12 +186,14 @@ def test_the_range_of_a_window_between_two_is_that_of_such_predictions(write: Wr
         for w, rate in windows.items()
     ]
     folder = write("made", made)
-    inside, beyond = (answer(folder, "32K", "sliding_window_causal", params={"w": w}).best for w in (2048, 64))
+    inside, beyond, far = (answer(folder, "32K", "sliding_window_causal", params={"w": w}).best for w in (2048, 64, 2))
     assert inside is not None
     assert beyond is not None
+    assert far is not None
     assert inside.ms_range == (pytest.approx(inside.ms, rel=0.01), pytest.approx(inside.ms, rel=0.01))
     assert beyond.ms_range is not None
-    assert beyond.ms_range[1] > 1.5 * beyond.ms
+    assert beyond.ms_range[1] == pytest.approx(4**0.2 * beyond.ms, rel=0.01), "128 from 512, as far away or farther"
+    assert far.ms_range is None, "64 times narrower: no two windows are as far apart"
 
 
 def test_the_window_counts_more_than_the_heads(write: Write) -> None:

@@ -51,8 +51,10 @@ def asked(folder: Path, *more: str) -> int:
 def test_the_only_documents_of_a_cluster_answer_with_a_remark(write: Write, capsys: Captured) -> None:
     folder = write("made", [document("chatqa2", "chunked")])
     assert asked(folder, "--cluster", "h100-ib") == 0
-    remark = "no simulated record of this has documents of the default lengths; the only ones are those of"
-    assert f"\n{remark} --distribution chatqa2 --packing chunked, which answer.\n" in capsys.readouterr().out
+    remark = "the simulated records have documents of"
+    assert f"\n{remark} --distribution chatqa2 --packing chunked; these are used.\n" in capsys.readouterr().out
+    assert asked(folder, "--cluster", "h100-ib", "--distribution", "chatqa2") == 0
+    assert f"\n{remark} --packing chunked; these are used.\n" in capsys.readouterr().out, "what was given needs no remark"
     found = recommend(Question.parse("causal_document", "8K", gpus=64, cluster="h100-ib"), load([folder]))
     assert (found.question.distribution, found.question.packing) == ("chatqa2", "chunked")
     assert asked(folder, "--cluster", "h100-ib", "--exact") == NO_RECORD

@@ -225,6 +225,11 @@ def test_cells_that_may_have_been_sampled_before_the_clock_step() -> None:
     assert "in {} and {} of them, by less than 13 %".format(*(sum(lead < 1.13 for lead in own) for own in leads)) in text
     assert all(record.times.median < 3 for record in both)
     assert not beside_loaded("equal-heads"), "the list says that none of its cells is in doubt"
+    windows = beside_loaded("windows")
+    small = [record for own in windows for record in own if light(record)]
+    assert f"In `windows`, {len(small)} of the {len(timed('windows'))} cells are in doubt in the same way" in text
+    assert {(record.pass_.value, record.params["w"]) for record in small} == {("fwd", 128), ("fwd", 512)}
+    assert not any(fastest_is_light(own) for own in windows), "the list says so"
     first = [max(own, key=lambda record: record.speed) for own in groups[0] if fastest_is_light(own)]
     assert {(record.kernel, record.seqlen, record.pass_.value) for record in first} == {("cudnn_flex", 8192, "fwd")}
     assert f"On {len(first)} of the 30 masks its forward, the fastest, was measured under less load" in page()

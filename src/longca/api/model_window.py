@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import cycle, islice
 
 from longca import masks
 from longca.bench.plan.workload import WINDOWED, Model
@@ -22,7 +21,7 @@ def window_remarks(name: str, model: Model, question: Question, seeds: Sequence[
         return (f"w={own['w']} is the window of {model.window} of {name}: models count the token itself, w does not.",) if is_own else ()
     if not _hides(model.window - 1, question, seeds or [0]):
         return ()
-    local = list(islice(cycle(model.pattern.split()), model.layers)).count("local")
+    local = model.count("local")
     layers = f"all of its {model.layers} layers" if local == model.layers else f"{local} of its {model.layers} layers"
     window = f"{name} has a window of {model.window} keys in {layers}, which {question.mask} does not have"
     return (f"{window}; ask for such a layer with --mask {shlex.quote(_windowed(model.window - 1, question))}.",)

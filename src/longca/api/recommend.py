@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from inspect import Parameter, signature
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -109,9 +109,11 @@ def recommend(
     records, shape = shipped.load(results), find_model(model) if model else None
     refuse_unknown_cluster(asked.cluster, records)
     answer = answers.recommend(with_layers(asked, shape) if shape else asked, records)
+    if answer.best is None and answer.question != asked:
+        answer = answers.recommend(asked, records)  # records without planning times
     remarks = window_remarks(model, shape, asked, answer.seeds) if model and shape else ()
     if model and answer.question.calls_per_plan != asked.calls_per_plan:
-        remarks = (*remarks, f"one plan serves the {answer.question.calls_per_plan} layers of {model} that have this mask.")
+        remarks = (*remarks, f"one plan serves {plural(answer.question.calls_per_plan or 0, 'layer')} of {model}.")
     return Recommendation(replace(answer, remarks=(*answer.remarks, *remarks)))
 
 
@@ -205,15 +207,14 @@ def _heading(answer: Answer, best: Choice) -> list[str]:
 
 
 def _few_calls(answer: Answer) -> list[str]:
-    """What to use instead where few calls share a plan, as planning is not counted; documents are new at every training step."""
-    new, first = answer.every_call, answer.ways[0]
-    if new is None or not first.plan_ms or new.name == first.name or first.ms + first.plan_ms <= new.ms:
+    """Which kernel is the best by the calls that share a plan, unless it is always the first; documents are new at every training step."""
+    steps, first = answer.by_calls, answer.ways[0].name
+    if not steps or all(step.name == first for step in steps):
         return []
-    other = next(choice for choice in answer.choices if choice.name == new.name)
-    if other.ms <= first.ms:
-        return [f"with planning, {new.name} takes less time than {first.name}, however many calls share a plan."]
-    calls = math.ceil((first.plan_ms - (other.plan_ms or 0.0)) / (other.ms - first.ms))
-    return [f"if fewer than {calls} calls share a plan, use {new.name}: planning takes {_ms(first.plan_ms)} ms with {first.name}."]
+    if len(steps) == 1:
+        return [f"counting planning, use {steps[0].name}, however many calls share a plan."]
+    ends = [f"{step.name} up to {following.calls - 1}" for step, following in pairwise(steps)]
+    return [f"counting planning, the best by calls per plan: {', '.join(ends)}, then {steps[-1].name}."]
 
 
 def _named(best: Choice, pair: Pair | None) -> str:
@@ -395,7 +396,7 @@ def _scaled(answer: Answer) -> list[str]:
     if answer.nearest.unknown:
         return [*sentences, f"the error of these times is unknown: {'; '.join(answer.nearest.unknown)}."]
     without = ", without another shape's change of speed" if answer.nearest.guided else ""
-    derived = f"the range follows from measured cells that were predicted from equally distant ones{without}"
+    derived = f"the range follows from measured cells that were predicted in the same way{without}"
     return [*sentences, f"{derived}; docs/recommend.md shows how many new measurements such ranges contain."]
 
 
@@ -404,10 +405,10 @@ def _planning(answer: Answer) -> list[str]:
     calls = answer.question.calls_per_plan
     if calls is not None:
         return [f"times include planning, divided by {plural(calls, 'call')}."]
-    new, first = answer.every_call, answer.ways[0]
-    if new is None or not first.plan_ms:
+    first = answer.ways[0]
+    if not answer.by_calls or not first.plan_ms:
         return []
-    planned = first.ms + first.plan_ms
+    new, planned = answer.by_calls[0], first.ms + first.plan_ms
     sentence = f"times do not include planning; with new documents in every call, {first.name} takes {_ms(planned)} ms"
     is_best = new.name == first.name or planned <= new.ms
     return [f"{sentence}." if is_best else f"{sentence} and {new.name} {_ms(new.ms)} ms: see --calls-per-plan."]

@@ -136,7 +136,7 @@ def _simulate(args: argparse.Namespace, name: str, cluster: Cluster) -> int:
     if not args.json:
         _show(results, name, cluster)
         if args.kernels and answered:
-            print("Attention has the cluster's speed with every kernel; --kernels changes memory and copies only.")
+            print("Attention has the cluster's speed with every kernel; --kernels changes memory, copies and what is refused.")
         if args.best:
             print("\n" + "\n".join(best.explain(group) for group in best.contests(results)))
     if args.trace or args.timeline:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from longca.errors import LongcaError
 from longca.kernels import registry
 from longca.kernels.backends.best import Best
 from longca.recommend.advice import advice, ask_command, simulate_command
+from longca.recommend.by_calls import Leader, Step, steps_of
 from longca.recommend.closest import SHOWN
 from longca.recommend.elsewhere import FastestElsewhere, fastest_elsewhere
 from longca.recommend.matching import Near, SeveralDevices, refuse_several_devices, sorted_out
@@ -142,7 +144,7 @@ class Answer:
     unmeasured: tuple[str, ...]  # kernels that LongCA knows and of which there is no record
     advice: tuple[str, ...]  # what to run, where no record answers
     nearest: Nearest | None = None  # what the figures were scaled from; None where records answer exactly
-    every_call: Choice | None = None  # the best where every call has a new mask; None where the question says how often planning counts
+    by_calls: tuple[Step, ...] = ()  # the best by the calls that share a plan; empty where the question says how often planning counts
     pair: Pair | None = None  # faster than the best kernel by what matters
     same_as: str | None = None  # a mask without parameters that shows the same pairs at this length, whose records answer
     elsewhere: FastestElsewhere | None = None  # kernels that are not compared, and are the fastest at another length
@@ -181,7 +183,8 @@ class Answer:
             "not_measured": list(self.unmeasured),
             "advice": list(self.advice),
             "nearest": self.nearest.to_json() if self.nearest else None,
-            "new_mask_every_call": self.every_call.name if self.every_call else None,
+            "new_mask_every_call": self.by_calls[0].name if self.by_calls else None,
+            "by_calls_per_plan": [step._asdict() for step in self.by_calls],
             "pair": self.pair.to_json() if self.pair else None,
             "same_as": self.same_as,
             "fastest_elsewhere": self.elsewhere.to_json() if self.elsewhere else None,
@@ -198,7 +201,7 @@ def recommend(question: Question, results: Results) -> Answer:
         return replace(found, question=question, same_as=plain.mask, elsewhere=None)  # that is of the plain mask
     drawn = simulated_questions(question, others) if question.cluster and not matching and not question.exact else []
     if len(drawn) == 1 and (found := recommend(drawn[0], results)).choices:
-        return replace(found, remarks=(other_documents(drawn[0]),))
+        return replace(found, remarks=(other_documents(question, drawn[0]),))
     refuse_several_devices(answering, "answer this")
     near = None if matching or question.exact else nearest(question, others, results)
     named = rows(replace(results, records=matching))
@@ -209,7 +212,8 @@ def recommend(question: Question, results: Results) -> Answer:
     asked = _Asked(question, results, Plans(results), near)
     ranking = rank(asked.competing(entry) for entry in measured)
     choices = tuple(_choice(standing, asked, place) for place, standing in enumerate(ranking.standings))
-    pair = _pair(near.parts if near else _parts(named, question), ranking, asked, device)
+    parts = near.parts if near else _parts(named, question)
+    pair = _pair(parts, ranking, asked, device)
     compared = {entry.line for entry in measured} if near else {name for record in used for name in (record.label, record.asked)}
     return Answer(
         question,
@@ -220,7 +224,7 @@ def recommend(question: Question, results: Results) -> Answer:
         unmeasured=unmeasured(question, used, device),
         advice=tuple(_advice(ranking, measured, others, machines, asked)),
         nearest=near,
-        every_call=_best_of_new_masks(measured, asked),
+        by_calls=_by_calls(measured, parts, asked, device),
         pair=pair,
         elsewhere=None if pair else _fastest_elsewhere(ranking.best, compared, answering, others, asked),
         more_seeds=_of_more_seeds(question, others, results, machines[0].name) if len(ranking.masks) == 1 and not near else None,
@@ -339,13 +343,22 @@ def _pair(parts: Sequence[Sequence[Entry]], ranking: Ranking, asked: _Asked, dev
     )
 
 
-def _best_of_new_masks(measured: Sequence[Entry], asked: _Asked) -> Choice | None:
-    """The best of masks with documents where every call has new ones, unless the question says how often planning counts."""
+def _by_calls(measured: Sequence[Entry], parts: Sequence[Sequence[Entry]], asked: _Asked, device: str) -> tuple[Step, ...]:
+    """The best of masks with documents, which are new again and again, by the calls that share a plan."""
     if not asked.question.has_documents or asked.question.calls_per_plan is not None:
-        return None
-    every = replace(asked, question=replace(asked.question, calls_per_plan=1))
-    best = rank(every.competing(entry) for entry in measured).best
-    return _choice(best, every, 0) if best else None
+        return ()
+
+    @cache
+    def best_at(calls: int) -> Leader | None:
+        planned = replace(asked, question=replace(asked.question, calls_per_plan=calls))
+        ranking = rank(planned.competing(entry) for entry in measured)
+        if ranking.best is None:
+            return None
+        if pair := _pair(parts, ranking, planned, device):
+            return Leader(pair.name, pair.ms, frozenset({pair.name}))
+        return Leader(ranking.best.line, ranking.best.ms, frozenset(standing.line for standing in ranking.equals))
+
+    return steps_of(best_at)
 
 
 def _joules(figure: Figure, asked: _Asked) -> float | None:

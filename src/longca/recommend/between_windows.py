@@ -43,11 +43,11 @@ class Between:
 
     @property
     def window(self) -> Window | None:
-        """The window between two measured ones; None for a ratio, and where the other end is a plainer mask."""
-        if self.is_whole or self.question.is_pattern:
+        """The window between two measured ones, of which the wider one may be a plainer mask; None for a ratio."""
+        if self.question.is_pattern:
             return None
         low, high = sorted((int(self.nearest), int(self.end)))
-        return Window(self.name, Geometry(int(self.asked), low, high))
+        return Window(self.name, Geometry(int(self.asked), low, high), self.question.mask if self.is_whole else "")
 
     def sentence(self, lacking: Iterable[str]) -> str:
         """What was interpolated; `lacking` are kernels without a record at the other end."""
@@ -81,6 +81,20 @@ def between(question: Question, found: Neighbours, candidates: Iterable[Near], r
         if there is None or (question.is_pattern and _but(name, there.records[0].params) != _but(name, record.params)):
             return None
         return Between(name, asked, value, end, other, there, is_whole)
+    return None
+
+
+def window_of(question: Question, found: Neighbours, candidates: Iterable[Near], other: Between | None) -> Window | None:
+    """The first window, or other whole number, in which the nearest records differ from the question, among measured ones; None for a
+    ratio."""
+    if other is not None or question.is_pattern:
+        return other.window if other else None
+    record, shape = found.records[0], attrgetter(*SHAPE)
+    alike = [one.record for one in scalable(question, candidates) if shape(one.record) == shape(record)]
+    for name, asked in question.all_params.items():
+        value = record.params.get(name)
+        if isinstance(asked, int) and isinstance(value, int) and asked != value and min(asked, value) > 0:
+            return Window(name, Geometry.of(asked, {int(n) for one in alike if (n := one.params.get(name, 0)) > 0}))
     return None
 
 

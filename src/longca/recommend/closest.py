@@ -14,7 +14,7 @@ from longca.recommend.nearest import unbuildable
 from longca.recommend.nearest_error import VARYING
 from longca.recommend.neighbours import distance, shape_of
 from longca.recommend.question import Question
-from longca.recommend.simulated import COMPLETED
+from longca.recommend.simulated import OPEN_FLAGS
 from longca.results.points import grouped
 from longca.text import format_size, format_tokens, parse_size
 
@@ -28,7 +28,7 @@ def closest(question: Question, others: Sequence[Near], simulated: Sequence[str]
     near = [one for one in others if question.cluster or not one.record.simulated or [*one.differences] == ["--cluster"]]
     if not near:
         return [f"there is no {'measured ' if others else ''}record of {question.mask} at all.", *simulated]
-    apart = [one for one in near if not (simulated and one.differences.keys() <= COMPLETED)]  # commands with these flags are named
+    apart = [one for one in near if not (simulated and one.differences.keys() <= OPEN_FLAGS)]  # commands with these flags are named
     flags = dict.fromkeys(flag for one in apart if len(one.differences) == 1 for flag in one.differences)
     instead = [_instead(flag, apart, "simulated" if question.cluster else "measured") for flag in flags]
     shapes = [] if instead or simulated else _shapes(question, near)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from longca.kernels.base import Case
 from longca.masks import AnyMask
 from longca.recommend.basis import basis_of
-from longca.recommend.between_windows import Between, between
+from longca.recommend.between_windows import Between, between, window_of
 from longca.recommend.geometry import FARTHEST, Geometry
 from longca.recommend.idle import idle
 from longca.recommend.matching import Near, other_params
@@ -64,7 +64,7 @@ def nearest(question: Question, others: Iterable[Near], results: Results) -> Nea
     device = "cpu" if all(environment.on_cpu for environment in environments) else "cuda"
     flags = {flag for one in found.used for flag in one.differences} - {"--seqlen"}
     other = between(basis.question, found, basis.candidates, results)
-    errors = Errors(results, question.mask, geometry, flags, other.window if other else None)
+    errors = Errors(results, question.mask, geometry, flags, window_of(basis.question, found, basis.candidates, other))
     unknown = *basis.unknown, *errors.unknown, *filter(None, [idle(question, errors.behind) if device == "cuda" else ""])
     work = TileWork(results.masks, (*found.all_records, *(other.found.all_records if other else ())))
     way = _Way(other, _Scaled.of(other.found, work, results)) if other else None

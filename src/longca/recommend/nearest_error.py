@@ -30,10 +30,11 @@ VARYING = ("--seqlen", "--heads", "--head-dim", "--set")  # differences over whi
 
 
 class Window(NamedTuple):
-    """A window, or another parameter, between two measured ones."""
+    """A window, or another whole-number parameter, among measured ones."""
 
     name: str
     around: Geometry  # with windows in place of lengths
+    plain: str = ""  # the mask that a window over the whole sequence equals, where that is the wider one
 
 
 class Prediction(NamedTuple):
@@ -49,10 +50,9 @@ class Error:
     """The range that holds the measured over the predicted time in nine of ten predictions; None where it is unknown."""
 
     range: tuple[float, float] | None
-    predictions: int
 
 
-UNKNOWN = Error(None, 0)
+UNKNOWN = Error(None)
 
 
 class Errors:
@@ -63,8 +63,10 @@ class Errors:
         timed = [record for record in results.records if record.ok and not record.method and not record.simulated]
         work = TileWork(results.masks, timed)
         self._made = {flag: list(shape_predictions(results, timed, flag, work)) for flag in sorted(flags)}
-        if window and len(between := list(window_predictions(results, timed, mask, window, work))) >= LEAST:
-            self._made["--set"] = between
+        if window:
+            made = list(window_predictions(results, timed, mask, window, work))
+            if len(made) >= LEAST or not window.around.is_between:  # beyond all windows, no other predictions are as far off
+                self._made["--set"] = made
         if not geometry.is_measured:
             self._made["--seqlen"] = _similar(geometry, length_predictions(results, timed, geometry, work))
 
@@ -84,7 +86,7 @@ class Errors:
         if not ratios or any(len(own) < LEAST for own in ratios):
             return UNKNOWN
         factor = math.prod(map(off_by, ratios))
-        return Error((1 / factor, factor), min(map(len, ratios)))
+        return Error((1 / factor, factor))
 
     def _chosen(self, flag: str, kernel: str) -> list[float]:
         """The ratios that tell most about the kernel: enough of them, and those most like the question."""
@@ -140,17 +142,26 @@ def shape_predictions(results: Results, timed: Sequence[Record], flag: str, work
                 yield Prediction(record, (other,), record.times.median * rate / work.of_record(record))
 
 
-def window_predictions(results: Results, timed: Iterable[Record], mask: str, window: Window, work: TileWork) -> Iterator[Prediction]:
+def window_predictions(results: Results, timed: Sequence[Record], mask: str, window: Window, work: TileWork) -> Iterator[Prediction]:
     """Each record of the mask predicted from the windows around its own, as far away as those of the question or farther."""
     own = [record for record in timed if record.mask == mask and isinstance(record.params.get(window.name), int)]
+    plain = {_but_mask(record): record for record in timed if record.mask == window.plain}
     for group in _groups(results, own, "--set"):
         by_window = {int(record.params[window.name]): record for record in group}
+        if whole := plain.get(_but_mask(group[0])):
+            by_window.setdefault(whole.seqlen - 1, whole)  # a window over the whole sequence
         rates = {n: work.of_record(record) / record.times.median for n, record in by_window.items()}
         for n, record in by_window.items():
             around = window.around.at(n, by_window)
             if around is not None:
                 ratio = record.times.median * around.interpolate(rates) / work.of_record(record)
                 yield Prediction(record, tuple(by_window[value] for value in around.lengths), ratio)
+
+
+_but_mask = attrgetter(
+    *("seqlen", "heads_q", "heads_kv", "head_dim", "head_dim_v", "label", "pass_", "grad", "seed", "dtype"),
+    *("deterministic", "softcap", "sinks", "given.distribution", "given.packing"),
+)
 
 
 def _groups(results: Results, timed: Iterable[Record], flag: str) -> Iterable[list[Record]]:

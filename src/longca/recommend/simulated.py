@@ -9,7 +9,7 @@ from longca.recommend.matching import Near
 from longca.recommend.question import Question
 from longca.results.record import Record
 
-COMPLETED = frozenset({"--cluster", "--distribution", "--packing"})  # what a question may leave open, and records give
+OPEN_FLAGS = frozenset({"--cluster", "--distribution", "--packing"})  # what a question may leave open, and records give
 
 
 def simulated_questions(question: Question, others: Iterable[Near]) -> list[Question]:
@@ -26,8 +26,8 @@ def _completed(question: Question, record: Record) -> Question:
     return replace(question, cluster=question.cluster or record.simulated, distribution=drawn.distribution, packing=drawn.packing)
 
 
-def other_documents(question: Question) -> str:
-    """A remark on documents that are not those asked for."""
-    drawn = {"--distribution": question.distribution, "--packing": question.packing}
-    flags = " ".join(f"{flag} {value}" for flag, value in drawn.items() if value)
-    return f"no simulated record of this has documents of the default lengths; the only ones are those of {flags}, which answer."
+def other_documents(asked: Question, answered: Question) -> str:
+    """A remark on how the documents of the answer were drawn, where the question left that open."""
+    pairs = {"--distribution": (asked.distribution, answered.distribution), "--packing": (asked.packing, answered.packing)}
+    flags = " ".join(f"{flag} {value}" for flag, (given, value) in pairs.items() if value and given is None)
+    return f"the simulated records have documents of {flags}; these are used."

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 import sys
 
+from longca.results.ip_addresses import IPV4, without_addresses
+
 REMOVED = "…"
 
 
@@ -38,18 +40,17 @@ IN_CODE = sys.stdlib_module_names | _words("aten cls cuda cudnn cute cutlass fla
 MACHINE = re.compile(r"(?:compute|dgx|hgx|host|ip|login|nid|node|server|srv)-?\d[\da-z-]*\d[a-z]*")
 VALUE = r"""[^\s'"`,;&)]+"""
 
+QUOTED = r"""(?:'[^']*'|"[^"]*")"""
 SECRET = re.compile(
-    rf"""(?i)(?P<name>(?<![\w-])(?:[\w-]*(?:passw(?:or)?d|secret|api[_-]?key|access[_-]?key)|authorization)\s*[=:]\s*(?:(?:bearer|basic)\s+)?
+    rf"""(?i)(?P<name>(?<![\w-])(?:[\w-]*(?:passw(?:or)?d|secret|api[_-]?key|access[_-]?key)|authorization)['"]?\s*[=:]\s*(?:(?:bearer|basic)\s+)?
     | (?<![\w-])(?:[\w-]*[_-])?token\s*=\s*(?![\d.]+(?!\w))                  # of a sequence, token = 17 is a position
-    | \bbearer\s+(?=[\w.-]{{16}}))['"]?{VALUE}""",
+    | (?<![\w-])--(?:[\w-]+[_-])?(?:passw(?:or)?d|secret|api[_-]?key|access[_-]?key|token(?!\s+[\d.]+(?!\w)))(?:\s+|['"],\s*)(?!--)
+    | \bbearer\s+(?=[\w.-]{{16}}))(?:{QUOTED}|['"]?{VALUE})""",
     re.VERBOSE,
 )
 KEY = re.compile(r"(?<!\w)(?:hf_|gh[opsur]_|github_pat_|glpat-|sk-|xox[a-z]-|AKIA)\w[\w-]{15,}")
-IPV4 = r"(?:\d{1,3}\.){3}\d{1,3}"
-ADDRESS = re.compile(
-    rf"""(?P<before>\b(?:host|address|addr|server|peer|node|ip)(?:\s+|\s*[=:]\s*)\[?){IPV4}(?![\w.]*\w)
-    | (?<![\w.]){IPV4}(?=:\d{{2,5}}\b)
-    | (?<![\w.+-])[\w.+-]+@{IPV4}(?!\w)
+ADDRESS = re.compile(  # with an account, or in brackets before a port
+    rf"""(?<![\w.+-])[\w.+-]+@{IPV4}(?!\w)
     | (?<!\w)\[(?:[\da-fA-F]*:[\da-fA-F:.]*:[\da-fA-F.]*|{IPV4}|[A-Za-z][\w.-]*)\](?=:\d{{2,5}}\b)""",
     re.VERBOSE,
 )
@@ -65,7 +66,7 @@ def without_hosts(text: str) -> str:
         return text
     text = SECRET.sub(lambda match: match["name"] + REMOVED, text)
     text = KEY.sub(REMOVED, text)
-    text = ADDRESS.sub(lambda match: (match["before"] or "") + REMOVED, text)
+    text = without_addresses(ADDRESS.sub(REMOVED, text), REMOVED)
     text = ACCOUNT.sub(REMOVED, text)
     return DOTTED.sub(lambda match: REMOVED if is_host(match["host"]) else match[0], text)
 

@@ -30,6 +30,7 @@ ANY_PATH = re.compile(
     | [/\\](?:home|users)[/\\]+\w""",
     re.VERBOSE | re.IGNORECASE,
 )
+IN_WORD = r"[^\W_]"  # letters and digits; in alice_kernel, alice is a word
 T = TypeVar("T", Record, MaskEntry, Environment)
 
 
@@ -40,7 +41,7 @@ class PrivateText:
         self._keep = {word.lower() for word in keep}
         wanted = sorted({word for word in words if word.lower() not in self._keep}, key=len, reverse=True)
         cases = [re.escape(word) if len(word) < 3 else f"(?i:{re.escape(word)})" for word in wanted]  # "Al" is a name, "al" a syllable
-        self.words = re.compile(rf"(?<!\w)(?:{'|'.join(cases)})(?!\w)") if cases else None
+        self.words = re.compile(rf"(?<!{IN_WORD})(?:{'|'.join(cases)})(?!{IN_WORD})") if cases else None
 
     def name(self, text: str) -> str:
         """A name, such as that of a mask or a plugin file, without the folders of its path."""

@@ -27,7 +27,7 @@ def problems(folder: str | Path) -> list[str]:
         return ["no cell has a time; offer a journal in which something was measured."]
     found = []
     if simulated := sum(record.simulated is not None for record in records):
-        found.append(f"{plural(simulated, 'record')} are simulated; offer what was measured.")
+        found.append(f"{plural(simulated, 'record')} {'is' if simulated == 1 else 'are'} simulated; offer what was measured.")
     for record in [record for record in records if record.status is Status.DOUBTFUL][:3]:
         place = f"{record.label} on {record.mask}, {record.seqlen} tokens, {record.pass_}"
         found.append(f"the record of {place} cannot be believed: {record.reason}; measure it again.")

@@ -25,6 +25,7 @@ from longca.text import short
 
 FAILED = (*AT_FAULT, Status.OOM)
 NO_NAMES = ("backward_kind", "check", "clock", "cpu", "device", "device_kind", "dtype", "level", "limits", "ms", "pass", "status")
+VERSIONS = ("packages", "versions")  # by package
 
 
 class FreeText(NamedTuple):
@@ -89,7 +90,7 @@ def prepare(
 def _checked_name(name: str, texts: PrivateText) -> str:
     if not re.fullmatch(r"\w[\w.+-]*", name):
         raise BadInput(f"{name!r} is no name for the copy; give --name with letters, digits, '-' and '_'.")
-    if remains := texts.remains(name.replace("_", " ")):
+    if remains := texts.remains(name):
         raise BadInput(f"the copy would be named {name!r}, which holds {remains}; give another one with --name.")
     return name
 
@@ -120,12 +121,20 @@ def _all_texts(folder: Path) -> Iterator[tuple[str, str, str]]:
     for name, environment in msgspec.json.decode((folder / files.ENVIRONMENTS).read_bytes()).items():
         yield files.ENVIRONMENTS, "name", name
         for field, value in environment.items():
-            yield from ((files.ENVIRONMENTS, field, text) for text in _texts(value))
+            yield from ((files.ENVIRONMENTS, field, text) for text in _texts_of(field, value))
     for file in (files.RESULTS, files.MASKS):
         for block in files.read_blocks(folder / file):
             for line in msgspec.json.Decoder().decode_lines(block):
                 for field, value in line.items():
-                    yield from ((file, field, text) for text in _texts(value))
+                    yield from ((file, field, text) for text in _texts_of(field, value))
+
+
+def _texts_of(field: str, value: Any) -> Iterator[str]:
+    """The texts of a field; a version is called one, since 10.3.9.90 alone is also an address."""
+    if field in VERSIONS and isinstance(value, dict):
+        yield from value
+        value = [f"version {number}" for number in value.values()]
+    yield from _texts(value)
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -135,3 +135,12 @@ def test_unknown_models_are_one_sentence(capsys: pytest.CaptureFixture[str]) -> 
     for verb in (["verify"], ["recommend", "--mask", "causal", "--seqlen", "8K"], ["run", "--kernels", "torch"]):
         assert main([*verb, "--model", "gemma2-27"]) == 2
         assert "unknown model 'gemma2-27'; did you mean 'gemma2-27b'? `longca ls models` lists all." in capsys.readouterr().err
+
+
+def test_every_layer_is_local_or_global() -> None:
+    for name in names("models"):
+        found = model(name)
+        assert found.count("local") + found.count("global") == found.layers
+    gemma = model("gemma3-27b")
+    assert [gemma.layers_of(mask) for mask in ("sliding_window_causal", "causal_document")] == [gemma.count("local"), gemma.count("global")]
+    assert model("mistral-7b").layers_of("causal_document") == model("mistral-7b").layers, "no layer is global"

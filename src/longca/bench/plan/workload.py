@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import cycle, groupby, islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -102,9 +102,11 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
 
     def layers_of(self, mask: str) -> int:
         """Returns how many layers have this mask: the local ones if it has the model's window, otherwise the global ones, or all."""
-        words = self.pattern.split()
-        own = words.count("local" if self.params_of(mask) else "global")
-        return max(1, self.layers * own // len(words)) if own else self.layers
+        return self.count("local" if self.params_of(mask) else "global") or self.layers
+
+    def count(self, word: str) -> int:
+        """Returns how many layers are `local` or `global`."""
+        return list(islice(cycle(self.pattern.split()), self.layers)).count(word)
 
     @property
     def layer_pattern(self) -> str:
