@@ -324,6 +324,12 @@ def test_what_planning_costs_beside_a_call() -> None:
     assert f"The plan of `cudnn` takes {ratio:.0f} times as long as its call" in measured_page()
 
 
+def test_the_limits_are_those_of_the_journal() -> None:
+    command = [sys.executable, str(ROOT / "benchmarks/limits.py"), str(ROOT / "results/h200/paper-kernel")]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert printed == (ROOT / "results/h200/limits.txt").read_text()
+
+
 def test_how_many_kernels_are_equal_on_long_documents() -> None:
     rows = [row for row in table_of("fastest-magi") if row[0] in ("full_document", "causal_document")]
     more = [int(found[1]) if (found := re.search(r", (\d) more", cell)) else 0 for row in rows for cell in row[-2:]]

@@ -108,8 +108,9 @@ def test_texts_for_review_are_few_and_those_of_failures_come_first(tmp_path: Pat
     assert more.startswith("  and 4 more; `longca export ")
 
 
-def test_a_private_name_that_cannot_be_removed_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = journal(tmp_path / "run", make_record([1.0] * 5, kernel="ada", asked="ada"))
+@pytest.mark.parametrize("kernel", ["ada", "ada_kernel", "fast_ada"])
+def test_a_private_name_that_cannot_be_removed_is_refused(kernel: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = journal(tmp_path / "run", make_record([1.0] * 5, kernel=kernel, asked=kernel))
     command = ["submit", str(source), "--out", str(tmp_path / "out"), "--private", "ada"]
     assert main(command) == 2
     told = "'kernel' in results.jsonl still holds the word 'ada', so no copy was written; rename it and measure again, or give --keep"
@@ -124,6 +125,7 @@ def test_a_private_name_that_cannot_be_removed_is_refused(tmp_path: Path, capsys
         ({"plugins": {"/home/eve/k.py": []}}, "", "'plugins' in env.json still holds an absolute path, '/home/eve/k.py'"),
         ({}, "on node17", "'reason' in results.jsonl still holds the word 'node17'"),
         ({}, "eve@example.com", "'reason' in results.jsonl still holds the name of a host or an account, 'eve@example.com'"),
+        ({}, "10.1.2.4 refused", "'reason' in results.jsonl still holds the name of a host or an account, '10.1.2.4 refused'"),
         ({}, "tcp://node99:1", "'reason' in results.jsonl still holds a URL of a private host"),
     ],
 )
@@ -136,6 +138,13 @@ def test_what_was_written_is_read_again(
     with pytest.raises(BadInput, match=holds):
         submission.prepare(source, tmp_path / "out", ["node17"])
     assert not (tmp_path / "out").exists()
+
+
+def test_versions_that_look_like_addresses_are_published(tmp_path: Path) -> None:
+    versions = {"nvidia-curand": "10.3.9.90"}
+    source = journal(tmp_path / "run", make_record([1.0] * 5, versions=versions), environment={"packages": versions})
+    copy = read(submission.prepare(source, tmp_path / "out").folder)
+    assert copy.records[0].versions == copy.environments["e"].packages == versions
 
 
 def test_names_of_this_machine_are_removed_unless_many_share_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,7 +261,8 @@ def test_a_folder_of_journals_is_refused_with_their_names(tmp_path: Path, capsys
         ([make_record([1.0] * 5, check=None)], {}, "causal, 8192 tokens, fwd cannot be believed: it has a time but no check"),
         ([make_record([1.0] * 5)], {"driver": None, "packages": {}}, "does not say packages, driver"),
         ([make_record([1.0] * 5, env="other")], {}, "does not hold the environment other of 1 record"),
-        ([make_record([1.0] * 5, simulated="h100-ib")], {}, "simulated; offer what was measured"),
+        (timed(1, simulated="h100-ib"), {}, "1 record is simulated; offer what was measured"),
+        (timed(2, simulated="h100-ib"), {}, "2 records are simulated; offer what was measured"),
     ],
 )
 def test_what_cannot_be_published_is_refused(

@@ -40,12 +40,11 @@ IN_CODE = sys.stdlib_module_names | _words("aten cls cuda cudnn cute cutlass fla
 MACHINE = re.compile(r"(?:compute|dgx|hgx|host|ip|login|nid|node|server|srv)-?\d[\da-z-]*\d[a-z]*")
 VALUE = r"""[^\s'"`,;&)]+"""
 
-QUOTED = r"""(?:'[^']*'|"[^"]*")"""
 SECRET = re.compile(
     rf"""(?i)(?P<name>(?<![\w-])(?:[\w-]*(?:passw(?:or)?d|secret|api[_-]?key|access[_-]?key)|authorization)['"]?\s*[=:]\s*(?:(?:bearer|basic)\s+)?
     | (?<![\w-])(?:[\w-]*[_-])?token\s*=\s*(?![\d.]+(?!\w))                  # of a sequence, token = 17 is a position
     | (?<![\w-])--(?:[\w-]+[_-])?(?:passw(?:or)?d|secret|api[_-]?key|access[_-]?key|token(?!\s+[\d.]+(?!\w)))(?:\s+|['"],\s*)(?!--)
-    | \bbearer\s+(?=[\w.-]{{16}}))(?:{QUOTED}|['"]?{VALUE})""",
+    | \bbearer\s+(?=[\w.-]{{16}}))(?:(?P<quote>['"])(?:(?!(?P=quote)).)*(?P=quote)|['"]?{VALUE})""",
     re.VERBOSE,
 )
 KEY = re.compile(r"(?<!\w)(?:hf_|gh[opsur]_|github_pat_|glpat-|sk-|xox[a-z]-|AKIA)\w[\w-]{15,}")
@@ -64,7 +63,7 @@ def without_hosts(text: str) -> str:
     """The text with `…` for secrets, accounts (user@host), addresses and fully qualified host names."""
     if not any(sign in text for sign in ".@:=-_ "):
         return text
-    text = SECRET.sub(lambda match: match["name"] + REMOVED, text)
+    text = SECRET.sub(lambda match: match["name"] + REMOVED.join([match["quote"] or ""] * 2), text)
     text = KEY.sub(REMOVED, text)
     text = without_addresses(ADDRESS.sub(REMOVED, text), REMOVED)
     text = ACCOUNT.sub(REMOVED, text)
