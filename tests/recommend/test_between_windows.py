@@ -202,3 +202,19 @@ def test_the_window_counts_more_than_the_heads(write: Write) -> None:
     found = answer(write("made", made), "8K", "sliding_window_causal", params={"w": 4095}, heads="32:8")
     assert found.nearest is not None
     assert {record.heads_q for record in found.nearest.records} == {64}
+
+
+def test_a_window_of_one_token_more_adds_no_error(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    """The windows of models count the token itself."""
+    rates = {128: 200.0, 512: 400.0, 1024: 500.0, 4096: 600.0}
+    made = [
+        cell("fa4:bands", n << 10, rate, mask="sliding_window_causal", params={"w": w}) for n in (8, 16, 32) for w, rate in rates.items()
+    ]
+    folder = write("made", made)
+    for w, near in ((127, 128), (1023, 1024), (4097, 4096)):
+        found = answer(folder, "16K", "sliding_window_causal", params={"w": w}).best
+        assert found is not None
+        assert found.ms_range == (pytest.approx(found.ms / 1.03), pytest.approx(found.ms * 1.03))
+        words = ["recommend", "--mask", "sliding_window_causal", "--seqlen", "16K", "--pass", "fwd", "--set", f"w={w}"]
+        assert main([*words, "--results", str(folder)]) == 0
+        assert f"the nearest is w={near}, hardly {'wider' if near > w else 'narrower'}." in capsys.readouterr().out

@@ -88,6 +88,9 @@ class Recommendation(Shown):
 def recommend(
     mask: str,
     seqlen: int | str,
+    heads: str | int | Sequence[int] | None = None,
+    head_dim: int | str | None = None,
+    dtype: str = "bf16",
     *,
     model: str | None = None,
     results: str | Path | Sequence[str | Path] | None = None,
@@ -97,7 +100,7 @@ def recommend(
     """Returns which kernel to use for a mask and a length, from LongCA's records or those in `results`. `longca.best` returns only the best
     one.
 
-    The other arguments are those of `longca.best`: heads, head_dim, dtype, pass_, gpus, memory, device and others.
+    The other arguments are those of `longca.best`: pass_, gpus, memory, device and others.
 
     >>> longca.recommend("causal_document", "32K").best.kernel
     """
@@ -105,7 +108,8 @@ def recommend(
     for name in question:
         if name not in known:
             raise unknown("argument of longca.recommend", name, known, listed=True)
-    asked = Question.parse(**in_shape(model, {"mask": mask, "seqlen": seqlen, "params": dict(params or {}), **question}))
+    shaped = {"mask": mask, "seqlen": seqlen, "heads": heads, "head_dim": head_dim, "dtype": dtype, "params": dict(params or {})}
+    asked = Question.parse(**in_shape(model, shaped | question))
     records, shape = shipped.load(results), find_model(model) if model else None
     refuse_unknown_cluster(asked.cluster, records)
     answer = answers.recommend(with_layers(asked, shape) if shape else asked, records)

@@ -48,8 +48,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--own-documents", action="store_true", default=None, help="only records with documents from a workload or --lengths"
     )
     parser.add_argument("--deterministic", action="store_true", default=None, help="only records of deterministic backwards")
-    parser.add_argument("--softcap", type=float, metavar="C", help="only records with this softcap")
-    parser.add_argument("--sinks", action="store_true", default=None, help="only records with attention sinks")
+    parser.add_argument(
+        "--softcap", type=float, metavar="C", help="records with this softcap; if there are none, the nearest answer is without it"
+    )
+    parser.add_argument(
+        "--sinks",
+        action="store_true",
+        default=None,
+        help="records with attention sinks; if there are none, the nearest answer is without them",
+    )
     parser.add_argument(
         "--scale", type=float, metavar="X", help="the factor of the scores in the printed code; records of any scale are used"
     )

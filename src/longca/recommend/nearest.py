@@ -6,6 +6,7 @@ the nearest shorter and the nearest longer length. Beyond the last length it cha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -31,6 +32,7 @@ from longca.results.tile_work import TileWork
 from longca.text import format_shape, format_size, format_tokens
 
 DENSER = 1.5  # times as many visible pairs
+ALMOST = 1.01  # times a parameter: models count the token itself in a window, so that w=127 is asked for beside w=128
 LONGEST_PATTERN = 1 << 17  # tokens of a block pattern: a longer one takes too long to build
 
 
@@ -62,7 +64,7 @@ def nearest(question: Question, others: Iterable[Near], results: Results) -> Nea
     records, geometry = found.records, found.geometry
     environments = tuple(one.environment for one in found.used)
     device = "cpu" if all(environment.on_cpu for environment in environments) else "cuda"
-    flags = {flag for one in found.used for flag in one.differences} - {"--seqlen"}
+    flags = {flag for one in found.used for flag in one.differences} - {"--seqlen"} - _hardly_different(question, records[0])
     other = between(basis.question, found, basis.candidates, results)
     errors = Errors(results, question.mask, geometry, flags, window_of(basis.question, found, basis.candidates, other))
     unknown = *basis.unknown, *errors.unknown, *filter(None, [idle(question, errors.behind) if device == "cuda" else ""])
@@ -108,14 +110,28 @@ def _differences(question: Question, found: Neighbours) -> list[str]:
     return sentences
 
 
+def _hardly_different(question: Question, record: Record) -> set[str]:
+    """The flag of parameters that differ from measured ones by less than 1 %, which adds no error."""
+    return (
+        {"--set"} if all(_ratio(question, name, value) < ALMOST for name, value in other_params(record, question.params).items()) else set()
+    )
+
+
+def _ratio(question: Question, name: str, value: float) -> float:
+    """A measured parameter over the one asked for, or the other way round: at least 1; infinite where they cannot be compared."""
+    asked = question.all_params.get(name)
+    is_comparable = isinstance(asked, int | float) and min(asked, value) > 0
+    return max(asked / value, value / asked) if is_comparable and asked is not None else math.inf
+
+
 def _with_distance(question: Question, name: str, value: float) -> str:
     """A measured parameter, and how far it is from the one asked for: 'w=1024, 8 times wider'."""
-    asked = question.all_params.get(name)
-    if not isinstance(asked, int | float) or min(asked, value) <= 0:
+    asked, ratio = question.all_params.get(name), _ratio(question, name, value)
+    if math.isinf(ratio) or asked is None:
         return f"{name}={value}"
     larger, smaller = ("wider", "narrower") if name == "w" else ("larger", "smaller")
-    ratio, word = (value / asked, larger) if value > asked else (asked / value, smaller)
-    return f"{name}={value}, {f'{ratio:.0f}' if ratio >= 100 else f'{ratio:.3g}'} times {word}"
+    word = larger if value > asked else smaller
+    return f"{name}={value}, {'hardly' if ratio < ALMOST else f'{ratio:.0f} times' if ratio >= 100 else f'{ratio:.3g} times'} {word}"
 
 
 def _densities(predicted: _Prediction, records: Sequence[Record]) -> list[str]:

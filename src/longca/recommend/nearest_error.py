@@ -18,6 +18,7 @@ from longca import masks
 from longca.errors import LongcaError
 from longca.recommend.geometry import Geometry
 from longca.results.points import grouped
+from longca.results.ranking import PRACTICAL
 from longca.results.reading import Results
 from longca.results.record import Record
 from longca.results.tile_work import TileWork
@@ -63,7 +64,7 @@ class Errors:
         timed = [record for record in results.records if record.ok and not record.method and not record.simulated]
         work = TileWork(results.masks, timed)
         self._made = {flag: list(shape_predictions(results, timed, flag, work)) for flag in sorted(flags)}
-        if window:
+        if window and "--set" in flags:
             made = list(window_predictions(results, timed, mask, window, work))
             if len(made) >= LEAST or not window.around.is_between:  # beyond all windows, no other predictions are as far off
                 self._made["--set"] = made
@@ -83,9 +84,9 @@ class Errors:
 
     def of(self, kernel: str) -> Error:
         ratios = [self._chosen(flag, kernel) for flag in self._made]
-        if not ratios or any(len(own) < LEAST for own in ratios):
+        if any(len(own) < LEAST for own in ratios):
             return UNKNOWN
-        factor = math.prod(map(off_by, ratios))
+        factor = math.prod(map(off_by, ratios)) if ratios else 1 + PRACTICAL  # nothing was scaled; measured again, times differ too
         return Error((1 / factor, factor))
 
     def _chosen(self, flag: str, kernel: str) -> list[float]:

@@ -16,8 +16,9 @@ KEPT = 4  # sets of journals that stay in memory
 
 
 def shipped() -> list[Path]:
-    """The journals that come with LongCA and answer questions: not those of one kernel, which `longca calibrate` reads."""
-    return [folder for folder in _all_shipped() if not _is_for_calibrating(folder)]
+    """The journals that come with LongCA and answer questions: not those of one kernel, which `longca calibrate` reads. The largest comes
+    last, so that its records count where others have the same cells: it has the most kernels of one run."""
+    return sorted((folder for folder in _all_shipped() if not _is_for_calibrating(folder)), key=lambda folder: _stamps(folder)[1:])
 
 
 def for_calibrating() -> list[Path]:
