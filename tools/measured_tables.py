@@ -83,6 +83,37 @@ def published(seqlen: int) -> str:
     return markdown_table(["mask", "", *PUBLISHED, "best newer kernel"], table)
 
 
+def published_sparse() -> str:
+    """Published H100 forwards on uniform blocks, and below them ours: of the same kernel, and of the fastest one."""
+    ours: dict[tuple[int, float], dict[str, str]] = {}
+    best: dict[tuple[int, float], Record] = {}
+    for record in _timed("h200/paper-sparse"):
+        if (record.mask, record.seqlen, record.heads_kv, record.pass_) == (
+            "uniform_block",
+            LONG,
+            8,
+            Pass.FWD,
+        ) and record.source == "random":
+            place = int(record.params["b"]), float(record.params["ratio"])
+            ours.setdefault(place, {})[record.kernel] = figure(record)
+            best[place] = max(best.get(place, record), record, key=_speed)
+    for row in _peers():
+        if row["mask"] == "uniform_block" and row["kernel"] == "fa2_sparse" and row["pass"] == Pass.FWD.value:
+            params = json.loads(row["params"])
+            ours[params["b"], params["ratio"]]["fa2_sparse"] = marked(
+                f"{float(row['tflops']):.0f}", row["noisy"] == "1", int(row["samples"])
+            )
+    with (ROOT / "results/published/h100_sparse.csv").open() as file:
+        theirs = list(csv.DictReader(file))
+    table = []
+    for kernel, block in dict.fromkeys((row["kernel"], int(row["block"])) for row in theirs):
+        own = {float(row["ratio"]): row["tflops"] for row in theirs if (row["kernel"], int(row["block"])) == (kernel, block)}
+        table.append([kernel, str(block), "H100", *own.values()])
+        table.append(["", "", "H200", *(ours[block, ratio].get(kernel, "-") for ratio in own)])
+        table.append(["", "", "H200, fastest", *(f"{best[block, ratio].label} {figure(best[block, ratio])}" for ratio in own)])
+    return markdown_table(["kernel", "block", "", "kept .2", "kept .5", "kept .8"], table)
+
+
 def _theirs(pair: Sequence[dict[str, str]]) -> str:
     return "/".join(row["tflops"] for row in pair) if pair[0]["tflops"] else pair[0]["note"]
 
@@ -104,8 +135,7 @@ def artefacts() -> str:
 
 def peers() -> str:
     """FFA and FlashMask beside the fastest kernel from pip, on the same masks: equal digests only."""
-    with (ROOT / "results/h200/peers.csv").open() as file:
-        own = [row for row in csv.DictReader(file) if int(row["seqlen"]) == LONG]
+    own = [row for row in _peers() if int(row["seqlen"]) == LONG]
     table = []
     for mask in _masks("h200/paper-kernel"):
         for pass_ in PASSES:
@@ -233,6 +263,11 @@ def _published() -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def _peers() -> list[dict[str, str]]:
+    with (ROOT / "results/h200/peers.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
 def _timed(name: str) -> list[Record]:
     return [record for record in journal(name).records if record.ok]
 
@@ -289,8 +324,8 @@ def _idea(label: str, ran: str) -> str:
 
 TABLES = {
     "fastest": partial(fastest, "h200/paper-kernel", WITH_LONGEST), "fastest-magi": partial(fastest, "h200/magi-kernel", MAGI_LENGTHS),
-    "published": partial(published, LONG), "published-8k": partial(published, 8192), "artefacts": artefacts, "peers": peers,
-    "sparse-pays": sparse_pays,
+    "published": partial(published, LONG), "published-8k": partial(published, 8192), "published-sparse": published_sparse,
+    "artefacts": artefacts, "peers": peers, "sparse-pays": sparse_pays,
     "planning": planning, "energy": energy, "energy-measured": energy_measured, "methods": partial(methods, "simulated/h100-ib"),
     "methods-magi": partial(methods, "simulated/h100-ib-magi"), "simulation-error": simulation_error, "nearest-answers": nearest_answers,
     "backward-ideas": partial(backward_ideas, "2f057a9"), "backward-joined": partial(backward_ideas, "4b5028f"),

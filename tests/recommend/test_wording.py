@@ -62,9 +62,7 @@ def test_the_range_is_not_said_to_hold_more_than_it_did(write: Write, capsys: Ca
     words = ["recommend", "--mask", "causal", "--pass", "fwd", "--results", str(folder), "--seqlen", "12K"]
     assert main(words) == 0
     said = capsys.readouterr().out
-    assert (
-        "\nthe range follows from measured cells that were predicted in the same way; docs/recommend.md shows how many " in said
-    )
+    assert "\nthe range follows from measured cells that were predicted in the same way; docs/recommend.md shows how many " in said
     assert "nine of ten" not in said
     assert "90 %" not in said
     assert main([*words, "--json"]) == 0
