@@ -6,7 +6,7 @@ import math
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -362,6 +362,23 @@ def test_best_against_every_kernel() -> None:
     grid = speeds("paper-kernel", "mask", "seqlen", "pass")
     forward, backward = (max(row, key=row.__getitem__) for row in (grid["causal_document", 32768, which] for which in ("fwd", "bwd")))
     assert f"`{forward}` has the fastest forward of `causal_document` and `{backward}` the fastest backward" in text
+
+
+def test_forwards_of_cudnn_flex_at_8k_in_turns() -> None:
+    def lead(times: Mapping[str, float]) -> float:
+        """The time of the fastest other kernel over that of the faster variant."""
+        own, others = ([ms for label, ms in times.items() if label.startswith("cudnn_flex") is is_own] for is_own in (True, False))
+        return min(others) / min(own)
+
+    turns = {row["mask"]: row["all_ms"] for row in rows_of("best_of_all") if (row["seqlen"], row["pass"]) == (8192, "fwd")}
+    in_turns = {mask: lead({label: ms for label, ms in times.items() if label != "best"}) for mask, times in turns.items()}
+    grid = speeds("paper-kernel", "mask", "pass", seqlen=8192)
+    here = [lead({label: 1 / speed for label, speed in grid[mask, "fwd"].items()}) for mask in in_turns]
+    page = measured_page()
+    assert f"its faster variant has {between(here)} times the speed of the fastest other kernel here" in page
+    assert f"and {between(in_turns.values())} times where kernels were measured in turns" in page
+    behind = [1 / in_turns[mask] for mask in ("sliding_window", "sliding_window_causal")]
+    assert "the fastest other kernel has {:.2f} and {:.2f} times its speed there".format(*behind) in page
 
 
 def test_why_records_exclude_from_15_percent_on() -> None:
