@@ -338,7 +338,7 @@ def test_one_kernel_runs_on_all_ranks(capsys: Captured) -> None:
     assert main([*common, "--kernels", "sdpa,fa4"]) == 2
     assert "methods are compared on one kernel, and --kernels has 2; give one." in capsys.readouterr().err
     assert main([*common, "--kernels", "torch"]) == 0
-    assert "--kernels changes memory and copies only." in capsys.readouterr().out
+    assert "--kernels changes memory, copies and what is refused." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("verb", ["plan", "simulate"])
