@@ -18,6 +18,7 @@ from longca.parallel.recording import record
 from parallel.running import case_of, mask_of, plan_if_taken, plan_of
 
 RANKS = 4
+OTHERS = ("full", "sliding_window_causal", "share_question", "prefix_lm_causal")
 
 
 class Documents(Kernel):
@@ -52,7 +53,7 @@ def refusal_of_ranks(plan: Plan) -> str:
     return ""
 
 
-@pytest.mark.parametrize("name", ["full", "causal", "sliding_window_causal", "causal_document", "share_question", "prefix_lm_causal"])
+@pytest.mark.parametrize("name", ["causal", "causal_document", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
 @pytest.mark.parametrize("method", registry.names())
 def test_a_plan_is_refused_where_ranks_refuse_it(method: str, name: str) -> None:
     with kernels.lent([Documents]):
