@@ -15,7 +15,8 @@ from typing import NamedTuple
 from longca.results.limits import DENSE, Limits
 from longca.results.points import grouped
 from longca.results.reading import Results, read_some
-from longca.results.record import Pass, Record
+from longca.results.problem import Pass
+from longca.results.record import Record
 from longca.text import format_size, parse_size
 
 

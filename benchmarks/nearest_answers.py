@@ -19,7 +19,8 @@ from longca.recommend.answer import Choice, recommend
 from longca.recommend.question import Question
 from longca.results.metrics import median
 from longca.results.reading import Results, read_some
-from longca.results.record import Pass, Record
+from longca.results.problem import Pass
+from longca.results.record import Record
 from longca.results.tables import markdown_table
 
 SHORTEST = 8192  # of the lengths that are asked for

@@ -27,7 +27,8 @@ from seeds_and_shapes import TABLES as SEEDS_AND_SHAPES
 from longca import masks
 from longca.cli import main as longca_main
 from longca.results.reading import read
-from longca.results.record import Pass, Record, Status
+from longca.results.problem import Pass
+from longca.results.record import Record, Status
 from longca.text import format_size
 
 ROOT = Path(__file__).parents[1]

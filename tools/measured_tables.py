@@ -16,7 +16,8 @@ from longca.report.terminal import fastest_in_short
 from longca.results.naming import Row, contests, rows
 from longca.results.ranking import ENOUGH_SAMPLES, Ranking, entries, rank, rank_rows
 from longca.results.reading import Results, read
-from longca.results.record import Pass, Record
+from longca.results.problem import Pass
+from longca.results.record import Record
 from longca.results.tables import format_figure, markdown_table
 from longca.text import format_size
 

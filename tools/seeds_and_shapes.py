@@ -12,7 +12,8 @@ from measured_tables import PASSES, fastest_of, in_order, marked, named
 
 from longca.results.naming import Contest, Row, contests
 from longca.results.ranking import Ranking, Standing, rank_rows
-from longca.results.record import Pass, Record, Status
+from longca.results.problem import Pass
+from longca.results.record import Record, Status
 from longca.results.tables import format_figure, markdown_table
 from longca.text import format_dims, format_heads, format_size
 

@@ -16,7 +16,7 @@ from longca.errors import BadInput
 from longca.kernels import block_selection, inputs
 from longca.kernels.base import Case
 from longca.masks.selection import QUANTUM
-from longca.results.record import Pass
+from longca.results.problem import Pass
 
 SHAPE = block_selection.Heads(4, 2, 16)
 

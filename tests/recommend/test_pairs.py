@@ -19,7 +19,7 @@ from longca.kernels import registry
 from longca.recommend.answer import Answer, Pair, recommend
 from longca.recommend.question import Question
 from longca.recommend.shipped import load
-from longca.results.record import Pass
+from longca.results.problem import Pass
 from report.made import FLOPS, Record, around, kernel, split
 
 ROOT = Path(__file__).parents[2]

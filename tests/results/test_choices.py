@@ -14,7 +14,7 @@ from longca.kernels.choice.candidates import Candidates
 from longca.kernels.choice.classes import shape_class
 from longca.recommend import shipped
 from longca.results.choices import table
-from longca.results.record import Pass
+from longca.results.problem import Pass
 
 DEVICE = "NVIDIA H200"
 SHAPE = (64, 8, 128, 128, "bf16", "cuda")

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from longca import masks
 from longca.results.limits import LIMITED, Limits, covered, tile_rows
 from longca.results.reading import read
-from longca.results.record import Pass, Record
+from longca.results.problem import Pass
+from longca.results.record import Record
 
 H200 = Path(__file__).parents[2] / "results" / "h200" / "paper-kernel"
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from longca.bench.plan.cell import Cell, Split
-from longca.results.record import Outcome, Pass, Status
+from longca.results.problem import Pass
+from longca.results.record import Outcome, Status
 from longca.simulate.best import contests, explain
 from longca.simulate.predict import Prediction
 from longca.simulate.run import Simulated

@@ -14,7 +14,8 @@ from longca.parallel import registry
 from longca.parallel.recording import record
 from longca.results.metrics import GIB
 from longca.results.reading import read_all
-from longca.results.record import Pass, Record
+from longca.results.problem import Pass
+from longca.results.record import Record
 from longca.simulate.programs import Programs
 
 ROOT = Path(__file__).parents[2]

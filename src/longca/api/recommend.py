@@ -25,7 +25,7 @@ from longca.recommend.table import NoRecord
 from longca.results.naming import cluster_name
 from longca.results.ranking import ENOUGH_SAMPLES, NOISE_EXPLAINS, PRACTICAL, SETTLED_S
 from longca.results.reading import Results
-from longca.results.record import Pass
+from longca.results.problem import Pass
 from longca.results.tables import Table, format_figure, speed_unit
 from longca.simulate import cluster as clusters
 from longca.simulate.trust import trust
@@ -311,7 +311,7 @@ def _table(answer: Answer, best: Choice) -> Table:
 def _source(source: Source) -> str:
     record, environment = source.record, source.environment
     facts = [environment.name, environment.date, f"commit {environment.commit[:10]}" if environment.commit else ""]
-    return f"{source.file} {record.key} {record.pass_} seed {record.seed} ({', '.join(fact for fact in facts if fact)})"
+    return f"{source.file} {record.key} {record.problem.pass_} seed {record.problem.seed} ({', '.join(fact for fact in facts if fact)})"
 
 
 def _alike(answer: Answer) -> str:
@@ -395,7 +395,7 @@ def _scaled(answer: Answer) -> list[str]:
     sentences = [f"{sentence}." for sentence in answer.nearest.differences]
     sentences.append("times are scaled by the number of tiles that the mask touches; none of these values was measured.")
     first = answer.ways[0]
-    if first.plan_ms and (planned := first.sources[0].record.seqlen) != answer.question.seqlen:
+    if first.plan_ms and (planned := first.sources[0].record.problem.seqlen) != answer.question.seqlen:
         sentences.append(f"planning was not scaled: it is that of {format_tokens(planned)}.")
     if answer.nearest.unknown:
         return [*sentences, f"the error of these times is unknown: {'; '.join(answer.nearest.unknown)}."]

@@ -21,7 +21,8 @@ from longca.bench.plan.suite import MOST_SEEDS, Suite
 from longca.bench.plan.workload import with_model
 from longca.errors import BadInput, Unavailable, unknown
 from longca.masks import has_blocks
-from longca.results.record import LevelName, parse_pass
+from longca.results.problem import parse_pass
+from longca.results.record import LevelName
 from longca.text import parse_list, short
 
 STEPS_SAY = ("masks", "seqlens", "seeds", "params", "documents", "distribution", "packing", "dense")  # what a workload says itself

@@ -285,7 +285,7 @@ def make_level(request: RunRequest, suite: Suite, device: str, *, in_process: bo
 def plan_run(request: RunRequest, level: Level, *, dry: bool = False) -> RunPlan:
     """The cells of a request; a dry plan is for counting them."""
     planned = plan_level(level, read_workload(request.workload) if request.workload else [], dry=dry)
-    problems = len({entry.cell.problem for entry in planned}) if request.shard else 0
+    problems = len({entry.cell.problem.every_pass for entry in planned}) if request.shard else 0
     return RunPlan(request, level, jobs.shard(planned, request.shard) if request.shard else planned, problems)
 
 

@@ -38,7 +38,8 @@ from longca.kernels import registry
 from longca.kernels.base import Case
 from longca.masks.pattern import check_seed
 from longca.processes import host_memory
-from longca.results.record import TENSORS, Pass, TensorError
+from longca.results.problem import TENSORS, Pass
+from longca.results.record import TensorError
 from longca.results.tables import Table
 from longca.text import format_extras, parse_dims, parse_heads, parse_size
 

@@ -56,7 +56,8 @@ def request_of(
     from longca.bench.plan.mask_plugins import load_masks
     from longca.bench.plan.workload import with_model
     from longca.masks.pattern import check_seed
-    from longca.results.record import LevelName, Pass, parse_pass
+    from longca.results.problem import Pass, parse_pass
+    from longca.results.record import LevelName
     from longca.results.settings import Limits
     from longca.simulate.request import Request
 
@@ -97,8 +98,8 @@ def show_documents(cells: Sequence[Cell]) -> None:
     """Prints the number and the lengths of the documents of each mask that has some. They decide which method is the best."""
     from longca.bench.plan.cells import mask_of
 
-    for cell in {(cell.mask_title, cell.seqlen): cell for cell in cells}.values():
+    for cell in {(cell.problem.mask_title, cell.problem.seqlen): cell for cell in cells}.values():
         if documents := mask_of(cell.problem).documents:
             lengths = f"{plural(len(documents), 'document')} of {min(documents)} to {max(documents)} tokens"
-            origin = "given" if cell.documents else f"drawn with seed {cell.seed}; --lengths gives your own"
-            print(f"{cell.mask_title}, {format_size(cell.seqlen)} tokens: {lengths} ({origin}).")
+            origin = "given" if cell.problem.documents else f"drawn with seed {cell.problem.seed}; --lengths gives your own"
+            print(f"{cell.problem.mask_title}, {format_size(cell.problem.seqlen)} tokens: {lengths} ({origin}).")

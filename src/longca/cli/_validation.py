@@ -77,7 +77,7 @@ def _measured(place: Path, name: str, cluster: Cluster) -> dict[str, object]:
         typical, most = errors(own)
         return {"records": len(own), "error": typical, "nine_in_ten": most}
 
-    ranks = {count: summary([pair for pair in pairs if pair.record.ranks == count]) for count in _counts(pairs)}
+    ranks = {count: summary([pair for pair in pairs if pair.record.problem.ranks == count]) for count in _counts(pairs)}
     return {"cluster": name, **summary(pairs), "ranks": ranks, "points": [_plain(pair) for pair in pairs]}
 
 
@@ -141,7 +141,7 @@ def show_against(place: Path, name: str, cluster: Cluster, as_json: bool, rows: 
     print()
     counts = _counts(pairs)
     for count in counts if len(counts) > 1 else []:
-        own = [pair for pair in pairs if pair.record.ranks == count]
+        own = [pair for pair in pairs if pair.record.problem.ranks == count]
         typical, most = errors(own)
         print(f"{count} ranks: {len(own)} records, median error {typical:.1%}, nine in ten within {most:.1%}.")
     typical, most = errors(pairs)
@@ -150,7 +150,7 @@ def show_against(place: Path, name: str, cluster: Cluster, as_json: bool, rows: 
 
 
 def _counts(pairs: Sequence[Pair]) -> list[int]:
-    return sorted({pair.record.ranks or 1 for pair in pairs})
+    return sorted({pair.record.problem.ranks or 1 for pair in pairs})
 
 
 def _plain(pair: Pair) -> dict[str, object]:

@@ -205,10 +205,10 @@ def _dry_run(plan: RunPlan, out: str | None) -> int:
     columns = (*(("method", "ranks", "grid") if split else ()), "kernel", "mask", "length", "heads", "head size", "dtype", "pass", "seed")
     rows = []
     for cell in (entry.cell for entry in planned):
-        names = (cell.split.method, cell.split.ranks, cell.split.shape) if cell.split else ()
+        names = (cell.split.method, cell.problem.ranks, cell.split.shape) if cell.split else ()
         fields = asdict(cell)
-        shape = (format_heads(fields), ", ".join([format_dims(fields), *format_extras(fields)]), cell.dtype, cell.pass_.value, cell.seed)
-        rows.append((*names, cell.kernel, cell.mask_title, format_size(cell.seqlen), *shape))
+        shape = (format_heads(fields), ", ".join([format_dims(fields), *format_extras(fields)]), cell.problem.dtype, cell.problem.pass_.value, cell.problem.seed)
+        rows.append((*names, cell.kernel, cell.problem.mask_title, format_size(cell.problem.seqlen), *shape))
     show_table(columns, rows)
     for line in plan.level.details(planned):
         print(line)

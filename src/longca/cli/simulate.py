@@ -150,13 +150,13 @@ def _simulate(args: argparse.Namespace, name: str, cluster: Cluster) -> int:
 def _as_dict(result: Simulated, name: str, cluster: Cluster) -> dict[str, Any]:
     cell, found = result.cell, result.prediction
     assert cell.split is not None
-    split = {"method": cell.split.method, "grid": cell.split.grid, "options": cell.split.options, "gpus": cell.split.ranks}
+    split = {"method": cell.split.method, "grid": cell.split.grid, "options": cell.split.options, "gpus": cell.problem.ranks}
     base = {
         "cluster": name,
         **split,
-        "mask": cell.mask_title,
-        "seqlen": cell.seqlen,
-        "pass": cell.pass_.value,
+        "mask": cell.problem.mask_title,
+        "seqlen": cell.problem.seqlen,
+        "pass": cell.problem.pass_.value,
         "status": result.outcome.status.value,
     }
     if found is None:
@@ -166,7 +166,7 @@ def _as_dict(result: Simulated, name: str, cluster: Cluster) -> dict[str, Any]:
     return {
         **base,
         **numbers,
-        "error": cluster.error_of(cell.mask) or None,
+        "error": cluster.error_of(cell.problem.mask) or None,
         "peak_bytes": max(found.peaks),
         "sent_bytes": max(found.sent_bytes),
     }
@@ -180,9 +180,9 @@ def _show(results: list[Simulated], name: str, cluster: Cluster) -> None:
     for result in results:
         cell, found = result.cell, result.prediction
         assert cell.split is not None
-        names = (cell.split.method, cell.split.shape, cell.split.ranks, cell.mask_title, format_size(cell.seqlen), cell.pass_.value)
+        names = (cell.split.method, cell.split.shape, cell.problem.ranks, cell.problem.mask_title, format_size(cell.problem.seqlen), cell.problem.pass_.value)
         if found is None:
-            where = f"on {cell.split.ranks} GPUs, {cell.mask_title}: {result.outcome.reason}"
+            where = f"on {cell.problem.ranks} GPUs, {cell.problem.mask_title}: {result.outcome.reason}"
             refused.setdefault((cell.split.method, where), []).append(cell.split.shape)
             continue
         shares = (found.compute_share, found.exposed_share, found.late_share, found.host_share, found.hidden_share)
@@ -192,8 +192,8 @@ def _show(results: list[Simulated], name: str, cluster: Cluster) -> None:
         show_table(COLUMNS, rows)
         print(f"\nSIMULATED on {name} ({cluster.about}), not measured. {LEGEND}")
         cells = [result.cell for result in results if result.prediction is not None]
-        heads_and_sizes = {(cell.heads_q, cell.heads_kv, cell.head_dim, cell.head_dim_v) for cell in cells}
-        print(trust(cluster, {cell.mask for cell in cells}, heads_and_sizes))
+        heads_and_sizes = {(cell.problem.heads_q, cell.problem.heads_kv, cell.problem.head_dim, cell.problem.head_dim_v) for cell in cells}
+        print(trust(cluster, {cell.problem.mask for cell in cells}, heads_and_sizes))
         show_documents([result.cell for result in results])
     for (method, where), shapes in refused.items():
         print(method, ", ".join(dict.fromkeys(shapes)), where)

@@ -39,16 +39,16 @@ def describe_all(records: Sequence[Record], kernels: Sequence[str] | None = None
         differing = [place for place, column in enumerate(zip(*values, strict=True)) if len(set(column)) > 1]
         for index, own in zip(group, values, strict=True):
             words = [f"{TITLES.get(FURTHER_FIELDS[place], FURTHER_FIELDS[place])} {own[place]}" for place in differing]
-            rows[index][-1] = " ".join([rows[index][-1], *(words or [f"mask_digest {records[index].mask_digest}"])])
+            rows[index][-1] = " ".join([rows[index][-1], *(words or [f"mask_digest {records[index].built.digest}"])])
     return rows
 
 
 def describe(record: Record, kernel: str) -> list[str]:
     """The columns that name a cell: kernel, mask, length, pass, shape."""
-    params = f"({','.join(f'{name}={value}' for name, value in sorted(record.params.items()))})" if record.params else ""
-    shape = _shape(record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype)
-    name = f"{kernel} {record.method} on {record.ranks}" if record.method else kernel
-    return [name, record.mask + params, _size(record.seqlen), record.pass_.value, shape]
+    params = f"({','.join(f'{name}={value}' for name, value in sorted(record.built.params.items()))})" if record.params else ""
+    shape = _shape(record.problem.heads_q, record.problem.heads_kv, record.problem.head_dim, record.problem.head_dim_v, record.problem.dtype)
+    name = f"{kernel} {record.method} on {record.problem.ranks}" if record.method else kernel
+    return [name, record.problem.mask + params, _size(record.problem.seqlen), record.problem.pass_.value, shape]
 
 
 _size = lru_cache(maxsize=1024)(format_size)

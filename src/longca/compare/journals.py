@@ -168,4 +168,4 @@ def _side(record: Record) -> dict[str, Any]:
 def _fields(record: Record) -> dict[str, Any]:
     """What a record measures, without what came out."""
     values = {name: getattr(record, name) for name in CELL_FIELDS}
-    return {name: value for name, value in values.items() if value is not None} | {"pass": record.pass_}
+    return {name: value for name, value in values.items() if value is not None} | {"pass": record.problem.pass_}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from longca.results.naming import Contest, Row, Setting, contests, rows
 from longca.results.ranking import Out, Standing, rank_rows
 from longca.results.reading import Results
-from longca.results.record import Pass
+from longca.results.problem import Pass
 from longca.results.tables import NOISY, SpeedUnit, Table, length_table, speed_unit
 
 

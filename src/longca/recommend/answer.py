@@ -35,7 +35,8 @@ from longca.results.metrics import median
 from longca.results.naming import Row, cluster_name, rows
 from longca.results.ranking import NOT_MEASURED, PRACTICAL, Entry, Figure, Out, Ranking, Standing, entries, rank
 from longca.results.reading import Results
-from longca.results.record import Environment, Masks, Pass, Record, Status
+from longca.results.problem import Pass
+from longca.results.record import Environment, Masks, Record, Status
 from longca.results.reproduce import command
 from longca.results.tables import speed_unit
 from longca.results.versions import is_older
@@ -54,7 +55,7 @@ class Source:
 
     def __repr__(self) -> str:
         record = self.record
-        return f"Source({str(self.file)!r}, key={record.key!r}, pass={record.pass_.value!r}, seed={record.seed!r})"
+        return f"Source({str(self.file)!r}, key={record.key!r}, pass={record.problem.pass_.value!r}, seed={record.problem.seed!r})"
 
     def command(self, seeds: Sequence[int] = ()) -> str:
         """The command that measures the record again, or all that differ from it in their seed."""
@@ -64,7 +65,7 @@ class Source:
         record, environment = self.record, self.environment
         return {
             "file": str(self.file), "device": environment.name, "date": environment.date, "commit": environment.commit,
-            "longca": environment.longca, "key": record.key, "pass": record.pass_, "seed": record.seed, "mask_digest": record.mask_digest,
+            "longca": environment.longca, "key": record.key, "pass": record.problem.pass_, "seed": record.problem.seed, "mask_digest": record.built.digest,
             "simulated": record.simulated, "noisy": record.noisy, "older": is_older(record), "command": self.command(),
         }  # fmt: skip
 
@@ -169,7 +170,7 @@ class Answer:
     def masks(self) -> int:
         """How many different masks the figures are of: seeds that draw nothing give one, and a nearest answer may rest on two lengths."""
         records = [source.record for source in self.best.sources] if self.best else []
-        return len({record.mask_digest for record in records if record.seqlen == records[0].seqlen})
+        return len({record.built.digest for record in records if record.problem.seqlen == records[0].seqlen})
 
     def to_json(self) -> dict[str, Any]:
         choices = [choice.to_json() for choice in self.choices]
@@ -218,7 +219,7 @@ def recommend(question: Question, results: Results) -> Answer:
     return Answer(
         question,
         device=machines[0].name if machines else "",
-        seeds=tuple(sorted({source.record.seed for choice in choices[:1] for source in choice.sources})),
+        seeds=tuple(sorted({source.record.problem.seed for choice in choices[:1] for source in choice.sources})),
         choices=choices,
         out=_with_refusals(ranking.out, measured, question, device),
         unmeasured=unmeasured(question, used, device),
@@ -292,7 +293,7 @@ def _of_more_seeds(question: Question, others: Sequence[Near], results: Results,
     for near in others:
         record = near.record
         if record.ok and near.environment.name == device and near.differences.keys() <= {"--heads", "--head-dim"}:
-            digests.setdefault((record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v), set()).add(record.mask_digest)
+            digests.setdefault((record.problem.heads_q, record.problem.heads_kv, record.problem.head_dim, record.problem.head_dim_v), set()).add(record.built.digest)
     if not digests:
         return None
     q, kv, dim, dim_v = max(digests, key=lambda shape: len(digests[shape]))
@@ -411,7 +412,7 @@ def _choice(standing: Standing, asked: _Asked, place: int) -> Choice:
         noisy=standing.noisy,
         samples=standing.samples,
         older=any(map(is_older, [*records, *standing.helpers])),
-        summed=any(len({record.pass_ for record in figure.records}) > 1 for figure in figures),
+        summed=any(len({record.problem.pass_ for record in figure.records}) > 1 for figure in figures),
         simulated=first.simulated,
         sources=tuple(_source(record, asked.results) for record in records),
         other_sources=tuple(_source(record, asked.results) for record in standing.helpers),

@@ -64,11 +64,11 @@ def between(question: Question, found: Neighbours, candidates: Iterable[Near], r
     record, shape = found.records[0], attrgetter(*SHAPE)
     alike = [one.record for one in scalable(question, candidates) if shape(one.record) == shape(record)]
     for name, asked in question.all_params.items():
-        value = record.params.get(name)
+        value = record.built.params.get(name)
         if not _is_interpolated(question, name, asked) or value is None or asked == value or min(asked, value) <= 0:
             continue
-        same = [other for other in alike if not question.is_pattern or _but(name, other.params) == _but(name, record.params)]
-        measured = {n for other in same if (n := other.params.get(name, 0)) > 0}
+        same = [other for other in alike if not question.is_pattern or _but(name, other.built.params) == _but(name, record.params)]
+        measured = {n for other in same if (n := other.built.params.get(name, 0)) > 0}
         ends = _ends(question, name, measured)
         low, high = max((n for n in ends if n < asked), default=None), min((n for n in ends if n > asked), default=None)
         if low is None or high is None or value not in (low, high):
@@ -78,7 +78,7 @@ def between(question: Question, found: Neighbours, candidates: Iterable[Near], r
         matching, others = sorted_out(other, results)
         there = neighbours(other, [*matching, *others])
         is_whole = other.mask != question.mask
-        if there is None or (question.is_pattern and _but(name, there.records[0].params) != _but(name, record.params)):
+        if there is None or (question.is_pattern and _but(name, there.records[0].built.params) != _but(name, record.params)):
             return None
         return Between(name, asked, value, end, other, there, is_whole)
     return None
@@ -92,9 +92,9 @@ def window_of(question: Question, found: Neighbours, candidates: Iterable[Near],
     record, shape = found.records[0], attrgetter(*SHAPE)
     alike = [one.record for one in scalable(question, candidates) if shape(one.record) == shape(record)]
     for name, asked in question.all_params.items():
-        value = record.params.get(name)
+        value = record.built.params.get(name)
         if isinstance(asked, int) and isinstance(value, int) and asked != value and min(asked, value) > 0:
-            return Window(name, Geometry.of(asked, {int(n) for one in alike if (n := one.params.get(name, 0)) > 0}))
+            return Window(name, Geometry.of(asked, {int(n) for one in alike if (n := one.built.params.get(name, 0)) > 0}))
     return None
 
 

@@ -74,28 +74,28 @@ def _shapes(question: Question, near: Sequence[Near]) -> list[str]:
     """The lengths of each shape; those with as many GPUs first, then those that differ in the fewest flags, then the nearest shapes."""
 
     def order(group: Sequence[Near]) -> tuple[object, ...]:
-        is_other_level = bool(group[0].record.ranks) != (question.gpus > 1)  # of one GPU where many are asked for, or the other way round
+        is_other_level = bool(group[0].record.problem.ranks) != (question.gpus > 1)  # of one GPU where many are asked for, or the other way round
         return is_other_level, min(len(one.differences.keys() - VARYING) for one in group), distance(question, group)
 
-    groups = sorted(grouped(near, lambda one: (bool(one.record.ranks), _shape(one))).values(), key=order)
+    groups = sorted(grouped(near, lambda one: (bool(one.record.problem.ranks), _shape(one))).values(), key=order)
     return [f"there are records of {question.mask} at {_sizes(group)} with {_shape(group[0])}." for group in groups]
 
 
 def _sizes(group: Iterable[Near]) -> str:
     """Lengths, each with its number of GPUs: '64K on 8 GPUs, 128K on 16 GPUs'."""
-    sizes = sorted({(one.record.seqlen, one.record.ranks or 0) for one in group})
+    sizes = sorted({(one.record.problem.seqlen, one.record.problem.ranks or 0) for one in group})
     return ", ".join(f"{format_size(seqlen)}{f' on {ranks} GPUs' if ranks else ''}" for seqlen, ranks in sizes)
 
 
 def _shape(near: Near) -> str:
     simulated = f" (simulated on {near.record.simulated})" if near.record.simulated else ""
-    return f"{shape_of(near.record)}, {near.record.dtype}, {near.environment.name}{simulated}"
+    return f"{shape_of(near.record)}, {near.record.problem.dtype}, {near.environment.name}{simulated}"
 
 
 def _too_far(question: Question, others: Sequence[Near]) -> list[str]:
     """Says how far a nearest answer reaches, where the length alone rules it out."""
     one_device = [near for near in others if near.differences.keys() <= set(VARYING) and not near.record.method]
-    lengths = [near.record.seqlen for near in one_device]
+    lengths = [near.record.problem.seqlen for near in one_device]
     if question.exact or question.gpus > 1 or not lengths:
         return []
     least, most = math.ceil(min(lengths) / FARTHEST), int(max(lengths) * FARTHEST)

@@ -52,7 +52,7 @@ def fastest_elsewhere(
     recommended one is among the fastest there, or the others do not take what is asked. `used` is a record that the answer rests on, and
     `competing` is an entry as this question compares it."""
     shape = _but_length(used)
-    by_length = grouped([near.record for near in others if _but_length(near) == shape], lambda record: record.seqlen)
+    by_length = grouped([near.record for near in others if _but_length(near) == shape], lambda record: record.problem.seqlen)
     for seqlen in sorted(by_length, key=lambda length: (round(abs(math.log2(length / question.seqlen)), 6), -length)):
         if max(seqlen / question.seqlen, question.seqlen / seqlen) > FAR:
             return None

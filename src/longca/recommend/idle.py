@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 from longca.recommend.question import Question
 from longca.results.limits import TILE_ROWS, tile_rows
-from longca.results.record import Pass, Record
+from longca.results.problem import Pass
+from longca.results.record import Record
 from longca.text import plural
 
 FILLED = 512  # tiles of rows: about four per multiprocessor of a large GPU, which fill it

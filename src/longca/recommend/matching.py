@@ -59,7 +59,7 @@ def of_device(question: Question, near: list[Near]) -> list[Near]:
 
 def differences(question: Question, record: Record, environment: Environment) -> Differences | None:
     """In what a record differs from the question: {} answers it. None where the record says nothing about it."""
-    if record.mask != question.mask or is_single_rank(record):
+    if record.problem.mask != question.mask or is_single_rank(record):
         return None
     wanted = _asked(question)
     differing = {flag: value for flag, value in _measured(record).items() if value != wanted[flag]}
@@ -73,7 +73,7 @@ def differences(question: Question, record: Record, environment: Environment) ->
 
 def is_single_rank(record: Record) -> bool:
     """Whether it is a method's record on one rank, which is a baseline and answers no question."""
-    return record.level is LevelName.CP and record.ranks == 1
+    return record.level is LevelName.CP and record.problem.ranks == 1
 
 
 def is_device(words: str, environment: Environment) -> bool:
@@ -85,11 +85,11 @@ def is_device(words: str, environment: Environment) -> bool:
 def other_params(record: Record, asked: Mapping[str, int | float]) -> dict[str, int | float]:
     """Parameters of a record that are neither those asked for, nor the mask's defaults, nor drawn from the seed."""
     try:
-        usual = default_params(record.mask, record.heads_kv)
+        usual = default_params(record.problem.mask, record.problem.heads_kv)
     except LongcaError:  # a mask of somebody's plugin
         usual = {}
     other = {}
-    for name, value in record.params.items():
+    for name, value in record.built.params.items():
         wanted = asked.get(name, usual.get(name))
         drawn = callable(wanted) and name not in record.given.params
         if not drawn and value != wanted:
@@ -108,10 +108,10 @@ def _aspects(shape: Mapping[str, Any], seqlen: int, dtype: str, *others: Any) ->
 
 
 def _measured(record: Record) -> Differences:
-    shape = {"heads_q": record.heads_q, "heads_kv": record.heads_kv, "head_dim": record.head_dim, "head_dim_v": record.head_dim_v}
-    drawn = (record.pattern_source, record.given.distribution, record.given.packing, record.given.documents)
-    extras = (record.deterministic, record.softcap, record.sinks)
-    return _aspects(shape, record.seqlen, record.dtype, record.ranks or 1, record.simulated, *drawn, *extras)
+    shape = {"heads_q": record.problem.heads_q, "heads_kv": record.problem.heads_kv, "head_dim": record.problem.head_dim, "head_dim_v": record.problem.head_dim_v}
+    drawn = (record.problem.source, record.given.distribution, record.given.packing, record.given.documents)
+    extras = (record.problem.deterministic, record.problem.softcap, record.problem.sinks)
+    return _aspects(shape, record.problem.seqlen, record.problem.dtype, record.problem.ranks or 1, record.simulated, *drawn, *extras)
 
 
 def asked_value(question: Question, flag: str) -> str:

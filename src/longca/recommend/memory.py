@@ -11,7 +11,8 @@ from longca.recommend.question import Question
 from longca.results.metrics import GIB
 from longca.results.ranking import NOT_MEASURED, Entry, Figure
 from longca.results.reading import Results
-from longca.results.record import Pass, Record
+from longca.results.problem import Pass
+from longca.results.record import Record
 
 NOT_COUNTED, TOO_LARGE = "not counted", "too large"  # statuses beside those of records
 

@@ -27,7 +27,8 @@ from longca.results.metrics import flops, tflops
 from longca.results.naming import Row, rows
 from longca.results.ranking import NOT_MEASURED, Entry, Figure, Out, entries
 from longca.results.reading import Results
-from longca.results.record import Environment, Pass, Record, Status
+from longca.results.problem import Pass
+from longca.results.record import Environment, Record, Status
 from longca.results.tile_work import TileWork
 from longca.text import format_shape, format_size, format_tokens
 
@@ -73,7 +74,7 @@ def nearest(question: Question, others: Iterable[Near], results: Results) -> Nea
     predicted = _Prediction(question, _Scaled.of(found, work, results), None if unknown else errors, way, basis.lacking)
     made = _entries(predicted, device)
     parts = [_entries(predicted.of_part(part), device, question.pass_) for part in question.pass_.parts if len(question.pass_.parts) > 1]
-    mask = question.build(records[0].seed)
+    mask = question.build(records[0].problem.seed)
     interpolated = [way.sentence(made, *parts)] if way else []
     differences = *basis.differences, *_differences(question, found), *interpolated, *found.guided(), *_densities(predicted, records)
     return Nearest(made, tuple(parts), mask, records, environments, geometry.lengths, differences, unknown, bool(found.guide))
@@ -137,14 +138,14 @@ def _with_distance(question: Question, name: str, value: float) -> str:
 def _densities(predicted: _Prediction, records: Sequence[Record]) -> list[str]:
     """A sentence where documents, which are drawn anew for each length, make a mask much denser or sparser than the measured one."""
     question, length = predicted.question, predicted.geometry.nearest
-    record = next(record for record in records if record.seqlen == length)
-    if not question.has_documents or length == question.seqlen or not record.area:
+    record = next(record for record in records if record.problem.seqlen == length)
+    if not question.has_documents or length == question.seqlen or not record.built.area:
         return []
-    asked, measured = question.build(record.seed).density, record.area / length**2
+    asked, measured = question.build(record.problem.seed).density, record.built.area / length**2
     if not asked or max(asked / measured, measured / asked) < DENSER:
         return []
     shares = f"{100 * asked:.2g} % of all pairs are visible at {format_tokens(question.seqlen)}, and {100 * measured:.2g} %"
-    return [f"with seed {record.seed}, {shares} at {format_size(length)}: documents are drawn anew for each length"]
+    return [f"with seed {record.problem.seed}, {shares} at {format_size(length)}: documents are drawn anew for each length"]
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ class _Scaled:
     def lines(self, pass_: Pass, part_of: Pass | None) -> dict[int, dict[str, Entry]]:
         """The measured entries by length and kernel."""
         lengths = self.rates.geometry.read
-        measured = {n: entries([row for row in self.named if row.record.seqlen == n], pass_, part_of) for n in lengths}
+        measured = {n: entries([row for row in self.named if row.record.problem.seqlen == n], pass_, part_of) for n in lengths}
         return {n: {entry.line: entry for entry in own} for n, own in measured.items()}
 
     def rate(self, figures: Mapping[int, Figure], at: int) -> float:
@@ -187,12 +188,12 @@ class _Way:
         if not self.between.is_whole:
             return ms
         record = there[self.scaled.rates.geometry.nearest].records[at]
-        return min(ms, self.scaled.rates.work.of_mask(self.between.question.build(record.seed), case, record.pass_) / other)
+        return min(ms, self.scaled.rates.work.of_mask(self.between.question.build(record.problem.seed), case, record.problem.pass_) / other)
 
     def sentence(self, *made: Iterable[Entry]) -> str:
         """What was interpolated, and for which of these kernels not."""
         nearest = self.scaled.rates.geometry.nearest
-        there = {row.record.label for row in self.scaled.named if row.record.seqlen == nearest and row.record.ok}
+        there = {row.record.label for row in self.scaled.named if row.record.problem.seqlen == nearest and row.record.ok}
         return self.between.sentence({entry.line for own in made for entry in own if not entry.out} - there)
 
 
@@ -233,8 +234,8 @@ class _Prediction:
         nearest = neighbours[self.geometry.nearest]
         ms = work = 0.0
         for at, record in enumerate(nearest.records):
-            work += flops(mask, case, record.pass_)
-            tiles, rate = self.rates.work.of_mask(mask, case, record.pass_), self.scaled.rate(neighbours, at)
+            work += flops(mask, case, record.problem.pass_)
+            tiles, rate = self.rates.work.of_mask(mask, case, record.problem.pass_), self.scaled.rate(neighbours, at)
             ms += self.way.ms(tiles, rate, case, at, there) if self.way and self.way.leads(there) else tiles / rate
         error = self.errors.of(nearest.records[0].label).range if self.errors else None
         low, high = error or (1.0, 1.0)
@@ -271,7 +272,7 @@ def _entries(predicted: _Prediction, device: str, part_of: Pass | None = None) -
             continue
         figures: dict[str, Figure] = {}
         for figure in entry.figures.values():
-            mask = question.build(figure.records[0].seed)
+            mask = question.build(figure.records[0].problem.seed)
             if reason := predicted.refusal(figure.records[0].label, mask, device):
                 made.append(entry.without(Status.UNSUPPORTED.value, reason))
                 break
@@ -288,7 +289,7 @@ def _entries(predicted: _Prediction, device: str, part_of: Pass | None = None) -
 def _out(predicted: _Prediction, out: Out, device: str) -> Out:
     """Why a kernel that is out at the nearest length is out here; without a record there, that it does not take the shape says more."""
     if out.status == NOT_MEASURED:
-        mask = predicted.question.build(predicted.scaled.named[0].record.seed)
+        mask = predicted.question.build(predicted.scaled.named[0].record.problem.seed)
         if reason := predicted.refusal(out.line, mask, device):
             return Out(out.line, Status.UNSUPPORTED.value, reason)
     return Out(out.line, out.status, f"at {format_size(predicted.geometry.nearest)}: {out.reason}")
@@ -296,12 +297,12 @@ def _out(predicted: _Prediction, out: Out, device: str) -> Out:
 
 def _same_seeds(lines: Mapping[int, Mapping[str, Entry]], line: str, figure: Figure) -> dict[int, Figure]:
     """The kernel's figures of the same seed and passes by length, or any where the mask draws nothing."""
-    passes, seed = [record.pass_ for record in figure.records], figure.records[0].seed
+    passes, seed = [record.problem.pass_ for record in figure.records], figure.records[0].problem.seed
     found = {}
     for n, own in lines.items():
         entry = own.get(line)
         timed = [] if entry is None or entry.out else entry.figures.values()
-        alike = [other for other in timed if [record.pass_ for record in other.records] == passes]
+        alike = [other for other in timed if [record.problem.pass_ for record in other.records] == passes]
         if alike:
-            found[n] = next((other for other in alike if other.records[0].seed == seed), alike[0])
+            found[n] = next((other for other in alike if other.records[0].problem.seed == seed), alike[0])
     return found

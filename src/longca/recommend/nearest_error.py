@@ -91,10 +91,10 @@ class Errors:
 
     def _chosen(self, flag: str, kernel: str) -> list[float]:
         """The ratios that tell most about the kernel: enough of them, and those most like the question."""
-        on_mask = [made for made in self._made[flag] if made.record.mask == self._mask]
+        on_mask = [made for made in self._made[flag] if made.record.problem.mask == self._mask]
         every = on_mask if flag == "--set" else self._made[flag]  # parameters of another mask mean something else
         own = [made for made in every if made.record.label == kernel]
-        for made in ([one for one in own if _has_documents(one.record.mask) == _has_documents(self._mask)], own, every):
+        for made in ([one for one in own if _has_documents(one.record.problem.mask) == _has_documents(self._mask)], own, every):
             if len(made) >= LEAST:
                 return [one.ratio for one in made]
         return []
@@ -118,14 +118,14 @@ def _similar(geometry: Geometry, predictions: Iterable[Prediction]) -> list[Pred
     """Predictions from lengths that are not far below those of the question; all where these are too few."""
     made = list(predictions)
     shortest = min(geometry.lengths)
-    similar = [one for one in made if SIMILAR * min(record.seqlen for record in one.neighbours) >= shortest]
+    similar = [one for one in made if SIMILAR * min(record.problem.seqlen for record in one.neighbours) >= shortest]
     return similar if len(similar) >= LEAST else made
 
 
 def length_predictions(results: Results, timed: Sequence[Record], geometry: Geometry, work: TileWork) -> Iterator[Prediction]:
     """Each record predicted from neighbours on the same sides, as far away as those of the question or farther."""
     for group in _groups(results, timed, "--seqlen"):
-        by_length = {record.seqlen: record for record in group}
+        by_length = {record.problem.seqlen: record for record in group}
         rates = {n: work.of_record(record) / record.times.median for n, record in by_length.items()}
         for seqlen, record in by_length.items():
             around = geometry.at(seqlen, by_length)
@@ -145,12 +145,12 @@ def shape_predictions(results: Results, timed: Sequence[Record], flag: str, work
 
 def window_predictions(results: Results, timed: Sequence[Record], mask: str, window: Window, work: TileWork) -> Iterator[Prediction]:
     """Each record of the mask predicted from the windows around its own, as far away as those of the question or farther."""
-    own = [record for record in timed if record.mask == mask and isinstance(record.params.get(window.name), int)]
-    plain = {_but_mask(record): record for record in timed if record.mask == window.plain}
+    own = [record for record in timed if record.problem.mask == mask and isinstance(record.built.params.get(window.name), int)]
+    plain = {_but_mask(record): record for record in timed if record.problem.mask == window.plain}
     for group in _groups(results, own, "--set"):
-        by_window = {int(record.params[window.name]): record for record in group}
+        by_window = {int(record.built.params[window.name]): record for record in group}
         if whole := plain.get(_but_mask(group[0])):
-            by_window.setdefault(whole.seqlen - 1, whole)  # a window over the whole sequence
+            by_window.setdefault(whole.problem.seqlen - 1, whole)  # a window over the whole sequence
         rates = {n: work.of_record(record) / record.times.median for n, record in by_window.items()}
         for n, record in by_window.items():
             around = window.around.at(n, by_window)
@@ -181,9 +181,9 @@ _kept = attrgetter(
 
 def _value(record: Record, flag: str) -> object:
     if flag == "--seqlen":
-        return record.seqlen
+        return record.problem.seqlen
     if flag == "--heads":
-        return record.heads_q, record.heads_kv
+        return record.problem.heads_q, record.problem.heads_kv
     if flag == "--head-dim":
-        return record.head_dim, record.head_dim_v
-    return tuple(sorted((name, value) for name, value in record.given.params.items() if (name, value) != ("heads", record.heads_kv)))
+        return record.problem.head_dim, record.problem.head_dim_v
+    return tuple(sorted((name, value) for name, value in record.given.params.items() if (name, value) != ("heads", record.problem.heads_kv)))

@@ -69,7 +69,7 @@ def neighbours(question: Question, candidates: Iterable[Near]) -> Neighbours | N
     for group in groups:
         guide, geometry = _guide(question, group, groups), _geometry(question, group)
         if guide or geometry.nearest_ratio <= FARTHEST:
-            used = tuple(one for one in group if one.record.seqlen in geometry.read)
+            used = tuple(one for one in group if one.record.problem.seqlen in geometry.read)
             return Neighbours(geometry, used, tuple(guide), _geometry(question, guide))
     return None
 
@@ -90,7 +90,7 @@ def _guide(question: Question, own: Sequence[Near], groups: Sequence[list[Near]]
     for group in groups:
         around = _geometry(question, group)
         is_there = around.nearest_ratio <= FARTHEST and around.lengths != geometry.lengths
-        if group is not own and is_there and any(one.record.seqlen == last for one in group):
+        if group is not own and is_there and any(one.record.problem.seqlen == last for one in group):
             leading.append(group)
     return min(leading, key=partial(distance, _in_shape(question, own[0].record)), default=[])
 
@@ -98,14 +98,14 @@ def _guide(question: Question, own: Sequence[Near], groups: Sequence[list[Near]]
 def _in_shape(question: Question, record: Record) -> Question:
     """The question with the heads, head sizes and parameters of a record."""
     numbers = [name for name, value in question.all_params.items() if isinstance(value, int | float)]
-    params = {name: record.params[name] for name in numbers if name in record.params}
+    params = {name: record.built.params[name] for name in numbers if name in record.params}
     return replace(question, **{name: getattr(record, name) for name in SHAPE}, params=params)
 
 
 def _is_other_problem(question: Question, near: Near) -> bool:
     """Whether a block pattern has another number of patterns than one per KV head, or than asked for: no scaling accounts for that."""
-    asked = question.params.get("heads", near.record.heads_kv)
-    return question.is_pattern and near.record.params.get("heads", asked) != asked
+    asked = question.params.get("heads", near.record.problem.heads_kv)
+    return question.is_pattern and near.record.built.params.get("heads", asked) != asked
 
 
 def _by_shape(near: Sequence[Near]) -> dict[tuple[object, ...], list[Near]]:
@@ -115,7 +115,7 @@ def _by_shape(near: Sequence[Near]) -> dict[tuple[object, ...], list[Near]]:
 
 
 def _geometry(question: Question, group: Iterable[Near]) -> Geometry:
-    return Geometry.of(question.seqlen, {one.record.seqlen for one in group})
+    return Geometry.of(question.seqlen, {one.record.problem.seqlen for one in group})
 
 
 def distance(question: Question, group: Sequence[Near]) -> tuple[bool, float, int]:
@@ -123,11 +123,11 @@ def distance(question: Question, group: Sequence[Near]) -> tuple[bool, float, in
     times. Of shapes that are equally far away, the one with the most lengths is nearer. The length that is asked for has no part in it, so
     that one shape answers at all lengths."""
     record, wanted = group[0].record, question.all_params
-    sizes = [record.head_dim / question.head_dim, record.head_dim_v / question.head_dim_v]
-    factors = [*sizes, record.heads_q / question.heads_q, question.heads_kv / record.heads_kv * record.heads_q / question.heads_q]
-    for name, value in record.params.items():
+    sizes = [record.problem.head_dim / question.head_dim, record.problem.head_dim_v / question.head_dim_v]
+    factors = [*sizes, record.problem.heads_q / question.heads_q, question.heads_kv / record.problem.heads_kv * record.heads_q / question.heads_q]
+    for name, value in record.built.params.items():
         asked = wanted.get(name)
         if isinstance(asked, int | float) and asked > 0 and value > 0:
             factors += [value / asked] * (1 if question.is_pattern else WINDOW)
     doublings = sum(abs(math.log2(factor)) for factor in factors)
-    return sizes != [1, 1], round(doublings, 6), -len({one.record.seqlen for one in group})  # rounded: equal sums differ in the last digit
+    return sizes != [1, 1], round(doublings, 6), -len({one.record.problem.seqlen for one in group})  # rounded: equal sums differ in the last digit

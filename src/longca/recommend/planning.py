@@ -79,17 +79,17 @@ class Plans:
             self._by_kernel = grouped(self._results.records, attrgetter("mask", "label"))
         wanted, machine = _alike(record), self._machine(record)
         least, least_ms = record, record.plan_ms / LONGER
-        for other in self._by_kernel.get((record.mask, record.label), ()):
-            is_less = other.ok and other.plan_ms is not None and other.plan_ms < least_ms and other.heads_kv >= record.heads_kv
-            is_longer = other.seqlen > record.seqlen and self._documents(other) >= self._documents(record)
-            is_bound = is_longer or other.mask_digest == record.mask_digest
+        for other in self._by_kernel.get((record.problem.mask, record.label), ()):
+            is_less = other.ok and other.plan_ms is not None and other.plan_ms < least_ms and other.problem.heads_kv >= record.heads_kv
+            is_longer = other.problem.seqlen > record.seqlen and self._documents(other) >= self._documents(record)
+            is_bound = is_longer or other.built.digest == record.mask_digest
             if is_less and is_bound and _alike(other) == wanted and self._machine(other) == machine:
                 least, least_ms = other, other.plan_ms or 0.0
         return least
 
     def _documents(self, record: Record) -> int:
         """How many documents its mask has; 0 where the journal does not tell."""
-        entry = self._results.masks.get((record.mask_digest, record.mask))
+        entry = self._results.masks.get((record.built.digest, record.problem.mask))
         return len(entry.documents or ()) if entry else 0
 
     def _machine(self, record: Record) -> tuple[object, ...]:
@@ -100,10 +100,10 @@ class Plans:
 def _difference(record: Record, other: Record) -> str:
     """The heads or the length of another record, whichever differ."""
     shape = "" if _problem(other)[1:] == _problem(record)[1:] else shape_of(other)
-    length = "" if other.seqlen == record.seqlen else format_tokens(other.seqlen)
+    length = "" if other.problem.seqlen == record.seqlen else format_tokens(other.seqlen)
     return " and ".join(filter(None, (shape, length)))
 
 
 def _planned(figure: Figure) -> list[Record]:
     """The records whose plans count: those of the nearest length."""
-    return [record for record in figure.records if record.seqlen == figure.records[0].seqlen]
+    return [record for record in figure.records if record.problem.seqlen == figure.records[0].seqlen]

@@ -21,14 +21,14 @@ class Trend:
 
     def of(self, record: Record) -> float | None:
         """The rate at the length that is asked for over that at the last length; None where the kernel has no records there."""
-        rates = {other.seqlen: self.work.of_record(other) / other.times.median for other in self.alike(record)}
+        rates = {other.problem.seqlen: self.work.of_record(other) / other.times.median for other in self.alike(record)}
         return self.geometry.interpolate(rates) / rates[self.last] if rates else None
 
     def alike(self, record: Record) -> list[Record]:
         """The other shape's records of this kernel, pass and, if there are any, seed; none where they do not tell a change."""
         alike = [other for other in self.records if _kind(other) == _kind(record) and other.ok]
-        same = [other for other in alike if other.seed == record.seed] or alike
-        lengths = {other.seqlen for other in same}
+        same = [other for other in alike if other.problem.seed == record.seed] or alike
+        lengths = {other.problem.seqlen for other in same}
         return same if self.last in lengths and lengths & set(self.geometry.lengths) - {self.last} else []
 
 
@@ -49,4 +49,4 @@ class Rates:
 
 
 def _kind(record: Record) -> tuple[object, ...]:
-    return record.label, record.pass_, record.grad
+    return record.label, record.problem.pass_, record.grad

@@ -18,7 +18,8 @@ from longca.masks.bands import Ints
 from longca.masks.selection import Means
 from longca.recommend.question import Question
 from longca.results.reading import Results
-from longca.results.record import Pass, Record
+from longca.results.problem import Pass
+from longca.results.record import Record
 from longca.results.settings import SAMPLE_LENGTH
 
 
@@ -70,7 +71,7 @@ def _methods(measured: set[str | None], sample: AnyMask, case: Case, gpus: int) 
 
 def measured_mask(record: Record, results: Results, question: Question) -> AnyMask:
     """The mask of a record; the sample where it is a block pattern, or its journal does not have it."""
-    entry = results.masks.get((record.mask_digest, record.mask))
+    entry = results.masks.get((record.built.digest, record.problem.mask))
     if entry is None or entry.bands is None:
         return sample_mask(question)
     return masks.Mask.of(entry.seqlen_q, entry.seqlen_k, entry.bands, documents=entry.documents)

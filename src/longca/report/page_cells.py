@@ -68,7 +68,7 @@ class _Limits:
         self._known: dict[tuple[str, str, str], float | None] = {}
 
     def of(self, record: Record) -> float | None:
-        place = record.env, record.mask_digest, record.pass_
+        place = record.env, record.built.digest, record.problem.pass_
         if place not in self._known:
             self._known[place] = self._limits.of(record)
         return self._known[place]

@@ -24,7 +24,8 @@ from longca.results.naming import Row, Setting
 from longca.results.points import grouped
 from longca.results.ranking import NOISE_EXPLAINS, PRACTICAL
 from longca.results.reading import Results
-from longca.results.record import NEVER_RAN, Environment, Pass, Record
+from longca.results.problem import Pass
+from longca.results.record import NEVER_RAN, Environment, Record
 from longca.results.reproduce import Commands
 from longca.results.statuses import WORDS
 from longca.results.summary import counts
@@ -138,7 +139,7 @@ def _heads(setting: Setting) -> str:
 def _looks(rows: Sequence[Row]) -> list[tuple[str, int, int, bool]]:
     """For each line its number, its turn among the lines of one kernel (over ranks), and whether it was simulated."""
     number = numbers(line_groups(rows))
-    ranks = {(row.series, row.line): row.record.ranks or 0 for row in rows}
+    ranks = {(row.series, row.line): row.record.problem.ranks or 0 for row in rows}
     looks: dict[str, tuple[str, int, int, bool]] = {}
     turns: dict[str, int] = {}
     for series, line in sorted(ranks, key=lambda names: ranks[names]):

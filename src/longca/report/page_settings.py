@@ -15,7 +15,8 @@ from longca.results.dense import dense_lines
 from longca.results.limits import Limits
 from longca.results.naming import Row
 from longca.results.points import grouped
-from longca.results.record import NEVER_RAN, OK, Pass
+from longca.results.problem import Pass
+from longca.results.record import NEVER_RAN, OK
 from longca.results.shares import common_length
 from longca.results.statuses import WORDS, Coverage, coverage
 from longca.results.summary import Failure, failures
@@ -177,7 +178,7 @@ def _dense(rows: Sequence[Row], everything: Sequence[Row], frame: Frame, records
     """[panel, pass, name, record] for the fastest kernels on the dense mask that block patterns are a part of."""
     if frame.axis != "ratio":
         return []
-    groups: Mapping[tuple[str, Pass], list[Row]] = grouped(rows, lambda row: (frame.place(row)[0], row.record.pass_))
+    groups: Mapping[tuple[str, Pass], list[Row]] = grouped(rows, lambda row: (frame.place(row)[0], row.record.problem.pass_))
     return [
         [panel, pass_, name, records[id(min(own, key=attrgetter("record.times.median")).record)]]
         for (panel, pass_), group in groups.items()

@@ -17,7 +17,8 @@ from longca.results import naming
 from longca.results.metrics import tokens_s
 from longca.results.naming import contests, is_pattern, mask_title, rows
 from longca.results.reading import Results
-from longca.results.record import TENSORS, Record, Status
+from longca.results.problem import TENSORS
+from longca.results.record import Record, Status
 from longca.results.summary import typical_speeds
 from longca.results.tables import Table, markdown_section, speed_unit
 from longca.results.versions import is_older
@@ -61,11 +62,11 @@ def _columns_of(records: Sequence[Record], results: Results) -> dict[str, Column
     for name, values in zip(FIELDS, transposed if records else [()] * len(FIELDS), strict=True):
         if name not in NESTED:
             table[name] = _as_json(values) if name in AS_JSON else list(values)
-    times = [record.ms for record in records]
+    times = [record.timed for record in records]
     for name in TIMES:
         value = attrgetter(name)
         table[f"ms_{name}"] = [None if own is None else value(own) for own in times]
-    table["tokens_s"] = [None if record.ms is None else tokens_s(record.seqlen, record.ms.median) for record in records]
+    table["tokens_s"] = [None if record.timed is None else tokens_s(record.problem.seqlen, record.ms.median) for record in records]
     table["older"] = [record.ok and is_older(record) for record in records]
     checks = [record.check or {} for record in records]
     for tensor in TENSORS:
@@ -134,7 +135,7 @@ def _speed_table(title: str, split: bool, group: Sequence[list[naming.Row]]) -> 
     unit = speed_unit(row.record.speed for own in group for row in own if row.record.ok)
     places: dict[tuple[str, int], dict[str, str]] = {}
     for own in group:
-        places.setdefault((own[0].panel, own[0].record.seqlen), {}).update(typical_speeds(own, unit))
+        places.setdefault((own[0].panel, own[0].record.problem.seqlen), {}).update(typical_speeds(own, unit))
     told = {place: speeds for place, speeds in places.items() if any(text not in UNSUPPORTED for text in speeds.values())}
     lines = sorted({line for speeds in told.values() for line, text in speeds.items() if text not in UNSUPPORTED})
     cells = [[panel, format_size(n), *(speeds.get(line, "") for line in lines)] for (panel, n), speeds in told.items()]
@@ -149,13 +150,13 @@ def to_hud(results: Results) -> str:
 
 def _hud(record: Record, results: Results) -> list[dict[str, Any]]:
     environment = results.environment(record)
-    info = {name.rstrip("_"): getattr(record, name) for name in IDENTIFYING} | {"params": _as_json([record.params])[0]}
+    info = {name.rstrip("_"): getattr(record, name) for name in IDENTIFYING} | {"params": _as_json([record.built.params])[0]}
     info |= {"device": environment.device, "arch": environment.device}
     mode = "training" if record.grad else "inference"
-    benchmark = {"name": "longca", "mode": mode, "dtype": record.dtype, "extra_info": info}
-    mask = mask_title(record).replace(" ", "-") if is_pattern(record) else record.mask
+    benchmark = {"name": "longca", "mode": mode, "dtype": record.problem.dtype, "extra_info": info}
+    mask = mask_title(record).replace(" ", "-") if is_pattern(record) else record.problem.mask
     line = f"{record.split_name} {record.label}" if record.method else record.label
-    title, kind = f"{mask}-{record.seqlen}-{record.pass_}", f"attention-{record.level}"
+    title, kind = f"{mask}-{record.problem.seqlen}-{record.problem.pass_}", f"attention-{record.level}"
     model = {"name": title, "type": kind, "backend": line, "origins": ["longca"]}
     versions = {package: {"version": number} for package, number in environment.packages.items()}
     figures: tuple[tuple[str, str, list[float]], ...] = (("tflops", "TFLOP/s", [record.speed]), ("latency", "ms", record.times.samples))

@@ -13,7 +13,8 @@ from msgspec.structs import asdict
 
 from longca import masks
 from longca.results.reading import Results
-from longca.results.record import Environment, Pass, Record
+from longca.results.problem import Pass
+from longca.results.record import Environment, Record
 from longca.text import format_extras, format_shape
 
 PLAIN_MASKS = ("full", "causal")  # without parameters: others equal them where a window or a block is as long as the sequence
@@ -80,16 +81,16 @@ class Row(Struct, frozen=True, eq=False, gc=False):
     def is_dense(self) -> bool:
         """Whether the mask is one that block patterns are compared with."""
         record = self.record
-        return not self.is_pattern and record.method is None and record.mask in map(masks.dense_of, masks.SOURCES)
+        return not self.is_pattern and record.method is None and record.problem.mask in map(masks.dense_of, masks.SOURCES)
 
     @property
     def ratio(self) -> float | None:
-        return self.record.params.get("ratio")
+        return self.record.built.params.get("ratio")
 
     @property
     def contest(self) -> Contest:
         record = self.record
-        return Contest(self.setting, self.problem, record.seqlen, record.pass_, record.ranks, record.simulated)
+        return Contest(self.setting, self.problem, record.problem.seqlen, record.problem.pass_, record.problem.ranks, record.simulated)
 
 
 _setting_fields = attrgetter(
@@ -137,20 +138,20 @@ def _compared_nodes(records: Iterable[Record]) -> set[Series]:
     nodes: dict[tuple[Series, int | None], set[str]] = {}
     for record in records:
         if record.method:
-            nodes.setdefault((_without_node(record), record.ranks), set()).add(record.options or "")
+            nodes.setdefault((_without_node(record), record.problem.ranks), set()).add(record.options or "")
     return {series for (series, _), several in nodes.items() if len(several) > 1}
 
 
 def is_pattern(record: Record) -> bool:
     """Whether the mask is a block pattern."""
-    return masks.has_blocks(record.mask)
+    return masks.has_blocks(record.problem.mask)
 
 
 def mask_title(record: Record) -> str:
     """The mask with its source and parameters. One pattern per KV head is not mentioned."""
-    title = record.mask if record.pattern_source == "random" else f"{record.mask} {record.source}"
-    for name, value in record.params.items():
-        if (name, value) != ("heads", record.heads_kv):
+    title = record.problem.mask if record.problem.source == "random" else f"{record.mask} {record.problem.source}"
+    for name, value in record.built.params.items():
+        if (name, value) != ("heads", record.problem.heads_kv):
             title += f" {name}={value}"
     return title
 
@@ -161,21 +162,21 @@ def problem_names(records: Sequence[Record]) -> list[str]:
     known: dict[tuple[object, ...], str] = {}  # readers share equal parameters among records
     titles = []
     for record in records:
-        place = (record.mask, record.source, record.heads_kv, id(record.params))
+        place = (record.problem.mask, record.problem.source, record.problem.heads_kv, id(record.built.params))
         title = known.get(place)
         titles.append(title or known.setdefault(place, mask_title(record)))
     by_seed: dict[tuple[str, int, int], str] = {}
     listed = set(masks.block_names())
     for record, title in zip(records, titles, strict=True):
-        if by_seed.setdefault((record.mask, record.seqlen, record.seed), title) != title:
-            listed.add(record.mask)
-    names = [title if record.mask in listed else record.mask for record, title in zip(records, titles, strict=True)]
+        if by_seed.setdefault((record.problem.mask, record.problem.seqlen, record.problem.seed), title) != title:
+            listed.add(record.problem.mask)
+    names = [title if record.problem.mask in listed else record.mask for record, title in zip(records, titles, strict=True)]
     drawn = [_documents(record) for record in records]
     kinds: dict[str, set[str]] = {}
     for record, kind in zip(records, drawn, strict=True):
-        kinds.setdefault(record.mask, set()).add(kind)
+        kinds.setdefault(record.problem.mask, set()).add(kind)
     several = {mask for mask, own in kinds.items() if len(own) > 1}
-    return [name + kind if record.mask in several else name for record, name, kind in zip(records, names, drawn, strict=True)]
+    return [name + kind if record.problem.mask in several else name for record, name, kind in zip(records, names, drawn, strict=True)]
 
 
 def _documents(record: Record) -> str:
@@ -215,20 +216,20 @@ def _given(record: Record) -> tuple[tuple[str, float], ...]:
 
 
 def _place(record: Record) -> tuple[object, ...]:
-    shape = (record.seqlen, record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype, record.deterministic)
-    extras = (record.softcap, record.sinks, record.scale)
-    return (record.env, record.level, record.asked, record.split_name, record.ranks, record.mask, _given(record), *shape, *extras)
+    shape = (record.problem.seqlen, record.problem.heads_q, record.problem.heads_kv, record.problem.head_dim, record.problem.head_dim_v, record.problem.dtype, record.problem.deterministic)
+    extras = (record.problem.softcap, record.problem.sinks, record.problem.scale)
+    return (record.env, record.level, record.asked, record.split_name, record.problem.ranks, record.problem.mask, _given(record), *shape, *extras)
 
 
 def same_masks(records: Sequence[Record]) -> list[str | None]:
     """For each record the name of a simpler mask that shows the same pairs at that length, or None. A kernel that can do only the simpler
     one runs there, which says nothing about its own mask."""
     names: dict[tuple[int, str], dict[str, int]] = {}  # number of parameters by name
-    for seqlen in {record.seqlen for record in records}:
+    for seqlen in {record.problem.seqlen for record in records}:
         for name in PLAIN_MASKS:
             names.setdefault((seqlen, masks.build(name, seqlen).digest), {})[name] = -1
     kinds = list(map(attrgetter("seqlen", "mask_digest", "mask"), records))
-    sizes = dict(zip(reversed(kinds), (len(record.params) for record in reversed(records)), strict=True))  # of the first record
+    sizes = dict(zip(reversed(kinds), (len(record.built.params) for record in reversed(records)), strict=True))  # of the first record
     for (seqlen, digest, mask), size in sizes.items():
         names.setdefault((seqlen, digest), {}).setdefault(mask, size)
     simplest = {place: min(own, key=lambda name: (own[name], name)) for place, own in names.items()}

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from longca.results.metrics import median
 from longca.results.naming import Row
-from longca.results.record import OK, Pass, Record
+from longca.results.problem import Pass
+from longca.results.record import OK, Record
 from longca.results.statuses import explaining
 from longca.results.tables import TFLOPS, speed_unit
 
@@ -120,8 +121,8 @@ def timed_lines(rows: Iterable[Row], series: Names = line_of) -> list[str]:
 
 def at_longest(rows: Sequence[Row], key: Callable[[Row], Hashable]) -> list[Row]:
     """Of each group the rows at its longest length."""
-    longest = {name: max(row.record.seqlen for row in group) for name, group in grouped(rows, key).items()}
-    return [row for row in rows if row.record.seqlen == longest[key(row)]]
+    longest = {name: max(row.record.problem.seqlen for row in group) for name, group in grouped(rows, key).items()}
+    return [row for row in rows if row.record.problem.seqlen == longest[key(row)]]
 
 
 def several(groups: Mapping[Any, Sequence[Row]], key: Callable[[Row], Hashable]) -> bool:

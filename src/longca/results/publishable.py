@@ -29,7 +29,7 @@ def problems(folder: str | Path) -> list[str]:
     if simulated := sum(record.simulated is not None for record in records):
         found.append(f"{plural(simulated, 'record')} {'is' if simulated == 1 else 'are'} simulated; offer what was measured.")
     for record in [record for record in records if record.status is Status.DOUBTFUL][:3]:
-        place = f"{record.label} on {record.mask}, {record.seqlen} tokens, {record.pass_}"
+        place = f"{record.label} on {record.problem.mask}, {record.problem.seqlen} tokens, {record.problem.pass_}"
         found.append(f"the record of {place} cannot be believed: {record.reason}; measure it again.")
     for name, count in Counter(record.env for record in records if record.env not in environments).items():
         found.append(
@@ -84,7 +84,7 @@ def _lacking_masks(timed: Sequence[Record], results: Results, folder: Path) -> s
     advice = "without which nobody can build them again; copy the file from the folder of the run"
     if not stored(folder / files.MASKS).exists():
         return f"{folder} lacks {files.MASKS}, the file of the masks, {advice}."
-    lacking = sum((record.mask_digest, record.mask) not in results.masks for record in timed)
+    lacking = sum((record.built.digest, record.problem.mask) not in results.masks for record in timed)
     return f"{files.MASKS} in {folder} lacks the masks of {plural(lacking, 'cell')}, {advice}." if lacking else ""
 
 

@@ -19,7 +19,8 @@ from msgspec import Struct
 from longca.results.metrics import median
 from longca.results.naming import Row
 from longca.results.points import grouped, line_of
-from longca.results.record import OK, Pass, Record
+from longca.results.problem import Pass
+from longca.results.record import OK, Record
 from longca.results.versions import is_older
 
 PRACTICAL = 0.03  # of a time: a smaller difference does not matter in practice, however well it is known
@@ -228,10 +229,10 @@ def entry_of(line: str, rows: Iterable[Row], pass_: Pass, part_of: Pass | None =
     by_mask: dict[str, dict[Pass, Record]] = {}
     for row in rows:
         record = row.record
-        passes = by_mask.setdefault(record.mask_digest, {})
-        other = passes.get(record.pass_)
+        passes = by_mask.setdefault(record.built.digest, {})
+        other = passes.get(record.problem.pass_)
         if other is None or _alike(record, other) or _rank_of(record, kind) >= _rank_of(other, kind):  # of one kind the last counts
-            passes[record.pass_] = record
+            passes[record.problem.pass_] = record
     figures: dict[str, Figure] = {}
     failed: list[Record] = []
     missing: set[str] = set()
@@ -260,13 +261,13 @@ def _alike(record: Record, other: Record) -> bool:
 
 def _rank_of(record: Record, pass_: Pass) -> tuple[bool, bool]:
     """The larger, the more a record counts among several of one kernel, mask and pass."""
-    suits = record.pass_ is not Pass.FWD or record.grad == (pass_ is not Pass.FWD)
+    suits = record.problem.pass_ is not Pass.FWD or record.grad == (pass_ is not Pass.FWD)
     return suits, not is_older(record)
 
 
 def _reason(failed: list[Record], masks: int) -> str:
     reason = failed[0].reason or failed[0].status.value
-    seeds = ", ".join(str(seed) for seed in sorted({record.seed for record in failed}))
+    seeds = ", ".join(str(seed) for seed in sorted({record.problem.seed for record in failed}))
     return f"{reason} (seed {seeds} of {masks} masks)" if len(failed) < masks else reason
 
 
@@ -309,7 +310,7 @@ def rank(candidates: Iterable[Entry], kept: Collection[str] = ()) -> Ranking:
 
 def rank_rows(rows: Sequence[Row], kept: Collection[str] = ()) -> Ranking:
     """The ranking of one contest."""
-    return rank(entries(rows, rows[0].record.pass_), kept)
+    return rank(entries(rows, rows[0].record.problem.pass_), kept)
 
 
 def _share(entry: Entry, best: Standing) -> float | None:
@@ -351,7 +352,7 @@ def _standings(timed: Iterable[Entry], shared: frozenset[str]) -> list[Standing]
     over = {entry.line: over_masks([entry.figures[digest] for digest in shared]) for entry in compared}
     speeds = {line: own.tflops for line, own in over.items()}
     best, *_ = ordered = sorted(compared, key=lambda entry: (-speeds[entry.line], _complexity(entry.method), entry.line))
-    digests = sorted(shared, key=lambda digest: (best.figures[digest].records[0].seed, digest))
+    digests = sorted(shared, key=lambda digest: (best.figures[digest].records[0].problem.seed, digest))
     figures = [{digest: entry.figures[digest] for digest in digests} for entry in ordered]
     alike = [sum([figure.as_fast_as(best.figures[digest]) for digest, figure in own.items()]) for own in figures]
     last = max(place for place, masks in enumerate(alike) if 2 * masks > len(digests))  # whoever is faster than it is equal, too

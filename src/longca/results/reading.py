@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from longca.errors import BadInput
 from longca.results import files
 from longca.results.doubts import without_doubtful
-from longca.results.record import Environment, Environments, MaskEntry, Pass, Record
+from longca.results.problem import Pass
+from longca.results.record import Environment, Environments, MaskEntry, Record
 
 Identity = tuple[object, ...]
 
@@ -112,7 +113,7 @@ def replaced(written: Iterable[Record], environments: Environments, keys: Collec
 
 def as_planned(record: Record) -> Record:
     """The record with the `grad` that was planned: a forward measured alone because its backward failed counts as the planned forward."""
-    if record.pass_ is not Pass.FWD or record.grad == record.given.grad:
+    if record.problem.pass_ is not Pass.FWD or record.grad == record.given.grad:
         return record
     return replace(record, grad=record.given.grad)
 
@@ -134,4 +135,4 @@ def identities(records: Iterable[Record], kernels: Iterable[str]) -> list[Identi
 
 
 def _identity(record: Record, device: str | None, kernel: str) -> Identity:
-    return device, kernel, tuple(sorted(record.params.items())) if record.params else (), _identifying(record)
+    return device, kernel, tuple(sorted(record.built.params.items())) if record.params else (), _identifying(record)

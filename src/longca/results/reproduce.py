@@ -17,7 +17,8 @@ from longca.errors import LongcaError
 from longca.kernels import registry
 from longca.kernels.base import Case, Yes
 from longca.masks.by_name import words_in
-from longca.results.record import Environment, Environments, Given, LevelName, Masks, Pass, Record, Status
+from longca.results.problem import Pass
+from longca.results.record import Environment, Environments, Given, LevelName, Masks, Record, Status
 from longca.results.settings import SAMPLE_LENGTH, ClockSettings, Limits
 from longca.text import format_size, parse_size, shape_options
 
@@ -55,17 +56,17 @@ class Commands:
             lengths = documents_of(record, self._masks)
             if lengths is None:  # a run would draw other lengths
                 return ()
-            step = {"mask": record.mask, "seqlen": record.seqlen, "seed": record.seed, "params": record.given.params, "documents": lengths}
+            step = {"mask": record.problem.mask, "seqlen": record.problem.seqlen, "seed": record.problem.seed, "params": record.given.params, "documents": lengths}
             before, mask = f"echo {shlex.quote(msgspec.json.encode(step).decode())} > {STEP} &&", f"--workload {STEP}"
         else:
-            chosen = tuple(seeds) or (record.seed,)
-            mask = _mask_options(record.mask, record.seqlen, chosen, record.pattern_source, _given_options(record.given))
-        kernel = _kernel_options(record.asked, environment.threads, record.method, record.ranks, record.grid, record.options)
-        options = _shape_options(_shape(record), _passes(record), record.deterministic)
+            chosen = tuple(seeds) or (record.problem.seed,)
+            mask = _mask_options(record.problem.mask, record.problem.seqlen, chosen, record.problem.source, _given_options(record.given))
+        kernel = _kernel_options(record.asked, environment.threads, record.method, record.problem.ranks, record.grid, record.options)
+        options = _shape_options(_shape(record), _passes(record), record.problem.deterministic)
         return before, kernel, mask, options, self._conditions_of(record, environment)
 
     def _conditions_of(self, record: Record, environment: Environment) -> str:
-        long = record.status is not _SKIPPED and record.seqlen > _longest_quadratic(environment.limits.get("quadratic"))
+        long = record.status is not _SKIPPED and record.problem.seqlen > _longest_quadratic(environment.limits.get("quadratic"))
         key = (long, _condition_fields(record))
         conditions = self._conditions.get(key)
         if conditions is None:
@@ -75,14 +76,14 @@ class Commands:
 
 def documents_of(record: Record, masks: Masks) -> list[int] | None:
     """The lengths of the record's documents; None for a mask without documents, or where the journal does not have them."""
-    entry = masks.get((record.mask_digest, record.mask))
+    entry = masks.get((record.built.digest, record.problem.mask))
     return None if entry is None else entry.documents
 
 
 def plugins_of(record: Record, environment: Environment) -> list[str]:
     """The files that the record's kernel, method or mask was loaded from, as the user typed them; placeholders for journals that do not
     keep them. A file without names is one that every rank loaded."""
-    on_ranks, in_mask = record.level is LevelName.CP, words_in(record.mask)
+    on_ranks, in_mask = record.level is LevelName.CP, words_in(record.problem.mask)
     own_masks = [file for file, names in environment.plugins.items() if in_mask & set(names)]
     files = [file for file, names in environment.plugins.items() if record.kernel in names or (on_ranks and not names) or file in own_masks]
     if set(files) - set(own_masks):
@@ -138,13 +139,13 @@ def _shape_options(values: tuple[object, ...], passes: str, deterministic: bool)
 
 def _passes(record: Record) -> str:
     """The passes to ask for: a forward of training is planned beside a backward."""
-    return "fwd,bwd" if record.given.grad and record.pass_ is _FWD else record.pass_.value
+    return "fwd,bwd" if record.given.grad and record.problem.pass_ is _FWD else record.pass_.value
 
 
 def _conditions(record: Record, environment: Environment, long: bool) -> str:
     """The options that do not depend on the record's shape. `long`: a kernel with quadratic memory runs only with --full."""
     words = ["--device", "cpu"] if environment.on_cpu else []
-    if long and _quadratic(record.asked, record.mask):
+    if long and _quadratic(record.asked, record.problem.mask):
         words.append("--full")
     words += _clock_options(environment)
     words += [word for file in plugins_of(record, environment) for word in ("--plugin", file)]

@@ -11,7 +11,8 @@ import msgspec
 from msgspec.structs import asdict
 
 from longca.errors import BadInput
-from longca.results.record import SCHEMA, Environment, Given, MaskEntry, Params, Pass, Record, Status
+from longca.results.problem import Pass
+from longca.results.record import SCHEMA, Environment, Given, MaskEntry, Params, Record, Status
 
 T = TypeVar("T")
 
@@ -85,16 +86,16 @@ class RecordDecoder(LinesDecoder[Record]):
         record.env = intern(record.env)
         record.kernel = intern(record.kernel)
         record.asked = intern(record.asked)
-        record.mask = intern(record.mask)
-        record.mask_digest = intern(record.mask_digest)
-        record.dtype = intern(record.dtype)
+        record.problem.mask = intern(record.mask)
+        record.built.digest = intern(record.mask_digest)
+        record.problem.dtype = intern(record.dtype)
         record.reason = intern(record.reason)
         record.variant = record.variant and intern(record.variant)
         record.backward_kind = record.backward_kind and intern(record.backward_kind)
         if record.versions is not None:
             record.versions = self._versions.setdefault(tuple(record.versions.items()), record.versions)
-        given, params = record.given, record.params
-        record.params = self._params.setdefault(_typed(params) if params else (), params)
+        given, params = record.given, record.built.params
+        record.built.params = self._params.setdefault(_typed(params) if params else (), params)
         place = (_typed(given.params) if given.params else (), given.distribution, given.packing, given.documents, given.grad)
         record.given = self._given.setdefault(place, given)
         return record

@@ -9,7 +9,8 @@ from longca.results.metrics import median
 from longca.results.naming import Contest, Row, contests
 from longca.results.points import grouped
 from longca.results.ranking import entries, rank
-from longca.results.record import OK, TENSORS, WRONG, Pass
+from longca.results.problem import TENSORS, Pass
+from longca.results.record import OK, WRONG
 
 
 class Share(NamedTuple):
@@ -70,14 +71,14 @@ def best_share(rows: Sequence[Row], fastest: Mapping[Contest, float] | None) -> 
 
 def at_length(rows: Iterable[Row], seqlen: int) -> list[Row]:
     """The rows of one length, and what is wrong at any length."""
-    return [row for row in rows if row.record.seqlen == seqlen or row.record.status is WRONG]
+    return [row for row in rows if row.record.problem.seqlen == seqlen or row.record.status is WRONG]
 
 
 def longest_timed(rows: Sequence[Row]) -> dict[str, tuple[int, list[Row]]]:
     """By panel the longest length at which anything was timed, and the rows of that length."""
     groups = {}
     for panel, group in grouped(rows, lambda row: row.panel).items():
-        longest = max(row.record.seqlen for row in [row for row in group if row.record.ok] or group)
+        longest = max(row.record.problem.seqlen for row in [row for row in group if row.record.ok] or group)
         groups[panel] = longest, at_length(group, longest)
     return groups
 
@@ -103,7 +104,7 @@ def common_length(rows: Iterable[Row]) -> int | None:
     panels: dict[int, set[str]] = {}
     for row in rows:
         if row.record.ok:
-            panels.setdefault(row.record.seqlen, set()).add(row.panel)
+            panels.setdefault(row.record.problem.seqlen, set()).add(row.panel)
     return max(panels, key=lambda seqlen: (len(panels[seqlen]), seqlen), default=None)
 
 
@@ -115,7 +116,7 @@ def worst_error(rows: Iterable[Row]) -> WorstError | None:
         record = row.record
         check, status = record.check, record.status
         if check and (status is OK or status is WRONG):
-            for name in TENSORS if status is WRONG else _TENSORS[record.pass_]:
+            for name in TENSORS if status is WRONG else _TENSORS[record.problem.pass_]:
                 error = check.get(name)
                 if error is not None and error.allowed is not None and (share := error.share) > worst_share:
                     worst, worst_share = (name, row), share

@@ -67,7 +67,7 @@ def prepare(
     target = Path(out) / place / _checked_name(name or Path(folder).resolve().name, texts)
     if target.exists():
         raise BadInput(f"{target} exists; remove it, or give another --name or --out.")
-    clean = Cleaner(texts, {name for record in records for name in (record.mask, record.kernel, record.asked)})
+    clean = Cleaner(texts, {name for record in records for name in (record.problem.mask, record.kernel, record.asked)})
     try:
         with Journal(target) as journal:
             for env, environment in environments.items():

@@ -37,7 +37,7 @@ def against(place: Path, cluster: Cluster) -> list[Pair]:
     if not folders:
         raise BadInput(f"{place} holds no journal; give a folder that `longca run --level cp` wrote.")
     results = read_all(tuple(folders))
-    pairs = [Pair(record, predict(programs, cluster, record.pass_).ms) for record, programs in recorded(results, measured(results))]
+    pairs = [Pair(record, predict(programs, cluster, record.problem.pass_).ms) for record, programs in recorded(results, measured(results))]
     if not pairs:
         raise BadInput(f"no record in {place} is of a method and mask that can be simulated; give measured records of the level cp.")
     return pairs
@@ -52,8 +52,8 @@ def recorded(results: Results, records: Sequence[Record]) -> Iterator[tuple[Reco
     """Each record with the programs of its ranks, where they can be recorded."""
     known = dict[tuple[object, ...], Programs]()
     for record in records:
-        split = (record.method, record.grid, record.ranks, record.options, record.asked, record.grad)
-        key = (*split, record.mask_digest, record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype)
+        split = (record.method, record.grid, record.problem.ranks, record.options, record.asked, record.grad)
+        key = (*split, record.built.digest, record.problem.heads_q, record.problem.heads_kv, record.problem.head_dim, record.problem.head_dim_v, record.problem.dtype)
         if key not in known:
             plan = _plan(record, results)
             if plan is None:
@@ -64,15 +64,15 @@ def recorded(results: Results, records: Sequence[Record]) -> Iterator[tuple[Reco
 
 
 def _plan(record: Record, results: Results) -> Plan | None:
-    entry = results.masks.get((record.mask_digest, record.mask))
+    entry = results.masks.get((record.built.digest, record.problem.mask))
     if entry is None or entry.bands is None or record.method not in registry.names():
         return None
     mask = Mask.of(entry.seqlen_q, entry.seqlen_k, entry.bands, documents=entry.documents)
-    shape = (record.heads_q, record.heads_kv, record.head_dim, record.head_dim_v, record.dtype)
+    shape = (record.problem.heads_q, record.problem.heads_kv, record.problem.head_dim, record.problem.head_dim_v, record.problem.dtype)
     environment = results.environment(record)
     case = Case(mask.seqlen_q, mask.seqlen_k, *shape, "cpu" if environment.on_cpu else "cuda", backward=record.grad)
     try:
-        split = (record.ranks or 1, record.grid or "", record.asked)
+        split = (record.problem.ranks or 1, record.grid or "", record.asked)
         return registry.plan(record.method, mask, case, *split, options=options.parse(record.options or ""))
     except Refused:
         return None

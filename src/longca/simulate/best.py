@@ -22,7 +22,7 @@ def contests(results: Sequence[Simulated]) -> list[list[Simulated]]:
     together: dict[tuple[object, ...], list[Simulated]] = {}
     for result in results:
         if result.prediction is not None and result.cell.split is not None:
-            key = (result.cell.problem, result.cell.pass_, result.cell.split.ranks)
+            key = (result.cell.problem, result.cell.problem.pass_, result.cell.problem.ranks)
             together.setdefault(key, []).append(result)
     return [_ordered(group) for group in together.values()]
 
@@ -46,7 +46,7 @@ def _peak(result: Simulated) -> int:
 
 def title(cell: Cell) -> str:
     assert cell.split is not None
-    return f"{cell.mask_title}, {format_size(cell.seqlen)} tokens on {cell.split.ranks} GPUs, {cell.pass_.value}"
+    return f"{cell.problem.mask_title}, {format_size(cell.problem.seqlen)} tokens on {cell.problem.ranks} GPUs, {cell.problem.pass_.value}"
 
 
 def name(cell: Cell) -> str:

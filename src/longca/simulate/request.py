@@ -68,7 +68,7 @@ class Request:
                     grids = [Grid.parse(grid) for grid in self._grids(method, suite, case, ranks)]
                     chosen = self._with_choices(method, suite)
                     settled = dict.fromkeys(each for grid in grids for each in options_of(method, case, grid, chosen, self.per_node))
-                    cells += [replace(cell, split=Split(method.name, ranks, *each)) for each in settled]
+                    cells += [replace(cell.with_problem(ranks=ranks), split=Split(method.name, *each)) for each in settled]
         return cells
 
     def _with_choices(self, method: Method, suite: Suite) -> Suite:

@@ -31,7 +31,8 @@ from longca.kernels import inputs as inputs_module
 from longca.kernels import registry
 from longca.kernels.base import Case
 from longca.processes import host_memory
-from longca.results.record import Pass, Status
+from longca.results.problem import Pass
+from longca.results.record import Status
 from longca.results.settings import ClockSettings
 
 TOKENS, HEADS, SIZE, SIZE_V = 768, 8, 32, 24

@@ -24,7 +24,8 @@ from longca.errors import Refused
 from longca.kernels import registry
 from longca.kernels.base import Case
 from longca.masks import Mask
-from longca.results.record import Outcome, Pass, Status
+from longca.results.problem import Pass
+from longca.results.record import Outcome, Status
 from longca.results.settings import ClockSettings
 
 HERE = Path(__file__).parent

@@ -30,7 +30,8 @@ from longca.kernels.inputs import Inputs
 from longca.parallel.comm.base import Comm
 from longca.parallel.comm.local import World
 from longca.processes.ranks import RankFailed
-from longca.results.record import LevelName, Pass, Record, Status, TensorError
+from longca.results.problem import Pass
+from longca.results.record import LevelName, Record, Status, TensorError
 from longca.results.settings import ClockSettings
 from longca.text import format_duration, format_size
 

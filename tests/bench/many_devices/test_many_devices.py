@@ -28,7 +28,8 @@ from longca.parallel import registry
 from longca.processes.ranks import RankFailed
 from longca.results.metrics import imbalance
 from longca.results.reading import read
-from longca.results.record import LevelName, Pass, Record, Status
+from longca.results.problem import Pass
+from longca.results.record import LevelName, Record, Status
 
 SHAPE = ["--masks", "causal_document", "--seqlens", "197", "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--device", "cpu"]
 QUICK = [*SHAPE, "--budget", "0.02"]

@@ -12,7 +12,8 @@ from longca.cli import main
 from longca.errors import BadInput
 from longca.results import reproduce
 from longca.results.reading import read
-from longca.results.record import LevelName, Pass
+from longca.results.problem import Pass
+from longca.results.record import LevelName
 
 SHAPE = ["--masks", "causal", "--seqlens", "64", "--heads", "4:2", "--head-dim", "16", "--dtype", "fp32", "--device", "cpu"]
 PLAIN = suites.Suite(

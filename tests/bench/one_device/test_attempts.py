@@ -16,7 +16,8 @@ from longca.bench.plan.jobs import Job, make_jobs
 from longca.bench.plan.suite import Suite
 from longca.bench.run.retry import STRIKES, outcomes
 from longca.processes.lost import ChildLost
-from longca.results.record import Outcome, Pass, Status, TensorError
+from longca.results.problem import Pass
+from longca.results.record import Outcome, Status, TensorError
 
 Behaviour = Callable[[WorkerJob], Iterator[Reply]]
 CRASH = ChildLost("error", "its process was killed by SIGSEGV during preparation or the first call")

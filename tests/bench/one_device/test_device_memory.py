@@ -17,7 +17,7 @@ from longca.bench.one_device.worker import Worker
 from longca.bench.plan.cell import Cell
 from longca.kernels import inputs
 from longca.kernels.backends import torch_attention
-from longca.results.record import Pass
+from longca.results.problem import Pass
 from longca.results.settings import ClockSettings
 
 QUICK = ClockSettings(warmup_s=0, budget_s=0.001, least=3)

@@ -32,7 +32,8 @@ from longca.kernels import inputs as inputs_module
 from longca.kernels import registry
 from longca.kernels.backends import torch_attention
 from longca.kernels.base import Case
-from longca.results.record import LevelName, Outcome, Pass, Status
+from longca.results.problem import Pass
+from longca.results.record import LevelName, Outcome, Status
 from longca.results.settings import ClockSettings
 
 CELL = Cell(kernel="torch:plain", mask="causal", seqlen=96, heads_q=4, heads_kv=2, head_dim=16, head_dim_v=16, dtype="fp32", pass_=Pass.FWD)

@@ -11,7 +11,8 @@ from longca.bench.one_device.session import Session
 from longca.bench.plan.cell import Cell
 from longca.bench.run.outcomes import CellFailed
 from longca.errors import Refused
-from longca.results.record import Outcome, Pass, Status
+from longca.results.problem import Pass
+from longca.results.record import Outcome, Status
 from longca.results.settings import ClockSettings
 
 CELL = Cell(kernel="torch:plain", mask="causal", seqlen=96, heads_q=4, heads_kv=2, head_dim=16, head_dim_v=16, dtype="fp32", pass_=Pass.FWD)

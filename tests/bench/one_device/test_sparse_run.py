@@ -13,7 +13,8 @@ from longca.cli import main
 from longca.kernels import block_selection
 from longca.results.files import read_masks
 from longca.results.reading import read
-from longca.results.record import LevelName, Pass, Status
+from longca.results.problem import Pass
+from longca.results.record import LevelName, Status
 
 RUN = ("quick-sparse", "--masks", "uniform_block,variable_block", "--kernels", "torch:plain", "--seqlens", "600", "--heads", "4:2")
 SETTINGS = ("--set", "b=32", "--set", "ratio=.2,.5", "--set", "avg=40", "--set", "least=16", "--source", "moba")

@@ -14,7 +14,8 @@ from longca.bench.one_device.session import Session
 from longca.bench.one_device.torch_state import TorchState
 from longca.kernels.base import Case
 from longca.results.files import read_results
-from longca.results.record import Pass, Status
+from longca.results.problem import Pass
+from longca.results.record import Status
 
 
 @pytest.fixture

@@ -17,7 +17,8 @@ from longca.bench.plan.suite import Suite
 from longca.bench.run.retry import outcomes
 from longca.processes.lost import ChildLost
 from longca.results.reading import read
-from longca.results.record import Outcome, Pass, Record, Status
+from longca.results.problem import Pass
+from longca.results.record import Outcome, Record, Status
 from longca.results.settings import Limits
 
 Start = Callable[..., "subprocess.Popen[str]"]

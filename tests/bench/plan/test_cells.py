@@ -13,7 +13,8 @@ from longca.bench.plan.jobs import make_jobs
 from longca.bench.plan.suite import Suite, find
 from longca.errors import BadInput
 from longca.processes import host_memory
-from longca.results.record import LevelName, MaskEntry, Pass
+from longca.results.problem import Pass
+from longca.results.record import LevelName, MaskEntry
 from strategies import PAPER
 
 SMALL = Suite(kernels=("torch",), masks=("causal", "causal_document"), seqlens=("1K", "512"), heads=("4:2",), head_dims=("32",))

@@ -14,7 +14,7 @@ from longca.bench.plan.jobs import shard
 from longca.bench.plan.outline import mask_outline
 from longca.bench.plan.suite import Suite
 from longca.errors import Refused
-from longca.results.record import Pass
+from longca.results.problem import Pass
 from longca.results.settings import ClockSettings, Limits
 from longca.text import format_size
 

@@ -9,7 +9,8 @@ from longca.bench.plan.jobs import left_to_do, make_jobs, shard
 from longca.bench.plan.suite import Suite
 from longca.bench.run.record import make_record
 from longca.errors import BadInput
-from longca.results.record import RETRIED, Outcome, Pass, Status, Times
+from longca.results.problem import Pass
+from longca.results.record import RETRIED, Outcome, Status, Times
 
 SMALL = Suite(kernels=("torch",), masks=("causal", "causal_document"), seqlens=("1K", "512"), heads=("4:2",), head_dims=("32",))
 VERSIONS = {"torch": {"torch": "2"}, "sdpa": {"torch": "2"}}

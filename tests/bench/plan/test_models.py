@@ -16,7 +16,8 @@ from longca.cli import main
 from longca.errors import BadInput
 from longca.recommend.question import Question
 from longca.results.naming import Setting
-from longca.results.record import SCHEMA, Environment, Pass, Record
+from longca.results.problem import Pass
+from longca.results.record import SCHEMA, Environment, Record
 from longca.results.reproduce import command
 from longca.text import parse_dims, parse_heads
 

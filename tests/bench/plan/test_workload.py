@@ -11,7 +11,7 @@ from longca.bench.plan.cells import make_cells
 from longca.bench.plan.suite import Suite
 from longca.bench.plan.workload import read_workload, with_model
 from longca.errors import BadInput
-from longca.results.record import Pass
+from longca.results.problem import Pass
 
 SMALL = Suite(kernels=("torch",), masks=("causal", "causal_document"), seqlens=("1K", "512"), heads=("4:2",), head_dims=("32",))
 

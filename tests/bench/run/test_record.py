@@ -13,7 +13,8 @@ from longca.bench.run.outcomes import to_message
 from longca.bench.run.record import MEASURED, make_record
 from longca.kernels.base import Case
 from longca.results import metrics
-from longca.results.record import Given, LevelName, Outcome, Pass, Record, Status, Times
+from longca.results.problem import Pass
+from longca.results.record import Given, LevelName, Outcome, Record, Status, Times
 
 SHAPE = {"heads_q": 4, "heads_kv": 2, "head_dim": 16, "head_dim_v": 16, "dtype": "fp32"}
 CELL = Cell(kernel="torch:plain", mask="causal", seqlen=96, pass_=Pass.FWD, **SHAPE)  # type: ignore[arg-type]

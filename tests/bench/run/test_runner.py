@@ -22,7 +22,8 @@ from longca.errors import BadInput
 from longca.results import metrics
 from longca.results.files import read_masks, read_results
 from longca.results.journal import Journal
-from longca.results.record import Outcome, Pass, Record, Status, TensorError, Times
+from longca.results.problem import Pass
+from longca.results.record import Outcome, Record, Status, TensorError, Times
 from longca.results.settings import ClockSettings
 
 SUITE = Suite(masks=("causal",), seqlens=(64, 65), passes=(Pass.FWD, Pass.BWD), heads=("2:1",), head_dims=("8",), dtypes=("fp32",))

@@ -16,7 +16,8 @@ from longca.bench.run.level import Level
 from longca.bench.run.progress import PlainProgress
 from longca.bench.run.record import make_record
 from longca.results import metrics
-from longca.results.record import Outcome, Pass, Record, Status, Times
+from longca.results.problem import Pass
+from longca.results.record import Outcome, Record, Status, Times
 
 LENGTHS = (64, 128, 256, 512)
 

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from longca.bench.plan.cell import Cell
 from longca.bench.run.time_left import TRUST, TRUST_S, TimeLeft
-from longca.results.record import Pass, Status
+from longca.results.problem import Pass
+from longca.results.record import Status
 
 
 class Clock:

@@ -67,7 +67,7 @@ class ManyDevices(Level):
             for method in methods:
                 grid = Grid.parse(grid_of(method, methods, suite, case, ranks))
                 options = options_of(method, case, grid, suite, launch.ranks_per_node if launch else ranks)
-                split += [replace(cell, split=Split(method.name, ranks, *settled)) for settled in options]
+                split += [replace(cell.with_problem(ranks=ranks), split=Split(method.name, *settled)) for settled in options]
         return split
 
     def executor(self, device_model: str, cache: Path, full: bool) -> Ranks:
@@ -116,7 +116,7 @@ class ManyDevices(Level):
         for job in dict.fromkeys(entry.cell.job for entry in planned):
             mask = mask_of(job.problem)
             if self._refusal(job, mask) is None and (about := plan_of(job, mask, job.grad).describe()):
-                lines += [f"{job.title} on {job.mask_title}, {job.seqlen} tokens:", *(f"  {line}" for line in about)]
+                lines += [f"{job.title} on {job.problem.mask_title}, {job.problem.seqlen} tokens:", *(f"  {line}" for line in about)]
         return lines
 
     def _refusal(self, cell: Cell, mask: AnyMask) -> Refused | Unavailable | None:

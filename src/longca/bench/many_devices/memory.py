@@ -25,7 +25,7 @@ def refuse_what_does_not_fit(cell: Cell, plan: Plan) -> None:
     needed = least_bytes(plan)
     if needed > memory:
         raise Refused(
-            f"{plan.method.name} on {cell.mask} with {cell.seqlen} tokens and {cell.heads_q}:{cell.heads_kv} heads over {plan.ranks} ranks "
+            f"{plan.method.name} on {cell.problem.mask} with {cell.problem.seqlen} tokens and {cell.problem.heads_q}:{cell.problem.heads_kv} heads over {plan.ranks} ranks "
             f"needs at least {needed / GIB:.1f} GiB on a GPU, and these have {memory / GIB:.1f} GiB; "
             "use shorter --seqlens or GPUs with more memory."
         )

@@ -26,7 +26,8 @@ from longca.errors import LongcaError
 from longca.masks.pattern import check_seed
 from longca.parallel.grid import default_windows, divisors
 from longca.processes.ranks import RankFailed
-from longca.results.record import Check, LevelName, Outcome, Pass, Status
+from longca.results.problem import Pass
+from longca.results.record import Check, LevelName, Outcome, Status
 from longca.results.settings import Limits
 from longca.text import parse_heads, parse_list, parse_size, plural
 
@@ -179,7 +180,7 @@ def verify(
     planned = plan(level.cells(steps), model, level.catalogue.versions)
     jobs = make_jobs(planned, "one")
     level.refuse_if_all_are(job.cell for job in jobs)
-    number = jobs[0].cell.split.ranks if jobs and jobs[0].cell.split else 0
+    number = jobs[0].cell.problem.ranks if jobs and jobs[0].cell.split else 0
     done = Verification(number, [], [], [], len(jobs))
     deadline = level.suite.limits.time_s
     with TemporaryDirectory(prefix="longca-verify-") as folder:

@@ -25,7 +25,8 @@ from longca.bench.run.retry import outcomes, say_nothing
 from longca.errors import BadInput
 from longca.kernels.base import BYTES, Case
 from longca.masks.own import GROUP as OWN
-from longca.results.record import Check, Outcome, Params, Pass, Status
+from longca.results.problem import Pass
+from longca.results.record import Check, Outcome, Params, Status
 from longca.results.settings import Limits
 from longca.text import format_dims, format_heads, format_memory
 
@@ -120,7 +121,7 @@ def verify(
         )
         workers.say = say
         try:
-            for _, of_problem in groupby(make_jobs(distinct(planned), suite.limits.workers), lambda job: job.cell.problem):
+            for _, of_problem in groupby(make_jobs(distinct(planned), suite.limits.workers), lambda job: job.cell.problem.every_pass):
                 for job in of_problem:
                     found = finding(job, dict(outcomes(job, workers)))
                     own = subject(job.cell)
@@ -144,7 +145,7 @@ def verify(
 def subject(cell: Cell) -> Subject:
     """What trials are made of: a kernel in one shape and dtype."""
     shape = msgspec.structs.asdict(cell)
-    return cell.kernel, format_heads(shape), format_dims(shape), cell.dtype
+    return cell.kernel, format_heads(shape), format_dims(shape), cell.problem.dtype
 
 
 class CaseCount:
@@ -163,19 +164,19 @@ class CaseCount:
 def distinct(planned: Sequence[Planned]) -> list[Planned]:
     """The cells of the first of all masks that show the same pairs."""
     names = _same_masks(planned)
-    return [entry for entry in planned if entry.cell.mask == names[_shown(entry)][0]]
+    return [entry for entry in planned if entry.cell.problem.mask == names[_shown(entry)][0]]
 
 
 def _same_masks(planned: Sequence[Planned]) -> dict[tuple[int, str], list[str]]:
     """The names of masks by length and digest."""
     by_pairs: dict[tuple[int, str], dict[str, None]] = {}
     for entry in planned:
-        by_pairs.setdefault(_shown(entry), {})[entry.cell.mask] = None
+        by_pairs.setdefault(_shown(entry), {})[entry.cell.problem.mask] = None
     return {shown: list(names) for shown, names in by_pairs.items()}
 
 
 def _shown(entry: Planned) -> tuple[int, str]:
-    return entry.cell.seqlen, entry.mask.digest
+    return entry.cell.problem.seqlen, entry.mask.digest
 
 
 def trial_finding(job: Job, name: TrialName, workers: Workers) -> Finding:
@@ -192,8 +193,8 @@ def skipped_trial(job: Job, name: TrialName, reason: str) -> Finding:
 
 
 def _trial_finding(job: Job, name: TrialName, outcome: Outcome) -> Finding:
-    block_pattern = masks.has_blocks(job.cell.mask)  # there the mask of the job is tried too, at its own length
-    seqlen = job.cell.seqlen if block_pattern else TRIAL_TOKENS
+    block_pattern = masks.has_blocks(job.cell.problem.mask)  # there the mask of the job is tried too, at its own length
+    seqlen = job.cell.problem.seqlen if block_pattern else TRIAL_TOKENS
     return _finding(job, outcome.variant, f"trial: {name}", seqlen, outcome.status, outcome.reason, outcome.check or {})
 
 
@@ -211,7 +212,7 @@ def finding(job: Job, found: Mapping[Pass, Outcome]) -> Finding:
     elif forward.status is Status.WRONG and not backward.check and forward.reason != backward.reason:
         reason = f"{backward.reason.rstrip('.')}; its forward alone: {forward.reason}"
     variant, check = forward.variant or backward.variant, shown.check or forward.check or {}
-    return _finding(job, variant, job.cell.mask, job.cell.seqlen, shown.status, reason, check)
+    return _finding(job, variant, job.cell.problem.mask, job.cell.problem.seqlen, shown.status, reason, check)
 
 
 def _finding(job: Job, variant: str | None, mask: str, seqlen: int, status: Status, reason: str, errors: Check) -> Finding:

@@ -19,7 +19,8 @@ from longca.lengths.packers import PACKERS
 from longca.masks.pattern import LARGEST_SEED
 from longca.parallel.grid import Grid
 from longca.results.metrics import DTYPES
-from longca.results.record import LevelName, Pass
+from longca.results.problem import Pass
+from longca.results.record import LevelName
 from longca.results.schema import clause
 from longca.results.settings import ClockSettings, Limits
 from longca.text import parse_dims, parse_heads, parse_size

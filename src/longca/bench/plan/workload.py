@@ -15,7 +15,8 @@ from longca.bench.plan.refusals import convert
 from longca.bench.plan.suite import Seed, Suite, folder, names, read_toml
 from longca.errors import BadInput, LongcaError, unknown
 from longca.masks.expression import Expression, Leaf
-from longca.results.record import Params, Size
+from longca.results.problem import Size
+from longca.results.record import Params
 from longca.results.schema import clause
 
 Count = Annotated[int, Meta(ge=1)]

@@ -29,9 +29,9 @@ def result(record: Record) -> str:
 def cell_names(record: Record, left: TimeLeft) -> tuple[str, str, str, str]:
     """Kernel or method, mask (with its seed where the run has several), length and pass."""
     line = f"{record.split_name} {record.label}" if record.method else record.label
-    mask = mask_title(record) if is_pattern(record) else record.mask
-    seed = f" seed={record.seed}" if left.has_several_seeds(record) else ""
-    return line, f"{mask}{seed}", format_size(record.seqlen), record.pass_.value
+    mask = mask_title(record) if is_pattern(record) else record.problem.mask
+    seed = f" seed={record.problem.seed}" if left.has_several_seeds(record) else ""
+    return line, f"{mask}{seed}", format_size(record.problem.seqlen), record.problem.pass_.value
 
 
 class PlainProgress:
@@ -104,7 +104,7 @@ class LiveProgress:
 
     def begin(self, job: Job) -> None:
         cell = job.cell
-        self._bar.update(self._task, description=f"{cell.title} {cell.mask_title} {format_size(cell.seqlen)}")
+        self._bar.update(self._task, description=f"{cell.title} {cell.problem.mask_title} {format_size(cell.problem.seqlen)}")
 
     def finished(self, record: Record) -> None:
         self._left.finished(record)

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from longca.bench.plan.cell import Cell
-from longca.results.record import NEVER_RAN, Pass, Record, Status
+from longca.results.problem import Pass
+from longca.results.record import NEVER_RAN, Record, Status
 
 # measuring that is taken to have gone as estimated: the first cells, which compile and import, do not change the estimate of all
 TRUST_S = 2.0
@@ -65,10 +66,10 @@ class TimeLeft:
     def __init__(self, estimates: Mapping[str, float], cells: Mapping[str, Cell], now: Callable[[], float] = time.monotonic) -> None:
         """Seconds of each cell by its key, and the cell."""
         self._estimates, self._now = dict(estimates), now
-        self._lines = {key: replace(cell, seqlen=0, seed=0, documents=None) for key, cell in cells.items()}
+        self._lines = {key: cell.with_problem(seqlen=1, seed=0, documents=None) for key, cell in cells.items()}
         self._seeds: defaultdict[Cell, set[int]] = defaultdict(set)
         for key, cell in cells.items():
-            self._seeds[self._lines[key]].add(cell.seed)
+            self._seeds[self._lines[key]].add(cell.problem.seed)
         self._left: defaultdict[Cell, float] = defaultdict(float)  # seconds as estimated, of the same work at all lengths
         for key, estimate in self._estimates.items():
             self._left[self._lines[key]] += estimate
@@ -100,7 +101,7 @@ class TimeLeft:
             self._compiling.begun(job.kernel)
         before = self._running.compiling_s
         self._running.elapsed_s += elapsed_s
-        self._running.compile_s[record.pass_] = (record.compile_ms or 0.0) / 1e3
+        self._running.compile_s[record.problem.pass_] = (record.compile_ms or 0.0) / 1e3
         seconds = self._running.compiling_s - before
         self._compiling.spent(job.kernel, seconds)
         return seconds

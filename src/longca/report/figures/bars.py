@@ -52,7 +52,7 @@ def at_the_longest(drawing: Drawing) -> Any:
 
 def _label(mask: str, rows: Sequence[Row], letters: int) -> str:
     star = "*" if any(row.same for row in rows) else ""
-    return broken(f"{mask}, {format_size(rows[0].record.seqlen)}{star}", letters)
+    return broken(f"{mask}, {format_size(rows[0].record.problem.seqlen)}{star}", letters)
 
 
 def _same(rows: Sequence[Row]) -> str:

@@ -34,7 +34,7 @@ def share_of_peak(drawing: Drawing) -> Any:
     rows = [[_cell(cells.get((mask, kernel), []), fastest) for kernel in kernels] for mask in longest]
     used = {text for row in rows for _, text in row}
     letters = "; ".join(f"{letter} {words}" for letter, words in EXPLAINED.items() if letter in used)
-    seeds = SEEDS if len({row.record.seed for row in own}) > 1 else ""
+    seeds = SEEDS if len({row.record.problem.seed for row in own}) > 1 else ""
     notes = [PEAK if known else FASTEST, seeds, letters, without(own, kernels)]
     left, below = 0.35 + LETTER * max(map(len, masks)), 0.45 + 0.72 * LETTER * max(map(len, kernels))
     width = max(4.5, left + 0.55 * len(kernels) + 0.4)

@@ -28,7 +28,7 @@ def speed_measure(drawing: Drawing) -> Measure:
 def over_length_or_ratio(drawing: Drawing) -> Any:
     """A panel for each mask with several lengths or shares: a single point is seen better among the bars."""
     panels = grouped(drawing.rows, LENGTH.panel)
-    several = {name: rows for name, rows in panels.items() if len({row.record.seqlen for row in rows}) > 1}
+    several = {name: rows for name, rows in panels.items() if len({row.record.problem.seqlen for row in rows}) > 1}
     measure = speed_measure(drawing)
     return charts(drawing, several, LENGTH, measure) if several else charts(drawing, _by_ratio(drawing), RATIO, measure)
 
