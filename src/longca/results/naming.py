@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +12,7 @@ from msgspec.structs import asdict
 
 from longca import masks
 from longca.results.reading import Results
-from longca.results.record import Environment, Pass, Record
+from longca.results.record import Pass, Record
 from longca.text import format_extras, format_shape
 
 PLAIN_MASKS = ("full", "causal")  # without parameters: others equal them where a window or a block is as long as the sequence
@@ -92,29 +91,34 @@ class Row(Struct, frozen=True, eq=False, gc=False):
         return Contest(self.setting, self.problem, record.seqlen, record.pass_, record.ranks, record.simulated)
 
 
-_setting_fields = attrgetter(
-    "env", "level", "heads_q", "heads_kv", "head_dim", "head_dim_v", "dtype", "deterministic", "softcap", "sinks", "scale"
-)
-
-
 def rows(results: Results) -> list[Row]:
     """All records with their names."""
     records = results.records
     simpler, problems, kernels = same_masks(records), problem_names(records), kernel_names(records)
     compared = _compared_nodes(records)
-    devices = {name: environment.name for name, environment in results.environments.items()}
-    settings: dict[tuple[object, ...], Setting] = {}  # one object for many records
     named = []
     for record, problem, kernel, same in zip(records, problems, kernels, simpler, strict=True):
-        place = _setting_fields(record)
-        setting = settings.get(place)
-        if setting is None:
-            environment, level, *shape = place
-            setting = settings[place] = Setting(devices.get(environment, Environment().name), level.value, *shape)
-        line, series = _split_names(record, kernel, compared) if record.method or record.simulated else (kernel, kernel)
+        line, series = _split_names(record, kernel, compared)
         panel = f"{problem} ×{record.ranks}" if record.method else problem
+        setting = _setting(record, results.environment(record).name)
         named.append(Row(record, setting, problem, line, series, panel, same, results.homes.get(record.key, ())))
     return named
+
+
+def _setting(record: Record, device: str) -> Setting:
+    return Setting(
+        device=device,
+        level=record.level.value,
+        heads_q=record.heads_q,
+        heads_kv=record.heads_kv,
+        head_dim=record.head_dim,
+        head_dim_v=record.head_dim_v,
+        dtype=record.dtype,
+        deterministic=record.deterministic,
+        softcap=record.softcap,
+        sinks=record.sinks,
+        scale=record.scale,
+    )
 
 
 def _split_names(record: Record, kernel: str, compared: Collection[Series]) -> tuple[str, str]:
@@ -158,12 +162,7 @@ def mask_title(record: Record) -> str:
 def problem_names(records: Sequence[Record]) -> list[str]:
     """For each record the name of its mask. It holds the parameters of block patterns, parameters of which one seed has several, and how
     documents were drawn where that differs: they are no other seeds of the same documents."""
-    known: dict[tuple[object, ...], str] = {}  # readers share equal parameters among records
-    titles = []
-    for record in records:
-        place = (record.mask, record.source, record.heads_kv, id(record.params))
-        title = known.get(place)
-        titles.append(title or known.setdefault(place, mask_title(record)))
+    titles = list(map(mask_title, records))
     by_seed: dict[tuple[str, int, int], str] = {}
     listed = set(masks.block_names())
     for record, title in zip(records, titles, strict=True):
@@ -227,24 +226,19 @@ def same_masks(records: Sequence[Record]) -> list[str | None]:
     for seqlen in {record.seqlen for record in records}:
         for name in PLAIN_MASKS:
             names.setdefault((seqlen, masks.build(name, seqlen).digest), {})[name] = -1
-    kinds = list(map(attrgetter("seqlen", "mask_digest", "mask"), records))
-    sizes = dict(zip(reversed(kinds), (len(record.params) for record in reversed(records)), strict=True))  # of the first record
-    for (seqlen, digest, mask), size in sizes.items():
-        names.setdefault((seqlen, digest), {}).setdefault(mask, size)
+    for record in records:
+        names.setdefault((record.seqlen, record.mask_digest), {}).setdefault(record.mask, len(record.params))
     simplest = {place: min(own, key=lambda name: (own[name], name)) for place, own in names.items()}
-    simpler = {(*place, mask): None if mask == simplest[place] else simplest[place] for place, own in names.items() for mask in own}
-    return [simpler[kind] for kind in kinds]
-
-
-_contest_fields = attrgetter("setting", "problem", "record.seqlen", "record.pass_", "record.ranks", "record.simulated")
+    same = [simplest[record.seqlen, record.mask_digest] for record in records]
+    return [None if name == record.mask else name for name, record in zip(same, records, strict=True)]
 
 
 def contests(named: Iterable[Row]) -> dict[Contest, list[Row]]:
     """Rows by what they can be compared on."""
-    groups: dict[tuple[object, ...], list[Row]] = {}
+    groups: dict[Contest, list[Row]] = {}
     for row in named:
-        groups.setdefault(_contest_fields(row), []).append(row)
-    return {own[0].contest: own for own in groups.values()}
+        groups.setdefault(row.contest, []).append(row)
+    return groups
 
 
 def cluster_name(cluster: str) -> str:

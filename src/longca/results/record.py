@@ -8,14 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from enum import StrEnum
-from functools import lru_cache
 from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
 from longca.errors import unknown
 
-SCHEMA = 2  # raise it when a field changes its meaning, and convert older records in `schema.py`
+SCHEMA = 2  # raise it when a field changes its meaning
 
 Milliseconds = Annotated[float, Meta(ge=1e-6, le=1e12)]  # a picosecond is no time of a kernel, and 30 years are not either
 Size = Annotated[int, Meta(ge=1, le=1 << 40)]
@@ -28,13 +27,7 @@ Speed = Annotated[float, Meta(gt=0, le=1e9)]
 Params = dict[str, int | float]
 
 
-class Word(StrEnum):
-    """An enum of words that hashes as fast as they do: journals of 50,000 records are grouped by them again and again."""
-
-    __hash__ = str.__hash__
-
-
-class Status(Word):
+class Status(StrEnum):
     """What became of a cell. Only `ok` has a time that counts."""
 
     OK = "ok"
@@ -49,13 +42,13 @@ class Status(Word):
     DOUBTFUL = "doubtful"  # given by readers to an `ok` record that contradicts itself; never written by a run
 
 
-OK, WRONG = Status.OK, Status.WRONG  # for loops over many records: a member of an enum is slow to reach
+OK, WRONG = Status.OK, Status.WRONG
 AT_FAULT = (Status.WRONG, Status.ERROR, Status.INVALID, Status.TIMEOUT, Status.DOUBTFUL)  # what the end of a run points out
 RETRIED = frozenset({*AT_FAULT, Status.OOM, Status.UNAVAILABLE})  # by `--retry failed`
 NEVER_RAN = frozenset({Status.UNSUPPORTED, Status.UNAVAILABLE, Status.SKIPPED})
 
 
-class Pass(Word):
+class Pass(StrEnum):
     FWD = "fwd"
     BWD = "bwd"
     BOTH = "fwd+bwd"
@@ -81,7 +74,7 @@ def parse_pass(name: str) -> Pass:
     return Pass(name)
 
 
-class LevelName(Word):
+class LevelName(StrEnum):
     KERNEL = "kernel"
     SPARSE = "sparse"
     CP = "cp"
@@ -192,7 +185,7 @@ class Record(Outcome, kw_only=True):
     given: Given = Given()
     area: Natural | None = None
     flops: Annotated[int, Meta(ge=1)] | None = None
-    versions: dict[str, str] | None = None  # packages, and `code`; None in records before schema 2
+    versions: dict[str, str] | None = None  # packages, and `code`
     method: str | None = None
     ranks: Ranks | None = None
     grid: str | None = None
@@ -228,7 +221,7 @@ class Record(Outcome, kw_only=True):
     @property
     def label(self) -> str:
         """The kernel with the variant that ran."""
-        return _label(self.kernel, self.variant) if self.variant else self.kernel
+        return f"{self.kernel}:{self.variant}" if self.variant else self.kernel
 
     @property
     def split_name(self) -> str:
@@ -238,11 +231,6 @@ class Record(Outcome, kw_only=True):
     @property
     def pattern_source(self) -> str:
         return self.source or "random"
-
-
-@lru_cache(maxsize=1024)
-def _label(kernel: str, variant: str) -> str:
-    return f"{kernel}:{variant}"
 
 
 class MaskEntry(Struct, kw_only=True):
