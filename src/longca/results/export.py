@@ -1,12 +1,11 @@
-"""Records for other programs: flat columns for CSV and Parquet, Markdown tables, PyTorch's benchmark format."""
+"""Records for other programs: flat columns for CSV and Parquet and Markdown tables."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,9 @@ import msgspec
 from longca.errors import BadInput, Unavailable
 from longca.results import naming
 from longca.results.metrics import tokens_s
-from longca.results.naming import contests, is_pattern, mask_title, rows
+from longca.results.naming import contests, rows
 from longca.results.reading import Results
-from longca.results.record import TENSORS, Record, Status
+from longca.results.record import TENSORS, Environment, Record, Status
 from longca.results.summary import typical_speeds
 from longca.results.tables import Table, markdown_section, speed_unit
 from longca.results.versions import is_older
@@ -27,72 +26,32 @@ NOISY = "`~`: noisy; sampling ended before the median reached the target precisi
 UNSUPPORTED = ("", Status.UNSUPPORTED.value, Status.UNAVAILABLE.value)
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first letters that make a spreadsheet compute a cell
 FIELDS = [field.encode_name for field in msgspec.structs.fields(Record)]
-CHUNK = 1000  # records whose columns are made at a time: they stay in the processor's cache
-NESTED = ("ms", "check")
 AS_JSON = ("params", "given", "versions")
 TIMES = ("median", "p20", "p80", "n", "spread", "stop")
-IDENTIFYING = (  # what tells cells of one name apart in PyTorch's format
-    *("level", "asked", "kernel", "variant", "mask", "mask_digest", "source", "seed", "seqlen", "heads_q", "heads_kv", "head_dim"),
-    *("head_dim_v", "dtype", "pass_", "grad", "deterministic", "softcap", "sinks", "scale", "method", "ranks", "grid", "options"),
-    "simulated",
-)
 Column = list[Any]
+_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def columns(results: Results) -> dict[str, Column]:
-    """All fields of all records as flat columns, fit to be written: text that cannot be, or disturbs a terminal, is replaced."""
-    table: dict[str, Column] = {}
-    for chunk in column_chunks(results):
-        for name, values in chunk.items():
-            table.setdefault(name, []).extend(values)
-    return {name: _printable(values) for name, values in table.items()}
+    """All fields of all records as flat columns: nested fields have a name with an underscore in between, samples are left out; tokens
+    per second, and whether the code that was measured is older than this LongCA's, are added."""
+    rows = [_row(record, results.environment(record)) for record in results.records]
+    return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
 
 
-def column_chunks(results: Results) -> Iterator[dict[str, Column]]:
-    """All fields of all records as flat columns, of some records at a time: nested fields have a name with an underscore in between,
-    samples are left out; tokens per second, and whether the code that was measured is older than this LongCA's, are added."""
-    for start in range(0, max(1, len(results.records)), CHUNK):
-        yield _columns_of(results.records[start : start + CHUNK], results)
-
-
-def _columns_of(records: Sequence[Record], results: Results) -> dict[str, Column]:
-    table: dict[str, Column] = {}
-    transposed = zip(*map(msgspec.structs.astuple, records), strict=True)  # looking at each record once is faster than at each column
-    for name, values in zip(FIELDS, transposed if records else [()] * len(FIELDS), strict=True):
-        if name not in NESTED:
-            table[name] = _as_json(values) if name in AS_JSON else list(values)
-    times = [record.ms for record in records]
-    for name in TIMES:
-        value = attrgetter(name)
-        table[f"ms_{name}"] = [None if own is None else value(own) for own in times]
-    table["tokens_s"] = [None if record.ms is None else tokens_s(record.seqlen, record.ms.median) for record in records]
-    table["older"] = [record.ok and is_older(record) for record in records]
-    checks = [record.check or {} for record in records]
+def _row(record: Record, environment: Environment) -> dict[str, Any]:
+    row = dict(zip(FIELDS, msgspec.structs.astuple(record), strict=True))
+    del row["ms"], row["check"]
+    row |= {name: None if row[name] is None else _encode(row[name]).decode() for name in AS_JSON}
+    row |= {f"ms_{name}": None if record.ms is None else getattr(record.ms, name) for name in TIMES}
+    row["tokens_s"] = None if record.ms is None else tokens_s(record.seqlen, record.ms.median)
+    row["older"] = record.ok and is_older(record)
     for tensor in TENSORS:
-        errors = [check.get(tensor) for check in checks]
-        table[f"check_{tensor}_error"] = [None if error is None else error.error for error in errors]
-        table[f"check_{tensor}_allowed"] = [None if error is None else error.allowed for error in errors]
-    environments = [results.environment(record) for record in records]
-    table["device"] = [environment.device for environment in environments]
-    table["torch"] = [environment.packages.get("torch") for environment in environments]
-    table["commit"] = [environment.commit for environment in environments]
-    return table
-
-
-def _printable(values: Column) -> Column:
-    """Text that cannot be written or disturbs a terminal is replaced; enums become text."""
-    if not any(issubclass(kind, str) for kind in set(map(type, values))):
-        return values
-    texts = {value: printable(str(value)) for value in set(values) if isinstance(value, str)}
-    changed = any(type(value) is not str or value != text for value, text in texts.items())
-    return [texts.get(value, value) for value in values] if changed else values
-
-
-def _as_json(values: Sequence[Any]) -> Column:
-    """The values as JSON. What a reader shares among records is encoded once."""
-    encode = msgspec.json.Encoder(order="sorted").encode
-    texts = {id(value): None if value is None else encode(value).decode() for value in {id(value): value for value in values}.values()}
-    return [texts[id(value)] for value in values]
+        error = (record.check or {}).get(tensor)
+        row[f"check_{tensor}_error"] = None if error is None else error.error
+        row[f"check_{tensor}_allowed"] = None if error is None else error.allowed
+    row |= {"device": environment.device, "torch": environment.packages.get("torch"), "commit": environment.commit}
+    return {name: printable(str(value)) if isinstance(value, str) else value for name, value in row.items()}
 
 
 def to_csv(results: Results) -> str:
@@ -141,32 +100,7 @@ def _speed_table(title: str, split: bool, group: Sequence[list[naming.Row]]) -> 
     return Table(f"{title} ({unit.name}{' of each rank' if split else ''})", ["mask", "tokens", *lines], cells)
 
 
-def to_hud(results: Results) -> str:
-    """PyTorch's benchmark format, version 3: a JSON list with one entry per figure."""
-    entries = [entry for record in results.records if record.ok for entry in _hud(record, results)]
-    return msgspec.json.format(msgspec.json.encode(entries), indent=1).decode() + "\n"
-
-
-def _hud(record: Record, results: Results) -> list[dict[str, Any]]:
-    environment = results.environment(record)
-    info = {name.rstrip("_"): getattr(record, name) for name in IDENTIFYING} | {"params": _as_json([record.params])[0]}
-    info |= {"device": environment.device, "arch": environment.device}
-    mode = "training" if record.grad else "inference"
-    benchmark = {"name": "longca", "mode": mode, "dtype": record.dtype, "extra_info": info}
-    mask = mask_title(record).replace(" ", "-") if is_pattern(record) else record.mask
-    line = f"{record.split_name} {record.label}" if record.method else record.label
-    title, kind = f"{mask}-{record.seqlen}-{record.pass_}", f"attention-{record.level}"
-    model = {"name": title, "type": kind, "backend": line, "origins": ["longca"]}
-    versions = {package: {"version": number} for package, number in environment.packages.items()}
-    figures: tuple[tuple[str, str, list[float]], ...] = (("tflops", "TFLOP/s", [record.speed]), ("latency", "ms", record.times.samples))
-    metrics = [
-        {"name": name, "unit": unit, "benchmark_values": values, "target_value": None, "extra_info": {"unit": unit}}
-        for name, unit, values in figures
-    ]
-    return [{"schema_version": "v3", "benchmark": benchmark, "model": model, "metric": one, "dependencies": versions} for one in metrics]
-
-
-WRITERS: dict[str, Callable[[Results], str]] = {"csv": to_csv, "md": to_markdown, "hud": to_hud}
+WRITERS: dict[str, Callable[[Results], str]] = {"csv": to_csv, "md": to_markdown}
 
 
 def write_parquet(results: Results, path: str) -> None:
