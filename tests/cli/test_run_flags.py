@@ -30,13 +30,13 @@ BAD = [
     ([*CAUSAL, "--clock", "energy_s=0.1"], "--energy must be 1 second or more, not 0.1"),
     ([*CAUSAL, "--clock", "warmup=1"], "unknown setting in --clock: 'warmup'; did you mean 'warmup_s'?"),
     ([*CAUSAL, "--clock", "warmup_s=soon"], "'soon' is not a number"),
-    ([*CAUSAL, "--clock", "least=3.5"], "--clock: least must be a whole number, not 3.5."),
-    ([*CAUSAL, "--clock", "target=0"], "--clock: target must be a number over 0, not 0."),
+    ([*CAUSAL, "--clock", "least=3.5"], "--clock: Expected `int`, got `float` - at `$.least`."),
+    ([*CAUSAL, "--clock", "target=0"], "--clock: Expected `float` > 0.0 - at `$.target`."),
     ([*CAUSAL, "--clock", "least=7,most=6"], "the clock needs least <= most, not least=7 and most=6."),
     ([*CAUSAL, "--clock", "budget_s=1", "--budget", "1"], "budget_s is set twice, by --budget and by --clock; give it once."),
     ([*CAUSAL, "--head-dim", "64/"], "'64/' is not understood"),
-    ([*CAUSAL, "--softcap", "-1"], "longca: softcap must be a number of 0 or more, not -1"),
-    ([*CAUSAL, "--scale", "1e9"], "longca: scale must be a number of 1000000 or less, not 1"),
+    ([*CAUSAL, "--softcap", "-1"], "longca: Expected `float` >= 0.0 - at `$.softcap`"),
+    ([*CAUSAL, "--scale", "1e9"], "longca: Expected `float` <= 1000000.0 - at `$.scale`"),
     ([*CAUSAL, "--heads", "8:"], "'8:' is not understood"),
 ]
 

@@ -1,6 +1,5 @@
 """Two journals: every verdict, what is matched, and what must be refused."""
 
-import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -328,19 +327,12 @@ def test_a_power_limit_that_one_side_does_not_know_is_no_difference(write: Write
 def test_a_newer_schema_is_refused_whatever_is_forced(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     a, b = write("a", [make_record(STEADY)]), write("b", [make_record(STEADY, schema=99)])
     assert main(["compare", str(a), str(b), "--force"]) == 2
-    assert "it has schema 99, and this longca knows up to" in capsys.readouterr().err
+    assert "it has schema 99, and this longca reads" in capsys.readouterr().err
 
 
 def test_a_whole_number_of_seconds_is_the_same_setting_with_a_point(write: Write) -> None:
     a, b = (write(name, [make_record(STEADY)], {"clock": {"budget_s": seconds}}) for name, seconds in (("a", 1), ("b", 1.0)))
     assert compare(a, b).counts["SAME"] == 1
-
-
-def test_a_journal_that_an_older_version_packed_is_compared_too(write: Write) -> None:
-    a, b = write("a", [make_record(STEADY)]), write("b", [make_record(SLOW)])
-    (b / "results.jsonl.gz").write_bytes(gzip.compress((b / "results.jsonl").read_bytes()))
-    (b / "results.jsonl").unlink()
-    assert compare(a, b).counts["SLOWER"] == 1
 
 
 def typed(samples: Any = (1.0,), **fields: Any) -> Record:
@@ -378,8 +370,8 @@ def test_nothing_in_common(write: Write, capsys: pytest.CaptureFixture[str]) -> 
     ("line", "said"),
     [
         ("{oops", "line 2 is damaged: "),
-        ('{"key": "x", "schema": 1, "time": 3}', "line 2 is damaged: "),
-        (json.dumps(make_record(STEADY, key="x", seqlen="8K")), "line 2 is damaged: field 'seqlen': expected `int`, got `str`"),
+        ('{"key": "x", "schema": 2, "time": 3}', "line 2 is damaged: "),
+        (json.dumps(make_record(STEADY, key="x", seqlen="8K")), "line 2 is damaged: Expected `int`, got `str` - at `$.seqlen`"),
         (json.dumps(make_record(STEADY, key="x") | {"tflops": None}), "line 2 is damaged: the status is ok, but the record has no tflops"),
     ],
 )

@@ -8,6 +8,7 @@ import numpy as np
 
 from longca.results.doubts import without_doubtful
 from longca.results.reading import Results
+from longca.results.record import SCHEMA
 from longca.results.schema import decode_environments, decode_record
 
 Record = dict[str, Any]
@@ -32,7 +33,7 @@ FLOPS = 11_000_000_000  # so few that no time a test chooses is faster than a de
 def make_record(samples: Iterable[float] | None = (1.0,), spread: float = 0.01, **fields: Any) -> Record:
     """An ok record with these samples, or with None one that was not measured."""
     record: Record = {
-        "schema": 1, "key": "", "level": "kernel", "kernel": "fa4", "variant": "bands", "asked": "fa4", "backward_kind": "functional",
+        "schema": SCHEMA, "key": "", "level": "kernel", "kernel": "fa4", "variant": "bands", "asked": "fa4", "backward_kind": "functional",
         "mask": "causal", "params": {}, "mask_digest": "d", "seed": 0, "seqlen": 8192, "seqlen_q": 8192, "seqlen_k": 8192, "heads_q": 64,
         "heads_kv": 8, "head_dim": 128, "head_dim_v": 128, "dtype": "bf16", "deterministic": False, "grad": True, "pass": "fwd",
         "status": "ok", "reason": "", "area": 33558528, "flops": FLOPS, "build_ms": 0.5, "plan_ms": 2.0,
@@ -40,6 +41,7 @@ def make_record(samples: Iterable[float] | None = (1.0,), spread: float = 0.01, 
         "tflops": None, "mfu": None, "peak_gib": 1.5, "clock_mhz": 1980, "watts": 600.0, "joules": None, "compile_ms": 900.0, "env": "e",
     }  # fmt: skip
     record |= {"key": json.dumps(fields, sort_keys=True)} | fields
+    record.setdefault("given", {"params": record["params"], "grad": record["grad"] and record["pass"] == "fwd"})
     if samples is None:
         nothing = (
             "check",

@@ -74,7 +74,8 @@ def test_a_headline_of_several_seeds_has_one_command_for_all() -> None:
 
 
 def test_a_block_pattern_is_reproduced_with_its_parameters_and_no_dense_headline() -> None:
-    pattern = blocks("flex", [1.0], which="fwd") | {"params": {"b": 128, "ratio": 0.2, "heads": 8}}
+    params = {"b": 128, "ratio": 0.2, "heads": 8}
+    pattern = blocks("flex", [1.0], which="fwd") | {"params": params, "given": {"params": params}}
     text = section(text_of([pattern, fwd("fa4:native", 2.0, mask="full")]), "Headlines")
     assert [row[0] for row in rows(text)] == ["mask", "uniform_block b=128 ratio=0.2"]
     assert "--masks uniform_block --seqlens 8K --seeds 0, --set b=128 --set ratio=0.2" in text
@@ -98,14 +99,13 @@ def test_nothing_ends_the_block_of_commands() -> None:
 
 def by_rule(name: str, seqlen: int) -> Record:
     reason = f"O(S²) memory, {seqlen / 8192:g} {'GiB' if seqlen >= 8192 else 'MiB'} at {seqlen} tokens: --full runs it"
-    return fwd(name, None, status="unsupported", seqlen=seqlen, reason=reason, limited=True)
+    return fwd(name, None, status="skipped", seqlen=seqlen, reason=reason)
 
 
 def test_what_a_rule_skipped_is_not_called_unsupported(write: Write, tmp_path: Path) -> None:
-    """Older records do not tell, and stay what they say."""
-    made = [fwd("fa4:bands", 1.0, seqlen=n) for n in (4096, 8192, 16384)] + [fwd("torch:plain", 9.0, seqlen=4096, limited=False)]
+    made = [fwd("fa4:bands", 1.0, seqlen=n) for n in (4096, 8192, 16384)] + [fwd("torch:plain", 9.0, seqlen=4096)]
     made += [by_rule("torch:plain", n) for n in (8192, 16384)]
-    made += [fwd("fa2", None, seqlen=n, status="unsupported", **more) for n, more in ((8192, {}), (16384, {"limited": False}))]
+    made += [fwd("fa2", None, seqlen=n, status="unsupported") for n in (8192, 16384)]
     out = tmp_path / "report.md"
     assert main(["report", str(write("made", made)), "-o", str(tmp_path / "page.html"), "--md", str(out)]) == 0
     text = out.read_text()

@@ -147,7 +147,7 @@ def test_filter_sort_csv_and_the_receipt_of_a_record(page: Browser) -> None:
 
 
 def test_a_receipt_has_time_spread_error_clock_versions_and_says_what_is_older(write: Write, browser: Browser, tmp_path: Path) -> None:
-    about = {"kernel": "torch", "asked": "torch:chunked", "variant": "chunked", "schema": 2}
+    about = {"kernel": "torch", "asked": "torch:chunked", "variant": "chunked"}
     made = make_record([1.0, 1.1, 1.2], versions={"torch": "2.11.0", "code": "0"}, **about)
     page = opened(browser, write("receipt", [made]), tmp_path)
     page.script("document.querySelector('.answer').click()")
@@ -290,9 +290,9 @@ def test_a_page_that_cannot_be_written_is_a_sentence(write: Write, capsys: pytes
     folder = write("made", records())
     assert main(["report", str(folder), "-o", str(tmp_path / "no" / "page.html")]) == 2
     assert "cannot write" in capsys.readouterr().err
-    (folder / "results.jsonl").write_text('{"key": "x", "schema": 1}\n')
+    (folder / "results.jsonl").write_text('{"key": "x", "schema": 2}\n')
     assert main(["report", str(folder), "-o", str(tmp_path / "page.html")]) == 2
-    assert "line 1 is damaged: object missing required field" in capsys.readouterr().err
+    assert "line 1 is damaged: Object missing required field" in capsys.readouterr().err
 
 
 def test_a_journal_without_any_time_says_why(write: Write, browser: Browser, tmp_path: Path) -> None:

@@ -298,7 +298,7 @@ def test_the_curve_is_the_share_of_cells_in_which_a_kernel_is_close(write: Write
 def test_what_changed_names_versions_and_times(write: Write, browser: Browser, tmp_path: Path) -> None:
     """Steady samples of an edited kernel: it became twice as fast on one mask, and broke on another."""
     steady = [1.0 + (7 * n % 30) / 5000 for n in range(30)]
-    place: dict[str, Any] = {"which": "fwd", "schema": 2}
+    place: dict[str, Any] = {"which": "fwd"}
     old = [
         kernel("mine", [2 * ms for ms in steady], **place, mask=mask, mask_digest=mask, versions={"code": "one"})
         for mask in ("full", "causal")
@@ -346,7 +346,7 @@ def test_a_page_of_methods_on_cpus_speaks_of_methods_and_ranks(write: Write, bro
 
 def test_numbers_of_older_code_are_counted(write: Write, browser: Browser, tmp_path: Path) -> None:
     def of(mask: str, **versions: str) -> dict[str, Any]:
-        return kernel("torch:chunked", around(1.0), "fwd", mask=mask, mask_digest=mask, schema=2, versions=versions or None)
+        return kernel("torch:chunked", around(1.0), "fwd", mask=mask, mask_digest=mask, versions=versions or None)
 
     code = str(registry.versions(registry.get("torch:chunked"))["code"])
     page = opened(browser, write("mixed", [of("full", code=code), of("causal", code="0"), of("causal_document")]), tmp_path)
@@ -362,8 +362,11 @@ def test_numbers_of_older_code_are_counted(write: Write, browser: Browser, tmp_p
 
 def test_what_failed_comes_before_what_was_never_tried(write: Write, browser: Browser, tmp_path: Path) -> None:
     made = [kernel(name, around(1.0), "fwd", seqlen=n) for name, n in (("fa3", 1024), ("fa3", 2048), ("plain", 1024))]
-    reason = {"status": "unsupported", "reason": "a rule skips it beyond 1024 tokens"}
-    made += [kernel("plain", None, "fwd", seqlen=2048, limited=True, **reason), kernel("old", None, "fwd", seqlen=2048, **reason)]
+    reason = "a rule skips it beyond 1024 tokens"
+    made += [
+        kernel(name, None, "fwd", seqlen=2048, status=status, reason=reason)
+        for name, status in (("plain", "skipped"), ("old", "unsupported"))
+    ]
     made += [kernel(name, None, "fwd", seqlen=2048, status="oom", reason=f"asked for {gib} GiB") for name, gib in (("a", 80), ("b", 81))]
     page = opened(browser, write("limited", made), tmp_path)
     assert "(3 ok, 2 oom, 1 skipped, 1 unsupported)" in text(page, "#about")

@@ -30,7 +30,7 @@ ENVIRONMENT = {
 
 def journal(folder: Path, *records: dict[str, Any], environment: dict[str, Any] | None = None) -> Path:
     folder.mkdir()
-    lines = [json.dumps(record | {"schema": 2, "given": {}, "key": f"key{number}"}) for number, record in enumerate(records)]
+    lines = [json.dumps(record | {"given": {}, "key": f"key{number}"}) for number, record in enumerate(records)]
     (folder / "results.jsonl").write_text("".join(line + "\n" for line in lines))
     (folder / "env.json").write_text(json.dumps({"e": ENVIRONMENT | (environment or {})}))
     return folder

@@ -23,9 +23,9 @@ from longca.recommend.planning import LONGER
 from longca.recommend.question import Question
 from longca.recommend.table import NoRecord
 from longca.results.naming import cluster_name
+from longca.results.problem import Pass
 from longca.results.ranking import ENOUGH_SAMPLES, NOISE_EXPLAINS, PRACTICAL, SETTLED_S
 from longca.results.reading import Results
-from longca.results.problem import Pass
 from longca.results.tables import Table, format_figure, speed_unit
 from longca.simulate import cluster as clusters
 from longca.simulate.trust import trust

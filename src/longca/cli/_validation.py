@@ -11,12 +11,12 @@ from longca.cli._tables import show_table
 from longca.errors import BadInput
 
 if TYPE_CHECKING:
+    from longca.results.record import Record
     from longca.simulate.against import Pair
     from longca.simulate.cluster import Cluster
     from longca.simulate.validate import Point
 
 
-FIELDS = ("method", "grid", "ranks", "mask", "seqlen", "pass_")  # of a measured record
 GLOO = "cpu-gloo"  # the cluster that models ranks on the cores of one machine
 
 
@@ -134,8 +134,7 @@ def show_against(place: Path, name: str, cluster: Cluster, as_json: bool, rows: 
         return 0
     if rows:
         cells = [
-            (*(getattr(pair.record, field) for field in FIELDS), f"{pair.record.times.median:.4g}", f"{pair.ms:.4g}", f"{pair.error:+.0%}")
-            for pair in pairs
+            (*_names(pair.record).values(), f"{pair.record.times.median:.4g}", f"{pair.ms:.4g}", f"{pair.error:+.0%}") for pair in pairs
         ]
         show_table(("method", "grid", "ranks", "mask", "tokens", "pass", "measured ms", "simulated ms", "error"), cells)
     print()
@@ -150,9 +149,14 @@ def show_against(place: Path, name: str, cluster: Cluster, as_json: bool, rows: 
 
 
 def _counts(pairs: Sequence[Pair]) -> list[int]:
-    return sorted({pair.record.problem.ranks or 1 for pair in pairs})
+    return sorted({pair.record.problem.ranks for pair in pairs})
+
+
+def _names(record: Record) -> dict[str, object]:
+    problem, grid = record.problem, record.split.grid if record.split else ""
+    names: dict[str, object] = {"method": record.method, "grid": grid, "ranks": problem.ranks, "mask": problem.mask}
+    return names | {"seqlen": problem.seqlen, "pass": problem.pass_.value}
 
 
 def _plain(pair: Pair) -> dict[str, object]:
-    names = {field.strip("_"): getattr(pair.record, field) for field in FIELDS}
-    return {**names, "measured_ms": pair.record.times.median, "simulated_ms": pair.ms, "error": pair.error}
+    return {**_names(pair.record), "measured_ms": pair.record.times.median, "simulated_ms": pair.ms, "error": pair.error}

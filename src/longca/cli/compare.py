@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from longca.cli._collector import collector_paused
 from longca.cli._journal_notes import say_lacks
 from longca.cli._tables import show_parts
 from longca.errors import BadInput
@@ -56,17 +55,16 @@ def run(args: argparse.Namespace) -> int:
         if getattr(args, name):
             raise BadInput(f"--{name.replace('_', '-')} is for two folders; leave it out with --kernel.")
     say_lacks([folder for folder in (args.before, args.after) if folder is not None])
-    with collector_paused() as keep:
-        compared = keep(compare(args.before, args.after, kernel=args.kernel, threshold=threshold, force=args.force))
-        if isinstance(compared, Standing):
-            show_parts(compared.parts(), args.md)
-            return 0
-        if args.json:
-            _print_json(compared.comparison.to_json())
-        elif args.md:
-            print(compared.markdown(args.all))
-        else:
-            show_parts(compared.parts(args.all))
+    compared = compare(args.before, args.after, kernel=args.kernel, threshold=threshold, force=args.force)
+    if isinstance(compared, Standing):
+        show_parts(compared.parts(), args.md)
+        return 0
+    if args.json:
+        _print_json(compared.comparison.to_json())
+    elif args.md:
+        print(compared.markdown(args.all))
+    else:
+        show_parts(compared.parts(args.all))
     return 1 if compared.fails(also) else 0
 
 
@@ -80,14 +78,13 @@ def _show_history(args: argparse.Namespace) -> int:
     if wrong := [name for name in also if name != "slower"]:
         raise BadInput(f"--fail-on {wrong[0]} is for two folders; with --history it takes slower.")
     say_lacks(args.history)
-    with collector_paused():
-        found = history(*args.history, threshold=args.threshold or USUAL_THRESHOLD, force=args.force)
-        if args.json:
-            _print_json(found.rows)
-        elif args.md:
-            print(found.markdown(args.all))
-        else:
-            show_parts(found.parts(args.all))
+    found = history(*args.history, threshold=args.threshold or USUAL_THRESHOLD, force=args.force)
+    if args.json:
+        _print_json(found.rows)
+    elif args.md:
+        print(found.markdown(args.all))
+    else:
+        show_parts(found.parts(args.all))
     return 0 if found.ok or not also else 1
 
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
-from longca.cli._collector import collector_paused
 from longca.cli._journal_notes import say_lacks
 from longca.cli._mask_plugins import load_only_masks
 from longca.cli._tables import show_parts
@@ -79,8 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     load_only_masks(args.plugin, "recommend")
-    with collector_paused():
-        return _export_table(args) if args.mask is None or args.seqlen is None else _answer(args)
+    return _export_table(args) if args.mask is None or args.seqlen is None else _answer(args)
 
 
 def _answer(args: argparse.Namespace) -> int:

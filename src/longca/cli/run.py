@@ -206,8 +206,14 @@ def _dry_run(plan: RunPlan, out: str | None) -> int:
     rows = []
     for cell in (entry.cell for entry in planned):
         names = (cell.split.method, cell.problem.ranks, cell.split.shape) if cell.split else ()
-        fields = asdict(cell)
-        shape = (format_heads(fields), ", ".join([format_dims(fields), *format_extras(fields)]), cell.problem.dtype, cell.problem.pass_.value, cell.problem.seed)
+        fields = asdict(cell.problem)
+        shape = (
+            format_heads(fields),
+            ", ".join([format_dims(fields), *format_extras(fields)]),
+            cell.problem.dtype,
+            cell.problem.pass_.value,
+            cell.problem.seed,
+        )
         rows.append((*names, cell.kernel, cell.problem.mask_title, format_size(cell.problem.seqlen), *shape))
     show_table(columns, rows)
     for line in plan.level.details(planned):

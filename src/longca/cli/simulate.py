@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from longca.cli._collector import collector_paused
 from longca.cli._split_request import add_request_arguments, request_of, show_documents
 from longca.cli._tables import show_table, write_over
 from longca.errors import BadInput, Refused
@@ -126,12 +125,11 @@ def _simulate(args: argparse.Namespace, name: str, cluster: Cluster) -> int:
     request = request_of(args, cluster.per_node, "cpu" if cluster.cores else "cuda", all_grids=args.best, all_options=args.best)
     watched = _watched(args, request)
     results, total = [], len(request.cells())
-    with collector_paused():  # a million events, of which none is part of a cycle
-        for result in run.simulate(request, cluster, watched):
-            results.append(result)
-            write_over(f"{len(results)} of {total} cells are simulated" if len(results) < total else "")
-            if args.json:
-                print(json.dumps(_as_dict(result, name, cluster)), flush=True)
+    for result in run.simulate(request, cluster, watched):
+        results.append(result)
+        write_over(f"{len(results)} of {total} cells are simulated" if len(results) < total else "")
+        if args.json:
+            print(json.dumps(_as_dict(result, name, cluster)), flush=True)
     answered = any(result.prediction is not None for result in results)
     if not args.json:
         _show(results, name, cluster)
@@ -180,7 +178,14 @@ def _show(results: list[Simulated], name: str, cluster: Cluster) -> None:
     for result in results:
         cell, found = result.cell, result.prediction
         assert cell.split is not None
-        names = (cell.split.method, cell.split.shape, cell.problem.ranks, cell.problem.mask_title, format_size(cell.problem.seqlen), cell.problem.pass_.value)
+        names = (
+            cell.split.method,
+            cell.split.shape,
+            cell.problem.ranks,
+            cell.problem.mask_title,
+            format_size(cell.problem.seqlen),
+            cell.problem.pass_.value,
+        )
         if found is None:
             where = f"on {cell.problem.ranks} GPUs, {cell.problem.mask_title}: {result.outcome.reason}"
             refused.setdefault((cell.split.method, where), []).append(cell.split.shape)

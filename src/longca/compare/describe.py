@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from operator import attrgetter
+
+from msgspec.structs import asdict
 
 from longca.compare.journals import Comparison
 from longca.compare.ratio import Ratio
@@ -14,13 +15,7 @@ from longca.results.ranking import ENOUGH_SAMPLES
 from longca.results.record import Record
 from longca.text import format_size, plural
 
-# fields that no column of the table shows, but two rows may differ by; a digest says little, so it is the last resort
-FURTHER_FIELDS = (
-    *("level", "pattern_source", "seed", "deterministic", "softcap", "sinks", "scale", "grad", "grid", "options", "simulated"),
-    *("seqlen_q", "seqlen_k"),
-)
-TITLES = {"pattern_source": "source"}
-_further = attrgetter(*FURTHER_FIELDS)
+SHOWN = ("mask", "params", "seqlen", "pass_", "heads_q", "heads_kv", "head_dim", "head_dim_v", "dtype", "ranks")  # by columns of the table
 
 
 def describe_cells(cells: Sequence[Cell]) -> list[list[str]]:
@@ -36,17 +31,26 @@ def describe_all(records: Sequence[Record], kernels: Sequence[str] | None = None
     alike = grouped(range(len(rows)), lambda index: tuple(rows[index]))
     for group in (group for group in alike.values() if len(group) > 1):
         values = [_further(records[index]) for index in group]
-        differing = [place for place, column in enumerate(zip(*values, strict=True)) if len(set(column)) > 1]
+        differing = [name for name in values[0] if len({own[name] for own in values}) > 1]
         for index, own in zip(group, values, strict=True):
-            words = [f"{TITLES.get(FURTHER_FIELDS[place], FURTHER_FIELDS[place])} {own[place]}" for place in differing]
+            words = [f"{name} {own[name]}" for name in differing]
             rows[index][-1] = " ".join([rows[index][-1], *(words or [f"mask_digest {records[index].built.digest}"])])
     return rows
 
 
+def _further(record: Record) -> dict[str, object]:
+    """What no column of the table shows, but two rows may differ by; a digest says little, so it is the last resort."""
+    problem = {name: value for name, value in asdict(record.measured).items() if name not in SHOWN}
+    split = record.split.shape if record.split else ""
+    return problem | {"level": record.level, "grad": record.grad, "grid": split, "simulated": record.simulated}
+
+
 def describe(record: Record, kernel: str) -> list[str]:
     """The columns that name a cell: kernel, mask, length, pass, shape."""
-    params = f"({','.join(f'{name}={value}' for name, value in sorted(record.built.params.items()))})" if record.params else ""
-    shape = _shape(record.problem.heads_q, record.problem.heads_kv, record.problem.head_dim, record.problem.head_dim_v, record.problem.dtype)
+    params = f"({','.join(f'{name}={value}' for name, value in sorted(record.built.params.items()))})" if record.built.params else ""
+    shape = _shape(
+        record.problem.heads_q, record.problem.heads_kv, record.problem.head_dim, record.problem.head_dim_v, record.problem.dtype
+    )
     name = f"{kernel} {record.method} on {record.problem.ranks}" if record.method else kernel
     return [name, record.problem.mask + params, _size(record.problem.seqlen), record.problem.pass_.value, shape]
 

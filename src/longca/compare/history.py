@@ -9,14 +9,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from longca.compare.journals import busy_sentence, find_differences, read_journal, refuse_several_devices
+from longca.compare.journals import busy_sentence, find_differences, refuse_several_devices
 from longca.compare.plateaus import Change, Plateaus, find_plateaus
 from longca.compare.ratio import Ratio, ratio
 from longca.compare.verdicts import Verdict, is_unsteady
 from longca.errors import BadInput
 from longca.results.files import journals_below
 from longca.results.ranking import ENOUGH_SAMPLES
-from longca.results.reading import Identity, Results, identity
+from longca.results.reading import Identity, Results, identity, read
 from longca.results.record import Record
 
 
@@ -87,7 +87,7 @@ def _commits(folders: Sequence[str | Path]) -> Iterator[Commit]:
     paths = dict.fromkeys(path for folder in folders for path in _journals(Path(folder)))
     names = [path.resolve().name for path in paths]
     for path, name in zip(paths, names, strict=True):
-        results = read_journal(path)
+        results = read(path)
         refuse_several_devices(path, results)
         yield Commit(name if names.count(name) == 1 else str(path), results, busy_sentence(path, results, "they are part of no plateau"))
 

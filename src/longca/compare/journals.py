@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
+from msgspec.structs import replace
+
 from longca.compare.matching import match
 from longca.compare.ratio import CONFIDENCE
 from longca.compare.verdicts import FAR, REGRESSIONS, Cell, Verdict, is_skipped, is_unsteady, judge
@@ -29,10 +32,6 @@ CONDITIONS = {  # in env.json, with their names in messages
     "application_memory_mhz": "the application clock of the memory in MHz",
 }
 MAY_BE_UNKNOWN = ("power_limit_w", "application_sm_mhz", "application_memory_mhz")  # in older journals, on CPUs, with some drivers
-CELL_FIELDS = (
-    *("level", "asked", "mask", "params", "mask_digest", "seed", "seqlen", "seqlen_q", "seqlen_k", "heads_q", "heads_kv", "head_dim"),
-    *("head_dim_v", "dtype", "deterministic", "grad", "method", "ranks", "grid", "options", "simulated", "softcap", "sinks", "scale"),
-)
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ class Comparison:
 
 def compare(before: str | Path, after: str | Path, threshold: float = PRACTICAL, force: bool = False) -> Comparison:
     """What changed from `before` to `after`; journals that cannot be compared fairly are refused unless forced."""
-    a, b = read_journal(before), read_journal(after)
+    a, b = read(before), read(after)
     empty = [str(folder) for folder, side in ((before, a), (after, b)) if not side.records]
     if empty:
         raise BadInput(f"there is no record in {' and '.join(empty)}; give folders in which `longca run` measured something.")
@@ -98,14 +97,6 @@ def compare(before: str | Path, after: str | Path, threshold: float = PRACTICAL,
     busy = {name: sentence for name, folder, side in sides if (sentence := busy_sentence(folder, side, decided))}
     cells = judge(matches.pairs, threshold, list(busy))
     return Comparison(threshold, cells, matches.only_before, matches.only_after, differences, list(busy.values()))
-
-
-def read_journal(folder: str | Path) -> Results:
-    """A journal in less memory: without the errors of checks, which its reader has judged."""
-    results = read(folder)
-    for record in results.records:
-        record.check = None
-    return results
 
 
 def busy_sentence(name: str | Path, results: Results, decided: str) -> str:
@@ -167,5 +158,6 @@ def _side(record: Record) -> dict[str, Any]:
 
 def _fields(record: Record) -> dict[str, Any]:
     """What a record measures, without what came out."""
-    values = {name: getattr(record, name) for name in CELL_FIELDS}
-    return {name: value for name, value in values.items() if value is not None} | {"pass": record.problem.pass_}
+    problem: dict[str, Any] = to_builtins(replace(record.measured, params=())) | {"params": record.built.params, "mask_digest": record.built.digest}
+    split = to_builtins(record.split) if record.split else {}
+    return problem | split | {"level": record.level, "asked": record.asked, "grad": record.grad, "simulated": record.simulated}

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from longca.results.naming import Contest, Row, Setting, contests, rows
+from longca.results.problem import Pass
 from longca.results.ranking import Out, Standing, rank_rows
 from longca.results.reading import Results
-from longca.results.problem import Pass
 from longca.results.tables import NOISY, SpeedUnit, Table, length_table, speed_unit
 
 

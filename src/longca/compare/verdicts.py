@@ -86,12 +86,12 @@ def _measured(a: Record, b: Record, ratio: Ratio, threshold: float, busy: Sequen
     verdict = verdict or decide(ratio, threshold)
     if verdict is Verdict.UNCLEAR:
         return Cell(verdict, a, b, ratio, why_open(ratio, threshold))
-    if verdict in (Verdict.SLOWER, Verdict.FASTER) and a.clock_mhz and b.clock_mhz:
-        factor = b.clock_mhz / a.clock_mhz
+    if verdict in (Verdict.SLOWER, Verdict.FASTER) and a.times.clock_mhz and b.times.clock_mhz:
+        factor = b.times.clock_mhz / a.times.clock_mhz
         in_cycles = ratio.value * factor
         remains = max(in_cycles, 1 / in_cycles) >= FAR if far else decide(ratio.times(factor), threshold) is verdict
         if not remains:
-            return Cell(Verdict.UNCLEAR, a, b, ratio, f"the SM clock explains it ({a.clock_mhz:.0f} and {b.clock_mhz:.0f} MHz)")
+            return Cell(Verdict.UNCLEAR, a, b, ratio, f"the SM clock explains it ({a.times.clock_mhz:.0f} and {b.times.clock_mhz:.0f} MHz)")
     return Cell(verdict, a, b, ratio)
 
 

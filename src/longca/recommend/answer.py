@@ -33,9 +33,9 @@ from longca.recommend.unmeasured import case_of, measured_mask, refusal_of_one_p
 from longca.results.files import results_file
 from longca.results.metrics import median
 from longca.results.naming import Row, cluster_name, rows
+from longca.results.problem import Pass
 from longca.results.ranking import NOT_MEASURED, PRACTICAL, Entry, Figure, Out, Ranking, Standing, entries, rank
 from longca.results.reading import Results
-from longca.results.problem import Pass
 from longca.results.record import Environment, Masks, Record, Status
 from longca.results.reproduce import command
 from longca.results.tables import speed_unit
@@ -170,7 +170,7 @@ class Answer:
     def masks(self) -> int:
         """How many different masks the figures are of: seeds that draw nothing give one, and a nearest answer may rest on two lengths."""
         records = [source.record for source in self.best.sources] if self.best else []
-        return len({record.built.digest for record in records if record.problem.seqlen == records[0].seqlen})
+        return len({record.built.digest for record in records if record.problem.seqlen == records[0].problem.seqlen})
 
     def to_json(self) -> dict[str, Any]:
         choices = [choice.to_json() for choice in self.choices]
@@ -293,7 +293,9 @@ def _of_more_seeds(question: Question, others: Sequence[Near], results: Results,
     for near in others:
         record = near.record
         if record.ok and near.environment.name == device and near.differences.keys() <= {"--heads", "--head-dim"}:
-            digests.setdefault((record.problem.heads_q, record.problem.heads_kv, record.problem.head_dim, record.problem.head_dim_v), set()).add(record.built.digest)
+            digests.setdefault(
+                (record.problem.heads_q, record.problem.heads_kv, record.problem.head_dim, record.problem.head_dim_v), set()
+            ).add(record.built.digest)
     if not digests:
         return None
     q, kv, dim, dim_v = max(digests, key=lambda shape: len(digests[shape]))

@@ -67,7 +67,7 @@ def between(question: Question, found: Neighbours, candidates: Iterable[Near], r
         value = record.built.params.get(name)
         if not _is_interpolated(question, name, asked) or value is None or asked == value or min(asked, value) <= 0:
             continue
-        same = [other for other in alike if not question.is_pattern or _but(name, other.built.params) == _but(name, record.params)]
+        same = [other for other in alike if not question.is_pattern or _but(name, other.built.params) == _but(name, record.built.params)]
         measured = {n for other in same if (n := other.built.params.get(name, 0)) > 0}
         ends = _ends(question, name, measured)
         low, high = max((n for n in ends if n < asked), default=None), min((n for n in ends if n > asked), default=None)
@@ -78,7 +78,7 @@ def between(question: Question, found: Neighbours, candidates: Iterable[Near], r
         matching, others = sorted_out(other, results)
         there = neighbours(other, [*matching, *others])
         is_whole = other.mask != question.mask
-        if there is None or (question.is_pattern and _but(name, there.records[0].built.params) != _but(name, record.params)):
+        if there is None or (question.is_pattern and _but(name, there.records[0].built.params) != _but(name, record.built.params)):
             return None
         return Between(name, asked, value, end, other, there, is_whole)
     return None

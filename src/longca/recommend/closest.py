@@ -74,7 +74,9 @@ def _shapes(question: Question, near: Sequence[Near]) -> list[str]:
     """The lengths of each shape; those with as many GPUs first, then those that differ in the fewest flags, then the nearest shapes."""
 
     def order(group: Sequence[Near]) -> tuple[object, ...]:
-        is_other_level = bool(group[0].record.problem.ranks) != (question.gpus > 1)  # of one GPU where many are asked for, or the other way round
+        is_other_level = bool(group[0].record.problem.ranks) != (
+            question.gpus > 1
+        )  # of one GPU where many are asked for, or the other way round
         return is_other_level, min(len(one.differences.keys() - VARYING) for one in group), distance(question, group)
 
     groups = sorted(grouped(near, lambda one: (bool(one.record.problem.ranks), _shape(one))).values(), key=order)

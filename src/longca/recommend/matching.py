@@ -108,7 +108,12 @@ def _aspects(shape: Mapping[str, Any], seqlen: int, dtype: str, *others: Any) ->
 
 
 def _measured(record: Record) -> Differences:
-    shape = {"heads_q": record.problem.heads_q, "heads_kv": record.problem.heads_kv, "head_dim": record.problem.head_dim, "head_dim_v": record.problem.head_dim_v}
+    shape = {
+        "heads_q": record.problem.heads_q,
+        "heads_kv": record.problem.heads_kv,
+        "head_dim": record.problem.head_dim,
+        "head_dim_v": record.problem.head_dim_v,
+    }
     drawn = (record.problem.source, record.given.distribution, record.given.packing, record.given.documents)
     extras = (record.problem.deterministic, record.problem.softcap, record.problem.sinks)
     return _aspects(shape, record.problem.seqlen, record.problem.dtype, record.problem.ranks or 1, record.simulated, *drawn, *extras)

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from longca.kernels.base import BYTES
 from longca.recommend.question import Question
 from longca.results.metrics import GIB
+from longca.results.problem import Pass
 from longca.results.ranking import NOT_MEASURED, Entry, Figure
 from longca.results.reading import Results
-from longca.results.problem import Pass
 from longca.results.record import Record
 
 NOT_COUNTED, TOO_LARGE = "not counted", "too large"  # statuses beside those of records

@@ -25,9 +25,9 @@ from longca.recommend.trend import Rates
 from longca.recommend.unmeasured import case_of, refusal
 from longca.results.metrics import flops, tflops
 from longca.results.naming import Row, rows
+from longca.results.problem import Pass
 from longca.results.ranking import NOT_MEASURED, Entry, Figure, Out, entries
 from longca.results.reading import Results
-from longca.results.problem import Pass
 from longca.results.record import Environment, Record, Status
 from longca.results.tile_work import TileWork
 from longca.text import format_shape, format_size, format_tokens

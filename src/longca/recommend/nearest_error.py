@@ -186,4 +186,6 @@ def _value(record: Record, flag: str) -> object:
         return record.problem.heads_q, record.problem.heads_kv
     if flag == "--head-dim":
         return record.problem.head_dim, record.problem.head_dim_v
-    return tuple(sorted((name, value) for name, value in record.given.params.items() if (name, value) != ("heads", record.problem.heads_kv)))
+    return tuple(
+        sorted((name, value) for name, value in record.given.params.items() if (name, value) != ("heads", record.problem.heads_kv))
+    )

@@ -98,7 +98,7 @@ def _guide(question: Question, own: Sequence[Near], groups: Sequence[list[Near]]
 def _in_shape(question: Question, record: Record) -> Question:
     """The question with the heads, head sizes and parameters of a record."""
     numbers = [name for name, value in question.all_params.items() if isinstance(value, int | float)]
-    params = {name: record.built.params[name] for name in numbers if name in record.params}
+    params = {name: record.built.params[name] for name in numbers if name in record.built.params}
     return replace(question, **{name: getattr(record, name) for name in SHAPE}, params=params)
 
 
@@ -124,10 +124,18 @@ def distance(question: Question, group: Sequence[Near]) -> tuple[bool, float, in
     that one shape answers at all lengths."""
     record, wanted = group[0].record, question.all_params
     sizes = [record.problem.head_dim / question.head_dim, record.problem.head_dim_v / question.head_dim_v]
-    factors = [*sizes, record.problem.heads_q / question.heads_q, question.heads_kv / record.problem.heads_kv * record.heads_q / question.heads_q]
+    factors = [
+        *sizes,
+        record.problem.heads_q / question.heads_q,
+        question.heads_kv / record.problem.heads_kv * record.problem.heads_q / question.heads_q,
+    ]
     for name, value in record.built.params.items():
         asked = wanted.get(name)
         if isinstance(asked, int | float) and asked > 0 and value > 0:
             factors += [value / asked] * (1 if question.is_pattern else WINDOW)
     doublings = sum(abs(math.log2(factor)) for factor in factors)
-    return sizes != [1, 1], round(doublings, 6), -len({one.record.problem.seqlen for one in group})  # rounded: equal sums differ in the last digit
+    return (
+        sizes != [1, 1],
+        round(doublings, 6),
+        -len({one.record.problem.seqlen for one in group}),
+    )  # rounded: equal sums differ in the last digit

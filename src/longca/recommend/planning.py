@@ -80,9 +80,11 @@ class Plans:
         wanted, machine = _alike(record), self._machine(record)
         least, least_ms = record, record.plan_ms / LONGER
         for other in self._by_kernel.get((record.problem.mask, record.label), ()):
-            is_less = other.ok and other.plan_ms is not None and other.plan_ms < least_ms and other.problem.heads_kv >= record.heads_kv
-            is_longer = other.problem.seqlen > record.seqlen and self._documents(other) >= self._documents(record)
-            is_bound = is_longer or other.built.digest == record.mask_digest
+            is_less = (
+                other.ok and other.plan_ms is not None and other.plan_ms < least_ms and other.problem.heads_kv >= record.problem.heads_kv
+            )
+            is_longer = other.problem.seqlen > record.problem.seqlen and self._documents(other) >= self._documents(record)
+            is_bound = is_longer or other.built.digest == record.built.digest
             if is_less and is_bound and _alike(other) == wanted and self._machine(other) == machine:
                 least, least_ms = other, other.plan_ms or 0.0
         return least
@@ -100,10 +102,10 @@ class Plans:
 def _difference(record: Record, other: Record) -> str:
     """The heads or the length of another record, whichever differ."""
     shape = "" if _problem(other)[1:] == _problem(record)[1:] else shape_of(other)
-    length = "" if other.problem.seqlen == record.seqlen else format_tokens(other.seqlen)
+    length = "" if other.problem.seqlen == record.problem.seqlen else format_tokens(other.problem.seqlen)
     return " and ".join(filter(None, (shape, length)))
 
 
 def _planned(figure: Figure) -> list[Record]:
     """The records whose plans count: those of the nearest length."""
-    return [record for record in figure.records if record.problem.seqlen == figure.records[0].seqlen]
+    return [record for record in figure.records if record.problem.seqlen == figure.records[0].problem.seqlen]

@@ -16,8 +16,8 @@ from longca.recommend.matching import is_device, is_single_rank, other_params
 from longca.recommend.question import Question
 from longca.results.naming import cluster_name
 from longca.results.points import grouped
-from longca.results.reading import Results
 from longca.results.problem import Pass
+from longca.results.reading import Results
 
 DRAWN = "drawn"  # stands for a parameter that each mask draws from its seed
 NO_RECORD = 4  # the exit code where no record answers

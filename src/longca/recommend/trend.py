@@ -27,7 +27,7 @@ class Trend:
     def alike(self, record: Record) -> list[Record]:
         """The other shape's records of this kernel, pass and, if there are any, seed; none where they do not tell a change."""
         alike = [other for other in self.records if _kind(other) == _kind(record) and other.ok]
-        same = [other for other in alike if other.problem.seed == record.seed] or alike
+        same = [other for other in alike if other.problem.seed == record.problem.seed] or alike
         lengths = {other.problem.seqlen for other in same}
         return same if self.last in lengths and lengths & set(self.geometry.lengths) - {self.last} else []
 

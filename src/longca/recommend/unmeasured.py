@@ -17,8 +17,8 @@ from longca.masks import AnyMask
 from longca.masks.bands import Ints
 from longca.masks.selection import Means
 from longca.recommend.question import Question
-from longca.results.reading import Results
 from longca.results.problem import Pass
+from longca.results.reading import Results
 from longca.results.record import Record
 from longca.results.settings import SAMPLE_LENGTH
 

@@ -30,7 +30,7 @@ def frame_of(rows: Sequence[Row], place: str = "GPU") -> Frame:
         lengths, ratios = {row.record.problem.seqlen for row in rows}, {row.ratio for row in rows}
         if None not in ratios and len(ratios) > len(lengths):
             return Frame("ratio", _with_length(rows, lambda row: row.family, lambda row: row.ratio or 0.0))
-    return Frame("seqlen", attrgetter("panel", "record.seqlen"))
+    return Frame("seqlen", attrgetter("panel", "record.problem.seqlen"))
 
 
 def _with_length(rows: Sequence[Row], name: Callable[[Row], str], x: Callable[[Row], float]) -> Callable[[Row], Place]:
@@ -54,7 +54,7 @@ def _over_ranks(rows: Sequence[Row], place: str) -> Frame:
 
 
 def _ranks(row: Row) -> int:
-    return row.record.problem.ranks or 1
+    return row.record.problem.ranks
 
 
 def _tokens_each(row: Row) -> str:

@@ -190,4 +190,4 @@ def _legend(notes: Mapping[str, str]) -> str:
 
 def _title(contest: Contest) -> str:
     """The setting, and the cluster if it was simulated."""
-    return contest_title(contest._replace(ranks=None)).replace(" · ", ", ")
+    return contest_title(contest._replace(ranks=1)).replace(" · ", ", ")

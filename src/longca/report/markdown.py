@@ -128,8 +128,10 @@ def _memory(title: str, rows: Sequence[Row]) -> Table:
     own = [row for row in rows if row.record.ok and row.record.peak_gib]
     lengths = sorted({row.record.problem.seqlen for row in own})
     cells = []
-    for (mask, line), group in grouped(own, lambda row: (row.panel if row.is_pattern or row.record.problem.ranks else "any", row.line)).items():
-        most = {n: max(row.record.peak_gib or 0 for row in here) for n, here in grouped(group, lambda row: row.record.problem.seqlen).items()}
+    for (mask, line), group in grouped(own, lambda row: (row.panel if row.is_pattern or row.record.method else "any", row.line)).items():
+        most = {
+            n: max(row.record.peak_gib or 0 for row in here) for n, here in grouped(group, lambda row: row.record.problem.seqlen).items()
+        }
         cells.append([mask, line, *(format_figure(most[seqlen]) if seqlen in most else "" for seqlen in lengths)])
     title = f"{title} (GiB beyond the inputs, the most of the masks measured at each length)"
     return Table(title, ["mask", "kernel", *map(format_size, lengths)], cells)

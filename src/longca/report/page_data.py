@@ -10,7 +10,7 @@ import msgspec
 from longca import __version__
 from longca.compare.changes import changes
 from longca.compare.verdicts import Verdict
-from longca.report.encoding import Values, column, in_array, joined, rounded
+from longca.report.encoding import column, rounded
 from longca.report.looks import SIMULATED, base_of, line_groups, numbers
 from longca.report.page_cells import PageCell, encoded, record_numbers
 from longca.report.page_settings import STATES, setting_data
@@ -18,13 +18,13 @@ from longca.report.pictures import Pictures
 from longca.report.timelines import Timeline
 from longca.results.answers import STEPS
 from longca.results.dense import only_beside
-from longca.results.export import column_chunks
+from longca.results.export import columns
 from longca.results.limits import Limits
 from longca.results.naming import Row, Setting
 from longca.results.points import grouped
+from longca.results.problem import Pass
 from longca.results.ranking import NOISE_EXPLAINS, PRACTICAL
 from longca.results.reading import Results
-from longca.results.problem import Pass
 from longca.results.record import NEVER_RAN, Environment, Record
 from longca.results.reproduce import Commands
 from longca.results.statuses import WORDS
@@ -107,12 +107,8 @@ def _versions(record: Record) -> str:
 
 def _fields(results: Results) -> list[list[Any]]:
     """The fields of all records as columns, without those that are None in all of them."""
-    parts: dict[str, list[Values]] = {}
-    for chunk in column_chunks(results):
-        for name, values in chunk.items():
-            parts.setdefault(name, []).append(in_array(values))
-    columns = [[name, *column(joined(own))] for name, own in parts.items() if name not in LEFT_OUT]
-    return [encoded for encoded in columns if encoded[1] != [None]]
+    fields = [[name, *column(values)] for name, values in columns(results).items() if name not in LEFT_OUT]
+    return [field for field in fields if field[1] != [None]]
 
 
 def _names(results: Results, rows: Sequence[Row]) -> dict[str, list[Any]]:
@@ -132,14 +128,15 @@ def _names(results: Results, rows: Sequence[Row]) -> dict[str, list[Any]]:
 
 
 def _heads(setting: Setting) -> str:
-    own, shape = "" if setting.head_dim == setting.head_dim_v else f"/{setting.head_dim_v}", msgspec.structs.asdict(setting)
-    return " ".join([f"{format_heads(shape)}×{setting.head_dim}{own}", *format_extras(shape)])
+    operator, shape = setting.operator, msgspec.structs.asdict(setting.operator)
+    own = "" if operator.head_dim == operator.head_dim_v else f"/{operator.head_dim_v}"
+    return " ".join([f"{format_heads(shape)}×{operator.head_dim}{own}", *format_extras(shape)])
 
 
 def _looks(rows: Sequence[Row]) -> list[tuple[str, int, int, bool]]:
     """For each line its number, its turn among the lines of one kernel (over ranks), and whether it was simulated."""
     number = numbers(line_groups(rows))
-    ranks = {(row.series, row.line): row.record.problem.ranks or 0 for row in rows}
+    ranks = {(row.series, row.line): row.record.problem.ranks for row in rows}
     looks: dict[str, tuple[str, int, int, bool]] = {}
     turns: dict[str, int] = {}
     for series, line in sorted(ranks, key=lambda names: ranks[names]):

@@ -64,8 +64,8 @@ def _start(rows: Sequence[Row], frame: Frame) -> float | None:
 
 def _peak(rows: Iterable[Row]) -> float | None:
     """TFLOP/s that the device can do at most; None where it is not known."""
-    known = next((row.record for row in rows if row.record.ok and row.record.mfu), None)
-    return None if known is None or known.mfu is None else rounded(known.speed / known.mfu)
+    known = next((row.record for row in rows if row.record.ok and row.record.times.mfu), None)
+    return None if known is None or known.times.mfu is None else rounded(known.speed / known.times.mfu)
 
 
 def _suffix(rows: Iterable[Row]) -> str:

@@ -51,7 +51,7 @@ def failure_table(named: Sequence[Row]) -> Table:
 
 def contest_title(contest: Contest) -> str:
     """The setting, with ranks and the simulated cluster."""
-    ranks = f", {contest.ranks} ranks, each" if contest.ranks else ""
+    ranks = f", {contest.ranks} ranks, each" if contest.is_split else ""
     return contest.setting.title + ranks + (f", simulated on {contest.simulated}" if contest.simulated else "")
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from longca.results.naming import Contest, Row, contests
 from longca.results.points import grouped, line_of
-from longca.results.ranking import Entry, Ranking, entry_of, rank
 from longca.results.problem import Pass
+from longca.results.ranking import Entry, Ranking, entry_of, rank
 
 STEPS = tuple(step / 100 for step in range(50, 101, 2))  # shares of the fastest speed at which a curve has a point
 

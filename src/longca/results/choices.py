@@ -10,14 +10,16 @@ from collections.abc import Iterable
 from statistics import geometric_mean
 from typing import Any
 
+from msgspec.structs import asdict
+
 from longca import masks
 from longca.errors import LongcaError
 from longca.kernels import registry
 from longca.kernels.choice.classes import length_class, mask_class
 from longca.kernels.choice.measured import Entry, Standing, versions_hash
 from longca.masks import AnyMask, Mask
-from longca.results.reading import Results
 from longca.results.problem import Pass
+from longca.results.reading import Results
 from longca.results.record import MaskEntry, Record
 from longca.text import format_dims, format_heads
 
@@ -43,8 +45,9 @@ def _place(entry: Entry) -> tuple[object, ...]:
 
 def _counts(record: Record) -> bool:
     """Whether it is a time of a kernel of LongCA on one device, as the kernel usually runs."""
-    special = record.problem.deterministic or record.problem.softcap or record.problem.sinks or record.problem.ranks or record.simulated or record.chose
-    return record.ok and not special and record.problem.pass_ is not Pass.BOTH and record.kernel in registry.compared_names()
+    problem = record.problem
+    special = problem.deterministic or problem.softcap or problem.sinks or record.split or record.simulated or record.chose
+    return record.ok and not special and problem.pass_ is not Pass.BOTH and record.kernel in registry.compared_names()
 
 
 def _class(entry: MaskEntry) -> str:
@@ -64,8 +67,16 @@ def _mask(entry: MaskEntry) -> AnyMask | None:
 
 
 def _group(record: Record, device: str, kind: str) -> Group:
-    shape = {name: getattr(record, name) for name in ("heads_q", "heads_kv", "head_dim", "head_dim_v")}
-    return device, kind, length_class(record.problem.seqlen), format_heads(shape), format_dims(shape), record.problem.dtype, record.problem.pass_.value
+    shape = asdict(record.problem.operator)
+    return (
+        device,
+        kind,
+        length_class(record.problem.seqlen),
+        format_heads(shape),
+        format_dims(shape),
+        record.problem.dtype,
+        record.problem.pass_.value,
+    )
 
 
 def _entry(group: Group, records: Iterable[Record], results: Results) -> Entry:

@@ -51,7 +51,14 @@ class DenseTimes:
 
 
 def _place(row: Row, mask: str) -> Place:
-    return mask, replace(row.setting, level=""), row.record.problem.pass_, row.record.problem.seqlen, row.record.problem.ranks, row.record.simulated
+    return (
+        mask,
+        replace(row.setting, level=""),
+        row.record.problem.pass_,
+        row.record.problem.seqlen,
+        row.record.problem.ranks,
+        row.record.simulated,
+    )
 
 
 def dense_lines(patterns: Sequence[Row], rows: Iterable[Row], most: int) -> dict[str, list[Row]]:

@@ -44,7 +44,7 @@ def _doubt(record: Record, environment: Environment | None, limit: float | None)
         return f"its median of {times.median:g} ms is not that of its samples, {middle:g} ms"
     if not times.p20 <= times.median <= times.p80:
         return f"its median of {times.median:g} ms is not between its percentiles, {times.p20:g} and {times.p80:g} ms"
-    expected = metrics.tflops((record.flops or 0) / (record.problem.ranks or 1), times.median)
+    expected = metrics.tflops(record.flops / record.problem.ranks, times.median)
     if not _near(speed, expected):
         return f"its speed of {speed:g} TFLOP/s is not its work over its time, {expected:g}"
     return metrics.too_fast(speed, limit, environment.name, record.problem.dtype) if environment and limit and speed > limit else ""

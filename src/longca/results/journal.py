@@ -13,7 +13,7 @@ import msgspec
 
 from longca.errors import BadInput, LongcaError
 from longca.results.files import ENVIRONMENTS, LOCK, MASKS, RESULTS, Lines, read_environments, read_masks, read_results
-from longca.results.packing import packed_files
+from longca.results.packing import packed_file
 from longca.results.record import Environment, MaskEntry, Record
 from longca.results.schema import encode
 
@@ -103,9 +103,10 @@ class Journal:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise CannotWrite(f"cannot write to {self.folder}: {error.strerror}; give another folder.") from error
-        if packed := [path.name for name in (RESULTS, MASKS) for path in packed_files(self.folder / name) if path.exists()]:
-            advice = f"give another folder, such as one that `longca merge FOLDER {self.folder}` made"
-            raise BadInput(f"{self.folder} holds a packed journal ({packed[0]}), which no run can add to; {advice}.")
+        for packed in (packed_file(self.folder / name) for name in (RESULTS, MASKS)):
+            if packed.exists():
+                advice = f"give another folder, such as one that `longca merge FOLDER {self.folder}` made"
+                raise BadInput(f"{self.folder} holds a packed journal ({packed.name}), which no run can add to; {advice}.")
         with ExitStack() as opened:  # closes everything where the journal is refused
             self._lock = -1
             opened.callback(lambda: os.close(self._lock) if self._lock >= 0 else None)

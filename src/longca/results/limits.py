@@ -7,11 +7,12 @@ head into the rows of a tile: a tile of 128 rows holds 128 / (Hq / Hkv) tokens o
 from __future__ import annotations
 
 import numpy as np
+from msgspec.structs import replace
 
 from longca.masks.bands import Bands
 from longca.masks.tiles import per_row_tile
-from longca.results.reading import Results
 from longca.results.problem import Pass
+from longca.results.reading import Results
 from longca.results.record import Record
 
 TILE_ROWS, TILE_KEYS, BACKWARD_ROWS = 128, 128, 64
@@ -64,8 +65,7 @@ class Limits:
         return None if dense is None or share is None else dense * share
 
     def _group(self, record: Record) -> Group:
-        shape = (record.problem.heads_q, record.problem.heads_kv, record.problem.head_dim, record.problem.head_dim_v, record.problem.dtype, record.problem.softcap, record.problem.sinks)
-        return self._results.environment(record).name, record.problem.pass_, *shape, record.problem.deterministic
+        return self._results.environment(record).name, record.problem.pass_, replace(record.problem.operator, scale=0.0)
 
     def _share(self, record: Record) -> float | None:
         rows = tile_rows(record.problem.pass_, record.problem.heads_q, record.problem.heads_kv)
@@ -85,4 +85,4 @@ class Limits:
 
 def is_limited(record: Record) -> bool:
     """Whether a record is one kernel's time on one device."""
-    return record.ok and record.problem.pass_ in LIMITED and record.problem.ranks is None
+    return record.ok and record.problem.pass_ in LIMITED and record.split is None

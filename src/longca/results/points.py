@@ -48,8 +48,8 @@ def _range(field: str) -> Callable[[Record], tuple[float, float]]:
     return lambda record: (getattr(record, field),) * 2
 
 
-SPEED = Measure("TFLOP/s", attrgetter("tflops"), _speeds)
-TIME = Measure("ms", attrgetter("ms.median"), lambda record: (record.times.p20, record.times.p80))
+SPEED = Measure("TFLOP/s", attrgetter("times.tflops"), _speeds)
+TIME = Measure("ms", attrgetter("times.median"), lambda record: (record.times.p20, record.times.p80))
 MEMORY = Measure("GiB", _above_zero("peak_gib"), join=max)
 PLANNING = Measure("ms", _above_zero("plan_ms"), join=max)
 COMPILING = Measure("ms", _above_zero("compile_ms"), join=max)
@@ -108,7 +108,7 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
     return dict(groups)
 
 
-def by_pass(items: Iterable[Item], pass_of: Callable[[Item], Pass] = attrgetter("record.pass_")) -> dict[Pass, list[Item]]:
+def by_pass(items: Iterable[Item], pass_of: Callable[[Item], Pass] = attrgetter("record.problem.pass_")) -> dict[Pass, list[Item]]:
     """Rows, or whatever has a pass, by pass: forward first."""
     groups = grouped(items, pass_of)
     return {pass_: groups[pass_] for pass_ in Pass if pass_ in groups}

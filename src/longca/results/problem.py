@@ -6,7 +6,6 @@ Kernels and methods are compared on equal problems.
 from __future__ import annotations
 
 from enum import StrEnum
-from functools import lru_cache
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
@@ -160,7 +159,9 @@ class Split(Struct, frozen=True, omit_defaults=True):
 
     method: str
     grid: str
-    options: Annotated[str, Meta(pattern=r"^([^=,]+=-?\d{1,18}(,|$))*$")] = ""  # of the method, where they differ from its defaults: stages=4
+    options: Annotated[str, Meta(pattern=r"^([^=,]+=-?\d{1,18}(,|$))*$")] = (
+        ""  # of the method, where they differ from its defaults: stages=4
+    )
 
     @property
     def shape(self) -> str:

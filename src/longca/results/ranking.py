@@ -58,7 +58,7 @@ def _of_record(record: Record) -> Figure:
     times = record.times
     # the spread of a simulated time is the error of the model, which is alike for all methods, and no noise
     p20, p80 = (times.median, times.median) if record.simulated else (times.p20, times.p80)
-    return Figure(times.median, p20, p80, record.speed, record.mfu, record.peak_gib, (record,))
+    return Figure(times.median, p20, p80, record.speed, times.mfu, record.peak_gib, (record,))
 
 
 def together(parts: Sequence[Figure]) -> Figure:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Annotated
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from longca.results.problem import Natural, NotNegative, Problem, Size, Split
 
@@ -38,6 +39,7 @@ class Status(StrEnum):
     DOUBTFUL = "doubtful"  # given by readers to an `ok` record that contradicts itself; never written by a run
 
 
+OK, WRONG = Status.OK, Status.WRONG
 AT_FAULT = (Status.WRONG, Status.ERROR, Status.INVALID, Status.TIMEOUT, Status.DOUBTFUL)  # what the end of a run points out
 RETRIED = frozenset({*AT_FAULT, Status.OOM, Status.UNAVAILABLE})  # by `--retry failed`
 NEVER_RAN = frozenset({Status.UNSUPPORTED, Status.UNAVAILABLE, Status.SKIPPED})
@@ -168,6 +170,12 @@ class Record(Outcome, kw_only=True):
     @property
     def ok(self) -> bool:
         return self.status is Status.OK
+
+    @property
+    def measured(self) -> Problem:
+        """The problem with its drawn parameters, however its mask was asked for: together with the mask's digest, what was measured."""
+        params = tuple(sorted(self.built.params.items()))
+        return replace(self.problem, params=params, documents=None, distribution=None, packing=None)
 
     @property
     def times(self) -> Times:

@@ -10,7 +10,8 @@ from longca.results.problem import Problem
 from longca.results.record import BuiltMask, Energy, Memory, RankFigures, Times
 
 Fields = dict[str, Any]
-RENAMED = {BuiltMask: {"digest": "mask_digest"}, Memory: {"ranks": "peak_gib_ranks"}}
+SCHEMA = 2
+RENAMED: dict[Any, dict[str, str]] = {BuiltMask: {"digest": "mask_digest"}, Memory: {"ranks": "peak_gib_ranks"}}
 KEPT = (
     *("key", "env", "level", "kernel", "asked", "status", "reason", "variant", "backward_kind", "chose", "grad", "check", "versions"),
     *("simulated", "build_ms", "plan_ms", "compile_ms"),

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from longca.results.metrics import median
 from longca.results.naming import Contest, Row, contests
 from longca.results.points import grouped
-from longca.results.ranking import entries, rank
 from longca.results.problem import TENSORS, Pass
+from longca.results.ranking import entries, rank
 from longca.results.record import OK, WRONG
 
 
@@ -41,7 +41,7 @@ def counted(rows: Iterable[Row]) -> list[Row]:
 
 
 def peak_known(rows: Iterable[Row]) -> bool:
-    return any(row.record.mfu is not None for row in rows)
+    return any(row.record.timed and row.record.timed.mfu is not None for row in rows)
 
 
 def fastest_speeds(rows: Iterable[Row]) -> dict[Contest, float]:
@@ -63,7 +63,7 @@ def best_share(rows: Sequence[Row], fastest: Mapping[Contest, float] | None) -> 
     values: dict[Contest, list[float]] = {}
     for row in rows:
         if row.record.status is OK and row.same is None:
-            value = row.record.mfu if fastest is None else row.record.speed / fastest[row.contest._replace(seqlen=0)]
+            value = row.record.times.mfu if fastest is None else row.record.speed / fastest[row.contest._replace(seqlen=0)]
             if value is not None:
                 values.setdefault(row.contest, []).append(value)
     return max((Share(median(own), contest.seqlen) for contest, own in values.items()), key=lambda share: share.value, default=None)

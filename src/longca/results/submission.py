@@ -17,6 +17,7 @@ from longca.results import files
 from longca.results.host_names import REMOVED
 from longca.results.journal import CannotWrite, Journal
 from longca.results.merge import pack
+from longca.results.packing import read_bytes
 from longca.results.private_text import Cleaner, PrivateText
 from longca.results.publishable import problems
 from longca.results.reading import history, read
@@ -123,10 +124,9 @@ def _all_texts(folder: Path) -> Iterator[tuple[str, str, str]]:
         for field, value in environment.items():
             yield from ((files.ENVIRONMENTS, field, text) for text in _texts_of(field, value))
     for file in (files.RESULTS, files.MASKS):
-        for block in files.read_blocks(folder / file):
-            for line in msgspec.json.Decoder().decode_lines(block):
-                for field, value in line.items():
-                    yield from ((file, field, text) for text in _texts_of(field, value))
+        for line in msgspec.json.Decoder().decode_lines(read_bytes(folder / file)):
+            for field, value in line.items():
+                yield from ((file, field, text) for text in _texts_of(field, value))
 
 
 def _texts_of(field: str, value: Any) -> Iterator[str]:

@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from longca.results.naming import Contest, Row, contests
 from longca.results.points import grouped
-from longca.results.ranking import PRACTICAL, Entry, Ranking, Standing, entries, rank, rank_rows
 from longca.results.problem import Pass
+from longca.results.ranking import PRACTICAL, Entry, Ranking, Standing, entries, rank, rank_rows
 from longca.results.record import OK, Record, Status
 from longca.results.statuses import WORDS
 from longca.results.tables import SpeedUnit, Table, speed_unit
@@ -165,7 +165,7 @@ def counts(records: Iterable[Record]) -> str:
 
 def host_bound_note(records: Iterable[Record]) -> str:
     """A sentence on times in which the host may be included; empty where there are none."""
-    timed = [record.host_bound for record in records if record.status is Status.OK]
+    timed = [record.times.host_bound for record in records if record.ok]
     if not (bound := sum(map(bool, timed))):
         return ""
     verb = "is" if bound == 1 else "are"

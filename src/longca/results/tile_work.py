@@ -33,7 +33,11 @@ class TileWork:
         work = 0.0
         for part in record.problem.pass_.parts:
             rows = tile_rows(part, record.problem.heads_q, record.problem.heads_kv)
-            work += flops_of(1, record.problem.head_dim, record.problem.head_dim_v, part) * visible / self._share_of_digest(record.built.digest, rows)
+            work += (
+                flops_of(1, record.problem.head_dim, record.problem.head_dim_v, part)
+                * visible
+                / self._share_of_digest(record.built.digest, rows)
+            )
         return work
 
     def of_mask(self, mask: AnyMask, case: Case, pass_: Pass) -> float:

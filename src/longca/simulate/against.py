@@ -8,7 +8,6 @@ from statistics import median
 from typing import NamedTuple
 
 from longca.errors import BadInput, Refused
-from longca.kernels.base import Case
 from longca.masks import Mask
 from longca.parallel import options, registry
 from longca.parallel.method import Plan
@@ -52,8 +51,7 @@ def recorded(results: Results, records: Sequence[Record]) -> Iterator[tuple[Reco
     """Each record with the programs of its ranks, where they can be recorded."""
     known = dict[tuple[object, ...], Programs]()
     for record in records:
-        split = (record.method, record.grid, record.problem.ranks, record.options, record.asked, record.grad)
-        key = (*split, record.built.digest, record.problem.heads_q, record.problem.heads_kv, record.problem.head_dim, record.problem.head_dim_v, record.problem.dtype)
+        key = record.split, record.asked, record.grad, record.built.digest, record.problem.every_pass, record.problem.ranks
         if key not in known:
             plan = _plan(record, results)
             if plan is None:
@@ -65,15 +63,14 @@ def recorded(results: Results, records: Sequence[Record]) -> Iterator[tuple[Reco
 
 def _plan(record: Record, results: Results) -> Plan | None:
     entry = results.masks.get((record.built.digest, record.problem.mask))
-    if entry is None or entry.bands is None or record.method not in registry.names():
+    split = record.split
+    if entry is None or entry.bands is None or split is None or split.method not in registry.names():
         return None
     mask = Mask.of(entry.seqlen_q, entry.seqlen_k, entry.bands, documents=entry.documents)
-    shape = (record.problem.heads_q, record.problem.heads_kv, record.problem.head_dim, record.problem.head_dim_v, record.problem.dtype)
-    environment = results.environment(record)
-    case = Case(mask.seqlen_q, mask.seqlen_k, *shape, "cpu" if environment.on_cpu else "cuda", backward=record.grad)
+    case = record.problem.case(mask, "cpu" if results.environment(record).on_cpu else "cuda", record.grad)
     try:
-        split = (record.problem.ranks or 1, record.grid or "", record.asked)
-        return registry.plan(record.method, mask, case, *split, options=options.parse(record.options or ""))
+        ranks = record.problem.ranks
+        return registry.plan(split.method, mask, case, ranks, split.grid, record.asked, options=options.parse(split.options))
     except Refused:
         return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from longca.bench.plan.cell import Cell
+from longca.results.problem import Problem
 from longca.results.tables import format_figure
 from longca.simulate.predict import Prediction
 from longca.simulate.run import Simulated
@@ -19,11 +20,10 @@ def contests(results: Sequence[Simulated]) -> list[list[Simulated]]:
 
     Of results that take as long as the fastest, the one that needs the least memory is first.
     """
-    together: dict[tuple[object, ...], list[Simulated]] = {}
+    together: dict[Problem, list[Simulated]] = {}
     for result in results:
         if result.prediction is not None and result.cell.split is not None:
-            key = (result.cell.problem, result.cell.problem.pass_, result.cell.problem.ranks)
-            together.setdefault(key, []).append(result)
+            together.setdefault(result.cell.problem, []).append(result)
     return [_ordered(group) for group in together.values()]
 
 

@@ -17,8 +17,8 @@ from longca.masks import Mask
 from longca.parallel.cuts import TILE, tiles_touched
 from longca.results.files import TRANSFERS
 from longca.results.metrics import flops_of
-from longca.results.reading import Results, read_all
 from longca.results.problem import Pass
+from longca.results.reading import Results, read_all
 from longca.results.record import Record
 from longca.simulate.against import measured, recorded
 from longca.simulate.cluster import Cluster, Compute, Links
@@ -114,7 +114,15 @@ def _fastest(records: Iterable[Record]) -> list[Record]:
     """Of each mask, length and shape the fastest record: methods run the kernel that is best for a mask."""
     best: dict[tuple[object, ...], Record] = {}
     for record in records:
-        key = (record.built.digest, record.problem.seqlen, record.problem.heads_q, record.problem.heads_kv, record.problem.head_dim, record.problem.head_dim_v, record.problem.dtype)
+        key = (
+            record.built.digest,
+            record.problem.seqlen,
+            record.problem.heads_q,
+            record.problem.heads_kv,
+            record.problem.head_dim,
+            record.problem.head_dim_v,
+            record.problem.dtype,
+        )
         if key not in best or record.times.median < best[key].times.median:
             best[key] = record
     return list(best.values())
@@ -137,7 +145,9 @@ def _fit_pass(features: Sequence[tuple[Record, int]], pass_: Pass) -> tuple[floa
     work = np.array([flops_of(pairs * r.problem.heads_q, r.problem.head_dim, r.problem.head_dim_v, pass_) for r, pairs in features], float)
     columns = [work / 1e12]
     if pass_ is Pass.BWD:
-        columns.append(np.array([backward_bytes(r.built.seqlen_q or r.problem.seqlen, r.problem.heads_q, r.problem.head_dim, r.problem.dtype) / 1e9 for r, _ in features]))
+        columns.append(
+            np.array([backward_bytes(r.built.seqlen_q, r.problem.heads_q, r.problem.head_dim, r.problem.dtype) / 1e9 for r, _ in features])
+        )
     matrix = np.stack(columns, 1) / seconds[:, None]
     solution, *_ = np.linalg.lstsq(matrix, np.ones(len(seconds)), rcond=None)
     if len(solution) > 1 and solution[1] <= 0:  # rows cost nothing that can be told from the tiles
@@ -165,7 +175,7 @@ def _fit_cores(results: Results, cluster: Cluster) -> tuple[Cluster, list[Fit]]:
     """Returns how many cores the ranks have, from one to those of the machine: the number with median error 0 in records on the fewest
     ranks. Busy cores share memory and clocks, so it is smaller than their count."""
     records = measured(results)
-    fewest = min((record.problem.ranks or 1 for record in records), default=0)
+    fewest = min((record.problem.ranks for record in records), default=0)
     chosen = list(recorded(results, [record for record in records if record.problem.ranks == fewest]))
     if len(chosen) < FEWEST:
         return cluster, []

@@ -20,7 +20,7 @@ from longca.errors import BadInput, Refused
 from longca.parallel.grid import Grid
 from longca.results.journal import Journal
 from longca.results.metrics import GIB, peak
-from longca.results.record import Environment, Outcome, Record, Status, Times
+from longca.results.record import Environment, Memory, Outcome, RankFigures, Record, Status, Times
 from longca.simulate.cluster import Cluster
 from longca.simulate.forked import MANY_RANKS, cores, map_forked
 from longca.simulate.predict import Prediction, predict
@@ -76,8 +76,8 @@ def _refuse_dtypes(request: Request, cluster: Cluster) -> None:
 
 def _length(job: Job) -> int:
     """About how long a job takes beside others: a rank has an event or two for each rank of its ring."""
-    split = job[0][0].split
-    return 0 if split is None else split.ranks * Grid.parse(split.grid).ring
+    cell = job[0][0]
+    return 0 if cell.split is None else cell.problem.ranks * Grid.parse(cell.split.grid).ring
 
 
 def simulate_job(job: Job) -> list[Simulated]:

@@ -55,7 +55,15 @@ def rows(request: Request) -> Iterator[Row]:
 
 def _names(cell: Cell) -> tuple[str, str, str, int, str, int, str]:
     assert cell.split is not None
-    return cell.split.method, cell.split.grid, cell.split.options, cell.problem.ranks, cell.problem.mask_title, cell.problem.seqlen, cell.problem.pass_.value
+    return (
+        cell.split.method,
+        cell.split.grid,
+        cell.split.options,
+        cell.problem.ranks,
+        cell.problem.mask_title,
+        cell.problem.seqlen,
+        cell.problem.pass_.value,
+    )
 
 
 def _row(cell: Cell, programs: Programs, per_node: int) -> Row:

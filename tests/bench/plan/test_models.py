@@ -47,7 +47,7 @@ def test_a_suite_hands_them_to_its_cells_and_cases() -> None:
         case = cell.case(cell.build_mask())
         assert (case.softcap, case.sinks, case.scale) == (30.0, True, 0.2)
     assert "softcap = 30.0\nsinks = true\nscale = 0.2\n" in to_toml(suite)
-    with pytest.raises(BadInput, match="softcap must be a number of 0 or more, not -1"):
+    with pytest.raises(BadInput, match=r"Expected `float` >= 0.0 - at `\$.softcap`"):
         check(suite.changed(softcap=-1.0))
 
 

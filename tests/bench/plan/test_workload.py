@@ -46,30 +46,29 @@ EXAMPLE = '{"mask": "causal_document", "documents": [353, 7839]}'
 WRONG = [
     (
         "{",
-        f"FILE line 1 is not JSON: it ends too early, as if a brace, a bracket or a quotation mark were missing; "
-        f"write an object such as {EXAMPLE}.",
+        f"FILE line 1 is not JSON: Input data was truncated; write an object such as {EXAMPLE}.",
     ),
     ("[]", f"FILE line 1 must be an object with a mask, such as {EXAMPLE}."),
     ('{"seqlen": 8}', f"FILE line 1 must be an object with a mask, such as {EXAMPLE}."),
     ("", f"the workload FILE has no steps; write one JSON object per training step, such as {EXAMPLE}."),
     ('{"mask": "causl", "seqlen": 8}', "FILE line 1: unknown mask 'causl'; did you mean 'causal'?"),
-    ('{"mask": 5, "seqlen": 8}', "FILE line 1: mask must be a text, not 5."),
+    ('{"mask": 5, "seqlen": 8}', "FILE line 1: Expected `str`, got `int` - at `$.mask`."),
     ('{"mask": "causal"}', "FILE line 1 needs a seqlen of 1 or more, or documents."),
-    ('{"mask": "causal", "seqlen": 0}', "FILE line 1: seqlen must be a whole number of 1 or more, not 0."),
+    ('{"mask": "causal", "seqlen": 0}', "FILE line 1: Expected `int` >= 1 - at `$.seqlen`."),
     (
         '{"mask": "causal", "seqlen": 8, "lengths": [8]}',
         "unknown setting in FILE line 1: 'lengths'; known are: mask, seqlen, documents, params, seed.",
     ),
-    ('{"mask": "full_document", "documents": [3, 0]}', "FILE line 1: documents[1] must be a whole number of 1 or more, not 0."),
+    ('{"mask": "full_document", "documents": [3, 0]}', "FILE line 1: Expected `int` >= 1 - at `$.documents[1]`."),
     (
         '{"mask": "full_document", "documents": []}',
         "FILE line 1: documents must be a list of lengths of 1 or more, not []; without the field they are drawn.",
     ),
-    ('{"mask": "full_document", "seqlen": 8, "documents": null}', "FILE line 1: documents must be a list, not null."),
-    ('{"mask": "causal", "seqlen": 8, "params": [1]}', "FILE line 1: params must be a table, not [1]."),
+    ('{"mask": "full_document", "seqlen": 8, "documents": null}', "FILE line 1: Expected `array`, got `null` - at `$.documents`."),
+    ('{"mask": "causal", "seqlen": 8, "params": [1]}', "FILE line 1: Expected `object`, got `array` - at `$.params`."),
     ('{"mask": "causal", "seqlen": 8, "params": {"w": 1}}', "FILE line 1: causal has no parameter 'w'; it has none."),
-    ('{"mask": "causal", "seqlen": 8, "seed": "a"}', 'FILE line 1: seed must be a whole number, not "a".'),
-    ('{"mask": "causal", "seqlen": 8, "seed": -1}', "FILE line 1: seed must be a whole number of 0 or more, not -1."),
+    ('{"mask": "causal", "seqlen": 8, "seed": "a"}', "FILE line 1: Expected `int`, got `str` - at `$.seed`."),
+    ('{"mask": "causal", "seqlen": 8, "seed": -1}', "FILE line 1: Expected `int` >= 0 - at `$.seed`."),
     (
         '{"mask": "causal", "seqlen": 8, "documents": [8]}',
         "FILE line 1: causal has no documents, so it takes no lengths, no distribution and no packing.",

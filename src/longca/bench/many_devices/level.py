@@ -15,7 +15,7 @@ from longca.bench.many_devices.plan import plan_of
 from longca.bench.many_devices.plugins import load_carefully
 from longca.bench.many_devices.ranks import Ranks
 from longca.bench.plan.catalogue import Catalogue, Entry
-from longca.bench.plan.cell import Cell, Split
+from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import Planned, make_cells, mask_of
 from longca.bench.plan.suite import Suite
 from longca.bench.plan.versions import kernel_versions, method_versions
@@ -26,6 +26,7 @@ from longca.kernels import registry as kernels
 from longca.masks import AnyMask
 from longca.parallel import joining, registry
 from longca.parallel.grid import Grid
+from longca.results.problem import Split
 from longca.text import parse_list, parse_size
 
 

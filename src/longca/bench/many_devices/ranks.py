@@ -29,7 +29,7 @@ from longca.processes.pool import Pool
 from longca.processes.ranks import RankFailed
 from longca.results.metrics import GIB, imbalance
 from longca.results.problem import Pass
-from longca.results.record import Check, Outcome, Status
+from longca.results.record import Check, Memory, Outcome, RankFigures, Status
 from longca.text import short
 
 if TYPE_CHECKING:

@@ -215,5 +215,5 @@ def verify(
 def _finding(job: Job, found: Mapping[Pass, Outcome]) -> CpFinding:
     one, split = finding(job, found), job.cell.split
     assert split is not None
-    tried = (one.mask, one.seqlen, split.ranks, one.status, one.reason, one.errors)
+    tried = (one.mask, one.seqlen, job.cell.problem.ranks, one.status, one.reason, one.errors)
     return CpFinding(split.method, split.grid, job.cell.kernel, *tried, split.options)

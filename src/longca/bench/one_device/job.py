@@ -19,7 +19,7 @@ from longca.kernels.base import BYTES, Attention, Case, Kernel, Prepared, Yes
 from longca.masks import AnyMask
 from longca.results.metrics import GIB
 from longca.results.problem import Pass
-from longca.results.record import Check, Outcome, Status
+from longca.results.record import Check, Memory, Outcome, Status
 from longca.text import format_memory, plural, short
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def run(job: WorkerJob, session: Session) -> Iterator[Chosen | Answer]:
     from longca.kernels.inputs import make
 
     with memory_for(INPUTS):
-        calls = Calls(KernelSubject(kernel, attention, case), make(case, cell.problem.seed, kernel.layout), case, cell.seed)
+        calls = Calls(KernelSubject(kernel, attention, case), make(case, cell.problem.seed, kernel.layout), case, cell.problem.seed)
     expected, first_ms = Expected.of_kernel(reference, case, "lse" in check), {**first_ms, "tuning": tuning_ms}
     timer, timed = PassTimer(session, calls, mask, case, expected, prepared_bytes, first_ms, known), dict[Pass, Outcome]()
     for pass_ in (cell.problem.pass_ for cell in job.cells):

@@ -20,6 +20,7 @@ from longca.bench.run.outcomes import CellFailed, drop_frames
 from longca.errors import Refused
 from longca.kernels.base import Case
 from longca.masks import AnyMask
+from longca.results.problem import Problem
 from longca.results.record import Outcome, Status
 from longca.results.settings import ClockSettings
 

@@ -144,7 +144,7 @@ def verify(
 
 def subject(cell: Cell) -> Subject:
     """What trials are made of: a kernel in one shape and dtype."""
-    shape = msgspec.structs.asdict(cell)
+    shape = msgspec.structs.asdict(cell.problem)
     return cell.kernel, format_heads(shape), format_dims(shape), cell.problem.dtype
 
 

@@ -65,7 +65,9 @@ def estimates_s(planned: Iterable[Planned], suite: Suite) -> dict[str, float]:
         if cell.job not in seen:
             own += 0.1 + CHECK_CALLS * call
         if cell.problem.every_pass not in seen:
-            own += 0.1 + REFERENCE_WORK * cell.problem.seqlen**2 * cell.problem.heads_q * cell.problem.head_dim / flops_per_second(cell.device)
+            own += 0.1 + REFERENCE_WORK * cell.problem.seqlen**2 * cell.problem.heads_q * cell.problem.head_dim / flops_per_second(
+                cell.device
+            )
         seen |= {cell.job, cell.problem.every_pass, cell.kernel}
         seconds[entry.key] = own
     return seconds
@@ -104,7 +106,9 @@ def refuse_hopeless(planned: Sequence[Planned], limits: Limits, per_rank: bool =
     ranks = worst.problem.ranks if per_rank else 1
     fits, each = _longest(worst, limits.time_s, ranks), " per rank" if per_rank else ""
     advice = f"--seqlens up to {format_size(fits)}{each}" if fits else "fewer --heads"
-    tokens = f"{format_size(worst.problem.seqlen)} tokens" + (f" ({format_size(worst.seqlen // ranks)} per rank)" if per_rank else "")
+    tokens = f"{format_size(worst.problem.seqlen)} tokens" + (
+        f" ({format_size(worst.problem.seqlen // ranks)} per rank)" if per_rank else ""
+    )
     suite = ", the suite quick-cp" if worst.split else ""
     raise Refused(
         f"{worst.problem.mask} with {tokens} and {worst.problem.heads_q} heads takes about {format_duration(call_s(worst))} "

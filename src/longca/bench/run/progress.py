@@ -23,7 +23,7 @@ def result(record: Record) -> str:
         return f"{record.status}: {record.reason}"
     unit = speed_unit([record.speed])
     speed = f"{unit.text(record.speed, bool(record.noisy))} {unit.name}"
-    return f"{record.times.median:.4g} ms  {speed}{'  (host_bound)' if record.host_bound else ''}"
+    return f"{record.times.median:.4g} ms  {speed}{'  (host_bound)' if record.times.host_bound else ''}"
 
 
 def cell_names(record: Record, left: TimeLeft) -> tuple[str, str, str, str]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from msgspec.structs import replace
-
 from longca.bench.plan.cell import Cell
 from longca.bench.plan.cells import Planned
 from longca.bench.plan.jobs import Job
-from longca.results.problem import Pass
+from longca.results.problem import Problem
 from longca.results.record import Record
 from longca.text import format_size
 
@@ -44,7 +42,9 @@ class SlowKernels:
         """The shorter lengths at which the cell's kernel was slow, if it was so at each of the longest of them, and how many times."""
         lengths = self._ms.get(_any_length(cell).problem, {})
         own = _any_length(cell.job)
-        times = {n: by_kernel[own] / min(by_kernel.values()) for n, by_kernel in lengths.items() if n < cell.problem.seqlen and own in by_kernel}
+        times = {
+            n: by_kernel[own] / min(by_kernel.values()) for n, by_kernel in lengths.items() if n < cell.problem.seqlen and own in by_kernel
+        }
         longest = sorted(times)[-LENGTHS:]
         return {n: times[n] for n in longest if times[n] >= TIMES}
 

@@ -7,8 +7,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from msgspec.structs import replace
-
 from longca.bench.plan.cell import Cell
 from longca.results.problem import Pass
 from longca.results.record import NEVER_RAN, Record, Status

@@ -48,7 +48,7 @@ def memory(drawing: Drawing) -> Any:
 def _panel(row: Row) -> str:
     if row.is_pattern:
         return row.panel
-    return f"{ALL} ×{row.record.ranks}" if row.record.ranks else ALL
+    return f"{ALL} ×{row.record.problem.ranks}" if row.record.method else ALL
 
 
 def preparing(drawing: Drawing) -> Any:

@@ -54,7 +54,9 @@ def ends_of(measure: points.Measure) -> Callable[[Sequence[Row]], Ends | None]:
 
 LENGTH = Over(lambda row: row.record.problem.seqlen, lambda row: row.panel, "tokens", format_size)
 RATIO = Over(lambda row: row.ratio, lambda row: row.family, "share of visible blocks", "{:g}".format)
-RANKS = Over(lambda row: row.record.problem.ranks, lambda row: row.family, "ranks", str, lambda row: row.series)
+RANKS = Over(
+    lambda row: row.record.problem.ranks if row.record.method else None, lambda row: row.family, "ranks", str, lambda row: row.series
+)
 MASKS = Over(lambda row: row.panel, lambda row: "", "", str)  # each is named
 
 

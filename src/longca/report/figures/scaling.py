@@ -16,7 +16,7 @@ from longca.text import format_size
 def over_ranks(drawing: Drawing) -> Any:
     """Up to two panels for each mask: the longest of the lengths, and of the lengths per rank, that most numbers of ranks have."""
     panels: dict[str, list[Row]] = {}
-    for family, group in grouped([row for row in drawing.rows if row.record.problem.ranks], lambda row: row.family).items():
+    for family, group in grouped([row for row in drawing.rows if row.record.method], lambda row: row.family).items():
         for size, words in ((_in_all, "tokens"), (_on_each, "tokens per rank")):
             chosen = _most_ranks(group, size)
             if chosen:
@@ -30,7 +30,7 @@ def _in_all(row: Row) -> float:
 
 
 def _on_each(row: Row) -> float:
-    return row.record.problem.seqlen / (row.record.problem.ranks or 1)
+    return row.record.problem.seqlen / row.record.problem.ranks
 
 
 def _most_ranks(rows: Sequence[Row], size: Callable[[Row], float]) -> list[Row]:
