@@ -140,7 +140,7 @@ def _simulate(args: argparse.Namespace, name: str, cluster: Cluster) -> int:
     if args.trace or args.timeline:
         _write_timelines(args, results[0], watched)
     if args.out:
-        records = run.write(request, name, cluster, results, Path(args.out), lambda text: print(f"longca: {text}", file=sys.stderr))
+        records = run.write(request, name, cluster, results, Path(args.out))
         print(f"{len(records)} simulated records are in {args.out}.", file=sys.stderr)
     return 0 if answered else Refused.exit_code
 

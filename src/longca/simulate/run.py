@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -145,14 +145,12 @@ def planned(request: Request, name: str, cluster: Cluster) -> dict[Cell, Planned
     return {entry.cell: entry for entry in plan(request.cells(), f"simulated {name}", versions)}
 
 
-def write(
-    request: Request, name: str, cluster: Cluster, results: Sequence[Simulated], out: Path, say: Callable[[str], None] = lambda text: None
-) -> list[Record]:
+def write(request: Request, name: str, cluster: Cluster, results: Sequence[Simulated], out: Path) -> list[Record]:
     """Adds the records to a journal and returns them; what another model of this cluster wrote there before stays beside them."""
     entries, setting = planned(request, name, cluster), environment(cluster, request)
     label = fingerprint(replace(setting, date=None))[:10]
     records = []
-    with Journal(out, say) as journal:
+    with Journal(out) as journal:
         journal.add_environment(label, setting)
         for result in results:
             if entry := entries.get(result.cell):

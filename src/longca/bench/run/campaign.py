@@ -92,7 +92,7 @@ def measure(
         todo_jobs = jobs.make_jobs(todo, level.suite.limits.workers)
         left = TimeLeft(estimates_s(todo, level.suite), {entry.key: entry.cell for entry in todo})
         with show(len(todo), left) as watcher:
-            journal.say = executor.say = watcher.say
+            executor.say = watcher.say
             if journal.torn:
                 watcher.say(f"dropped a torn last line of {journal.torn} bytes; its cell is measured again.")
             if unknown:
