@@ -427,7 +427,7 @@ def test_a_trace_becomes_a_timeline(write: Write, browser: Browser, tmp_path: Pa
     folder = write("made", [make_record()])
     page = opened(browser, folder, tmp_path, "--trace", str(trace))
     spans = page.script("return DATA.timelines[0].spans")
-    assert spans == [[0, 0, 0, 1.0, 1.5, 0], [1, 1, 1, 0.25, 2.0, 1024]]
+    assert spans == [[0, "attention", HOSTILE, 1.0, 1.5, 0], [1, "transfer", "kv", 0.25, 2.0, 1024]]
     assert text(page, "#timelines h3") == "ring"
     page.script(PAINT)
     assert page.script("return drawn.get(document.querySelector('#timelines .plot')).getOption().yAxis[0].data") == ["rank 0", "rank 1"]
