@@ -12,7 +12,6 @@ from pathlib import Path
 from statistics import median
 
 from longca import masks
-from longca.report.terminal import fastest_in_short
 from longca.results.naming import Row, contests, rows
 from longca.results.ranking import ENOUGH_SAMPLES, Ranking, entries, rank, rank_rows
 from longca.results.reading import Results, read
@@ -55,8 +54,9 @@ def marked(speed: str, noisy: bool, samples: int) -> str:
 
 def fastest_of(ranking: Ranking) -> str:
     """The fastest kernel, how many more are as fast, and its speed."""
-    best = ranking.equals[0]
-    return f"{fastest_in_short(ranking)} {marked(format_figure(best.tflops), best.noisy, best.samples)}"
+    best, *others = ranking.equals
+    more = f", {len(others)} more" if others else ""
+    return f"{best.line}{more} {marked(format_figure(best.tflops), best.noisy, best.samples)}"
 
 
 def fastest(name: str, lengths: Sequence[int]) -> str:

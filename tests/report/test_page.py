@@ -12,7 +12,6 @@ import pytest
 from longca import masks
 from longca.cli import main
 from longca.kernels.block_selection import Heads, from_seed
-from longca.report.encoding import embed
 from longca.report.page_data import page_data
 from longca.results import naming
 from longca.results.merge import pack
@@ -280,10 +279,6 @@ def test_10000_records_load_in_three_seconds(write: Write, browser: Browser, tmp
         times.append(ready_after(page))
     assert page.complaints() == []
     assert min(times) < 3000
-
-
-def test_data_cannot_leave_its_script_element() -> None:
-    assert embed({"a": "</script><!--&\u2028"}) == '{"a":"\\u003c/script\\u003e\\u003c!--\\u0026\\u2028"}'
 
 
 def test_a_page_that_cannot_be_written_is_a_sentence(write: Write, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

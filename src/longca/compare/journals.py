@@ -158,6 +158,9 @@ def _side(record: Record) -> dict[str, Any]:
 
 def _fields(record: Record) -> dict[str, Any]:
     """What a record measures, without what came out."""
-    problem: dict[str, Any] = to_builtins(replace(record.measured, params=())) | {"params": record.built.params, "mask_digest": record.built.digest}
+    problem: dict[str, Any] = to_builtins(replace(record.measured, params=())) | {
+        "params": record.built.params,
+        "mask_digest": record.built.digest,
+    }
     split = to_builtins(record.split) if record.split else {}
     return problem | split | {"level": record.level, "asked": record.asked, "grad": record.grad, "simulated": record.simulated}

@@ -10,9 +10,7 @@ import msgspec
 from longca import __version__
 from longca.compare.changes import changes
 from longca.compare.verdicts import Verdict
-from longca.report.encoding import column, rounded
 from longca.report.looks import SIMULATED, base_of, line_groups, numbers
-from longca.report.page_cells import PageCell, encoded, record_numbers
 from longca.report.page_settings import STATES, setting_data
 from longca.report.pictures import Pictures
 from longca.report.timelines import Timeline
@@ -26,14 +24,13 @@ from longca.results.problem import Pass
 from longca.results.ranking import NOISE_EXPLAINS, PRACTICAL
 from longca.results.reading import Results
 from longca.results.record import NEVER_RAN, Environment, Record
-from longca.results.reproduce import Commands
+from longca.results.reproduce import command
 from longca.results.statuses import WORDS
 from longca.results.summary import counts
 from longca.text import format_extras, format_heads, printable
 
 PASS_WORDS = {Pass.FWD: "forward", Pass.BWD: "backward", Pass.BOTH: "forward and backward"}
 LEFT_OUT = ("schema", "key", "torch", "commit")  # of no use to a reader, or shown with the environment
-COMMAND_PARTS = 5
 CHANGED = (Verdict.BROKEN, Verdict.SLOWER, Verdict.FASTER, Verdict.MENDED)
 MOST_CHANGES = 200  # cells that are listed; the rest is counted
 
@@ -43,13 +40,12 @@ def page_data(
 ) -> dict[str, Any]:
     """The data of the page; records are known by their number."""
     groups = grouped(rows, lambda row: row.setting)
-    records, limits = record_numbers(results.records), Limits(results)
-    settings, cells, pictures = list[dict[str, Any]](), list[PageCell](), Pictures(results.masks)
-    for number, group in enumerate(groups.values()):
+    records = {record.key: number for number, record in enumerate(results.records)}
+    limits = Limits(results)
+    settings, pictures = list[dict[str, Any]](), Pictures(results.masks)
+    for group in groups.values():
         place = "rank" if results.environment(group[0].record).on_cpu else "GPU"
-        data, own = setting_data(number, group, rows, limits, records, pictures.numbers(group), place)
-        settings.append(data)
-        cells += own
+        settings.append(setting_data(group, rows, limits, records, pictures.numbers(group), place))
     return {
         "title": title,
         "count": len(rows),
@@ -61,15 +57,14 @@ def page_data(
         "passes": list(PASS_WORDS.items()),
         "steps": STEPS,
         "fields": _fields(results),
-        "names": [[name, *column(values)] for name, values in _names(results, rows).items()],
+        "names": _names(results, rows),
         "looks": _looks(rows),
         "settings": settings,
         "start": _start(groups, rows),
-        "cells": encoded(cells),
         "changes": _changes(results, records),
         "environments": [_environment(name, environment) for name, environment in results.environments.items()],
         "pictures": pictures.drawn,
-        "timelines": [timeline.data for timeline in timelines],
+        "timelines": list(timelines),
     }
 
 
@@ -79,7 +74,7 @@ def _start(groups: dict[Setting, list[Row]], rows: Sequence[Row]) -> int:
     return sizes.index(max(sizes)) if sizes else 0
 
 
-def _changes(results: Results, records: dict[int, int]) -> dict[str, Any]:
+def _changes(results: Results, records: dict[str, int]) -> dict[str, Any]:
     """How many cells got which verdict, and those that changed: [verdict, record, time before, ratio of times, why, versions]."""
     found = changes(results)
     listed = [cell for cell in found if cell.verdict in CHANGED]
@@ -88,9 +83,9 @@ def _changes(results: Results, records: dict[int, int]) -> dict[str, Any]:
         "cells": [
             [
                 cell.verdict.lower(),
-                records[id(cell.after)],
-                rounded(cell.before.times.median) if cell.before.ok else None,
-                None if cell.ratio is None else rounded(cell.ratio.value),
+                records[cell.after.key],
+                cell.before.times.median if cell.before.ok else None,
+                None if cell.ratio is None else cell.ratio.value,
                 printable(cell.why),
                 _versions(cell.before),
                 _versions(cell.after),
@@ -105,26 +100,23 @@ def _versions(record: Record) -> str:
     return ", ".join(f"{name} {version}" for name, version in (record.versions or {}).items())
 
 
-def _fields(results: Results) -> list[list[Any]]:
+def _fields(results: Results) -> list[tuple[str, list[Any]]]:
     """The fields of all records as columns, without those that are None in all of them."""
-    fields = [[name, *column(values)] for name, values in columns(results).items() if name not in LEFT_OUT]
-    return [field for field in fields if field[1] != [None]]
+    table = columns(results).items()
+    return [(name, own) for name, own in table if name not in LEFT_OUT and any(value is not None for value in own)]
 
 
-def _names(results: Results, rows: Sequence[Row]) -> dict[str, list[Any]]:
-    """What names records on the page and is no field of theirs: line, mask, shape, and the command in parts that many records share."""
-    maker = Commands(results.environments, results.masks)
-    commands = [maker.parts(row.record) or ("",) * COMMAND_PARTS for row in rows]
-    heads = {setting: _heads(setting) for setting in {row.setting for row in rows}}
+def _names(results: Results, rows: Sequence[Row]) -> list[tuple[str, list[Any]]]:
+    """What names records on the page and is no field of theirs, as columns: setting, line, mask, shape, and the command."""
     settings = {setting: number for number, setting in enumerate(dict.fromkeys(row.setting for row in rows))}
-    names: dict[str, list[Any]] = {
-        "setting": [settings[row.setting] for row in rows],
-        "line": [row.line for row in rows],
-        "panel": [row.panel for row in rows],
-        "same": [row.same for row in rows],
-        "heads": [heads[row.setting] for row in rows],
-    }
-    return names | {f"command{part}": [words[part] for words in commands] for part in range(COMMAND_PARTS)}
+    return [
+        ("setting", [settings[row.setting] for row in rows]),
+        ("line", [row.line for row in rows]),
+        ("panel", [row.panel for row in rows]),
+        ("same", [row.same for row in rows]),
+        ("heads", [_heads(row.setting) for row in rows]),
+        ("command", [command(row.record, results.environment(row.record), results.masks) for row in rows]),
+    ]
 
 
 def _heads(setting: Setting) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
-from longca.report.encoding import rounded
 from longca.report.frames import Frame, frame_of
 from longca.report.looks import SIMULATED
 from longca.report.page_cells import NONE, Numbers, PageCell, cells_of, share_of_limit
@@ -29,13 +28,13 @@ STATES = list(Coverage)
 
 
 def setting_data(
-    number: int, rows: Sequence[Row], everything: Sequence[Row], limits: Limits, records: Numbers, pictures: Mapping[str, int], place: str
-) -> tuple[Data, list[PageCell]]:
-    """All sections of one setting, and its cells. `pictures` has numbers by the name of a mask; `place` is what a rank runs on."""
+    rows: Sequence[Row], everything: Sequence[Row], limits: Limits, records: Numbers, pictures: Mapping[str, int], place: str
+) -> Data:
+    """All sections of one setting. `pictures` has numbers by the name of a mask; `place` is what a rank runs on."""
     frame, found = frame_of(rows, place), answers(rows)
-    cells = cells_of(number, frame, found, limits, records)
+    cells = cells_of(frame, found, limits, records)
     panels = _in_order(grouped(rows, lambda row: frame.place(row)[0]), frame)
-    data = {
+    return {
         "title": rows[0].setting.title,
         "axis": frame.axis,
         "line": "method" if rows[0].record.method else "kernel",
@@ -51,8 +50,8 @@ def setting_data(
         "board": _board(found, cells, frame),
         "failures": _failures(panels),
         "dense": _dense(rows, everything, frame, records),
+        "cells": cells,
     }
-    return data, cells
 
 
 def _start(rows: Sequence[Row], frame: Frame) -> float | None:
@@ -65,7 +64,7 @@ def _start(rows: Sequence[Row], frame: Frame) -> float | None:
 def _peak(rows: Iterable[Row]) -> float | None:
     """TFLOP/s that the device can do at most; None where it is not known."""
     known = next((row.record for row in rows if row.record.ok and row.record.times.mfu), None)
-    return None if known is None or known.times.mfu is None else rounded(known.speed / known.times.mfu)
+    return None if known is None or known.times.mfu is None else known.speed / known.times.mfu
 
 
 def _suffix(rows: Iterable[Row]) -> str:
@@ -87,15 +86,15 @@ def _matrix_cell(answer: Answer, frame: Frame, limits: Limits, records: Numbers)
         "simulated": answer.contest.simulated,
         "fastest": [standing.line for standing in answer.ranking.equals],
         "noisy": any(standing.noisy for standing in answer.ranking.equals),
-        "tflops": rounded(best.tflops),
+        "tflops": best.tflops,
         "masks": len(over.figures),
-        "ends": list(map(rounded, over.speeds)),
+        "ends": over.speeds,
         "next": None if behind is None else behind.line,
-        "ahead": None if behind is None else rounded(1 / behind.against_best),
-        "limit": rounded(share_of_limit(over.nearest, limits)),
+        "ahead": None if behind is None else 1 / behind.against_best,
+        "limit": share_of_limit(over.nearest, limits),
         "ranked": len(answer.ranking.standings),
         "same": answer.first.same,
-        "records": [records[id(record)] for record in reversed(over.nearest.records)],
+        "records": [records[record.key] for record in reversed(over.nearest.records)],
         "colour": frame.line(answer.rows[best.line][0]),
     }
 
@@ -110,7 +109,7 @@ def _order(found: Iterable[Answer], frame: Frame) -> list[list[Any]]:
                 name = frame.line(answer.rows[line][0])
                 shares[name] = max(share, shares.get(name, 0.0))
             contests.append(shares)
-    return [[name, rounded(own.mean), list(map(rounded, own.curve))] for name, own in closeness(contests).items()]
+    return [[name, own.mean, own.curve] for name, own in closeness(contests).items()]
 
 
 def _board(found: Iterable[Answer], cells: Iterable[PageCell], frame: Frame) -> list[list[Any]]:
@@ -134,7 +133,7 @@ def _board(found: Iterable[Answer], cells: Iterable[PageCell], frame: Frame) -> 
         counted = [row for row in rows if row.same is None or row.record.status is not OK] or rows
         state = STATES.index(coverage([row.record for row in counted]))
         largest = worst.get((line, panel, pass_.value))
-        error = [rounded(largest.error), largest.tensor, largest.worst] if largest else [None, None, NONE]
+        error = [largest.error, largest.tensor, largest.worst] if largest else [None, None, NONE]
         board.append([line, panel, pass_, state, timed.get((line, panel, pass_.value), 0), len(places), *error])
     return board
 
@@ -180,7 +179,7 @@ def _dense(rows: Sequence[Row], everything: Sequence[Row], frame: Frame, records
         return []
     groups: Mapping[tuple[str, Pass], list[Row]] = grouped(rows, lambda row: (frame.place(row)[0], row.record.problem.pass_))
     return [
-        [panel, pass_, name, records[id(min(own, key=attrgetter("record.times.median")).record)]]
+        [panel, pass_, name, records[min(own, key=attrgetter("record.times.median")).record.key]]
         for (panel, pass_), group in groups.items()
         for name, own in dense_lines(group, everything, MOST_DENSE).items()
     ]

@@ -11,7 +11,6 @@ from longca import masks
 from longca.errors import LongcaError
 from longca.masks import AnyMask, Mask
 from longca.masks.draw import shades
-from longca.report.encoding import rounded
 from longca.results.naming import Row
 from longca.results.record import MaskEntry, Masks, Record
 
@@ -58,7 +57,7 @@ def _picture(record: Record, entry: MaskEntry) -> dict[str, Any]:
     params = ", ".join(f"{name}={value}" for name, value in record.built.params.items())
     mask = _rebuilt(record, entry)
     drawn = None if mask is None else _shades(mask)
-    return {"seqlen": entry.seqlen_k, "seed": record.problem.seed, "density": rounded(density), "params": params, "shades": drawn}
+    return {"seqlen": entry.seqlen_k, "seed": record.problem.seed, "density": density, "params": params, "shades": drawn}
 
 
 def _rebuilt(record: Record, entry: MaskEntry) -> AnyMask | None:

@@ -8,7 +8,7 @@ from longca.compare import standing
 from longca.results.dense import DenseTimes
 from longca.results.metrics import median
 from longca.results.naming import Contest, Row, contests, rows
-from longca.results.ranking import Ranking, Standing, rank_rows
+from longca.results.ranking import Standing, rank_rows
 from longca.results.reading import Results
 from longca.results.summary import failures
 from longca.results.tables import NOISY, SpeedUnit, Table, length_table, speed_unit
@@ -53,12 +53,6 @@ def contest_title(contest: Contest) -> str:
     """The setting, with ranks and the simulated cluster."""
     ranks = f", {contest.ranks} ranks, each" if contest.is_split else ""
     return contest.setting.title + ranks + (f", simulated on {contest.simulated}" if contest.simulated else "")
-
-
-def fastest_in_short(ranking: Ranking) -> str:
-    """The fastest kernel of a ranking that has one, and how many more are as fast: 'fa3, 2 more'."""
-    best, *others = ranking.equals
-    return f"{best.line}, {len(others)} more" if others else best.line
 
 
 def _winner(own: list[Row], dense: DenseTimes, unit: SpeedUnit) -> str:

@@ -17,8 +17,8 @@ from longca.errors import LongcaError
 from longca.kernels import registry
 from longca.kernels.base import Case, Yes
 from longca.masks.by_name import words_in
-from longca.results.problem import Operator, Pass, Problem, Split
-from longca.results.record import Environment, Environments, LevelName, Masks, Record, Status
+from longca.results.problem import Pass, Problem
+from longca.results.record import Environment, LevelName, Masks, Record, Status
 from longca.results.settings import SAMPLE_LENGTH, ClockSettings, Limits
 from longca.text import format_size, parse_size, shape_options
 
@@ -32,33 +32,22 @@ def command(record: Record, environment: Environment, masks: Masks, seeds: Seque
 
     Empty for a simulated record, which nobody measured, and where the given lengths are not known.
     """
-    return " ".join(part for part in Commands({record.env: environment}, masks).parts(record, seeds) if part)
-
-
-class Commands:
-    """The commands of many records, in a few parts that many of them share: what comes before, the kernel, the mask, the shape and the
-    passes, the conditions."""
-
-    def __init__(self, environments: Environments, masks: Masks) -> None:
-        self._environments, self._masks = environments, masks
-
-    def parts(self, record: Record, seeds: Sequence[int] = ()) -> tuple[str, ...]:
-        """The parts of a record's command, some of which may be empty; none where there is no command."""
-        if record.simulated:
-            return ()
-        environment, before, problem = self._environments.get(record.env) or Environment(), "", record.problem
-        if problem.documents is not None:
-            lengths = problem.documents or documents_of(record, self._masks)
-            if not lengths:  # a run would draw other lengths
-                return ()
-            step = {"mask": problem.mask, "seqlen": problem.seqlen, "seed": problem.seed, "params": dict(problem.params)}
-            workload = msgspec.json.encode(step | {"documents": lengths}).decode()
-            before, mask = f"echo {shlex.quote(workload)} > {STEP} &&", f"--workload {STEP}"
-        else:
-            mask = _mask_options(problem, seeds or (problem.seed,))
-        kernel = _kernel_options(record.asked, environment.threads, problem.ranks, record.split)
-        options = _operator_options(problem.operator, _passes(record))
-        return before, kernel, mask, options, _conditions(record, environment)
+    if record.simulated:
+        return ""
+    problem, threads, words = record.problem, environment.threads, _kernel_options(record)
+    before = f"OMP_NUM_THREADS={shlex.quote(str(threads))} " if threads else ""
+    if problem.documents is not None:
+        lengths = problem.documents or documents_of(record, masks)
+        if not lengths:  # a run would draw other lengths
+            return ""
+        step = {"mask": problem.mask, "seqlen": problem.seqlen, "seed": problem.seed, "params": dict(problem.params), "documents": lengths}
+        before = f"echo {shlex.quote(msgspec.json.encode(step).decode())} > {STEP} && {before}"
+        words += ["--workload", STEP]
+    else:
+        words += _mask_options(problem, seeds or (problem.seed,))
+    words += [*shape_options(asdict(problem)), "--passes", _passes(record)]
+    words += ["--deterministic"] if problem.deterministic else []
+    return before + shlex.join([*words, *_conditions(record, environment)])
 
 
 def documents_of(record: Record, masks: Masks) -> list[int] | None:
@@ -78,12 +67,13 @@ def plugins_of(record: Record, environment: Environment) -> list[str]:
     return own_masks + [f"FILE_WITH_{name}.py" for name in (*_foreign_kernel(record.kernel), *_foreign_method(record.method))]
 
 
-def _kernel_options(kernel: str, threads: str | int | None, ranks: int, split: Split | None) -> str:
-    prefix = f"OMP_NUM_THREADS={shlex.quote(str(threads))} " if threads else ""
-    words = ["--level", "cp", "--methods", split.method, "--nproc", str(ranks), "--grid", split.grid] if split else []
-    if split and (told := _all_options(split.method, ranks, split.options)):
-        words += ["--option", told]
-    return prefix + shlex.join(["longca", "run", *words, "--kernels", kernel])
+def _kernel_options(record: Record) -> list[str]:
+    words, split, ranks = ["longca", "run"], record.split, record.problem.ranks
+    if split:
+        words += ["--level", "cp", "--methods", split.method, "--nproc", str(ranks), "--grid", split.grid]
+        if told := _all_options(split.method, ranks, split.options):
+            words += ["--option", told]
+    return [*words, "--kernels", record.asked]
 
 
 def _all_options(method: str, ranks: int, options: str) -> str:
@@ -99,18 +89,13 @@ def _all_options(method: str, ranks: int, options: str) -> str:
     return ",".join(f"{name}={value}" for name, value in sorted((given | missing).items()))
 
 
-def _mask_options(problem: Problem, seeds: Sequence[int]) -> str:
+def _mask_options(problem: Problem, seeds: Sequence[int]) -> list[str]:
     chosen = ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else "")  # a number alone would be how many
     words = ["--masks", problem.mask, "--seqlens", format_size(problem.seqlen), "--seeds", chosen]
     words += [word for name, value in problem.params for word in ("--set", f"{name}={value}")]
     words += ["--distribution", problem.distribution] if problem.distribution else []
     words += ["--packing", problem.packing] if problem.packing else []
-    return shlex.join([*words, *(["--source", problem.source] if problem.source != "random" else [])])
-
-
-@lru_cache(maxsize=4096)
-def _operator_options(operator: Operator, passes: str) -> str:
-    return shlex.join([*shape_options(asdict(operator)), "--passes", passes, *(["--deterministic"] if operator.deterministic else [])])
+    return words + (["--source", problem.source] if problem.source != "random" else [])
 
 
 def _passes(record: Record) -> str:
@@ -118,18 +103,16 @@ def _passes(record: Record) -> str:
     return "fwd,bwd" if record.planned_grad and record.problem.pass_ is Pass.FWD else record.problem.pass_.value
 
 
-def _conditions(record: Record, environment: Environment) -> str:
-    """The options that do not depend on the record's shape. A kernel with quadratic memory runs long sequences only with --full."""
+def _conditions(record: Record, environment: Environment) -> list[str]:
+    """The options that do not depend on the record's shape. A kernel with quadratic memory runs on long sequences only with --full."""
     words = ["--device", "cpu"] if environment.on_cpu else []
     long = record.status is not Status.SKIPPED and record.problem.seqlen > _longest_quadratic(environment.limits.get("quadratic"))
     if long and _quadratic(record.asked, record.problem.mask):
         words.append("--full")
     words += _clock_options(environment)
-    words += [word for file in plugins_of(record, environment) for word in ("--plugin", file)]
-    return shlex.join(words)
+    return words + [word for file in plugins_of(record, environment) for word in ("--plugin", file)]
 
 
-@lru_cache(maxsize=1024)
 def _longest_quadratic(recorded: str | float | None) -> int:
     try:
         return parse_size(str(recorded or Limits().quadratic))
@@ -160,13 +143,11 @@ def _sample(mask: str) -> known_masks.AnyMask:
     return known_masks.build(mask, SAMPLE_LENGTH)
 
 
-@lru_cache(maxsize=1024)
 def _foreign_kernel(name: str) -> tuple[str, ...]:
     """The kernel's name if it does not come with LongCA."""
     return () if name in registry.classes() else (name,)
 
 
-@lru_cache(maxsize=1024)
 def _foreign_method(name: str | None) -> tuple[str, ...]:
     """The method's name if it does not come with LongCA."""
     from longca.parallel import registry as methods

@@ -29,7 +29,7 @@ class TimeLeft:
         self._lines = {key: replace(cell, seqlen=0, seed=0, documents=None) for key, cell in cells.items()}
         self._seeds: defaultdict[Cell, set[int]] = defaultdict(set)
         for key, cell in cells.items():
-            self._seeds[self._lines[key]].add(cell.seed)
+            self._seeds[self._lines[key]].add(cell.problem.seed)
         self._left: defaultdict[Cell, float] = defaultdict(float)  # seconds as estimated, of the same work at all lengths
         for key, estimate in self._estimates.items():
             self._left[self._lines[key]] += estimate

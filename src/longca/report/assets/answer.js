@@ -1,4 +1,3 @@
-"use strict";
 // The first screen: for each mask and length the fastest kernel, its speed, how far ahead it is, and its share of the limit.
 const tints = (limited) => [
   ["kernel", `fastest ${setting().line}`],

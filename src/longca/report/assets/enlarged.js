@@ -1,4 +1,3 @@
-"use strict";
 // One chart enlarged, with zoom, an image to download, and its numbers as a table.
 
 function panelTable(frame, panel) {

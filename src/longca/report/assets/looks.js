@@ -1,4 +1,3 @@
-"use strict";
 // One look for each kernel on the whole page: a colour, and a shape of its markers where a colour comes again.
 const COLOURS = 12;
 const SYMBOLS = ["circle", "rect", "triangle", "diamond"];

@@ -1,4 +1,3 @@
-"use strict";
 // Small multiples: a chart per mask with common axes, the legend of all of them, and one chart enlarged.
 const drawn = new Map(); // charts by the element they stand in
 const pending = new Map(); // options of charts that have not come into view

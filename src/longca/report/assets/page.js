@@ -1,4 +1,3 @@
-"use strict";
 // Puts the page together, and draws again what a change of the state touches.
 
 const themeNow = () => state.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
@@ -114,3 +113,7 @@ function start() {
 }
 
 start();
+
+// For the console of the browser, and for tests: a module keeps its names to itself.
+Object.assign(globalThis, { DATA, FIELDS, LOOKS, MEASURES, ALL, state, setState, setting, cellsNow, get, fieldsOf, fieldList, csvText, view });
+Object.assign(globalThis, { drawn, pending, paint, css, lookOf, orderedLines, showCell, showReceipts, spreadOf, watchOverflow });

@@ -98,12 +98,11 @@ def same_scale(panels: Sequence[Any]) -> None:
         axes.set_ylim(min(low for low, _ in ends), max(high for _, high in ends))
 
 
-def without(rows: Iterable[Row], shown: Iterable[str]) -> str:
-    """A sentence that names the lines which a figure has nothing of, and why."""
+def without(rows: Iterable[Row]) -> str:
+    """A sentence that names these lines, which a figure has nothing of, and why."""
     why: dict[str, set[str]] = {}
     for row in rows:
-        if row.line not in shown:
-            why.setdefault(row.line, set()).add(NOT_SHOWN[row.record.status])
+        why.setdefault(row.line, set()).add(NOT_SHOWN[row.record.status])
     named = [f"{line} ({', '.join(sorted(words))})" for line, words in sorted(why.items())]
     return f"Nothing to show of {', '.join(named)}." if named else ""
 
