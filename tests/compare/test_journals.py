@@ -19,7 +19,7 @@ from longca.results.ranking import PRACTICAL
 from longca.results.reading import read
 from longca.results.record import Record
 from longca.results.schema import decode_record
-from report.made import ENVIRONMENT, kernel, make_record
+from report.made import ENVIRONMENT, kernel, line, make_record
 
 
 def test_what_the_run_called_noisy_is_never_called_a_change(write: Write) -> None:
@@ -204,8 +204,8 @@ def both(write: Write) -> tuple[str, str]:
 def test_every_verdict_worst_first(write: Write) -> None:
     compared = compare(*both(write))
     assert [cell.verdict for cell in compared.cells] == ["BROKEN", "SLOWER", "UNCLEAR", "SAME", "FASTER", "MENDED", "UNMEASURED"]
-    assert [cell.before.seed for cell in compared.cells] == [4, 1, 3, 0, 2, 5, 6]
-    assert [record.seed for record in compared.only_before] == [7]
+    assert [cell.before.problem.seed for cell in compared.cells] == [4, 1, 3, 0, 2, 5, 6]
+    assert [record.problem.seed for record in compared.only_before] == [7]
     assert compared.only_after == []
 
 
@@ -336,7 +336,7 @@ def test_a_whole_number_of_seconds_is_the_same_setting_with_a_point(write: Write
 
 
 def typed(samples: Any = (1.0,), **fields: Any) -> Record:
-    return decode_record(json.dumps(make_record(samples, **fields)).encode())
+    return decode_record(line(make_record(samples, **fields)).encode())
 
 
 def test_rows_that_would_read_the_same_say_what_tells_them_apart() -> None:
@@ -371,7 +371,7 @@ def test_nothing_in_common(write: Write, capsys: pytest.CaptureFixture[str]) -> 
     [
         ("{oops", "line 2 is damaged: "),
         ('{"key": "x", "schema": 2, "time": 3}', "line 2 is damaged: "),
-        (json.dumps(make_record(STEADY, key="x", seqlen="8K")), "line 2 is damaged: Expected `int`, got `str` - at `$.seqlen`"),
+        (line(make_record(STEADY, key="x", seqlen="8K")).strip(), "line 2 is damaged: Expected `int`, got `str` - at `$.problem.seqlen`"),
         (json.dumps(make_record(STEADY, key="x") | {"tflops": None}), "line 2 is damaged: the status is ok, but the record has no tflops"),
     ],
 )
@@ -404,9 +404,9 @@ def test_a_fourfold_slowdown_on_a_busy_machine_is_slower(write: Write) -> None:
     a = write("a", [make_record(scattered, seed=seed, **doubt) for seed in range(3)])
     b = write("b", [make_record([factor * time for time in scattered], seed=seed, **doubt) for seed, factor in enumerate((4, 2, 1))])
     assert compare(a, b).busy
-    assert {cell.before.seed: cell.verdict for cell in compare(a, b).cells} == {0: "SLOWER", 1: "UNCLEAR", 2: "UNCLEAR"}
+    assert {cell.before.problem.seed: cell.verdict for cell in compare(a, b).cells} == {0: "SLOWER", 1: "UNCLEAR", 2: "UNCLEAR"}
     assert compare(a, b).fails()
-    assert {cell.before.seed: cell.verdict for cell in compare(b, a).cells} == {0: "FASTER", 1: "UNCLEAR", 2: "UNCLEAR"}
+    assert {cell.before.problem.seed: cell.verdict for cell in compare(b, a).cells} == {0: "FASTER", 1: "UNCLEAR", 2: "UNCLEAR"}
 
 
 @pytest.mark.parametrize("samples", [[4.0] * 3, [4.0]])
@@ -458,7 +458,7 @@ def test_a_request_that_runs_another_variant_now_is_compared(write: Write) -> No
     compared = compare(write("a", before), write("b", after))
     assert [(cell.before.label, cell.after.label) for cell in compared.cells] == [("fa4:bands", "fa4:native")]
     assert [record.label for record in compared.only_before] == ["fa4:varlen"]
-    assert [record.mask for record in compared.only_after] == ["full"]
+    assert [record.problem.mask for record in compared.only_after] == ["full"]
 
 
 PAPER = Path(__file__).parents[2] / "results" / "h200" / "paper-kernel"
@@ -469,7 +469,7 @@ def test_a_shipped_journal_matches_a_run_that_asked_by_bare_names() -> None:
     everything = read(PAPER).records
     chosen: dict[tuple[Any, ...], Record] = {}
     for record in everything:
-        place = (record.kernel, record.mask, record.mask_digest, record.seqlen, record.pass_)
+        place = (record.kernel, record.problem.mask, record.built.digest, record.problem.seqlen, record.problem.pass_)
         if place not in chosen or (record.ok and (not chosen[place].ok or record.times.median < chosen[place].times.median)):
             chosen[place] = record
     bare = [replace(record, asked=record.kernel) for record in chosen.values()]

@@ -20,8 +20,8 @@ from longca.recommend.shipped import load
 from longca.recommend.table import NO_RECORD, table
 from longca.recommend.unmeasured import sample_mask
 from longca.results.naming import contests, rows
-from longca.results.ranking import rank_rows
 from longca.results.problem import Pass
+from longca.results.ranking import rank_rows
 from report.made import Record, around, blocks, kernel, make_record, split
 
 ROOT = Path(__file__).parents[2]

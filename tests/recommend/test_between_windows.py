@@ -62,8 +62,8 @@ def test_the_records_of_both_ends_are_named_and_their_doubts_count(write: Write,
     folder = write("made", [window, cell("fa4:bands", 8192, 600.0, noisy=True)])
     best = answer(folder, "8K", "sliding_window_causal", params={"w": 4096}).best
     assert best is not None
-    assert [source.record.mask for source in best.sources] == ["sliding_window_causal"]
-    assert [source.record.mask for source in best.other_sources] == ["causal"]
+    assert [source.record.problem.mask for source in best.sources] == ["sliding_window_causal"]
+    assert [source.record.problem.mask for source in best.other_sources] == ["causal"]
     assert best.noisy
     assert [record["key"] for record in best.to_json()["other_records"]] == [best.other_sources[0].record.key]
     words = ["recommend", "--mask", "sliding_window_causal", "--seqlen", "8K", "--pass", "fwd", "--set", "w=4096", "--results", str(folder)]
@@ -165,7 +165,7 @@ def test_hidden_ratios_of_the_shipped_results_are_nearer_between_two_than_at_one
         question = Question.parse("uniform_block", "16K", pass_=pass_, params={"b": b, "ratio": 0.5})
         measured = {choice.name: choice.ms for choice in recommend(question, results).choices}
         for name, ratios in (("between", (0.2, 0.8)), ("nearest", (0.8,))):
-            seen = [record for record in results.records if record.params.get("ratio") in ratios]
+            seen = [record for record in results.records if record.built.params.get("ratio") in ratios]
             found = recommend(question, replace(results, records=seen))
             assert found.nearest is not None
             assert ("interpolated" in " ".join(found.nearest.differences)) is (name == "between")
@@ -201,7 +201,7 @@ def test_the_window_counts_more_than_the_heads(write: Write) -> None:
     made += [cell("fa4:bands", 8192, 500.0, mask="sliding_window_causal", params={"w": 4096}, heads_q=64)]
     found = answer(write("made", made), "8K", "sliding_window_causal", params={"w": 4095}, heads="32:8")
     assert found.nearest is not None
-    assert {record.heads_q for record in found.nearest.records} == {64}
+    assert {record.problem.heads_q for record in found.nearest.records} == {64}
 
 
 def test_a_window_of_one_token_more_adds_no_error(write: Write, capsys: pytest.CaptureFixture[str]) -> None:

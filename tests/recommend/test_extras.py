@@ -66,11 +66,11 @@ def test_records_with_the_softcap_come_first(write: Write) -> None:
     capped = answer(folder, "16K", softcap=50.0)
     assert capped.best is not None
     assert capped.nearest is not None
-    assert (capped.best.tflops, capped.best.sources[0].record.softcap) == (pytest.approx(300.0), 50.0)
+    assert (capped.best.tflops, capped.best.sources[0].record.problem.softcap) == (pytest.approx(300.0), 50.0)
     assert "softcap" not in " ".join([*capped.nearest.differences, *capped.nearest.unknown])
     other = answer(folder, "8K", softcap=30.0).best
     assert other is not None
-    assert other.sources[0].record.softcap == 0.0
+    assert other.sources[0].record.problem.softcap == 0.0
 
 
 def test_a_kernel_that_is_not_loaded_is_not_trusted_to_take_it(write: Write, capsys: pytest.CaptureFixture[str]) -> None:

@@ -139,7 +139,7 @@ def test_other_heads_have_an_error_only_where_records_tell(write: Write, capsys:
     known = answer(write("both", both), "8K", heads="16:8")
     assert known.nearest is not None
     assert known.nearest.unknown == ()
-    assert known.nearest.records[0].heads_q == 32, "the nearest shape"
+    assert known.nearest.records[0].problem.heads_q == 32, "the nearest shape"
     assert known.best is not None
     low, high = known.best.ms_range or (0.0, 0.0)
     assert (low / known.best.ms, high / known.best.ms) == (pytest.approx(500 / 520), pytest.approx(520 / 500))
@@ -244,7 +244,7 @@ def test_a_shape_that_was_measured_only_far_away_gives_way_to_one_that_is_near(w
     for seqlen, heads in (("8K", 32), ("16K", 64)):
         found = answer(folder, seqlen, heads="32:8").nearest
         assert found is not None
-        assert {record.heads_q for record in found.records} == {heads}
+        assert {record.problem.heads_q for record in found.records} == {heads}
     assert "there is no record of this mask near this length with 32:8 heads of 128; the nearest shape is 64:8" in found.differences[0]
 
 
@@ -259,7 +259,7 @@ def test_shapes_of_models_are_answered_exactly_and_between_their_lengths(mask: s
     between = recommend(Question.parse(mask, "64K", heads=heads), shipped).nearest
     assert between is not None
     assert between.lengths == (32768, 131072)
-    assert {f"{record.heads_q}:{record.heads_kv}" for record in between.records} == {heads}
+    assert {f"{record.problem.heads_q}:{record.problem.heads_kv}" for record in between.records} == {heads}
 
 
 def test_a_pair_is_scaled_as_single_kernels_are(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
@@ -297,10 +297,10 @@ def test_beyond_its_lengths_a_shape_goes_on_as_another_one(write: Write) -> None
         assert found.nearest is not None
         assert found.best is not None
         times.append(found.best.ms)
-        assert {record.heads_q for record in found.nearest.records} == {32}
+        assert {record.problem.heads_q for record in found.nearest.records} == {32}
         assert found.best.tflops == pytest.approx(400.0 * (min(seqlen, 65536) / 8192) ** 0.1, rel=0.01)
         assert "speeds change with the length as those of 64:8 heads of 128 do" in found.nearest.differences
-        assert {source.record.heads_q for source in found.best.other_sources} == {64}
+        assert {source.record.problem.heads_q for source in found.best.other_sources} == {64}
     assert times == sorted(times)
     assert [out.reason for out in found.out] == ["there is no record of it near 200000 tokens"], "of flex"
 
@@ -331,7 +331,7 @@ def test_the_nearest_shape_has_the_same_head_sizes_whatever_its_lengths(write: W
         found = answer(folder, str(seqlen), heads=heads, head_dim="192/128")
         assert found.best is not None
         assert found.best.tflops == pytest.approx(400.0 * (seqlen / 8192) ** 0.1, rel=0.02)
-        assert {source.record.head_dim for source in found.best.sources} == {192}
+        assert {source.record.problem.head_dim for source in found.best.sources} == {192}
 
 
 def test_shapes_that_are_equally_far_away_do_not_take_turns(write: Write) -> None:
@@ -392,7 +392,7 @@ def test_an_answer_between_two_lengths_lists_the_records_of_both(write: Write, c
     found = answer(folder, "12K")
     (choice,) = found.choices
     assert (choice.joules is None, answer(folder, "2K").choices[0].joules) == (False, None), "predicted to take less than 1 ms"
-    assert [source.record.seqlen for source in choice.sources] == [8192, 32768]
+    assert [source.record.problem.seqlen for source in choice.sources] == [8192, 32768]
     assert (choice.plan_ms, choice.noisy, choice.summed, found.masks) == (2.0, True, False, 1)
     assert main(["recommend", "--mask", "causal", "--seqlen", "12K", "--pass", "fwd", "--results", str(folder)]) == 0
     said = capsys.readouterr().out

@@ -1,4 +1,7 @@
-"""Made journals: records as `longca run` writes them, with times that a test chooses."""
+"""Made journals: records as `longca run` writes them, with times that a test chooses.
+
+Tests choose fields side by side; `line` nests them as a journal has them.
+"""
 
 import json
 from collections.abc import Iterable
@@ -8,8 +11,8 @@ import numpy as np
 
 from longca.results.doubts import without_doubtful
 from longca.results.reading import Results
-from longca.results.record import SCHEMA
 from longca.results.schema import decode_environments, decode_record
+from longca.results.schema2 import SCHEMA, converted
 
 Record = dict[str, Any]
 ENVIRONMENT = {
@@ -69,6 +72,11 @@ def make_record(samples: Iterable[float] | None = (1.0,), spread: float = 0.01, 
     return record | {"ms": ms, "tflops": tflops, "mfu": fields.get("mfu", tflops / 989)}
 
 
+def line(record: Record) -> str:
+    """The line of a journal, with its end."""
+    return json.dumps(converted(record)) + "\n"
+
+
 def kernel(name: str, samples: Any, which: str = "fwd+bwd", **fields: Any) -> Record:
     base, _, variant = name.partition(":")
     about = {"asked": name, "kernel": base, "variant": variant or None, "pass": which}
@@ -85,7 +93,7 @@ def split(method: str, ms: float, ranks: int = 64, **fields: Any) -> Record:
 
 def results_of(records: Iterable[Record], environments: Record | None = None, homes: list[tuple[int, ...]] | None = None) -> Results:
     """The records as they are read from journals, without writing one."""
-    decoded = [decode_record(json.dumps(record | {"key": str(number)}).encode()) for number, record in enumerate(records)]
+    decoded = [decode_record(line(record | {"key": str(number)}).encode()) for number, record in enumerate(records)]
     facts = decode_environments(json.dumps(environments or {"e": ENVIRONMENT}).encode())
     places = {record.key: home for record, home in zip(decoded, homes or [(0,)] * len(decoded), strict=True)}
     return Results(without_doubtful(decoded, facts), facts, homes=places)

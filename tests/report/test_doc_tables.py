@@ -38,8 +38,8 @@ def speeds(journal: str, *cell: str, source: str = "random", seqlen: int = 0) ->
     """TFLOP/s of each kernel, by these fields of a record; of block patterns, those of this source, and of one length if given."""
     found: dict[tuple[Any, ...], Speeds] = {}
     for record in read(ROOT / "results" / "h200" / journal).records:
-        if record.ok and record.pattern_source == source and seqlen in (0, record.seqlen):
-            place = tuple(record.params.get(name, getattr(record, "pass_" if name == "pass" else name, None)) for name in cell)
+        if record.ok and record.problem.source == source and seqlen in (0, record.problem.seqlen):
+            place = tuple(record.built.params.get(name, getattr(record, "pass_" if name == "pass" else name, None)) for name in cell)
             found.setdefault(place, {})[record.label] = record.speed
     return found
 
@@ -144,10 +144,10 @@ def test_selected_blocks_against_random_ones() -> None:
     small = [grid["uniform_block", 64, None, 0.2, 8, "fwd"] for grid in own.values()]
     assert f"`block_triton` is {between(row['block_triton'] / row['fa4:blocks'] for row in small)} times as fast forward as `fa4`" in text
     assert not any("fa4:blocks" in grid["uniform_block", 64, None, 0.2, 8, "bwd"] for grid in own.values())
-    records = [record for record in read(ROOT / "results/h200/paper-sparse").records if record.pattern_source in own]
+    records = [record for record in read(ROOT / "results/h200/paper-sparse").records if record.problem.source in own]
     assert not any(record.ok for record in records if record.kernel == "cudnn_bsa")
     causal = all_masks.build("causal", 32768).area
-    shares = {(record.mask, 100 * (record.area or 0) / record.heads_kv / causal) for record in records}
+    shares = {(record.problem.mask, 100 * (record.built.area or 0) / record.problem.heads_kv / causal) for record in records}
     uniform, variable = ([share for name, share in shares if name == mask] for mask in ("uniform_block", "variable_block"))
     assert {f"{share:.0f}" for share in uniform} == {"36"}
     assert f"have 36 % of the pairs of the causal mask, and variable ones {min(variable):.0f} to {max(variable):.0f} %" in text
@@ -259,8 +259,8 @@ def test_what_delta_inside_the_main_kernel_costs() -> None:
 def test_what_follows_about_energy_and_peers() -> None:
     by_place: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for record in read(ROOT / "results/h200/paper-kernel").records:
-        if record.ok and record.seqlen == 65536 and record.watts:
-            by_place.setdefault((record.mask, record.pass_), []).append((record.times.median, record.watts))
+        if record.ok and record.problem.seqlen == 65536 and record.watts:
+            by_place.setdefault((record.problem.mask, record.problem.pass_), []).append((record.times.median, record.watts))
     watts = [min(own)[1] for own in by_place.values()]
     assert f"draws {min(watts):.0f} to {max(watts):.0f} W" in measured_page()
     peers: dict[tuple[str, ...], Speeds] = {}

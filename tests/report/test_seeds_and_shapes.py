@@ -60,8 +60,8 @@ def seeds() -> Seeds:
     """By mask, tokens and pass, of which every kernel has all five seeds: the records by seed and kernel."""
     found: Seeds = {}
     for record in timed("seeds"):
-        place = record.mask, record.seqlen, record.pass_.value
-        found.setdefault(place, {}).setdefault(record.seed, {})[record.label] = record
+        place = record.problem.mask, record.problem.seqlen, record.problem.pass_.value
+        found.setdefault(place, {}).setdefault(record.problem.seed, {})[record.label] = record
     return {place: own for place, own in found.items() if len(own) == 5 and len({frozenset(kernels) for kernels in own.values()}) == 1}
 
 
@@ -115,11 +115,11 @@ def test_the_speed_depends_on_the_keys_of_a_query(seeds: Seeds) -> None:
             found.append(f"{correlation(ranks(amounts), ranks([top(kernels) for kernels in masks])):.2f}")
         return found
 
-    keys = correlations(lambda record: (record.area or 0) / record.seqlen)
-    density = correlations(lambda record: (record.area or 0) / record.seqlen**2)
+    keys = correlations(lambda record: (record.built.area or 0) / record.problem.seqlen)
+    density = correlations(lambda record: (record.built.area or 0) / record.problem.seqlen**2)
     assert "between speed and keys per query is {} forward and {} backward".format(*keys) in page()
     assert "between speed and density, it is {} and {}".format(*density) in page()
-    areas = {place: [next(iter(kernels.values())).area or 0 for kernels in own.values()] for place, own in seeds.items()}
+    areas = {place: [next(iter(kernels.values())).built.area or 0 for kernels in own.values()] for place, own in seeds.items()}
     most = max(max(own) / min(own) for place, own in areas.items() if place[1] == 32768)
     assert f"at 32K tokens up to {most:.0f} times between two seeds" in page()
 
@@ -127,7 +127,7 @@ def test_the_speed_depends_on_the_keys_of_a_query(seeds: Seeds) -> None:
 def test_the_seed_of_the_other_tables_is_not_typical(seeds: Seeds) -> None:
     usual: dict[Place, float] = {}
     for record in timed("paper-kernel"):
-        place = record.mask, record.seqlen, record.pass_.value
+        place = record.problem.mask, record.problem.seqlen, record.problem.pass_.value
         usual[place] = max(record.speed, usual.get(place, 0.0))
     ratios = {place: usual[place] / median(top(kernels) for kernels in own.values()) for place, own in seeds.items()}
     long, short = (between(ratio for place, ratio in ratios.items() if place[1] == seqlen) for seqlen in (32768, 8192))
@@ -139,7 +139,7 @@ def shapes() -> Shapes:
     """Records by shape, mask, tokens and pass, and there by kernel."""
     found: Shapes = {}
     for record in [*timed("paper-kernel"), *timed("model-shapes")]:
-        place, shape = (record.mask, record.seqlen, record.pass_.value), (record.heads_q, record.heads_kv, record.head_dim)
+        place, shape = (record.problem.mask, record.problem.seqlen, record.problem.pass_.value), (record.problem.heads_q, record.problem.heads_kv, record.problem.head_dim)
         found.setdefault((shape, place), {})[record.label] = record
     return found
 
@@ -196,7 +196,7 @@ def beside_loaded(journal: str) -> list[list[Record]]:
     """The records of kernels on the same mask where a kernel that drew little power was compared with one that drew much."""
     groups: dict[object, list[Record]] = {}
     for record in timed(journal):
-        groups.setdefault((record.mask_digest, record.mask, record.heads_q, record.head_dim, record.pass_), []).append(record)
+        groups.setdefault((record.built.digest, record.problem.mask, record.problem.heads_q, record.problem.head_dim, record.problem.pass_), []).append(record)
     return [own for own in groups.values() if any(map(light, own)) and any(map(loaded, own))]
 
 
@@ -228,10 +228,10 @@ def test_cells_that_may_have_been_sampled_before_the_clock_step() -> None:
     windows = beside_loaded("windows")
     small = [record for own in windows for record in own if light(record)]
     assert f"In `windows`, {len(small)} of the {len(timed('windows'))} cells are in doubt in the same way" in text
-    assert {(record.pass_.value, record.params["w"]) for record in small} == {("fwd", 128), ("fwd", 512)}
+    assert {(record.problem.pass_.value, record.built.params["w"]) for record in small} == {("fwd", 128), ("fwd", 512)}
     assert not any(fastest_is_light(own) for own in windows), "the list says so"
     first = [max(own, key=lambda record: record.speed) for own in groups[0] if fastest_is_light(own)]
-    assert {(record.kernel, record.seqlen, record.pass_.value) for record in first} == {("cudnn_flex", 8192, "fwd")}
+    assert {(record.kernel, record.problem.seqlen, record.problem.pass_.value) for record in first} == {("cudnn_flex", 8192, "fwd")}
     assert f"On {len(first)} of the 30 masks its forward, the fastest, was measured under less load" in page()
 
 
@@ -326,9 +326,9 @@ def equal() -> dict[Place, tuple[Kernels, Kernels]]:
     found: dict[Place, tuple[dict[str, Record], dict[str, Record]]] = {}
     for which, journal in enumerate(("paper-kernel", "equal-heads")):
         for record in timed(journal):
-            if record.seqlen == 32768:
-                found.setdefault((record.mask, record.seqlen, record.pass_.value), ({}, {}))[which][record.label] = record
-    assert all(len({record.mask_digest for own in both for record in own.values()}) == 1 for both in found.values())
+            if record.problem.seqlen == 32768:
+                found.setdefault((record.problem.mask, record.problem.seqlen, record.problem.pass_.value), ({}, {}))[which][record.label] = record
+    assert all(len({record.built.digest for own in both for record in own.values()}) == 1 for both in found.values())
     return dict(found)
 
 
@@ -374,23 +374,23 @@ def test_the_longest_documents_of_the_seeds() -> None:
     assert f"With the seeds 2 and 4 one document has {share} on all masks but `block_causal_document`" in page()
     times: dict[tuple[str, str, str], dict[int, float]] = {}
     for record in timed("seeds"):
-        if record.seqlen == 1 << 17 and record.mask != "block_causal_document":
-            times.setdefault((record.mask, record.label, record.pass_.value), {})[record.seed] = record.times.median
+        if record.problem.seqlen == 1 << 17 and record.problem.mask != "block_causal_document":
+            times.setdefault((record.problem.mask, record.label, record.problem.pass_.value), {})[record.problem.seed] = record.times.median
     most = max(own[long] / own[short] for own in times.values() for long in (2, 4) for short in (0, 1, 3))
     assert f"a call takes up to {most:.0f} times as long as with the other seeds" in page()
 
 
 def test_what_was_measured_again() -> None:
-    again = [record for record in timed("paper-kernel") if record.seqlen == 32768 and record.label in NEAR]
+    again = [record for record in timed("paper-kernel") if record.problem.seqlen == 32768 and record.label in NEAR]
     assert f"The {len(again)} cells of `paper-kernel` at 32K with the kernels near the fastest" in listed()
     assert f"and {sum(bool(record.noisy) for record in again)} of the new ones" in listed()
 
 
 def test_other_windows() -> None:
-    usual = [record for record in timed("paper-kernel") if record.mask == "sliding_window_causal"]
+    usual = [record for record in timed("paper-kernel") if record.problem.mask == "sliding_window_causal"]
     found: dict[tuple[int, int, str], dict[str, Record]] = {}
     for record in [*timed("windows"), *usual]:
-        place = int(record.params.get("w", 1024)), record.seqlen, record.pass_.value
+        place = int(record.built.params.get("w", 1024)), record.problem.seqlen, record.problem.pass_.value
         found.setdefault(place, {})[record.label] = record
 
     def fastest(window: int, pass_: str) -> Record:
@@ -398,7 +398,7 @@ def test_other_windows() -> None:
 
     pairs = {pass_: (fastest(128, pass_), fastest(1024, pass_)) for pass_ in ("fwd", "bwd")}
     forward, backward = (small.times.median / large.times.median for small, large in pairs.values())
-    area = (pairs["fwd"][0].area or 0) / (pairs["fwd"][1].area or 1)
+    area = (pairs["fwd"][0].built.area or 0) / (pairs["fwd"][1].area or 1)
     assert f"a call takes {forward:.2f} times the time of w=1024 forward at 32K tokens and {backward:.2f} times backward" in page()
     assert f"with {area:.2f} times the pairs" in page()
     first = {"fwd": "fa3", "bwd": "band_cute"}
@@ -416,7 +416,7 @@ def test_the_list_of_results_has_the_plans_that_load_code() -> None:
     text = listed()
 
     def plan_ms(journal: str, label: str) -> float:
-        return median(record.plan_ms or 0 for record in timed(journal) if record.label == label and record.seqlen == 8192)
+        return median(record.plan_ms or 0 for record in timed(journal) if record.label == label and record.problem.seqlen == 8192)
 
     documents, varlen = (
         [plan_ms(name, label) for name in ("model-shapes", "paper-kernel")] for label in ("cudnn_flex:documents", "fa4:varlen")
@@ -427,7 +427,7 @@ def test_the_list_of_results_has_the_plans_that_load_code() -> None:
         min(
             record.plan_ms or 0
             for record in timed(journal)
-            if (record.label, record.mask, record.seqlen, record.heads_q) == ("cudnn_flex:documents", "causal_document", 32768, heads)
+            if (record.label, record.problem.mask, record.problem.seqlen, record.problem.heads_q) == ("cudnn_flex:documents", "causal_document", 32768, heads)
         )
         for journal, heads in (("equal-heads", 64), ("model-shapes", 40))
     )

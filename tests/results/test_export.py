@@ -28,10 +28,10 @@ def test_csv_has_a_row_per_cell_with_its_device() -> None:
     assert [row["key"] for row in rows] == [record.key for record in results.records]
     for row, record in zip(rows, results.records, strict=True):
         assert row["device"] == results.environments[record.env].device
-        assert row["ms_median"] == ("" if record.ms is None else str(record.ms.median))
-        assert json.loads(row["params"]) == record.params
-        speed = None if record.ms is None else float(row["tokens_s"]) * record.ms.median / 1e3
-        assert (speed or 0) == pytest.approx(record.seqlen if record.ms else 0)
+        assert row["ms_median"] == ("" if record.timed is None else str(record.ms.median))
+        assert json.loads(row["params"]) == record.built.params
+        speed = None if record.timed is None else float(row["tokens_s"]) * record.ms.median / 1e3
+        assert (speed or 0) == pytest.approx(record.problem.seqlen if record.timed else 0)
 
 
 def test_no_cell_is_a_formula_to_a_spreadsheet() -> None:

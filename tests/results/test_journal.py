@@ -394,9 +394,9 @@ def test_old_schemas_stay_readable(folder: Path) -> None:
     """One folder per schema that can be read; its expected.json says what must be read from it."""
     expected = json.loads((folder / "expected.json").read_text())
     results = reading.read(folder)
-    cells = [[one.kernel, one.mask, one.pass_, one.status] for one in results.records]
+    cells = [[one.kernel, one.problem.mask, one.problem.pass_, one.status] for one in results.records]
     assert cells == expected["cells"]
-    assert {one.mask_digest for one in results.records} <= {digest for digest, _ in results.masks}
+    assert {one.built.digest for one in results.records} <= {digest for digest, _ in results.masks}
     assert {one.env for one in results.records} <= set(results.environments)
     rows = naming.rows(results)
     assert [table.rows for table in fastest_tables(rows)] == expected["fastest"]

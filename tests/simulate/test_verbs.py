@@ -96,7 +96,7 @@ def test_simulate_writes_records_that_others_read(tmp_path: Path, capsys: Captur
     assert "SIMULATED on h100-ib" in capsys.readouterr().out
     assert main(command) == 0  # again: the same keys
     records = read_all((tmp_path / "sim",)).records
-    assert [(record.method, record.pass_.value, record.simulated, record.ok) for record in records] == [
+    assert [(record.method, record.problem.pass_.value, record.simulated, record.ok) for record in records] == [
         (method, pass_, "h100-ib", True) for method in ("ulysses", "ring_p2p") for pass_ in ("fwd", "bwd")
     ]
     capsys.readouterr()

@@ -31,7 +31,7 @@ def test_what_one_kernel_sets_does_not_reach_the_next(start_run: Any, tmp_path: 
     with start_run(*asked) as process:
         _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
-    found = {(record.kernel, record.pass_): record for record in read_results(tmp_path).entries}
+    found = {(record.kernel, record.problem.pass_): record for record in read_results(tmp_path).entries}
     careful = [found["careful", pass_] for pass_ in (Pass.FWD, Pass.BWD)]
     assert [record.status for record in careful] == [Status.OK, Status.OK], careful[1].reason
 

@@ -28,7 +28,7 @@ def test_an_estimate_counts_each_query_head_once() -> None:
 
 def test_jobs_hold_the_passes_of_a_kernel_and_problems_come_one_by_one() -> None:
     jobs = make_jobs(planned(SMALL, ("torch", "sdpa")))
-    assert [tuple(entry.cell.pass_ for entry in job.planned) for job in jobs] == [(Pass.FWD, Pass.BWD)] * len(jobs)
+    assert [tuple(entry.cell.problem.pass_ for entry in job.planned) for job in jobs] == [(Pass.FWD, Pass.BWD)] * len(jobs)
     problems = [job.cell.problem for job in jobs]
     assert problems == sorted(problems, key=problems.index)  # every problem once, in a row
     assert all(job.last for job in jobs)  # each worker has one job per problem here

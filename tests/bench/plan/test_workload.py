@@ -21,11 +21,11 @@ def test_a_workload_becomes_cells(tmp_path: Path) -> None:
     steps = [{"mask": "causal_document", "documents": [300, 212]}, {"mask": "sliding_window", "seqlen": 512, "params": {"w": 9}}]
     file.write_text("".join(json.dumps(step) + "\n" for step in [*steps, steps[0]]))
     cells = make_cells(SMALL, ["torch"], "cpu", read_workload(file))
-    assert [(cell.mask, cell.seqlen, cell.pass_) for cell in cells] == [
+    assert [(cell.problem.mask, cell.problem.seqlen, cell.problem.pass_) for cell in cells] == [
         (m, 512, w) for m in ("causal_document", "sliding_window") for w in (Pass.FWD, Pass.BWD)
     ]
-    assert cells[0].build_mask().documents == (300, 212)
-    assert cells[2].build_mask().params == {"w": 9}
+    assert cells[0].problem.build_mask().documents == (300, 212)
+    assert cells[2].problem.build_mask().params == {"w": 9}
 
 
 @pytest.mark.parametrize("name", suites.names("models"))
@@ -37,7 +37,7 @@ def test_every_model_gives_a_shape(name: str) -> None:
 
 def test_a_models_window_counts_its_own_key() -> None:
     shaped = with_model(replace(SMALL, masks=("sliding_window_causal",), seqlens=("8K",)), "mistral-7b")
-    mask = make_cells(shaped, ["torch"], "cpu")[0].build_mask()
+    mask = make_cells(shaped, ["torch"], "cpu")[0].problem.build_mask()
     starts, ends = mask.row_intervals()
     assert (ends - starts).max() == 4096
 

@@ -32,9 +32,9 @@ class Timed(Answering):
     def attempt(self, job: Job) -> Iterator[tuple[Pass, Outcome]]:
         self.asked.append(job)
         for entry in job.planned:
-            ms = self.ms[entry.cell.kernel, entry.cell.pass_]
+            ms = self.ms[entry.cell.kernel, entry.cell.problem.pass_]
             speed = metrics.tflops(make_record(entry, REFUSED, "e").flops or 0, ms)
-            yield entry.cell.pass_, replace(OK, ms=Times(ms, ms, ms, [ms]), tflops=speed)
+            yield entry.cell.problem.pass_, replace(OK, ms=Times(ms, ms, ms, [ms]), tflops=speed)
 
 
 class TimedLevel(Level):
@@ -60,7 +60,7 @@ def run(out: Path, fwd: float, bwd: float, lengths: tuple[int, ...] = LENGTHS, *
     level = TimedLevel(ms, replace(SUITE, seqlens=lengths))
     records = measure(level, plan_level(level), out, show=PlainProgress, **settings).results.records  # type: ignore[arg-type]
     assert all(record.ok for record in records if record.kernel == "fast")
-    return {n: [record for record in records if (record.kernel, record.seqlen) == ("slow", n)] for n in lengths}
+    return {n: [record for record in records if (record.kernel, record.problem.seqlen) == ("slow", n)] for n in lengths}
 
 
 @pytest.mark.parametrize(("fwd", "bwd", "skipped"), [(3.0, 3.1, True), (2.9, 9.0, False), (9.0, 2.9, False)])

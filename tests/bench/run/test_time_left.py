@@ -9,6 +9,7 @@ from longca.bench.plan.cell import Cell
 from longca.bench.run.time_left import TRUST, TRUST_S, TimeLeft
 from longca.results.problem import Pass
 from longca.results.record import Status
+from made_cells import make_cell
 
 
 class Clock:
@@ -23,7 +24,7 @@ def record(key: str, status: Status = Status.OK) -> Any:
 
 
 def cell(kernel: str = "mine", mask: str = "causal", seqlen: int = 1024) -> Cell:
-    return Cell(
+    return make_cell(
         kernel=kernel, mask=mask, seqlen=seqlen, heads_q=1, heads_kv=1, head_dim=8, head_dim_v=8, dtype="fp32", pass_=Pass.FWD, seed=seqlen
     )
 
