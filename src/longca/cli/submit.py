@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from longca.results.submission import Submission
 
 HELP = "check a journal and pack it for publication"
-NOBODY = ("admin", "debian", "localhost", "nobody", "root", "runner", "ubuntu", "user", "vm")  # names that many machines share
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
         for problem in found:
             print(f"longca: {args.folder}: {problem}", file=sys.stderr)
         return 1
-    done = prepare(args.folder, args.out, args.private, _own_names(), args.name)
+    done = prepare(args.folder, args.out, args.private, args.name)
     for note in _notes(done):
         print(f"note: {note}", file=sys.stderr)
     print(f"{done.folder}: {plural(done.timed, 'cell')} with a time")
@@ -50,19 +49,6 @@ def run(args: argparse.Namespace) -> int:
             print(f"  {field}: {printable(line)}")
     print(_next_step(done))
     return 0
-
-
-def _own_names() -> list[str]:
-    """The names of this host and this user. A single letter, and a name that many machines share, identifies nobody."""
-    import getpass
-    import platform
-    from contextlib import suppress
-
-    host = platform.node()
-    names = [host, host.partition(".")[0]]
-    with suppress(OSError, KeyError):  # a container may have no name for its user
-        names.append(getpass.getuser())
-    return [name for name in names if len(name) > 1 and name.lower() not in NOBODY]
 
 
 def _notes(done: Submission) -> Iterator[str]:

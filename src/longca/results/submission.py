@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import platform
 import re
 import shutil
 from collections import Counter
@@ -24,6 +26,7 @@ from longca.text import plural
 NEEDED = ("device", "device_kind", "cpu", "cores", "system", "python", "longca", "packages", "clock", "date")
 NEEDED_ON_GPU = ("driver", "gpu_memory_mib", "power_limit_w")
 FAILED = (*AT_FAULT, Status.OOM)
+NOBODY = ("admin", "debian", "localhost", "nobody", "root", "runner", "ubuntu", "user", "vm")  # names that many machines share
 REMOVED = "…"
 FREE_TEXTS = ("reason", "system", "plugins")  # what a library, a system or a user wrote; other texts are names
 REVIEWED = ("device", "cpu", "system", "plugins", "packages", "kernel", "mask", "reason")
@@ -82,6 +85,15 @@ def _missing(environment: Environment) -> list[str]:
     return [name for name in needed if getattr(environment, name) in (None, "", {})]
 
 
+def own_names() -> list[str]:
+    """The names of this host and this user. A single letter, and a name that many machines share, identifies nobody."""
+    host = platform.node()
+    names = [host, host.partition(".")[0]]
+    with suppress(OSError, KeyError):  # a container may have no name for its user
+        names.append(getpass.getuser())
+    return [name for name in names if len(name) > 1 and name.lower() not in NOBODY]
+
+
 class Cleaner:
     """Removes private parts from all texts of a journal: folders of absolute paths and the words in `private`; from free texts also those
     in `own`, the names of this host and user, which elsewhere may be the name of a kernel. `texts` holds what its owner should read."""
@@ -134,12 +146,11 @@ def home(device: str) -> str:
     return "-".join(word for word in words if word not in ("nvidia", "amd", "intel", "cpu", "processor")) or "other"
 
 
-def prepare(
-    folder: str | Path, out: str | Path, private: Sequence[str] = (), own: Sequence[str] = (), name: str | None = None
-) -> Submission:
+def prepare(folder: str | Path, out: str | Path, private: Sequence[str] = (), name: str | None = None) -> Submission:
     """Writes a packed copy of a journal to `out`/<device>/<name>, as `Cleaner` leaves it."""
     if found := problems(folder):
         raise BadInput(f"{folder} cannot be submitted: {found[0]}")
+    own = own_names()
     clean, results = Cleaner(private, own), read(folder)
     name = name or Path(folder).resolve().name
     if not re.fullmatch(r"\w[\w.+-]*", name) or _any_of([*private, *own]).search(name):
