@@ -24,6 +24,7 @@ from longca.text import format_size, printable
 
 NOISY = "`~`: noisy; sampling ended before the median reached the target precision."
 REFUSED = (Status.UNSUPPORTED, Status.UNAVAILABLE)
+UNSUPPORTED = ("", *(status.value for status in REFUSED))  # as a LaTeX table has it
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first letters that make a spreadsheet compute a cell
 FIELDS = [field.encode_name for field in msgspec.structs.fields(Record)]
 AS_JSON = ("params", "given", "versions")

@@ -7,7 +7,7 @@ import platform
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -98,7 +98,7 @@ class Cleaner:
     """Removes private parts from all texts of a journal: folders of absolute paths and the words in `private`; from free texts also those
     in `own`, the names of this host and user, which elsewhere may be the name of a kernel. `texts` holds what its owner should read."""
 
-    def __init__(self, private: Iterable[str] = (), own: Iterable[str] = ()) -> None:
+    def __init__(self, private: Sequence[str] = (), own: Sequence[str] = ()) -> None:
         self._private, self._all = _any_of(private), _any_of([*private, *own])
         self._originals: dict[str, str] = {}
         self.texts: dict[str, dict[str, str]] = {field: {} for field in REVIEWED}  # by field, then by the text without numbers
@@ -127,9 +127,10 @@ class Cleaner:
         return cleaned
 
 
-def _any_of(words: Iterable[str]) -> re.Pattern[str]:
+def _any_of(words: Sequence[str]) -> re.Pattern[str]:
     """A pattern that finds these words, in capitals or not; in ada_kernel, ada is a word. Of no words it finds nothing."""
-    return re.compile(rf"(?i)(?<![^\W_])(?:{'|'.join(map(re.escape, sorted(words, key=len, reverse=True))) or '(?!)'})(?![^\W_])")
+    longest_first = sorted(filter(None, words), key=len, reverse=True)
+    return re.compile(rf"(?i)(?<![^\W_])(?:{'|'.join(map(re.escape, longest_first)) or '(?!)'})(?![^\W_])")
 
 
 def _without_folders(match: re.Match[str]) -> str:
