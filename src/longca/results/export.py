@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,8 @@ from longca.results.versions import is_older
 from longca.text import format_size, printable
 
 NOISY = "`~`: noisy; sampling ended before the median reached the target precision."
-UNSUPPORTED = ("", Status.UNSUPPORTED.value, Status.UNAVAILABLE.value)
+REFUSED = (Status.UNSUPPORTED, Status.UNAVAILABLE)
+UNSUPPORTED = ("", *(status.value for status in REFUSED))  # as a LaTeX table has it
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first letters that make a spreadsheet compute a cell
 TIMES = ("median", "p20", "p80", "n", "spread", "stop")
 Column = list[Any]
@@ -104,11 +105,14 @@ def to_markdown(results: Results) -> str:
     median. Kernels and masks that are unsupported throughout are named below."""
     noisy = [f"{NOISY}"] if any(record.noisy for record in results.records) else []
     named = rows(results)
-    tables = speed_tables(named)
-    shown = {line for table in tables for line in table.columns}
-    absent = sorted({row.line for row in named} - shown)
+    absent = sorted({row.line for row in named} - _supported(named))
     note = [f"Not shown, because nothing here is supported: {', '.join(absent)}."] if absent else []
-    return "\n\n".join([*noisy, *map(markdown_section, tables), *note]) + "\n"
+    return "\n\n".join([*noisy, *map(markdown_section, speed_tables(named)), *note]) + "\n"
+
+
+def _supported(named: Iterable[naming.Row]) -> set[str]:
+    """The lines with a row that is not refused."""
+    return {row.line for row in named if row.record.status not in REFUSED}
 
 
 def speed_tables(named: Sequence[naming.Row]) -> list[Table]:
@@ -125,10 +129,10 @@ def _speed_table(title: str, split: bool, group: Sequence[list[naming.Row]]) -> 
     unit = speed_unit(row.record.speed for own in group for row in own if row.record.ok)
     places: dict[tuple[str, int], dict[str, str]] = {}
     for own in group:
-        places.setdefault((own[0].panel, own[0].record.problem.seqlen), {}).update(typical_speeds(own, unit))
-    told = {place: speeds for place, speeds in places.items() if any(text not in UNSUPPORTED for text in speeds.values())}
-    lines = sorted({line for speeds in told.values() for line, text in speeds.items() if text not in UNSUPPORTED})
-    cells = [[panel, format_size(n), *(speeds.get(line, "") for line in lines)] for (panel, n), speeds in told.items()]
+        if _supported(own):
+            places.setdefault((own[0].panel, own[0].record.seqlen), {}).update(typical_speeds(own, unit))
+    lines = sorted(set[str]().union(*map(_supported, group)))
+    cells = [[panel, format_size(n), *(speeds.get(line, "") for line in lines)] for (panel, n), speeds in places.items()]
     return Table(f"{title} ({unit.name}{' of each rank' if split else ''})", ["mask", "tokens", *lines], cells)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +15,6 @@ from longca.results.reading import Results
 from longca.results.record import LevelName, Record
 
 PLAIN_MASKS = ("full", "causal")  # without parameters: others equal them where a window or a block is as long as the sequence
-_RATIO = re.compile(r" ratio=\S+")
 Series = tuple[str, str, str | None]  # the method, its options, and the cluster that it was simulated on
 
 
@@ -63,7 +61,7 @@ class Row(Struct, frozen=True, eq=False, gc=False):
     @property
     def family(self) -> str:
         """The mask without the share of visible blocks."""
-        return _RATIO.sub("", self.problem)
+        return self.problem.replace(f" ratio={self.ratio}", "")
 
     @property
     def is_pattern(self) -> bool:
