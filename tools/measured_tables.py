@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 from collections.abc import Collection, Iterable, Sequence
 from functools import cache, partial
@@ -49,6 +50,11 @@ def figure(record: Record) -> str:
 
 def marked(speed: str, noisy: bool, samples: int) -> str:
     return f"{speed}~" if noisy or samples < ENOUGH_SAMPLES else speed
+
+
+def at_least(ratio: float) -> str:
+    """Two digits, not rounded up."""
+    return f"{math.floor(100 * ratio) / 100:.2f}"
 
 
 def fastest_of(ranking: Ranking) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from statistics import median
 
-from measured_tables import PASSES, fastest_of, in_order, marked, named
+from measured_tables import PASSES, at_least, fastest_of, in_order, marked, named
 
 from longca.results.naming import Contest, Row, contests
 from longca.results.ranking import Ranking, Standing, rank_rows
@@ -40,7 +39,7 @@ def documents() -> str:
         on = f"all {count}" if first[best.line] == count else "; ".join([f"{first[best.line]} of {count}", *others])
         low, high = best.over.speeds
         speed = f"{marked(f'{best.tflops:.0f}', best.noisy, best.samples)} ({low:.0f} to {high:.0f})"
-        cells = [f"{min(densities):.3f} to {max(densities):.3f}", best.line, speed, on, _at_least(min(_shares(best, highest)))]
+        cells = [f"{min(densities):.3f} to {max(densities):.3f}", best.line, speed, on, at_least(min(_shares(best, highest)))]
         table.append([mask, pass_.value, format_size(seqlen), *cells])
     columns = ["mask", "pass", "tokens", "density", "nearest to the fastest", "TFLOP/s", "fastest on", "at least"]
     return markdown_table(columns, table)
@@ -107,7 +106,7 @@ def _with_the_same(pairs: Sequence[tuple[Ranking, Ranking]]) -> str:
     lines = [(usual.standings[0].line, other) for usual, other in pairs]
     shares = [standing.against_best for line, other in lines if (standing := other.of(line))]
     refused = sum(out.line == line and out.status == Status.UNSUPPORTED for line, other in lines for out in other.out)
-    parts = [f"at least {_at_least(min(shares))}"] if shares else []
+    parts = [f"at least {at_least(min(shares))}"] if shares else []
     return "; ".join([*parts, *([f"{refused} of {len(pairs)} unsupported"] if refused else [])])
 
 
@@ -143,11 +142,6 @@ def windows() -> str:
 def _with_ms(ranking: Ranking) -> str:
     """The fastest kernel with its speed, and its time."""
     return f"{fastest_of(ranking)}, {format_figure(ranking.standings[0].ms)} ms"
-
-
-def _at_least(share: float) -> str:
-    """Two digits, not rounded up."""
-    return f"{math.floor(100 * share) / 100:.2f}"
 
 
 def _of_all_seeds() -> Iterator[tuple[Place, Ranking]]:
