@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from longca.report.frames import Frame
 from longca.results.answers import Answer, shares_of_best
 from longca.results.limits import Limits
-from longca.results.ranking import Entry, Figure
+from longca.results.ranking import Entry
 from longca.results.shares import worst_error
 
 NONE = -1  # where a cell has no such record
@@ -88,16 +88,5 @@ def _with_time(cell: PageCell, entry: Entry, answer: Answer, limits: Limits, rec
         ms=own.ms,
         speeds=own.speeds if masks > 1 else None,
         times=own.times if masks > 1 else None,
-        limit=share_of_limit(own.nearest, limits),
+        limit=limits.share(own.nearest.records),
     )
-
-
-def share_of_limit(figure: Figure, limits: Limits) -> float | None:
-    """The time that tiles allow over the time that was measured; both add up over passes."""
-    total = 0.0
-    for record in figure.records:
-        limit = limits.of(record)
-        if limit is None:
-            return None
-        total += record.times.median * record.speed / limit
-    return total / figure.ms

@@ -8,7 +8,7 @@ from typing import Any
 
 from longca.report.frames import Frame, frame_of
 from longca.report.looks import SIMULATED
-from longca.report.page_cells import NONE, Numbers, PageCell, cells_of, share_of_limit
+from longca.report.page_cells import Numbers, PageCell, cells_of
 from longca.results.answers import Answer, answers, closeness, shares_of_best
 from longca.results.dense import dense_lines
 from longca.results.limits import Limits
@@ -46,7 +46,7 @@ def setting_data(
         "at": _start(rows, frame),
         "matrix": [_matrix_cell(answer, frame, limits, records) for answer in found if answer.ranking.best],
         "order": [[pass_, _order(own, frame)] for pass_, own in grouped(found, lambda answer: answer.contest.pass_).items()],
-        "board": _board(found, cells, frame),
+        "board": _board(rows, cells, frame),
         "failures": _failures(panels),
         "dense": _dense(rows, everything, frame, records),
         "cells": cells,
@@ -90,7 +90,7 @@ def _matrix_cell(answer: Answer, frame: Frame, limits: Limits, records: Numbers)
         "ends": over.speeds,
         "next": None if behind is None else behind.line,
         "ahead": None if behind is None else 1 / behind.against_best,
-        "limit": share_of_limit(over.nearest, limits),
+        "limit": limits.share(over.nearest.records),
         "ranked": len(answer.ranking.standings),
         "same": answer.first.same,
         "records": [records[record.key] for record in reversed(over.nearest.records)],
@@ -111,29 +111,17 @@ def _order(found: Iterable[Answer], frame: Frame) -> list[list[Any]]:
     return [[name, own.mean, own.curve] for name, own in closeness(contests).items()]
 
 
-def _board(found: Iterable[Answer], cells: Iterable[PageCell], frame: Frame) -> list[list[Any]]:
+def _board(rows: Sequence[Row], cells: Iterable[PageCell], frame: Frame) -> list[list[Any]]:
     """[kernel, panel, pass, state, places with a time, places, worst error, its tensor, its record] per kernel, mask and pass. Of places
     where the mask shows the same as a simpler one only errors of wrong records count."""
-    worst: dict[tuple[str, str, str], PageCell] = {}
-    timed: dict[tuple[str, str, str], int] = {}
-    for cell in cells:
-        place = cell.line, cell.panel, cell.pass_
-        timed[place] = timed.get(place, 0) + (cell.tflops is not None)
-        if cell.error is not None and (place not in worst or cell.error > (worst[place].error or 0.0)):
-            worst[place] = cell
-    groups: dict[tuple[str, str, Pass], dict[float, list[Row]]] = {}
-    for answer in found:
-        panel, x = frame.place(answer.first)
-        for own in answer.measured.values():
-            groups.setdefault((frame.line(own[0]), panel, answer.contest.pass_), {}).setdefault(x, []).extend(own)
+    here = grouped(cells, lambda cell: (cell.line, cell.panel, cell.pass_))
     board: list[list[Any]] = []
-    for (line, panel, pass_), places in groups.items():
-        rows = [row for own in places.values() for row in own]
-        counted = [row for row in rows if row.same is None or row.record.status is not OK] or rows
-        state = STATES.index(coverage([row.record for row in counted]))
-        largest = worst.get((line, panel, pass_.value))
-        error = [largest.error, largest.tensor, largest.worst] if largest else [None, None, NONE]
-        board.append([line, panel, pass_, state, timed.get((line, panel, pass_.value), 0), len(places), *error])
+    for place, own in grouped(rows, lambda row: (frame.line(row), frame.place(row)[0], row.record.pass_.value)).items():
+        counted = [row.record for row in own if row.same is None or row.record.status is not OK] or [row.record for row in own]
+        worst = max(here[place], key=lambda cell: -1.0 if cell.error is None else cell.error)
+        timed = sum(cell.tflops is not None for cell in here[place])
+        errors = worst.error, worst.tensor, worst.worst
+        board.append([*place, STATES.index(coverage(counted)), timed, len({frame.place(row)[1] for row in own}), *errors])
     return board
 
 
