@@ -319,6 +319,7 @@ def test_the_keyboard_reads_a_chart_and_an_enlarged_one_has_its_numbers(charts: 
     assert "fast · full · 1K · forward" in text(charts, "#receipts-text")
     charts.press(ESCAPE)
     charts.press(ESCAPE)
+    settle(charts)
     assert "panel" not in charts.script("return location.hash")
 
 

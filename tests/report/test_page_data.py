@@ -20,6 +20,7 @@ from longca.report.markdown import render
 from longca.report.page_cells import PageCell
 from longca.report.page_data import page_data
 from longca.report.page_settings import STATES
+from longca.report.pictures import pictures
 from longca.report.terminal import fastest_tables
 from longca.report.timelines import read_timeline
 from longca.results import naming
@@ -306,7 +307,7 @@ def test_each_block_pattern_has_its_own_picture_and_share(write: Write) -> None:
     entries = [{"digest": mask.digest, "mask": mask.name, "params": mask.params, "area": mask.area} | sizes for mask in drawn]
     (folder / "masks.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     results = read(folder)
-    found = dict(page_data(results, naming.rows(results), "")["pictures"])
+    found = pictures(naming.rows(results), results.masks)
     assert list(found) == [f"uniform_block {name}" for name in ("b=64 ratio=0.25", "b=64 ratio=0.75", "nsa b=64 ratio=0.25")]
     for mask, picture in zip(drawn, found.values(), strict=True):
         assert picture["density"] == pytest.approx(mask.density, rel=1e-3)

@@ -12,7 +12,7 @@ from longca.compare.changes import changes
 from longca.compare.verdicts import Verdict
 from longca.report.looks import SIMULATED, base_of, line_groups, numbers
 from longca.report.page_settings import STATES, setting_data
-from longca.report.pictures import Pictures
+from longca.report.pictures import pictures
 from longca.report.timelines import Timeline
 from longca.results.answers import STEPS
 from longca.results.dense import only_beside
@@ -41,10 +41,7 @@ def page_data(
     groups = grouped(rows, lambda row: row.setting)
     records = {record.key: number for number, record in enumerate(results.records)}
     limits = Limits(results)
-    settings, pictures = list[dict[str, Any]](), Pictures(results.masks)
-    for group in groups.values():
-        place = "rank" if results.environment(group[0].record).on_cpu else "GPU"
-        settings.append(setting_data(group, rows, limits, records, pictures.numbers(group), place))
+    places = ["rank" if results.environment(group[0].record).on_cpu else "GPU" for group in groups.values()]
     return {
         "title": title,
         "count": len(rows),
@@ -58,11 +55,13 @@ def page_data(
         "fields": _fields(results),
         "names": _names(results, rows),
         "looks": _looks(rows),
-        "settings": settings,
+        "settings": [
+            setting_data(group, rows, limits, records, pictures(group, results.masks), place)
+            for group, place in zip(groups.values(), places, strict=True)
+        ],
         "start": _start(groups, rows),
         "changes": _changes(results, records),
         "environments": [_environment(name, environment) for name, environment in results.environments.items()],
-        "pictures": pictures.drawn,
         "timelines": list(timelines),
     }
 

@@ -27,9 +27,9 @@ STATES = list(Coverage)
 
 
 def setting_data(
-    rows: Sequence[Row], everything: Sequence[Row], limits: Limits, records: Numbers, pictures: Mapping[str, int], place: str
+    rows: Sequence[Row], everything: Sequence[Row], limits: Limits, records: Numbers, pictures: Mapping[str, Data], place: str
 ) -> Data:
-    """All sections of one setting. `pictures` has numbers by the name of a mask; `place` is what a rank runs on."""
+    """All sections of one setting. `pictures` are by the name of a mask; `place` is what a rank runs on."""
     frame, found = frame_of(rows, place), answers(rows)
     cells = cells_of(frame, found, limits, records)
     panels = _in_order(grouped(rows, lambda row: frame.place(row)[0]), frame)
