@@ -17,7 +17,7 @@ from longca.results.points import grouped
 from longca.results.record import NEVER_RAN, OK, Pass
 from longca.results.shares import common_length
 from longca.results.statuses import WORDS, Coverage, coverage
-from longca.results.summary import Failure, failures
+from longca.results.summary import failures
 from longca.results.tables import speed_unit
 from longca.text import printable
 
@@ -133,31 +133,23 @@ def _in_order(panels: Mapping[str, list[Row]], frame: Frame) -> dict[str, list[R
 
 def _failures(panels: Mapping[str, Sequence[Row]]) -> list[Data]:
     """Why cells have no time: one entry per reason, with its kernels and masks. What went wrong comes before what was never tried."""
-    entries: dict[tuple[object, ...], Data] = {}
-    for panel, own in panels.items():
-        for failure in failures(own):
-            place = failure.status, failure.pattern
-            entry = entries.setdefault(place, _failure(failure))
-            entry["kernels"].setdefault(failure.line)
-            entry["passes"] = sorted({*entry["passes"], *failure.passes}, key=list(Pass).index)
-            entry["masks"].setdefault(panel)
-            entry["count"] += failure.count
-    ordered = sorted(entries.values(), key=lambda entry: (entry["quiet"], -entry["count"]))
-    return [entry | {"kernels": list(entry["kernels"]), "masks": list(entry["masks"])} for entry in ordered]
-
-
-def _failure(failure: Failure) -> Data:
-    return {
-        "status": failure.status,
-        "words": WORDS[failure.status],
-        "quiet": failure.status in NEVER_RAN,
-        "reason": printable(failure.reason),
-        "lengths": failure.lengths,
-        "kernels": {},
-        "passes": [],
-        "masks": {},
-        "count": 0,
-    }
+    found = [(panel, failure) for panel, own in panels.items() for failure in failures(own)]
+    entries = []
+    for (status, _), group in grouped(found, lambda item: (item[1].status, item[1].pattern)).items():
+        first, own = group[0][1], [failure for _, failure in group]
+        entry = {
+            "status": status,
+            "words": WORDS[status],
+            "quiet": status in NEVER_RAN,
+            "reason": printable(first.reason),
+            "lengths": first.lengths,
+            "kernels": list(dict.fromkeys(failure.line for failure in own)),
+            "passes": [pass_ for pass_ in Pass if any(pass_ in failure.passes for failure in own)],
+            "masks": list(dict.fromkeys(panel for panel, _ in group)),
+            "count": sum(failure.count for failure in own),
+        }
+        entries.append(entry)
+    return sorted(entries, key=lambda entry: (entry["quiet"], -entry["count"]))
 
 
 def _dense(rows: Sequence[Row], everything: Sequence[Row], frame: Frame, records: Numbers) -> list[list[Any]]:
