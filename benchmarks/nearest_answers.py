@@ -18,8 +18,8 @@ from dataclasses import replace
 from longca.recommend.answer import Choice, recommend
 from longca.recommend.question import Question
 from longca.results.metrics import median
-from longca.results.reading import Results, read_some
 from longca.results.problem import Pass
+from longca.results.reading import Results, read_some
 from longca.results.record import Record
 from longca.results.tables import markdown_table
 
@@ -82,8 +82,8 @@ def _holds(choice: Choice, ms: float) -> bool:
 
 
 def _questions(results: Results, documents: bool, other_heads: bool) -> list[Question]:
-    wanted = [record for record in results.records if record.ok and record.seqlen >= SHORTEST and record.head_dim == 128]
-    places = dict.fromkeys((record.mask, *_shape(record)) for record in wanted if (_shape(record)[1:] != USUAL) == other_heads)
+    wanted = [record for record in results.records if record.ok and record.problem.seqlen >= SHORTEST and record.problem.head_dim == 128]
+    places = dict.fromkeys((record.problem.mask, *_shape(record)) for record in wanted if (_shape(record)[1:] != USUAL) == other_heads)
     asked = [Question(*place, pass_=pass_) for place in places for pass_ in (Pass.FWD, Pass.BWD)]
     return [question for question in asked if question.has_documents == documents]
 

@@ -28,9 +28,9 @@ def test_csv_has_a_row_per_cell_with_its_device() -> None:
     assert [row["key"] for row in rows] == [record.key for record in results.records]
     for row, record in zip(rows, results.records, strict=True):
         assert row["device"] == results.environments[record.env].device
-        assert row["ms_median"] == ("" if record.timed is None else str(record.ms.median))
+        assert row["ms_median"] == ("" if record.timed is None else str(record.timed.median))
         assert json.loads(row["params"]) == record.built.params
-        speed = None if record.timed is None else float(row["tokens_s"]) * record.ms.median / 1e3
+        speed = None if record.timed is None else float(row["tokens_s"]) * record.timed.median / 1e3
         assert (speed or 0) == pytest.approx(record.problem.seqlen if record.timed else 0)
 
 

@@ -49,7 +49,11 @@ def test_runs_on_devices_of_one_name_share_a_dense_speed_and_others_do_not() -> 
     assert not late & {record.env for record in results.records if record.label == "fa4:native"}, "measured in other runs"
     own, other = (
         max(
-            (record for record in results.records if record.ok and (record.label, record.problem.mask, record.problem.pass_) == (label, "full", "bwd")),
+            (
+                record
+                for record in results.records
+                if record.ok and (record.label, record.problem.mask, record.problem.pass_) == (label, "full", "bwd")
+            ),
             key=speed,
         )
         for label in ("band_cute", "fa4:native")

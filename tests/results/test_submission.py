@@ -77,10 +77,10 @@ def test_paths_and_private_words_are_removed_everywhere(tmp_path: Path) -> None:
     (source / "masks.jsonl").write_text(mask_line(own))
     done = submission.prepare(source, tmp_path / "out", ["node17", "ada"])
     copy = read(done.folder)
-    assert [(record.mask, record.reason) for record in copy.records] == [("mine.json", ""), ("causal", "rank 3 on … of …")]
+    assert [(record.problem.mask, record.reason) for record in copy.records] == [("mine.json", ""), ("causal", "rank 3 on … of …")]
     assert read_environments(done.folder)["e"].plugins == {"k.py": ["mine"]}
     assert [entry.mask for entry in read_masks(done.folder).entries] == ["mine.json"]
-    assert (copy.records[0].mask_digest, "mine.json") in copy.masks
+    assert (copy.records[0].built.digest, "mine.json") in copy.masks
 
 
 NAMES = st.text("abcdefghijklmnopqrstuvwxyzABC0123456789", min_size=2, max_size=9).filter(lambda name: not name.isdigit())

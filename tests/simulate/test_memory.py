@@ -48,9 +48,20 @@ def errors(kernel: str, pass_: Pass, mask: str = "causal") -> list[float]:
 
     def error(one: Record) -> float:
         assert one.peak_gib is not None
-        inputs = 2 * one.problem.seqlen * (one.problem.heads_q * one.problem.head_dim + one.problem.heads_kv * (one.head_dim + one.problem.head_dim_v))
+        inputs = (
+            2
+            * one.problem.seqlen
+            * (one.problem.heads_q * one.problem.head_dim + one.problem.heads_kv * (one.problem.head_dim + one.problem.head_dim_v))
+        )
         inputs += 2 * one.problem.seqlen * one.problem.heads_q * one.problem.head_dim_v if pass_ is Pass.BWD else 0
-        shape = (one.problem.seqlen, one.seqlen, one.problem.heads_q, one.problem.heads_kv, one.problem.head_dim, one.problem.head_dim_v)
+        shape = (
+            one.problem.seqlen,
+            one.problem.seqlen,
+            one.problem.heads_q,
+            one.problem.heads_kv,
+            one.problem.head_dim,
+            one.problem.head_dim_v,
+        )
         return stated(one.kernel, pass_, *shape) / (one.peak_gib * GIB + inputs) - 1
 
     records = [one for one in read_all(JOURNALS).records if one.ok and one.kernel == kernel and one.problem.pass_ is pass_]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from longca.report.terminal import failure_table, fastest_tables
 from longca.results.dense import only_beside
 from longca.results.export import NOISY, speed_tables
 from longca.results.metrics import median
 from longca.results.naming import Contest, Row, Setting
-from longca.results.points import by_pass, grouped, timed_lines
+from longca.results.points import MEMORY, by_pass, grouped, point, timed_lines
 from longca.results.ranking import NOISE_EXPLAINS, PRACTICAL
 from longca.results.reading import Results
 from longca.results.record import Environment, Status
@@ -129,10 +129,8 @@ def _memory(title: str, rows: Sequence[Row]) -> Table:
     lengths = sorted({row.record.problem.seqlen for row in own})
     cells = []
     for (mask, line), group in grouped(own, lambda row: (row.panel if row.is_pattern or row.record.method else "any", row.line)).items():
-        most = {
-            n: max(row.record.peak_gib or 0 for row in here) for n, here in grouped(group, lambda row: row.record.problem.seqlen).items()
-        }
-        cells.append([mask, line, *(format_figure(most[seqlen]) if seqlen in most else "" for seqlen in lengths)])
+        most = {n: point(here, MEMORY) for n, here in grouped(group, lambda row: row.record.problem.seqlen).items()}
+        cells.append([mask, line, *(format_figure(found.value) if (found := most.get(seqlen)) else "" for seqlen in lengths)])
     title = f"{title} (GiB beyond the inputs, the most of the masks measured at each length)"
     return Table(title, ["mask", "kernel", *map(format_size, lengths)], cells)
 
@@ -143,13 +141,15 @@ def _preparing(title: str, rows: Sequence[Row]) -> Table:
     cells = []
     for line, group in sorted(grouped(own, lambda row: row.line).items()):
         compiling = max(row.record.compile_ms or 0 for row in group)
-        cells.append([line, _typical(group, "build_ms"), _typical(group, "plan_ms"), format_figure(compiling)])
+        building, planning = [row.record.build_ms for row in group], [row.record.plan_ms for row in group]
+        cells.append([line, _typical(building), _typical(planning), format_figure(compiling)])
     return Table(f"{title} (ms: median, most)", ["kernel", "making the mask", "planning", "compiling (most)"], cells)
 
 
-def _typical(rows: Sequence[Row], field: str) -> str:
-    values: list[float] = [value for row in rows if (value := getattr(row.record, field)) is not None]
-    return f"{format_figure(median(values))}, {format_figure(max(values))}" if values else ""
+def _typical(values: Iterable[float | None]) -> str:
+    """The median and the most of what is known."""
+    known = [value for value in values if value is not None]
+    return f"{format_figure(median(known))}, {format_figure(max(known))}" if known else ""
 
 
 SECTIONS = {"Share of peak": _shares, "Accuracy": _accuracy, "Memory": _memory, "Preparing": _preparing}

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from longca.report.frames import Frame
 from longca.results.answers import Answer, shares_of_best
 from longca.results.limits import Limits
-from longca.results.ranking import Entry, Figure
+from longca.results.ranking import Entry, Ranking
 from longca.results.shares import worst_error
 
 NONE = -1  # where a cell has no such record
@@ -45,34 +45,27 @@ def cells_of(frame: Frame, found: Iterable[Answer], limits: Limits, records: Num
     """All cells of one setting. Where a line stands for several grids, the fastest of them."""
     cells: dict[tuple[object, ...], PageCell] = {}
     for answer in found:
-        shares = shares_of_best(answer.ranking)
+        (panel, x), pass_ = frame.place(answer.first), answer.contest.pass_.value
+        shares, measured = shares_of_best(answer.ranking), answer.measured
         for entry in answer.entries:
-            cell = _with_time(_cell(entry, answer, frame, shares, records), entry, answer, limits, records)
-            place = cell.panel, cell.line, cell.pass_, cell.x
+            place = panel, frame.line(answer.rows[entry.line][0]), pass_, x
+            worst = worst_error(measured.get(entry.line, ()))
+            cell = PageCell(
+                *place,
+                failed=NONE if entry.failed is None else records[entry.failed.key],
+                close=shares.get(entry.line),
+                error=None if worst is None else worst.share,
+                tensor=None if worst is None else worst.tensor,
+                worst=NONE if worst is None else records[worst.row.record.key],
+            )
+            cell = _with_time(cell, entry, answer.ranking, limits, records)
             if place not in cells or (cell.tflops or 0.0) > (cells[place].tflops or 0.0):
                 cells[place] = cell
     return list(cells.values())
 
 
-def _cell(entry: Entry, answer: Answer, frame: Frame, shares: Mapping[str, float], records: Numbers) -> PageCell:
-    panel, x = frame.place(answer.first)
-    worst = worst_error(answer.measured.get(entry.line, ()))
-    return PageCell(
-        panel,
-        line=frame.line(answer.rows[entry.line][0]),
-        pass_=answer.contest.pass_.value,
-        x=x,
-        failed=NONE if entry.failed is None else records[entry.failed.key],
-        close=shares.get(entry.line),
-        error=None if worst is None else worst.share,
-        tensor=None if worst is None else worst.tensor,
-        worst=NONE if worst is None else records[worst.row.record.key],
-    )
-
-
-def _with_time(cell: PageCell, entry: Entry, answer: Answer, limits: Limits, records: Numbers) -> PageCell:
+def _with_time(cell: PageCell, entry: Entry, ranking: Ranking, limits: Limits, records: Numbers) -> PageCell:
     """The cell with the medians of speed and time and their ends, if the kernel has a time there."""
-    ranking = answer.ranking
     own = ranking.compared(entry)
     if own is None:
         return cell
@@ -88,16 +81,5 @@ def _with_time(cell: PageCell, entry: Entry, answer: Answer, limits: Limits, rec
         ms=own.ms,
         speeds=own.speeds if masks > 1 else None,
         times=own.times if masks > 1 else None,
-        limit=share_of_limit(own.nearest, limits),
+        limit=limits.share(own.nearest.records),
     )
-
-
-def share_of_limit(figure: Figure, limits: Limits) -> float | None:
-    """The time that tiles allow over the time that was measured; both add up over passes."""
-    total = 0.0
-    for record in figure.records:
-        limit = limits.of(record)
-        if limit is None:
-            return None
-        total += record.times.median * record.speed / limit
-    return total / figure.ms

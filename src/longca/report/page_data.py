@@ -12,7 +12,7 @@ from longca.compare.changes import changes
 from longca.compare.verdicts import Verdict
 from longca.report.looks import SIMULATED, base_of, line_groups, numbers
 from longca.report.page_settings import STATES, setting_data
-from longca.report.pictures import Pictures
+from longca.report.pictures import pictures
 from longca.report.timelines import Timeline
 from longca.results.answers import STEPS
 from longca.results.dense import only_beside
@@ -42,10 +42,7 @@ def page_data(
     groups = grouped(rows, lambda row: row.setting)
     records = {record.key: number for number, record in enumerate(results.records)}
     limits = Limits(results)
-    settings, pictures = list[dict[str, Any]](), Pictures(results.masks)
-    for group in groups.values():
-        place = "rank" if results.environment(group[0].record).on_cpu else "GPU"
-        settings.append(setting_data(group, rows, limits, records, pictures.numbers(group), place))
+    places = ["rank" if results.environment(group[0].record).on_cpu else "GPU" for group in groups.values()]
     return {
         "title": title,
         "count": len(rows),
@@ -59,11 +56,13 @@ def page_data(
         "fields": _fields(results),
         "names": _names(results, rows),
         "looks": _looks(rows),
-        "settings": settings,
+        "settings": [
+            setting_data(group, rows, limits, records, pictures(group, results.masks), place)
+            for group, place in zip(groups.values(), places, strict=True)
+        ],
         "start": _start(groups, rows),
         "changes": _changes(results, records),
         "environments": [_environment(name, environment) for name, environment in results.environments.items()],
-        "pictures": pictures.drawn,
         "timelines": list(timelines),
     }
 
@@ -109,12 +108,13 @@ def _fields(results: Results) -> list[tuple[str, list[Any]]]:
 def _names(results: Results, rows: Sequence[Row]) -> list[tuple[str, list[Any]]]:
     """What names records on the page and is no field of theirs, as columns: setting, line, mask, shape, and the command."""
     settings = {setting: number for number, setting in enumerate(dict.fromkeys(row.setting for row in rows))}
+    heads = {setting: _heads(setting) for setting in settings}
     return [
         ("setting", [settings[row.setting] for row in rows]),
         ("line", [row.line for row in rows]),
         ("panel", [row.panel for row in rows]),
         ("same", [row.same for row in rows]),
-        ("heads", [_heads(row.setting) for row in rows]),
+        ("heads", [heads[row.setting] for row in rows]),
         ("command", [command(row.record, results.environment(row.record), results.masks) for row in rows]),
     ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -19,35 +19,15 @@ SHADES = "0123456789abcdef"
 MOST_BLOCK_TOKENS = 1 << 17  # a larger block pattern takes too long to build again for a picture
 
 
-class Pictures:
-    """Pictures of the masks of a page. A mask that several settings have is drawn once."""
-
-    def __init__(self, entries: Masks) -> None:
-        self.drawn = list[tuple[str, dict[str, Any]]]()
-        self._entries = {digest: entry for (digest, _), entry in entries.items()}  # the same under any name
-        self._numbers = dict[tuple[str, str], int]()
-
-    def numbers(self, rows: Iterable[Row]) -> dict[str, int]:
-        """By the name of a mask the number of the picture of the longest one in these rows."""
-        found = {}
-        for name, (record, entry) in _longest(rows, self._entries).items():
-            if (name, record.built.digest) not in self._numbers:
-                self._numbers[name, record.built.digest] = len(self.drawn)
-                self.drawn.append((name, _picture(record, entry)))
-            found[name] = self._numbers[name, record.built.digest]
-        return found
-
-
-def _longest(rows: Iterable[Row], shown: Mapping[str, MaskEntry]) -> dict[str, tuple[Record, MaskEntry]]:
-    first: dict[tuple[str, str], Row] = {}
-    for row in rows:
-        first.setdefault((row.problem, row.record.built.digest), row)
+def pictures(rows: Iterable[Row], entries: Masks) -> dict[str, dict[str, Any]]:
+    """By the name of a mask the picture of the longest one in these rows."""
+    known = {digest: entry for (digest, _), entry in entries.items()}  # the same under any name
     longest: dict[str, tuple[Record, MaskEntry]] = {}
-    for row in first.values():
-        entry = shown.get(row.record.built.digest)
+    for row in rows:
+        entry = known.get(row.record.built.digest)
         if entry is not None and (row.problem not in longest or entry.seqlen_k > longest[row.problem][1].seqlen_k):
             longest[row.problem] = row.record, entry
-    return longest
+    return {name: _picture(record, entry) for name, (record, entry) in longest.items()}
 
 
 def _picture(record: Record, entry: MaskEntry) -> dict[str, Any]:

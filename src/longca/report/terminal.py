@@ -25,7 +25,6 @@ def summary_tables(results: Results, own_kernels: Iterable[str] = ()) -> list[Ta
 def fastest_tables(named: Sequence[Row]) -> list[Table]:
     """Returns a table per setting, ranks and pass: for each mask a row, for each length the fastest kernel, its speed, and its equals."""
     dense = DenseTimes(named)
-    patterns = any(row.is_pattern and dense.gain(row, row.record) for row in named if row.record.ok)
     groups: dict[Contest, dict[tuple[str, int], list[Row]]] = {}
     for contest, own in contests(named).items():
         groups.setdefault(contest._replace(problem="", seqlen=0), {})[contest.problem, contest.seqlen] = own
@@ -33,6 +32,7 @@ def fastest_tables(named: Sequence[Row]) -> list[Table]:
     for contest, places in groups.items():
         unit = speed_unit(row.record.speed for own in places.values() for row in own if row.record.ok)
         texts = {place: text for place, own in places.items() if (text := _winner(own, dense, unit))}
+        patterns = any(row.is_pattern and dense.gain(row, row.record) for own in places.values() for row in own if row.record.ok)
         signs = f"{unit.name}; {NOISY}; =: equally fast{'; x: speed-up over the dense mask' if patterns else ''}"
         title = f"fastest, {contest.pass_}, {contest_title(contest)} ({signs})"
         tables.append(length_table(title, texts))

@@ -34,11 +34,11 @@ def doubt(record: Record, environment: Environment | None) -> str:
         return f"its median of {times.median:g} ms is not that of its samples, {middle:g} ms"
     if not times.p20 <= times.median <= times.p80:
         return f"its median of {times.median:g} ms is not between its percentiles, {times.p20:g} and {times.p80:g} ms"
-    expected = metrics.tflops((record.flops or 0) / (record.ranks or 1), times.median)
+    expected = metrics.tflops(record.flops / record.problem.ranks, times.median)
     if not _near(speed, expected):
         return f"its speed of {speed:g} TFLOP/s is not its work over its time, {expected:g}"
     limit = _limit(record, environment)
-    return metrics.too_fast(speed, limit, environment.name, record.dtype) if environment and limit and speed > limit else ""
+    return metrics.too_fast(speed, limit, environment.name, record.problem.dtype) if environment and limit and speed > limit else ""
 
 
 def _limit(record: Record, environment: Environment | None) -> float | None:
@@ -48,8 +48,8 @@ def _limit(record: Record, environment: Environment | None) -> float | None:
     if environment.on_cpu:
         if record.simulated:
             return None  # its figures are those of other devices
-        return metrics.cpu_bound(environment.cores, record.dtype) if environment.cores else None
-    return metrics.peak(environment.name, record.dtype)
+        return metrics.cpu_bound(environment.cores, record.problem.dtype) if environment.cores else None
+    return metrics.peak(environment.name, record.problem.dtype)
 
 
 def _near(value: float, other: float) -> bool:

@@ -130,7 +130,7 @@ def _speed_table(title: str, split: bool, group: Sequence[list[naming.Row]]) -> 
     places: dict[tuple[str, int], dict[str, str]] = {}
     for own in group:
         if _supported(own):
-            places.setdefault((own[0].panel, own[0].record.seqlen), {}).update(typical_speeds(own, unit))
+            places.setdefault((own[0].panel, own[0].record.problem.seqlen), {}).update(typical_speeds(own, unit))
     lines = sorted(set[str]().union(*map(_supported, group)))
     cells = [[panel, format_size(n), *(speeds.get(line, "") for line in lines)] for (panel, n), speeds in places.items()]
     return Table(f"{title} ({unit.name}{' of each rank' if split else ''})", ["mask", "tokens", *lines], cells)

@@ -6,6 +6,8 @@ head into the rows of a tile: a tile of 128 rows holds 128 / (Hq / Hkv) tokens o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from msgspec.structs import replace
 
@@ -63,6 +65,12 @@ class Limits:
         dense = self._dense.get(self._group(record)) if is_limited(record) else None
         share = None if dense is None else self._share(record)
         return None if dense is None or share is None else dense * share
+
+    def share(self, records: Sequence[Record]) -> float | None:
+        """The time that tiles allow for these passes, one after the other, over the time that they took."""
+        limits = [self.of(record) for record in records]
+        allowed = [record.times.median * record.speed / limit for record, limit in zip(records, limits, strict=True) if limit is not None]
+        return sum(allowed) / sum(record.times.median for record in records) if len(allowed) == len(records) else None
 
     def _group(self, record: Record) -> Group:
         return self._results.environment(record).name, record.problem.pass_, replace(record.problem.operator, scale=0.0)

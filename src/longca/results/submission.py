@@ -68,7 +68,7 @@ def problems(folder: str | Path) -> list[str]:
         found.append(f"{plural(simulated, 'record')} {'is' if simulated == 1 else 'are'} simulated; offer what was measured.")
     for record in records:
         if record.status is Status.DOUBTFUL:
-            place = f"{record.label} on {record.mask}, {record.seqlen} tokens, {record.pass_}"
+            place = f"{record.label} on {record.problem.mask}, {record.problem.seqlen} tokens, {record.problem.pass_}"
             found.append(f"the record of {place} cannot be believed: {record.reason}; measure it again.")
     for name in dict.fromkeys(record.env for record in records):
         if name not in environments:
@@ -184,7 +184,7 @@ def _described(copy: Results, target: Path, place: str, clean: Cleaner) -> Submi
         timed=len(timed),
         failed=dict(Counter(record.status for record in copy.records if record.status in FAILED)),
         short_warmup=sum(map(_is_short, environments)),
-        without_mask=sum((record.mask_digest, record.mask) not in copy.masks for record in timed),
+        without_mask=sum((record.built.digest, record.problem.mask) not in copy.masks for record in timed),
         noisy=sum(bool(record.noisy) for record in timed),
         changed=sum(bool(environment.changed) for environment in environments),
         texts={field: list(texts.values()) for field, texts in clean.texts.items() if texts},

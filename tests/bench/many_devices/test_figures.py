@@ -147,7 +147,7 @@ def job_and_ranks(
 def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: ScriptedGroup, model: str = "a CPU") -> dict[Pass, Record]:
     job, ranks = job_and_ranks(tmp_path, monkeypatch, group, model=model)
     found = dict(outcomes(job, ranks))
-    return {entry.cell.problem.pass_: make_record(entry, found[entry.cell.pass_], "here") for entry in job.planned}
+    return {entry.cell.problem.pass_: make_record(entry, found[entry.cell.problem.pass_], "here") for entry in job.planned}
 
 
 def test_figures_are_per_gpu_and_of_the_worst_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

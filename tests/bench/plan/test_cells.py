@@ -35,7 +35,9 @@ def test_paper_kernel_is_the_papers_grid() -> None:
     cells = make_cells(find("paper-kernel"), ["fa3"], "cuda")
     assert len(cells) == 12 * 9 * 2
     assert {cell.problem.mask for cell in cells} == set(PAPER)
-    assert {(cell.problem.heads_q, cell.problem.heads_kv, cell.problem.head_dim, cell.problem.dtype) for cell in cells} == {(64, 8, 128, "bf16")}
+    assert {(cell.problem.heads_q, cell.problem.heads_kv, cell.problem.head_dim, cell.problem.dtype) for cell in cells} == {
+        (64, 8, 128, "bf16")
+    }
     assert sorted({cell.problem.seqlen >> 10 for cell in cells}) == [1, 2, 4, 8, 16, 24, 32, 40, 48]
 
 
@@ -43,9 +45,11 @@ def test_magi_kernel_is_the_grid_of_magi_attentions_page() -> None:
     cells = make_cells(find("magi-kernel"), ["ffa"], "cuda")
     documents = ["full_document", "causal_document", "block_causal_document"]
     assert {cell.problem.mask for cell in cells} == {"full", "causal", "sliding_window_causal", *documents}
-    assert {(cell.problem.heads_q, cell.problem.heads_kv, cell.problem.head_dim, cell.problem.dtype) for cell in cells} == {(64, 8, 128, "bf16")}
+    assert {(cell.problem.heads_q, cell.problem.heads_kv, cell.problem.head_dim, cell.problem.dtype) for cell in cells} == {
+        (64, 8, 128, "bf16")
+    }
     assert sorted({cell.problem.seqlen >> 10 for cell in cells}) == [4, 8, 16, 32, 64, 128]
-    drawn = {(cell.problem.mask, cell.problem.distribution, cell.problem.packing) for cell in cells if cell.mask in documents}
+    drawn = {(cell.problem.mask, cell.problem.distribution, cell.problem.packing) for cell in cells if cell.problem.mask in documents}
     assert drawn == {(name, "chatqa2", "chunked") for name in documents}
 
 
@@ -60,7 +64,18 @@ def test_paper_sparse_is_the_papers_grid_with_dense_fa4_beside_it() -> None:
     cells = make_cells(find("paper-sparse"), ["block_triton", "flex"], "cuda")
     sparse, dense = ([cell for cell in cells if (cell.level == "sparse") == wanted] for wanted in (True, False))
     lengths, heads = [16 * n << 10 for n in range(1, 9)], [(64, 8), (64, 64)]
-    places = {(cell.kernel, cell.problem.mask, cell.problem.params, cell.problem.seqlen, cell.problem.heads_q, cell.problem.heads_kv, cell.problem.pass_) for cell in sparse}
+    places = {
+        (
+            cell.kernel,
+            cell.problem.mask,
+            cell.problem.params,
+            cell.problem.seqlen,
+            cell.problem.heads_q,
+            cell.problem.heads_kv,
+            cell.problem.pass_,
+        )
+        for cell in sparse
+    }
     ratios = (0.2, 0.5, 0.8)
     patterns = [("uniform_block", (("b", b), ("ratio", ratio))) for b in (64, 128) for ratio in ratios]
     patterns += [("variable_block", (("avg", avg), ("ratio", ratio))) for avg in (128, 256, 512, 1024) for ratio in ratios]
@@ -139,7 +154,13 @@ def test_parameters_that_show_the_same_are_two_cells_and_seeds_that_do_are_one()
         SMALL, masks=("uniform_block",), seqlens=("512",), passes=(Pass.FWD,), params={"uniform_block": {"ratio": [0.1, 0.2, 1.0]}}
     )
     found = planned(replace(blocks, seeds=(0, 1)))
-    assert [(dict(entry.cell.problem.params)["ratio"], entry.cell.problem.seed) for entry in found] == [(0.1, 0), (0.1, 1), (0.2, 0), (0.2, 1), (1.0, 0)]
+    assert [(dict(entry.cell.problem.params)["ratio"], entry.cell.problem.seed) for entry in found] == [
+        (0.1, 0),
+        (0.1, 1),
+        (0.2, 0),
+        (0.2, 1),
+        (1.0, 0),
+    ]
     assert found[0].mask.digest == found[2].mask.digest
     assert len({entry.key for entry in found}) == 5
     assert [entry.mask.params["ratio"] for entry in found] == [0.1, 0.1, 0.2, 0.2, 1.0]

@@ -50,7 +50,9 @@ def printed_and_read(suite: Suite, folder: Path) -> Suite:
 def test_every_suite_of_the_package_is_sound(name: str, tmp_path: Path) -> None:
     found = suites.find(name)
     cells = make_cells(found, ["torch"], "cpu")
-    assert {cell.problem.mask for cell in cells} == set(found.masks) | ({"full"} if found.dense else set())  # by name: a new mask changes no suite
+    assert {cell.problem.mask for cell in cells} == set(found.masks) | (
+        {"full"} if found.dense else set()
+    )  # by name: a new mask changes no suite
     assert printed_and_read(found, tmp_path) == found
 
 

@@ -85,14 +85,20 @@ def test_a_record_holds_what_was_asked_for_and_what_ran() -> None:
     mask = cell.problem.build_mask()
     assert (record.kernel, record.asked, record.variant, record.label) == ("sdpa", "sdpa", "math", "sdpa:math")
     assert (record.built.params, record.given) == ({"w": 9}, Given(params={"w": 9}, grad=True))
-    assert (record.built.digest, record.built.area, record.flops) == (mask.digest, mask.area, metrics.flops(mask, cell.case(mask), Pass.FWD))
+    assert (record.built.digest, record.built.area, record.flops) == (
+        mask.digest,
+        mask.area,
+        metrics.flops(mask, cell.case(mask), Pass.FWD),
+    )
     assert (record.versions, record.problem.source, record.method) == ({"torch": "2"}, None, None)
     asked = make_record(planned(), Outcome(status=Status.ERROR, reason="no"), "env")
     assert (asked.kernel, asked.asked, asked.variant) == ("torch", "torch:plain", "plain")  # what was asked for, where nothing ran
 
 
 def test_a_record_of_many_ranks_has_both_versions_of_code() -> None:
-    cell = make_cell(kernel="torch", mask="causal", seqlen=96, pass_=Pass.FWD, level=LevelName.CP, ranks=4, split=Split("usp", "2x2"), **SHAPE)  # type: ignore[arg-type]
+    cell = make_cell(
+        kernel="torch", mask="causal", seqlen=96, pass_=Pass.FWD, level=LevelName.CP, ranks=4, split=Split("usp", "2x2"), **SHAPE
+    )  # type: ignore[arg-type]
     record = make_record(planned(cell), Outcome(status=Status.UNSUPPORTED, reason="no"), "env")
     assert (record.method, record.problem.ranks, record.grid) == ("usp", 4, "2x2")
     assert record.versions == {"torch": "2", "code": "abc", "method_code": "def"}

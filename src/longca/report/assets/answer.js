@@ -114,7 +114,7 @@ function drawAnswer() {
     name.scope = "row";
     const link = button(null, () => setState({ panel }), "panel-name");
     link.append(
-      ...[maskPicture(mask), breakable(panel + (simulated && !setting().suffix ? `, simulated on ${simulated}` : ""))].filter(Boolean),
+      ...[maskPicture(mask, panel), breakable(panel + (simulated && !setting().suffix ? `, simulated on ${simulated}` : ""))].filter(Boolean),
     );
     link.title = `${maskWords(mask)}. Click for the chart.`;
     name.append(link);

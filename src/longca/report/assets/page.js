@@ -115,5 +115,4 @@ function start() {
 start();
 
 // For the console of the browser, and for tests: a module keeps its names to itself.
-Object.assign(globalThis, { DATA, FIELDS, LOOKS, MEASURES, ALL, state, setState, setting, cellsNow, get, fieldsOf, fieldList, csvText, view });
-Object.assign(globalThis, { drawn, pending, paint, css, lookOf, orderedLines, showCell, showReceipts, spreadOf, watchOverflow });
+Object.assign(globalThis, { DATA, state, setState, cellsNow, showCell, csvText, view, drawn, pending, paint, css, watchOverflow });

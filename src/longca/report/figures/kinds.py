@@ -16,7 +16,6 @@ from longca.report.figures.lines import (
     layout_over,
     over_ratio,
     same_note,
-    shade_same,
 )
 from longca.report.figures.sheet import Drawing, same_scale, sheet, without
 from longca.report.figures.style import level
@@ -101,14 +100,13 @@ def _charts(drawing: Drawing, panels: Mapping[str, list[Row]], over: Over, measu
     legend += [(name, Line2D([], [], **look)) for name, look in looks.items()]
     letters = any(over.series(row) in shown and not row.record.ok for row in rows)
     missing = [row for row in drawing.rows if over.series(row) not in shown]
-    notes = [note, LETTERS_EXPLAINED if letters else "", same_note(rows, over), without(missing)]
+    notes = [note, LETTERS_EXPLAINED if letters else "", same_note(rows), without(missing)]
     layout = layout_over(over, list(grouped(rows, MASKS.place)))._replace(height=TALL if len(shown) > FEW else 1.75)
     figure = sheet(drawing, list(panels), (over.name, measure.label), legend, notes, layout)
     for axes, (name, own) in zip(figure.axes, panels.items(), strict=True):
         for mask, value in dense[name].items():
             axes.axhline(value, **looks[mask])
         draw_lines(axes, own, over, measure, shown, drawing.styles)
-        shade_same(axes, own, over)
     if over is RATIO or measure.log:
         same_scale(figure.axes)
     return figure

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from longca.report.figures.sheet import LEFT, LETTER, LINE, RIGHT, WIDTH, Layout
+from longca.report.figures.sheet import LETTER, WIDTH, Layout
 from longca.report.figures.style import GREY, Styles, plain
 from longca.results import points
 from longca.results.naming import Row
@@ -16,7 +15,6 @@ from longca.results.statuses import LETTERS
 from longca.text import format_size
 
 STRIP = 0.16  # inches that a row of letters takes of a panel's height
-FEWEST = 9  # letters beside each other, below which a name is turned
 NOTHING = points.Point(math.nan, math.nan, math.nan)  # a line breaks where there is nothing
 
 
@@ -107,8 +105,7 @@ def _foot(axes: Any, over: Over, spots: Mapping[Any, Any]) -> None:
     """Ticks, labels and ends of the axis below."""
     places = list(spots.values())
     if over is MASKS:
-        letters = int(axes.get_position().width * axes.figure.get_figwidth() / LETTER / len(places))
-        axes.set_xticks(places, _under(list(spots), letters), rotation=90 if letters < FEWEST else 0)
+        axes.set_xticks(places, [plain(name) for name in spots], rotation=90)
         axes.set_xlim(-0.5, len(places) - 0.5)
     elif over is RATIO:
         axes.set_xticks(places, [over.text(place) for place in places])
@@ -120,31 +117,11 @@ def _foot(axes: Any, over: Over, spots: Mapping[Any, Any]) -> None:
         axes.minorticks_off()
 
 
-def _under(names: Sequence[str], letters: int) -> list[str]:
-    """Names of masks as labels; they stand upright where there is no room for them to lie."""
-    return [plain(name) if letters < FEWEST else broken(name, letters) for name in names]
-
-
 def layout_over(over: Over, masks: Sequence[str]) -> Layout:
-    """Room for the labels below a panel; with all masks side by side in it, as wide as their names need."""
+    """Room for the labels below a panel; with all masks side by side in it, for their names."""
     if over is not MASKS:
         return Layout(below=0.6 if over is RATIO else 0.75)
-    width = min(WIDTH, 2 + 1.3 * len(masks))
-    letters = int((width - LEFT - RIGHT) / LETTER / len(masks))
-    labels = _under(masks, letters)
-    deep = LETTER * max(map(len, labels)) if letters < FEWEST else LINE * max(label.count("\n") + 1 for label in labels)
-    return Layout(columns=1, below=0.48 + deep, width=width)
-
-
-def broken(name: str, letters: int) -> str:
-    """A mask's name over several lines of at most so many letters: between words, and within one only where it is too long itself."""
-    parts = [part for word in name.split(" ") for part in ([f"{word} "] if len(word) <= letters else re.split(r"(?<=_)", f"{word} "))]
-    lines = [""]
-    for part in parts:
-        if lines[-1] and len(lines[-1] + part.rstrip()) > letters:
-            lines.append("")
-        lines[-1] += part
-    return plain("\n".join(line.strip() for line in lines))
+    return Layout(columns=1, below=0.48 + LETTER * max(map(len, masks)), width=min(WIDTH, 2 + 0.5 * len(masks)))
 
 
 def _letters(axes: Any, failed: Mapping[float, Mapping[str, list[str]]], styles: Styles) -> None:
@@ -176,25 +153,10 @@ def spaced(places: Sequence[int], text: Callable[[Any], str] = format_size) -> l
     return [starts[place] + text(place) if place in starts else "" for place in places]
 
 
-def shade_same(axes: Any, rows: Sequence[Row], over: Over) -> None:
-    """Grey where the mask shows the same as a simpler one."""
-    places = [] if over is MASKS else sorted(set(map(over.place, rows)))
-    same = {over.place(row) for row in rows if row.same}
-    for place in (place for place in places if place in same):
-        near = [other for other in places if other != place]
-        if over is RATIO:
-            half = min((abs(place - other) for other in near), default=0.2) / 2
-            axes.axvspan(place - half, place + half, color="0.9", zorder=0, linewidth=0)
-        else:
-            half = min([max(place / other, other / place) for other in near] + [2]) ** 0.5
-            axes.axvspan(place / half, place * half, color="0.9", zorder=0, linewidth=0)
-
-
-def same_note(rows: Iterable[Row], over: Over) -> str:
-    """What the grey means, in words: which masks are which simpler ones, and where."""
-    found: dict[tuple[str, str], set[Any]] = {}
-    for row in rows if over is not MASKS else ():
-        if row.same:
-            found.setdefault((over.panel(row), row.same), set()).add(over.place(row))
-    parts = [f"{mask} is {same} at {', '.join(map(over.text, sorted(places)))}" for (mask, same), places in found.items()]
-    return f"Grey: a simpler mask shows the same there, which says nothing about its own: {'; '.join(parts)}." if parts else ""
+def same_note(rows: Iterable[Row]) -> str:
+    """Which masks show the same as simpler ones, and at which lengths."""
+    groups = grouped([row for row in rows if row.same], lambda row: f"{row.problem} is {row.same}")
+    parts = [
+        f"{words} at {', '.join(map(format_size, sorted({row.record.problem.seqlen for row in own})))}" for words, own in groups.items()
+    ]
+    return f"Where a mask is the same as a simpler one, speeds are those of the simpler one: {'; '.join(parts)}." if parts else ""
