@@ -10,8 +10,8 @@ Every row hides records and asks for their forwards and backwards:
 * `window` hides one window of `sliding_window_causal`: one between two others, or the narrowest or widest (`outer window`);
 * `other documents` hides one of six seeds, and asks for its documents.
 
-A time is right where the measured one lies in the range of the answer. The regret is how much slower than the fastest measured kernel the
-kernel is that was recommended.
+`in the range` counts the measured times within the range of the answer, of those that have a range. The regret is how much slower than the
+fastest measured kernel the kernel is that was recommended.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from longca.recommend.answer import Answer, Choice, recommend
 from longca.recommend.question import Question
+from longca.recommend.rank import Answer, Choice, recommend
 from longca.results.metrics import median
 from longca.results.reading import Results, read_some
 from longca.results.record import Pass, Record
@@ -97,7 +97,7 @@ def _other_shapes(results: Results, wanted: Callable[[Record], bool], shortest: 
     """Questions for other shapes than the usual one from `shortest` tokens on; those of `seen` tokens remain."""
     others = [record for record in results.records if _shape(record)[:2] != USUAL and wanted(record) and record.seqlen >= shortest]
     for question in _questions(others):
-        yield Asked(question, SEED, lambda record, asked=_shape(question): _shape(record) != asked or record.seqlen == seen)
+        yield Asked(question, SEED, lambda record, asked=question: _shape(record) != _shape(asked) or record.seqlen == seen)
 
 
 def _other_windows(windows: Iterable[int]) -> Iterable[Asked]:
@@ -129,7 +129,7 @@ def _texts(questions: Iterable[Asked], results: Results, rule: Rule) -> list[str
         for choice in answer.choices:
             if choice.name in truth:
                 ratios.append(truth[choice.name].ms / choice.ms)
-                inside.append(_holds(choice, truth[choice.name].ms))
+                inside += [choice.ms_range[0] <= truth[choice.name].ms <= choice.ms_range[1]] if choice.ms_range else []
         if answer.best and answer.best.name in truth:
             measured = truth[answer.best.name]
             regrets.append(measured.ms / min(choice.ms for choice in truth.values()) - 1)
@@ -138,7 +138,7 @@ def _texts(questions: Iterable[Asked], results: Results, rule: Rule) -> list[str
     low, high = (ordered[round(part * (len(ordered) - 1))] for part in (0.05, 0.95))
     off = f"{100 * median(abs(ratio - 1) for ratio in ratios):.1f} %"
     within = f"{100 * (low - 1):+.0f} to {100 * (high - 1):+.0f} %"
-    shares = [f"{100 * sum(inside) / len(inside):.0f} % of {len(inside)}", f"{good} of {len(regrets)}"]
+    shares = [f"{100 * sum(inside) / len(inside):.0f} % of {len(inside)}" if inside else "unknown", f"{good} of {len(regrets)}"]
     most = [sorted(regrets)[int(0.9 * (len(regrets) - 1))], max(regrets)]
     return [str(count), str(len(regrets)), off, within, *shares, *(f"{100 * regret:.1f} %" for regret in most)]
 
@@ -147,10 +147,6 @@ def _truth(question: Question, results: Results) -> dict[str, Choice]:
     """The measured times by kernel, the fastest first."""
     drawn = replace(question, documents=()) if "documents" in vars(question) else question
     return {choice.name: choice for choice in recommend(replace(drawn, exact=True), results).choices}
-
-
-def _holds(choice: Choice, ms: float) -> bool:
-    return choice.ms_range is not None and choice.ms_range[0] <= ms <= choice.ms_range[1]
 
 
 if __name__ == "__main__":

@@ -66,20 +66,15 @@ def seeds() -> Seeds:
 
 
 def test_the_choice_hardly_depends_on_the_seed(seeds: Seeds) -> None:
-    always, least, others = 0, 1.0, []
+    always, least = 0, 1.0
     for own in seeds.values():
         labels = next(iter(own.values())).keys()
         shares = {label: [kernels[label].speed / top(kernels) for kernels in own.values()] for label in labels}
         best = max(labels, key=lambda label: median(shares[label]))
         always += min(shares[best]) == 1
         least = min(least, *shares[best])
-        typical = {label: median(kernels[label].speed for kernels in own.values()) for label in labels}
-        if best != max(labels, key=typical.__getitem__):
-            others.append(max(typical.values()) / typical[best])
     assert f"In {always} of the {len(seeds)} rows, one kernel is the fastest on all seeds" in page()
     assert f"the nearest to the fastest has at least {said(least)} times the fastest speed on every seed" in page()
-    assert f"in {len(others)} of the rows another kernel is the first then, and both are equally fast" in page()
-    assert max(others) < 1.03
 
 
 def test_a_simple_rule_is_as_good(seeds: Seeds) -> None:
@@ -410,25 +405,3 @@ def test_other_windows() -> None:
     assert behind.keys() == {(8192, "fwd", 1024), (8192, "bwd", 4096)}
     assert f"has {behind[8192, 'fwd', 1024]} times the forward speed of `fa3` with w=1024" in page()
     assert f"and {behind[8192, 'bwd', 4096]} times the backward speed of `band_cute` with w=4096" in page()
-
-
-def test_the_list_of_results_has_the_plans_that_load_code() -> None:
-    text = listed()
-
-    def plan_ms(journal: str, label: str) -> float:
-        return median(record.plan_ms or 0 for record in timed(journal) if record.label == label and record.seqlen == 8192)
-
-    documents, varlen = (
-        [plan_ms(name, label) for name in ("model-shapes", "paper-kernel")] for label in ("cudnn_flex:documents", "fa4:varlen")
-    )
-    assert f"has a median of {documents[0]:.0f} ms there and {documents[1]:.1f} ms in `paper-kernel`" in text
-    assert f"that of `fa4:varlen` {varlen[0]:.1f} and {varlen[1]:.1f} ms" in text
-    many, few = (
-        min(
-            record.plan_ms or 0
-            for record in timed(journal)
-            if (record.label, record.mask, record.seqlen, record.heads_q) == ("cudnn_flex:documents", "causal_document", 32768, heads)
-        )
-        for journal, heads in (("equal-heads", 64), ("model-shapes", 40))
-    )
-    assert f"takes {many:.1f} ms on `causal_document` with 64:64 heads; with 40:8 heads it takes {few:.1f} ms (`model-shapes`)" in text

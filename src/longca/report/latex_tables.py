@@ -75,7 +75,7 @@ def _fastest_table(contest: Contest, kind: str, lines: Sequence[Headline]) -> Pa
         "peak": "the share of the device's peak" if "%" in text else "",
         "ahead of": "the speed over that of the next" if "×" in text else "",
         "~": NOISY if "~" in text else "",
-        "(a to b)": "the range over seeds, beside the median" if " to " in text else "",
+        "(a to b)": "the range over seeds, beside all work over all time" if " to " in text else "",
         "(as m)": "at this length the mask shows the same pairs as m" if "(as " in text else "",
     }
     at = f" at {lengths.pop()} tokens" if len(lengths) == 1 else ""
@@ -153,7 +153,7 @@ def _supported(kernels: Mapping[str, Places]) -> dict[str, Places]:
 
 
 def _without_count(masks: dict[str, dict[str, Places]]) -> tuple[dict[str, dict[str, Places]], str]:
-    """The texts without the number of masks behind a median, and that number, if it is the same in the whole table."""
+    """The texts without the number of masks behind a speed, and that number, if it is the same in the whole table."""
     texts = [text for kernels in masks.values() for own in kernels.values() for text in own.values() if text[:1].isdigit()]
     counts = {found[1] if (found := _MASKS.search(text)) else "" for text in texts}
     if len(counts) != 1 or counts == {""}:
@@ -177,9 +177,9 @@ def _speed_legend(cells: Iterable[str], over: str) -> str:
     counted = any(_MASKS.search(cell) or "(n=" in cell for cell in found)
     notes = {"~": NOISY if any("~" in cell for cell in found) else ""}
     notes |= {sign: words for sign, words in SIGN_WORDS.items() if sign in signs}
-    notes |= {"empty": NOT_RUN if "" in found else "", "n": "masks (one per seed) that a median is over" if counted else ""}
+    notes |= {"empty": NOT_RUN if "" in found else "", "n": "masks (one per seed) that a speed is over" if counted else ""}
     notes |= {"other masks": "measured on other masks than the other kernels" if any("(other" in cell for cell in found) else ""}
-    return " ".join(part for part in (f"Medians over {over} masks (one per seed)." if over else "", _legend(notes)) if part)
+    return " ".join(part for part in (f"Speeds over {over} masks (one per seed)." if over else "", _legend(notes)) if part)
 
 
 def _legend(notes: Mapping[str, str]) -> str:

@@ -19,8 +19,8 @@ Numbers = Mapping[int, int]  # of records, by their identity
 
 
 class PageCell(NamedTuple):
-    """One kernel at one place. Several masks (seeds) make one cell: medians over those on which kernels are compared, and the records of
-    the mask that is nearest to the median."""
+    """One kernel at one place. Several masks (seeds) make one cell: the mean time over those on which kernels are compared, all work
+    over all time, and the records of the mask whose speed is nearest to that."""
 
     setting: int
     panel: str
@@ -75,7 +75,7 @@ class _Limits:
 
 
 def _figures(entry: Entry, ranking: Ranking, limits: _Limits, records: Numbers) -> tuple[Any, ...]:
-    """Records, how many masks its time is of, the medians of speed and time, their ends over several masks, and the share of the limit."""
+    """Records, how many masks its time is of, the speed and the mean time, their ends over several masks, and the share of the limit."""
     failed, own = NONE if entry.failed is None else records[id(entry.failed)], ranking.compared(entry)
     if own is None:
         return NONE, NONE, failed, 0, 0, None, None, None, None, None, None, None

@@ -1,13 +1,14 @@
-"""The points of charts: of the records at one place the median (or the most), the spread, and why there is no value."""
+"""The points of charts: of the records at one place one value, the spread, and why there is no value."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from operator import attrgetter
+from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
 
-from longca.results.metrics import median
+from longca.results.metrics import mean_speed, median
 from longca.results.naming import Row
 from longca.results.record import OK, Pass, Record
 from longca.results.statuses import explaining
@@ -19,12 +20,14 @@ Names = Callable[[Row], str]
 
 
 class Measure(NamedTuple):
-    """What a chart shows of records that are ok, and how several of them become one value."""
+    """What a chart shows of records that are ok, and how several of them become one value: values that are speeds as all work over all
+    time, others by `join`."""
 
     label: str
     value: Callable[[Record], float | None]
     spread: Callable[[Record], tuple[float, float]] | None = None
     join: Callable[[Sequence[float]], float] = median
+    is_speed: bool = False
 
 
 def _speeds(record: Record) -> tuple[float, float]:
@@ -47,8 +50,8 @@ def _range(field: str) -> Callable[[Record], tuple[float, float]]:
     return lambda record: (getattr(record, field),) * 2
 
 
-SPEED = Measure("TFLOP/s", attrgetter("tflops"), _speeds)
-TIME = Measure("ms", attrgetter("ms.median"), lambda record: (record.times.p20, record.times.p80))
+SPEED = Measure("TFLOP/s", attrgetter("tflops"), _speeds, is_speed=True)
+TIME = Measure("ms", attrgetter("ms.median"), lambda record: (record.times.p20, record.times.p80), join=fmean)
 MEMORY = Measure("GiB", _above_zero("peak_gib"), join=max)
 PLANNING = Measure("ms", _above_zero("plan_ms"), join=max)
 COMPILING = Measure("ms", _above_zero("compile_ms"), join=max)
@@ -65,7 +68,7 @@ def speed_of(rows: Iterable[Row]) -> Measure:
         low, high = _speeds(record)
         return low * unit.per_tflops, high * unit.per_tflops
 
-    return SPEED if unit is TFLOPS else Measure(unit.name, lambda record: record.speed * unit.per_tflops, spread)
+    return SPEED if unit is TFLOPS else Measure(unit.name, lambda record: record.speed * unit.per_tflops, spread, is_speed=True)
 
 
 class Point(NamedTuple):
@@ -89,7 +92,8 @@ def point(rows: Sequence[Row], measure: Measure) -> Point | None:
         ((joined, nearest),) = values
         low, high = measure.spread(nearest.record) if measure.spread else (None, None)
     else:
-        joined = measure.join([value for value, _ in values])
+        figures, times = [value for value, _ in values], [row.record.times.median for _, row in values]
+        joined = mean_speed(figures, times) if measure.is_speed else measure.join(figures)
         nearest = next((row for value, row in values if value == joined), None) or min(values, key=lambda pair: abs(pair[0] - joined))[1]
         ends = [end for _, row in values for end in measure.spread(row.record)] if measure.spread else []
         low, high = (min(joined, *ends), max(joined, *ends)) if ends else (None, None)
