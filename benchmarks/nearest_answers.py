@@ -1,22 +1,29 @@
-"""How far off nearest answers are: every measured length is hidden, asked for, and compared with its records. Measures nothing.
+"""How far off nearest answers are: measured cells are hidden, asked for, and compared with their records. Measures nothing.
 
-    PYTHONPATH=src python benchmarks/nearest_answers.py results/h200/{paper-kernel,model-shapes} > results/h200/nearest_answers.txt
+    PYTHONPATH=src python benchmarks/nearest_answers.py results/h200 > results/h200/nearest_answers.txt
 
-Three distances ask for 64:8 heads: `between` hides one length, so that the nearest shorter and the nearest longer one remain; `next` hides
-it and all longer ones; `far` leaves only lengths up to half of it. `heads` asks for other heads of 128 and hides all records of them;
-`shortest` asks for their longer lengths and leaves those of 8K tokens, so that speeds change with the length as those of 64:8 heads. The
-journals have one seed, so that a prediction is compared with a measurement of the same documents. A prediction is right where the measured
-time lies in the range of the answer. The regret is how much slower than the fastest measured kernel the kernel is that was recommended.
+Every row hides records and asks for their forwards and backwards:
+
+* `between` hides one length of 64:8 heads; `next` this and all longer ones; `far` leaves lengths up to half of it;
+* `heads` hides all records of 32:8, 40:8 or 8:1 heads of 128; `shortest` leaves those of 8K tokens and asks for 32K and 128K;
+* `head size` hides all records of 16:16 heads of 64, and of 128:128 heads of 192/128;
+* `window` hides one window of `sliding_window_causal`: one between two others, or the narrowest or widest (`outer window`);
+* `other documents` hides one of six seeds, and asks for its documents.
+
+`in the range` counts the measured times within the range of the answer, of those that have a range. The regret is how much slower than the
+fastest measured kernel the kernel is that was recommended.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
 
-from longca.recommend.answer import Choice, recommend
 from longca.recommend.question import Question
+from longca.recommend.rank import Answer, Choice, recommend
 from longca.results.metrics import median
 from longca.results.problem import Pass
 from longca.results.reading import Results, read_some
@@ -25,71 +32,122 @@ from longca.results.tables import markdown_table
 
 SHORTEST = 8192  # of the lengths that are asked for
 USUAL = (64, 8)  # heads
-Shape = tuple[int, int, int]  # tokens, query heads, KV heads
-DISTANCES: dict[str, Callable[[Shape, Shape], bool]] = {  # whether a record of the first is seen where the second is asked for
-    "between": lambda shape, asked: shape[0] != asked[0],
-    "next": lambda shape, asked: shape[0] < asked[0],
-    "far": lambda shape, asked: 2 * shape[0] <= asked[0],
-    "heads": lambda shape, asked: shape[1:] != asked[1:],
-    "shortest": lambda shape, asked: shape[1:] != asked[1:] or shape[0] == SHORTEST,
-}
+SEED = 42  # of the journals with one seed
+WINDOWS = (128, 512, 1024, 4096)
+COLUMNS = ["hidden", "documents", "questions", "answers", "time off, median", "9 of 10 within", "in the range", "best or as good"]
+Rule = Callable[[Question, Results], Answer]
+
+
+class Asked(NamedTuple):
+    """A question, the seed of the records that tell the truth, and whether a rule may see a record."""
+
+    question: Question
+    seed: int
+    visible: Callable[[Record], bool]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("journals", nargs="+")
-    print(table(read_some(parser.parse_args().journals)))
+    parser.add_argument("results", type=Path, help="the folder with paper-kernel, model-shapes, seeds and windows")
+    print(table(parser.parse_args().results, recommend))
 
 
-def table(results: Results) -> str:
-    columns = ["distance", "documents", "answers", "time off, median", "9 of 10 within", "in the range", "best or as good"]
-    columns += ["regret, 9 of 10", "regret, most"]
-    rows = [[name, "yes" if documents else "no", *_row(results, name, documents)] for name in DISTANCES for documents in (False, True)]
-    return markdown_table(columns, rows)
+def table(folder: Path, rule: Rule) -> str:
+    """A row per kind of question, for masks without and with documents."""
+    rows = []
+    for name, journals, asked in _rows():
+        results = read_some([folder / journal for journal in journals])
+        questions = list(asked(results))
+        for documents in (False, True):
+            own = [one for one in questions if one.question.has_documents == documents]
+            rows += [[name, "yes" if documents else "no", *_texts(own, results, rule)]] if own else []
+    return markdown_table([*COLUMNS, "regret, 9 of 10", "regret, most"], rows)
 
 
-def _row(results: Results, distance: str, documents: bool) -> list[str]:
-    ratios, inside, regrets, good = list[float](), list[bool](), list[float](), 0
-    longer = SHORTEST + 1 if distance == "shortest" else SHORTEST
-    for question in _questions(results, documents, other_heads=distance in ("heads", "shortest")):
-        if question.seqlen < longer:
-            continue
-        truth = {choice.name: choice for choice in recommend(replace(question, exact=True), results).choices}
-        fastest = min(choice.ms for choice in truth.values())
-        visible = [record for record in results.records if DISTANCES[distance](_shape(record), _shape(question))]
-        found = recommend(question, replace(results, records=visible))
-        if found.best is None:
-            continue
-        for choice in found.choices:
+def _rows() -> list[tuple[str, tuple[str, ...], Callable[[Results], Iterable[Asked]]]]:
+    shapes = ("paper-kernel", "model-shapes")
+    lengths: dict[str, Callable[[int, int], bool]] = {
+        "between": lambda seqlen, asked: seqlen != asked,
+        "next": lambda seqlen, asked: seqlen < asked,
+        "far": lambda seqlen, asked: 2 * seqlen <= asked,
+    }
+    rows = [(name, shapes, lambda results, sees=sees: _other_lengths(results, sees)) for name, sees in lengths.items()]
+    return [
+        *rows,
+        ("heads", shapes, lambda results: _other_shapes(results, lambda record: record.head_dim == 128, SHORTEST, 0)),
+        ("shortest", shapes, lambda results: _other_shapes(results, lambda record: record.head_dim == 128, SHORTEST + 1, SHORTEST)),
+        ("head size", shapes, lambda results: _other_shapes(results, lambda record: record.head_dim != 128, SHORTEST, 0)),
+        ("window", ("paper-kernel", "windows"), lambda results: _other_windows(WINDOWS[1:-1])),
+        ("outer window", ("paper-kernel", "windows"), lambda results: _other_windows((WINDOWS[0], WINDOWS[-1]))),
+        ("other documents", ("paper-kernel", "seeds"), _other_documents),
+    ]
+
+
+def _questions(records: Iterable[Record]) -> list[Question]:
+    places = dict.fromkeys((one.mask, one.seqlen, one.heads_q, one.heads_kv, one.head_dim, one.head_dim_v) for one in records if one.ok)
+    return [Question(*place, pass_=pass_) for place in places for pass_ in (Pass.FWD, Pass.BWD)]
+
+
+def _other_lengths(results: Results, sees: Callable[[int, int], bool]) -> Iterable[Asked]:
+    usual = [record for record in results.records if (record.heads_q, record.heads_kv) == USUAL and record.seqlen >= SHORTEST]
+    for question in _questions(usual):
+        yield Asked(question, SEED, lambda record, asked=question.seqlen: sees(record.seqlen, asked))
+
+
+def _other_shapes(results: Results, wanted: Callable[[Record], bool], shortest: int, seen: int) -> Iterable[Asked]:
+    """Questions for other shapes than the usual one from `shortest` tokens on; those of `seen` tokens remain."""
+    others = [record for record in results.records if _shape(record)[:2] != USUAL and wanted(record) and record.seqlen >= shortest]
+    for question in _questions(others):
+        yield Asked(question, SEED, lambda record, asked=question: _shape(record) != _shape(asked) or record.seqlen == seen)
+
+
+def _other_windows(windows: Iterable[int]) -> Iterable[Asked]:
+    for w in windows:
+        for seqlen in (SHORTEST, 4 * SHORTEST):
+            for pass_ in (Pass.FWD, Pass.BWD):
+                question = Question("sliding_window_causal", seqlen, pass_=pass_, params={"w": w})
+                yield Asked(question, SEED, lambda record, asked=w: record.params.get("w") != asked)
+
+
+def _other_documents(results: Results) -> Iterable[Asked]:
+    seeds = [record for record in results.records if record.seed != SEED]
+    for question in _questions(seeds):
+        for seed in sorted({SEED, *(record.seed for record in seeds)}):
+            own = replace(question, documents=tuple(question.build(seed).documents)) if "documents" in vars(question) else question
+            yield Asked(own, seed, lambda record, asked=seed: record.seed != asked)
+
+
+def _shape(of: Record | Question) -> tuple[int, int, int, int]:
+    return of.heads_q, of.heads_kv, of.head_dim, of.head_dim_v
+
+
+def _texts(questions: Iterable[Asked], results: Results, rule: Rule) -> list[str]:
+    count, good, ratios, inside, regrets = 0, 0, list[float](), list[bool](), list[float]()
+    for question, seed, visible in questions:
+        count += 1
+        truth = _truth(question, replace(results, records=[record for record in results.records if record.seed == seed]))
+        answer = rule(question, replace(results, records=[record for record in results.records if visible(record)]))
+        for choice in answer.choices:
             if choice.name in truth:
                 ratios.append(truth[choice.name].ms / choice.ms)
-                inside.append(_holds(choice, truth[choice.name].ms))
-        if found.best.name in truth:
-            measured = truth[found.best.name]
-            regrets.append(measured.ms / fastest - 1)
+                inside += [choice.ms_range[0] <= truth[choice.name].ms <= choice.ms_range[1]] if choice.ms_range else []
+        if answer.best and answer.best.name in truth:
+            measured = truth[answer.best.name]
+            regrets.append(measured.ms / min(choice.ms for choice in truth.values()) - 1)
             good += measured.as_good or measured is next(iter(truth.values()))
     ordered = sorted(ratios)
     low, high = (ordered[round(part * (len(ordered) - 1))] for part in (0.05, 0.95))
-    worst = sorted(regrets)[int(0.9 * (len(regrets) - 1))]
     off = f"{100 * median(abs(ratio - 1) for ratio in ratios):.1f} %"
     within = f"{100 * (low - 1):+.0f} to {100 * (high - 1):+.0f} %"
-    shares = [f"{100 * sum(inside) / len(inside):.0f} % of {len(inside)}", f"{good} of {len(regrets)}"]
-    return [str(len(regrets)), off, within, *shares, f"{100 * worst:.1f} %", f"{100 * max(regrets):.1f} %"]
+    shares = [f"{100 * sum(inside) / len(inside):.0f} % of {len(inside)}" if inside else "unknown", f"{good} of {len(regrets)}"]
+    most = [sorted(regrets)[int(0.9 * (len(regrets) - 1))], max(regrets)]
+    return [str(count), str(len(regrets)), off, within, *shares, *(f"{100 * regret:.1f} %" for regret in most)]
 
 
-def _holds(choice: Choice, ms: float) -> bool:
-    return choice.ms_range is not None and choice.ms_range[0] <= ms <= choice.ms_range[1]
-
-
-def _questions(results: Results, documents: bool, other_heads: bool) -> list[Question]:
-    wanted = [record for record in results.records if record.ok and record.problem.seqlen >= SHORTEST and record.problem.head_dim == 128]
-    places = dict.fromkeys((record.problem.mask, *_shape(record)) for record in wanted if (_shape(record)[1:] != USUAL) == other_heads)
-    asked = [Question(*place, pass_=pass_) for place in places for pass_ in (Pass.FWD, Pass.BWD)]
-    return [question for question in asked if question.has_documents == documents]
-
-
-def _shape(of: Record | Question) -> Shape:
-    return of.seqlen, of.heads_q, of.heads_kv
+def _truth(question: Question, results: Results) -> dict[str, Choice]:
+    """The measured times by kernel, the fastest first."""
+    drawn = replace(question, documents=()) if "documents" in vars(question) else question
+    return {choice.name: choice for choice in recommend(replace(drawn, exact=True), results).choices}
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """One journal, one answer: page, Markdown, terminal, `compare --kernel` and `recommend` name the same fastest kernel.
 
 The rule is written here a second time, from its definition: kernels that failed on a mask are out; the others are compared on the masks
-that most of them share, or on more where only kernels that are slower on the masks that they have lack these; their speeds are medians over
-these masks.
+that most of them share, or on more where only kernels that are slower on the masks that they have lack these; their speeds are all work
+over all time on these masks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pytest
@@ -20,8 +19,8 @@ from hypothesis import strategies as st
 
 from longca.cli import main
 from longca.compare.standing import positions
-from longca.recommend.answer import recommend
 from longca.recommend.question import Question
+from longca.recommend.rank import recommend
 from longca.report import markdown
 from longca.report.page_data import page_data
 from longca.report.terminal import fastest_tables
@@ -77,24 +76,24 @@ def expected(journal: Journal, kept: str = "") -> dict[str, float]:
     )
     best = next(iter(ordered(times, most)))
     dropped = [own for own in times.values() if shared <= own.keys() and not most <= own.keys()]
-    shares = [median(times[best][seed] / own[seed] for seed in most & own.keys()) for own in dropped]
+    both = [(own, most & own.keys()) for own in dropped]
+    shares = [sum(times[best][seed] for seed in seeds) / sum(own[seed] for seed in seeds) for own, seeds in both]
     return ordered(times, most if all(share < 1 for share in shares) else shared)
 
 
 def ordered(times: Mapping[str, Mapping[int, float]], seeds: Collection[int]) -> dict[str, float]:
-    """The median speeds of kernels that have all of these seeds, the fastest first."""
+    """The speeds of kernels that have all of these seeds, the fastest first."""
     having = {name: own for name, own in times.items() if own.keys() >= set(seeds)}
-    speeds = {name: median((seed + 1) * WORK / own[seed] / 1e9 for seed in seeds) for name, own in having.items()}
+    work = sum((seed + 1) * WORK for seed in seeds)
+    speeds = {name: work / sum(own[seed] for seed in seeds) / 1e9 for name, own in having.items()}
     return dict(sorted(speeds.items(), key=lambda entry: (-entry[1], entry[0])))
 
 
 def fastest(times: Mapping[str, Mapping[int, float]], seeds: Collection[int]) -> list[str]:
-    """The fastest kernel and those that are equal to it: on most masks their times differ by at most 3 % (spreads of 1 % add nothing)."""
+    """The fastest kernel and those that are equal to it: their total times differ by at most 3 % (spreads of 1 % add nothing)."""
     best, *_ = lines = list(ordered(times, seeds))
-    apart = {
-        name: [max(times[name][seed], times[best][seed]) / min(times[name][seed], times[best][seed]) for seed in seeds] for name in lines
-    }
-    equal = [name for name in lines if 2 * sum(ratio <= 1.03 for ratio in apart[name]) > len(seeds)]
+    totals = {name: sum(times[name][seed] for seed in seeds) for name in lines}
+    equal = [name for name in lines if totals[name] / totals[best] <= 1.03]
     return lines[: lines.index(equal[-1]) + 1]
 
 

@@ -9,13 +9,12 @@ from journals import Write
 from longca.api.recommend import best
 from longca.cli import main
 from longca.compare.journals import compare
-from longca.compare.ratio import ratio
 from longca.errors import BadInput
-from longca.recommend.answer import recommend
 from longca.recommend.question import Question
+from longca.recommend.rank import recommend
 from longca.recommend.shipped import load
-from longca.recommend.table import NO_RECORD, table
-from longca.results.ranking import ENOUGH_SAMPLES, PRACTICAL
+from longca.recommend.table import NO_RECORD
+from longca.results.ranking import PRACTICAL
 from longca.simulate.cluster import find, to_toml
 from longca.text import parse_memory, shortest_memory
 from report.made import around, blocks, kernel, make_record, split
@@ -99,81 +98,6 @@ def test_a_cluster_file_stands_for_the_records_that_were_simulated_with_it(write
     assert asked(other, "--gpus", "64", "--cluster", str(tmp_path / "nothing.toml")) == 2
 
 
-def test_a_cluster_that_nobody_simulated(write: Write, capsys: Captured) -> None:
-    assert Question.parse("causal", "8K", gpus=64, cluster="a100-ib").describe().endswith(", 64 GPUs, simulated on a100-ib")
-    measured = split("usp", 5.0)
-    assert asked(write("measured", [measured]), "--gpus", "64", "--cluster", "a100-ib") == NO_RECORD
-    said = capsys.readouterr().out
-    assert "there is no simulated record of this for the cluster a100-ib; no record here is a simulated one." in said
-    assert "to simulate it: longca simulate --cluster a100-ib --gpus 64 --seqlen 8K --masks causal " in said
-    assert f"without --cluster measured records say: use usp 8x8 fa4:bands ({1e3 * measured['tflops']:.3g} GFLOP/s per GPU, 5 ms)." in said
-    assert "to measure it" not in said
-    assert "then: longca recommend --mask causal --seqlen 8K" in said
-    assert "--cluster a100-ib" in said.partition("then: ")[2]
-    simulated = split("usp", 1.0, simulated="h100-ib")
-    assert asked(write("simulated", [simulated]), "--gpus", "64", "--cluster", "a100-ib") == NO_RECORD
-    said = capsys.readouterr().out
-    assert "for the cluster a100-ib; simulated records have h100-ib." in said
-    assert "without --cluster no measured record answers, either." in said
-    assert asked(write("both", [measured, simulated]), "--gpus", "64", "--cluster", "h100-ib", "--seqlen", "4K") == NO_RECORD
-    said = capsys.readouterr().out
-    assert "there is no simulated record of this for the cluster h100-ib.\n" in said
-    assert said.index("for the cluster h100-ib.") < said.index("simulated lengths are 8K.") < said.index("to simulate it: ")
-    assert "to measure it" not in said
-    both = [split("usp", 1.0, simulated="h100-ib", **{"pass": pass_}) for pass_ in ("fwd", "bwd")]
-    assert asked(write("passes", both), "--gpus", "64", "--cluster", "h100-ib", "--pass", "fwd+bwd") == 0
-    assert "the sum of a forward and a backward that were simulated separately (all of them)." in capsys.readouterr().out
-
-
-def test_a_device_without_records_is_where_to_measure(write: Write, capsys: Captured) -> None:
-    assert asked(write("made", [kernel("fa4", around(1.0))]), "--device", "A100") == NO_RECORD
-    said = capsys.readouterr().out
-    assert "to measure it, on a machine whose device is named A100: longca run " in said
-    assert " --device A100 --results " in next(line for line in said.splitlines() if line.startswith("then: "))
-
-
-def test_a_cpu_is_asked_for_by_its_name(write: Write, capsys: Captured) -> None:
-    folder = write("made", [kernel("torch", around(1.0))], {"device": "AMD EPYC", "device_kind": "cpu"})  # as a CPU is named
-    assert asked(folder, "--device", "AMD EPYC", "--seqlen", "1K") == NO_RECORD
-    assert " --out out/recommend --device cpu\n" in capsys.readouterr().out
-    assert asked(folder, "--device", "CPU") == 0
-    assert asked(folder, "--device", "cuda") == NO_RECORD
-    said = capsys.readouterr().out
-    assert "\nto measure it: longca run " in said
-    assert " --out out/recommend --device cuda\n" in said
-    assert asked(write("gpu", [kernel("fa4", around(1.0))]), "--device", "cpu", "--memory", "1G") == NO_RECORD
-    assert "to measure it" not in capsys.readouterr().out
-    answers = table(load([folder]), {"device": "cpu", "pass_": "fwd+bwd"})
-    assert [found.device for found in answers] == ["AMD EPYC"]
-
-
-def test_memory_is_counted_on_gpus_only(write: Write, capsys: Captured) -> None:
-    folder = write("made", [kernel("torch", around(1.0), peak_gib=None)], {"device": "Some CPU", "device_kind": "cpu"})
-    assert asked(folder, "--memory", "80GiB") == NO_RECORD
-    said = capsys.readouterr().out
-    assert "torch  not counted  memory is counted on GPUs only\n" in said
-    assert "memory is counted on GPUs only, and this is about a CPU: leave out --memory." in said
-    assert "or to measure it on a GPU: longca run " in said
-    assert " --memory 80GiB " in said
-    for length in ("8K", "4K"):
-        assert asked(folder, "--memory", "80GiB", "--device", "Some CPU", "--seqlen", length) == NO_RECORD
-        said = capsys.readouterr().out
-        assert "leave out --memory." in said
-        assert "to measure it" not in said
-
-
-def test_the_heading_names_all_that_are_as_good(write: Write, capsys: Captured) -> None:
-    made = [kernel(name, around(ms)) for name, ms in (("fa4:bands", 1.0), ("fa3", 1.001), ("flex", 1.002), ("torch:plain", 9.0))]
-    assert asked(write("three", made)) == 0
-    assert "\nas fast as fa4:bands, within the noise or 3 %: fa3, flex.\n" in capsys.readouterr().out
-    assert asked(write("two", [made[0], made[1]])) == 0
-    assert "\nas fast as fa4:bands, within the noise or 3 %: fa3.\n" in capsys.readouterr().out
-    assert asked(write("one", [made[0], made[3]])) == 0
-    assert capsys.readouterr().out.startswith(
-        "use fa4:bands: 11 TFLOP/s, 1 ms.\nfor causal, 8K tokens, 64:8 heads of 128, bf16, fwd+bwd, NVIDIA H200.\n\n"
-    )
-
-
 @pytest.mark.parametrize(("slower", "as_good"), [(1.029, True), (1.031, False)])
 def test_what_differs_by_less_than_matters_is_as_good_however_well_it_is_known(write: Write, slower: float, as_good: bool) -> None:
     folder = write("steady", [kernel("fa4:bands", [1.0] * 9), kernel("flex", [slower] * 9)])
@@ -183,92 +107,7 @@ def test_what_differs_by_less_than_matters_is_as_good_however_well_it_is_known(w
     assert signature(compare).parameters["threshold"].default == PRACTICAL
 
 
-def test_few_samples_are_said_per_candidate(write: Write, capsys: Captured) -> None:
-    made = [kernel("fa4:bands", [1.0] * ENOUGH_SAMPLES), kernel("flex", [2.0] * (ENOUGH_SAMPLES - 1)), kernel("torch:plain", [9.0])]
-    assert asked(write("made", made)) == 0
-    assert "\nmeasured with fewer than 5 samples: flex (4), torch:plain (1).\n" in capsys.readouterr().out
-    assert asked(write("enough", made[:1])) == 0
-    assert "fewer than" not in capsys.readouterr().out
-    assert not ratio([1.0] * (ENOUGH_SAMPLES - 1), [2.0] * (ENOUGH_SAMPLES - 1)).known
-    assert ratio([1.0] * ENOUGH_SAMPLES, [2.0] * ENOUGH_SAMPLES).known
-
-
-def test_one_sample_of_a_simulation_is_not_few(write: Write, capsys: Captured) -> None:
-    made = split("usp", 1.0, simulated="h100-ib") | {"ms": kernel("fa4", [1.0])["ms"]}
-    assert asked(write("made", [made]), "--gpus", "64", "--cluster", "h100-ib") == 0
-    assert "fewer than" not in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("mask", "given", "named"),
-    [
-        ("uniform_block", {}, "uniform_block, b=64, ratio=0.5, heads=8, 8K tokens"),
-        ("uniform_block", {"ratio": 0.2, "heads": 1}, "uniform_block, b=64, ratio=0.2, heads=1, 8K tokens"),
-        ("sliding_window", {}, "sliding_window, w=1024, 8K tokens"),
-        ("prefix_lm_causal", {}, "prefix_lm_causal, p drawn, 8K tokens"),
-        ("prefix_lm_causal", {"p": 7}, "prefix_lm_causal, p=7, 8K tokens"),
-        ("causal", {}, "causal, 8K tokens"),
-    ],
-)
-def test_the_first_line_names_the_parameters_that_are_assumed(mask: str, given: dict[str, float], named: str) -> None:
-    assert Question.parse(mask, "8K", params=given).describe().startswith(named)
-
-
-def test_the_closest_records_come_first(write: Write, capsys: Captured) -> None:
-    shapes = [(8, 128), (64, 128), (64, 64), (128, 128), (16, 128)]
-    made = [kernel("fa4", around(1.0), seqlen=length << 10, heads_q=q, head_dim=dim) for length in (16, 1, 2) for q, dim in shapes]
-    folder = write("made", [*made, split("usp", 1.0, ranks=8), split("usp", 1.0, ranks=8, simulated="h100-ib")])
-    assert asked(folder, "--dtype", "fp16") == NO_RECORD
-    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("there are records of causal at ")]
-    shown = [line.partition(" at ")[2].split(" heads")[0] for line in said]
-    assert shown == ["1K, 2K, 16K with 64:8", "1K, 2K, 16K with 128:8", "1K, 2K, 16K with 16:8"]  # of the same head size; three at most
-    words = ["--mask", "causal", "--seqlen", "16K", "--heads", "32:8", "--exact"]
-    assert main(["recommend", *words, "--results", str(folder)]) == NO_RECORD
-    assert "there are records with --heads 8:8 or with --heads 16:8 or with --heads 64:8 or with" in capsys.readouterr().out
-
-
 SCALED = "it is scaled over lengths, heads, head sizes and parameters of the mask only"
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (["--sinks", "--exact"], "with --sinks, and --exact excludes nearest answers."),
-        (
-            ["--softcap", "50", "--dtype", "fp16"],
-            f"with --dtype fp16 or with --softcap 50; a nearest answer needs one with --dtype fp16, as {SCALED}.",
-        ),
-        (
-            ["--dtype", "fp16", "--seqlen", "4K"],
-            f"with --dtype fp16 or with --seqlen 4K; a nearest answer needs one with --dtype fp16, as {SCALED}.",
-        ),
-        (["--seqlen", "1M"], "with --seqlen 1M."),
-        (["--seqlen", "4K", "--exact"], "with --seqlen 4K, and --exact excludes nearest answers."),
-        (["--gpus", "8"], "with --gpus 8, and nearest answers are of one GPU only."),
-        (["--heads", "32:8", "--deterministic", "--exact"], "with --deterministic and with --heads 32:8 together, and --exact excludes "),
-    ],
-)
-def test_the_obstacle_is_said_first(write: Write, capsys: Captured, given: list[str], said: str) -> None:
-    """Then the closest records, none of which is simulated."""
-    made = [kernel("fa4", around(1.0)), kernel("fa4", around(1.0), heads_q=32), split("usp", 1.0, simulated="h100-ib")]
-    folder = write("made", [*made, kernel("fa4", around(1.0), heads_q=16, deterministic=True)])
-    words = ["recommend", "--mask", "causal", "--seqlen", "8K", "--results", str(folder)]
-    assert main([*words, *given]) == NO_RECORD
-    first, asked_for, obstacle, *others = capsys.readouterr().out.splitlines()
-    assert (first, asked_for.partition(",")[0]) == ("no record answers this.", "causal")
-    assert obstacle.startswith(f"there is no measured record of causal {said}")
-    assert 1 <= sum(line.startswith(("there are records", "measured lengths")) for line in others) <= 3
-    assert "simulated on" not in " ".join(others)
-
-
-def test_a_flag_that_is_lacking_only_with_others_is_named_with_them(write: Write, capsys: Captured) -> None:
-    """There are records of 64K and of these heads; the closest differ in the length only."""
-    shape = {"heads_q": 32, "heads_kv": 32}
-    made = [kernel("fa4", around(1.0), seqlen=64 << 10), kernel("fa4", around(1.0), seqlen=8 << 10, head_dim=192, **shape)]
-    words = ["--mask", "causal", "--seqlen", "64K", "--heads", "32:32", "--head-dim", "192/128", "--exact"]
-    assert main(["recommend", *words, "--results", str(write("made", made))]) == NO_RECORD
-    flags = "with --seqlen 64K, with --heads 32:32 and with --head-dim 192/128 together"
-    assert f"there is no measured record of causal {flags}, and --exact excludes nearest answers.\n" in capsys.readouterr().out
 
 
 def test_kernels_that_refuse_the_shape_say_so_where_no_other_was_measured(write: Write, capsys: Captured) -> None:

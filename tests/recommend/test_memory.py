@@ -7,8 +7,8 @@ import pytest
 
 from journals import Write
 from longca.cli import main
-from longca.recommend.answer import Answer, recommend
 from longca.recommend.question import Question
+from longca.recommend.rank import Answer, recommend
 from longca.recommend.shipped import load
 from longca.recommend.table import NO_RECORD
 from report.made import around, kernel, split
@@ -33,12 +33,13 @@ def test_the_memory_that_is_asked_for(write: Write) -> None:
     ]
     found = answer(write("made", made), memory="48GiB")
     assert [choice.name for choice in found.choices] == ["small"]
-    assert {out.line: out.status for out in found.out} == {"big": "too large", "blind": "not measured"}
+    assert {out.line: out.status for out in found.out} == {"big": "too large", "blind": "not counted"}
     assert "70.3 GiB with its inputs, over the 48 GiB asked for" in next(out.reason for out in found.out if out.line == "big")
-    assert found.advice == ()
+    assert found.least_gib is None
     none = answer(write("large", made[:2]), memory="1GiB")
     assert none.best is None
-    assert none.advice == ("the least takes 1.28 GiB: small.",)
+    assert none.least_gib == ("small", pytest.approx(1.0 + inputs_gib(8192)))
+    assert none.measure == "", "the run would not fit either"
 
 
 @pytest.mark.parametrize(("memory", "limit"), [(None, "80 GiB of the NVIDIA H200"), ("100GiB", "80 GiB of the NVIDIA H200"), ("72GiB", "")])
@@ -87,10 +88,9 @@ def test_predicted_memory_counts_and_more_gpus_are_advised(write: Write, capsys:
     assert found.best is None
     expected = f"it would take about {need:.3g} GiB with its inputs, over the 80 GiB of the NVIDIA H200"
     assert [(out.status, out.reason) for out in found.out] == [("too large", expected)]
+    assert found.measure == "", "the run would not fit either"
     assert main(["recommend", "--mask", "causal", "--seqlen", "32K", "--results", str(folder)]) == NO_RECORD
-    said = capsys.readouterr().out
-    assert "more GPUs have more memory: ask with --gpus, for 2 or more.\n" in said
-    assert "to measure it" not in said, "the run would not fit either"
+    assert f"the least memory is {need:.3g} GiB: fa4:bands; more GPUs have more (--gpus)." in capsys.readouterr().out
 
 
 def test_memory_of_ranks_is_that_of_each_gpu(write: Write) -> None:
@@ -98,8 +98,6 @@ def test_memory_of_ranks_is_that_of_each_gpu(write: Write) -> None:
     found = answer(folder, gpus=8)
     assert [choice.method for choice in found.choices] == ["magi"]
     assert [out.status for out in found.out] == ["too large"]
-    alone = answer(write("alone", [split("usp", 1.0, ranks=8, peak_gib=81.0)], MIB), gpus=8)
-    assert alone.advice[-1] == "more GPUs have more memory: ask with --gpus, for 16 or more."
 
 
 def test_the_shipped_results_recommend_nothing_that_an_h200_cannot_hold() -> None:
@@ -107,3 +105,12 @@ def test_the_shipped_results_recommend_nothing_that_an_h200_cannot_hold() -> Non
         found = recommend(Question.parse("causal", seqlen, heads="128:128", head_dim="192/128"), load())
         assert (found.best is not None) is fits
         assert all("of the NVIDIA H200" in out.reason for out in found.out if out.status == "too large")
+
+
+def test_memory_is_counted_on_gpus_only(write: Write) -> None:
+    folder = write("made", [kernel("torch", around(1.0), peak_gib=None)], {"device": "Some CPU", "device_kind": "cpu"})
+    found = answer(folder, memory="80GiB")
+    assert [(out.status, out.reason) for out in found.out] == [
+        ("not counted", "memory is counted on GPUs only, so --memory cannot be answered")
+    ]
+    assert found.measure == "", "no run would count it"

@@ -1,7 +1,7 @@
-"""Questions with `--model`: a window of the model that the mask does not have is said."""
+"""Questions with `--model`: the window of the model beside the mask that is asked for."""
 
 import json
-import shlex
+from typing import Any
 
 import pytest
 
@@ -10,14 +10,16 @@ from journals import Write
 from longca.bench.plan.suite import names
 from longca.bench.plan.workload import model
 from longca.cli import main
+from longca.recommend.rank import ModelNote
 from report.made import around, kernel
 
 WINDOWED = [name for name in names("models") if model(name).window]
 
 
-def window_remark(name: str, mask: str, seqlen: int | str, **more: object) -> str:
-    remarks = longca.recommend(mask, seqlen, model=name, **more).answer.remarks
-    return " ".join(remark for remark in remarks if "window" in remark)
+def note_of(name: str, mask: str, seqlen: int | str, **more: Any) -> ModelNote:
+    note = longca.recommend(mask, seqlen, model=name, **more).answer.model
+    assert note is not None
+    return note
 
 
 @pytest.mark.parametrize(
@@ -31,12 +33,11 @@ def window_remark(name: str, mask: str, seqlen: int | str, **more: object) -> st
         ("sink_window_causal", "sliding_window_causal"),  # a window hides its sinks
     ],
 )
-def test_a_window_that_the_mask_does_not_have_is_said(mask: str, windowed: str) -> None:
-    said = window_remark("gpt-oss-120b", mask, "8K")
-    assert said.startswith(f"gpt-oss-120b has a window of 128 keys in 18 of its 36 layers, which {mask} does not have; ")
-    assert said.endswith(f" with --mask {shlex.quote(windowed)}.")
-    own = "w=127 is the window of 128 of gpt-oss-120b: models count the token itself, w does not."
-    assert window_remark("gpt-oss-120b", windowed, "8K") == ("" if "w=127" in windowed else own), "the mask that is named has the window"
+def test_a_window_that_the_mask_does_not_have(mask: str, windowed: str) -> None:
+    note = note_of("gpt-oss-120b", mask, "8K")
+    assert (note.window, note.windowed_mask, note.local_layers, note.layers) == (128, windowed, 18, 36)
+    own = note_of("gpt-oss-120b", windowed, "8K")
+    assert (own.window, own.windowed_mask) == (None if "w=127" in windowed else 128, None), "the mask that is named has the window"
 
 
 @pytest.mark.parametrize("name", WINDOWED)
@@ -45,21 +46,20 @@ def test_the_layers_with_the_window_are_counted(name: str) -> None:
     assert shape.window is not None
     kinds = shape.pattern.split()
     local = sum(kinds[layer % len(kinds)] == "local" for layer in range(shape.layers))
-    layers = f"all of its {shape.layers}" if local == shape.layers else f"{local} of its {shape.layers}"
-    said = window_remark(name, "causal", shape.window + 1)
-    assert f"{name} has a window of {shape.window} keys in {layers} layers" in said
+    note = note_of(name, "causal", shape.window + 1)
+    assert (note.window, note.local_layers, note.layers) == (shape.window, local, shape.layers)
 
 
-def test_nothing_is_said_of_a_window_that_hides_nothing() -> None:
-    assert window_remark("mistral-7b", "causal", 4096) == "", "the window sees all of the sequence"
-    assert window_remark("mistral-7b", "sliding_window_causal(w=512)", "8K") == "", "the mask shows less"
-    assert window_remark("mistral-7b", "sliding_window_causal", "8K", params={"w": 6000}) == "", "that is the user's window"
-    assert window_remark("llama3-8b", "causal", "8K") == "", "it has no window"
+def test_a_window_that_hides_nothing_is_none() -> None:
+    assert note_of("mistral-7b", "causal", 4096).window is None, "the window sees all of the sequence"
+    assert note_of("mistral-7b", "sliding_window_causal(w=512)", "8K").window is None, "the mask shows less"
+    assert note_of("mistral-7b", "sliding_window_causal", "8K", params={"w": 6000}).window is None, "that is the user's window"
+    assert note_of("llama3-8b", "causal", "8K").window is None, "it has no window"
     longest = max(longca.masks.build("causal_document", "8K", seed=0).documents or ())
-    assert (window_remark("mistral-7b", "causal_document", "8K", exact=True, dtype="fp64") == "") is (longest <= 4096)
+    assert (note_of("mistral-7b", "causal_document", "8K", exact=True, dtype="fp64").window is None) is (longest <= 4096)
 
 
-def test_the_remark_is_in_the_text_and_in_the_json(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_window_is_in_the_text_and_in_the_json(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write("made", [kernel("fa4:bands", around(1.0), heads_q=32)])
     words = ["recommend", "--model", "mistral-7b", "--mask", "causal", "--results", str(folder), "--exact", "--seqlen"]
     said = "mistral-7b has a window of 4096 keys in all of its 32 layers, which causal does not have; "
@@ -67,4 +67,4 @@ def test_the_remark_is_in_the_text_and_in_the_json(write: Write, capsys: pytest.
         assert main([*words, seqlen]) == code
         assert f"\n{said}ask for such a layer with --mask sliding_window_causal.\n" in capsys.readouterr().out
     assert main([*words, "8K", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["remarks"][0].startswith(said)
+    assert json.loads(capsys.readouterr().out)["model"]["windowed_mask"] == "sliding_window_causal"

@@ -1,8 +1,7 @@
-"""Nearest answers: scaled by work, with the measured error, marked as such, and never where records answer exactly."""
+"""Nearest answers: one shape for all kernels, scaled by work, marked as such, and never where records answer exactly."""
 
 import json
 import math
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,215 +13,202 @@ import longca
 from journals import Write
 from longca import masks
 from longca.cli import main
-from longca.recommend.answer import recommend
-from longca.recommend.geometry import Geometry
-from longca.recommend.nearest_error import FEW, off_by
+from longca.kernels import registry
+from longca.kernels.base import Case
+from longca.recommend.match import WITH_DOCUMENTS, WITHOUT_DOCUMENTS, _interpolated
 from longca.recommend.question import Question
+from longca.recommend.rank import recommend
 from longca.recommend.shipped import load
 from longca.recommend.table import NO_RECORD, NoRecord
 from recommend.cells import answer, cell
-from report.made import kernel, split
+from report.made import Record, kernel, split
 
 ROOT = Path(__file__).parents[2]
-LENGTHS = tuple(n << 10 for n in (2, 3, 4, 5, 6, 7, 8, 10, 14, 16, 24, 28, 32))
+LENGTHS = tuple(n << 10 for n in (2, 4, 8, 16, 32))
 
 
 @pytest.mark.parametrize("seqlen", ["12K", "20000", "64K", "1K"])
 @pytest.mark.parametrize("mask", ["causal", "sliding_window_causal", "prefix_lm_causal"])
 def test_a_kernel_with_a_steady_rate_is_predicted_exactly(write: Write, seqlen: str, mask: str) -> None:
-    folder = write("made", [cell("fa4:bands", n, 500.0, mask=mask) for n in LENGTHS] + [cell("flex", n, 300.0, mask=mask) for n in LENGTHS])
+    folder = write("made", [cell(name, n, rate, mask=mask) for name, rate in (("fa4:bands", 500.0), ("flex", 300.0)) for n in LENGTHS])
     found = answer(folder, seqlen, mask)
     assert found.nearest is not None
     assert [(choice.name, choice.tflops) for choice in found.choices] == [
         ("fa4:bands", pytest.approx(500.0)),
         ("flex", pytest.approx(300.0)),
     ]
-    assert found.best is not None
-    low, high = found.best.ms_range or (0.0, 0.0)
-    assert low == pytest.approx(found.best.ms)
-    assert high == pytest.approx(found.best.ms)
 
 
-@given(st.floats(100, 900), st.floats(-0.2, 0.2), st.integers(2049, 32767).filter(lambda n: n not in LENGTHS))
-def test_rates_between_two_lengths_lie_between_theirs(rate: float, power: float, seqlen: int) -> None:
-    values = {n: rate * (n / 8192) ** power for n in LENGTHS}
-    geometry = Geometry.of(seqlen, LENGTHS)
-    assert geometry.below < seqlen < geometry.above
-    assert geometry.interpolate(values) == pytest.approx(rate * (seqlen / 8192) ** power)
+@given(st.dictionaries(st.integers(1, 1 << 20), st.floats(1.0, 900.0), min_size=1), st.integers(1, 1 << 20))
+def test_rates_lie_between_those_next_to_them_and_stay_beyond_the_last(rates: dict[float, float], place: int) -> None:
+    low = max((at for at in rates if at <= place), default=min(rates))
+    high = min((at for at in rates if at >= place), default=max(rates))
+    value = _interpolated(rates, place)
+    assert min(rates[low], rates[high]) * (1 - 1e-9) <= value <= max(rates[low], rates[high]) * (1 + 1e-9)
+    if place in rates:
+        assert value == rates[place]
 
 
-def test_a_kernel_that_computes_hidden_tiles_goes_on_getting_slower(write: Write) -> None:
-    """Its rate on a window halves with every doubling, so beyond the longest length it must not win."""
-    made = [cell("fa4:bands", n, 400.0, mask="sliding_window_causal") for n in LENGTHS]
-    made += [cell("flex", n, 1800.0, mask="sliding_window_causal", power=-1.0) for n in LENGTHS]
-    longest = answer(write("made", made), "32K", "sliding_window_causal").best
-    beyond = answer(write("again", made), "96K", "sliding_window_causal")
-    assert longest is not None
-    assert longest.kernel == "flex"
-    assert [choice.kernel for choice in beyond.choices] == ["fa4:bands", "flex"]
-    assert beyond.choices[1].tflops == pytest.approx(1800.0 / 12, rel=1e-3)
+def test_rates_are_linear_in_the_logarithm() -> None:
+    rates = {1024.0: 100.0, 4096.0: 300.0}
+    assert _interpolated(rates, 2048) == pytest.approx(200.0)
+    assert _interpolated(rates, 1024 * math.sqrt(2)) == pytest.approx(150.0)
 
 
-def test_exact_answers_win_and_can_be_demanded(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+def test_exact_answers_win_and_can_be_demanded(write: Write) -> None:
     folder = write("made", [*(cell("fa4:bands", n, 500.0) for n in LENGTHS), cell("flex", 12288, 100.0)])
     exact = answer(folder, "12K")
-    assert exact.nearest is None
-    assert [choice.name for choice in exact.choices] == ["flex"]
-    assert exact.best is not None
-    assert exact.best.ms_range is None
-    words = ["recommend", "--mask", "causal", "--seqlen", "20K", "--pass", "fwd", "--results", str(folder)]
-    assert main(words) == 0
-    said = capsys.readouterr().out
-    first, asked, *_ = said.splitlines()
-    assert first.startswith("use fa4:bands: about 500 TFLOP/s, ")
-    assert first.endswith("; NEAREST ANSWER, scaled from other measurements.")
-    assert asked.startswith("for causal, 20K tokens, ")
-    assert "20K tokens were not measured in this shape; the nearest measured lengths are 16K and 24K." in said
-    assert "to measure it: longca run --kernels all --masks causal --seqlens 20K " in said
-    assert main([*words, "--exact"]) == NO_RECORD
-    assert "no record answers this." in capsys.readouterr().out
-    assert main([*words, "--seqlen", "64K"]) == 0
-    assert "64K tokens were not measured in this shape; the nearest measured length is 32K: 2 times shorter." in capsys.readouterr().out
+    assert (exact.nearest, [choice.name for choice in exact.choices]) == (None, ["flex"])
+    assert exact.choices[0].ms_range is None
+    found = answer(folder, "20K")
+    assert found.nearest is not None
+    assert found.nearest.seqlens == (16384, 32768)
+    assert "--seqlens 20K" in found.measure
+    assert exact.measure == ""
     assert longca.best("causal", "20K", pass_="fwd", results=folder).ms_range is not None
     with pytest.raises(NoRecord):
         longca.best("causal", "20K", pass_="fwd", exact=True, results=folder)
 
 
-@pytest.mark.parametrize(("seqlen", "is_far"), [("512", False), ("511", True), ("128K", False), ("131073", True)])
-def test_too_far_from_every_length_it_says_how_far_an_answer_reaches(
-    write: Write, capsys: pytest.CaptureFixture[str], seqlen: str, is_far: bool
-) -> None:
-    words = ["recommend", "--mask", "causal", "--seqlen", seqlen, "--pass", "fwd", "--heads", "32:8"]
-    folder = write("made", [cell("fa4:bands", n, 500.0) for n in (2048, 8192, 32768)])
-    assert main([*words, "--results", str(folder)]) == (NO_RECORD if is_far else 0)
-    reach = "a nearest answer reaches from 512 to 128K tokens: 4 times the measured lengths."
-    assert (reach in capsys.readouterr().out) is is_far
-    assert main([*words, "--exact", "--results", str(folder)]) == NO_RECORD
-    assert reach not in capsys.readouterr().out
-
-
-def test_records_of_other_lengths_and_gpus_share_a_line(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    made = [cell("fa4:bands", n, 500.0) for n in (8192, 16384)]
-    made += [cell("fa4:bands", n << 13, 500.0, level="cp", method="usp", grid=f"{n}x1", ranks=n, simulated="h100-ib") for n in (8, 16)]
-    words = ["recommend", "--mask", "causal", "--dtype", "fp16", "--heads", "8:8", "--pass", "fwd", "--seqlen", "8K"]
-    folder = write("made", made)
-    one, many = ("8K, 16K with", "64K on 8 GPUs, 128K on 16 GPUs with")
-    for more, expected in (([], one), (["--gpus", "8"], one), (["--gpus", "8", "--cluster", "h100-ib"], many)):
-        assert main([*words, *more, "--results", str(folder)]) == NO_RECORD
-        lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("there are")]
-        assert [line.removeprefix("there are records of causal at ").partition(" 64:8")[0] for line in lines] == [expected]
-
-
-def test_the_json_says_what_was_scaled(write: Write, tmp_path: Path) -> None:
-    folder, target = write("made", [cell("fa4:bands", n, 500.0) for n in LENGTHS]), tmp_path / "answer.json"
-    words = ["recommend", "--mask", "causal", "--seqlen", "64K", "--pass", "fwd", "--export", str(target), "--results", str(folder)]
-    assert main(words) == 0
-    (entry,) = json.loads(target.read_text())
-    assert entry["nearest"]["lengths"] == [32768]
-    assert entry["nearest"]["range_covers"] == 0.9
-    assert entry["nearest"]["unknown"] == []
-    assert entry["best"]["ms_range"][0] <= entry["best"]["ms"]
-    assert main([*words[:3], "--seqlen", "32K", *words[5:]]) == 0
-    assert json.loads(target.read_text())[0]["nearest"] is None
-
-
-def test_other_heads_have_an_error_only_where_records_tell(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = write("made", [cell("fa4:bands", n, 500.0) for n in LENGTHS])
-    found = answer(folder, "8K", heads="32:8")
-    assert found.best is not None
+@pytest.mark.parametrize(
+    ("seqlen", "asked", "spread"),
+    [
+        ("64K", {}, WITHOUT_DOCUMENTS),
+        ("128K", {"heads": "32:8"}, WITHOUT_DOCUMENTS),
+        ("256K", {}, None),  # over four times the longest
+        ("1K", {}, None),  # less side by side than was measured
+        ("2K", {"heads": "32:8"}, None),
+        ("8K", {"head_dim": 64}, None),
+        ("8K", {"softcap": 50.0}, None),
+        ("8K", {"sinks": True}, None),
+    ],
+)
+def test_the_range_is_fixed_or_unknown(write: Write, seqlen: str, asked: dict[str, Any], spread: float | None) -> None:
+    found = answer(write("made", [cell("flex", n, 500.0) for n in LENGTHS]), seqlen, **asked)
     assert found.nearest is not None
-    assert found.nearest.unknown == ("too few records differ in --heads alone",)
-    assert found.best.tflops == pytest.approx(500.0)
-    assert found.best.ms == pytest.approx(cell("fa4:bands", 8192, 500.0)["ms"]["median"] / 2)
-    assert found.best.ms_range is None
-    both = [cell("fa4:bands", n, 500.0 + 20 * (heads == 32), heads_q=heads) for n in LENGTHS for heads in (64, 32)]
-    known = answer(write("both", both), "8K", heads="16:8")
-    assert known.nearest is not None
-    assert known.nearest.unknown == ()
-    assert known.nearest.records[0].problem.heads_q == 32, "the nearest shape"
-    assert known.best is not None
-    low, high = known.best.ms_range or (0.0, 0.0)
-    assert (low / known.best.ms, high / known.best.ms) == (pytest.approx(500 / 520), pytest.approx(520 / 500))
-    words = ["recommend", "--mask", "causal", "--seqlen", "8K", "--heads", "32:8", "--pass", "fwd", "--results", str(folder)]
-    assert main(words) == 0
-    assert "the error of these times is unknown: too few records differ in --heads alone." in capsys.readouterr().out
+    assert found.nearest.spread == spread
+    for choice in found.choices:
+        assert choice.ms_range == (None if spread is None else pytest.approx(((1 - spread) * choice.ms, (1 + spread) * choice.ms)))
+
+
+@pytest.mark.parametrize(("w", "is_known"), [(1024, True), (1023, True), (512, False)])
+def test_another_window_has_no_range_unless_it_is_hardly_another(write: Write, w: int, is_known: bool) -> None:
+    folder = write("made", [cell("fa4:bands", n, 500.0, mask="sliding_window_causal", params={"w": 1024}) for n in LENGTHS])
+    found = answer(folder, "12K", "sliding_window_causal", params={"w": w})
+    assert found.nearest is not None
+    assert (found.nearest.spread is not None) is is_known
+
+
+def shapes(*given: tuple[int, int, int, int]) -> list[Record]:
+    """Records of query heads, head size, window and length, each with a rate of its own: 100 by its number."""
+    about = [{"heads_q": q, "head_dim": dim, "head_dim_v": dim, "params": {"w": w}} for q, dim, w, _ in given]
+    named = zip(given, about, strict=True)
+    return [cell("fa4:bands", own[3], 100.0 * n, mask="sliding_window_causal", **more) for n, (own, more) in enumerate(named, 1)]
+
+
+@pytest.mark.parametrize(
+    ("others", "why"),
+    [
+        ([(64, 64, 1024, 8192)], "the head size counts before the window"),
+        ([(64, 128, 256, 8192)], "the window counts before heads and length"),
+        ([(8, 128, 1024, 8192)], "three doublings of the heads are more than one of heads and one of the length"),
+        ([(64, 128, 1024, 1024)], "and so are three doublings of the length"),
+    ],
+)
+def test_the_nearest_shape(write: Write, others: list[tuple[int, int, int, int]], why: str) -> None:
+    """The first is a doubling of heads and one of the length away, or for other windows as near as any."""
+    folder = write("made", shapes((32, 128, 1024, 4096), *others))
+    found = answer(folder, "8K", "sliding_window_causal", params={"w": 1024})
+    assert [choice.tflops for choice in found.choices] == [pytest.approx(100.0, rel=0.01)], why
+
+
+def test_one_shape_serves_all_kernels(write: Write) -> None:
+    """A kernel that only a farther shape has is not borrowed from there."""
+    made = [cell("fa4:bands", 8192, 400.0, heads_q=32), *(cell(name, 8192, 900.0, heads_q=8) for name in ("fa4:bands", "flex"))]
+    found = answer(write("made", made), "8K")
+    assert [(choice.name, choice.tflops) for choice in found.choices] == [("fa4:bands", pytest.approx(400.0))]
 
 
 def test_what_is_no_neighbour(write: Write) -> None:
-    """Too long, another dtype, a capped score, many GPUs, a simulation: none of these is a matter of work."""
+    """Another dtype, device or determinism, many GPUs, a simulation: none of these is a matter of work."""
     made = [cell("fa4:bands", n, 500.0) for n in LENGTHS]
     folder = write("made", [*made, *(split("usp", 1.0, ranks=8, seqlen=n, simulated=s) for n in LENGTHS for s in (None, "h100-ib"))])
-    asked: list[dict[str, Any]] = [{"dtype": "fp16"}, {"softcap": 30.0}, {"gpus": 8}, {"gpus": 8, "cluster": "h100-ib"}, {"device": "B200"}]
-    for more in asked:
+    asked: list[dict[str, Any]] = [{"dtype": "fp16"}, {"deterministic": True}, {"gpus": 8}, {"gpus": 8, "cluster": "h100-ib"}]
+    for more in (*asked, {"device": "B200"}):
         assert answer(folder, "20K", **more).best is None, more
-    assert answer(folder, "256K").best is None
-    assert answer(folder, "128K").best is not None
 
 
 def test_kernels_that_failed_or_refuse_the_shape_are_out(write: Write) -> None:
     made = [cell(name, n, 500.0) for n in LENGTHS for name in ("torch:plain", "fa4:bands")]
     failed = kernel("flex", None, "fwd", seqlen=16384, status="oom", reason="out of memory")
-    found = answer(write("made", [*made, failed, cell("flex", 24576, 900.0)]), "18K", head_dim=512)
+    found = answer(write("made", [*made, failed, cell("flex", 32768, 900.0)]), "18K", head_dim=512)
     assert [choice.name for choice in found.choices] == ["torch:plain"]
     assert {out.line: out.status for out in found.out} == {"fa4:bands": "unsupported", "flex": "oom"}
     assert next(out.reason for out in found.out if out.line == "flex") == "at 16K: out of memory"
 
 
-def test_a_kernel_without_a_record_that_refuses_the_shape_says_so(write: Write) -> None:
-    made = [cell("torch:plain", n, 500.0, which) for n in LENGTHS for which in ("fwd", "bwd")]
-    folder = write("made", [*made, *(cell("band_cute", n, 500.0, "bwd") for n in LENGTHS)])
-    for dims, reason in ((256, "head sizes"), (128, "at 16K: there is no record of its fwd")):
-        (out,) = answer(folder, "18K", pass_="fwd+bwd", head_dim=dims).out
-        assert (out.line, out.status) == ("band_cute", "unsupported")
-        assert reason in out.reason, out.reason
+@pytest.mark.parametrize("extra", [{"softcap": 50.0}, {"sinks": True}])
+def test_only_kernels_that_take_a_softcap_or_sinks_are_recommended(write: Write, extra: dict[str, Any]) -> None:
+    """No record has them. A kernel of a plugin that is not loaded is not trusted to take them."""
+    known = ("flex", "fa4:native", "fa3", "cudnn_flex:rows")
+    found = answer(write("made", [cell(name, 8192, 400.0) for name in (*known, "mine")]), "8K", **extra)
+    case = Case(8192, 8192, 64, 8, 128, 128, "bf16", "cuda", backward=False, **extra)
+    able = {name for name in known if registry.supports(registry.get(name), masks.build("causal", 8192), case)}
+    assert {choice.name for choice in found.choices} == able
+    assert {out.line: out.status for out in found.out}["mine"] == "unsupported"
+    capped = cell("flex", 4096, 300.0, **extra)
+    own = answer(write("own", [cell("flex", 8192, 400.0), capped]), "8K", **extra)
+    assert [choice.tflops for choice in own.choices] == [pytest.approx(300.0)], "records that have it come first"
 
 
-def test_documents_that_make_a_mask_much_sparser_are_said(write: Write) -> None:
-    made = [cell("fa4:bands", n, 500.0, mask="causal_document", seed=0) for n in LENGTHS]
-    measured, asked = (masks.build("causal_document", n << 10, seed=0).density for n in (32, 128))
-    assert measured > 2 * asked
-    nearest = answer(write("made", made), "128K", "causal_document").nearest
-    assert nearest is not None
-    said = f"with seed 0, {100 * asked:.2g} % of all pairs are visible at 128K tokens, and {100 * measured:.2g} % at 32K"
-    assert said in " ".join(nearest.differences)
+def documents(name: str, seed: int, rate: float) -> Record:
+    area = masks.build("causal_document", 8192, seed=seed).area
+    flops = 4 * area * 64 * 128
+    about = {"mask": "causal_document", "mask_digest": f"d{seed}", "seed": seed, "area": area, "flops": flops}
+    return kernel(name, [flops / rate / 1e9] * 6, "fwd", seqlen=8192, **about)
 
 
-def test_long_times_have_no_exponent(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = write("made", [kernel("fa3", [25291.4] * 6, mask="causal_document", plan_ms=2.0)])
-    assert main(["recommend", "--mask", "causal_document", "--seqlen", "8K", "--results", str(folder)]) == 0
-    shown = capsys.readouterr().out
-    assert shown.count("25291") == 2  # in the headline and in the table
-    assert "takes 25293 ms" in shown
-    assert "e+" not in shown
+def test_own_documents_have_the_rate_of_their_density(write: Write, tmp_path: Path) -> None:
+    """The rate is linear in the logarithm of the visible pairs per token, whatever the seeds are called."""
+    areas = {seed: masks.build("causal_document", 8192, seed=seed).area for seed in range(4)}
+
+    def rate(area: int) -> float:
+        return 30 * math.log(area)
+
+    folder = write("made", [documents("fa4:bands", seed, rate(area)) for seed, area in areas.items()])
+    lengths = [3000, 3000, 2192]
+    mask = masks.build("causal_document", 8192, documents=lengths)
+    assert min(areas.values()) < mask.area < max(areas.values())
+    found = answer(folder, "8K", "causal_document", documents=tuple(lengths))
+    (choice,) = found.choices
+    assert found.nearest is not None
+    assert (choice.tflops, found.nearest.spread) == (pytest.approx(rate(mask.area)), WITH_DOCUMENTS)
+    file = tmp_path / "lengths.json"
+    file.write_text(json.dumps(lengths))
+    for typed in (lengths, file, str(file)):
+        assert longca.best("causal_document", "8K", pass_="fwd", documents=typed, results=folder).ms == choice.ms
+    words = ["recommend", "--mask", "causal_document", "--seqlen", "8K", "--pass", "fwd", "--results", str(folder)]
+    assert main([*words, "--lengths", str(file)]) == 0
+    assert main([*words, "--lengths", str(file), "--distribution", "pile"]) == 2
+    assert main([*words, "--lengths", str(file), "--exact"]) == NO_RECORD
+    measured = write("own", [documents("flex", 0, 300.0) | {"mask_digest": mask.digest, "given": {"documents": True}}])
+    exact = answer(measured, "8K", "causal_document", documents=tuple(lengths))
+    assert (exact.nearest, [one.name for one in exact.choices]) == (None, ["flex"]), "these documents were measured"
 
 
-def test_planning_changes_the_answer(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    made = [
-        kernel(name, [ms] * 6, mask="causal_document", plan_ms=plan_ms) for name, ms, plan_ms in (("cudnn", 6.0, 146.0), ("fa3", 7.0, 2.0))
-    ]
-    folder = write("made", made)
-    names = {calls: answer(folder, "8K", "causal_document", pass_="fwd+bwd", calls_per_plan=calls).choices[0] for calls in (None, 1, 1000)}
-    assert {calls: choice.name for calls, choice in names.items()} == {None: "cudnn", 1: "fa3", 1000: "cudnn"}
-    assert names[1].ms == pytest.approx(9.0)
-    assert names[1000].ms == pytest.approx(6.146)
-    assert names[1].joules == pytest.approx(600.0 * 7.0 / 1e3), "of the call without its planning"
-    words = ["recommend", "--mask", "causal_document", "--seqlen", "8K", "--results", str(folder)]
-    assert main(words) == 0
-    assert "with new documents in every call, cudnn takes 152 ms and fa3 9 ms: see --calls-per-plan." in capsys.readouterr().out
-    assert main([*words, "--calls-per-plan", "1"]) == 0
-    assert main([*words, "--calls-per-plan", "3", "--dtype", "fp16"]) == NO_RECORD
-    assert " --calls-per-plan 3 " in capsys.readouterr().out.partition("then: longca recommend ")[2]
-    assert main([*words, "--calls-per-plan", "1"]) == 0
-    assert "times include planning, divided by 1 call." in capsys.readouterr().out
-    assert main([*words, "--calls-per-plan", "0"]) == 2
+def test_documents_without_any_are_refused() -> None:
+    with pytest.raises(longca.BadInput, match="causal has no documents"):
+        longca.best("causal", "8K", documents=[8192])
+    with pytest.raises(longca.BadInput, match="documents must be a file, or a list of lengths"):
+        longca.best("causal_document", "8K", documents=[0])
 
 
-@given(st.lists(st.floats(0.5, 2.0), min_size=1, max_size=200))
-def test_the_factor_holds_nine_of_ten(ratios: list[float]) -> None:
-    factor = off_by(ratios)
-    inside = sum(1 / factor <= ratio * (1 + 1e-9) and ratio <= factor * (1 + 1e-9) for ratio in ratios)
-    assert inside >= 0.9 * len(ratios) - 1
-    assert len(ratios) >= FEW or inside == len(ratios)
+def test_other_distributions_are_scaled_by_their_density(write: Write) -> None:
+    made = [documents("fa4:bands", seed, 400.0) for seed in range(3)]
+    found = answer(write("made", made), "8K", "causal_document", distribution="pile")
+    assert found.nearest is not None
+    assert found.nearest.differences["distribution"] is None
+    assert found.choices[0].tflops == pytest.approx(400.0)
 
 
 @pytest.mark.parametrize(
@@ -232,169 +218,26 @@ def test_the_shipped_results_answer_with_the_nearest(mask: str, seqlen: str, hea
     found = recommend(Question.parse(mask, seqlen, heads=heads), load(ROOT / "results" / "h200"))
     assert found.nearest is not None
     assert found.best is not None
-    low, high = found.best.ms_range or (math.nan, math.nan)
-    assert 0.5 * found.best.ms < low < found.best.ms < high < 2 * found.best.ms
+    assert found.best.ms_range is not None
     assert found.device == "NVIDIA H200"
+    json.dumps(found.to_json(), allow_nan=False)
 
 
-def test_a_shape_that_was_measured_only_far_away_gives_way_to_one_that_is_near(write: Write) -> None:
-    """One record of the very shape, eight times shorter, must not hide those of other heads."""
-    made = [cell("fa4:bands", 2048, 300.0, heads_q=32), *(cell("fa4:bands", n, 500.0) for n in (8192, 16384))]
-    folder = write("made", made)
-    for seqlen, heads in (("8K", 32), ("16K", 64)):
-        found = answer(folder, seqlen, heads="32:8").nearest
-        assert found is not None
-        assert {record.problem.heads_q for record in found.records} == {heads}
-    assert "there is no record of this mask near this length with 32:8 heads of 128; the nearest shape is 64:8" in found.differences[0]
-
-
-@pytest.mark.parametrize("mask", ["causal", "causal_document", "sliding_window_causal", "share_question"])
-@pytest.mark.parametrize("heads", ["32:8", "40:8", "8:1"])
-def test_shapes_of_models_are_answered_exactly_and_between_their_lengths(mask: str, heads: str) -> None:
-    shipped = load(ROOT / "results" / "h200")
-    for seqlen in ("8K", "32K", "128K"):
-        exact = recommend(Question.parse(mask, seqlen, heads=heads), shipped)
-        assert exact.best is not None
-        assert exact.nearest is None
-    between = recommend(Question.parse(mask, "64K", heads=heads), shipped).nearest
-    assert between is not None
-    assert between.lengths == (32768, 131072)
-    assert {f"{record.problem.heads_q}:{record.problem.heads_kv}" for record in between.records} == {heads}
-
-
-def test_a_pair_is_scaled_as_single_kernels_are(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    """At steady rates, its passes are those of the two kernels at the length that is asked for, and their plans count where they must."""
+def test_a_pair_is_scaled_as_single_kernels_are(write: Write) -> None:
+    """At steady rates, its passes are those of the two kernels at the length that is asked for."""
     rates = {"fa3": (600.0, 300.0), "fa4:bands": (500.0, 400.0), "flex": (900.0, 300.0)}  # flex gives no lse: it is in no pair
     which = ("fwd", "bwd")
     made = [cell(name, n, rate, part) for n in LENGTHS for name, both in rates.items() for part, rate in zip(which, both, strict=True)]
-    folder = write("made", [*made, *(cell("band_cute", n, 450.0, "bwd") for n in LENGTHS)])
-    found = answer(folder, "12K", pass_="fwd+bwd")
-    pair, best = found.pair, found.best
-    assert found.nearest is not None
+    found = answer(write("made", [*made, *(cell("band_cute", n, 450.0, "bwd") for n in LENGTHS)]), "12K", pass_="fwd+bwd")
+    pair = found.pair
     assert pair is not None
-    assert best is not None
-    assert (best.name, pair.name) == ("fa4:bands", "fa3 + band_cute")
+    assert (found.choices[0].name, pair.name) == ("fa4:bands", "fa3 + band_cute")
     forward, backward = (cell("fa3", 12288, rate, part)["ms"]["median"] for rate, part in ((600.0, "fwd"), (450.0, "bwd")))
     assert (pair.forward_ms, pair.backward_ms, pair.ms) == tuple(map(pytest.approx, (forward, backward, forward + backward)))
-    assert pair.ms_range == tuple(map(pytest.approx, (pair.ms, pair.ms)))
-    planned = answer(folder, "12K", pass_="fwd+bwd", calls_per_plan=10).pair
-    assert planned is not None
-    assert planned.ms == pytest.approx(pair.ms + (pair.plan_ms or 0.0) / 10)
-    assert main(["recommend", "--mask", "causal", "--seqlen", "12K", "--results", str(folder)]) == 0
-    first = capsys.readouterr().out.splitlines()[0]
-    assert first.startswith("use best, the default of longca.attention (fa3 forward + band_cute backward): about ")
-    assert first.endswith("; NEAREST ANSWER, scaled from other measurements.")
 
 
-def test_beyond_its_lengths_a_shape_goes_on_as_another_one(write: Write) -> None:
-    """The very shape is slower by a third and measured at 8K alone; the other gets faster with the length. No longer call is faster."""
-    own = [cell("fa4:bands", 8192, 400.0, heads_q=32), cell("flex", 8192, 200.0, heads_q=32)]
-    others = [cell("fa4:bands", n << 10, 600.0, power=0.1) for n in (4, 8, 16, 32, 64)]
-    folder = write("made", [*own, *others])
-    times = []
-    for seqlen in (4096, 6000, 16384, 32768, 32769, 33792, 65536, 200000):
-        found = answer(folder, str(seqlen), heads="32:8")
-        assert found.nearest is not None
-        assert found.best is not None
-        times.append(found.best.ms)
-        assert {record.problem.heads_q for record in found.nearest.records} == {32}
-        assert found.best.tflops == pytest.approx(400.0 * (min(seqlen, 65536) / 8192) ** 0.1, rel=0.01)
-        assert "speeds change with the length as those of 64:8 heads of 128 do" in found.nearest.differences
-        assert {source.record.problem.heads_q for source in found.best.other_sources} == {64}
-    assert times == sorted(times)
-    assert [out.reason for out in found.out] == ["there is no record of it near 200000 tokens"], "of flex"
-
-
-def test_a_kernel_that_the_other_shape_lacks_goes_on_by_itself(write: Write) -> None:
-    """The other shape has fa4:bands only. The rate of flex halves with every doubling."""
-    own = [cell("fa4:bands", n, 400.0, heads_q=32, mask="sliding_window_causal") for n in (4096, 8192)]
-    own += [cell("flex", n, 300.0, heads_q=32, mask="sliding_window_causal", power=-1.0) for n in (4096, 8192)]
-    others = [cell("fa4:bands", n << 10, 600.0, mask="sliding_window_causal", power=0.1) for n in (4, 8, 16, 32)]
-    alone = answer(write("alone", own), "16K", "sliding_window_causal", heads="32:8")
-    guided = answer(write("guided", [*own, *others]), "16K", "sliding_window_causal", heads="32:8")
-    speeds = [{choice.name: choice.tflops for choice in found.choices} for found in (alone, guided)]
-    assert speeds[0]["flex"] == pytest.approx(speeds[1]["flex"])
-    assert speeds[1]["fa4:bands"] > 1.05 * speeds[0]["fa4:bands"]
-
-
-LATENT = {"head_dim": 192, "head_dim_v": 128}
-
-
-@pytest.mark.parametrize("heads", ["64:64", "128:128"])
-def test_the_nearest_shape_has_the_same_head_sizes_whatever_its_lengths(write: Write, heads: str) -> None:
-    """It was measured at 8K alone, and goes on as the shape that is nearest to it: both questions have the same speed at every length."""
-    own = [cell("fa4:bands", 8192, 400.0, heads_q=128, heads_kv=128, **LATENT)]
-    others = [cell("fa4:bands", n << 10, 600.0, power=0.1, heads_q=64) for n in (4, 8, 16, 32, 64, 128)]
-    farther = [cell("fa4:bands", n << 10, 600.0, power=-0.2, heads_q=8, heads_kv=1) for n in (8, 16, 32, 64, 128)]
-    folder = write("made", [*farther, *others, *own])
-    for seqlen in (4096, 8192, 8200, 16384, 32768, 40000, 65536, 131072):
-        found = answer(folder, str(seqlen), heads=heads, head_dim="192/128")
-        assert found.best is not None
-        assert found.best.tflops == pytest.approx(400.0 * (seqlen / 8192) ** 0.1, rel=0.02)
-        assert {source.record.problem.head_dim for source in found.best.sources} == {192}
-
-
-def test_shapes_that_are_equally_far_away_do_not_take_turns(write: Write) -> None:
-    """40:8 and 64:8 heads are as far from 8:1; the shape with more lengths answers at all lengths."""
-    few = [cell("fa4:bands", n << 10, 300.0, heads_q=40) for n in (8, 32)]
-    many = [cell("fa4:bands", n << 10, 500.0) for n in (8, 20, 64)]
-    folder = write("made", [*few, *many])
-    speeds = [answer(folder, f"{n}K", heads="8:1").choices[0].tflops for n in (8, 12, 20, 32, 64)]
-    assert speeds == pytest.approx([500.0] * 5)
-
-
-def test_two_models_with_latent_attention_agree_in_the_shipped_results() -> None:
-    shipped = load(ROOT / "results" / "h200")
-    speeds: dict[str, list[float]] = {}
-    for seqlen in ("8K", "12K", "32K", "33K", "64K", "128K"):
-        kimi, deepseek = (recommend(Question.parse("causal", seqlen, heads=h, head_dim="192/128"), shipped) for h in ("64:64", "128:128"))
-        own = {choice.name: choice.tflops for choice in deepseek.choices}
-        assert {choice.name: choice.tflops for choice in kimi.choices} == {name: pytest.approx(own[name], rel=1e-3) for name in own}
-        for name, tflops in own.items():
-            speeds.setdefault(name, []).append(tflops)
-    assert {name: len(own) for name, own in speeds.items()} == dict.fromkeys(("fa3", "fa4:native", "cudnn_flex:rows", "cudnn"), 6)
-    assert max(max(pair) / min(pair) for own in speeds.values() for pair in pairwise(own)) < 1.06
-
-
-def test_a_cell_is_not_predicted_from_itself() -> None:
-    """Not even where the length that is asked for is nearly a measured one."""
-    geometry = Geometry.of(8200, [8192])
-    assert geometry.at(8192, [4096, 8192]) == Geometry(8192, 4096, 0)
-    assert Geometry.of(8190, [8192]).at(8192, [8192, 16384]) == Geometry(8192, 0, 16384)
-
-
-def test_a_kernel_that_both_shapes_have_only_far_away_is_not_predicted(write: Write) -> None:
-    """Where the length lies between two of the other shape, and the shorter one is the last of the very shape."""
-    own = [cell(name, 8192, 400.0, heads_q=32) for name in ("fa4:bands", "flex")]
-    others = [cell("fa4:bands", 8192, 600.0), cell("fa4:bands", 131072, 600.0), cell("flex", 8192, 600.0)]
-    found = answer(write("made", [*own, *others]), "100000", heads="32:8")
-    assert [choice.name for choice in found.choices] == ["fa4:bands"]
-    assert [(out.line, out.reason) for out in found.out] == [("flex", "there is no record of it near 100000 tokens")]
-
-
-def test_equal_predictions_are_those_whose_ranges_overlap(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    rates = {"fa4:bands": 500.0, "fa3": 465.0, "fa4:native": 440.0}
-    made = [cell(name, n, rate * (1.1 if n % 4096 else 1.0)) for name, rate in rates.items() for n in LENGTHS]
-    words = ["recommend", "--mask", "causal", "--pass", "fwd", "--results", str(write("made", made)), "--seqlen"]
-    assert main([*words, "12K"]) == 0
-    said = capsys.readouterr().out
-    assert "\nas fast as fa4:bands, within 10 %, with overlapping ranges: fa3.\n" in said
-    assert " 0.93x, equal within 10 %, with overlapping ranges\n" in said
-    assert main([*words, "8K", "--heads", "32:8"]) == 0
-    assert "as fast as" not in capsys.readouterr().out, "7 % apart, and no range is known"
-    assert main([*words, "8K"]) == 0
-    assert "overlapping" not in capsys.readouterr().out
-
-
-def test_an_answer_between_two_lengths_lists_the_records_of_both(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    made = [cell("fa4:bands", n, 500.0, noisy=n == 32768, plan_ms=n / 4096, watts=n / 100) for n in (8192, 32768)]
-    folder = write("made", made)
-    found = answer(folder, "12K")
-    (choice,) = found.choices
-    assert (choice.joules is None, answer(folder, "2K").choices[0].joules) == (False, None), "predicted to take less than 1 ms"
-    assert [source.record.problem.seqlen for source in choice.sources] == [8192, 32768]
-    assert (choice.plan_ms, choice.noisy, choice.summed, found.masks) == (2.0, True, False, 1)
-    assert main(["recommend", "--mask", "causal", "--seqlen", "12K", "--pass", "fwd", "--results", str(folder)]) == 0
-    said = capsys.readouterr().out
-    assert "planning was not scaled: it is that of 8K tokens." in said
-    assert said.partition("\nrecords:\n")[2].count(" fwd seed ") == 2
+def test_planning_and_records_are_those_of_the_nearest_length(write: Write) -> None:
+    made = [cell("fa4:bands", n, 500.0, noisy=n == 32768, plan_ms=n / 4096) for n in (8192, 32768)]
+    (choice,) = answer(write("made", made), "12K").choices
+    assert [source.record.seqlen for source in choice.sources] == [8192]
+    assert (choice.plan_ms, choice.noisy, choice.summed) == (2.0, False, False)

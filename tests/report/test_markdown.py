@@ -107,15 +107,15 @@ def seeds_of(name: str, speeds: Sequence[float], peak: bool = True) -> list[Reco
     ]
 
 
-def test_shares_of_several_seeds_are_medians_on_the_same_masks() -> None:
+def test_shares_of_several_seeds_are_of_the_same_masks() -> None:
     """As in the headlines; the last mask of `b` is an easy one that `a` lacks."""
     text = text_of([*seeds_of("a", (300.0, 400.0, 600.0)), *seeds_of("b", (200.0, 300.0, 400.0, 900.0, 900.0))])
-    assert rows(section(text, "Headlines"))[1][4:6] == ["400 (300 to 600)", "40 %"]
+    assert rows(section(text, "Headlines"))[1][4:6] == ["433 (300 to 600)", "43 %"]
     found = section(text, "Share of peak")
-    assert "at the longest length; of several seeds the median)" in found
-    assert rows(found)[1] == ["causal_document, 8K", "40 %", "30 %"]
+    assert "at the longest length; of several seeds all work over all time)" in found
+    assert rows(found)[1] == ["causal_document, 8K", "43 %", "30 %"]
     unknown = text_of([*seeds_of("a", (300.0, 400.0, 600.0), peak=False), *seeds_of("b", (200.0, 300.0, 400.0), peak=False)])
-    assert rows(section(unknown, "Share of peak"))[1] == ["causal_document, 8K", "100 %", "75 %"]
+    assert rows(section(unknown, "Share of peak"))[1] == ["causal_document, 8K", "100 %", "69 %"]
 
 
 def test_accuracy_is_the_worst_of_all_lengths() -> None:

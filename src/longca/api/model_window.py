@@ -1,30 +1,25 @@
-"""Remarks on the window of a model's local layers: which w it is, or that the mask that is asked for does not have it."""
+"""The window of a model's local layers beside the mask that is asked for, and how many layers share a plan."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
 from longca import masks
 from longca.bench.plan.workload import WINDOWED, Model
 from longca.recommend.question import Question
+from longca.recommend.rank import ModelNote
 
 
-def window_remarks(name: str, model: Model, question: Question, seeds: Sequence[int]) -> tuple[str, ...]:
-    """Names the window, the layers that have it, and the mask that asks for it; where the mask has a window, that w is one less. Empty
-    where `--set` gives another window, or the model's window hides nothing of the mask. `seeds` are those of the masks that answer."""
-    if model.window is None:
-        return ()
-    if own := model.params_of(question.mask):
-        is_own = question.params.get("w") == own["w"]
-        return (f"w={own['w']} is the window of {model.window} of {name}: models count the token itself, w does not.",) if is_own else ()
-    if not _hides(model.window - 1, question, seeds or [0]):
-        return ()
-    local = model.count("local")
-    layers = f"all of its {model.layers} layers" if local == model.layers else f"{local} of its {model.layers} layers"
-    window = f"{name} has a window of {model.window} keys in {layers}, which {question.mask} does not have"
-    return (f"{window}; ask for such a layer with --mask {shlex.quote(_windowed(model.window - 1, question))}.",)
+def model_note(name: str, model: Model, question: Question, layers_per_plan: int | None, seeds: Sequence[int]) -> ModelNote:
+    """The window is None where `--set` gives another one, or it hides nothing of the mask. `seeds` are those of the masks that answer."""
+    window, windowed = model.window, None
+    if window is not None and (own := model.params_of(question.mask)):
+        window = window if question.params.get("w") == own["w"] else None
+    elif window is not None:
+        window = window if _hides(window - 1, question, seeds or [0]) else None
+        windowed = _windowed(window - 1, question) if window else None
+    return ModelNote(name, model.layers, layers_per_plan, window, model.count("local"), windowed)
 
 
 def _hides(w: int, question: Question, seeds: Sequence[int]) -> bool:

@@ -1,4 +1,4 @@
-"""Flags for the lengths of documents; `mask`, `run`, `verify`, `explain`, `plan` and `simulate` share them."""
+"""Flags for the lengths of documents; `mask`, `run`, `verify`, `explain`, `plan`, `simulate` and `recommend` share them."""
 
 from __future__ import annotations
 

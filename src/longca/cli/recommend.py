@@ -8,23 +8,21 @@ from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
+from longca.cli._documents import add_document_flags
 from longca.cli._journal_notes import say_lacks
 from longca.cli._mask_plugins import load_only_masks
 from longca.cli._tables import show_parts
 from longca.errors import BadInput
 
 if TYPE_CHECKING:
-    from longca.recommend.answer import Answer
+    from longca.recommend.rank import Answer
 
 HELP = "recommend a kernel, or a method on many GPUs, from measured records; exit code 4 if there is no answer"
 EXAMPLES = (
     "longca recommend --mask causal_document --seqlen 32K",
     "longca recommend --mask causal --seqlen 32K --model llama3-70b --code",
+    "longca recommend --mask causal_document --seqlen 64K --lengths lengths.json",
     "longca recommend --mask causal --seqlen 512K --gpus 64 --results out/cp",
-)
-FIELDS = (
-    *("mask", "seqlen", "heads", "head_dim", "dtype", "pass_", "source", "distribution", "packing", "own_documents", "deterministic"),
-    *("softcap", "sinks", "scale", "gpus", "cluster", "memory", "device", "calls_per_plan", "exact"),
 )
 
 
@@ -37,15 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pass", dest="pass_", metavar="P", help="fwd, bwd or fwd+bwd (default)")
     parser.add_argument("--set", action="append", default=[], metavar="w=512", help="a parameter of the mask; repeatable")
     parser.add_argument("--source", metavar="NAME", help="how block patterns were selected (default random)")
-    parser.add_argument("--distribution", metavar="NAME", help="the distribution of document lengths")
-    parser.add_argument("--packing", metavar="NAME", help="how documents were packed")
+    add_document_flags(parser)
     parser.add_argument(
         "--calls-per-plan", type=int, metavar="N", help="include planning time, divided by N calls: 1 if every call has a new mask"
     )
     parser.add_argument("--exact", action="store_true", default=None, help="give no nearest answer if no record matches")
-    parser.add_argument(
-        "--own-documents", action="store_true", default=None, help="only records with documents from a workload or --lengths"
-    )
+    parser.add_argument("--own-documents", action="store_true", default=None, help="only records of a workload")
     parser.add_argument("--deterministic", action="store_true", default=None, help="only records of deterministic backwards")
     parser.add_argument(
         "--softcap", type=float, metavar="C", help="records with this softcap; if there are none, the nearest answer is without it"
@@ -78,22 +73,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     load_only_masks(args.plugin, "recommend")
+    say_lacks(args.results or [])
     return _export_table(args) if args.mask is None or args.seqlen is None else _answer(args)
 
 
 def _answer(args: argparse.Namespace) -> int:
     from longca.api.recommend import recommend
-    from longca.recommend.matching import SeveralDevices
+    from longca.recommend.match import SeveralDevices
     from longca.recommend.table import NO_RECORD, exported
 
-    say_lacks(args.results or [])
-    question = _typed(args) | {"model": args.model, "results": args.results}
+    asked = _typed(args)
     try:
-        recommendation = recommend(**question)
+        recommendation = recommend(**asked)
     except SeveralDevices as several:
         if args.export or args.json or args.code:  # these hold one answer
             raise
-        return _answer_each(several.devices, question)
+        return _answer_each(several.devices, asked)
     if args.export:
         _write(args.export, [recommendation.answer])
     if args.json:
@@ -107,38 +102,37 @@ def _answer(args: argparse.Namespace) -> int:
     return 0 if recommendation.ok else NO_RECORD
 
 
-def _answer_each(devices: Sequence[str], question: Mapping[str, Any]) -> int:
+def _answer_each(devices: Sequence[str], asked: Mapping[str, Any]) -> int:
     """Prints the answer of each device below its name."""
     from longca.api.recommend import recommend
     from longca.recommend.table import NO_RECORD
 
     has_answer = False
     for number, device in enumerate(devices):
-        recommendation = recommend(**{**question, "device": device})
+        recommendation = recommend(**{**asked, "device": device})
         has_answer |= recommendation.ok
         show_parts([*([""] if number else []), f"{device}:", *recommendation.parts()])
     return 0 if has_answer else NO_RECORD
 
 
 def _typed(args: argparse.Namespace) -> dict[str, Any]:
-    """Returns the fields of the question as typed; None for fields that were not given."""
+    """Returns the arguments of `longca.recommend` as typed; None for what was not given."""
+    from inspect import signature
+
+    from longca.api.recommend import recommend
     from longca.text import parse_settings
 
-    return {name: getattr(args, name) for name in FIELDS} | {"params": parse_settings(args.set)}
+    names = [name for name in signature(recommend).parameters if hasattr(args, name)]
+    return {name: getattr(args, name) for name in names} | {"params": parse_settings(args.set)}
 
 
 def _export_table(args: argparse.Namespace) -> int:
-    from longca.api.recommend import in_shape, refuse_unknown_cluster
-    from longca.recommend.question import parse_fields
-    from longca.recommend.shipped import load
-    from longca.recommend.table import NO_RECORD, table
+    from longca.api.recommend import every_answer
+    from longca.recommend.table import NO_RECORD
 
     if not args.export or args.code or args.json:
         raise BadInput("give --mask and --seqlen; or --export FILE for all answers that the records contain.")
-    say_lacks(args.results or [])
-    records = load(args.results)
-    refuse_unknown_cluster(args.cluster, records)
-    answers = table(records, parse_fields(**in_shape(args.model, _typed(args))))
+    answers = every_answer(**_typed(args))
     _write(args.export, answers)
     return 0 if answers else NO_RECORD
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import isfinite
 from numbers import Integral
 from pathlib import Path
@@ -16,7 +17,7 @@ from longca.lengths.packers import PACKERS
 from longca.masks.pattern import check_seqlen, refuse_documents
 from longca.results.metrics import DTYPES, GIB
 from longca.results.problem import Pass, parse_pass
-from longca.text import format_extras, format_shape, format_tokens, parse_dims, parse_heads, parse_memory, parse_size
+from longca.text import format_tokens, parse_dims, parse_heads, parse_memory, parse_size
 
 MOST_GIB = 1024  # of q, k and v on one GPU: far more than any has, so the length is a slip
 # fields that are names, with an example
@@ -39,7 +40,8 @@ class Question:
     source: str = "random"  # of block patterns
     distribution: str | None = None
     packing: str | None = None
-    own_documents: bool = False  # lengths of a workload instead of drawn ones
+    documents: tuple[int, ...] = ()  # lengths instead of drawn ones
+    own_documents: bool = False  # records of any lengths that a user gave: those of a workload
     deterministic: bool = False
     softcap: float = 0.0
     sinks: bool = False
@@ -87,9 +89,12 @@ class Question:
             blocks = " or ".join(masks.block_names())
             raise BadInput(f"the source {self.source} is for block patterns, and none is asked for; give --mask {blocks}.")
         if not self.has_documents:
-            refuse_documents(self.mask, self.distribution, self.packing, self.own_documents or None)
-        if self.own_documents and (self.distribution or self.packing):
-            raise BadInput("--own-documents are lengths of a workload, which no distribution or packing draws; leave out one of them.")
+            refuse_documents(self.mask, self.distribution, self.packing, self.documents or None, self.own_documents or None)
+        if (self.documents or self.own_documents) and (self.distribution or self.packing):
+            flag = "--lengths" if self.documents else "--own-documents"
+            raise BadInput(f"{flag} gives documents, which no distribution or packing draws; leave out one of them.")
+        if self.documents and self.own_documents:
+            raise BadInput("--lengths asks for these documents, and --own-documents for those of a workload; leave out one of them.")
         if self.cluster and self.calls_per_plan is not None:
             raise BadInput("simulated records have no planning time; leave out --calls-per-plan, or --cluster for measured records.")
         if self.gpus > self.seqlen:
@@ -116,32 +121,34 @@ class Question:
         return masks.has_blocks(self.mask)
 
     @property
+    def drawing(self) -> tuple[str | None, str | None, bool]:
+        """How documents are drawn: the distribution, the packing, and whether a user gave them."""
+        return self.distribution, self.packing, self.own_documents
+
+    @property
     def all_params(self) -> dict[str, Any]:
         """Every parameter of the mask: as given, else its default, or the function that draws it."""
         return default_params(self.mask, self.heads_kv) | dict(self.params)
 
     def build(self, seed: int) -> masks.AnyMask:
         """The mask that is asked for, with what it draws drawn from this seed."""
-        named = masks.find(self.mask)
-        if isinstance(named, masks.MaskFile):
-            return named.mask
-        params: dict[str, Any] = {"heads": self.heads_kv} if self.is_pattern and "heads" in named.defaults else {}
-        params |= {"distribution": self.distribution, "packing": self.packing} if self.has_documents else {}
-        return masks.build(self.mask, self.seqlen, seed=seed, **params | dict(self.params))
-
-    def describe(self, unit: str = "GPU") -> str:
-        """The question in one line; `unit` is what shares a sequence."""
-        params = f" of {self.source}" if self.source != "random" else ""
-        params += "".join(f", {name} drawn" if callable(value) else f", {name}={value}" for name, value in self.all_params.items())
-        split = f", {self.gpus} {unit}s" if self.gpus > 1 else ""
-        split += f", simulated on {self.cluster}" if self.cluster else ""
-        shape = ", ".join([format_shape(vars(self)), *format_extras(vars(self)), self.dtype])
-        return f"{self.mask}{params}, {format_tokens(self.seqlen)}, {shape}, {self.pass_}{split}"
+        return _built(replace(self, pass_=Pass.BOTH), seed)  # one mask for all passes
 
     def to_json(self) -> dict[str, Any]:
-        fields = vars(self) | {"params": dict(self.params)}
+        fields = vars(self) | {"params": dict(self.params), "documents": list(self.documents)}
         fields["pass"] = fields.pop("pass_")
         return fields
+
+
+@lru_cache(maxsize=64)
+def _built(question: Question, seed: int) -> masks.AnyMask:
+    named = masks.find(question.mask)
+    if isinstance(named, masks.MaskFile):
+        return named.mask
+    params: dict[str, Any] = {"heads": question.heads_kv} if question.is_pattern and "heads" in named.defaults else {}
+    if question.has_documents:
+        params |= {"documents": question.documents or None, "distribution": question.distribution, "packing": question.packing}
+    return masks.build(question.mask, question.seqlen, seed=seed, **params | dict(question.params))
 
 
 def default_params(mask: str, heads_kv: int) -> dict[str, Any]:

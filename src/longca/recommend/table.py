@@ -11,9 +11,9 @@ from typing import Any
 from longca import masks
 from longca.errors import LongcaError
 from longca.recommend import shipped
-from longca.recommend.answer import Answer, recommend
-from longca.recommend.matching import is_device, is_single_rank, other_params
+from longca.recommend.match import is_device, is_single_rank, other_params
 from longca.recommend.question import Question
+from longca.recommend.rank import Answer, recommend
 from longca.results.naming import cluster_name
 from longca.results.points import grouped
 from longca.results.problem import Pass
@@ -111,13 +111,13 @@ def _questions(results: Results) -> Iterator[Question]:
                 pass_=pass_,
                 params=other_params(record, {}),
                 source=record.problem.source,
-                distribution=record.given.distribution,
-                packing=record.given.packing,
-                own_documents=record.given.documents,
+                distribution=record.problem.distribution,
+                packing=record.problem.packing,
+                own_documents=record.problem.documents is not None,
                 deterministic=record.problem.deterministic,
                 softcap=record.problem.softcap,
                 sinks=record.problem.sinks,
-                gpus=record.problem.ranks or 1,
+                gpus=record.problem.ranks,
                 cluster=record.simulated,
                 device=results.environment(record).name,
             )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from longca.errors import BadInput
-from longca.recommend.answer import Answer, Choice, Pair
 from longca.recommend.question import Question
+from longca.recommend.rank import Answer, Choice, Pair
 from longca.results.problem import Pass
 from longca.results.reproduce import documents_of, plugins_of
 
@@ -23,8 +23,8 @@ def code(answer: Answer, choice: Choice) -> str:
 
 def _mask(question: Question, choice: Choice) -> list[str]:
     source = choice.sources[0]
-    given: dict[str, Any] = {"seed": source.record.problem.seed}
-    documents = documents_of(source.record, source.masks) if question.own_documents else None
+    given: dict[str, Any] = {} if question.documents else {"seed": source.record.problem.seed}
+    documents = documents_of(source.record, source.masks) if question.own_documents else list(question.documents) or None
     given |= {} if documents is None else {"documents": documents}
     given |= {name: getattr(question, name) for name in ("distribution", "packing") if getattr(question, name)}
     given |= {"heads": question.heads_kv} if question.is_pattern and "heads" in question.all_params else {}

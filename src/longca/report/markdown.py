@@ -93,7 +93,7 @@ def _shares(title: str, rows: Sequence[Row]) -> Table:
         best = {line: best_share(everywhere.get((panel, line), []), None) for line in lines}
         cells.append([f"{panel}, {format_size(seqlen)}", *(_share(here.get(line, []), fastest, best[line], seqlen) for line in lines)])
     of = "the device's peak" if known else "the fastest kernel's speed"
-    seeds = "; of several seeds the median" if len({row.record.problem.seed for row in rows}) > 1 else ""
+    seeds = "; of several seeds all work over all time" if len({row.record.problem.seed for row in rows}) > 1 else ""
     return Table(f"{title} (share of {of} at the longest length{seeds})", ["mask", *lines], cells)
 
 

@@ -18,8 +18,8 @@ Numbers = Mapping[str, int]  # of records, by their key
 
 
 class PageCell(Struct, frozen=True, rename={"pass_": "pass"}):
-    """One kernel at one place. Several masks (seeds) make one cell: medians over those on which kernels are compared, and the records of
-    the mask that is nearest to the median."""
+    """One kernel at one place. Several masks (seeds) make one cell: the mean time over those on which kernels are compared, all work over
+    all time, and the records of the mask whose speed is nearest to that."""
 
     panel: str
     line: str
@@ -65,7 +65,7 @@ def cells_of(frame: Frame, found: Iterable[Answer], limits: Limits, records: Num
 
 
 def _with_time(cell: PageCell, entry: Entry, ranking: Ranking, limits: Limits, records: Numbers) -> PageCell:
-    """The cell with the medians of speed and time and their ends, if the kernel has a time there."""
+    """The cell with the speed, the mean time and their ends, if the kernel has a time there."""
     own = ranking.compared(entry)
     if own is None:
         return cell

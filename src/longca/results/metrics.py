@@ -45,6 +45,11 @@ def median(values: Iterable[float]) -> float:
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
+def mean_speed(speeds: Sequence[float], times: Sequence[float]) -> float:
+    """The speed over several masks: all work over all time. Shares of a peak are speeds, too."""
+    return sum([speed * ms for speed, ms in zip(speeds, times, strict=True)]) / sum(times)
+
+
 def tflops(work: float, ms: float) -> float:
     return work / ms / 1e9
 

@@ -1,13 +1,14 @@
-"""The points of charts: of the records at one place the median (or the most) and the spread."""
+"""The points of charts: of the records at one place one value and the spread."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import attrgetter
+from statistics import fmean
 from typing import NamedTuple, TypeVar
 
-from longca.results.metrics import median
+from longca.results.metrics import mean_speed, median
 from longca.results.naming import Row
 from longca.results.problem import Pass
 from longca.results.record import OK, Record
@@ -26,6 +27,7 @@ class Measure(NamedTuple):
     spread: Callable[[Record], tuple[float, float]] | None = None
     join: Callable[[Sequence[float]], float] = median
     log: bool = False  # whether its axis has a logarithmic scale
+    is_speed: bool = False  # several speeds become all work over all time
 
 
 def _speeds(record: Record) -> tuple[float, float]:
@@ -34,8 +36,8 @@ def _speeds(record: Record) -> tuple[float, float]:
     return record.speed * (times.median / times.p80), record.speed * (times.median / times.p20)
 
 
-SPEED = Measure("TFLOP/s", attrgetter("times.tflops"), _speeds)
-TIME = Measure("ms", attrgetter("times.median"), lambda record: (record.times.p20, record.times.p80))
+SPEED = Measure("TFLOP/s", attrgetter("times.tflops"), _speeds, is_speed=True)
+TIME = Measure("ms", attrgetter("times.median"), lambda record: (record.times.p20, record.times.p80), join=fmean)
 MEMORY = Measure("GiB beyond the inputs", lambda record: record.peak_gib or None, join=max, log=True)  # kernels differ a hundredfold
 
 
@@ -47,7 +49,7 @@ def speed_of(rows: Iterable[Row]) -> Measure:
         low, high = _speeds(record)
         return low * unit.per_tflops, high * unit.per_tflops
 
-    return SPEED if unit is TFLOPS else Measure(unit.name, lambda record: record.speed * unit.per_tflops, spread)
+    return SPEED if unit is TFLOPS else Measure(unit.name, lambda record: record.speed * unit.per_tflops, spread, is_speed=True)
 
 
 class Point(NamedTuple):
@@ -63,7 +65,8 @@ def point(rows: Sequence[Row], measure: Measure) -> Point | None:
     found = [(value, row.record) for row in rows if row.record.status is OK and (value := measure.value(row.record)) is not None]
     if not found:
         return None
-    joined = measure.join([value for value, _ in found])
+    values, times = [value for value, _ in found], [record.times.median for _, record in found]
+    joined = mean_speed(values, times) if measure.is_speed else measure.join(values)
     ends = [end for _, record in found for end in measure.spread(record)] if measure.spread else []
     return Point(joined, min([joined, *ends]), max([joined, *ends]))
 

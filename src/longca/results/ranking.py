@@ -1,11 +1,12 @@
 """Who is fastest, on which masks, and by how much: the one rule for page, Markdown, terminal, `compare --kernel` and `recommend`.
 
 Kernels are compared on the masks (one per seed) that they share. A kernel that failed on one of the masks is out, with the reason; so is
-one that was not measured on all masks on which the others are compared. Speeds are medians over these masks. Two kernels are equal where
-on most masks their times differ by no more than `PRACTICAL`, or by little more while their spreads overlap.
+one that was not measured on all masks on which the others are compared. Training pays the sum over its steps, so kernels are compared by
+their total time: a time is the mean over these masks, a speed is all work over all time. Two kernels are equal where these times differ by
+no more than `PRACTICAL`, or by little more while their spreads overlap.
 
 The masks are those that the most kernels share. More masks are used if the comparison then has more figures, and if every kernel that drops
-out is slower than the best on the masks that it has: a median over six seeds says more than one seed does.
+out is slower than the best on the masks that it has: a mean over six seeds says more than one seed does.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from longca.results.metrics import median
 from longca.results.naming import Row
 from longca.results.points import grouped, line_of
 from longca.results.problem import Pass
@@ -40,7 +41,6 @@ class Figure(Struct, frozen=True, gc=False):
     mfu: float | None
     peak_gib: float | None
     records: tuple[Record, ...]
-    helpers: tuple[Record, ...] = ()  # of another shape or mask, that a prediction was interpolated with
 
     def as_fast_as(self, other: Figure) -> bool:
         """Whether the times differ by what does not matter, or by little more while the spreads (20th to 80th percentile) overlap."""
@@ -62,7 +62,7 @@ def _of_record(record: Record) -> Figure:
 
 
 def together(parts: Sequence[Figure]) -> Figure:
-    """The figure of passes one after the other, measured or predicted: times and work add up, the peak memory is the largest."""
+    """The figure of passes or masks one after the other: times and work add up, the peak memory is the largest."""
     first = parts[0]
     if len(parts) == 1:
         return first
@@ -77,20 +77,26 @@ def together(parts: Sequence[Figure]) -> Figure:
         mfu=None if first.mfu is None else speed * first.mfu / first.tflops,
         peak_gib=max(peaks) if len(peaks) == len(parts) else None,
         records=tuple([record for part in parts for record in part.records]),
-        helpers=tuple([record for part in parts for record in part.helpers]),
     )
 
 
 class OverMasks(Struct, frozen=True, gc=False):
-    """The figures of one kernel on several masks, and their medians."""
+    """The figures of one kernel on several masks, and the whole of them: the mean time, and all work over all time."""
 
     figures: tuple[Figure, ...]
-    tflops: float
-    ms: float
+    whole: Figure
+
+    @property
+    def tflops(self) -> float:
+        return self.whole.tflops
+
+    @property
+    def ms(self) -> float:
+        return self.whole.ms
 
     @property
     def nearest(self) -> Figure:
-        """The figure that is nearest to the median speed."""
+        """The figure whose speed is nearest to that of the whole."""
         return min(self.figures, key=lambda figure: abs(figure.tflops - self.tflops))
 
     @property
@@ -106,9 +112,11 @@ class OverMasks(Struct, frozen=True, gc=False):
 
 def over_masks(figures: Iterable[Figure]) -> OverMasks:
     own = tuple(figures)
+    total = together(own)
     if len(own) == 1:  # as most are
-        return OverMasks(own, own[0].tflops, own[0].ms)
-    return OverMasks(own, median([figure.tflops for figure in own]), median([figure.ms for figure in own]))
+        return OverMasks(own, total)
+    count = len(own)
+    return OverMasks(own, replace(total, ms=total.ms / count, p20=total.p20 / count, p80=total.p80 / count))
 
 
 class Out(Struct, frozen=True, gc=False):
@@ -142,7 +150,7 @@ class Entry(Struct, frozen=True, gc=False):
 
 
 class Standing(Struct, frozen=True, gc=False):
-    """A kernel among those that are compared; speeds per device, medians over the shared masks."""
+    """A kernel among those that are compared; speeds per device, over the shared masks."""
 
     line: str
     tflops: float
@@ -161,17 +169,13 @@ class Standing(Struct, frozen=True, gc=False):
         return over_masks(self.figures.values())
 
     @property
-    def helpers(self) -> list[Record]:
-        return list({record.key: record for figure in self.figures.values() for record in figure.helpers}.values())
-
-    @property
     def noisy(self) -> bool:
-        return any(record.noisy for record in [*self.records, *self.helpers])
+        return any(record.noisy for record in self.records)
 
     @property
     def samples(self) -> int:
         """The number of samples of the record that has the fewest."""
-        return min(len(record.times.samples) for record in [*self.records, *self.helpers])
+        return min(len(record.times.samples) for record in self.records)
 
     @property
     def title(self) -> str:
@@ -315,8 +319,8 @@ def rank_rows(rows: Sequence[Row], kept: Collection[str] = ()) -> Ranking:
 
 def _share(entry: Entry, best: Standing) -> float | None:
     """The speed over the best one's on the masks that both have; None where there are none."""
-    both = [figure.tflops / best.figures[digest].tflops for digest, figure in entry.figures.items() if digest in best.figures]
-    return median(both) if both else None
+    both = entry.figures.keys() & best.figures.keys()
+    return sum(best.figures[digest].ms for digest in both) / sum(entry.figures[digest].ms for digest in both) if both else None
 
 
 def _is_slower(entry: Entry, best: Standing) -> bool:
@@ -349,13 +353,13 @@ def _standings(timed: Iterable[Entry], shared: frozenset[str]) -> list[Standing]
     compared = [entry for entry in timed if shared <= entry.figures.keys()]
     if not compared:
         return []
-    over = {entry.line: over_masks([entry.figures[digest] for digest in shared]) for entry in compared}
+    over = {entry.line: over_masks([entry.figures[digest] for digest in sorted(shared)]) for entry in compared}
     speeds = {line: own.tflops for line, own in over.items()}
     best, *_ = ordered = sorted(compared, key=lambda entry: (-speeds[entry.line], _complexity(entry.method), entry.line))
     digests = sorted(shared, key=lambda digest: (best.figures[digest].records[0].problem.seed, digest))
     figures = [{digest: entry.figures[digest] for digest in digests} for entry in ordered]
-    alike = [sum([figure.as_fast_as(best.figures[digest]) for digest, figure in own.items()]) for own in figures]
-    last = max(place for place, masks in enumerate(alike) if 2 * masks > len(digests))  # whoever is faster than it is equal, too
+    alike = [over[entry.line].whole.as_fast_as(over[best.line].whole) for entry in ordered]
+    last = max(place for place, is_equal in enumerate(alike) if is_equal)  # whoever is faster than it is equal, too
     return [
         _standing(over[entry.line], entry.line, own, speeds[best.line], place <= last)
         for place, (entry, own) in enumerate(zip(ordered, figures, strict=True))
@@ -363,13 +367,5 @@ def _standings(timed: Iterable[Entry], shared: frozenset[str]) -> list[Standing]
 
 
 def _standing(over: OverMasks, line: str, own: Mapping[str, Figure], fastest: float, equal: bool) -> Standing:
-    shares = [figure.mfu for figure in over.figures if figure.mfu is not None]
-    return Standing(
-        line=line,
-        tflops=over.tflops,
-        ms=over.ms,
-        mfu=median(shares) if shares else None,
-        against_best=over.tflops / fastest,
-        equal=equal,
-        figures=own,
-    )
+    whole = over.whole
+    return Standing(line, whole.tflops, whole.ms, whole.mfu, against_best=whole.tflops / fastest, equal=equal, figures=own)

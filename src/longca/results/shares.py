@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from longca.results.metrics import median
+from longca.results.metrics import mean_speed
 from longca.results.naming import Contest, Row, contests
 from longca.results.points import grouped
 from longca.results.problem import TENSORS, Pass
@@ -45,28 +45,29 @@ def peak_known(rows: Iterable[Row]) -> bool:
 
 
 def fastest_speeds(rows: Iterable[Row]) -> dict[Contest, float]:
-    """The highest speed of a kernel per contest of any length, of several masks its median, where the mask is not the same as a simpler
-    one."""
+    """The highest speed of a kernel per contest of any length, where the mask is not the same as a simpler one."""
     timed = [row for row in rows if row.record.ok and row.same is None]
     best: dict[Contest, float] = {}
     for (contest, _), own in grouped(timed, lambda row: (row.contest, row.line)).items():
         place = contest._replace(seqlen=0)
-        best[place] = max(best.get(place, 0.0), median(row.record.speed for row in own))
+        speed = mean_speed([row.record.speed for row in own], [row.record.times.median for row in own])
+        best[place] = max(best.get(place, 0.0), speed)
     return best
 
 
 def best_share(rows: Sequence[Row], fastest: Mapping[Contest, float] | None) -> Share | None:
-    """The largest share of the device's peak at any length, of several masks (seeds) the median; given the fastest speeds, of those. None
-    where a row is wrong: a speed of a kernel that may be wrong says nothing."""
+    """The largest share of the device's peak at any length; given the fastest speeds, of those. None where a row is wrong: a speed of a
+    kernel that may be wrong says nothing."""
     if is_wrong(rows):
         return None
-    values: dict[Contest, list[float]] = {}
+    values: dict[Contest, list[tuple[float, float]]] = {}  # shares, each with its time
     for row in rows:
         if row.record.status is OK and row.same is None:
             value = row.record.times.mfu if fastest is None else row.record.speed / fastest[row.contest._replace(seqlen=0)]
             if value is not None:
-                values.setdefault(row.contest, []).append(value)
-    return max((Share(median(own), contest.seqlen) for contest, own in values.items()), key=lambda share: share.value, default=None)
+                values.setdefault(row.contest, []).append((value, row.record.times.median))
+    shares = [Share(mean_speed(*zip(*own, strict=True)), contest.seqlen) for contest, own in values.items()]
+    return max(shares, key=lambda share: share.value, default=None)
 
 
 def at_length(rows: Iterable[Row], seqlen: int) -> list[Row]:
@@ -85,7 +86,7 @@ def longest_timed(rows: Sequence[Row]) -> dict[str, tuple[int, list[Row]]]:
 
 def compared(rows: Sequence[Row]) -> list[Row]:
     """The rows without times that a ranking does not count: those on masks on which it does not compare kernels, and all but one of several
-    records of a kernel on a mask. Medians over what is left are those of the ranking."""
+    records of a kernel on a mask. Speeds over what is left are those of the ranking."""
     counted: set[int] = set()
     for contest, own in contests(rows).items():
         timed = [row for row in own if row.record.ok]

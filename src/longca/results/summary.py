@@ -64,7 +64,7 @@ class Headline:
         return [self.panel, self.contest.pass_.value, self.length, self.fastest, self._speed(unit), peak, self.ahead]
 
     def _speed(self, unit: SpeedUnit) -> str:
-        """The speed of the best; of several masks the median and the range."""
+        """The speed of the best; of several masks all work over all time, and the range."""
         low, high = map(unit.text, self.best.over.speeds)
         return unit.text(self.best.tflops) + (f" ({low} to {high})" if len(self.best.figures) > 1 else "")
 
@@ -96,7 +96,7 @@ def _headline(groups: dict[int, list[Row]]) -> Headline | None:
 
 
 def typical_speeds(rows: Sequence[Row], unit: SpeedUnit) -> dict[str, str]:
-    """Returns by line the result in one contest: the median speed (`~`: noisy) and of how many masks, or its statuses."""
+    """Returns by line the result in one contest: the speed (`~`: noisy) and of how many masks, or its statuses."""
     statuses: dict[str, dict[str, str]] = {}
     for row in rows:
         statuses.setdefault(row.line, {})[row.record.built.digest] = row.record.status.value

@@ -15,6 +15,7 @@ from longca.bench.plan.workload import model, with_model
 from longca.cli import main
 from longca.errors import BadInput
 from longca.recommend.question import Question
+from longca.recommend.words import describe
 from longca.results.naming import Setting
 from longca.results.problem import Pass, Split
 from longca.results.record import SCHEMA, Environment, Record
@@ -120,7 +121,7 @@ def test_titles_name_them_where_they_are_not_the_usual_ones() -> None:
 
 def test_a_question_about_them_is_not_answered_by_records_without() -> None:
     question = Question.parse("causal", "8K", softcap=50.0, sinks=True)
-    assert "softcap 50, sinks" in question.describe()
+    assert "softcap 50, sinks" in describe(question)
     with pytest.raises(BadInput, match=r"a softcap must be a positive number, or 0 for none, not -3\.0"):
         Question.parse("causal", "8K", softcap=-3.0)
 

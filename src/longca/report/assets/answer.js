@@ -50,7 +50,7 @@ function answerWords(entry) {
   const also = equal.length ? `, as fast: ${equal.map(nameText).join(", ")}` : "";
   const lead = entry.ahead === null ? "" : `; ${aheadText(entry)} the speed of ${nameText(entry.next)}`;
   const limit = entry.limit === null ? "" : `; ${shareText(entry.limit)} of the speed that tiles allow`;
-  const ends = entry.masks > 1 ? ` (median of ${entry.masks} seeds, ${rangeText(entry.ends.map(speedOf))})` : "";
+  const ends = entry.masks > 1 ? ` (over ${entry.masks} seeds, ${rangeText(entry.ends.map(speedOf))})` : "";
   return `${entry.panel}, ${placeText(setting().axis, entry.x)}: ${nameText(best)}${also}, ${figureText(speedOf(entry.tflops))} ${speedUnit()}${ends}${lead}${limit}.`;
 }
 

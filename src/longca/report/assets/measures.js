@@ -1,4 +1,4 @@
-// What charts and tables can show of a cell. Values are those of the cell (medians, from Python) or fields of its records; only units are
+// What charts and tables can show of a cell. Values are those of the cell (over its masks, from Python) or fields of its records; only units are
 // converted.
 const recordsOf = (cell) => [cell.record, cell.second].filter((record) => record >= 0);
 const joined = (name, join) => (cell) => {

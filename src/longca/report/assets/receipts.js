@@ -130,9 +130,9 @@ function otherMasks(cell) {
 }
 
 function showCell(cell) {
-  const median =
+  const overMasks =
     cell.masks > 1
-      ? `Of ${cell.masks} masks (seeds) the page shows the median, ${figureText(speedOf(cell.tflops))} ${speedUnit()} (${rangeText(cell.speeds.map(speedOf))}); this is the record nearest to it.`
+      ? `Of ${cell.masks} masks (seeds) the page shows all work over all time, ${figureText(speedOf(cell.tflops))} ${speedUnit()} (${rangeText(cell.speeds.map(speedOf))}); this is the record nearest to it.`
       : "";
-  showReceipts([...recordsOf(cell), cell.failed], [median, otherMasks(cell)].filter(Boolean).join(" "));
+  showReceipts([...recordsOf(cell), cell.failed], [overMasks, otherMasks(cell)].filter(Boolean).join(" "));
 }

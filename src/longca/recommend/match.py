@@ -1,0 +1,315 @@
+"""Which records answer a question: those of this very problem, or else the nearest ones, whose times are scaled.
+
+The nearest answer has one rule. The nearest shape serves all kernels: head size counts first, then the window, then heads and length, in
+doublings. A kernel's rate, in touched tiles per time, is linear in the logarithm of the tokens; on masks with documents in that of the
+visible pairs per token, which says how long the documents are. Beyond the measured lengths the rate is that of the last one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace as replace_fields
+
+from longca.errors import BadInput, LongcaError
+from longca.kernels import registry
+from longca.kernels.base import BYTES, Case, No
+from longca.masks import AnyMask
+from longca.recommend.question import Question, default_params
+from longca.results.metrics import GIB, flops, tflops
+from longca.results.naming import Row, cluster_name, rows
+from longca.results.points import grouped
+from longca.results.problem import Pass, Problem
+from longca.results.ranking import Entry, Figure, Out, entries
+from longca.results.reading import Results
+from longca.results.record import Environment, LevelName, Record, Status
+from longca.results.tile_work import TileWork
+from longca.text import format_size
+
+SCALED = frozenset({"seqlen", "heads", "head_dim", "params", "softcap", "sinks", "distribution", "packing", "documents"})
+WITHOUT_DOCUMENTS, WITH_DOCUMENTS = 0.1, 0.3  # of a predicted time: benchmarks/nearest_answers.py counts the times within
+ALMOST = 0.015  # doublings: models count the token itself in a window, so that w=127 is asked for beside w=128
+FAR = 4  # times the longest measured length: beyond it the error is unknown
+LONGEST_PATTERN = 1 << 17  # tokens of a block pattern: a longer one takes too long to build
+
+
+class SeveralDevices(BadInput):
+    """Records of several devices could answer, and the question names none."""
+
+    def __init__(self, devices: tuple[str, ...], what: str) -> None:
+        super().__init__(f"records of several devices {what} ({', '.join(devices)}); choose one with --device.")
+        self.devices = devices
+
+
+class Near(NamedTuple):
+    """A record of the mask that is asked for, and in what it differs from the question: by field the record's value."""
+
+    record: Record
+    environment: Environment
+    differences: Mapping[str, Any]
+
+
+def near_records(question: Question, results: Results) -> list[Near]:
+    """The records of this mask; those without differences answer the question."""
+    found = []
+    for record in results.records:
+        if record.problem.mask == question.mask and not is_single_rank(record):
+            environment = results.environment(record)
+            found.append(Near(record, environment, differences(question, record, environment)))
+    return found
+
+
+def differences(question: Question, record: Record, environment: Environment) -> dict[str, Any]:
+    """In what a record differs from the question: by field the record's value; {} answers it."""
+    cluster = cluster_name(question.cluster) if question.cluster else None
+    pairs = {
+        "gpus": (record.problem.ranks, question.gpus),
+        "cluster": (record.simulated, cluster),
+        "seqlen": (record.problem.seqlen, question.seqlen),
+        "heads": ((record.problem.heads_q, record.problem.heads_kv), (question.heads_q, question.heads_kv)),
+        "head_dim": ((record.problem.head_dim, record.problem.head_dim_v), (question.head_dim, question.head_dim_v)),
+        "dtype": (record.problem.dtype, question.dtype),
+        "source": (record.problem.source, question.source),
+        "deterministic": (record.problem.deterministic, question.deterministic),
+        "softcap": (record.problem.softcap, question.softcap),
+        "sinks": (record.problem.sinks, question.sinks),
+    }
+    if question.documents:
+        pairs["documents"] = (record.built.digest, question.build(0).digest)
+    else:
+        pairs["distribution"] = (record.problem.distribution, question.distribution)
+        pairs["packing"] = (record.problem.packing, question.packing)
+        pairs["own_documents"] = (record.problem.documents is not None, question.own_documents)
+    differing: dict[str, Any] = {name: own for name, (own, asked) in pairs.items() if own != asked}
+    if params := other_params(record, question.params):
+        differing["params"] = params
+    if not is_device(question.device, environment):
+        differing["device"] = environment.name
+    return differing
+
+
+def is_single_rank(record: Record) -> bool:
+    """Whether it is a method's record on one rank, which is a baseline and answers no question."""
+    return record.level is LevelName.CP and record.problem.ranks == 1
+
+
+def is_device(words: str, environment: Environment) -> bool:
+    """Whether all of these words are words of the device's name (an H20 is no H200), or they are its kind: cpu, cuda."""
+    wanted, named = (set(re.findall(r"\w+", name.lower())) for name in (words, environment.name))
+    return wanted <= named or words.lower() == environment.device_kind
+
+
+def of_one_device(question: Question, near: Sequence[Near], what: str) -> list[Near]:
+    """The records of the device of this very name where there are any (an H200 beside an H200 NVL); raises SeveralDevices where the
+    records are of more than one. `what` they do."""
+    chosen = [one for one in near if one.environment.name.lower() == question.device.lower()] or list(near)
+    devices = tuple(sorted({one.environment.name for one in chosen}))
+    if len(devices) > 1:
+        raise SeveralDevices(devices, what)
+    return chosen
+
+
+def other_params(record: Record, asked: Mapping[str, int | float]) -> dict[str, int | float]:
+    """Parameters of a record that are neither those asked for, nor the mask's defaults, nor drawn from the seed."""
+    try:
+        usual = default_params(record.problem.mask, record.problem.heads_kv)
+    except LongcaError:  # a mask of somebody's plugin
+        usual = {}
+    other = {}
+    for name, value in record.built.params.items():
+        wanted = asked.get(name, usual.get(name))
+        drawn = callable(wanted) and name not in dict(record.problem.params)
+        if not drawn and value != wanted:
+            other[name] = value
+    return other
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """Predicted entries, and what they were scaled from."""
+
+    entries: list[Entry]
+    parts: list[list[Entry]]  # where forward and backward are asked for together: those of each
+    mask: AnyMask  # that is asked for, of one seed
+    used: list[Near]  # the records of the nearest shape
+    seqlens: tuple[int, ...]  # the measured lengths next to the one asked for
+    differences: Mapping[str, Any]  # of the nearest shape, by field its value
+    spread: float | None  # the range of a time, as a share of it; None: unknown
+
+    def to_json(self) -> dict[str, object]:
+        return {"seqlens": list(self.seqlens), "differences": dict(self.differences), "range": self.spread}
+
+
+def nearest(question: Question, candidates: Iterable[Near], results: Results) -> Nearest | None:
+    """The prediction from the nearest shape; None where there is none, or the mask does not follow from the question."""
+    is_long = question.is_pattern and question.seqlen > LONGEST_PATTERN
+    if question.gpus > 1 or question.own_documents or question.source != "random" or is_long:
+        return None
+    allowed = SCALED | ({"own_documents"} if question.has_documents else set())
+    scaled = [one for one in candidates if one.differences.keys() <= allowed and not one.record.method]
+    scaled = [one for one in scaled if not (question.is_pattern and _has_other_patterns(question, one.record))]
+    shapes = [own for own in grouped(of_one_device(question, scaled, "come near this"), _shape).values() if any(n.record.ok for n in own)]
+    if not shapes:
+        return None
+    used = min(shapes, key=lambda own: _distance(question, own))
+    lengths = sorted({one.record.problem.seqlen for one in used if one.record.ok})
+    around = {max((n for n in lengths if n <= question.seqlen), default=lengths[0])}
+    around.add(min((n for n in lengths if n >= question.seqlen), default=lengths[-1]))
+    first = min(around, key=lambda n: _doublings(n, question.seqlen))
+    several = question.pass_.parts if len(question.pass_.parts) > 1 else ()
+    return Nearest(
+        _Prediction(question, used, first, results).entries(),
+        [_Prediction(replace(question, pass_=part), used, first, results).entries(question.pass_) for part in several],
+        mask=question.build(used[0].record.problem.seed),
+        used=used,
+        seqlens=tuple(sorted(around)),
+        differences={name: value for name, value in used[0].differences.items() if name not in ("seqlen", "documents")},
+        spread=_spread(question, used[0], lengths),
+    )
+
+
+def _has_other_patterns(question: Question, record: Record) -> bool:
+    """Whether a block pattern has another number of patterns than one per KV head, or than asked for: no scaling accounts for that."""
+    asked = question.params.get("heads", record.problem.heads_kv)
+    return record.built.params.get("heads", asked) != asked
+
+
+def _shape(near: Near) -> tuple[object, ...]:
+    """All but the length and the seed; drawn documents are alike where the question gives documents of its own."""
+    problem = near.record.problem
+    drawn = () if "documents" in near.differences else (problem.distribution, problem.packing, problem.documents is not None)
+    return replace_fields(problem.operator, scale=0.0), *drawn, tuple(sorted(near.differences.get("params", {}).items()))
+
+
+def _doublings(one: float, other: float) -> float:
+    return round(abs(math.log2(one / other)), 6)  # rounded: equal sums differ in the last digit
+
+
+def _apart(question: Question, near: Near) -> float:
+    """How far the parameters of the mask are from those asked for, in doublings; infinite where they do not compare."""
+    wanted = question.all_params
+    values = [(value, wanted.get(name)) for name, value in near.differences.get("params", {}).items()]
+    comparable = all(isinstance(asked, int | float) and min(asked, value) > 0 for value, asked in values)
+    return sum(_doublings(value, asked) for value, asked in values if asked) if comparable else math.inf
+
+
+def _distance(question: Question, shape: Sequence[Near]) -> tuple[float, ...]:
+    """How far a shape is: other terms in the scores or other documents, head sizes, the window, then heads and length together."""
+    near, record = shape[0], shape[0].record
+    other_terms = len(near.differences.keys() & {"softcap", "sinks", "distribution", "packing", "own_documents"})
+    sizes = _doublings(record.problem.head_dim, question.head_dim) + _doublings(record.problem.head_dim_v, question.head_dim_v)
+    heads = _doublings(record.problem.heads_q, question.heads_q) + _doublings(record.problem.heads_kv, question.heads_kv)
+    length = min(_doublings(one.record.problem.seqlen, question.seqlen) for one in shape if one.record.ok)
+    return other_terms, sizes, _apart(question, near), heads + length
+
+
+def _spread(question: Question, near: Near, lengths: Sequence[int]) -> float | None:
+    """The range of a time; None where the error is unknown: other terms in the scores, less side by side than was ever measured (part of
+    the device may be idle), or a length far beyond the measured ones."""
+    is_other = near.differences.keys() & {"head_dim", "softcap", "sinks"} or _apart(question, near) > ALMOST
+    is_small = question.seqlen * question.heads_q < lengths[0] * near.record.problem.heads_q
+    if is_other or is_small or question.seqlen > FAR * lengths[-1]:
+        return None
+    return WITH_DOCUMENTS if question.has_documents else WITHOUT_DOCUMENTS
+
+
+class _Prediction:
+    """Times of the kernels of one shape on the masks that are asked for."""
+
+    def __init__(self, question: Question, used: Sequence[Near], first: int, results: Results) -> None:
+        records = [near.record for near in used]
+        named = grouped(rows(replace(results, records=records)), lambda row: row.record.problem.seqlen)
+        self.question, self.first = question, first  # the nearest length, where kernels must have records
+        self._rows: dict[int, list[Row]] = named
+        self._work = TileWork(results.masks, records)
+        self._device = "cpu" if all(near.environment.on_cpu for near in used) else "cuda"
+
+    def entries(self, part_of: Pass | None = None) -> list[Entry]:
+        """One entry per kernel at the nearest length; a kernel that failed there, or does not take what is asked, is out."""
+        pass_ = self.question.pass_
+        measured = [entries(own, pass_, part_of) for own in self._rows.values()]
+        everywhere: dict[str, list[Figure]] = {}
+        for entry in (entry for own in measured for entry in own if not entry.out):
+            everywhere.setdefault(entry.line, []).extend(entry.figures.values())
+        here = entries(self._rows[self.first], pass_, part_of)
+        return [self._entry(entry, everywhere.get(entry.line, [])) for entry in here]
+
+    def _entry(self, entry: Entry, figures: Sequence[Figure]) -> Entry:
+        if entry.out:
+            return Entry(entry.line, {}, Out(entry.line, entry.out.status, f"at {format_size(self.first)}: {entry.out.reason}"))
+        predicted: dict[str, Figure] = {}
+        for near in entry.figures.values():
+            mask = self.question.build(0 if self.question.documents else near.records[0].problem.seed)
+            case = case_of(self.question, mask, self._device)
+            if reason := refusal(near.records[0].label, mask, case):
+                return entry.without(Status.UNSUPPORTED.value, reason)
+            predicted[mask.digest] = self._figure(mask, case, near, figures)
+        return Entry(entry.line, predicted)
+
+    def _figure(self, mask: AnyMask, case: Case, near: Figure, figures: Sequence[Figure]) -> Figure:
+        ms = work = 0.0
+        for pass_ in (record.problem.pass_ for record in near.records):
+            same = [record for figure in figures for record in figure.records if record.problem.pass_ is pass_]
+            rates = {self._place(record): self._work.of_record(record) / record.times.median for record in same}
+            ms += self._work.of_mask(mask, case, pass_) / _interpolated(rates, self._place_of(mask))
+            work += flops(mask, case, pass_)
+        speed = tflops(work, ms)
+        return Figure(ms, ms, ms, speed, near.mfu and speed * near.mfu / near.tflops, self._peak_gib(near), near.records)
+
+    def _place(self, record: Record) -> float:
+        """Where a record lies on the line of rates."""
+        return (record.built.area or 1) / record.problem.seqlen if self.question.has_documents else record.problem.seqlen
+
+    def _place_of(self, mask: AnyMask) -> float:
+        return mask.area / mask.seqlen_q if self.question.has_documents else mask.seqlen_q
+
+    def _peak_gib(self, near: Figure) -> float | None:
+        """Memory beside the inputs: that of the results, whose size is known, and the rest per token and query head."""
+        if near.peak_gib is None or near.peak_gib <= 0:
+            return None
+        rest = max(0.0, near.peak_gib - _results_gib(near.records[0].problem, self.question.pass_)) / _queries_gib(near.records[0].problem)
+        return _results_gib(self.question, self.question.pass_) + rest * _queries_gib(self.question)
+
+
+def _interpolated(values: Mapping[float, float], place: float) -> float:
+    """The value at a place, linear in its logarithm between the places next to it; beyond the last one its value."""
+    low = max((at for at in values if at <= place), default=min(values))
+    high = min((at for at in values if at >= place), default=max(values))
+    if low >= high:
+        return values[low]
+    part = math.log(place / low) / math.log(high / low)
+    return (1 - part) * values[low] + part * values[high]
+
+
+def _results_gib(shape: Problem | Question, pass_: Pass) -> float:
+    """The size of out, and for a backward also of dq, dk and dv."""
+    per_token = shape.heads_q * shape.head_dim_v
+    if pass_ is not Pass.FWD:
+        per_token += shape.heads_q * shape.head_dim + shape.heads_kv * (shape.head_dim + shape.head_dim_v)
+    return shape.seqlen * per_token * BYTES[shape.dtype] / GIB
+
+
+def _queries_gib(shape: Problem | Question) -> float:
+    """The size of q and out, over which other memory is scaled: sums in fp32, lse, what a kernel keeps."""
+    return shape.seqlen * shape.heads_q * (shape.head_dim + shape.head_dim_v) * BYTES[shape.dtype] / GIB
+
+
+def case_of(question: Question, mask: AnyMask, device: str) -> Case:
+    """The attention call that the question is about, on this mask."""
+    shape = (question.heads_q, question.heads_kv, question.head_dim, question.head_dim_v, question.dtype)
+    extras: dict[str, Any] = {"deterministic": question.deterministic, "softcap": question.softcap, "sinks": question.sinks}
+    return Case(mask.seqlen_q, mask.seqlen_k, *shape, device, backward=question.pass_ is not Pass.FWD, **extras)
+
+
+def refusal(label: str, mask: AnyMask, case: Case) -> str:
+    """Why a kernel does not take this mask in this shape; empty where it does. A kernel of a plugin that is not loaded takes what its
+    records have, which is neither a softcap nor sinks."""
+    try:
+        answer = registry.supports(registry.get(label), mask, case)
+    except LongcaError:
+        return "is of a plugin that is not loaded, and no record has softcap or sinks" if case.softcap or case.sinks else ""
+    return answer.reason if isinstance(answer, No) else ""
