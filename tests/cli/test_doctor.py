@@ -5,7 +5,9 @@ import json
 import pytest
 
 from longca.bench.run import health
+from longca.bench.run.words import diagnosis
 from longca.cli import main
+from longca.results.record import Environment
 
 
 def test_doctor_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
@@ -22,10 +24,10 @@ def test_doctor_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_doctor_says_once_what_several_variants_need() -> None:
-    from longca.cli.doctor import _missing
-
-    needs = {"fa4:native": "pip install fa4", "fa4:bands": "pip install fa4", "torch": "", "ffa": "build it"}
-    assert _missing(needs, "cuda") == {"pip install fa4": ["fa4:native", "fa4:bands"], "build it": ["ffa"]}
+    needs = {"fa4:native": "pip install fa4; or fa3", "fa4:bands": "pip install fa4; or fa3", "torch": "", "ffa": "build it"}
+    lines = diagnosis(Environment(device="a GPU", device_kind="cuda"), needs, [])
+    assert lines[4:6] == ["  not here: fa4:native, fa4:bands (pip install fa4; or fa3)", "  not here: ffa (build it)"]
+    assert "  not here: fa4:native, fa4:bands (pip install fa4)" in diagnosis(Environment(device="a CPU", device_kind="cpu"), needs, [])
 
 
 def test_doctor_finds_what_disturbs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

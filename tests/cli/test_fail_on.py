@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from longca.api.run import Run
+from longca.bench.run.words import faults
 from longca.cli import main
-from longca.cli import run as run_verb
 from longca.results.record import RETRIED, Status
 
 WRONG = """import longca
@@ -72,4 +72,4 @@ def test_a_wrong_kernel_fails_a_run_that_asks_for_it(
     ],
 )
 def test_the_last_line(seen: dict[Status, int], failing: Collection[Status], line: str) -> None:
-    assert run_verb.faults(seen, failing) == line
+    assert faults(seen, failing) == line

@@ -18,6 +18,7 @@ RUN_FLAGS = [
     *("--kernels", "--methods", "--nproc", "--grid", "--masks", "--source", "--dense", "--seqlens", "--heads", "--head-dim", "--dtype"),
     *(
         "--passes",
+        "--seed",
         "--seeds",
         "--set",
         "--lengths",
@@ -148,7 +149,7 @@ def test_files(name: str, text: str, sentence: str, capsys: pytest.CaptureFixtur
     [
         (["--budget", "1e308"], "--budget must be a number of seconds over 0, not 1e+308; give 1e+07 at most"),
         (["--deadline", "1e300"], "--deadline must be a number of seconds over 0, not 1e+300"),
-        (["--seeds", "1000000000000"], "--seeds 1000000000000 asks for too many seeds; ask for 10000 at most"),
+        (["--seeds", "1000000000000"], "--seeds 1000000000000 is how many seeds, from 1 to 10000; --seed 1000000000000 is that one seed"),
         (["--memory", "1e30G"], "'1e30G' is too large"),
         (["--methods", "all", "--nproc", "99999999999"], "--nproc must be 1048576 ranks or fewer, not 99999999999"),
         (["--heads", "99999999999999999999:1"], "write heads such as 64:8"),

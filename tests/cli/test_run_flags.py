@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from longca import devices
-from longca.api.run import where_the_time_went
 from longca.bench.one_device import compiled_code
+from longca.bench.run.words import where_the_time_went
 from longca.cli import main
 from longca.kernels import registry
 

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from journals import Write
 from longca.cli import main
-from longca.compare.describe import describe_all
 from longca.compare.journals import compare
 from longca.compare.matching import match
 from longca.compare.ratio import ratio
 from longca.compare.verdicts import Cell, Verdict, decide
+from longca.compare.words import describe_all, why
 from longca.errors import BadInput
 from longca.results.ranking import PRACTICAL
 from longca.results.reading import read
@@ -62,7 +62,7 @@ STEPS = [*[1.0, 1.001, 0.999] * 5, *[1.2, 1.199, 1.201] * 5]  # the clock steps 
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "why"),
+    ("before", "after", "reason"),
     [
         (make_record([1.0] * 3), make_record([1.1] * 3), "fewer than 5 samples on a side"),
         (make_record(WIDE), make_record([1.02 * time for time in WIDE]), "the interval crosses the threshold of 3 %"),
@@ -71,20 +71,20 @@ STEPS = [*[1.0, 1.001, 0.999] * 5, *[1.2, 1.199, 1.201] * 5]  # the clock steps 
         (make_record([1.0] * 9, clock_mhz=1980), make_record([1.1] * 9, clock_mhz=1800), "the SM clock explains it (1980 and 1800 MHz)"),
     ],
 )
-def test_an_unclear_row_has_its_reason(before: Any, after: Any, why: str, write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unclear_row_has_its_reason(before: Any, after: Any, reason: str, write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     """In the table and in JSON. More than half of the cells of A are unsteady where it is busy."""
     others = [make_record([1.0] * 9, seed=seed) for seed in range(1, 4)]
-    unsteady = [make_record([1.0] * 9, seed=seed, noisy=True, spread=0.05) for seed in range(4, 10)] if "busy" in why else []
+    unsteady = [make_record([1.0] * 9, seed=seed, noisy=True, spread=0.05) for seed in range(4, 10)] if "busy" in reason else []
     a, b = write("a", [before, *others, *unsteady]), write("b", [after, *others, *[other | {"noisy": False} for other in unsteady]])
     main(["compare", str(a), str(b), "--json"])
     cells = json.loads(capsys.readouterr().out)["cells"]
     assert all(cell["why"] for cell in cells if cell["verdict"] == "UNCLEAR")
     (own,) = (cell for cell in cells if cell["cell"]["seed"] == 0)
-    assert (own["verdict"], own["why"]) == ("UNCLEAR", why)
+    assert (own["verdict"], own["why"]) == ("UNCLEAR", reason)
     main(["compare", str(a), str(b)])
     table = capsys.readouterr().out
     assert table.splitlines()[0].split()[-1] == "why"
-    assert f"  {why}\n" in table
+    assert f"  {reason}\n" in table
 
 
 def test_a_steady_cell_of_a_busy_journal_has_its_reason(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
@@ -431,7 +431,7 @@ def test_a_doubtful_record_is_unclear_with_the_reason(write: Write, capsys: pyte
     assert "doubtful" in capsys.readouterr().out
     for one, other, side in ((a, b, "B"), (b, a, "A")):
         (cell,) = compare(one, other).cells
-        assert (cell.verdict, cell.why) == ("UNCLEAR", f"{side} is doubtful: the error of out is above the tolerance")
+        assert (cell.verdict, why(cell.why)) == ("UNCLEAR", f"{side} is doubtful: the error of out is above the tolerance")
     assert main(["compare", str(a), str(b), "--fail-on", "unclear", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["cells"][0]["why"] == "B is doubtful: the error of out is above the tolerance"
 

@@ -77,7 +77,7 @@ def test_a_block_pattern_is_reproduced_with_its_parameters_and_no_dense_headline
     pattern = blocks("flex", [1.0], which="fwd") | {"params": {"b": 128, "ratio": 0.2, "heads": 8}}
     text = section(text_of([pattern, fwd("fa4:native", 2.0, mask="full")]), "Headlines")
     assert [row[0] for row in rows(text)] == ["mask", "uniform_block b=128 ratio=0.2"]
-    assert "--masks uniform_block --seqlens 8K --seeds 0, --set b=128 --set ratio=0.2" in text
+    assert "--masks uniform_block --seqlens 8K --seed 0 --set b=128 --set ratio=0.2" in text
 
 
 def test_what_was_simulated_is_neither_ahead_nor_reproduced() -> None:

@@ -142,7 +142,7 @@ def test_filter_sort_csv_and_the_receipt_of_a_record(page: Browser) -> None:
     kernels = page.script("return [...document.querySelectorAll('#table tbody tr')].map((row) => row.cells[0].innerText)")
     assert kernels == ["fa4:bands"] * 8 + ["flex"] * 8 + [HOSTILE] * 8 + ["fa2:bands"] * 8
     page.script("document.querySelector('#table tbody tr').click()")
-    command = "longca run --kernels fa4 --masks causal --seqlens 8K --seeds 0, --heads 64:8 --head-dim 128 --dtype bf16 --passes fwd,bwd"
+    command = "longca run --kernels fa4 --masks causal --seqlens 8K --seed 0 --heads 64:8 --head-dim 128 --dtype bf16 --passes fwd,bwd"
     assert command in text(page, "#receipts pre")
 
 

@@ -13,15 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 
-from longca.api.compare import Compared, parse_threshold
-from longca.api.shown import Part
+from longca.api.compare import parse_threshold
 from longca.compare import journals
+from longca.compare.journals import Comparison
 from longca.errors import BadInput
 from longca.plugins import NAME
 from longca.results.files import journals_below
 from longca.results.journal import CannotWrite
 from longca.results.merge import merge
 from longca.results.record import AT_FAULT, Record
+from longca.results.shown import Part
 from longca.text import plural
 
 HOME = Path("baselines")  # of baselines without a folder in their name
@@ -33,7 +34,7 @@ class Against:
     """What became of a run beside its baseline: it was compared, or it became the baseline, or why neither."""
 
     sentence: str
-    compared: Compared | None = None
+    compared: Comparison | None = None
     ok: bool = True
 
     def parts(self, everything: bool = False) -> list[Part]:
@@ -63,7 +64,7 @@ def hold_against(
     faults = [record for record in records if record.status in AT_FAULT]
     if known and not renew:
         try:
-            compared = Compared(journals.compare(folder, run, limit))
+            compared = journals.compare(folder, run, limit)
         except BadInput as error:  # the run itself stands, and is shown
             return Against(f"baseline {name}: {error} --renew-baseline makes this run the baseline.", ok=False)
         return Against(

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from longca.api.model_window import window_remarks
-from longca.api.shown import Part, Shown
 from longca.bench.plan.workload import Model
 from longca.bench.plan.workload import model as find_model
 from longca.errors import LongcaError, unknown
@@ -26,6 +25,7 @@ from longca.results.naming import cluster_name
 from longca.results.ranking import ENOUGH_SAMPLES, NOISE_EXPLAINS, PRACTICAL, SETTLED_S
 from longca.results.reading import Results
 from longca.results.record import Pass
+from longca.results.shown import Part, Shown
 from longca.results.tables import Table, format_figure, speed_unit
 from longca.simulate import cluster as clusters
 from longca.simulate.trust import trust

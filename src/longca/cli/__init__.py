@@ -24,7 +24,10 @@ INTERRUPTED, BROKEN_PIPE = 130, 141  # what a shell reports for SIGINT and SIGPI
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports a wrong argument as one sentence, like every other error of this command."""
+    """Reports a wrong argument as one sentence, like every other error of this command. Flags are not abbreviated."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
 
     def error(self, message: str) -> NoReturn:
         raise BadInput(f"{message.rstrip('.')}{self._meant(message)}; see `{self.prog} --help`.")

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from longca import __version__
+from longca.compare import words
 from longca.compare.changes import changes
 from longca.compare.verdicts import Verdict
 from longca.report.encoding import Values, column, in_array, joined, rounded
@@ -90,7 +91,7 @@ def _changes(results: Results, records: dict[int, int]) -> dict[str, Any]:
                 records[id(cell.after)],
                 rounded(cell.before.times.median) if cell.before.ok else None,
                 None if cell.ratio is None else rounded(cell.ratio.value),
-                printable(cell.why),
+                printable(words.why(cell.why)),
                 _versions(cell.before),
                 _versions(cell.after),
             ]

@@ -116,9 +116,9 @@ def _all_options(method: str, ranks: int, options: str | None) -> str:
 
 @lru_cache(maxsize=4096)
 def _mask_options(mask: str, seqlen: int, seeds: tuple[int, ...], source: str, given: tuple[str, ...]) -> str:
-    chosen = ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else "")  # a number alone would be how many
+    chosen = ["--seed", str(seeds[0])] if len(seeds) == 1 else ["--seeds", ",".join(map(str, seeds))]
     pattern = ["--source", source] if source != "random" else []
-    return shlex.join(["--masks", mask, "--seqlens", format_size(seqlen), "--seeds", chosen, *given, *pattern])
+    return shlex.join(["--masks", mask, "--seqlens", format_size(seqlen), *chosen, *given, *pattern])
 
 
 def _given_options(given: Given) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 from shutil import rmtree
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import msgspec
 
@@ -51,6 +52,10 @@ class Finding:
     heads: str
     head_dim: str
     dtype: str
+    trial: TrialName | None = None  # `mask` then names the trial
+
+    def __str__(self) -> str:
+        return f"{self.kernel} on {self.mask}, {self.seqlen} tokens: {self.status}"
 
     @property
     def checked(self) -> bool:
@@ -58,7 +63,7 @@ class Finding:
         return bool(self.errors) or self.status in FAILED
 
 
-def make_step(name: str, seqlen: int, seed: int, settings: Mapping[str, int | float], lengths: Sequence[int] = ()) -> Step:
+def make_step(name: str, seqlen: int, seed: int, settings: Mapping[str, Any], lengths: Sequence[int] = ()) -> Step:
     """The mask to check on, with these lengths of documents if it has some. Short sequences get narrow windows and several documents, or
     many masks would show the same pairs."""
     pattern = masks.find(name)
@@ -194,7 +199,8 @@ def skipped_trial(job: Job, name: TrialName, reason: str) -> Finding:
 def _trial_finding(job: Job, name: TrialName, outcome: Outcome) -> Finding:
     block_pattern = masks.has_blocks(job.cell.mask)  # there the mask of the job is tried too, at its own length
     seqlen = job.cell.seqlen if block_pattern else TRIAL_TOKENS
-    return _finding(job, outcome.variant, f"trial: {name}", seqlen, outcome.status, outcome.reason, outcome.check or {})
+    found = _finding(job, outcome.variant, f"trial: {name}", seqlen, outcome.status, outcome.reason, outcome.check or {})
+    return replace(found, trial=name)
 
 
 def finding(job: Job, found: Mapping[Pass, Outcome]) -> Finding:
