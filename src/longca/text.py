@@ -279,7 +279,8 @@ def format_extras(shape: Mapping[str, Any]) -> list[str]:
 
 
 def _positive(digits: str, text: str, wanted: str) -> int:
-    if not digits.strip().isdecimal() or len(digits.strip()) > 9 or int(digits) < 1:
+    digits = digits.strip()
+    if not digits.isdecimal() or len(digits) > 9 or int(digits) < 1:
         raise BadInput(f"{_short(text)} is not understood; write {wanted}.")
     return int(digits)
 

@@ -23,9 +23,10 @@ from longca.results.journal import CannotWrite
 from longca.results.merge import merge
 from longca.results.record import AT_FAULT, Record
 from longca.results.shown import Part
-from longca.text import plural
+from longca.text import plural, short
 
 HOME = Path("baselines")  # of baselines without a folder in their name
+LONGEST = 200  # letters of a name
 ALSO = ("missing",)  # a cell that only the baseline has is a failure: nobody would notice that it is not measured any more
 
 
@@ -44,8 +45,8 @@ class Against:
 def baseline_folder(name: str | Path) -> Path:
     """The folder of a baseline: below baselines/, or where a name with a slash says."""
     text = os.fspath(name) if isinstance(name, str | os.PathLike) else ""
-    if not ("/" in text and text.strip("/")) and not NAME.fullmatch(text):
-        raise BadInput(f"{name!r} is not a valid name of a baseline; use letters, digits, _, - and ., or the path of a folder.")
+    if len(text) > LONGEST or (not ("/" in text and text.strip("/")) and not NAME.fullmatch(text)):
+        raise BadInput(f"{short(repr(name), 40)} is not a valid name of a baseline; use letters, digits, _, - and ., or the path of a folder.")
     folder = Path(text) if "/" in text else HOME / text
     above = next((path for path in (folder, *folder.parents) if path.exists()), folder)
     if not above.is_dir():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,7 +22,7 @@ from longca.api.takes import takes
 from longca.bench.one_device import compiled_code, words
 from longca.bench.one_device import verify as checks
 from longca.bench.one_device.level import OneDevice
-from longca.bench.one_device.verify import FAILED, CaseCount, Finding, make_step, refuse_too_long
+from longca.bench.one_device.verify import FAILED, Finding, case_count, make_step, refuse_too_long
 from longca.bench.plan.cells import Planned, equal_masks, plan
 from longca.bench.plan.mask_plugins import load_masks
 from longca.bench.plan.request import Request, Texts, check_suite, refuse_several_values, suite_of
@@ -129,19 +130,19 @@ class VerifyPlan:
     ) -> Generator[Finding, None, None]:
         """Findings as they come. `show` gets each of them with its number; `show_output` the name of a kernel of a plugin, and what it
         printed; `say` a sentence for a kernel that is silent for long."""
-        level, count = self.level, self.count()
+        level = self.level
         found = checks.verify(
             self.planned, level.suite, level.catalogue, level.device, self.repeat, show_output, level.start, self.trials, say
         )
         with closing(found):
-            for finding in found:
-                count.add(finding)
-                show(f"{count.done}/{count.total}", finding)
+            for number, finding in enumerate(found, 1):
+                show(f"{number}/{self.total}", finding)
                 yield finding
 
-    def count(self) -> CaseCount:
-        """Counts the cases while they are checked."""
-        return CaseCount(self.planned, self.level.suite, self.level.device, self.trials)
+    @cached_property
+    def total(self) -> int:
+        """How many cases there are."""
+        return case_count(self.planned, self.level.suite, self.level.device, self.trials)
 
     def verification(self, findings: Sequence[Finding]) -> Verification:
         """What was found; Mask objects are called by their names, not by their files."""

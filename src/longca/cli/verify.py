@@ -118,8 +118,7 @@ def _verify_kernels(args: argparse.Namespace) -> int:
         write_over("")
         show_parts(verification.parts())
     if stopped:
-        total = plan.count().total
-        print(f"longca: stopped; {total - len(findings)} of {total} cases were not checked.", file=sys.stderr)
+        print(f"longca: stopped; {plan.total - len(findings)} of {plan.total} cases were not checked.", file=sys.stderr)
         return INTERRUPTED
     if verification.unchecked and not verification.failed:
         raise Unavailable(verification.unchecked)

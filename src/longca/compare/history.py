@@ -69,14 +69,6 @@ class Line:
         return any(change.verdict is Verdict.SLOWER for change in changes)
 
 
-class Unlike(NamedTuple):
-    """Two neighbours of a history that were measured under different conditions."""
-
-    before: str
-    after: str
-    difference: Difference
-
-
 @dataclass(frozen=True, repr=False)
 class History(Shown):
     """One line per cell, with its times in each journal and the steps between plateaus."""
@@ -85,7 +77,7 @@ class History(Shown):
     commits: list[str]
     lines: list[Line]
     busy: list[Busy]
-    differences: list[Unlike]  # overlooked because of --force
+    differences: list[Difference]  # overlooked because of --force
 
     @property
     def ok(self) -> bool:
@@ -153,13 +145,12 @@ def _natural(path: Path) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() and len(part) < 19 else (-1, part) for part in parts]
 
 
-def _differences(commits: Sequence[Commit], by_cell: dict[Identity, dict[int, Record]]) -> list[Unlike]:
+def _differences(commits: Sequence[Commit], by_cell: dict[Identity, dict[int, Record]]) -> list[Difference]:
     """What makes the times of neighbours incomparable."""
     differences = []
     for number, (before, after) in enumerate(pairwise(commits)):
         pairs = [(found[number], found[number + 1]) for found in by_cell.values() if number in found and number + 1 in found]
-        own = find_differences(pairs, before.results, after.results)
-        differences += [Unlike(before.name, after.name, difference) for difference in own]
+        differences += find_differences(pairs, before.results, after.results, (before.name, after.name))
     return differences
 
 

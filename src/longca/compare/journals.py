@@ -46,8 +46,9 @@ class Busy(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A condition in which journals differ, with its values in both."""
+    """A condition in which two journals differ, with its values in both."""
 
+    sides: tuple[str, str]
     title: str
     values: list[tuple[Any, Any]]
 
@@ -171,13 +172,15 @@ def refuse_several_devices(name: str | Path, results: Results) -> None:
         raise BadInput(f"{name} holds records of several devices ({', '.join(sorted(devices))}); compare journals of one.")
 
 
-def find_differences(pairs: Sequence[tuple[Record, Record]], a: Results, b: Results) -> list[Difference]:
+def find_differences(
+    pairs: Sequence[tuple[Record, Record]], a: Results, b: Results, sides: tuple[str, str] = ("A", "B")
+) -> list[Difference]:
     """What makes times incomparable. Cells are looked at one by one, as a run may be resumed under other conditions."""
     found: dict[str, list[tuple[Any, Any]]] = {}
     for left, right in dict.fromkeys((one.env, other.env) for one, other in pairs):
-        sides = [side.environments.get(name) or Environment() for side, name in ((a, left), (b, right))]
+        machines = [side.environments.get(name) or Environment() for side, name in ((a, left), (b, right))]
         for name, title in CONDITIONS.items():
-            known, other = (getattr(side, name) for side in sides)
+            known, other = (getattr(machine, name) for machine in machines)
             unknown = name in MAY_BE_UNKNOWN and (known is None or other is None)
             if known != other and not unknown:  # 1 and 1.0 are equal
                 if isinstance(known, dict) and isinstance(other, dict):  # what is equal in both says nothing
@@ -185,7 +188,7 @@ def find_differences(pairs: Sequence[tuple[Record, Record]], a: Results, b: Resu
                     known, other = ({key: value for key, value in one.items() if (key, value) not in same} for one in (known, other))
                 values = found.setdefault(title, [])
                 values += [(known, other)] if (known, other) not in values else []
-    return [Difference(title, values) for title, values in found.items()]
+    return [Difference(sides, title, values) for title, values in found.items()]
 
 
 def _cell(cell: Cell) -> dict[str, Any]:

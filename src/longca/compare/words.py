@@ -16,7 +16,7 @@ from longca.results.tables import Table
 from longca.text import format_size, plural
 
 if TYPE_CHECKING:
-    from longca.compare.history import History, Line, Unlike
+    from longca.compare.history import History, Line
     from longca.compare.journals import Busy, Comparison, Difference
 
 NAMES = ["kernel", "mask", "length", "pass", "shape"]  # the columns that name a cell
@@ -108,7 +108,7 @@ def comparison(compared: Comparison, everything: bool) -> list[Part]:
         parts = [Table("", COLUMNS[:used], [row[:used] for row in rows]), ""]
     for side, records in (("A", compared.only_before), ("B", compared.only_after)):
         parts += [f"only in {side}: {' '.join(row)}" for row in describe_all(records)]
-    parts += [f"compared anyway: A and B differ in {difference(each)}" for each in compared.differences]
+    parts += [f"compared anyway: {unlike(each)}" for each in compared.differences]
     parts += [busy(each) for each in compared.busy] or advice(compared.cells)
     if older := [f"{plural(count, 'cell')} of {side}" for side, count in zip("AB", compared.older, strict=True) if count]:
         parts.append(f"measured with an older version of the kernel's code than this LongCA has: {' and '.join(older)}.")
@@ -145,8 +145,8 @@ def difference(found: Difference) -> str:
     return f"{found.title} ({', '.join(f'{one} and {other}' for one, other in pairs)})"
 
 
-def unlike(found: Unlike) -> str:
-    return f"{found.before} and {found.after} differ in {difference(found.difference)}"
+def unlike(found: Difference) -> str:
+    return f"{' and '.join(found.sides)} differ in {difference(found)}"
 
 
 def _value(value: Any) -> str:

@@ -152,17 +152,10 @@ def subject(cell: Cell) -> Subject:
     return cell.kernel, format_heads(shape), format_dims(shape), cell.dtype
 
 
-class CaseCount:
-    """How many findings `verify` has: those of the kernels on their masks, and of all trials of all kernels; and how many came."""
-
-    def __init__(self, planned: Sequence[Planned], suite: Suite, device: str, trials: bool = True) -> None:
-        checked = [subject(job.cell) for job in make_jobs(distinct(planned), suite.limits.workers)]
-        self.total = len(checked) + len(set(checked)) * len(trials_on(device) if trials else ())
-        self.done = 0
-
-    def add(self, finding: Finding) -> None:
-        """Counts a finding."""
-        self.done += 1
+def case_count(planned: Sequence[Planned], suite: Suite, device: str, trials: bool = True) -> int:
+    """How many findings `verify` has: those of the kernels on their masks, and of all trials of all kernels."""
+    checked = [subject(job.cell) for job in make_jobs(distinct(planned), suite.limits.workers)]
+    return len(checked) + len(set(checked)) * len(trials_on(device) if trials else ())
 
 
 def distinct(planned: Sequence[Planned]) -> list[Planned]:
