@@ -4,10 +4,9 @@ import json
 
 import pytest
 
+import longca
 from longca.bench.run import health
-from longca.bench.run.words import diagnosis
 from longca.cli import main
-from longca.results.record import Environment
 
 
 def test_doctor_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
@@ -15,19 +14,7 @@ def test_doctor_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     facts = json.loads(capsys.readouterr().out)
     assert facts["kernels"]["torch:plain"] == ""
     assert "runs on cuda only" in facts["kernels"]["fa3"]
-    assert main(["doctor", "--device", "cpu"]) == 0
-    text = capsys.readouterr().out
-    assert "kernels " in text
-    missing = [label for label, why in facts["kernels"].items() if why]
-    assert f"  not here: {', '.join(missing)} (runs on cuda only)\n" in text  # one line for all
-    assert "`longca ls kernels NAME` shows how to install one." in text
-
-
-def test_doctor_says_once_what_several_variants_need() -> None:
-    needs = {"fa4:native": "pip install fa4; or fa3", "fa4:bands": "pip install fa4; or fa3", "torch": "", "ffa": "build it"}
-    lines = diagnosis(Environment(device="a GPU", device_kind="cuda"), needs, [])
-    assert lines[4:6] == ["  not here: fa4:native, fa4:bands (pip install fa4; or fa3)", "  not here: ffa (build it)"]
-    assert "  not here: fa4:native, fa4:bands (pip install fa4)" in diagnosis(Environment(device="a CPU", device_kind="cpu"), needs, [])
+    assert facts["kernels"] == longca.doctor("cpu").kernels
 
 
 def test_doctor_finds_what_disturbs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
